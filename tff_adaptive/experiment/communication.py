@@ -1,0 +1,104 @@
+"""Bytes that a client receives and sends in a round.
+
+Read off the computation that TFF runs, not estimated from the model: a round is
+flattened into its federated operations, and the types of what these broadcast
+and aggregate are added up. Metrics that clients report count too, as they are
+sent.
+"""
+
+import dataclasses
+import math
+
+import tensorflow_federated as tff
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+  """Bytes per client and round; `None` where the types do not tell.
+
+  Attributes:
+    down: From the server to one client.
+    up: From one client to the server.
+  """
+
+  down: int
+  up: int
+
+
+# Operations that move values from the clients to the server. Every argument
+# placed at the clients is sent; what else they take (zeros, merge functions,
+# moduli) is known to the server.
+_UP = frozenset({
+    'federated_aggregate',
+    'federated_max',
+    'federated_mean',
+    'federated_min',
+    'federated_secure_modular_sum',
+    'federated_secure_sum',
+    'federated_secure_sum_bitwidth',
+    'federated_sum',
+    'federated_weighted_mean',
+})
+_SELECT = frozenset({'federated_select', 'federated_secure_select'})
+
+
+def size_of(type_signature: tff.Type) -> int:
+  """Bytes of a value of a type, as its tensors are laid out in memory.
+
+  Raises:
+    ValueError: If the type has a dimension or a length that is not fixed.
+  """
+  if isinstance(type_signature, tff.FederatedType):
+    return size_of(type_signature.member)
+  if isinstance(type_signature, tff.StructType):
+    return sum(size_of(child) for child in type_signature.children())
+  if isinstance(type_signature, tff.TensorType):
+    shape = type_signature.shape
+    if shape is None or any(d is None for d in shape):
+      raise ValueError(f'{type_signature} has no fixed size.')
+    return math.prod(shape) * type_signature.dtype.itemsize
+  raise ValueError(f'{type_signature} has no fixed size.')
+
+
+def _children(value):
+  """The arguments of an operation, one by one, as types."""
+  argument = value.argument.type_signature
+  if isinstance(argument, tff.StructType):
+    return list(argument.children())
+  return [argument]
+
+
+def of_round(next_computation: tff.Computation) -> Traffic:
+  """The traffic of one client in one round.
+
+  Args:
+    next_computation: A process's `next`.
+
+  Raises:
+    ValueError: If something sent has no fixed size.
+  """
+  flat = tff.framework.to_call_dominant(next_computation.to_building_block())
+  down = up = 0
+
+  def visit(block):
+    nonlocal down, up
+    if isinstance(block, tff.framework.Call) and isinstance(
+        block.function, tff.framework.Intrinsic
+    ):
+      operation = block.function.uri
+      if operation == 'federated_broadcast':
+        down += size_of(block.argument.type_signature)
+      elif operation in _UP:
+        up += sum(
+            size_of(t)
+            for t in _children(block)
+            if isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS
+        )
+      elif operation in _SELECT:
+        keys, _, _, select_fn = _children(block)
+        up += size_of(keys)
+        down += math.prod(keys.member.shape) * size_of(select_fn.result)
+    return block, False
+
+  tff.framework.transform_postorder(flat, visit)
+  return Traffic(down=down, up=up)

@@ -1,0 +1,68 @@
+"""Centralized evaluation of model weights."""
+
+import collections
+from typing import Any, Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class Evaluator:
+  """Evaluates weights with a model that is built once.
+
+  The batches are walked by one traced loop. Metrics are those of the model
+  (TFF adds `loss`, `num_examples` and `num_batches`).
+  """
+
+  def __init__(self, model_fn: Callable[[], Any]):
+    """Builds the model.
+
+    Args:
+      model_fn: Returns a `tff.learning.models.VariableModel`.
+    """
+    self._model = model_fn()
+    self._finalizers = self._model.metric_finalizers()
+    self._walk = tf.function(self._walk_batches)
+    self._finalize = tf.function(self._finalize_metrics)
+
+  def _walk_batches(self, dataset):
+    for batch in dataset:
+      self._model.forward_pass(batch, training=False)
+
+  def _finalize_metrics(self):
+    unfinalized = self._model.report_local_unfinalized_metrics()
+    return collections.OrderedDict(
+        (name, finalizer(unfinalized[name]))
+        for name, finalizer in self._finalizers.items()
+    )
+
+  @property
+  def weights(self) -> tff.learning.models.ModelWeights:
+    """The weights that the model has now, as arrays."""
+    return tf.nest.map_structure(
+        lambda v: v.numpy(),
+        tff.learning.models.ModelWeights.from_model(self._model),
+    )
+
+  def evaluate(
+      self, weights: Any, dataset: tf.data.Dataset
+  ) -> collections.OrderedDict[str, Any]:
+    """Metrics of `weights` on `dataset`.
+
+    Args:
+      weights: As a process's `get_model_weights` returns them.
+      dataset: Batches as the model takes them.
+
+    Returns:
+      Values by name, in the model's order, `num_batches` left out: it tells
+      how the data were cut, not how good the model is.
+    """
+    weights.assign_weights_to(self._model)
+    self._model.reset_metrics()
+    self._walk(dataset)
+    metrics = self._finalize()
+    return collections.OrderedDict(
+        (name, value.numpy())
+        for name, value in metrics.items()
+        if name != 'num_batches'
+    )

@@ -1,0 +1,247 @@
+"""A run's folder: whole files or none, and one writer at a time."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any, Iterable, Mapping, Optional
+
+import numpy as np
+
+from tff_adaptive.experiment import errors
+
+
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+  """Writes a file so that whoever looks sees the old one or the new one.
+
+  Raises:
+    RunError: If the file cannot be written; the old one is kept.
+  """
+  aside = path.with_name(f'.{path.name}.{os.getpid()}')
+  try:
+    try:
+      with open(aside, 'wb') as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(aside, path)
+    finally:
+      aside.unlink(missing_ok=True)
+  except OSError as e:
+    raise errors.RunError(
+        f'{path} cannot be written: {e.strerror or e}.'
+    ) from e
+
+
+def check_writable(folder: pathlib.Path) -> None:
+  """Finds out whether files can be written below `folder`; leaves no trace.
+
+  Raises:
+    SettingsError: If they cannot.
+  """
+  folder = folder.absolute()
+  made = [p for p in (folder, *folder.parents) if not p.exists()]
+  try:
+    try:
+      folder.mkdir(parents=True, exist_ok=True)
+      with tempfile.TemporaryFile(dir=folder):
+        pass
+    finally:
+      for path in made:
+        if path.is_dir():
+          path.rmdir()
+  except OSError as e:
+    raise errors.SettingsError(
+        f'The output folder {folder} cannot be written ({e.strerror or e}); '
+        'choose another with --root_output_dir.'
+    ) from e
+
+
+class RunFolder:
+  """`{root_output_dir}/{experiment_name}` and the names of what is in it."""
+
+  def __init__(self, path: pathlib.Path):
+    self.path = pathlib.Path(path)
+    self.metrics = self.path / 'metrics.csv'
+    self.timing = self.path / 'timing.csv'
+    self.hparams = self.path / 'hparams.json'
+    self.checkpoints = self.path / 'checkpoints'
+    self.tensorboard = self.path / 'tensorboard'
+    self.curves = self.path / 'curves.png'
+    self._lock = None
+
+  def __enter__(self) -> 'RunFolder':
+    """Creates the folder and keeps other processes out of it.
+
+    Raises:
+      SettingsError: If it cannot be created, or another process is at work
+        in it.
+    """
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      self._lock = open(self.path / '.lock', 'w', encoding='utf-8')
+    except OSError as e:
+      raise errors.SettingsError(
+          f'The output folder {self.path} cannot be written '
+          f'({e.strerror or e}); choose another with --root_output_dir.'
+      ) from e
+    try:
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+      self._lock.close()
+      raise errors.SettingsError(
+          f'Another process is running in {self.path}; wait for it, or choose '
+          'another --experiment_name.'
+      ) from e
+    return self
+
+  def __exit__(self, *exc_info) -> None:
+    self._lock.close()
+
+  def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+    """Writes hparams.json."""
+    text = json.dumps(hparams, indent=2) + '\n'
+    write_atomically(self.hparams, text.encode('utf-8'))
+
+  def read_hparams(self) -> Optional[dict[str, Any]]:
+    """What hparams.json says; `None` if there is none.
+
+    Raises:
+      SettingsError: If the file is not one that a run wrote.
+    """
+    try:
+      hparams = json.loads(self.hparams.read_text(encoding='utf-8'))
+    except FileNotFoundError:
+      return None
+    except (OSError, ValueError) as e:
+      raise errors.SettingsError(
+          f'{self.hparams} cannot be read as a run\'s settings ({e}); delete '
+          f'{self.path} or choose another --experiment_name.'
+      ) from e
+    if not isinstance(hparams, dict):
+      raise errors.SettingsError(
+          f'{self.hparams} does not hold a run\'s settings; delete '
+          f'{self.path} or choose another --experiment_name.'
+      )
+    return hparams
+
+
+def _text(value: Any) -> str:
+  """A value as the CSV shows it: the shortest digits that give it back."""
+  if value is None:
+    return ''
+  if isinstance(value, np.generic) and not isinstance(value, np.floating):
+    value = value.item()
+  return str(value)
+
+
+class RowFile:
+  """A CSV file with one row a round, whose first column is the round.
+
+  TFF's `CSVFileReleaseManager` was considered and does not fit: it appends a
+  row in place, so that a run killed in between leaves half a line that its next
+  start cannot read, numbers are not written in columns of a stable order once
+  rows differ in what they report, and every new column is a read of the whole
+  file through the event loop. Here a row is one write of one line; whatever
+  else changes the file (new columns, rows dropped at a resume) writes it aside
+  and renames it.
+  """
+
+  def __init__(self, path: pathlib.Path):
+    """Reads the rows that are there; a last, unfinished line is left out.
+
+    Raises:
+      RunError: If the file is not one that a run wrote.
+    """
+    self._path = path
+    self.columns: list[str] = []
+    self.rows: list[dict[str, str]] = []
+    try:
+      text = path.read_bytes().decode('utf-8')
+    except FileNotFoundError:
+      return
+    except (OSError, UnicodeDecodeError) as e:
+      raise errors.RunError(f'{path} cannot be read: {e}.') from e
+    complete = text[: text.rfind('\n') + 1]
+    lines = list(csv.reader(io.StringIO(complete)))
+    if not lines:
+      return
+    if lines[0][:1] != ['round']:
+      raise errors.RunError(
+          f'{path} was not written by a run: its first column is not "round".'
+      )
+    self.columns = lines[0]
+    for number, line in enumerate(lines[1:], start=2):
+      if len(line) != len(self.columns) or not line[0].isdecimal():
+        raise errors.RunError(
+            f'{path} is damaged in line {number}; restore it or delete the '
+            "run's folder."
+        )
+      self.rows.append(dict(zip(self.columns, line)))
+
+  def drop_after(self, last_round: int) -> int:
+    """Drops the rows of later rounds; returns how many there were."""
+    kept = [row for row in self.rows if int(row['round']) <= last_round]
+    dropped = len(self.rows) - len(kept)
+    # Also when nothing is dropped: an unfinished line has to go.
+    self.rows = kept
+    if self.columns:
+      self._rewrite()
+    return dropped
+
+  def append(self, row: Mapping[str, Any]) -> None:
+    """Adds a row; columns that it lacks stay empty.
+
+    Columns not seen before are added in the order of the contract: the round,
+    training, validation and test metrics, then what the round cost.
+    """
+    texts = {name: _text(value) for name, value in row.items()}
+    self.rows.append(texts)
+    if self._add_columns(texts):
+      self._rewrite()
+      return
+    line = self._line(texts.get(name, '') for name in self.columns)
+    try:
+      with open(self._path, 'ab', buffering=0) as file:
+        file.write(line.encode('utf-8'))
+    except OSError as e:
+      raise errors.RunError(
+          f'{self._path} cannot be written: {e.strerror or e}.'
+      ) from e
+
+  def extend_last(self, values: Mapping[str, Any]) -> None:
+    """Adds values to the last row."""
+    texts = {name: _text(value) for name, value in values.items()}
+    self.rows[-1] = self.rows[-1] | texts
+    self._add_columns(texts)
+    self._rewrite()
+
+  def _add_columns(self, names: Iterable[str]) -> bool:
+    new = [name for name in names if name not in self.columns]
+    self.columns = sorted(self.columns + new, key=_place)
+    return bool(new)
+
+  def _line(self, cells: Iterable[str]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator='\n').writerow(cells)
+    return buffer.getvalue()
+
+  def _rewrite(self) -> None:
+    lines = [self._line(self.columns)]
+    for row in self.rows:
+      lines.append(self._line(row.get(name, '') for name in self.columns))
+    write_atomically(self._path, ''.join(lines).encode('utf-8'))
+
+
+_GROUPS = ('round', 'train', 'validation', 'test', 'clients', 'update',
+           'step_size', 'seconds', 'bytes_down', 'bytes_up')
+
+
+def _place(column: str) -> tuple[int, int]:
+  """Sorts columns by group and keeps the order within a group, loss first."""
+  group, _, name = column.partition('/')
+  place = _GROUPS.index(group) if group in _GROUPS else len(_GROUPS)
+  return place, 0 if name == 'loss' else 1

@@ -1,0 +1,312 @@
+"""The training loop: rounds, evaluation, records, checkpoints, resume."""
+
+import collections
+import dataclasses
+import resource
+import shutil
+import time
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import tensorflow as tf
+
+from tff_adaptive.experiment import checkpoints as checkpoints_lib
+from tff_adaptive.experiment import data as data_lib
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import evaluation
+from tff_adaptive.experiment import figures
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import progress as progress_lib
+from tff_adaptive.experiment import rounds as rounds_lib
+from tff_adaptive.experiment import stopping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cadence:
+  """How long a run goes on and how often it looks up.
+
+  Attributes:
+    total_rounds: Rounds are numbered 1 to this.
+    rounds_per_eval: The model is evaluated before the first round, after every
+      so many rounds, and after the last.
+    rounds_per_checkpoint: A checkpoint is written after every so many rounds
+      and after the last.
+  """
+
+  total_rounds: int
+  rounds_per_eval: int
+  rounds_per_checkpoint: int
+
+  def evaluates(self, round_number: int) -> bool:
+    return (
+        round_number % self.rounds_per_eval == 0
+        or round_number == self.total_rounds
+    )
+
+  def checkpoints(self, round_number: int) -> bool:
+    return (
+        round_number % self.rounds_per_checkpoint == 0
+        or round_number == self.total_rounds
+    )
+
+
+def _prefixed(prefix: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+  return {f'{prefix}/{name}': value for name, value in metrics.items()}
+
+
+def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+  return {
+      name[len(prefix) + 1 :]: value
+      for name, value in row.items()
+      if name.startswith(prefix + '/')
+  }
+
+
+class _Clock:
+  """Seconds by what they were spent on."""
+
+  def __init__(self):
+    self.spent: collections.Counter[str] = collections.Counter()
+    self._start = self._last = time.perf_counter()
+
+  def lap(self, what: str) -> None:
+    now = time.perf_counter()
+    self.spent[what] += now - self._last
+    self._last = now
+
+  @property
+  def total(self) -> float:
+    return time.perf_counter() - self._start
+
+
+class _TensorBoard:
+  """The rows of metrics.csv as TensorBoard scalars.
+
+  TFF's `TensorBoardReleaseManager` only adds: after a resume the rounds that
+  are run again would show twice. Here the events are written anew from the rows
+  that are kept.
+  """
+
+  def __init__(self, folder, rows: Sequence[Mapping[str, Any]]):
+    shutil.rmtree(folder, ignore_errors=True)
+    self._writer = tf.summary.create_file_writer(str(folder))
+    for row in rows:
+      self.add({name: float(v) for name, v in row.items() if v})
+
+  def add(self, row: Mapping[str, Any]) -> None:
+    with self._writer.as_default(step=int(row['round'])):
+      for name, value in row.items():
+        if name != 'round':
+          tf.summary.scalar(name, float(value))
+
+  def close(self) -> None:
+    self._writer.close()
+
+
+class _Watch:
+  """Says when clients are left out or the model stands still."""
+
+  _SAID_IN_FULL = 3
+
+  def __init__(self, say: Callable[[str], None]):
+    self._say = say
+    self._counts: collections.Counter[str] = collections.Counter()
+
+  def look(self, row: Mapping[str, Any]) -> None:
+    number = row['round']
+    rejected = int(row.get('clients/rejected', 0))
+    if rejected:
+      of = f' of {int(row["clients/count"])}' if 'clients/count' in row else ''
+      self._warn(
+          'rounds left out clients with updates that are not finite',
+          f'Round {number}: {rejected}{of} clients sent an update that is not '
+          'finite and were left out; a lower client learning rate may help.',
+      )
+    if row.get('update/non_finite'):
+      self._warn(
+          'rounds had an update that is not finite and was not applied',
+          f'Round {number}: the aggregated update is not finite and was not '
+          'applied, so the model did not move.',
+      )
+    elif 'update/norm' in row and not float(row['update/norm']):
+      self._warn(
+          'rounds did not move the model',
+          f'Round {number}: the model did not move (the update is zero); look '
+          'at the learning rates and at the clients\' data.',
+      )
+
+  def _warn(self, kind: str, sentence: str) -> None:
+    self._counts[kind] += 1
+    if self._counts[kind] <= self._SAID_IN_FULL:
+      self._say(sentence)
+
+  def sum_up(self) -> None:
+    for kind, count in self._counts.items():
+      if count > self._SAID_IN_FULL:
+        self._say(f'{count} {kind}.')
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What a run came to.
+
+  Attributes:
+    rows: Of metrics.csv.
+    seconds: By what they were spent on, in this process.
+    resumed_from: The round of the checkpoint it went on from, if any.
+  """
+
+  rows: Sequence[Mapping[str, str]]
+  seconds: Mapping[str, float]
+  resumed_from: Optional[int]
+
+
+def run(
+    rounds: rounds_lib.LearningRounds,
+    *,
+    clients: data_lib.ClientDatasets,
+    cohort_fn: Callable[[int], Sequence[str]],
+    evaluator: evaluation.Evaluator,
+    validation: tf.data.Dataset,
+    test: Callable[[], tf.data.Dataset],
+    folder: files.RunFolder,
+    cadence: Cadence,
+    title: str = '',
+    progress: Optional[progress_lib.Progress] = None,
+    signals: Optional[stopping.Signals] = None,
+) -> Result:
+  """Trains, or goes on training from the last checkpoint.
+
+  Every row of metrics.csv is written before the checkpoint of its round, and
+  rows of rounds after the checkpoint that is resumed from are dropped: so the
+  file and the state always tell the same story, whenever the run was killed.
+
+  Args:
+    rounds: The process with its initial state.
+    clients: The training clients' batches.
+    cohort_fn: From the number of a round (1, 2, ...) to its clients.
+    evaluator: Evaluates the model.
+    validation: What the model is evaluated on during training.
+    test: Makes the full test split, which is looked at once, at the end.
+    folder: Where everything is written; entered by the caller.
+    cadence: How many rounds, how often what.
+    title: Over the curves.
+    progress: Shows what is going on; standard output unless given.
+    signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
+
+  Raises:
+    RunError: If data cannot be read or results cannot be written.
+    Stopped: If a signal asked to stop; the last complete round is saved.
+  """
+  signals = signals or stopping.Signals()
+  progress = progress or progress_lib.Progress(cadence.total_rounds)
+  checkpoints = checkpoints_lib.Checkpoints(
+      folder.checkpoints, warn=progress.say
+  )
+  loaded = checkpoints.load_latest(rounds.program_state)
+  done = -1
+  resumed_from = None
+  if loaded is not None:
+    done, state = loaded
+    rounds.restore(state)
+    resumed_from = done
+  metrics = files.RowFile(folder.metrics)
+  timing = files.RowFile(folder.timing)
+  metrics.drop_after(done)
+  timing.drop_after(done)
+  if loaded is not None:
+    if not metrics.rows or int(metrics.rows[-1]['round']) != done:
+      raise errors.RunError(
+          f'{folder.metrics} lacks rounds before the checkpoint of round '
+          f'{done}; restore it or delete the run\'s folder to start afresh.'
+      )
+    progress.say(f'Resuming after round {done}.')
+    progress = progress.from_round(done + 1)
+  board = _TensorBoard(folder.tensorboard, metrics.rows)
+  watch = _Watch(progress.say)
+  spent: collections.Counter[str] = collections.Counter()
+  saved = done
+  try:
+    if done < 0:
+      with signals.interruptible():
+        values = evaluator.evaluate(rounds.model_weights(), validation)
+      row = {'round': 0, **_prefixed('validation', values)}
+      metrics.append(row)
+      board.add(row)
+      progress.round_done(0, {}, values)
+      done = 0
+    while done < cadence.total_rounds:
+      clock = _Clock()
+      number = done + 1
+      values = {}
+      with signals.interruptible():
+        cohort = cohort_fn(number)
+        datasets = clients.for_round(number, cohort)
+        clock.lap('data')
+        before = rounds.state
+        try:
+          reported = rounds.run(done, cohort, datasets)
+          clock.lap('train')
+          if cadence.evaluates(number):
+            values = evaluator.evaluate(rounds.model_weights(), validation)
+            clock.lap('evaluate')
+        except stopping.Stopped:
+          rounds.state = before
+          raise
+      row = {
+          'round': number,
+          **reported,
+          **_prefixed('validation', values),
+          'seconds': round(clock.total, 6),
+      }
+      if rounds.traffic is not None:
+        row['bytes_down'] = rounds.traffic.down
+        row['bytes_up'] = rounds.traffic.up
+      metrics.append(row)
+      board.add(row)
+      watch.look(row)
+      done = number
+      clock.lap('rest')
+      if cadence.checkpoints(number):
+        checkpoints.save(rounds.program_state, number)
+        saved = number
+        clock.lap('checkpoint')
+      timing.append({
+          'round': number,
+          **{
+              what: round(clock.spent[what], 6)
+              for what in ('data', 'train', 'evaluate', 'rest', 'checkpoint')
+          },
+          # Kilobytes on Linux, the only system that TFF runs on.
+          'peak_resident_mib': (
+              resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+          ),
+      })
+      spent += clock.spent
+      progress.round_done(number, _group(row, 'train'), values)
+      signals.check()
+    if not _group(metrics.rows[-1], 'test'):
+      clock = _Clock()
+      with signals.interruptible():
+        values = evaluator.evaluate(rounds.model_weights(), test())
+      metrics.extend_last(_prefixed('test', values))
+      board.add({'round': done, **_prefixed('test', values)})
+      clock.lap('test')
+      spent += clock.spent
+  except stopping.Stopped:
+    if done > max(saved, 0):
+      checkpoints.save(rounds.program_state, done)
+      saved = done
+    if saved > 0:
+      progress.say(
+          f'Stopped after round {saved} of {cadence.total_rounds}, which is '
+          'saved; the same command goes on from there.'
+      )
+    else:
+      progress.say('Stopped before the first round was complete.')
+    raise
+  finally:
+    progress.end_line()
+    board.close()
+  watch.sum_up()
+  figures.draw_curves(metrics.rows, folder.curves, title)
+  return Result(metrics.rows, dict(spent), resumed_from)

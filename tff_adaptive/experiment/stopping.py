@@ -1,0 +1,67 @@
+"""Stopping a run by Ctrl-C or SIGTERM without losing what was done."""
+
+import contextlib
+import signal
+from typing import Iterator, Optional
+
+
+class Stopped(BaseException):
+  """A signal asked the run to stop.
+
+  Not an `Exception`: nothing on the way up may take it for an error of a round.
+
+  Attributes:
+    signal_number: Which signal.
+  """
+
+  def __init__(self, signal_number: int):
+    super().__init__(signal.Signals(signal_number).name)
+    self.signal_number = signal_number
+
+
+class Signals:
+  """Turns SIGINT and SIGTERM into `Stopped`, at moments that allow it.
+
+  Within `interruptible` the signal is raised at once: a round may take minutes
+  and its result is not needed. Elsewhere it waits for the next `check`, so that
+  no file is left half written and no state half updated.
+  """
+
+  def __init__(self):
+    self.requested: Optional[int] = None
+    self._raise = False
+
+  @contextlib.contextmanager
+  def handled(self) -> Iterator['Signals']:
+    """Handles the signals inside the block."""
+    previous = {
+        number: signal.signal(number, self._handle)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+      yield self
+    finally:
+      for number, handler in previous.items():
+        signal.signal(number, handler)
+
+  @contextlib.contextmanager
+  def interruptible(self) -> Iterator[None]:
+    """A block that a signal may leave at any point."""
+    self.check()
+    self._raise = True
+    try:
+      yield
+    finally:
+      self._raise = False
+
+  def check(self) -> None:
+    """Raises `Stopped` if a signal came."""
+    if self.requested is not None:
+      raise Stopped(self.requested)
+
+  def _handle(self, signal_number, frame) -> None:
+    del frame
+    self.requested = signal_number
+    if self._raise:
+      self._raise = False
+      raise Stopped(signal_number)

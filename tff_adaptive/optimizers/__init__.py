@@ -1,0 +1,144 @@
+"""Update rules, for clients and servers alike, by name.
+
+Each rule is a `tff.learning.optimizers.Optimizer` in a file of its own. Rules
+that look at more than the gradient (the loss, the gradient at another point)
+extend that protocol as `protocol.LocalOptimizer` says.
+
+Importing this module imports no TensorFlow; `client` and `server` do.
+"""
+
+import dataclasses
+import importlib
+import pathlib
+from typing import Any, Mapping
+
+from tff_adaptive import parameters
+
+_FOLDER = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+  module: str
+  builder: str
+
+
+_CLIENT = {
+    'adagrad': _Entry('delayed_adagrad', 'build_delayed_adagrad'),
+    'adam': _Entry('delayed_adam', 'build_delayed_adam'),
+    'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd'),
+    'polyak': _Entry('polyak', 'build_polyak'),
+    'sgd': _Entry('sgd', 'build_sgd'),
+}
+
+_SERVER = {
+    'adagrad': _Entry('adagrad', 'build_adagrad'),
+    'adam': _Entry('adam', 'build_adam'),
+    'ams': _Entry('ams', 'build_ams'),
+    'sgd': _Entry('sgd', 'build_server_sgd'),
+    'yogi': _Entry('yogi', 'build_yogi'),
+}
+
+_SIDES = {'client': _CLIENT, 'server': _SERVER}
+
+# A hyperparameter of one side only, or of the server, keeps its own name in
+# `algorithms.build`; what both sides have is told apart by these.
+_PUBLIC = {
+    'client': {
+        'learning_rate': 'client_learning_rate',
+        'epsilon': 'client_adaptivity',
+        'beta_1': 'client_beta_1',
+        'beta_2': 'client_beta_2',
+        'momentum': 'client_momentum',
+    },
+    'server': {
+        'learning_rate': 'server_learning_rate',
+        'epsilon': 'server_adaptivity',
+    },
+}
+
+
+def client_names() -> list[str]:
+  """Names that `client` accepts."""
+  return sorted(_CLIENT)
+
+
+def server_names() -> list[str]:
+  """Names that `server` accepts."""
+  return sorted(_SERVER)
+
+
+def public_name(side: str, parameter: str) -> str:
+  """What `algorithms.build` calls a builder's parameter."""
+  return _PUBLIC[side].get(parameter, parameter)
+
+
+def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
+  """Hyperparameters of an optimizer, by the names that its builder uses.
+
+  Args:
+    side: 'client' or 'server'.
+    name: An optimizer of that side.
+
+  Raises:
+    ParameterError: If there is no such optimizer.
+  """
+  entry = _entry(side, name)
+  return parameters.read_signature(
+      _FOLDER / f'{entry.module}.py', entry.builder
+  )
+
+
+def client(name: str, **hyperparameters: Any):
+  """Builds a client optimizer.
+
+  Args:
+    name: One of `client_names()`.
+    **hyperparameters: As `parameters_of('client', name)` lists them, or by the
+      names that `algorithms.build` uses (`client_learning_rate`, ...).
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer`.
+
+  Raises:
+    ParameterError: If the name, or a hyperparameter or its value, is not
+      accepted.
+  """
+  return _build('client', name, hyperparameters)
+
+
+def server(name: str, **hyperparameters: Any):
+  """Builds a server optimizer; see `client`."""
+  return _build('server', name, hyperparameters)
+
+
+def _entry(side: str, name: str) -> _Entry:
+  table = _SIDES[side]
+  if not isinstance(name, str) or name not in table:
+    raise parameters.ParameterError(
+        f'The {side} optimizer must be one of {", ".join(sorted(table))}, '
+        f'got {name!r}.'
+    )
+  return table[name]
+
+
+def _build(side: str, name: str, given: Mapping[str, Any]):
+  entry = _entry(side, name)
+  accepted = parameters_of(side, name)
+  spelled = {public_name(side, p): p for p in accepted} | {
+      p: p for p in accepted
+  }
+  arguments = {}
+  for word, value in given.items():
+    if word not in spelled:
+      raise parameters.ParameterError(
+          f'The {side} optimizer {name} has no hyperparameter {word!r}; it '
+          f'accepts {", ".join(accepted)}.'
+      )
+    if spelled[word] in arguments:
+      raise parameters.ParameterError(
+          f'The {side} optimizer {name} was given {spelled[word]} twice.'
+      )
+    arguments[spelled[word]] = value
+  module = importlib.import_module(f'{__name__}.{entry.module}')
+  return getattr(module, entry.builder)(**arguments)

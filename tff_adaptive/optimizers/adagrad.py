@@ -1,0 +1,67 @@
+"""FedAdagrad."""
+
+from typing import Literal, Optional
+
+import tensorflow_federated as tff
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import fedopt
+
+RULE = fedopt.SecondMoment(
+    lambda v, squared, _: v + squared, 'v + s^2', decays=False
+)
+
+
+@parameters.checked
+def build_adagrad(
+    *,
+    learning_rate: parameters.Positive = 0.1,
+    beta_1: parameters.Fraction = 0.0,
+    epsilon: parameters.Positive = 1e-3,
+    variant: Literal['paper', 'reference'] = 'paper',
+    second_moment: Literal['gradient', 'momentum'] = 'gradient',
+    bias_correction: Optional[bool] = None,
+    initial_accumulator: Optional[parameters.NonNegative] = None,
+) -> tff.learning.optimizers.Optimizer:
+  """FedAdagrad server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
+
+  Elementwise, once per round, with Delta the mean client update (the gradient
+  handed in is -Delta):
+
+    m = beta_1 m + (1 - beta_1) Delta                 m starts at 0
+    v = v + Delta^2                                   v starts at epsilon^2
+    x = x + learning_rate m / (sqrt(v) + epsilon)
+
+  epsilon (the paper's tau) stands outside the root, unlike in
+  `tff.learning.optimizers.build_adagrad`, whose steps with the same number are
+  up to ten times smaller.
+
+  Args:
+    learning_rate: Server step, in units of x per round.
+    beta_1: Decay of m per round; 0 in all of the paper's experiments.
+    epsilon: Adaptivity tau, in units of Delta.
+    variant: 'paper', or 'reference' as the released code ran: v starts at 0.
+    second_moment: What v adds the square of: Delta ('gradient') or m
+      ('momentum').
+    bias_correction: Whether to divide the step by 1 - beta_1^t. Unless given,
+      no in both variants.
+    initial_accumulator: Where v starts. Unless given, the variant's.
+
+  Raises:
+    ParameterError: If a hyperparameter is outside its range.
+  """
+  switches = fedopt.resolve(
+      second_moment=second_moment,
+      bias_correction=bias_correction,
+      initial_accumulator=initial_accumulator,
+      corrects=False,
+      start=epsilon**2 if variant == 'paper' else 0.0,
+  )
+  return fedopt.AdaptiveServerOptimizer(
+      learning_rate=learning_rate,
+      beta_1=beta_1,
+      beta_2=None,
+      epsilon=epsilon,
+      second_moment=RULE,
+      **vars(switches),
+  )

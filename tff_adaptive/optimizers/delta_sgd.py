@@ -1,0 +1,164 @@
+"""Delta-SGD: a client that tunes its own step size."""
+
+import collections
+from typing import Literal, Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
+
+
+class DeltaSgd(protocol.LocalOptimizer):
+  """See `build_delta_sgd`."""
+
+  def __init__(
+      self,
+      *,
+      gamma: float,
+      delta: float,
+      eta_0: float,
+      theta_0: float,
+      smoothness_batch: str,
+      max_step_size: Optional[float],
+  ):
+    self._hparams = collections.OrderedDict(gamma=gamma, delta=delta)
+    self._eta_0 = eta_0
+    self._theta_0 = theta_0
+    self._same_batch = smoothness_batch == 'same'
+    self._max_step_size = max_step_size
+
+  @property
+  def formula(self) -> str:
+    batch = 'k' if self._same_batch else 'k and k - 1'
+    cap = '' if self._max_step_size is None else f', {self._max_step_size:g}'
+    return (
+        'eta_k = min(gamma |x_k - x_(k-1)| / (2 |g_k - g_(k-1)|), '
+        f'sqrt(1 + delta theta_(k-1)) eta_(k-1){cap})\n'
+        'theta_k = eta_k / eta_(k-1)\n'
+        'x_(k+1) = x_k - eta_k g_k\n'
+        f'with the gradients of batch {batch}, eta_0 = {self._eta_0:g}, '
+        f'theta_0 = {self._theta_0:g}, '
+        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+    )
+
+  def initialize(self, specs):
+    state = collections.OrderedDict(
+        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+    )
+    state['step'] = tf.constant(0, tf.int32)
+    state['eta'] = tf.constant(self._eta_0, tf.float32)
+    state['theta'] = tf.constant(self._theta_0, tf.float32)
+    state['at_bound'] = tf.constant(False)
+    # The distance that the last step went, |x_k - x_(k-1)|.
+    state['distance'] = tf.constant(0.0)
+    state['previous'] = tree.zeros(specs)
+    return state
+
+  def next(self, state, weights, gradients, *, batch=None):
+    gradients = tree.dense(weights, gradients)
+    is_first = tf.equal(state['step'], 0)
+    if self._same_batch:
+      batch = protocol.require_batch(
+          batch, "Delta-SGD with smoothness_batch='same'"
+      )
+      previous_gradients = tf.cond(
+          is_first,
+          lambda: gradients,
+          lambda: tree.dense(weights, batch.gradient_fn(state['previous'])),
+      )
+      kept = weights
+    else:
+      previous_gradients = state['previous']
+      kept = gradients
+    change = tree.norm(tree.subtract(gradients, previous_gradients))
+    # A gradient that did not change says nothing against a longer step: the
+    # first term is infinite and the growth limit decides. NaN stays NaN.
+    by_curvature = tf.where(
+        tf.equal(change, 0.0),
+        float('inf'),
+        state['gamma'] * state['distance'] / (2 * change),
+    )
+    limit = tf.sqrt(1 + state['delta'] * state['theta']) * state['eta']
+    if self._max_step_size is not None:
+      limit = tf.minimum(limit, self._max_step_size)
+    eta = tf.where(is_first, state['eta'], tf.minimum(by_curvature, limit))
+    theta = tf.where(
+        is_first,
+        state['theta'],
+        # With x_k = x_(k-1) the curvature term is 0 and no later step moves.
+        tf.math.divide_no_nan(eta, state['eta']),
+    )
+    new_state = collections.OrderedDict(
+        state,
+        step=state['step'] + 1,
+        eta=eta,
+        theta=theta,
+        at_bound=tf.logical_and(
+            tf.logical_not(is_first), by_curvature >= limit
+        ),
+        distance=eta * tree.norm(gradients),
+        previous=kept,
+    )
+    return new_state, tree.add_scaled(weights, -eta, gradients)
+
+  def step_size(self, state):
+    return protocol.StepSize(state['eta'], state['at_bound'])
+
+  def get_hparams(self, state):
+    return collections.OrderedDict((k, state[k]) for k in self._hparams)
+
+  def set_hparams(self, state, hparams):
+    return collections.OrderedDict(state, **hparams)
+
+
+@parameters.checked
+def build_delta_sgd(
+    *,
+    gamma: parameters.Positive = 2.0,
+    delta: parameters.NonNegative = 0.1,
+    eta_0: parameters.Positive = 0.2,
+    theta_0: parameters.NonNegative = 1.0,
+    smoothness_batch: Literal['same', 'successive'] = 'successive',
+    max_step_size: Optional[parameters.Positive] = None,
+) -> tff.learning.optimizers.Optimizer:
+  """Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
+
+  At local step k, norms over all weights together:
+
+    x_1     = x_0 - eta_0 g_0
+    eta_k   = min(gamma |x_k - x_(k-1)| / (2 |g_k - g_(k-1)|),
+                  sqrt(1 + delta theta_(k-1)) eta_(k-1))
+    theta_k = eta_k / eta_(k-1)
+    x_(k+1) = x_k - eta_k g_k
+
+  The state starts afresh on every client in every round. If the gradient did
+  not change, the first term counts as infinite and the second decides. The
+  authors' code departs from the paper in its first step (eta_0 sqrt(1 + delta
+  theta_0)) and in adding 1e-8 to eta; this follows the paper.
+
+  Args:
+    gamma: Scale of the curvature term; gamma / 2 = 1 is the released code's
+      damping 1.
+    delta: How fast the step size may grow; 0 keeps it from growing.
+    eta_0: First step size, in units of x per gradient.
+    theta_0: First ratio of step sizes.
+    smoothness_batch: Where g_(k-1) is taken: 'successive' reuses the gradient
+      of step k - 1, on its own batch (one gradient a step, as Algorithm 1
+      reads); 'same' differentiates the current batch at x_(k-1) again (two
+      gradients a step, as the authors' code does).
+    max_step_size: Largest step size; none unless given.
+
+  Raises:
+    ParameterError: If a hyperparameter is outside its range.
+  """
+  return DeltaSgd(
+      gamma=gamma,
+      delta=delta,
+      eta_0=eta_0,
+      theta_0=theta_0,
+      smoothness_batch=smoothness_batch,
+      max_step_size=max_step_size,
+  )

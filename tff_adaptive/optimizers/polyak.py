@@ -1,0 +1,137 @@
+"""Stochastic Polyak step sizes on a client."""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
+
+
+def polyak_ratio(
+    loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
+) -> tf.Tensor:
+  """(loss - lower_bound) / |g|^2: 0 below the bound, infinite where g is 0."""
+  gap = tf.maximum(tf.cast(loss, tf.float32) - lower_bound, 0.0)
+  ratio = tf.where(
+      tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
+  )
+  # The order of the two guards: a loss below the bound takes no step at all,
+  # even where there is no gradient.
+  return tf.where(tf.equal(gap, 0.0), 0.0, ratio)
+
+
+class Polyak(protocol.LocalOptimizer):
+  """See `build_polyak`."""
+
+  def __init__(
+      self, *, c: float, gamma_b: float, lower_bound: float, smoothing: bool
+  ):
+    self._hparams = collections.OrderedDict(
+        c=c, gamma_b=gamma_b, lower_bound=lower_bound
+    )
+    self._smoothing = smoothing
+    self.needs_client_size = smoothing
+
+  @property
+  def formula(self) -> str:
+    grows = ''
+    if self._smoothing:
+      grows = (
+          'gamma_b is 1 at the first local step, and 2^(batch size / client '
+          'size) times its last value at each later one\n'
+      )
+    return (
+        'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
+        'x = x - gamma g\n' + grows + 'with '
+        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+    )
+
+  def initialize(self, specs):
+    del specs  # Three numbers are all the state there is.
+    state = collections.OrderedDict(
+        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+    )
+    if self._smoothing:
+      state['bound'] = tf.constant(1.0)
+      state['step'] = tf.constant(0, tf.int32)
+    state['gamma'] = tf.constant(0.0)
+    state['at_bound'] = tf.constant(False)
+    return state
+
+  def next(self, state, weights, gradients, *, batch=None):
+    batch = protocol.require_batch(batch, 'A stochastic Polyak step')
+    gradients = tree.dense(weights, gradients)
+    new_state = collections.OrderedDict(state)
+    if self._smoothing:
+      if batch.client_size is None:
+        raise TypeError(
+            'A stochastic Polyak step with smoothing needs `client_size`.'
+        )
+      growth = tf.pow(
+          2.0,
+          tf.cast(batch.size, tf.float32)
+          / tf.cast(batch.client_size, tf.float32),
+      )
+      bound = state['bound'] * tf.where(tf.equal(state['step'], 0), 1.0, growth)
+      new_state['bound'] = bound
+      new_state['step'] = state['step'] + 1
+    else:
+      bound = state['gamma_b']
+    ratio = (
+        polyak_ratio(
+            batch.loss, state['lower_bound'], tree.squared_norm(gradients)
+        )
+        / state['c']
+    )
+    gamma = tf.minimum(ratio, bound)
+    new_state['gamma'] = gamma
+    new_state['at_bound'] = ratio >= bound
+    return new_state, tree.add_scaled(weights, -gamma, gradients)
+
+  def step_size(self, state):
+    return protocol.StepSize(state['gamma'], state['at_bound'])
+
+  def get_hparams(self, state):
+    return collections.OrderedDict((k, state[k]) for k in self._hparams)
+
+  def set_hparams(self, state, hparams):
+    return collections.OrderedDict(state, **hparams)
+
+
+@parameters.checked
+def build_polyak(
+    *,
+    c: parameters.Positive = 0.5,
+    gamma_b: parameters.Positive = 1.0,
+    lower_bound: float = 0.0,
+    smoothing: bool = False,
+) -> tff.learning.optimizers.Optimizer:
+  """FedSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
+
+  At every local step, with F the loss of the batch and g its gradient, the norm
+  over all weights together:
+
+    gamma = min((F - lower_bound) / (c |g|^2), gamma_b)
+    x = x - gamma g
+
+  A loss below the bound takes a step of 0; a gradient of 0 a step of gamma_b,
+  which moves nothing.
+
+  Args:
+    c: Scale of the Polyak step: larger is more careful.
+    gamma_b: Largest step size.
+    lower_bound: l*, a number that no batch loss is below; 0 for losses that
+      cannot be negative.
+    smoothing: Whether the bound grows (Section 6): it is 1 at the first local
+      step of a round and is multiplied by 2^(batch size / examples of the
+      client) before each later one; gamma_b is then not used.
+
+  Raises:
+    ParameterError: If a hyperparameter is outside its range.
+  """
+  return Polyak(
+      c=c, gamma_b=gamma_b, lower_bound=lower_bound, smoothing=smoothing
+  )

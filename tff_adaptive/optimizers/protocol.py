@@ -1,0 +1,104 @@
+"""What a client optimizer may look at beyond the gradient.
+
+`tff.learning.optimizers.Optimizer.next` sees the state, the weights and the
+gradients. A stochastic Polyak step also needs the loss of the batch, and
+Delta-SGD the gradient of the same batch at the previous point. `LocalOptimizer`
+adds these as keywords to `next` (as optax adds them to `update`), and
+`take_step` hands them to the rules that declare them, so that one client work
+drives TFF's own optimizers and these alike.
+"""
+
+import abc
+from typing import Any, Callable, NamedTuple, Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class Batch(NamedTuple):
+  """What is known of the current batch besides its gradient.
+
+  Attributes:
+    loss: Scalar float32, the objective that was differentiated, at the current
+      weights: the batch mean loss, with a proximal or contrastive term where
+      the objective has one.
+    gradient_fn: Maps other weights (the structure of `weights`) to the gradient
+      of the same objective on the same batch there, under the same dropout
+      mask. Costs one more forward and backward pass.
+    size: Scalar int64, examples in the batch.
+    client_size: Scalar int64, examples that the client iterates in the round,
+      or `None` unless the optimizer asks for it (`needs_client_size`).
+  """
+
+  loss: tf.Tensor
+  gradient_fn: Callable[[Any], Any]
+  size: tf.Tensor
+  client_size: Optional[tf.Tensor] = None
+
+
+class StepSize(NamedTuple):
+  """The step size that a rule has just used.
+
+  Attributes:
+    value: Scalar float32.
+    at_bound: Scalar bool: an upper bound, not the curvature, decided it.
+  """
+
+  value: tf.Tensor
+  at_bound: tf.Tensor
+
+
+class LocalOptimizer(tff.learning.optimizers.Optimizer):
+  """An optimizer whose step may depend on the batch, not on its gradient only.
+
+  Attributes:
+    needs_client_size: Whether `Batch.client_size` must be known from the first
+      step on; counting it costs one more pass over the client's data.
+  """
+
+  needs_client_size = False
+
+  @abc.abstractmethod
+  def next(self, state, weights, gradients, *, batch: Optional[Batch] = None):
+    """Takes a step; see `tff.learning.optimizers.Optimizer.next`.
+
+    Args:
+      state: As `initialize` made it.
+      weights: The current weights.
+      gradients: The gradient of the objective at `weights`.
+      batch: What else the rule may use.
+
+    Raises:
+      TypeError: If the rule uses `batch` and none was given.
+    """
+
+  def step_size(self, state: Any) -> Optional[StepSize]:
+    """The step size used by the step that led to `state`, if the rule has one.
+    """
+    del state
+    return None
+
+
+def take_step(
+    optimizer: tff.learning.optimizers.Optimizer,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    batch: Batch,
+) -> tuple[Any, Any]:
+  """Calls `optimizer.next` with as much of the batch as it can take."""
+  if isinstance(optimizer, LocalOptimizer):
+    return optimizer.next(state, weights, gradients, batch=batch)
+  return optimizer.next(state, weights, gradients)
+
+
+def require_batch(batch: Optional[Batch], rule: str) -> Batch:
+  """Returns `batch`, or raises `TypeError` saying what the rule lacks."""
+  if batch is None:
+    raise TypeError(
+        f'{rule} needs the batch, not its gradient alone: call '
+        'next(state, weights, gradients, batch=protocol.Batch(...)), as '
+        'tff_adaptive.processes.build_client_work does. The client work of '
+        'tff.learning cannot.'
+    )
+  return batch

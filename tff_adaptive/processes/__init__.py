@@ -1,0 +1,9 @@
+"""How a round works: local models, objectives, client work, composition."""
+
+from tff_adaptive.processes.client_work import build_client_work
+from tff_adaptive.processes.composition import compose
+from tff_adaptive.processes.exchange import Exchange
+from tff_adaptive.processes.exchange import NoExchange
+from tff_adaptive.processes.objectives import Objective
+from tff_adaptive.processes.objectives import Plain
+from tff_adaptive.processes.objectives import Proximal

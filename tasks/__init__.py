@@ -1,0 +1,83 @@
+"""Federated tasks: data, model, preprocessing and metrics of each.
+
+  tasks.names()                     what there is
+  tasks.info(name)                  what it is
+  tasks.parameters_of(name)         which options it takes
+  tasks.create(name, **options)     a `tff.simulation.baselines.BaselineTask`
+
+Only `create` imports TensorFlow.
+"""
+
+from collections.abc import Mapping
+import importlib
+import pathlib
+from typing import TYPE_CHECKING
+
+from tasks.errors import DataError
+from tasks.errors import PartitionError
+from tasks.registry import TaskInfo
+from tasks.registry import TASKS
+from tff_adaptive import parameters
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+
+def names() -> list[str]:
+  """Names of all tasks, sorted."""
+  return sorted(TASKS)
+
+
+def info(name: str) -> TaskInfo:
+  """Describes a task.
+
+  Raises:
+    ValueError: If there is no such task.
+  """
+  _check_name(name)
+  return TASKS[name]
+
+
+def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
+  """The options of a task by name, in the order of its signature.
+
+  Raises:
+    ValueError: If there is no such task.
+  """
+  _check_name(name)
+  path = pathlib.Path(__file__).with_name(f'{name}.py')
+  return parameters.read_signature(path, 'create')
+
+
+def create(name: str, **options) -> 'tff.simulation.baselines.BaselineTask':
+  """Creates a task.
+
+  Args:
+    name: One of `names()`.
+    **options: What `parameters_of(name)` lists. All tasks take `cache_dir`,
+      `data`, `epochs`, `batch_size`, `max_elements` and `seed`.
+
+  Returns:
+    The task. `datasets.train_preprocess_fn(dataset, seed=None)` takes an
+    integer seed of shape [2] that fixes all randomness.
+
+  Raises:
+    ValueError: If there is no such task or it has no such option.
+    DataError: If a data file is missing or is not what it should be.
+  """
+  accepted = parameters_of(name)
+  for option in options:
+    if option not in accepted:
+      raise ValueError(
+          f'Task {name} has no option `{option}`; it takes '
+          f'{", ".join(accepted)}.'
+      )
+  checked = {k: accepted[k].check(v) for k, v in options.items()}
+  return importlib.import_module(f'tasks.{name}').create(**checked)
+
+
+def _check_name(name: str) -> None:
+  if name not in TASKS:
+    raise ValueError(
+        f'A task must be one of {", ".join(names())}, got {name!r}.'
+    )

@@ -1,0 +1,62 @@
+"""Puts the parts of a task together, in one way for all tasks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def task(
+    *,
+    train_data: tff.simulation.datasets.ClientData,
+    test_data: Union[tff.simulation.datasets.ClientData, tf.data.Dataset],
+    train_preprocess_fn: Callable[..., tf.data.Dataset],
+    eval_preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset],
+    build_model: Callable[[], tf.keras.Model],
+    loss: Callable[[], tf.keras.losses.Loss],
+    metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
+    validation_data: Optional[tf.data.Dataset] = None,
+) -> tff.simulation.baselines.BaselineTask:
+  """A task around a Keras model.
+
+  Args:
+    train_data: Training clients.
+    test_data: The test split, before preprocessing.
+    train_preprocess_fn: `(dataset, seed=None)`, see `preprocessing`.
+    eval_preprocess_fn: For test and validation data.
+    build_model: Builds the Keras model with fresh weights.
+    loss: Constructs the loss.
+    metrics: Construct the metrics. TFF adds `loss`, `num_examples` and
+      `num_batches`.
+    validation_data: Where a part of the test split has its own name.
+  """
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+      train_data=train_data,
+      test_data=test_data,
+      validation_data=validation_data,
+      train_preprocess_fn=train_preprocess_fn,
+      eval_preprocess_fn=eval_preprocess_fn,
+  )
+  input_spec: Any = datasets.element_type_structure
+
+  def model_fn() -> tff.learning.models.VariableModel:
+    return tff.learning.models.from_keras_model(
+        keras_model=build_model(),
+        loss=loss(),
+        input_spec=input_spec,
+        metrics=list(metrics),
+    )
+
+  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+
+
+def centralized(
+    data: tff.simulation.datasets.ClientData, seed: int
+) -> tf.data.Dataset:
+  """All examples of all clients, clients in an order that `seed` decides.
+
+  Without a seed TFF shuffles the clients anew at every call, and the first
+  10,000 examples would not be the same ones twice.
+  """
+  return data.create_tf_dataset_from_all_clients(seed=seed)

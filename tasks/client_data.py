@@ -1,0 +1,141 @@
+"""Federated data sets for tasks, as `tff.simulation.datasets.ClientData`.
+
+`ArrayClientData` holds NumPy arrays in memory and a partition over them.
+`ListedClientData` gives any TFF client data constant-time access to a client;
+TFF's own looks through the whole list of ids at every access, which for Stack
+Overflow's 342,477 users costs more than reading the user's data.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import partition as partition_lib
+
+
+class ArrayClientData(tff.simulation.datasets.ClientData):
+  """Examples in memory, partitioned over clients.
+
+  An element is a dictionary with the arrays' names, in their order.
+  """
+
+  def __init__(
+      self,
+      arrays: Mapping[str, np.ndarray],
+      partition: partition_lib.Partition,
+  ):
+    """Args: arrays that agree in their first dimension, and who has which."""
+    self._arrays = dict(arrays)
+    self._partition = partition
+    self._position = {c: i for i, c in enumerate(partition.client_ids)}
+    self._ids = list(partition.client_ids)
+    self._element_type_structure = {
+        name: tf.TensorSpec(array.shape[1:], array.dtype)
+        for name, array in self._arrays.items()
+    }
+
+  @property
+  def client_ids(self) -> list[str]:
+    return self._ids
+
+  @property
+  def partition(self) -> partition_lib.Partition:
+    """Which examples belong to which client."""
+    return self._partition
+
+  @property
+  def arrays(self) -> Mapping[str, np.ndarray]:
+    """All examples, by name of the component."""
+    return self._arrays
+
+  @property
+  def element_type_structure(self) -> Any:
+    return self._element_type_structure
+
+  def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
+    """The client's examples, in the partition's order.
+
+    Raises:
+      ValueError: If there is no such client.
+    """
+    if client_id not in self._position:
+      raise ValueError(_no_client(client_id, self._ids))
+    rows = self._partition.indices[self._position[client_id]]
+    return tf.data.Dataset.from_tensor_slices(
+        {name: array[rows] for name, array in self._arrays.items()}
+    )
+
+  @property
+  def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
+    """A traceable function from an id to a data set; all data in its graph."""
+
+    def create(client_id):
+      position = tf.argmax(tf.equal(client_id, tf.constant(self._ids)))
+      with tf.control_dependencies([
+          tf.debugging.assert_equal(
+              tf.gather(tf.constant(self._ids), position),
+              client_id,
+              message='There is no such client.',
+          )
+      ]):
+        position = tf.identity(position)
+      ends = np.cumsum(self._partition.sizes)
+      begins = ends - self._partition.sizes
+      every = tf.constant(np.concatenate(self._partition.indices))
+      rows = every[tf.gather(begins, position) : tf.gather(ends, position)]
+      return tf.data.Dataset.from_tensor_slices(
+          {name: tf.gather(a, rows) for name, a in self._arrays.items()}
+      )
+
+    return create
+
+  def create_tf_dataset_from_all_clients(
+      self, seed: Optional[int] = None
+  ) -> tf.data.Dataset:
+    """All examples, client after client, in an order of clients by `seed`."""
+    order = np.random.RandomState(seed).permutation(len(self._ids))
+    rows = np.concatenate([self._partition.indices[i] for i in order])
+    return tf.data.Dataset.from_tensor_slices(
+        {name: array[rows] for name, array in self._arrays.items()}
+    )
+
+
+class ListedClientData(tff.simulation.datasets.ClientData):
+  """The same clients and data as another `ClientData`, found at once."""
+
+  def __init__(self, inner: tff.simulation.datasets.ClientData):
+    self._inner = inner
+    self._ids = inner.client_ids
+    self._known = frozenset(self._ids)
+
+  @property
+  def client_ids(self) -> list[str]:
+    return self._ids
+
+  @property
+  def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
+    return self._inner.serializable_dataset_fn
+
+  @property
+  def element_type_structure(self) -> Any:
+    return self._inner.element_type_structure
+
+  def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
+    """The client's examples.
+
+    Raises:
+      ValueError: If there is no such client.
+    """
+    if client_id not in self._known:
+      raise ValueError(_no_client(client_id, self._ids))
+    return self._inner.serializable_dataset_fn(client_id)
+
+
+def _no_client(client_id: str, client_ids: list[str]) -> str:
+  return (
+      f'There is no client {client_id!r}; there are {len(client_ids)}, such as '
+      f'{client_ids[0]!r}.'
+  )

@@ -1,0 +1,127 @@
+"""Handwritten digits that come with scikit-learn, split by label skew.
+
+1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak, UCI 1998). A fifth is set
+aside for testing; the rest goes to clients of equal size by Dirichlet label
+skew. This is the task that runs without any download: small enough for a first
+try, real enough to show what client drift does.
+"""
+
+from typing import Literal, Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import partition
+from tasks import preprocessing
+from tasks import synthetic
+from tff_adaptive import parameters
+
+_TEST_SHARE = 0.2
+
+
+@parameters.checked
+def create(
+    *,
+    num_clients: parameters.Count = 20,
+    alpha: parameters.Positive = 0.3,
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: images [batch, 8, 8, 1] in [0, 1], labels 0 to 9.
+
+  Args:
+    num_clients: Number of clients, all of one size.
+    alpha: Concentration of the Dirichlet distribution over labels from which
+      each client draws its own; small means few labels a client.
+    cache_dir: Not used: the data are part of scikit-learn.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes.
+    epochs: Passes of a client over its examples in a round.
+    batch_size: Examples in a batch; 10 unless given.
+    max_elements: Most examples of a client in a round.
+    seed: Of the split and the partition.
+
+  Raises:
+    PartitionError: If there are more clients than training examples.
+  """
+  del cache_dir
+  if data == 'synthetic':
+    images, labels = synthetic.images(400, (8, 8, 1), 10, seed=seed)
+  else:
+    images, labels = _load()
+  train, test = _split(labels, seed)
+  split = partition.lda(
+      labels[train],
+      alpha=alpha,
+      sizes=partition.equal_sizes(len(train), num_clients),
+      seed=seed,
+  )
+  return assembly.task(
+      train_data=client_data.ArrayClientData(
+          dict(label=labels[train], pixels=images[train]), split
+      ),
+      test_data=tf.data.Dataset.from_tensor_slices(
+          dict(label=labels[test], pixels=images[test])
+      ),
+      train_preprocess_fn=preprocessing.build_train(
+          batch_size=batch_size or 10,
+          shuffle_buffer=len(train),
+          epochs=epochs,
+          max_elements=max_elements,
+          map_fn=_to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=64, map_fn=_to_model
+      ),
+      build_model=_build_model,
+      loss=tf.keras.losses.SparseCategoricalCrossentropy,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+  )
+
+
+def _load() -> tuple[np.ndarray, np.ndarray]:
+  # scikit-learn takes a second to import, which no other task should pay.
+  from sklearn import datasets  # pylint: disable=g-import-not-at-top
+
+  digits = datasets.load_digits()
+  images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
+  return images, digits.target.astype(np.int32)
+
+
+def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+  """Positions for training and testing, with equal shares of every label."""
+  rng = np.random.default_rng([seed, 0xD161])
+  train, test = [], []
+  for label in np.unique(labels):
+    rows = rng.permutation(np.flatnonzero(labels == label))
+    cut = round(len(rows) * _TEST_SHARE)
+    test.append(rows[:cut])
+    train.append(rows[cut:])
+  return (
+      rng.permutation(np.concatenate(train)),
+      rng.permutation(np.concatenate(test)),
+  )
+
+
+def _to_model(batch):
+  return batch['pixels'], batch['label']
+
+
+def _build_model() -> tf.keras.Model:
+  layers = tf.keras.layers
+  return tf.keras.Sequential([
+      layers.InputLayer((8, 8, 1)),
+      layers.Conv2D(16, 3, activation='relu', padding='same'),
+      layers.MaxPool2D(),
+      layers.Conv2D(32, 3, activation='relu', padding='same'),
+      layers.MaxPool2D(),
+      layers.Flatten(),
+      layers.Dense(64, activation='relu'),
+      layers.Dense(10, activation='softmax'),
+  ])

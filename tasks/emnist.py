@@ -1,0 +1,65 @@
+"""What the EMNIST tasks share: writers, images, and a made-up stand-in.
+
+Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
+10-35 upper case, 36-61 lower case; as TFF's files have them.
+"""
+
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import partition
+from tasks import sqlite_files
+from tasks import synthetic
+
+# The largest client of TFF's file: a shuffle buffer that holds any of them.
+LARGEST_CLIENT = 418
+
+
+def num_classes(only_digits: bool) -> int:
+  return 10 if only_digits else 62
+
+
+def load(
+    cache_dir: Optional[str], *, only_digits: bool, data: str, seed: int
+) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
+  """Training writers, and all test examples writer by writer.
+
+  Raises:
+    DataError: If emnist_all.sqlite is missing or not what it should be.
+  """
+  if data == 'synthetic':
+    return _synthetic(num_classes(only_digits), seed)
+  prefix = 'digits_only' if only_digits else 'all'
+  path = sqlite_files.find(
+      cache_dir,
+      'emnist_all.sqlite',
+      splits=[f'{prefix}_train', f'{prefix}_test'],
+      features=['pixels', 'label'],
+      loader='emnist',
+  )
+  train, test = tff.simulation.datasets.emnist.load_data(
+      only_digits=only_digits, cache_dir=str(path.parent)
+  )
+  return (
+      client_data.ListedClientData(train),
+      assembly.centralized(test, seed),
+  )
+
+
+def _synthetic(
+    classes: int, seed: int
+) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
+  images, labels = synthetic.images(720, (28, 28, 1), classes, seed=seed)
+  images = 1 - images[..., 0]
+  split = partition.lda(labels[:600], alpha=1.0, sizes=[30] * 20, seed=seed)
+  arrays = dict(label=labels[:600], pixels=images[:600])
+  test = dict(label=labels[600:], pixels=images[600:])
+  return (
+      client_data.ArrayClientData(arrays, split),
+      tf.data.Dataset.from_tensor_slices(test),
+  )

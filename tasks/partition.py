@@ -1,0 +1,451 @@
+"""Partitions of examples over clients: pure NumPy, seeded, disjoint.
+
+Every partitioner takes the size of each client and returns a `Partition` in
+which client i has exactly `sizes[i]` examples and no example occurs twice. The
+same arguments and seed give the same partition.
+
+  iid         uniformly at random
+  lda         Dirichlet label skew; Hsu et al., arXiv 1909.06335
+  pam         Pachinko allocation; Reddi et al., arXiv 2003.00295, Appendix F
+  k_classes   exactly k labels a client
+  by_group    the natural partition: one client per value (a writer, say)
+
+Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import Optional, Union
+import zipfile
+
+import numpy as np
+
+from tasks import errors
+
+PathType = Union[str, 'os.PathLike[str]']
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+  """Which examples belong to which client.
+
+  Attributes:
+    client_ids: Names of the clients.
+    indices: One int64 array a client: positions of its examples.
+  """
+
+  client_ids: tuple[str, ...]
+  indices: tuple[np.ndarray, ...]
+
+  def __post_init__(self):
+    if len(self.client_ids) != len(self.indices):
+      raise ValueError(
+          f'A partition needs as many client ids as index arrays, got '
+          f'{len(self.client_ids)} and {len(self.indices)}.'
+      )
+    if len(set(self.client_ids)) != len(self.client_ids):
+      raise ValueError('The client ids of a partition must be distinct.')
+    every = np.concatenate(self.indices) if self.indices else np.array([])
+    if len(np.unique(every)) != len(every):
+      raise ValueError('No example may belong to two clients of a partition.')
+
+  @property
+  def sizes(self) -> np.ndarray:
+    """Number of examples of each client, int64."""
+    return np.array([len(i) for i in self.indices], np.int64)
+
+  def label_counts(
+      self, labels: np.ndarray, num_classes: Optional[int] = None
+  ) -> np.ndarray:
+    """Counts of each label at each client, int64 [clients, classes]."""
+    labels = np.asarray(labels)
+    if num_classes is None:
+      num_classes = int(labels.max()) + 1
+    return np.stack(
+        [np.bincount(labels[i], minlength=num_classes) for i in self.indices]
+    )
+
+  def save(self, path: PathType) -> None:
+    """Writes the partition as an .npz file, aside first and then renamed."""
+    partial = f'{os.fspath(path)}.partial'
+    with open(partial, 'wb') as file:
+      np.savez_compressed(
+          file,
+          client_ids=np.array(self.client_ids, dtype=np.str_),
+          sizes=self.sizes,
+          indices=np.concatenate(self.indices).astype(np.int64),
+      )
+    os.replace(partial, path)
+
+  @classmethod
+  def load(cls, path: PathType) -> 'Partition':
+    """Reads what `save` wrote.
+
+    Raises:
+      DataError: If the file is missing or no partition.
+    """
+    expected = 'a partition saved by `Partition.save` was expected'
+    try:
+      with np.load(path, allow_pickle=False) as arrays:
+        client_ids = tuple(str(i) for i in arrays['client_ids'])
+        sizes, every = arrays['sizes'], arrays['indices']
+    except FileNotFoundError as e:
+      raise errors.DataError(
+          f'There is no file {os.fspath(path)}: {expected}.'
+      ) from e
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
+      raise errors.DataError(
+          f'{os.fspath(path)} cannot be read: {expected}.'
+      ) from e
+    if sizes.sum() != len(every) or len(sizes) != len(client_ids):
+      raise errors.DataError(
+          f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
+          f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
+      )
+    return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
+
+
+def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
+  """The same size for every client, as large as the examples allow.
+
+  Raises:
+    PartitionError: If there are more clients than examples.
+  """
+  if num_clients < 1 or num_clients > num_examples:
+    raise errors.PartitionError(
+        f'{num_examples} examples can be given to 1 to {num_examples} clients,'
+        f' got {num_clients}.'
+    )
+  return np.full(num_clients, num_examples // num_clients, np.int64)
+
+
+def sizes_in_range(
+    num_clients: int, smallest: int, largest: int, *, seed: int = 0
+) -> np.ndarray:
+  """Sizes drawn uniformly from `smallest` to `largest`, both included.
+
+  Raises:
+    PartitionError: If the range is empty or begins below 1.
+  """
+  if not 1 <= smallest <= largest:
+    raise errors.PartitionError(
+        'Client sizes must lie in a range from at least 1 upwards, got '
+        f'{smallest} to {largest}.'
+    )
+  rng = np.random.default_rng([seed, 0x512E5])
+  return rng.integers(smallest, largest, num_clients, np.int64, endpoint=True)
+
+
+def iid(num_examples: int, *, sizes: Sequence[int], seed: int = 0) -> Partition:
+  """Examples dealt out uniformly at random.
+
+  Args:
+    num_examples: How many examples there are.
+    sizes: Examples of each client.
+    seed: Of the drawing.
+
+  Raises:
+    PartitionError: If the clients want more examples than there are.
+  """
+  sizes = _check_sizes(sizes, num_examples)
+  order = np.random.default_rng(seed).permutation(num_examples)
+  return _name(np.split(order, np.cumsum(sizes))[:-1])
+
+
+def lda(
+    labels: np.ndarray, *, alpha: float, sizes: Sequence[int], seed: int = 0
+) -> Partition:
+  """Dirichlet label skew: Hsu et al., arXiv 1909.06335, Section 3.
+
+  Client by client, a distribution over labels is drawn from the symmetric
+  Dirichlet distribution with parameter alpha, then its examples by first
+  drawing a label and then one of the label's examples, without replacement. A
+  label that has run out is left out and the rest renormalised, for this client
+  and for the following ones.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    alpha: Concentration, positive; small means few labels a client.
+    sizes: Examples of each client.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If alpha is not positive or the clients want more examples
+      than there are.
+  """
+  _check_positive('alpha', alpha)
+  labels = _check_labels(labels)
+  sizes = _check_sizes(sizes, len(labels))
+  rng = np.random.default_rng(seed)
+  pools = _pools(labels, rng)
+  clients = []
+  for size in sizes:
+    available = np.array([len(pool) for pool in pools])
+    log_p = _log_dirichlet(alpha, len(pools), rng)
+    counts = _draw_counts(size, log_p, available, rng)
+    clients.append(_take(pools, counts, rng))
+  return _name(clients)
+
+
+def pam(
+    coarse: np.ndarray,
+    fine: np.ndarray,
+    *,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    sizes: Sequence[int],
+    seed: int = 0,
+) -> Partition:
+  """Pachinko allocation: Reddi et al., arXiv 2003.00295, Algorithms 7 and 8.
+
+  Each client draws a distribution over coarse labels from Dir(alpha) and, for
+  each coarse label, one over its fine labels from Dir(beta). An example is
+  drawn by coarse label, fine label, and then uniformly, without replacement. A
+  fine label that has run out is removed and its coarse label's distribution
+  renormalised; likewise a coarse label without examples.
+
+  Args:
+    coarse: Coarse label of each example, int [examples], from 0.
+    fine: Fine label of each example, int [examples], from 0; each belongs to
+      one coarse label.
+    alpha: Concentration at the root, positive. The paper's is 0.1.
+    beta: Concentration at the coarse labels, positive. The paper's is 10.
+    sizes: Examples of each client.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If alpha or beta is not positive, the clients want more
+      examples than there are, or a fine label has two coarse ones.
+  """
+  _check_positive('alpha', alpha)
+  _check_positive('beta', beta)
+  coarse, fine = _check_labels(coarse), _check_labels(fine)
+  if len(coarse) != len(fine):
+    raise errors.PartitionError(
+        f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
+    )
+  sizes = _check_sizes(sizes, len(fine))
+  parents = [np.unique(coarse[fine == y]) for y in range(fine.max() + 1)]
+  for y, parent in enumerate(parents):
+    if len(parent) > 1:
+      raise errors.PartitionError(
+          f'Fine label {y} must have one coarse label, got {parent.tolist()}.'
+      )
+  children = [
+      np.array([y for y, p in enumerate(parents) if len(p) and p[0] == c], int)
+      for c in range(coarse.max() + 1)
+  ]
+  rng = np.random.default_rng(seed)
+  pools = _pools(fine, rng)
+  clients = []
+  for size in sizes:
+    available = np.array([len(pool) for pool in pools])
+    room = np.array([available[ys].sum() for ys in children])
+    root = _log_dirichlet(alpha, len(children), rng)
+    # Which coarse label each draw takes does not depend on the fine draws:
+    # a coarse label goes exactly when all its fine labels have gone.
+    wanted = _draw_counts(size, root, room, rng)
+    counts = np.zeros(len(pools), np.int64)
+    for ys, n in zip(children, wanted):
+      # Drawn for every coarse label, so that a client's draws do not shift
+      # with what the others took.
+      leaf = _log_dirichlet(beta, len(ys), rng)
+      counts[ys] = _draw_counts(n, leaf, available[ys], rng)
+    clients.append(_take(pools, counts, rng))
+  return _name(clients)
+
+
+def k_classes(
+    labels: np.ndarray,
+    *,
+    classes_per_client: int,
+    sizes: Sequence[int],
+    seed: int = 0,
+) -> Partition:
+  """Exactly k labels a client, in shares as equal as its size allows.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    classes_per_client: k.
+    sizes: Examples of each client, each at least k.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If k exceeds the number of labels or a client's size, or no
+      assignment of labels to clients with enough examples is found.
+  """
+  labels = _check_labels(labels)
+  sizes = _check_sizes(sizes, len(labels))
+  num_classes = len(np.unique(labels))
+  k = classes_per_client
+  if not 1 <= k <= num_classes:
+    raise errors.PartitionError(
+        f'A client can have 1 to {num_classes} of the {num_classes} labels, '
+        f'got {k}.'
+    )
+  if sizes.min(initial=k) < k:
+    raise errors.PartitionError(
+        f'A client with {k} labels needs at least {k} examples, got '
+        f'{sizes.min()}.'
+    )
+  rng = np.random.default_rng(seed)
+  pools = _pools(labels, rng)
+  capacity = np.array([len(pool) for pool in pools])
+  shares = [_shares(size, k) for size in sizes]
+  for attempt in range(20):
+    # The last attempt always takes what is most plentiful, which finds an
+    # assignment where random ones run into a corner.
+    counts = _assign_classes(shares, capacity, rng, greedy=attempt == 19)
+    if counts is not None:
+      return _name([_take(pools, c, rng) for c in counts])
+  raise errors.PartitionError(
+      f'No way was found to give {len(sizes)} clients {k} labels and '
+      f'{sizes.min()} to {sizes.max()} examples each: the labels have '
+      f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
+      'smaller clients or more labels a client.'
+  )
+
+
+def by_group(groups: Sequence, prefix: str = '') -> Partition:
+  """One client per distinct value; ids are `prefix` and the value."""
+  groups = np.asarray(groups)
+  values, inverse = np.unique(groups, return_inverse=True)
+  order = np.argsort(inverse, kind='stable')
+  starts = np.cumsum(np.bincount(inverse))[:-1]
+  return Partition(
+      tuple(f'{prefix}{value}' for value in values),
+      tuple(np.split(order, starts)),
+  )
+
+
+def _check_sizes(sizes: Sequence[int], num_examples: int) -> np.ndarray:
+  sizes = np.asarray(sizes, np.int64)
+  if sizes.ndim != 1 or not len(sizes) or sizes.min() < 1:
+    raise errors.PartitionError(
+        f'Client sizes must be a list of counts of at least 1, got {sizes}.'
+    )
+  if sizes.sum() > num_examples:
+    raise errors.PartitionError(
+        f'{len(sizes)} clients want {sizes.sum()} examples in all, but there '
+        f'are {num_examples}: ask for fewer clients or fewer examples each.'
+    )
+  return sizes
+
+
+def _check_positive(name: str, value: float) -> None:
+  if not value > 0:
+    raise errors.PartitionError(f'`{name}` must be positive, got {value!r}.')
+
+
+def _check_labels(labels: np.ndarray) -> np.ndarray:
+  labels = np.asarray(labels)
+  if (
+      labels.ndim != 1
+      or not len(labels)
+      or not np.issubdtype(labels.dtype, np.integer)
+      or labels.min() < 0
+  ):
+    raise errors.PartitionError(
+        'Labels must be a vector of whole numbers from 0, got '
+        f'{labels.dtype} of shape {labels.shape}.'
+    )
+  return labels
+
+
+def _pools(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+  """Positions of each label's examples, each list shuffled."""
+  return [
+      rng.permutation(np.flatnonzero(labels == y))
+      for y in range(int(labels.max()) + 1)
+  ]
+
+
+def _take(
+    pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+  """Removes `counts` examples from the pools; returns them shuffled."""
+  taken = []
+  for y, n in enumerate(counts):
+    taken.append(pools[y][:n])
+    pools[y] = pools[y][n:]
+  return rng.permutation(np.concatenate(taken)).astype(np.int64)
+
+
+def _log_dirichlet(
+    alpha: float, categories: int, rng: np.random.Generator
+) -> np.ndarray:
+  """Log of an unnormalised draw from the symmetric Dirichlet distribution.
+
+  In logarithms, because with alpha = 0.01 all but the largest entries underflow
+  and nothing would be left to renormalise when the largest has run out:
+  Gamma(alpha) is Gamma(alpha + 1) times U^(1/alpha).
+  """
+  gamma = rng.gamma(alpha + 1, size=categories)
+  return np.log(gamma) + np.log1p(-rng.random(categories)) / alpha
+
+
+def _draw_counts(
+    size: int,
+    log_p: np.ndarray,
+    available: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+  """Counts of `size` draws by label, where labels that run out are dropped.
+
+  Same distribution as drawing one at a time and renormalising whenever a label
+  runs out: a draw beyond what its label has is drawn again among the labels
+  that are left.
+  """
+  counts = np.zeros(len(log_p), np.int64)
+  left = size
+  while left:
+    live = counts < available
+    p = np.where(live, log_p, -np.inf)
+    p = np.exp(p - p.max())
+    counts += rng.multinomial(left, p / p.sum())
+    counts = np.minimum(counts, available)
+    left = size - counts.sum()
+  return counts
+
+
+def _shares(size: int, parts: int) -> np.ndarray:
+  return np.full(parts, size // parts) + (np.arange(parts) < size % parts)
+
+
+def _assign_classes(
+    shares: list[np.ndarray],
+    capacity: np.ndarray,
+    rng: np.random.Generator,
+    greedy: bool,
+) -> Optional[list[np.ndarray]]:
+  """Counts by label for each client, or None when a corner was reached."""
+  capacity = capacity.copy()
+  result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
+  order = rng.permutation(len(shares))
+  if greedy:
+    order = sorted(order, key=lambda i: -shares[i][0])
+  for i in order:
+    share = shares[i]
+    weight = np.where(capacity >= share[0], capacity, 0).astype(float)
+    if np.count_nonzero(weight) < len(share):
+      return None
+    if greedy:
+      classes = np.argsort(-(weight + rng.random(len(weight))))[: len(share)]
+    else:
+      classes = rng.choice(
+          len(weight), len(share), replace=False, p=weight / weight.sum()
+      )
+    counts = np.zeros(len(capacity), np.int64)
+    counts[classes] = share
+    capacity = capacity - counts
+    result[i] = counts
+  return result
+
+
+def _name(indices: Sequence[np.ndarray]) -> Partition:
+  width = len(str(len(indices) - 1))
+  return Partition(
+      tuple(f'client_{i:0{width}d}' for i in range(len(indices))),
+      tuple(np.asarray(i, np.int64) for i in indices),
+  )

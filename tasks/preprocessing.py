@@ -1,0 +1,244 @@
+"""Preprocessing that the tasks share: seeded, and vectorised over batches.
+
+A client's training data goes through
+
+  shuffle -> repeat -> take -> batch (the last, short one kept) -> map
+
+in the order of TFF's baseline tasks. Mapping whole batches costs one call a
+batch instead of one an example.
+"""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import tensorflow as tf
+
+MapFn = Callable[..., Any]
+
+# Set apart what is derived from one seed; epochs take 0, 1, 2, ...
+_AUGMENTATION = 2**31 - 1
+
+
+def shuffle_repeat(
+    dataset: tf.data.Dataset,
+    *,
+    buffer_size: int,
+    epochs: int = 1,
+    seed: Optional[tf.Tensor] = None,
+) -> tf.data.Dataset:
+  """Shuffles a data set anew for each of `epochs` passes.
+
+  Args:
+    dataset: The client's examples.
+    buffer_size: Of the shuffle; 1 keeps the order.
+    epochs: Number of passes.
+    seed: Integer tensor [2] that fixes the order, every time that the result is
+      iterated and whatever TensorFlow's global seed; None leaves it to chance.
+  """
+  if seed is None:
+    if buffer_size > 1:
+      dataset = dataset.shuffle(buffer_size)
+    return dataset.repeat(epochs) if epochs > 1 else dataset
+  if buffer_size <= 1:
+    return dataset.repeat(epochs) if epochs > 1 else dataset
+  passes = [
+      _shuffle(dataset, buffer_size, fold_in(seed, epoch))
+      for epoch in range(epochs)
+  ]
+  result = passes[0]
+  for following in passes[1:]:
+    result = result.concatenate(following)
+  return result
+
+
+def build_train(
+    *,
+    batch_size: int,
+    shuffle_buffer: int,
+    epochs: int = 1,
+    max_elements: Optional[int] = None,
+    map_fn: Optional[MapFn] = None,
+    augment_fn: Optional[MapFn] = None,
+) -> Callable[..., tf.data.Dataset]:
+  """Builds `train_preprocess_fn(dataset, seed=None)`.
+
+  Args:
+    batch_size: Examples in a batch.
+    shuffle_buffer: Of the shuffle; 1 keeps the order.
+    epochs: Passes over the client's examples.
+    max_elements: Most examples of a round, over all passes; None for all.
+    map_fn: From a batch to the model's input.
+    augment_fn: In place of `map_fn`, from a batch and an int64 seed [2] to the
+      model's input.
+
+  Returns:
+    The function. Its `seed`, an integer tensor [2], decides all that is random;
+    without it, nothing is repeatable.
+  """
+
+  def build(
+      dataset: tf.data.Dataset, seed: Optional[tf.Tensor]
+  ) -> tf.data.Dataset:
+    dataset = shuffle_repeat(
+        dataset, buffer_size=shuffle_buffer, epochs=epochs, seed=seed
+    )
+    if max_elements is not None:
+      dataset = dataset.take(max_elements)
+    dataset = dataset.batch(batch_size)
+    if augment_fn is not None:
+      return map_seeded(dataset, augment_fn, seed)
+    return dataset if map_fn is None else dataset.map(map_fn)
+
+  return seedable(build)
+
+
+def seedable(
+    build: Callable[[tf.data.Dataset, Optional[tf.Tensor]], tf.data.Dataset],
+) -> Callable[..., tf.data.Dataset]:
+  """Makes a `train_preprocess_fn(dataset, seed=None)` of a pipeline.
+
+  Args:
+    build: The pipeline, from a data set and an int64 seed [2] or None.
+
+  Returns:
+    The function. Called eagerly with a seed it is traced once and then costs
+    one call, not one for each of its steps.
+  """
+  # What tf.data does to make a long input fast (rewriting the pipeline, tuning
+  # its parallelism) costs more than a client's few batches take.
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  options.experimental_optimization.apply_default_optimizations = False
+
+  def whole(dataset, seed):
+    return build(dataset, seed).with_options(options)
+
+  # Automatic graph conversion would rewrite loops over epochs.
+  traced = tf.function(whole, autograph=False)
+
+  def preprocess(
+      dataset: tf.data.Dataset, seed: Optional[tf.Tensor] = None
+  ) -> tf.data.Dataset:
+    if seed is None:
+      return whole(dataset, None)
+    seed = tf.cast(tf.convert_to_tensor(seed), tf.int64)
+    if tf.executing_eagerly():
+      return traced(dataset, seed)
+    return whole(dataset, seed)
+
+  return preprocess
+
+
+def build_eval(
+    *, batch_size: int, map_fn: Optional[MapFn] = None
+) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+  """Builds `eval_preprocess_fn(dataset)`: batches, in the order given."""
+
+  def preprocess(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    dataset = dataset.batch(batch_size)
+    if map_fn is None:
+      return dataset
+    return dataset.map(map_fn, num_parallel_calls=tf.data.AUTOTUNE)
+
+  return preprocess
+
+
+def map_seeded(
+    dataset: tf.data.Dataset, fn: MapFn, seed: Optional[tf.Tensor]
+) -> tf.data.Dataset:
+  """Maps `fn(batch, seed)` with a seed of its own for every batch."""
+  if seed is None:
+
+    def unseeded(*batch):
+      drawn = tf.random.uniform([2], maxval=2**62, dtype=tf.int64)
+      return fn(_one(batch), drawn)
+
+    return dataset.map(unseeded)
+
+  base = fold_in(seed, _AUGMENTATION)
+
+  def seeded(index, batch):
+    return fn(batch, fold_in(base, index))
+
+  return dataset.enumerate().map(seeded)
+
+
+def fold_in(seed: tf.Tensor, number: Any) -> tf.Tensor:
+  """A seed [2] that depends on `seed` and `number`."""
+  return tf.random.experimental.stateless_fold_in(
+      seed, tf.cast(number, tf.int64)
+  )
+
+
+def random_crop(
+    images: tf.Tensor, size: int, seed: tf.Tensor, padding: int = 0
+) -> tf.Tensor:
+  """Cuts a square out of each image at a place of its own.
+
+  Args:
+    images: [batch, height, width, channels].
+    size: Edge of the square in pixels.
+    seed: Integer tensor [2].
+    padding: Pixels of zeros put around the images first.
+
+  Returns:
+    [batch, size, size, channels].
+  """
+  if padding:
+    edge = [padding, padding]
+    images = tf.pad(images, [[0, 0], edge, edge, [0, 0]])
+  shape = tf.shape(images)
+  for axis in (1, 2):
+    start = tf.random.stateless_uniform(
+        [shape[0]],
+        fold_in(seed, axis),
+        maxval=shape[axis] - size + 1,
+        dtype=tf.int32,
+    )
+    rows = start[:, tf.newaxis] + tf.range(size)[tf.newaxis]
+    if axis == 2:
+      rows = tf.repeat(rows[:, tf.newaxis], size, axis=1)
+    images = tf.gather(images, rows, axis=axis, batch_dims=axis)
+  return images
+
+
+def central_crop(images: tf.Tensor, size: int) -> tf.Tensor:
+  """Cuts the middle out of images [batch, height, width, channels]."""
+  shape = tf.shape(images)
+  top, left = (shape[1] - size) // 2, (shape[2] - size) // 2
+  return images[:, top : top + size, left : left + size]
+
+
+def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """Mirrors each image left to right with probability one half."""
+  flip = tf.random.stateless_uniform([tf.shape(images)[0]], fold_in(seed, 0))
+  return tf.where(
+      (flip < 0.5)[:, tf.newaxis, tf.newaxis, tf.newaxis],
+      tf.reverse(images, axis=[2]),
+      images,
+  )
+
+
+def _shuffle(
+    dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
+) -> tf.data.Dataset:
+  # Not `Dataset.shuffle`: it mixes in the global seed of the process, and its
+  # order changes when the result is iterated a second time.
+  zero = tf.reduce_all(tf.equal(seed, 0))  # The op takes (0, 0) for "any".
+  seed = tf.where(zero, tf.constant([0, 1], tf.int64), seed)
+  spec = dataset.element_spec
+  flat = tf.nest.flatten(spec)
+  variant = tf.raw_ops.ShuffleDataset(
+      input_dataset=tf.data.experimental.to_variant(dataset),
+      buffer_size=tf.constant(buffer_size, tf.int64),
+      seed=seed[0],
+      seed2=seed[1],
+      output_types=[s.dtype for s in flat],
+      output_shapes=[s.shape for s in flat],
+      reshuffle_each_iteration=False,
+  )
+  return tf.data.experimental.from_variant(variant, spec)
+
+
+def _one(batch: tuple) -> Any:
+  return batch[0] if len(batch) == 1 else batch

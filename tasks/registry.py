@@ -1,0 +1,74 @@
+"""What tasks there are, told without importing TensorFlow.
+
+Whoever adds a task writes `tasks/<name>.py` with a `create` function and its
+test, and describes it here.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import types
+from typing import Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+  """Settings of the paper that introduced a task.
+
+  Attributes:
+    source: The paper.
+    rounds: Number of rounds.
+    clients_per_round: Clients in a round.
+    batch_size: Examples in a batch; the task's default.
+    epochs: Passes over a client's data in a round.
+  """
+
+  source: str
+  rounds: int
+  clients_per_round: int
+  batch_size: int
+  epochs: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskInfo:
+  """A task, in words.
+
+  Attributes:
+    name: As `tasks.create` takes it.
+    summary: One line.
+    model: The model, with its number of trainable weights at the defaults.
+    clients: Where clients come from and how many there are.
+    files: Files that `data='native'` reads, relative to `cache_dir`.
+    published: The paper's settings; None where there is no paper.
+  """
+
+  name: str
+  summary: str
+  model: str
+  clients: str
+  files: tuple[str, ...] = ()
+  published: Optional[Published] = None
+
+
+_AFO = 'Reddi et al., arXiv 2003.00295'
+
+_TASKS = (
+    TaskInfo(
+        name='digits',
+        summary='Handwritten digits of scikit-learn, 8 x 8, by label skew.',
+        model='CNN, 2 convolutions and 2 dense layers, 13,706 weights',
+        clients='20 (--digits_num_clients), Dirichlet label skew',
+    ),
+    TaskInfo(
+        name='emnist_character',
+        summary='Recognise handwritten characters, one client per writer.',
+        model='CNN with dropout, 1,206,590 weights (62 classes)',
+        clients='3,400 writers, 671,585 training examples',
+        files=('emnist_all.sqlite',),
+        published=Published(_AFO, 1500, 10, 20),
+    ),
+)
+
+TASKS: Mapping[str, TaskInfo] = types.MappingProxyType(
+    {task.name: task for task in _TASKS}
+)

@@ -1,0 +1,49 @@
+"""Fixtures that all tests share."""
+
+import importlib.util
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope='session')
+def real_data() -> pathlib.Path:
+  """A folder with real data files, laid out as `cache_dir` expects them.
+
+  TFF_ADAPTIVE_TEST_DATA names it; without that, packed files in shared/data
+  beside the checkout are unpacked once into the system's temporary folder.
+  Tests that need real data are skipped where there is neither.
+  """
+  named = os.environ.get('TFF_ADAPTIVE_TEST_DATA')
+  if named:
+    folder = pathlib.Path(named)
+    if not folder.is_dir():
+      pytest.fail(f'TFF_ADAPTIVE_TEST_DATA names no folder: {folder}')
+    return folder
+  packed = _CHECKOUT.parent / 'shared' / 'data'
+  if not (packed / 'unpack.py').is_file():
+    pytest.skip(
+        'no real data: set TFF_ADAPTIVE_TEST_DATA, or put the packed files into'
+        f' {packed}'
+    )
+  return _unpack(packed)
+
+
+def _unpack(packed: pathlib.Path) -> pathlib.Path:
+  user = os.getuid() if hasattr(os, 'getuid') else 0
+  folder = pathlib.Path(tempfile.gettempdir()) / f'tff_adaptive_data_{user}'
+  done = folder / 'complete'
+  stamp = str(sorted((p.name, p.stat().st_size) for p in packed.iterdir()))
+  if not done.is_file() or done.read_text(encoding='utf-8') != stamp:
+    spec = importlib.util.spec_from_file_location(
+        'unpack', packed / 'unpack.py'
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.unpack(str(folder), source=str(packed))
+    done.write_text(stamp, encoding='utf-8')
+  return folder

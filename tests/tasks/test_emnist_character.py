@@ -1,0 +1,78 @@
+"""Character recognition on EMNIST."""
+
+import numpy as np
+import pytest
+import tasks
+from tests.tasks import helpers
+
+
+@pytest.mark.parametrize(
+    'only_digits, weights', [(False, 1_206_590), (True, 1_199_882)]
+)
+def test_the_model_is_the_papers(only_digits, weights):
+  task = tasks.create(
+      'emnist_character', data='synthetic', only_digits=only_digits
+  )
+  assert helpers.weights(task) == weights
+
+
+@pytest.mark.parametrize(
+    'only_digits, clients, train, test, classes',
+    [(False, 160, 16_869, 2_982, 62), (True, 300, 29_500, 4_021, 10)],
+)
+def test_real_writers(real_data, only_digits, clients, train, test, classes):
+  task = tasks.create(
+      'emnist_character', cache_dir=str(real_data), only_digits=only_digits
+  )
+  data = task.datasets.train_data
+  assert len(data.client_ids) == clients
+  labels = np.concatenate([b[1] for b in helpers.test_batches(task)])
+  assert len(labels) == test
+  assert labels.min() == 0 and labels.max() == classes - 1
+  assert len(np.unique(labels)) == classes
+  total = data.create_tf_dataset_from_all_clients(seed=0).batch(1000)
+  assert sum(len(b['label']) for b in total) == train
+
+
+def test_a_real_example_is_ink_on_white(real_data):
+  task = tasks.create('emnist_character', cache_dir=str(real_data))
+  batches = helpers.client_batches(task)
+  assert all(len(b[1]) == 20 for b in batches[:-1])
+  images = np.concatenate([b[0] for b in batches])
+  assert images.shape[1:] == (28, 28, 1) and images.dtype == np.float32
+  assert images.min() == 0 and images.max() == 1
+  assert (images[:, 0, 0] == 1).mean() > 0.99
+  assert 0.7 < images.mean() < 0.95
+  again = helpers.client_batches(task)
+  for a, b in zip(batches, again):
+    np.testing.assert_array_equal(a[0], b[0])
+
+
+def test_the_test_split_has_one_order(real_data):
+  first, again = (
+      tasks.create('emnist_character', cache_dir=str(real_data))
+      for _ in range(2)
+  )
+  np.testing.assert_array_equal(
+      helpers.test_batches(first, 100)[0][1],
+      helpers.test_batches(again, 100)[0][1],
+  )
+
+
+def test_it_learns_the_synthetic_characters():
+  task = tasks.create('emnist_character', data='synthetic', only_digits=True)
+  helpers.loss_falls(task, rate=0.05, steps=25)
+
+
+def test_without_the_file_it_says_which(tmp_path):
+  with pytest.raises(tasks.DataError, match='emnist_all.sqlite'):
+    tasks.create('emnist_character', cache_dir=str(tmp_path))
+  (tmp_path / 'emnist_all.sqlite').write_bytes(b'')
+  with pytest.raises(tasks.DataError, match='is empty'):
+    tasks.create('emnist_character', cache_dir=str(tmp_path))
+
+
+def test_another_data_set_under_its_name_is_refused(real_data, tmp_path):
+  (tmp_path / 'emnist_all.sqlite').symlink_to(real_data / 'shakespeare.sqlite')
+  with pytest.raises(tasks.DataError, match="no split 'all_train'"):
+    tasks.create('emnist_character', cache_dir=str(tmp_path))

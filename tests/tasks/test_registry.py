@@ -1,0 +1,98 @@
+"""What tasks there are, without TensorFlow."""
+
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tasks
+from tff_adaptive import parameters
+
+_ROOT = pathlib.Path(tasks.__file__).resolve().parents[1]
+_COMMON = [
+    'cache_dir', 'data', 'epochs', 'batch_size', 'max_elements', 'seed'
+]
+
+
+def test_listing_tasks_does_not_import_tensorflow():
+  code = (
+      'import sys, tasks\n'
+      'for name in tasks.names():\n'
+      '  tasks.info(name), tasks.parameters_of(name)\n'
+      'heavy = [m for m in ("tensorflow", "tensorflow_federated", "sklearn") '
+      'if m in sys.modules]\n'
+      'assert not heavy, heavy\n'
+      'print(len(tasks.names()))\n'
+  )
+  result = subprocess.run(
+      [sys.executable, '-c', code],
+      cwd=_ROOT,
+      capture_output=True,
+      text=True,
+      check=True,
+      timeout=60,
+  )
+  assert int(result.stdout) == len(tasks.names())
+
+
+def test_names_are_sorted():
+  assert tasks.names() == sorted(tasks.names())
+  assert 'digits' in tasks.names() and 'emnist_character' in tasks.names()
+
+
+@pytest.mark.parametrize('name', tasks.names())
+def test_every_task_takes_the_common_options(name):
+  accepted = tasks.parameters_of(name)
+  assert [p for p in accepted if p in _COMMON] == _COMMON
+  assert accepted['data'].choices == ('native', 'synthetic')
+  assert accepted['data'].default == 'native'
+  undocumented = [p.name for p in accepted.values() if not p.help]
+  assert not undocumented
+  assert not any(p.required for p in accepted.values())
+
+
+@pytest.mark.parametrize('name', tasks.names())
+def test_every_task_is_described(name):
+  info = tasks.info(name)
+  assert info.name == name
+  assert info.summary.endswith('.') and '\n' not in info.summary
+  assert info.model and info.clients
+  assert not any(pathlib.PurePath(f).is_absolute() for f in info.files)
+
+
+def test_an_unknown_name_lists_the_tasks():
+  for function in (tasks.info, tasks.parameters_of, tasks.create):
+    with pytest.raises(ValueError, match="digits.*got 'digitz'"):
+      function('digitz')
+
+
+def test_an_unknown_option_lists_the_options():
+  with pytest.raises(ValueError, match='digits has no option `alhpa`.*alpha'):
+    tasks.create('digits', alhpa=0.3)
+
+
+@pytest.mark.parametrize(
+    'option, value',
+    [
+        ('epochs', 0),
+        ('batch_size', 0),
+        ('max_elements', -1),
+        ('seed', -1),
+        ('data', 'reel'),
+        ('alpha', 0),
+    ],
+)
+def test_values_out_of_range_are_refused(option, value):
+  with pytest.raises(parameters.ParameterError, match=option):
+    tasks.create('digits', **{option: value})
+
+
+def test_signatures_read_from_source_match_the_functions():
+  from tasks import digits  # Imports TensorFlow.
+
+  signature = inspect.signature(digits.create).parameters
+  accepted = tasks.parameters_of('digits')
+  assert list(accepted) == list(signature)
+  for name, parameter in signature.items():
+    assert accepted[name].default == parameter.default

@@ -49,6 +49,7 @@ _PUBLIC = {
         'epsilon': 'client_adaptivity',
         'beta_1': 'client_beta_1',
         'beta_2': 'client_beta_2',
+        'initial_accumulator': 'client_initial_accumulator',
         'momentum': 'client_momentum',
     },
     'server': {

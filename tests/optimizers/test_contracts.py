@@ -1,0 +1,172 @@
+"""What every optimizer must satisfy, whichever side it serves."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import protocol
+
+ALL = [('client', name) for name in optimizers.client_names()] + [
+    ('server', name) for name in optimizers.server_names()
+]
+STRUCTURES = {
+    'scalar': tf.constant(2.0),
+    'nested': collections.OrderedDict(
+        a=[tf.constant([1.0, -1.0]), tf.constant([[0.5]])], b=tf.constant(3.0)
+    ),
+    'mixed dtypes': (
+        tf.constant([1.0], tf.float32),
+        tf.constant([2.0], tf.float64),
+    ),
+    'empty': (),
+}
+
+
+def step(optimizer, state, weights, gradients):
+  batch = protocol.Batch(
+      loss=tf.constant(1.0),
+      gradient_fn=lambda w: tf.nest.map_structure(lambda x: 0.5 * x, gradients),
+      size=tf.constant(2, tf.int64),
+      client_size=tf.constant(4, tf.int64),
+  )
+  return protocol.take_step(optimizer, state, weights, gradients, batch)
+
+
+def start(optimizer, weights):
+  return optimizer.initialize(
+      tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+  )
+
+
+def as_specs(structure):
+  return tf.nest.map_structure(
+      lambda t: (tf.convert_to_tensor(t).shape, tf.convert_to_tensor(t).dtype),
+      structure,
+  )
+
+
+@pytest.fixture(params=ALL, ids='-'.join)
+def optimizer(request):
+  side, name = request.param
+  return getattr(optimizers, side)(name)
+
+
+@pytest.mark.parametrize('weights', STRUCTURES.values(), ids=STRUCTURES)
+def test_state_and_weights_keep_their_structure(optimizer, weights):
+  state = start(optimizer, weights)
+  new_state, new_weights = step(optimizer, state, weights, weights)
+  assert as_specs(new_weights) == as_specs(weights)
+  assert as_specs(new_state) == as_specs(state)
+
+
+def test_same_input_same_output(optimizer):
+  weights = STRUCTURES['nested']
+  state = start(optimizer, weights)
+  one = step(optimizer, state, weights, weights)
+  two = step(optimizer, state, weights, weights)
+  tf.nest.map_structure(np.testing.assert_array_equal, one, two)
+
+
+def test_weights_without_gradient_stay(optimizer):
+  weights = (tf.constant([1.0]), tf.constant([2.0]))
+  state = start(optimizer, weights)
+  _, moved = step(optimizer, state, weights, (tf.constant([0.5]), None))
+  assert moved[0][0] != 1.0
+  assert moved[1][0] == 2.0
+
+
+def test_sparse_gradients_count_as_dense(optimizer):
+  weights = (tf.constant([[1.0], [2.0]]),)
+  sparse = tf.IndexedSlices(tf.constant([[0.5]]), tf.constant([1]), (2, 1))
+  state = start(optimizer, weights)
+  one = step(optimizer, state, weights, (sparse,))
+  two = step(optimizer, state, weights, (tf.constant([[0.0], [0.5]]),))
+  tf.nest.map_structure(np.testing.assert_allclose, one, two)
+
+
+def test_mismatched_shapes_are_refused(optimizer):
+  weights = (tf.constant([1.0, 2.0]),)
+  state = start(optimizer, weights)
+  with pytest.raises(ValueError, match='same shapes'):
+    step(optimizer, state, weights, (tf.constant([1.0]),))
+
+
+def test_hyperparameters_round_trip(optimizer):
+  weights = STRUCTURES['nested']
+  state = start(optimizer, weights)
+  hparams = optimizer.get_hparams(state)
+  assert hparams
+  changed = collections.OrderedDict(
+      (k, tf.constant(0.125)) for k in hparams
+  )
+  read = optimizer.get_hparams(optimizer.set_hparams(state, changed))
+  assert {k: float(v) for k, v in read.items()} == {k: 0.125 for k in hparams}
+
+
+@pytest.mark.parametrize('side,name', ALL)
+def test_a_schedule_can_set_the_rate(side, name):
+  if 'learning_rate' not in optimizers.parameters_of(side, name):
+    pytest.skip('chooses its own step')
+  optimizer = getattr(optimizers, side)(name)
+  still = tff.learning.optimizers.schedule_learning_rate(
+      optimizer, lambda r: tf.cast(r, tf.float32)
+  )
+  weights = (tf.constant([1.0]),)
+  state = start(still, weights)
+  state, first = still.next(state, weights, weights)
+  assert first[0][0] == 1.0  # The rate of round 0 is 0.
+  _, second = still.next(state, first, weights)
+  assert second[0][0] != 1.0
+
+
+@pytest.mark.parametrize('side,name', ALL)
+def test_an_ill_conditioned_quadratic_goes_down(side, name):
+  scale = tf.constant([1.0, 10.0])
+  more = {}
+  if 'learning_rate' in optimizers.parameters_of(side, name):
+    more['learning_rate'] = 0.1 if name == 'adagrad' else 0.02
+  optimizer = getattr(optimizers, side)(name, **more)
+  weights = (tf.constant([1.0, 1.0]),)
+  state = start(optimizer, weights)
+  loss = lambda w: 0.5 * tf.reduce_sum(scale * w[0] ** 2)
+  first = loss(weights)
+  for _ in range(40):
+    batch = protocol.Batch(
+        loss(weights),
+        lambda w: (scale * w[0],),
+        tf.constant(1, tf.int64),
+        tf.constant(1, tf.int64),
+    )
+    state, weights = protocol.take_step(
+        optimizer, state, weights, (scale * weights[0],), batch
+    )
+  assert loss(weights) < 0.5 * first
+
+
+@pytest.mark.parametrize('side,name', ALL)
+def test_builders_refuse_what_is_out_of_range(side, name):
+  for word, parameter in optimizers.parameters_of(side, name).items():
+    wrong = 'nonsense' if parameter.choices else float('nan')
+    with pytest.raises(parameters.ParameterError, match=word):
+      getattr(optimizers, side)(name, **{word: wrong})
+
+
+def test_public_names_are_accepted():
+  one = optimizers.server('adam', server_learning_rate=0.5, server_adaptivity=2)
+  hparams = one.get_hparams(one.initialize(tf.TensorSpec([])))
+  assert float(hparams['learning_rate']) == 0.5
+  assert float(hparams['epsilon']) == 2.0
+  with pytest.raises(parameters.ParameterError, match='twice'):
+    optimizers.server('adam', server_learning_rate=1.0, learning_rate=1.0)
+
+
+def test_unknown_names_list_what_there_is():
+  with pytest.raises(parameters.ParameterError, match='adagrad, adam'):
+    optimizers.client('adamw')
+  with pytest.raises(parameters.ParameterError, match='gamma, delta'):
+    optimizers.client('delta_sgd', learning_rate=0.1)

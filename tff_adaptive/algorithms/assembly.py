@@ -1,0 +1,107 @@
+"""From a plan to a learning process."""
+
+import importlib
+from typing import Any
+
+import tensorflow_federated as tff
+
+from tff_adaptive import optimizers
+from tff_adaptive import processes
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.optimizers import schedules
+
+_WEIGHTING = {
+    'examples': tff.learning.ClientWeighting.NUM_EXAMPLES,
+    'uniform': tff.learning.ClientWeighting.UNIFORM,
+}
+
+
+def assemble(
+    plan: plan_lib.Plan, model: Any
+) -> tff.learning.templates.LearningProcess:
+  """Builds the process that a plan describes."""
+  return processes.compose(
+      model,
+      _optimizer(plan, 'client'),
+      _optimizer(plan, 'server'),
+      schedule=_schedule(plan, 'client'),
+      server_schedule=_schedule(plan, 'server'),
+      client_weighting=_WEIGHTING[plan.common['client_weighting']],
+      seed=plan.common['seed'],
+      model_aggregator=plan.model_aggregator,
+      **_pieces(plan),
+  )
+
+
+def describe(plan: plan_lib.Plan) -> str:
+  """The resolved rule, for people."""
+  pieces = _pieces(plan)
+  lines = [f'algorithm {plan.method.name}: {plan.method.summary}']
+  lines.append(f'client minimises {pieces["objective"].formula}')
+  for side in ('client', 'server'):
+    optimizer = _optimizer(plan, side)
+    name = plan.optimizer[side]
+    called = name if isinstance(name, str) else type(name).__name__
+    lines.append(f'{side} optimizer {called}:')
+    formula = getattr(optimizer, 'formula', None) or _sgd_formula(plan, side)
+    lines.extend('  ' + line for line in formula.splitlines())
+    if plan.schedule_arguments[side]:
+      settings = ', '.join(
+          f'{k} = {v}'
+          for k, v in plan.schedule_arguments[side].items()
+          if v is not None
+      )
+      lines.append(f'  learning rate scheduled by rounds: {settings}')
+  weights = {'examples': 'the examples it iterated', 'uniform': '1'}
+  lines.append(
+      'a client counts with weight '
+      + weights[plan.common['client_weighting']]
+  )
+  return '\n'.join(lines)
+
+
+def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
+  """tff.learning's SGD has no formula of its own to show."""
+  arguments = plan.optimizer_arguments[side]
+  if 'learning_rate' not in arguments:
+    return f'{type(plan.optimizer[side]).__name__}, as given'
+  g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
+  rate = f'with learning_rate = {arguments["learning_rate"]:g}'
+  momentum = arguments.get('momentum')
+  if not momentum:
+    return f'x = x {sign} learning_rate {g}\n{rate}'
+  return (
+      f'm = momentum m + {g}, from 0\n'
+      f'x = x {sign} learning_rate m\n'
+      f'{rate}, momentum = {momentum:g}'
+  )
+
+
+def _optimizer(plan: plan_lib.Plan, side: str):
+  choice = plan.optimizer[side]
+  if not isinstance(choice, str):
+    return choice
+  build = getattr(optimizers, side)
+  return build(choice, **plan.optimizer_arguments[side])
+
+
+def _schedule(plan: plan_lib.Plan, side: str):
+  settings = plan.schedule_arguments[side]
+  if not settings:
+    return None
+  return schedules.build_schedule(plan.rate[side], **settings)
+
+
+def _pieces(plan: plan_lib.Plan) -> dict[str, Any]:
+  """The objective, and what the method's own module adds."""
+  strength = plan.common['proximal_strength']
+  objective = (
+      processes.Proximal(strength) if strength else processes.Plain()
+  )
+  pieces = {'objective': objective}
+  if plan.method.module is not None:
+    module = importlib.import_module(
+        f'tff_adaptive.algorithms.{plan.method.module}'
+    )
+    pieces.update(module.pieces(**plan.own))
+  return pieces

@@ -1,0 +1,113 @@
+"""Learning rates that depend on the number of completed rounds.
+
+The FedOpt reference's schedules under its names, and the step decay of
+Delta-SGD's baselines. Importing this module imports no TensorFlow, so that a
+wrong flag is refused before anything slow happens.
+"""
+
+from typing import Any, Callable, Literal, Optional
+
+from tff_adaptive import parameters
+
+_NEEDS_RATE = ('exp_decay', 'inv_lin_decay', 'inv_sqrt_decay')
+
+
+def build_schedule(
+    learning_rate: float,
+    *,
+    lr_schedule: Literal[
+        'constant', 'exp_decay', 'inv_lin_decay', 'inv_sqrt_decay', 'step_decay'
+    ] = 'constant',
+    lr_decay_steps: Optional[parameters.Count] = None,
+    lr_decay_rate: Optional[parameters.Positive] = None,
+    lr_staircase: Optional[bool] = None,
+    lr_warmup_steps: parameters.NonNegativeInt = 0,
+) -> Optional[Callable[[Any], Any]]:
+  """Maps completed rounds to a learning rate.
+
+  With r the completed rounds since the end of the warm-up, and q = r /
+  decay_steps (the integer quotient with staircase):
+
+    constant         lr
+    exp_decay        lr decay_rate^q
+    inv_lin_decay    lr / (1 + decay_rate q)
+    inv_sqrt_decay   lr / sqrt(1 + decay_rate q)
+    step_decay       lr, times decay_rate from 50 % of decay_steps on, times
+                     decay_rate again from 75 % on
+
+  During the warm-up of W rounds, round r (from 0) has the rate lr (r + 1) / W.
+
+  Args:
+    learning_rate: The rate lr that the schedule starts from.
+    lr_schedule: Which schedule.
+    lr_decay_steps: Rounds of one unit of decay; for step_decay all rounds of
+      the run. Needed by every schedule but constant.
+    lr_decay_rate: How much one unit decays; needed by exp_decay, inv_lin_decay
+      and inv_sqrt_decay, 0.1 for step_decay unless given.
+    lr_staircase: Whether the decay goes in whole units; no unless given.
+    lr_warmup_steps: Rounds of linear warm-up.
+
+  Returns:
+    A function of an integer scalar, or `None` for a constant rate.
+
+  Raises:
+    ParameterError: If the schedule lacks an argument or would ignore one.
+  """
+  decays = lr_schedule != 'constant'
+  given = dict(
+      lr_decay_steps=lr_decay_steps,
+      lr_decay_rate=lr_decay_rate,
+      lr_staircase=lr_staircase,
+  )
+  if not decays:
+    stray = [name for name, value in given.items() if value is not None]
+  else:
+    stray = ['lr_staircase'] if lr_schedule == 'step_decay' else []
+    stray = [name for name in stray if given[name] is not None]
+  if stray:
+    raise parameters.ParameterError(
+        f'{", ".join(stray)} would be ignored: lr_schedule is '
+        f'{lr_schedule!r}.'
+    )
+  missing = ['lr_decay_steps'] if decays else []
+  if lr_schedule in _NEEDS_RATE:
+    missing.append('lr_decay_rate')
+  missing = [name for name in missing if given[name] is None]
+  if missing:
+    raise parameters.ParameterError(
+        f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
+    )
+  if not decays and not lr_warmup_steps:
+    return None
+  decay_rate = 0.1 if lr_decay_rate is None else lr_decay_rate
+
+  def schedule(round_number):
+    import tensorflow as tf  # pylint: disable=g-import-not-at-top
+
+    completed = tf.cast(round_number, tf.float32)
+    after = tf.maximum(completed - lr_warmup_steps, 0.0)
+    rate = tf.constant(learning_rate, tf.float32)
+    if decays:
+      units = after / lr_decay_steps
+      if lr_staircase:
+        units = tf.floor(units)
+      if lr_schedule == 'exp_decay':
+        rate *= tf.pow(decay_rate, units)
+      elif lr_schedule == 'inv_lin_decay':
+        rate /= 1 + decay_rate * units
+      elif lr_schedule == 'inv_sqrt_decay':
+        rate /= tf.sqrt(1 + decay_rate * units)
+      else:
+        drops = tf.cast(units >= 0.5, tf.float32) + tf.cast(
+            units >= 0.75, tf.float32
+        )
+        rate *= tf.pow(decay_rate, drops)
+    if lr_warmup_steps:
+      rate = tf.where(
+          completed < lr_warmup_steps,
+          learning_rate * (completed + 1) / lr_warmup_steps,
+          rate,
+      )
+    return rate
+
+  return schedule

@@ -67,6 +67,22 @@ _TASKS = (
         files=('emnist_all.sqlite',),
         published=Published(_AFO, 1500, 10, 20),
     ),
+    TaskInfo(
+        name='emnist_autoencoder',
+        summary='Compress handwritten characters to 30 numbers and back.',
+        model='8 dense layers, 2,837,314 weights',
+        clients='3,400 writers, 671,585 training examples',
+        files=('emnist_all.sqlite',),
+        published=Published(_AFO, 3000, 10, 20),
+    ),
+    TaskInfo(
+        name='shakespeare_character',
+        summary='Predict the next character of a role in Shakespeare.',
+        model='2 LSTM layers, 820,522 weights',
+        clients='715 roles, 16,068 speeches',
+        files=('shakespeare.sqlite',),
+        published=Published(_AFO, 1500, 10, 4),
+    ),
 )
 
 TASKS: Mapping[str, TaskInfo] = types.MappingProxyType(

@@ -18,3 +18,30 @@ def images(
   patterns = coarse[:, rows][:, :, columns]
   noise = rng.random((count, *shape), np.float32)
   return 0.7 * patterns[labels] + 0.3 * noise, labels
+
+
+def words(count: int, *, seed: int = 0) -> list[str]:
+  """Distinct made-up words of two to four syllables."""
+  rng = np.random.default_rng([seed, 0x30DD5])
+  syllables = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
+  found: dict[str, None] = {}
+  while len(found) < count:
+    found[''.join(rng.choice(syllables, rng.integers(2, 5)))] = None
+  return list(found)
+
+
+def sentences(
+    count: int, *, vocabulary: list[str], seed: int = 0
+) -> list[str]:
+  """Sentences of 4 to 24 words in which every word has few successors."""
+  rng = np.random.default_rng([seed, 0x5E47])
+  successors = rng.integers(0, len(vocabulary), [len(vocabulary), 3])
+  result = []
+  for _ in range(count):
+    word = rng.integers(len(vocabulary))
+    line = []
+    for _ in range(rng.integers(4, 25)):
+      line.append(vocabulary[word])
+      word = successors[word, rng.integers(3)]
+    result.append(' '.join(line))
+  return result

@@ -1,0 +1,80 @@
+"""Autoencoder on EMNIST: Reddi et al., arXiv 2003.00295, Table 3."""
+
+from typing import Literal, Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import emnist
+from tasks import preprocessing
+from tff_adaptive import parameters
+
+_WIDTHS = (1000, 500, 250, 30, 250, 500, 1000, 784)
+
+
+@parameters.checked
+def create(
+    *,
+    bottleneck: Literal['sigmoid', 'linear'] = 'sigmoid',
+    only_digits: bool = False,
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: ink [batch, 784] in [0, 1], which is its own target.
+
+  Args:
+    bottleneck: Activation of the layer of 30 units: 'sigmoid' as the paper
+      states for all its layers, or 'linear' as in TFF's baseline.
+    only_digits: Whether only the ten digits are used.
+    cache_dir: Folder with emnist_all.sqlite; ~/.tff unless given.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes.
+    epochs: Passes of a client over its examples in a round.
+    batch_size: Examples in a batch; the paper's 20 unless given.
+    max_elements: Most examples of a client in a round.
+    seed: Of the order of test examples, and of synthetic data.
+
+  Raises:
+    DataError: If emnist_all.sqlite is missing or not what it should be.
+  """
+  train, test = emnist.load(
+      cache_dir, only_digits=only_digits, data=data, seed=seed
+  )
+  return assembly.task(
+      train_data=train,
+      test_data=test,
+      train_preprocess_fn=preprocessing.build_train(
+          batch_size=batch_size or 20,
+          shuffle_buffer=emnist.LARGEST_CLIENT,
+          epochs=epochs,
+          max_elements=max_elements,
+          map_fn=_to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=64, map_fn=_to_model
+      ),
+      build_model=lambda: _build_model(bottleneck),
+      loss=tf.keras.losses.MeanSquaredError,
+      metrics=[
+          tf.keras.metrics.MeanSquaredError,
+          tf.keras.metrics.MeanAbsoluteError,
+      ],
+  )
+
+
+def _to_model(batch):
+  # The files have a white background of 1; the model is to draw ink.
+  ink = 1 - tf.reshape(batch['pixels'], [-1, 784])
+  return ink, ink
+
+
+def _build_model(bottleneck: str) -> tf.keras.Model:
+  model = tf.keras.Sequential([tf.keras.layers.InputLayer((784,))])
+  for width in _WIDTHS:
+    activation = bottleneck if width == min(_WIDTHS) else 'sigmoid'
+    model.add(tf.keras.layers.Dense(width, activation=activation))
+  return model

@@ -1,0 +1,76 @@
+"""Losses and metrics of next-token tasks, where token 0 is padding.
+
+Padding counts in neither. Both look at the labels for it and not at a mask that
+Keras hands from layer to layer, which is lost without notice as soon as a layer
+does not pass it on.
+"""
+
+from collections.abc import Sequence
+from typing import Optional
+
+import tensorflow as tf
+
+PADDING = 0
+
+
+class NextTokenLoss(tf.keras.losses.Loss):
+  """Mean cross-entropy, from logits, over the tokens that are not padding.
+
+  Labels are integers [batch, length], logits [batch, length, tokens]. A batch
+  of nothing but padding has loss 0.
+  """
+
+  def __init__(self, name: str = 'next_token_loss'):
+    super().__init__(reduction=tf.keras.losses.Reduction.NONE, name=name)
+
+  def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    y_true = tf.cast(y_true, tf.int64)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y_true, y_pred)
+    counted = tf.cast(tf.not_equal(y_true, PADDING), losses.dtype)
+    return tf.math.divide_no_nan(
+        tf.reduce_sum(losses * counted), tf.reduce_sum(counted)
+    )
+
+
+class NumTokens(tf.keras.metrics.Metric):
+  """Number of tokens that are not padding."""
+
+  def __init__(self, name: str = 'num_tokens', dtype=tf.int64):
+    super().__init__(name, dtype)
+    self._sum = self.add_weight(name='sum', initializer='zeros', dtype=dtype)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    del y_pred, sample_weight
+    counted = tf.cast(tf.not_equal(y_true, PADDING), self._sum.dtype)
+    self._sum.assign_add(tf.reduce_sum(counted))
+
+  def result(self):
+    return self._sum.read_value()
+
+
+class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
+  """Share of tokens predicted rightly, of those whose label is not left out.
+
+  Args:
+    left_out: Labels that do not count, beside padding.
+    name: Of the metric.
+  """
+
+  def __init__(
+      self,
+      left_out: Sequence[int] = (),
+      name: str = 'accuracy',
+      dtype: Optional[tf.DType] = None,
+  ):
+    super().__init__(name, dtype)
+    self._left_out = (PADDING, *left_out)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    del sample_weight
+    counted = tf.ones_like(y_true, tf.bool)
+    for token in self._left_out:
+      counted &= tf.not_equal(y_true, tf.cast(token, y_true.dtype))
+    return super().update_state(y_true, y_pred, tf.cast(counted, self.dtype))
+
+  def get_config(self):
+    return dict(super().get_config(), left_out=self._left_out[1:])

@@ -1,0 +1,147 @@
+"""Next character in Shakespeare: Reddi et al., arXiv 2003.00295, Table 5.
+
+One client is a speaking role of a play. A role's speeches are cut into sequences
+of 80 characters; the model predicts each sequence shifted by one.
+"""
+
+from typing import Literal, Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import partition
+from tasks import preprocessing
+from tasks import sequences
+from tasks import sqlite_files
+from tasks import synthetic
+from tff_adaptive import parameters
+
+# The 86 characters in the order of TFF's baseline, so that models trained with
+# either can be exchanged.
+CHARACTERS = (
+    'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\n'
+    'aeimquyAEIMQUY]!%)-159\r'
+)
+# Token 0 is padding, 1 to 86 the characters.
+UNKNOWN, BEGIN, END = 87, 88, 89
+NUM_TOKENS = 90
+
+# Of the shuffle, in speeches.
+_BUFFER = 50
+
+
+@parameters.checked
+def create(
+    *,
+    sequence_length: parameters.Count = 80,
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: tokens int64 [batch, length], targets likewise.
+
+  Args:
+    sequence_length: Characters in a sequence.
+    cache_dir: Folder with shakespeare.sqlite; ~/.tff unless given.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes.
+    epochs: Passes of a client over its speeches in a round.
+    batch_size: Sequences in a batch; the paper's 4 unless given.
+    max_elements: Most speeches of a client in a round.
+    seed: Of the order of test speeches, and of synthetic data.
+
+  Raises:
+    DataError: If shakespeare.sqlite is missing or not what it should be.
+  """
+  train, test = _load(cache_dir, data, seed)
+  to_sequences = _build_to_sequences(sequence_length)
+
+  def train_pipeline(dataset, seed):
+    dataset = preprocessing.shuffle_repeat(
+        dataset, buffer_size=_BUFFER, epochs=epochs, seed=seed
+    )
+    if max_elements is not None:
+      dataset = dataset.take(max_elements)
+    dataset = dataset.map(to_sequences).unbatch()
+    return dataset.batch(batch_size or 4).map(_shift)
+
+  def eval_pipeline(dataset):
+    return dataset.map(to_sequences).unbatch().batch(32).map(_shift)
+
+  return assembly.task(
+      train_data=train,
+      test_data=test,
+      train_preprocess_fn=preprocessing.seedable(train_pipeline),
+      eval_preprocess_fn=eval_pipeline,
+      build_model=lambda: _build_model(sequence_length),
+      loss=sequences.NextTokenLoss,
+      metrics=[sequences.NumTokens, sequences.TokenAccuracy],
+  )
+
+
+def _load(cache_dir, data, seed):
+  if data == 'synthetic':
+    return _synthetic(seed)
+  path = sqlite_files.find(
+      cache_dir,
+      'shakespeare.sqlite',
+      splits=['train', 'test'],
+      features=['snippets'],
+      loader='shakespeare',
+  )
+  train, test = tff.simulation.datasets.shakespeare.load_data(
+      cache_dir=str(path.parent)
+  )
+  return (
+      client_data.ListedClientData(train),
+      assembly.centralized(test, seed),
+  )
+
+
+def _synthetic(seed):
+  lines = synthetic.sentences(
+      66, vocabulary=synthetic.words(30, seed=seed), seed=seed
+  )
+  lines = np.array([line.encode() for line in lines], object)
+  split = partition.iid(60, sizes=[6] * 10, seed=seed)
+  return (
+      client_data.ArrayClientData(dict(snippets=lines[:60]), split),
+      tf.data.Dataset.from_tensor_slices(dict(snippets=lines[60:])),
+  )
+
+
+def _build_to_sequences(length: int):
+  """From a speech to rows of `length` + 1 tokens, the last one padded."""
+  # By byte: a table in memory, and nothing that a graph has to initialise.
+  token_of_byte = np.full(256, UNKNOWN, np.int64)
+  token_of_byte[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
+
+  def to_sequences(example):
+    text = tf.io.decode_raw(example['snippets'], tf.uint8)
+    tokens = tf.gather(token_of_byte, tf.cast(text, tf.int32))
+    begin, end = tf.constant([BEGIN], tf.int64), tf.constant([END], tf.int64)
+    tokens = tf.concat([begin, tokens, end], 0)
+    missing = -tf.shape(tokens)[0] % (length + 1)
+    return tf.reshape(tf.pad(tokens, [[0, missing]]), [-1, length + 1])
+
+  return to_sequences
+
+
+def _shift(tokens):
+  return tokens[:, :-1], tokens[:, 1:]
+
+
+def _build_model(sequence_length: int) -> tf.keras.Model:
+  layers = tf.keras.layers
+  return tf.keras.Sequential([
+      layers.InputLayer((sequence_length,), dtype=tf.int64),
+      layers.Embedding(NUM_TOKENS, 8),
+      layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
+      layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
+      layers.Dense(NUM_TOKENS),
+  ])

@@ -1,0 +1,48 @@
+"""Autoencoder on EMNIST."""
+
+import numpy as np
+import pytest
+import tasks
+from tests.tasks import helpers
+import tensorflow as tf
+
+
+def test_the_model_is_the_papers():
+  task = tasks.create('emnist_autoencoder', data='synthetic')
+  assert helpers.weights(task) == 2_837_314
+
+
+@pytest.mark.parametrize('bottleneck', ['sigmoid', 'linear'])
+def test_every_layer_is_a_sigmoid_but_perhaps_the_bottleneck(bottleneck):
+  from tasks import emnist_autoencoder
+
+  model = emnist_autoencoder._build_model(bottleneck)
+  found = [layer.activation.__name__ for layer in model.layers]
+  assert found == ['sigmoid'] * 3 + [bottleneck] + ['sigmoid'] * 4
+  assert [layer.units for layer in model.layers] == [
+      1000, 500, 250, 30, 250, 500, 1000, 784
+  ]
+
+
+def test_input_is_ink_and_its_own_target(real_data):
+  task = tasks.create('emnist_autoencoder', cache_dir=str(real_data))
+  for x, y in helpers.client_batches(task):
+    np.testing.assert_array_equal(x, y)
+    assert x.shape[1:] == (784,) and x.min() == 0 and x.max() == 1
+    # Ink is rare; the corner has none.
+    assert 0.05 < x.mean() < 0.35 and x[:, 0].mean() < 0.01
+
+
+def test_it_learns():
+  # 2 batches of MSE falling below a tenth of the start: sigmoids saturate, so
+  # the rate is the paper's order of magnitude, 10.
+  task = tasks.create(
+      'emnist_autoencoder', data='synthetic', only_digits=True
+  )
+  tf.keras.utils.set_random_seed(0)
+  helpers.loss_falls(task, rate=3.0, steps=20, clients=2, below=0.95)
+
+
+def test_an_unknown_bottleneck_is_refused():
+  with pytest.raises(ValueError, match="'sigmoid', 'linear', got 'relu'"):
+    tasks.create('emnist_autoencoder', data='synthetic', bottleneck='relu')

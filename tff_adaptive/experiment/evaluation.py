@@ -12,6 +12,9 @@ class Evaluator:
 
   The batches are walked by one traced loop. Metrics are those of the model
   (TFF adds `loss`, `num_examples` and `num_batches`).
+
+  Make it after the learning process: TFF builds that one's models inside graphs
+  of their own, and Keras then takes models built eagerly before for unusable.
   """
 
   def __init__(self, model_fn: Callable[[], Any]):
@@ -21,20 +24,17 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    self._finalizers = self._model.metric_finalizers()
+    # TFF's finalizers make a metric each time they are traced, which
+    # `tf.function` forbids outside TFF's own graphs; run eagerly they may.
+    self._finalizers = collections.OrderedDict(
+        (name, getattr(finalizer, 'python_function', finalizer))
+        for name, finalizer in self._model.metric_finalizers().items()
+    )
     self._walk = tf.function(self._walk_batches)
-    self._finalize = tf.function(self._finalize_metrics)
 
   def _walk_batches(self, dataset):
     for batch in dataset:
       self._model.forward_pass(batch, training=False)
-
-  def _finalize_metrics(self):
-    unfinalized = self._model.report_local_unfinalized_metrics()
-    return collections.OrderedDict(
-        (name, finalizer(unfinalized[name]))
-        for name, finalizer in self._finalizers.items()
-    )
 
   @property
   def weights(self) -> tff.learning.models.ModelWeights:
@@ -60,9 +60,9 @@ class Evaluator:
     weights.assign_weights_to(self._model)
     self._model.reset_metrics()
     self._walk(dataset)
-    metrics = self._finalize()
+    unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
-        (name, value.numpy())
-        for name, value in metrics.items()
+        (name, finalizer(unfinalized[name]).numpy())
+        for name, finalizer in self._finalizers.items()
         if name != 'num_batches'
     )

@@ -33,6 +33,7 @@ def draw_curves(
   """
   # Takes a second to import, which only the end of a run should pay.
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
+  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
 
   columns = list(dict.fromkeys(c for row in rows for c in row))
   names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
@@ -68,6 +69,7 @@ def draw_curves(
           axes.plot(rounds, values, label=split, **style)
       axes.set_ylabel(progress.short(name))
     axes.set_xlabel('round')
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
   buffer = io.BytesIO()

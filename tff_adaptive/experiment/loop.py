@@ -242,15 +242,15 @@ def run(
         cohort = cohort_fn(number)
         datasets = clients.for_round(number, cohort)
         clock.lap('data')
-        before = rounds.state
+        before = rounds.program_state
         try:
-          reported = rounds.run(done, cohort, datasets)
+          reported = rounds.run(cohort, datasets)
           clock.lap('train')
           if cadence.evaluates(number):
             values = evaluator.evaluate(rounds.model_weights(), validation)
             clock.lap('evaluate')
         except stopping.Stopped:
-          rounds.state = before
+          rounds.restore(before)
           raise
       row = {
           'round': number,
@@ -303,6 +303,13 @@ def run(
       )
     else:
       progress.say('Stopped before the first round was complete.')
+    raise
+  except errors.RunError:
+    raise  # Nothing can be read or written; another attempt would not help.
+  except Exception:
+    # A runtime that broke down, say. What was trained until then is kept.
+    if done > max(saved, 0):
+      checkpoints.save(rounds.program_state, done)
     raise
   finally:
     progress.end_line()

@@ -8,8 +8,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.experiment import communication
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import schedules
 
 
 class LearningRounds:
@@ -25,35 +23,17 @@ class LearningRounds:
       process: tff.learning.templates.LearningProcess,
       *,
       initial_weights: tff.learning.models.ModelWeights,
-      client_schedule: schedules.Schedule = schedules.Schedule(side='client'),
-      server_schedule: schedules.Schedule = schedules.Schedule(side='server'),
   ):
     """Initializes the process.
 
     Args:
       process: The process.
       initial_weights: Where training starts, as arrays.
-      client_schedule: Of `learning_rate` among the client work's
-        hyperparameters.
-      server_schedule: Of `learning_rate` among the finalizer's.
-
-    Raises:
-      SettingsError: If a schedule changes a rate that the process does not
-        have.
     """
     self._process = process
     self.state = process.set_model_weights(
         process.initialize(), initial_weights
     )
-    self._schedules = {
-        part: schedule
-        for part, schedule in (
-            ('client_work', client_schedule),
-            ('finalizer', server_schedule),
-        )
-        if not schedule.constant
-    }
-    self._base_rates = self._read_rates()
     try:
       self.traffic: Optional[communication.Traffic] = communication.of_round(
           process.next
@@ -63,51 +43,22 @@ class LearningRounds:
       # that is wrong.
       self.traffic = None
 
-  def _read_rates(self) -> dict[str, float]:
-    if not self._schedules:
-      return {}
-    hparams = self._process.get_hparams(self.state)
-    rates = {}
-    for part, schedule in self._schedules.items():
-      part_hparams = hparams.get(part) or {}
-      if 'learning_rate' not in part_hparams:
-        raise errors.SettingsError(
-            f'--{schedule.side}_lr_schedule would be ignored: the '
-            f'{schedule.side} optimizer of this process has no learning rate '
-            'that can change by round.'
-        )
-      rates[part] = float(part_hparams['learning_rate'])
-    return rates
-
   def run(
       self,
-      completed_rounds: int,
       cohort: Sequence[str],
       datasets: Sequence[tf.data.Dataset],
   ) -> collections.OrderedDict[str, Any]:
     """Runs a round and returns what it reports, by the name of its column.
 
     Args:
-      completed_rounds: Rounds before this one; schedules count in it.
       cohort: Ids of the clients. A process without client state ignores them.
       datasets: Their batches, in the same order.
     """
     del cohort
-    state = self.state
-    if self._schedules:
-      state = self._with_rates(state, completed_rounds)
-    output = self._process.next(state, list(datasets))
+    output = self._process.next(self.state, list(datasets))
     # Only now: an interrupted round leaves the state before it.
     self.state = output.state
     return columns_of(output.metrics)
-
-  def _with_rates(self, state: Any, completed_rounds: int) -> Any:
-    hparams = self._process.get_hparams(state)
-    for part, schedule in self._schedules.items():
-      hparams[part]['learning_rate'] = np.float32(
-          schedule(self._base_rates[part], completed_rounds)
-      )
-    return self._process.set_hparams(state, hparams)
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
     """The model after the last complete round."""

@@ -1,0 +1,90 @@
+"""Adaptive federated optimization from the command line.
+
+  python main.py                       trains the embedded default
+  python main.py --task=... --flags    trains what the flags say
+  python main.py list                  says what there is
+  python main.py --help
+"""
+
+import os
+import signal
+import sys
+from typing import Sequence
+
+# Whatever TensorFlow logs about its own start; what goes wrong is raised.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from tff_adaptive.experiment import errors  # pylint: disable=g-import-not-at-top
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import listing
+from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import train
+from tff_adaptive.runtime import errors as runtime_errors
+
+_COMMANDS = ('train', 'list')
+
+
+def _help(full: bool) -> str:
+  table = flags.Flags()
+  return (
+      'usage: python main.py [train|list] [--flag=value ...]\n\n'
+      'train (the default) runs an experiment, or goes on with it; list says '
+      'which\ntasks, algorithms and optimizers there are.\n\n'
+      + (table.help_full() if full else table.help())
+  )
+
+
+def _train(arguments: Sequence[str]) -> None:
+  parsed = flags.Flags().parse(arguments)
+  settings = parsed.settings
+  finished = train.prepare(settings)
+  if parsed.dry_run:
+    print(train.describe(settings))
+    return
+  folder = files.RunFolder(settings.folder)
+  if finished is not None:
+    print(f'This run is finished; its results are in {folder.path}.')
+    print(train.summary(finished.rows, folder))
+    return
+  result = train.run(settings)
+  print(train.summary(result.rows, folder, result.seconds))
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs a command; returns the exit code."""
+  command = 'train'
+  if arguments and not arguments[0].startswith('-'):
+    command, *arguments = arguments
+  try:
+    if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
+      print(_help(full=False))
+    elif '--helpfull' in arguments:
+      print(_help(full=True))
+    elif command == 'list':
+      if arguments:
+        raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
+      print(listing.listing())
+    elif command == 'train':
+      _train(arguments)
+    else:
+      raise errors.SettingsError(
+          f'The command must be one of {", ".join(_COMMANDS)}, got '
+          f'{command!r}.'
+      )
+    return 0
+  except errors.SettingsError as e:
+    print(e, file=sys.stderr)
+    return 2
+  except (errors.RunError, runtime_errors.RuntimeFailure) as e:
+    print(e, file=sys.stderr)
+    return 1
+  except stopping.Stopped as e:
+    return 128 + e.signal_number
+  except KeyboardInterrupt:
+    print('Stopped before training began.', file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,281 @@
+"""From settings to a finished run."""
+
+import importlib.metadata
+import os
+import time
+from typing import Any, Callable, Optional
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import parameters
+from tff_adaptive import runtime
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import progress as progress_lib
+from tff_adaptive.experiment import randomness
+from tff_adaptive.experiment import settings as settings_lib
+
+# TensorFlow is imported by the functions that need it: whether a run is
+# finished already, or may not be resumed, is known before.
+# pylint: disable=g-import-not-at-top
+
+
+def set_runtime(settings: settings_lib.Settings) -> Any:
+  """Makes the settings' execution context the one that TFF uses."""
+  set_context = getattr(runtime, f'set_{settings.runtime}_context')
+  return set_context(**settings.runtime_options)
+
+
+def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
+  """Looks at what is in the run's folder already.
+
+  Returns:
+    The rows of metrics.csv if the run is finished, else `None`.
+
+  Raises:
+    SettingsError: If the folder cannot be written, or holds a run with other
+      settings.
+  """
+  folder = files.RunFolder(settings.folder)
+  files.check_writable(folder.path)
+  before = folder.read_hparams()
+  if before is None:
+    if folder.metrics.exists():
+      raise errors.SettingsError(
+          f'{folder.path} holds results without {folder.hparams.name}, which '
+          'says what they are of; choose another --experiment_name.'
+      )
+    return None
+  settings_lib.check_same(
+      before.get('settings', {}), settings.identity, folder.path
+  )
+  metrics = files.RowFile(folder.metrics)
+  if not metrics.rows:
+    return None
+  last = metrics.rows[-1]
+  finished = int(last['round']) == settings.total_rounds and any(
+      value for name, value in last.items() if name.startswith('test/')
+  )
+  return metrics if finished else None
+
+
+def _create_task(settings: settings_lib.Settings):
+  try:
+    return tasks.create(settings.task, **settings.task_options)
+  except (tasks.DataError, tasks.PartitionError,
+          parameters.ParameterError) as e:
+    raise errors.SettingsError(str(e)) from e
+
+
+def _build_process(settings: settings_lib.Settings, model_fn: Any):
+  return algorithms.build(
+      settings.algorithm,
+      model_fn,
+      seed=randomness.seed_32(settings.seed, 'inside rounds'),
+      **settings.build_arguments,
+  )
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """The resolved experiment, for --dry_run: trains nothing, writes nothing.
+
+  Raises:
+    SettingsError: If the experiment could not run.
+  """
+  from tff_adaptive.experiment import communication
+  from tff_adaptive.experiment import sampling
+
+  task = _create_task(settings)
+  info = tasks.info(settings.task)
+  client_ids = task.datasets.train_data.client_ids
+  sampling.build_cohort_fn(
+      client_ids, clients_per_round=settings.clients_per_round
+  )
+  process = _build_process(settings, task.model_fn)
+  lines = [
+      f'experiment   {settings.name}',
+      f'results      {settings.folder}',
+      f'task         {info.name}: {info.summary}',
+      f'model        {info.model}',
+      f'clients      {settings.clients_per_round} of {len(client_ids):,} a '
+      f'round, {settings.total_rounds:,} rounds',
+      f'runtime      {settings.runtime}',
+  ]
+  if info.published:
+    published = ', '.join(f'{k} {v}' for k, v in info.published.items())
+    lines.append(f'published    {published} ({info.source})')
+  lines.append('')
+  lines.append(
+      algorithms.describe(settings.algorithm, **settings.build_arguments)
+  )
+  lines.append('')
+  lines.append('settings')
+  for name, value in settings.identity.items():
+    if value is not None:
+      lines.append(f'  --{name}={value}')
+  lines.append('')
+  try:
+    traffic = communication.of_round(process.next)
+    cohort = settings.clients_per_round
+    lines.append(
+        f'bytes a round: each client receives {traffic.down:,} and sends '
+        f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
+        f'{traffic.up * cohort:,}'
+    )
+  except ValueError as e:
+    lines.append(f'bytes a round: not known, because {e}')
+  return '\n'.join(lines)
+
+
+def run(
+    settings: settings_lib.Settings,
+    *,
+    say: Callable[[str], None] = print,
+):
+  """Runs an experiment, or goes on with it.
+
+  Args:
+    settings: The experiment; `prepare` has looked at its folder.
+    say: Is told what is going on, a sentence at a time.
+
+  Returns:
+    A `loop.Result`.
+
+  Raises:
+    SettingsError: If the experiment cannot run as asked; nothing is written.
+    RunError: If it cannot go on.
+    Stopped: If a signal stopped it; the last complete round is saved.
+  """
+  start = time.perf_counter()
+  import tensorflow as tf
+  from tff_adaptive.experiment import data
+  from tff_adaptive.experiment import evaluation
+  from tff_adaptive.experiment import loop
+  from tff_adaptive.experiment import rounds
+  from tff_adaptive.experiment import sampling
+  from tff_adaptive.experiment import stopping
+
+  signals = stopping.Signals()
+  with signals.handled():
+    with signals.interruptible():
+      task = _create_task(settings)
+      cohort_fn = sampling.build_cohort_fn(
+          task.datasets.train_data.client_ids,
+          clients_per_round=settings.clients_per_round,
+          random_seed=settings.client_datasets_random_seed,
+      )
+      process = _build_process(settings, task.model_fn)
+      set_runtime(settings)
+      tf.keras.utils.set_random_seed(
+          randomness.seed_32(settings.seed, 'initial weights')
+      )
+      evaluator = evaluation.Evaluator(task.model_fn)
+      learning = rounds.LearningRounds(
+          process, initial_weights=evaluator.weights
+      )
+      budget = settings.cache_mib * 2**20
+      clients = data.ClientDatasets(
+          task.datasets, seed=settings.seed, cache_bytes=budget
+      )
+      validation = data.test_split(
+          task.datasets,
+          num_examples=settings.num_validation_examples,
+          cache_bytes=budget,
+      )
+    say(algorithms.describe(settings.algorithm, **settings.build_arguments))
+    say(
+        f'{settings.task}: {settings.clients_per_round} of '
+        f'{len(clients.client_ids):,} clients a round, '
+        f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
+        f'ready after {time.perf_counter() - start:.1f} s.'
+    )
+    with files.RunFolder(settings.folder) as folder:
+      if folder.read_hparams() is None:
+        folder.write_hparams({
+            'settings': settings.identity,
+            'algorithm': algorithms.describe(
+                settings.algorithm, **settings.build_arguments
+            ).splitlines(),
+            'versions': {
+                name: importlib.metadata.version(name)
+                for name in ('tensorflow', 'tensorflow-federated', 'numpy')
+            },
+        })
+      return loop.run(
+          learning,
+          clients=clients,
+          cohort_fn=cohort_fn,
+          evaluator=evaluator,
+          validation=validation,
+          test=lambda: data.test_split(task.datasets, cache_bytes=0),
+          folder=folder,
+          cadence=loop.Cadence(
+              total_rounds=settings.total_rounds,
+              rounds_per_eval=settings.rounds_per_eval,
+              rounds_per_checkpoint=settings.rounds_per_checkpoint,
+          ),
+          title=settings.name,
+          progress=progress_lib.Progress(settings.total_rounds),
+          signals=signals,
+      )
+
+
+def summary(rows, folder: files.RunFolder, seconds=None) -> str:
+  """The short table at the end of a run.
+
+  Args:
+    rows: Of metrics.csv.
+    folder: Where everything is.
+    seconds: By what they were spent on, if the run was just now.
+  """
+  splits = [
+      (split, row)
+      for split, row in (
+          ('train', _last(rows, 'train')),
+          ('validation', _last(rows, 'validation')),
+          ('test', _last(rows, 'test')),
+      )
+      if row is not None
+  ]
+  names = []
+  for split, row in splits:
+    for column, value in row.items():
+      group, _, name = column.partition('/')
+      if group == split and value and name not in names:
+        if not name.startswith('num_') or name == 'num_examples':
+          names.append(name)
+  header = ['', 'round', *(progress_lib.short(n) for n in names)]
+  table = [header]
+  for split, row in splits:
+    cells = []
+    for name in names:
+      value = row.get(f'{split}/{name}', '')
+      cells.append(progress_lib.number(float(value)) if value else '')
+      if value and name == 'num_examples':
+        cells[-1] = f'{int(float(value)):,}'
+    table.append([split, row['round'], *cells])
+  widths = [max(len(line[i]) for line in table) for i in range(len(header))]
+  lines = [
+      '  '.join(
+          cell.ljust(width) if i == 0 else cell.rjust(width)
+          for i, (cell, width) in enumerate(zip(line, widths))
+      ).rstrip()
+      for line in table
+  ]
+  if seconds:
+    total = sum(seconds.values())
+    parts = ', '.join(
+        f'{what} {value:.1f} s' for what, value in seconds.items()
+    )
+    lines.append(f'{total:.1f} s: {parts}')
+  lines.append(f'curves   {os.path.relpath(folder.curves)}')
+  lines.append(f'metrics  {os.path.relpath(folder.metrics)}')
+  return '\n'.join(lines)
+
+
+def _last(rows, group: str):
+  """The last row that has a value of a group."""
+  for row in reversed(rows):
+    if any(v for name, v in row.items() if name.startswith(group + '/')):
+      return row
+  return None

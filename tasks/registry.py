@@ -83,6 +83,26 @@ _TASKS = (
         files=('shakespeare.sqlite',),
         published=Published(_AFO, 1500, 10, 4),
     ),
+    TaskInfo(
+        name='stackoverflow_word',
+        summary='Predict the next word of a sentence on Stack Overflow.',
+        model='LSTM, 4,050,748 weights',
+        clients='342,477 users, 135,818,730 sentences',
+        files=('stackoverflow.sqlite', 'stackoverflow.word_count'),
+        published=Published(_AFO, 1500, 50, 16),
+    ),
+    TaskInfo(
+        name='stackoverflow_tag',
+        summary='Predict the tags of a post on Stack Overflow.',
+        model='logistic regression, 5,000,500 weights',
+        clients='342,477 users, 135,818,730 sentences',
+        files=(
+            'stackoverflow.sqlite',
+            'stackoverflow.word_count',
+            'stackoverflow.tag_count',
+        ),
+        published=Published(_AFO, 1500, 10, 100),
+    ),
 )
 
 TASKS: Mapping[str, TaskInfo] = types.MappingProxyType(

@@ -80,14 +80,17 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
       yield client_id
 
 
-def examples(path: pathlib.Path, split: str) -> Iterator[tuple[str, bytes]]:
-  """Client id and serialised example of a split, one at a time."""
+def examples_by_client(
+    path: pathlib.Path, split: str
+) -> Iterator[list[bytes]]:
+  """The serialised examples of one client after the other."""
   query = (
-      'SELECT client_id, serialized_example_proto FROM examples '
-      'WHERE split_name = ?'
+      'SELECT serialized_example_proto FROM examples '
+      'WHERE client_id = ? AND split_name = ?'
   )
   with contextlib.closing(_open(path)) as connection:
-    yield from connection.execute(query, (split,))
+    for client_id in client_ids(path, split):
+      yield [row[0] for row in connection.execute(query, (client_id, split))]
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:

@@ -58,7 +58,8 @@ def test_a_whole_file_is_found_and_read(tmp_path):
   before = path.read_bytes()
   assert _find(tmp_path) == path
   assert list(sqlite_files.client_ids(path, 'one_test')) == ['c0', 'c1', 'c2']
-  assert len(list(sqlite_files.examples(path, 'one_train'))) == 3
+  by_client = list(sqlite_files.examples_by_client(path, 'one_train'))
+  assert by_client == [[_example(label=1, pixels=2)]] * 3
   assert path.read_bytes() == before
   assert [p.name for p in tmp_path.iterdir()] == ['one.sqlite']
 

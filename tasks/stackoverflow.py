@@ -1,0 +1,192 @@
+"""What the Stack Overflow tasks share: users, vocabularies, a stand-in.
+
+One client is a user, one example a sentence of one of the user's posts.
+"""
+
+from collections.abc import Callable, Iterable
+import pathlib
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import partition
+from tasks import preprocessing
+from tasks import sqlite_files
+from tasks import synthetic
+from tasks import vocabulary
+
+DATABASE = 'stackoverflow.sqlite'
+# Of the paper: most sentences of a user, and sentences of the validation set.
+MOST_SENTENCES = 1000
+VALIDATION_SENTENCES = 10_000
+# Of the shuffle: as many as a user can have after the limit.
+BUFFER = 1000
+
+_FEATURES = ('creation_date', 'score', 'tags', 'title', 'tokens', 'type')
+
+
+def find(cache_dir: Optional[str]) -> pathlib.Path:
+  """The checked database.
+
+  Raises:
+    DataError: If it is missing or not what it should be.
+  """
+  return sqlite_files.find(
+      cache_dir,
+      DATABASE,
+      splits=['train', 'test'],
+      features=_FEATURES,
+      loader='stackoverflow',
+  )
+
+
+def load(
+    path: pathlib.Path, seed: int
+) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
+  """Training users, and test sentences user by user."""
+  train, _, test = tff.simulation.datasets.stackoverflow.load_data(
+      cache_dir=str(path.parent)
+  )
+  return (
+      client_data.ListedClientData(train),
+      assembly.centralized(test, seed),
+  )
+
+
+def words(
+    path: pathlib.Path,
+    *,
+    cache_dir: Optional[str],
+    file: Optional[str],
+    size: int,
+    option: str,
+) -> list[str]:
+  """The most frequent words, by the number of users who wrote them."""
+  return vocabulary.load(
+      path=file,
+      cache_dir=cache_dir,
+      name='stackoverflow.word_count',
+      size=size,
+      option=option,
+      database=path,
+      split='train',
+      words_of=_reader('tokens', ' '),
+  )
+
+
+def tags(
+    path: pathlib.Path,
+    *,
+    cache_dir: Optional[str],
+    file: Optional[str],
+    size: int,
+    option: str,
+) -> list[str]:
+  """The most frequent tags, by the number of users who had them."""
+  return vocabulary.load(
+      path=file,
+      cache_dir=cache_dir,
+      name='stackoverflow.tag_count',
+      size=size,
+      option=option,
+      database=path,
+      split='train',
+      words_of=_reader('tags', '|'),
+  )
+
+
+def synthetic_names(prefix: str, size: int) -> list[str]:
+  return [f'{prefix}{i}' for i in range(size)]
+
+
+def load_synthetic(
+    num_words: int, num_tags: int, seed: int
+) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
+  """Twenty users who write from the first 60 words and use the first 8 tags.
+
+  A sentence's tags are told by its first words, so that they can be learned.
+  """
+  used = synthetic_names('word', min(num_words, 60))
+  tokens = synthetic.sentences(420, vocabulary=used, seed=seed)
+  index = {word: i for i, word in enumerate(used)}
+  topics = min(num_tags, 8)
+  marks = [
+      '|'.join(sorted({f'tag{index[w] % topics}' for w in line.split()[:2]}))
+      for line in tokens
+  ]
+  titles = [' '.join(line.split()[:2]) for line in tokens]
+  arrays = {
+      name: np.array([text.encode() for text in texts], object)
+      for name, texts in (
+          ('creation_date', ['2014-01-01'] * 420),
+          ('tags', marks),
+          ('title', titles),
+          ('tokens', tokens),
+          ('type', ['question'] * 420),
+      )
+  }
+  arrays['score'] = np.zeros(420, np.int64)
+  arrays = {name: arrays[name] for name in _FEATURES}
+  split = partition.iid(320, sizes=[16] * 20, seed=seed)
+  return (
+      client_data.ArrayClientData(
+          {name: array[:320] for name, array in arrays.items()}, split
+      ),
+      tf.data.Dataset.from_tensor_slices(
+          {name: array[320:] for name, array in arrays.items()}
+      ),
+  )
+
+
+def build_train(
+    *,
+    subset: str,
+    batch_size: int,
+    epochs: int,
+    max_elements: int,
+    map_fn: preprocessing.MapFn,
+) -> Callable[..., tf.data.Dataset]:
+  """Training preprocessing, with either reading of "at most 1,000 sentences".
+
+  Args:
+    subset: 'first' for a user's first sentences, always the same ones, as the
+      paper says and its code did; 'shuffled' for other ones in every round, as
+      TFF's baseline does.
+    batch_size: Sentences in a batch.
+    epochs: Passes in a round. With 'first' each one is over all sentences
+      taken; with 'shuffled' `max_elements` holds over all passes.
+    max_elements: Most sentences.
+    map_fn: From a batch of examples to the model's input.
+  """
+  if subset == 'shuffled':
+    return preprocessing.build_train(
+        batch_size=batch_size,
+        shuffle_buffer=BUFFER,
+        epochs=epochs,
+        max_elements=max_elements,
+        map_fn=map_fn,
+    )
+
+  def pipeline(dataset, seed):
+    dataset = preprocessing.shuffle_repeat(
+        dataset.take(max_elements),
+        buffer_size=min(max_elements, 10_000),
+        epochs=epochs,
+        seed=seed,
+    )
+    return dataset.batch(batch_size).map(map_fn)
+
+  return preprocessing.seedable(pipeline)
+
+
+def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
+  def words_of(serialized: bytes) -> Iterable[str]:
+    example = tf.train.Example.FromString(serialized)
+    text = example.features.feature[feature].bytes_list.value[0].decode()
+    return filter(None, text.split(separator))
+
+  return words_of

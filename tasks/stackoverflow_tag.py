@@ -1,0 +1,140 @@
+"""Tags of Stack Overflow posts: Reddi et al., arXiv 2003.00295, Section C.4.
+
+Logistic regression, one against the rest, from the words of a sentence and of
+its post's title to the post's tags.
+"""
+
+import functools
+from typing import Literal, Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import preprocessing
+from tasks import stackoverflow
+from tasks import vocabulary
+from tff_adaptive import parameters
+
+
+@parameters.checked
+def create(
+    *,
+    vocab_size: parameters.Count = 10_000,
+    num_tags: parameters.Count = 500,
+    count_file: Optional[str] = None,
+    word_count_file: Optional[str] = None,
+    subset: Literal['first', 'shuffled'] = 'first',
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: shares of words [batch, 10000], tags 0 or 1 [batch, 500].
+
+  The loss is the mean over tags and the *sum* over the batch, as in the paper's
+  code, which is why its best client learning rate is 100.
+
+  Args:
+    vocab_size: Words in the vocabulary, the most frequent ones.
+    num_tags: Tags to predict, the most frequent ones.
+    count_file: JSON file with the count of every tag. Unless given,
+      stackoverflow.tag_count in `cache_dir` or its folder datasets; and if that
+      is not there, it is counted from the training data and kept.
+    word_count_file: The same for words, stackoverflow.word_count, with lines of
+      a word and its count.
+    subset: Which sentences of a user with too many: the 'first', always the
+      same (the paper), or 'shuffled', others in every round (TFF's baseline).
+    cache_dir: Folder with stackoverflow.sqlite; ~/.tff unless given.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes.
+    epochs: Passes of a client over its sentences in a round.
+    batch_size: Sentences in a batch; the paper's 100 unless given.
+    max_elements: Most sentences of a client; the paper's 1,000 unless given.
+    seed: Of the order of test users, and of synthetic data.
+
+  Raises:
+    DataError: If a file is missing or not what it should be, or a list of words
+      or tags is shorter than asked for.
+  """
+  if data == 'synthetic':
+    words = stackoverflow.synthetic_names('word', vocab_size)
+    tags = stackoverflow.synthetic_names('tag', num_tags)
+    train, test = stackoverflow.load_synthetic(vocab_size, num_tags, seed)
+  else:
+    path = stackoverflow.find(cache_dir)
+    words = stackoverflow.words(
+        path,
+        cache_dir=cache_dir,
+        file=word_count_file,
+        size=vocab_size,
+        option='vocab_size',
+    )
+    tags = stackoverflow.tags(
+        path,
+        cache_dir=cache_dir,
+        file=count_file,
+        size=num_tags,
+        option='num_tags',
+    )
+    train, test = stackoverflow.load(path, seed)
+  to_model = _build_to_model(words, tags)
+  return assembly.task(
+      train_data=train,
+      test_data=test,
+      validation_data=test.take(stackoverflow.VALIDATION_SENTENCES),
+      train_preprocess_fn=stackoverflow.build_train(
+          subset=subset,
+          batch_size=batch_size or 100,
+          epochs=epochs,
+          max_elements=max_elements or stackoverflow.MOST_SENTENCES,
+          map_fn=to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=100, map_fn=to_model
+      ),
+      build_model=lambda: build_model(vocab_size, num_tags),
+      loss=functools.partial(
+          tf.keras.losses.BinaryCrossentropy,
+          reduction=tf.keras.losses.Reduction.SUM,
+      ),
+      metrics=[
+          functools.partial(
+              tf.keras.metrics.Recall, top_k=5, name='recall_at_5'
+          ),
+          functools.partial(tf.keras.metrics.Precision, name='precision'),
+      ],
+  )
+
+
+def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
+  """One dense layer with sigmoids; 5,000,500 weights at the defaults."""
+  return tf.keras.Sequential([
+      tf.keras.layers.InputLayer((num_words,)),
+      tf.keras.layers.Dense(num_tags, activation='sigmoid'),
+  ])
+
+
+def _build_to_model(words: list[str], tags: list[str]):
+  word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
+
+  def to_model(batch):
+    text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
+    counts = _count(tf.strings.split(text), word_ids, len(words))
+    total = tf.reduce_sum(counts, axis=1, keepdims=True)
+    marked = _count(tf.strings.split(batch['tags'], '|'), tag_ids, len(tags))
+    return tf.math.divide_no_nan(counts, total), tf.minimum(marked, 1.0)
+
+  return to_model
+
+
+def _count(split: tf.RaggedTensor, ids, size: int) -> tf.Tensor:
+  """How often each of `size` words occurs in each row, float32."""
+  rows = tf.cast(split.nrows(), tf.int64)
+  # Unknown words go into a column of their own, which is then cut off.
+  places = split.value_rowids() * (size + 1) + ids(split.flat_values)
+  counts = tf.math.unsorted_segment_sum(
+      tf.ones_like(places, tf.float32), places, rows * (size + 1)
+  )
+  return tf.reshape(counts, [-1, size + 1])[:, :size]

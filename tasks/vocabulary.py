@@ -1,0 +1,214 @@
+"""Vocabularies: words to numbers inside tf.data, and counts on disk.
+
+Stack Overflow's word and tag lists are files of counts; where there is none they
+are counted from the training data, one client at a time, and kept beside it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+import json
+import os
+import pathlib
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+from tasks import errors
+from tasks import sqlite_files
+
+# A counter of more words than this first forgets the rarest ones.
+_MOST_WORDS = 4_000_000
+
+
+class WordIds:
+  """Numbers words by their place in a list; words beyond it get one more.
+
+  Words are compared by 62-bit fingerprints in a sorted array. Unlike a lookup
+  table that is a constant: it needs no initialisation and no resource in the
+  graph of a data set, wherever that is copied to.
+  """
+
+  def __init__(self, words: Sequence[str]):
+    """Raises ValueError if words occur twice (or share a fingerprint)."""
+    fingerprints = _fingerprint(tf.constant(list(words), tf.string)).numpy()
+    order = np.argsort(fingerprints)
+    self._sorted = fingerprints[order]
+    self._order = order.astype(np.int64)
+    self._size = len(words)
+    if (np.diff(self._sorted) == 0).any():
+      raise ValueError('The words of a vocabulary must be distinct.')
+
+  def __call__(self, words: tf.Tensor) -> tf.Tensor:
+    """Ids int64 of a vector of words, from 0; unknown words are `size`."""
+    fingerprints = _fingerprint(words)
+    place = tf.searchsorted(self._sorted, fingerprints)
+    place = tf.minimum(place, self._size - 1)
+    found = tf.equal(tf.gather(self._sorted, place), fingerprints)
+    return tf.where(
+        found,
+        tf.gather(self._order, place),
+        tf.constant(self._size, tf.int64),
+    )
+
+
+def load(
+    *,
+    path: Optional[str],
+    cache_dir: Optional[str],
+    name: str,
+    size: int,
+    option: str,
+    database: pathlib.Path,
+    split: str,
+    words_of: Callable[[bytes], Iterable[str]],
+) -> list[str]:
+  """The `size` most frequent words or tags.
+
+  Args:
+    path: The counts file that the user named, or None.
+    cache_dir: Folder to look in without that; then its folder `datasets`, where
+      TFF keeps the file. None stands for ~/.tff.
+    name: The file's name.
+    size: How many words.
+    option: How a user names `size`.
+    database: Counted if there is no file; the result is kept in its folder.
+    split: Of the database.
+    words_of: The words of one serialised example.
+
+  Returns:
+    The words, most frequent first.
+
+  Raises:
+    DataError: If the file named is missing or unreadable, or has fewer words.
+  """
+  folder = sqlite_files.cache_folder(cache_dir)
+  if path is not None:
+    found = pathlib.Path(path)
+    if not found.is_file():
+      raise errors.DataError(
+          f'There is no file {path}, which was named as the list of counts.'
+      )
+  else:
+    places = [folder / name, folder / 'datasets' / name]
+    found = next((p for p in places if p.is_file()), None)
+  if found is None:
+    found = places[0]
+    logging.info('Counting %s for %s; this is done once.', database, found)
+    _write(found, count_by_client(database, split, words_of))
+  words = read_counts(found)
+  if len(words) < size:
+    raise errors.DataError(
+        f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
+        f'at most {len(words)} or name a longer list.'
+    )
+  return words[:size]
+
+
+def read_counts(path: pathlib.Path) -> list[str]:
+  """Words of a counts file, most frequent first.
+
+  The file holds lines of a word and a number, or one JSON object from words to
+  numbers: the two forms that TFF has for words and for tags.
+
+  Raises:
+    DataError: If it holds neither, naming the first line that does not fit.
+  """
+  try:
+    text = path.read_text(encoding='utf-8')
+  except UnicodeDecodeError as e:
+    raise errors.DataError(
+        f'{path} is no list of counts: it is not UTF-8 text.'
+    ) from e
+  if text.lstrip().startswith('{'):
+    counts = _parse_json(path, text)
+  else:
+    counts = _parse_lines(path, text)
+  if not counts:
+    raise errors.DataError(
+        f'{path} is empty; lines of a word and its count were expected.'
+    )
+  # A stable sort: equal counts keep the order of the file.
+  return sorted(counts, key=lambda word: -counts[word])
+
+
+def count_by_client(
+    database: pathlib.Path,
+    split: str,
+    words_of: Callable[[bytes], Iterable[str]],
+    most_words: int = _MOST_WORDS,
+) -> dict[str, int]:
+  """Counts in how many clients each word occurs, most frequent first.
+
+  Memory is bounded by one client and by `most_words` counters: when there are
+  more, the words with the smallest counts are dropped, so that a word's count
+  can fall short by the number of clients it had when it was dropped. That never
+  reaches words frequent enough for a vocabulary.
+
+  Args:
+    database: A TFF data set in SQLite.
+    split: Its split to count.
+    words_of: The words of one serialised example.
+    most_words: Bound on the number of words counted at once.
+  """
+  counts: dict[str, int] = {}
+  dropped = 0
+  for examples in sqlite_files.examples_by_client(database, split):
+    seen = {word for example in examples for word in words_of(example)}
+    for word in seen:
+      counts[word] = counts.get(word, 0) + 1
+    while len(counts) > most_words:
+      dropped += 1
+      counts = {word: n for word, n in counts.items() if n > dropped}
+  return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _fingerprint(words: tf.Tensor) -> tf.Tensor:
+  return tf.strings.to_hash_bucket_fast(words, 2**62)
+
+
+def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
+  partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+  try:
+    if path.name.endswith('tag_count'):
+      partial.write_text(json.dumps(counts), encoding='utf-8')
+    else:
+      lines = (f'{word} {n}\n' for word, n in counts.items())
+      with open(partial, 'w', encoding='utf-8') as file:
+        file.writelines(lines)
+    os.replace(partial, path)
+  except OSError as e:
+    raise errors.DataError(
+        f'The counts cannot be kept in {path} ({e.strerror}); make its folder '
+        'writable or name a file of counts.'
+    ) from e
+
+
+def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
+  try:
+    counts = json.loads(text)
+  except json.JSONDecodeError as e:
+    raise errors.DataError(
+        f'{path} begins like JSON but is not: {e}.'
+    ) from e
+  for word, n in counts.items():
+    if not isinstance(n, int):
+      raise errors.DataError(
+          f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
+      )
+  return counts
+
+
+def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
+  counts = {}
+  for number, line in enumerate(text.splitlines(), 1):
+    parts = line.split()
+    if not parts:
+      continue
+    if len(parts) != 2 or not parts[1].isdigit():
+      raise errors.DataError(
+          f'{path}, line {number}: a word and its count were expected, got '
+          f'{line[:60]!r}.'
+      )
+    counts[parts[0]] = int(parts[1])
+  return counts

@@ -1,0 +1,96 @@
+"""Tags of Stack Overflow posts."""
+
+import numpy as np
+import pytest
+import tasks
+from tasks import stackoverflow_tag
+from tests.tasks import helpers
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def test_the_model_is_the_papers():
+  task = tasks.create('stackoverflow_tag', data='synthetic')
+  assert helpers.weights(task) == 5_000_500
+
+
+def test_posts_become_shares_of_words_and_tags():
+  to_model = stackoverflow_tag._build_to_model(['a', 'b', 'c'], ['x', 'y'])
+  words, tags = to_model(
+      dict(
+          tokens=tf.constant(['a b a zzz', 'zzz', '']),
+          title=tf.constant(['c', '', '']),
+          tags=tf.constant(['y|other', 'x|y|x', '']),
+      )
+  )
+  np.testing.assert_allclose(
+      words, [[0.5, 0.25, 0.25], [0, 0, 0], [0, 0, 0]], rtol=1e-6
+  )
+  assert tags.numpy().tolist() == [[0, 1], [1, 1], [0, 0]]
+
+
+def test_input_is_that_of_tffs_baseline():
+  datasets = tff.simulation.datasets.stackoverflow
+  spec = tff.simulation.baselines.ClientSpec(
+      num_epochs=1, batch_size=4, shuffle_buffer_size=1
+  )
+  theirs = tff.simulation.baselines.stackoverflow.create_tag_prediction_task(
+      spec, use_synthetic_data=True
+  )
+  to_model = stackoverflow_tag._build_to_model(
+      list(datasets.get_synthetic_word_counts()),
+      list(datasets.get_synthetic_tag_counts()),
+  )
+  data = theirs.datasets.train_data
+  for client_id in data.client_ids:
+    raw = data.create_tf_dataset_for_client(client_id)
+    found = raw.batch(4).map(to_model).as_numpy_iterator()
+    expected = theirs.datasets.train_preprocess_fn(raw).as_numpy_iterator()
+    for (x, y), (their_x, their_y) in zip(found, expected, strict=True):
+      np.testing.assert_allclose(x, their_x, rtol=1e-6)
+      np.testing.assert_array_equal(y, their_y)
+
+
+def test_the_loss_sums_over_examples_and_averages_over_tags():
+  task = tasks.create(
+      'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
+  )
+  model = task.model_fn()
+  for variable in model.trainable_variables:
+    variable.assign(tf.zeros_like(variable))
+  x, y = helpers.client_batches(task)[0]
+  # Sigmoids of 0 are 1/2: each tag of each example costs log 2.
+  loss = model.forward_pass((tf.constant(x), tf.constant(y))).loss
+  assert float(loss) == pytest.approx(len(x) * np.log(2), rel=1e-4)
+
+
+def test_real_users(real_data):
+  task = tasks.create(
+      'stackoverflow_tag',
+      cache_dir=str(real_data),
+      vocab_size=1000,
+      num_tags=100,
+  )
+  assert len(task.datasets.train_data.client_ids) == 365
+  words, tags = (
+      np.concatenate(parts)
+      for parts in zip(*helpers.test_batches(task, 2000))
+  )
+  assert words.shape == (2000, 1000) and tags.shape == (2000, 100)
+  totals = words.sum(axis=1)
+  assert np.all(np.isclose(totals, 1, atol=1e-5) | (totals == 0))
+  assert set(np.unique(tags)) == {0, 1}
+  # 93 % of training sentences have one of the first 100 tags.
+  assert 0.8 < (tags.sum(axis=1) > 0).mean() <= 1
+
+
+def test_more_tags_than_there_are_is_refused(real_data):
+  with pytest.raises(tasks.DataError, match='406 entries.*`num_tags` is 500'):
+    tasks.create('stackoverflow_tag', cache_dir=str(real_data))
+
+
+def test_it_learns():
+  task = tasks.create(
+      'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
+  )
+  helpers.loss_falls(task, rate=1.0, steps=40)

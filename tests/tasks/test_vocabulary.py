@@ -1,0 +1,161 @@
+"""Numbering words, and lists of counts: read, refused, counted, kept."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+from tasks import errors
+from tasks import vocabulary
+import tensorflow as tf
+
+
+def test_words_are_numbered_by_their_place():
+  words = [f'w{i}' for i in range(5000)] + ['the', ',', "it's", 'é']
+  ids = vocabulary.WordIds(words)
+  assert ids(tf.constant(words)).numpy().tolist() == list(range(5004))
+  assert ids(tf.constant(['nobody', '', 'w5000'])).numpy().tolist() == [5004] * 3
+  assert ids(tf.zeros([0], tf.string)).shape == [0]
+
+
+def test_words_can_be_numbered_inside_a_graph():
+  ids = vocabulary.WordIds(['a', 'b'])
+  dataset = tf.data.Dataset.from_tensor_slices(['b', 'x', 'a']).batch(2).map(ids)
+  assert np.concatenate(list(dataset.as_numpy_iterator())).tolist() == [1, 2, 0]
+
+
+def test_words_must_be_distinct():
+  with pytest.raises(ValueError, match='distinct'):
+    vocabulary.WordIds(['a', 'b', 'a'])
+
+
+def test_both_forms_of_counts_are_read(tmp_path):
+  path = tmp_path / 'counts'
+  path.write_text('rare 1\nthe 30\n, 30\n\nof 20\n')
+  assert vocabulary.read_counts(path) == ['the', ',', 'of', 'rare']
+  path.write_text(json.dumps({'rare': 1, 'the': 30, 'of': 20}))
+  assert vocabulary.read_counts(path) == ['the', 'of', 'rare']
+
+
+@pytest.mark.parametrize(
+    'content, message',
+    [
+        (b'', 'is empty'),
+        (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
+        (b'the\n', "line 1.*'the'"),
+        (b'{"the": 30', 'begins like JSON but is not'),
+        (b'{"the": "30"}', "'the' has '30'"),
+        (b'\xff\xfe\x00', 'not UTF-8'),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
+  path = tmp_path / 'counts'
+  path.write_bytes(content)
+  with pytest.raises(errors.DataError, match=message):
+    vocabulary.read_counts(path)
+
+
+def _database(path):
+  """Users 0 to 5; user i writes 'all' and the words w0 ... wi, twice each."""
+  with sqlite3.connect(path) as connection:
+    connection.execute(
+        'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
+        'serialized_example_proto BLOB)'
+    )
+    connection.execute(
+        'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
+        'num_examples INTEGER)'
+    )
+    for user in range(6):
+      connection.execute(
+          'INSERT INTO client_metadata VALUES (?, ?, 2)', (str(user), 'train')
+      )
+      for _ in range(2):
+        text = 'all ' + ' '.join(f'w{j}' for j in range(user + 1))
+        connection.execute(
+            'INSERT INTO examples VALUES (?, ?, ?)',
+            ('train', str(user), text.encode()),
+        )
+  connection.close()
+
+
+def _words_of(blob):
+  return blob.decode().split()
+
+
+def test_counts_are_of_users_not_of_occurrences(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  counts = vocabulary.count_by_client(
+      tmp_path / 'd.sqlite', 'train', _words_of
+  )
+  assert list(counts.items()) == [
+      ('all', 6), ('w0', 6), ('w1', 5), ('w2', 4), ('w3', 3), ('w4', 2),
+      ('w5', 1),
+  ]
+
+
+def test_a_bounded_counter_keeps_the_frequent_words(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  counts = vocabulary.count_by_client(
+      tmp_path / 'd.sqlite', 'train', _words_of, most_words=4
+  )
+  assert len(counts) <= 4
+  assert list(counts)[:2] == ['all', 'w0']
+
+
+def _load(tmp_path, **changes):
+  arguments = dict(
+      path=None,
+      cache_dir=str(tmp_path),
+      name='d.word_count',
+      size=3,
+      option='vocab_size',
+      database=tmp_path / 'd.sqlite',
+      split='train',
+      words_of=_words_of,
+  )
+  return vocabulary.load(**dict(arguments, **changes))
+
+
+def test_counted_words_are_kept_beside_the_data(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  assert _load(tmp_path) == ['all', 'w0', 'w1']
+  assert sorted(p.name for p in tmp_path.iterdir()) == [
+      'd.sqlite', 'd.word_count'
+  ]
+  assert (tmp_path / 'd.word_count').read_text().startswith('all 6\nw0 6\n')
+  # Kept means not counted again.
+  assert _load(tmp_path, database=tmp_path / 'gone') == ['all', 'w0', 'w1']
+
+
+def test_tags_are_kept_in_their_own_form(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  _load(tmp_path, name='d.tag_count')
+  assert json.loads((tmp_path / 'd.tag_count').read_text())['w1'] == 5
+
+
+def test_tffs_own_place_is_looked_at_too(tmp_path):
+  (tmp_path / 'datasets').mkdir()
+  (tmp_path / 'datasets' / 'd.word_count').write_text('a 3\nb 2\nc 1\n')
+  assert _load(tmp_path) == ['a', 'b', 'c']
+
+
+def test_a_file_that_was_named_is_used_or_missed(tmp_path):
+  path = tmp_path / 'mine'
+  path.write_text('x 3\ny 2\nz 1\n')
+  assert _load(tmp_path, path=str(path)) == ['x', 'y', 'z']
+  with pytest.raises(errors.DataError, match='no file.*nowhere'):
+    _load(tmp_path, path=str(tmp_path / 'nowhere'))
+
+
+def test_a_vocabulary_larger_than_the_list_is_refused(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  with pytest.raises(errors.DataError, match='has 7 entries.*vocab_size.*is 8'):
+    _load(tmp_path, size=8)
+
+
+def test_counts_that_cannot_be_kept_are_an_error(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  (tmp_path / 'd.word_count').mkdir()
+  with pytest.raises(errors.DataError, match='cannot be kept in'):
+    _load(tmp_path)

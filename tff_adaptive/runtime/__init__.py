@@ -23,7 +23,9 @@ __all__ = [
     'RuntimeFailure',
     'UnsupportedComputationError',
     'WorkerFailure',
+    'create_in_process_context',
     'create_native_context',
+    'set_in_process_context',
     'set_native_context',
 ]
 
@@ -33,6 +35,61 @@ def _set_default(context: Any) -> Any:
 
   tff.framework.set_default_context(context)
   return context
+
+
+def create_in_process_context(
+    *,
+    max_concurrent_clients: int | None = None,
+    devices: Sequence[str] | None = None,
+    default_num_clients: int = 0,
+    asynchronous: bool = False,
+) -> Any:
+  """Creates a context that runs computations in this process.
+
+  The TensorFlow graphs of a computation run on the TensorFlow installed here,
+  so on GPUs where it sees any. Clients run concurrently and are aggregated in
+  their order, so results do not depend on the number of threads.
+
+  Args:
+    max_concurrent_clients: Clients that run at once. `None` chooses the number
+      of cores, or two per GPU, and fewer if the model is so large that this
+      many copies could fill the memory.
+    devices: Names such as 'GPU:1' or 'CPU:0' that clients are spread over;
+      `None` means all GPUs, or the CPU if there are none.
+    default_num_clients: Cohort size of computations whose arguments do not
+      show it.
+    asynchronous: Whether to return a `tff.framework.AsyncContext`, as
+      `tff.program.NativeFederatedContext` needs, instead of a
+      `tff.framework.SyncContext`.
+
+  Returns:
+    The context.
+
+  Raises:
+    ValueError: If a device is unknown or a number is out of range.
+    ClientFailure: From computations, when a client fails.
+    UnsupportedComputationError: From computations that use what this runtime
+      cannot run; the message names it.
+  """
+  from tff_adaptive.runtime import in_process  # pylint: disable=g-import-not-at-top
+
+  engine = in_process.Engine(
+      max_concurrent_clients=max_concurrent_clients,
+      devices=devices,
+      default_num_clients=default_num_clients,
+  )
+  if asynchronous:
+    return in_process.InProcessAsyncContext(engine)
+  return in_process.InProcessContext(engine)
+
+
+def set_in_process_context(**arguments: Any) -> Any:
+  """Makes an in-process context TFF's default context and returns it.
+
+  Args:
+    **arguments: As `create_in_process_context` takes them.
+  """
+  return _set_default(create_in_process_context(**arguments))
 
 
 def create_native_context(

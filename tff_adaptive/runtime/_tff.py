@@ -6,9 +6,17 @@ upgrade is a change to one file; `tests/runtime/test_tff_names.py` checks that
 each name is there.
 """
 
+from collections.abc import Mapping, Sequence
+import itertools
 import os
+import typing
 
+import attrs
+import cachetools
+import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.proto.v0 import executor_pb2_grpc
 from tensorflow_federated.python.common_libs import async_utils
@@ -16,21 +24,14 @@ from tensorflow_federated.python.common_libs import structure
 from tensorflow_federated.python.core.backends.native import compiler as native_compiler
 from tensorflow_federated.python.core.backends.native import mergeable_comp_compiler
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
+from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.executors import cardinalities_utils
 from tensorflow_federated.python.core.impl.executors import executors_errors
-
-__all__ = [
-    'AsyncThreadRunner',
-    'RetryableGRPCError',
-    'Struct',
-    'compile_to_mergeable',
-    'compile_to_native',
-    'executor_pb2',
-    'executor_pb2_grpc',
-    'structure',
-    'transform_args',
-    'transform_result',
-    'worker_binary_path',
-]
+from tensorflow_federated.python.core.impl.types import computation_types
+from tensorflow_federated.python.core.impl.types import type_conversions
+from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+from tensorflow_federated.python.tensorflow_libs import serialization_utils
+import tree
 
 AsyncThreadRunner = async_utils.AsyncThreadRunner
 RetryableGRPCError = executors_errors.RetryableGRPCError
@@ -62,3 +63,199 @@ def worker_binary_path() -> str:
         ' the Linux x86-64 wheel.'
     )
   return path
+
+
+def struct_items(
+    type_spec: tff.StructType,
+) -> list[tuple[str | None, tff.Type]]:
+  """Names (`None` for unnamed) and types of a struct type's elements."""
+  return structure.to_elements(type_spec)
+
+
+def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
+  """The `tf.TensorSpec` of a TFF tensor type."""
+  return tf.TensorSpec(type_spec.shape, tf.as_dtype(_tf_dtype(type_spec.dtype)))
+
+
+def _tf_dtype(dtype):
+  return tf.string if dtype.type is np.str_ else dtype
+
+
+def check_array(value: object, type_spec: tff.TensorType) -> None:
+  """Raises `TypeError` unless TFF takes `value` for `type_spec`."""
+  if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+    # TFF looks at each element, because a list has no dtype of its own.
+    elements = tree.flatten(value)
+    compatible = all(
+        array.is_compatible_dtype(x, type_spec.dtype.type) for x in elements
+    )
+    value = np.asarray(value)
+  else:
+    compatible = isinstance(
+        value, typing.get_args(array.Array)
+    ) and array.is_compatible_dtype(value, type_spec.dtype.type)
+  if not compatible or not array.is_compatible_shape(value, type_spec.shape):
+    raise TypeError(
+        f'Expected a tensor of type {type_spec}, got {value!r} of type'
+        f' {type(value).__name__}.'
+    )
+
+
+def dataset_from_elements(
+    elements: list[object], element_type: tff.Type
+) -> tf.data.Dataset:
+  """A dataset of explicitly listed elements."""
+  return tensorflow_utils.make_data_set_from_elements(
+      None, elements, element_type
+  )
+
+
+def conform_dataset(
+    dataset: tf.data.Dataset, element_type: tff.Type
+) -> tf.data.Dataset:
+  """`dataset`, with its components in the order that graphs expect.
+
+  A dataset's variant has no names, only an order, which follows from the Python
+  containers of its elements; a graph traced with other containers would take
+  one component for another.
+
+  Raises:
+    TypeError: If the elements are not assignable to `element_type`.
+  """
+  key = (_spec_key(dataset.element_spec), id(element_type))
+  if key not in _conforming:
+    got = computation_types.tensorflow_to_type(dataset.element_spec)
+    if not element_type.is_assignable_from(got):
+      raise TypeError(
+          f'Expected a dataset with elements of type {element_type}, got'
+          f' {got}.'
+      )
+    expected = tf.nest.flatten(_element_spec(element_type))
+    same = [(s.dtype, s.shape.rank) for s in expected] == [
+        (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
+    ] and _field_order(dataset.element_spec) == _field_order(
+        _element_spec(element_type)
+    )
+    # The type is kept, so that its id stays its own.
+    _conforming[key] = (same, element_type)
+  if _conforming[key][0]:
+    return dataset
+  return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
+      dataset, element_type
+  )
+
+
+_conforming: dict = cachetools.LRUCache(1024)
+
+
+def _spec_key(spec):
+  return (
+      tuple(
+          (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
+          for s in tf.nest.flatten(spec)
+      ),
+      _field_order(spec),
+  )
+
+
+def _field_order(spec) -> object:
+  """Names in the order in which tf.nest flattens them, nested."""
+  if isinstance(spec, Mapping):
+    return tuple((k, _field_order(spec[k])) for k in sorted(spec))
+  if hasattr(spec, '_fields'):
+    return tuple((k, _field_order(getattr(spec, k))) for k in spec._fields)
+  if attrs.has(type(spec)):
+    return tuple(
+        (f.name, _field_order(getattr(spec, f.name)))
+        for f in attrs.fields(type(spec))
+    )
+  if isinstance(spec, (list, tuple)):
+    return tuple(_field_order(s) for s in spec)
+  return None
+
+
+def _element_spec(element_type: tff.Type):
+  """Specs of a dataset's elements in the containers that graphs use."""
+  return type_conversions.type_to_py_container(
+      type_conversions.type_to_tf_structure(element_type), element_type
+  )
+
+
+def dataset_from_variant(
+    variant: tf.Tensor, element_type: tff.Type
+) -> tf.data.Dataset:
+  """The dataset behind a variant tensor, with TFF's element type."""
+  return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
+      tf.data.experimental.from_variant(variant, _element_spec(element_type)),
+      element_type,
+  )
+
+
+def to_container(value: object, type_spec: tff.Type) -> object:
+  """`value` with the Python containers that `type_spec` names."""
+  return type_conversions.type_to_py_container(value, type_spec)
+
+
+def infer_num_clients(argument: object, type_spec: tff.Type) -> int | None:
+  """Size of the cohort as the argument shows it; `None` if it does not.
+
+  Raises:
+    ValueError: If parts of the argument disagree.
+  """
+  return cardinalities_utils.infer_cardinalities(argument, type_spec).get(
+      tff.CLIENTS
+  )
+
+
+def literal_value(block: tff.framework.Literal) -> object:
+  """The NumPy value of a literal."""
+  return block.value
+
+
+def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
+  """Tensor names of a graph's parameter or result, in order."""
+  return tensorflow_utils.extract_tensor_names_from_binding(binding)
+
+
+def unpack_graph_def(packed) -> tf.compat.v1.GraphDef:
+  """The graph of a compiled computation, as an object of the caller's own."""
+  return serialization_utils.unpack_graph_def(packed)
+
+
+def _component_specs(element_type: tff.Type) -> list[tf.TensorSpec]:
+  return tf.nest.flatten(_element_spec(element_type))
+
+
+def component_order(element_type: tff.Type) -> list[int]:
+  """Which of an element's tensors, in TFF's order, is each tf.data component.
+
+  tf.data orders an element's components as `tf.nest` does, so mappings by their
+  sorted keys; TFF orders them as its type does.
+  """
+  counter = itertools.count()
+
+  def number(type_spec):
+    if isinstance(type_spec, tff.StructType):
+      return structure.Struct(
+          [(name, number(t)) for name, t in struct_items(type_spec)]
+      )
+    return next(counter)
+
+  return tf.nest.flatten(
+      type_conversions.type_to_py_container(number(element_type), element_type)
+  )
+
+
+def from_components(components: Sequence, element_type: tff.Type) -> list:
+  """tf.data components in TFF's order."""
+  ordered = [None] * len(components)
+  for component, index in zip(components, component_order(element_type)):
+    ordered[index] = component
+  return ordered
+
+
+def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
+  """The dataset behind a variant, its elements flat tuples of components."""
+  return tf.data.experimental.from_variant(
+      variant, tuple(_component_specs(element_type))
+  )

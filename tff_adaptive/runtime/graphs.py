@@ -31,8 +31,16 @@ _ANONYMOUS_TABLES = {
     'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
 }
 _TABLE_NAMING = ('container', 'shared_name', 'use_node_name_sharing')
+# Queues have no anonymous kind; graphs with one run for one client at a time.
+_QUEUES = frozenset({
+    'FIFOQueueV2',
+    'PaddingFIFOQueueV2',
+    'PriorityQueueV2',
+    'RandomShuffleQueueV2',
+})
 # Kernels that remember a random state from call to call when they have a seed.
 _SEEDED = ('seed', 'seed2')
+_unique = itertools.count()
 
 
 class Graph:
@@ -42,9 +50,8 @@ class Graph:
     graph_def: The rewritten graph.
     parameters: Names of the tensors to feed, in the order of the argument.
     results: Names of the tensors to fetch, in the order of the result.
-    ordered: Whether calls must happen one after another, in the clients' order,
-      to give the same result each time: some kernel keeps a seeded random
-      state between calls.
+    ordered: Whether calls must happen one after another, in the clients' order:
+      some kernel keeps a queue, or a seeded random state, between calls.
   """
 
   def __init__(
@@ -64,13 +71,15 @@ class Graph:
     ).hexdigest()[:16]
     _rename_functions(graph_def, f'_{digest}')
     _make_anonymous(graph_def)
+    _drop_control_edges_from(graph_def, self.parameters)
     _set_session_token(graph_def, session_token)
     self._keep = _replace_reductions(graph_def)
     if initialize_op:
       _order_after_initialization(graph_def, initialize_op)
     self.graph_def = graph_def
     self.ordered = any(
-        _is_seeded(node) for node in _all_nodes(graph_def)
+        _is_seeded(node) or node.op in _QUEUES
+        for node in _all_nodes(graph_def)
     )
     self._pruned = {}
 
@@ -124,12 +133,9 @@ class Graph:
     return self._pruned[wanted]
 
 
-_frames = itertools.count()
-
-
 def _rename_frames(graph_def: tf.compat.v1.GraphDef) -> None:
   """Keeps the loops of two imports apart: frames go by name in a function."""
-  suffix = b'#%d' % next(_frames)
+  suffix = b'#%d' % next(_unique)
   for node in graph_def.node:
     if 'frame_name' in node.attr:
       name = node.attr['frame_name'].s
@@ -158,7 +164,9 @@ def _is_seeded(node: tf.compat.v1.NodeDef) -> bool:
 
 def _check_resources(graph_def: tf.compat.v1.GraphDef) -> None:
   for node in _all_nodes(graph_def):
-    if node.op in _ANONYMOUS_TABLES or node.op == 'VarHandleOp':
+    if node.op in _ANONYMOUS_TABLES or node.op in _QUEUES:
+      continue
+    if node.op == 'VarHandleOp':
       continue
     if 'shared_name' in node.attr and not node.op.startswith('Anonymous'):
       raise errors.UnsupportedComputationError(
@@ -209,6 +217,8 @@ def _make_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
     if node.op == 'VarHandleOp':
       node.attr['shared_name'].s = _ANONYMOUS_VARIABLE
       node.attr['container'].s = b''
+    elif node.op in _QUEUES:
+      node.attr['shared_name'].s = b'tff_adaptive_queue_%d' % next(_unique)
     elif node.op in _ANONYMOUS_TABLES:
       node.op = _ANONYMOUS_TABLES[node.op]
       for name in _TABLE_NAMING:
@@ -218,6 +228,18 @@ def _make_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
     # touches a variable to its device; the caller's device rules instead.
     if '_class' in node.attr:
       del node.attr['_class']
+
+
+def _drop_control_edges_from(
+    graph_def: tf.compat.v1.GraphDef, parameters: Sequence[str]
+) -> None:
+  """Lets nobody wait for placeholders, which are fed and never run."""
+  edges = {f'^{_node_name(name)}' for name in parameters}
+  for node in graph_def.node:
+    kept = [source for source in node.input if source not in edges]
+    if len(kept) < len(node.input):
+      node.ClearField('input')
+      node.input.extend(kept)
 
 
 def _set_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:

@@ -95,7 +95,9 @@ class Engine:
           f' {type(comp).__name__}.'
       )
     program = self.program(comp)
-    return _Run(self, program, comp.type_signature, argument).result()
+    run = _Run(self, program, comp.type_signature, argument)
+    with program.lock:
+      return run.result()
 
   def submit(self, function, *arguments) -> concurrent.futures.Future:
     return self._pool.submit(function, *arguments)

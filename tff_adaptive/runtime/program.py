@@ -20,7 +20,9 @@ later pass or the result needs them; hence memory does not grow with the cohort.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
+import threading
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -718,6 +720,7 @@ class Program:
     arguments: Kind and node of each part of the argument; see
       `Tracer.argument`.
     passes: In the order of their phases.
+    lock: Held during an invocation if some kernel keeps state between calls.
     result: The symbolic result.
   """
 
@@ -742,6 +745,12 @@ class Program:
       argument, self.arguments = tracer.argument(parameter_type)
     self.result = tracer.evaluate(block, {}, SERVER)(argument, SERVER)
     self._plan(tracer)
+    ordered = any(
+        fused.ordered
+        for phase in self.passes
+        for fused in (phase.server, phase.client, phase.fold)
+    )
+    self.lock = threading.Lock() if ordered else contextlib.nullcontext()
 
   def _plan(self, tracer: Tracer) -> None:
     nodes = tracer.nodes

@@ -9,12 +9,13 @@ sent.
 import dataclasses
 import math
 
+import numpy as np
 import tensorflow_federated as tff
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-  """Bytes per client and round; `None` where the types do not tell.
+  """Bytes per client and round.
 
   Attributes:
     down: From the server to one client.
@@ -53,10 +54,10 @@ def size_of(type_signature: tff.Type) -> int:
   if isinstance(type_signature, tff.StructType):
     return sum(size_of(child) for child in type_signature.children())
   if isinstance(type_signature, tff.TensorType):
-    shape = type_signature.shape
-    if shape is None or any(d is None for d in shape):
+    shape, dtype = type_signature.shape, np.dtype(type_signature.dtype)
+    if shape is None or any(d is None for d in shape) or not dtype.itemsize:
       raise ValueError(f'{type_signature} has no fixed size.')
-    return math.prod(shape) * type_signature.dtype.itemsize
+    return math.prod(shape) * dtype.itemsize
   raise ValueError(f'{type_signature} has no fixed size.')
 
 

@@ -10,15 +10,16 @@ import collections
 import inspect
 from typing import Any, Callable, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import randomness
 
-# More than any client has; one batch of this size is the whole client.
-_ALL = np.iinfo(np.int64).max
+# Examples are read in chunks of about so many bytes: tf.data may set aside the
+# memory of a whole batch before it knows how many examples there are.
+_CHUNK_BYTES = 4 * 2**20
+_MOST_IN_CHUNK = 1024
 
 
 def _nbytes(tensors: Any) -> int:
@@ -104,6 +105,11 @@ class ClientDatasets:
         for spec in tf.nest.flatten(self._element_spec)
     )
     if self._tensors:
+      example = sum(
+          spec.shape.num_elements() * spec.dtype.size
+          for spec in tf.nest.flatten(self._element_spec)
+      )
+      self._chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
       raw_spec = tf.nest.map_structure(
           lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
           self._element_spec,
@@ -140,10 +146,10 @@ class ClientDatasets:
     dataset = self._read(client_id)
     if not self._tensors:
       return dataset
-    raw = None
-    for raw in dataset.batch(_ALL):
-      pass
-    if raw is None:  # A client without a single example.
+    chunks = list(dataset.batch(self._chunk))
+    if chunks:
+      raw = tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
+    else:  # A client without a single example.
       raw = tf.nest.map_structure(
           lambda s: tf.zeros([0, *s.shape], s.dtype)
           if s.dtype != tf.string

@@ -21,7 +21,11 @@ from tff_adaptive.experiment import settings as settings_lib
 
 
 def set_runtime(settings: settings_lib.Settings) -> Any:
-  """Makes the settings' execution context the one that TFF uses."""
+  """Makes the settings' execution context the one that TFF uses.
+
+  To be called before anything else is done with TFF: what it replaces, TFF's
+  own default, complains when the interpreter ends with it in place.
+  """
   set_context = getattr(runtime, f'set_{settings.runtime}_context')
   return set_context(**settings.runtime_options)
 
@@ -85,6 +89,7 @@ def describe(settings: settings_lib.Settings) -> str:
   from tff_adaptive.experiment import communication
   from tff_adaptive.experiment import sampling
 
+  set_runtime(settings)
   task = _create_task(settings)
   info = tasks.info(settings.task)
   client_ids = task.datasets.train_data.client_ids
@@ -102,8 +107,12 @@ def describe(settings: settings_lib.Settings) -> str:
       f'runtime      {settings.runtime}',
   ]
   if info.published:
-    published = ', '.join(f'{k} {v}' for k, v in info.published.items())
-    lines.append(f'published    {published} ({info.source})')
+    lines.append(
+        f'published    {info.published.rounds:,} rounds of '
+        f'{info.published.clients_per_round} clients, batches of '
+        f'{info.published.batch_size}, epochs {info.published.epochs} '
+        f'({info.published.source})'
+    )
   lines.append('')
   lines.append(
       algorithms.describe(settings.algorithm, **settings.build_arguments)
@@ -158,6 +167,7 @@ def run(
   signals = stopping.Signals()
   with signals.handled():
     with signals.interruptible():
+      set_runtime(settings)
       task = _create_task(settings)
       cohort_fn = sampling.build_cohort_fn(
           task.datasets.train_data.client_ids,
@@ -165,7 +175,6 @@ def run(
           random_seed=settings.client_datasets_random_seed,
       )
       process = _build_process(settings, task.model_fn)
-      set_runtime(settings)
       tf.keras.utils.set_random_seed(
           randomness.seed_32(settings.seed, 'initial weights')
       )

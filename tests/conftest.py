@@ -11,6 +11,14 @@ _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope='session')
+def in_process_context():
+  """Makes this project's own runtime the one that computations run in."""
+  from tff_adaptive import runtime  # pylint: disable=g-import-not-at-top
+
+  return runtime.set_in_process_context()
+
+
+@pytest.fixture(scope='session')
 def real_data() -> pathlib.Path:
   """A folder with real data files, laid out as `cache_dir` expects them.
 

@@ -10,6 +10,8 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive.processes import randomness
 
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
 SPEC = collections.OrderedDict(
     x=tf.TensorSpec([None, 6], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
 )

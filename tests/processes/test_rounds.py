@@ -13,6 +13,8 @@ from tff_adaptive import processes
 
 from . import linear
 
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
 RATE = 0.05
 
 
@@ -216,7 +218,7 @@ def test_step_size_figures():
 
 
 def test_any_client_under_any_server():
-  """Every pair trains, and under one server no two clients do the same."""
+  """Every pair trains; where the server keeps their size, updates differ."""
   for server in optimizers.server_names():
     results = []
     for client in optimizers.client_names():
@@ -227,7 +229,8 @@ def test_any_client_under_any_server():
       results.append(weights[0])
     assert np.all(np.isfinite(results))
     assert linear.START not in results
-    assert len(set(results)) == len(results)
+    if server == 'sgd':
+      assert len(set(results)) == len(results)
 
 
 @pytest.mark.parametrize(

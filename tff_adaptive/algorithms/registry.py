@@ -89,5 +89,23 @@ METHODS: Mapping[str, Method] = {
             'Clients with stochastic Polyak steps (Mukherjee et al.).',
             'polyak',
         ),
+        _client_method(
+            'feddecsps',
+            'FedSPS with steps that shrink as training goes on.',
+            'polyak_decreasing',
+            module='feddecsps',
+        ),
+        _client_method(
+            'fedsps_normalized',
+            'FedSPS with clients weighted by the inverse of their steps.',
+            'polyak',
+            module='fedsps_normalized',
+        ),
+        _client_method(
+            'fedsps_global',
+            'FedSPS with one step size for all clients of a round.',
+            'polyak_global',
+            module='fedsps_global',
+        ),
     )
 }

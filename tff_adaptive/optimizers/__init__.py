@@ -39,7 +39,14 @@ _SERVER = {
     'yogi': _Entry('yogi', 'build_yogi'),
 }
 
-_SIDES = {'client': _CLIENT, 'server': _SERVER}
+# Clients that only make sense under the method that they belong to: methods
+# name them, users do not.
+_METHOD_CLIENT = {
+    'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
+    'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
+}
+
+_SIDES = {'client': _CLIENT | _METHOD_CLIENT, 'server': _SERVER}
 
 # A hyperparameter of one side only, or of the server, keeps its own name in
 # `algorithms.build`; what both sides have is told apart by these.
@@ -59,14 +66,18 @@ _PUBLIC = {
 }
 
 
+def _names(side: str) -> list[str]:
+  return sorted(_CLIENT if side == 'client' else _SERVER)
+
+
 def client_names() -> list[str]:
-  """Names that `client` accepts."""
-  return sorted(_CLIENT)
+  """Names of the client optimizers that go with any server."""
+  return _names('client')
 
 
 def server_names() -> list[str]:
-  """Names that `server` accepts."""
-  return sorted(_SERVER)
+  """Names of the server optimizers."""
+  return _names('server')
 
 
 def public_name(side: str, parameter: str) -> str:
@@ -117,7 +128,7 @@ def _entry(side: str, name: str) -> _Entry:
   table = _SIDES[side]
   if not isinstance(name, str) or name not in table:
     raise parameters.ParameterError(
-        f'The {side} optimizer must be one of {", ".join(sorted(table))}, '
+        f'The {side} optimizer must be one of {", ".join(_names(side))}, '
         f'got {name!r}.'
     )
   return table[name]

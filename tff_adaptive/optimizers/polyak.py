@@ -50,7 +50,7 @@ class Polyak(protocol.LocalOptimizer):
     )
 
   def initialize(self, specs):
-    del specs  # Three numbers are all the state there is.
+    del specs  # A few numbers are all the state there is.
     state = collections.OrderedDict(
         (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
@@ -58,6 +58,8 @@ class Polyak(protocol.LocalOptimizer):
       state['bound'] = tf.constant(1.0)
       state['step'] = tf.constant(0, tf.int32)
     state['gamma'] = tf.constant(0.0)
+    # The sum of all steps, which FedSPS-Normalized weighs clients by.
+    state['total'] = tf.constant(0.0)
     state['at_bound'] = tf.constant(False)
     return state
 
@@ -88,6 +90,7 @@ class Polyak(protocol.LocalOptimizer):
     )
     gamma = tf.minimum(ratio, bound)
     new_state['gamma'] = gamma
+    new_state['total'] = state['total'] + gamma
     new_state['at_bound'] = ratio >= bound
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 

@@ -45,6 +45,12 @@ class Report(NamedTuple):
   maximum: collections.OrderedDict
 
 
+def report(**parts: collections.OrderedDict) -> Report:
+  """A `Report` with nothing in the parts that are not given."""
+  none = {name: collections.OrderedDict() for name in Report._fields}
+  return Report(**(none | parts))
+
+
 class Exchange(abc.ABC):
   """The statistics of a method that is stateless on clients."""
 
@@ -74,11 +80,7 @@ class Exchange(abc.ABC):
   def report(self, local: Local) -> Report:
     """What the client sends back beside its update."""
     del local
-    return Report(
-        collections.OrderedDict(),
-        collections.OrderedDict(),
-        collections.OrderedDict(),
-    )
+    return report()
 
   def merge(self, statistics: Any, report: Report) -> Any:
     """The server's next statistics.

@@ -1,0 +1,48 @@
+"""FedDecSPS: decreasing stochastic Polyak steps."""
+
+import collections
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from tff_adaptive import parameters
+from tff_adaptive.processes import exchange
+
+
+class CountSteps(exchange.Exchange):
+  """The server counts local steps, so that stateless clients can go on.
+
+  A round advances the count by the most steps that one of its clients did; all
+  clients of a round start from the same count.
+  """
+
+  def initialize(self, specs):
+    return collections.OrderedDict(count=tf.constant(0, tf.int32))
+
+  def begin(self, statistics, optimizer_state):
+    return collections.OrderedDict(
+        optimizer_state, count=statistics['count']
+    )
+
+  def report(self, local):
+    return exchange.report(
+        maximum=collections.OrderedDict(num_steps=local.num_steps)
+    )
+
+  def merge(self, statistics, report):
+    return collections.OrderedDict(
+        count=statistics['count'] + report.maximum['num_steps']
+    )
+
+
+@parameters.checked
+def pieces(
+    *, count: Literal['training', 'round'] = 'training'
+) -> dict[str, Any]:
+  """What FedDecSPS adds to its clients.
+
+  Args:
+    count: Whether the k of c_k counts local steps over the whole training, or
+      anew in every round.
+  """
+  return {'exchange': CountSteps()} if count == 'training' else {}

@@ -1,0 +1,81 @@
+"""FedSPS-Global: one stochastic Polyak step size for all clients of a round."""
+
+import collections
+from typing import Any, Literal, Optional
+
+import tensorflow as tf
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import polyak_global
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange
+
+
+class GlobalStep(exchange.Exchange):
+  """Makes the next round's gamma from what clients saw at their last steps."""
+
+  def __init__(self, aggregation: str, gamma_0: Optional[float]):
+    self._aggregation = aggregation
+    self._gamma_0 = gamma_0
+
+  def initialize(self, specs):
+    # A negative number stands for "none yet": the first round then takes the
+    # clients' bound, which may be changed in the state before it starts.
+    first = -1.0 if self._gamma_0 is None else self._gamma_0
+    return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
+
+  def begin(self, statistics, optimizer_state):
+    gamma = statistics['gamma']
+    return collections.OrderedDict(
+        optimizer_state,
+        gamma=tf.where(gamma < 0, optimizer_state['gamma_b'], gamma),
+    )
+
+  def report(self, local):
+    state = local.optimizer_state
+    values = collections.OrderedDict(c=state['c'], gamma_b=state['gamma_b'])
+    if self._aggregation == 'a':
+      values['gamma'] = polyak_global.bounded_step(
+          state['gap'], state['squared_norm'], state['c'], state['gamma_b']
+      )
+    else:
+      values['gap'] = state['gap']
+      if self._aggregation == 'b':
+        values['squared_norm'] = state['squared_norm']
+      else:
+        values['gradient'] = state['gradient']
+    return exchange.report(mean=values)
+
+  def merge(self, statistics, report):
+    del statistics
+    mean = report.mean
+    if self._aggregation == 'a':
+      gamma = mean['gamma']
+    else:
+      # Sums over clients and their means have the same ratio.
+      if self._aggregation == 'b':
+        squared_norm = mean['squared_norm']
+      else:
+        squared_norm = tree.squared_norm(mean['gradient'])
+      gamma = polyak_global.bounded_step(
+          mean['gap'], squared_norm, mean['c'], mean['gamma_b']
+      )
+    return collections.OrderedDict(gamma=gamma)
+
+
+@parameters.checked
+def pieces(
+    *,
+    aggregation: Literal['a', 'b', 'c'] = 'a',
+    gamma_0: Optional[parameters.Positive] = None,
+) -> dict[str, Any]:
+  """What FedSPS-Global adds: the step size that all clients share.
+
+  Args:
+    aggregation: How the next step size comes of the clients' last steps: 'a'
+      the mean of their own bounded steps, 'b' min(sum F / (c sum |g|^2),
+      gamma_b), 'c' min(mean F / (c |mean g|^2), gamma_b), for which clients
+      send their gradients.
+    gamma_0: Step size of the first round; gamma_b unless given.
+  """
+  return {'exchange': GlobalStep(aggregation, gamma_0)}

@@ -1,0 +1,22 @@
+"""FedSPS-Normalized: clients count by the inverse of how far they stepped."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tff_adaptive.processes import exchange
+
+
+class InverseStepSum(exchange.Exchange):
+  """A client's update weighs 1 / nu_i, nu_i the sum of its step sizes.
+
+  A client with nu_i = 0 is left out; if all are, the model stays.
+  """
+
+  def weight(self, local):
+    return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
+
+
+def pieces() -> dict[str, Any]:
+  """What FedSPS-Normalized adds to FedSPS: the weights of the mean."""
+  return {'exchange': InverseStepSum()}

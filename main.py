@@ -86,5 +86,10 @@ def main(arguments: Sequence[str]) -> int:
     return 128 + signal.SIGINT
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The installed command."""
   sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == '__main__':
+  run()

@@ -249,7 +249,8 @@ def run(
           if cadence.evaluates(number):
             values = evaluator.evaluate(rounds.model_weights(), validation)
             clock.lap('evaluate')
-        except stopping.Stopped:
+        except BaseException:
+          # What is saved on the way out must be a round that has its row.
           rounds.restore(before)
           raise
       row = {

@@ -1,0 +1,50 @@
+"""The curves are there and show something."""
+
+import pytest
+
+from tff_adaptive.experiment import figures
+
+
+def pixels(path):
+  from matplotlib import image  # pylint: disable=g-import-not-at-top
+
+  return image.imread(path)
+
+
+def coloured(picture, red, green, blue):
+  """How many pixels have about this colour, given from 0 to 255."""
+  near = abs(picture[..., :3] * 255 - [red, green, blue]).max(axis=-1) < 12
+  return int(near.sum())
+
+
+def rows(step_size):
+  result = [{'round': '0', 'validation/loss': '2.0', 'validation/acc': '0.1'}]
+  for r in range(1, 11):
+    row = {'round': str(r), 'train/loss': str(2 / r), 'train/acc': str(r / 12)}
+    if r % 5 == 0:
+      row |= {'validation/loss': str(2.5 / r), 'validation/acc': str(r / 14)}
+    if step_size:
+      row |= {
+          'step_size/mean': str(0.1 * r), 'step_size/min': str(0.05 * r),
+          'step_size/max': str(0.3 * r),
+      }
+    result.append(row)
+  return result
+
+
+@pytest.mark.parametrize('step_size', [False, True])
+def test_every_curve_is_drawn(tmp_path, step_size):
+  figures.draw_curves(rows(step_size), tmp_path / 'c.png', 'a run')
+  picture = pixels(tmp_path / 'c.png')
+  assert picture.shape[1] > (1800 if step_size else 1200)
+  assert coloured(picture, 0x00, 0x72, 0xB2) > 300  # Training.
+  assert coloured(picture, 0xD5, 0x5E, 0x00) > 300  # Validation.
+  assert (coloured(picture, 0x00, 0x9E, 0x73) > 300) == step_size
+
+
+def test_loss_alone_and_nothing_trained(tmp_path):
+  figures.draw_curves(
+      [{'round': '0', 'validation/loss': '2.0'}], tmp_path / 'c.png', ''
+  )
+  picture = pixels(tmp_path / 'c.png')
+  assert coloured(picture, 0xD5, 0x5E, 0x00) > 10

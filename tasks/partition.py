@@ -307,6 +307,31 @@ def k_classes(
   )
 
 
+def largest_equal_size(
+    labels: np.ndarray, *, classes_per_client: int, num_clients: int
+) -> int:
+  """The largest size that `k_classes` can give to all clients alike.
+
+  It is a multiple of k, so that a client has as many examples of each of its
+  labels; how many of these shares the labels hold decides.
+
+  Raises:
+    PartitionError: If not even one example of each label can be given out.
+  """
+  labels = _check_labels(labels)
+  k = classes_per_client
+  counts = np.bincount(labels)
+  for share in range(len(labels) // max(k * num_clients, 1), 0, -1):
+    # A client takes a label once, so that a label serves each client once.
+    if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
+      return k * share
+  raise errors.PartitionError(
+      f'{num_clients} clients with {k} labels each need at least '
+      f'{k * num_clients} examples of enough labels; there are {len(labels)} '
+      f'examples of {np.count_nonzero(counts)} labels.'
+  )
+
+
 def by_group(groups: Sequence, prefix: str = '') -> Partition:
   """One client per distinct value; ids are `prefix` and the value."""
   groups = np.asarray(groups)

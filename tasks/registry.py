@@ -51,6 +51,9 @@ class TaskInfo:
 
 
 _AFO = 'Reddi et al., arXiv 2003.00295'
+_DELTA_SGD = 'Kim et al., arXiv 2306.11201'
+_FEDSPS = 'Mukherjee et al., arXiv 2307.06306'
+_FEDADA2 = 'Lee et al., arXiv 2410.18117'
 
 _TASKS = (
     TaskInfo(
@@ -102,6 +105,22 @@ _TASKS = (
             'stackoverflow.tag_count',
         ),
         published=Published(_AFO, 1500, 10, 100),
+    ),
+    TaskInfo(
+        name='cifar10_image',
+        summary='Classify the images of CIFAR-10, split by label skew.',
+        model='ResNet-18 with group normalisation, 11,181,642 weights',
+        clients='500 of 100 images (--cifar10_image_num_clients)',
+        files=('cifar10/train.jpegs', 'cifar10/test.jpegs'),
+        published=Published(_AFO, 4000, 10, 20),
+    ),
+    TaskInfo(
+        name='cifar100_image',
+        summary='Classify the images of CIFAR-100, split by Pachinko allocation.',
+        model='ResNet-18 with group normalisation, 11,227,812 weights',
+        clients='500 of 100 images',
+        files=('cifar100.sqlite',),
+        published=Published(_AFO, 4000, 10, 20),
     ),
 )
 

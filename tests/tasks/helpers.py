@@ -1,5 +1,9 @@
 """What tests of tasks share."""
 
+from collections.abc import Iterable, Mapping
+import pathlib
+import sqlite3
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,8 +37,8 @@ def test_batches(task, count=None):
 test_batches.__test__ = False  # Its name is for readers, not for pytest.
 
 
-def loss_falls(task, *, rate, steps=30, clients=5, below=0.9):
-  """Trains by SGD on the first clients; asserts that their loss falls.
+def loss_falls(task, *, rate, steps=30, clients=5, most=None, below=0.9):
+  """Trains by SGD on batches of the first clients; asserts that loss falls.
 
   Goes through the task's own TFF model, with fixed initial weights, so that it
   covers preprocessing, model, loss and metrics together.
@@ -49,6 +53,7 @@ def loss_falls(task, *, rate, steps=30, clients=5, below=0.9):
         seed=tf.constant([0, 1], tf.int64),
     )
     batches.extend(dataset)
+  batches = batches[:most]
 
   @tf.function(reduce_retracing=True)
   def step(batch):
@@ -59,18 +64,60 @@ def loss_falls(task, *, rate, steps=30, clients=5, below=0.9):
       v.assign_sub(rate * tf.convert_to_tensor(g))
     return loss
 
-  @tf.function(reduce_retracing=True)
-  def evaluate(batch):
-    output = model.forward_pass(batch, training=False)
-    return output.loss * tf.cast(output.num_examples, output.loss.dtype)
-
-  def mean_loss():
-    rows = sum(len(tf.nest.flatten(b)[0]) for b in batches)
-    return sum(float(evaluate(b)) for b in batches) / rows
-
-  before = mean_loss()
-  for i in range(steps):
-    step(batches[i % len(batches)])
-  after = mean_loss()
+  losses = [float(step(batches[i % len(batches)])) for i in range(steps)]
+  some = min(len(batches), steps // 3)
+  before, after = np.mean(losses[:some]), np.mean(losses[-some:])
   assert np.isfinite(after) and after < below * before, (before, after)
   return before, after
+
+
+def write_sqlite(
+    path: pathlib.Path,
+    splits: Mapping[str, Mapping[str, Iterable[Mapping[str, object]]]],
+) -> None:
+  """Writes a data set in the schema of TFF's files, indices included.
+
+  Args:
+    path: The file, which must not exist.
+    splits: From split to client to examples, which map a feature's name to
+      bytes or to an array of numbers.
+  """
+  connection = sqlite3.connect(path)
+  for statement in (
+      'CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT '
+      'NULL, serialized_example_proto BLOB NOT NULL)',
+      'CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT '
+      'NOT NULL, num_examples INTEGER NOT NULL)',
+  ):
+    connection.execute(statement)
+  for split, clients in splits.items():
+    for client_id, examples in clients.items():
+      rows = [(split, client_id, _serialize(e)) for e in examples]
+      connection.executemany('INSERT INTO examples VALUES (?, ?, ?)', rows)
+      connection.execute(
+          'INSERT INTO client_metadata VALUES (?, ?, ?)',
+          (client_id, split, len(rows)),
+      )
+  connection.execute(
+      'CREATE INDEX idx_examples_client_id ON examples (client_id)'
+  )
+  connection.execute(
+      'CREATE INDEX idx_metadata_client_id ON client_metadata (client_id)'
+  )
+  connection.commit()
+  connection.close()
+
+
+def _serialize(example: Mapping[str, object]) -> bytes:
+  features = {}
+  for name, value in example.items():
+    if isinstance(value, bytes):
+      kind = dict(bytes_list=tf.train.BytesList(value=[value]))
+    elif np.issubdtype(np.asarray(value).dtype, np.integer):
+      kind = dict(int64_list=tf.train.Int64List(value=np.ravel(value)))
+    else:
+      kind = dict(float_list=tf.train.FloatList(value=np.ravel(value)))
+    features[name] = tf.train.Feature(**kind)
+  return tf.train.Example(
+      features=tf.train.Features(feature=features)
+  ).SerializeToString()

@@ -150,6 +150,33 @@ def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
     partition.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
 
 
+def test_largest_equal_size_is_feasible_and_largest():
+  rng = np.random.default_rng(0)
+  # As uneven as MNIST: with 600 examples each it could not be done.
+  labels = np.repeat(np.arange(10), rng.integers(540, 680, 10))
+  for k, clients in ((2, 100), (1, 10), (3, 40), (10, 7)):
+    size = partition.largest_equal_size(
+        labels, classes_per_client=k, num_clients=clients
+    )
+    split = partition.k_classes(
+        labels, classes_per_client=k, sizes=[size] * clients, seed=1
+    )
+    counts = split.label_counts(labels)
+    assert ((counts == size // k) | (counts == 0)).all()
+    if size + k <= len(labels) // clients:
+      with pytest.raises(errors.PartitionError):
+        partition.k_classes(
+            labels, classes_per_client=k, sizes=[size + k] * clients
+        )
+
+
+def test_largest_equal_size_that_cannot_be():
+  with pytest.raises(errors.PartitionError, match='at least 40 examples'):
+    partition.largest_equal_size(
+        np.arange(10), classes_per_client=4, num_clients=10
+    )
+
+
 def test_natural_partition_follows_the_groups():
   split = partition.by_group([7, 3, 7, 12, 3, 7], prefix='writer_')
   assert split.client_ids == ('writer_3', 'writer_7', 'writer_12')

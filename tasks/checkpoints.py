@@ -1,0 +1,103 @@
+"""Pretrained weights from local files: NumPy archives and safetensors."""
+
+from collections.abc import Mapping
+import json
+import pathlib
+import zipfile
+
+import numpy as np
+
+from tasks import errors
+
+_DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
+
+
+def find(folder: str, pattern: str, what: str) -> pathlib.Path:
+  """The one file in a folder that fits a pattern.
+
+  Args:
+    folder: The folder.
+    pattern: Of the file's name.
+    what: What the file holds, for the message.
+
+  Raises:
+    DataError: If there is no such folder, or not exactly one such file.
+  """
+  found = sorted(pathlib.Path(folder).glob(pattern))
+  if len(found) != 1:
+    have = ', '.join(p.name for p in found) or 'none'
+    raise errors.DataError(
+        f'The folder {folder} must hold one file {pattern} with {what}; found: '
+        f'{have}.'
+    )
+  return found[0]
+
+
+def read_npz(path: pathlib.Path) -> Mapping[str, np.ndarray]:
+  """Arrays of a NumPy archive by name.
+
+  Raises:
+    DataError: If the file is no such archive.
+  """
+  try:
+    with np.load(path, allow_pickle=False) as arrays:
+      return {name: arrays[name] for name in arrays.files}
+  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+    raise errors.DataError(f'{path} is no whole NumPy archive: {e}.') from e
+
+
+def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
+  """Tensors of a safetensors file by name.
+
+  The file is the length of a header as uint64, the header in JSON with dtype,
+  shape and place of each tensor, then the tensors, all little endian.
+
+  Raises:
+    DataError: If the file is cut short, no such file, or has a tensor of
+      another kind.
+  """
+  content = path.read_bytes()
+  length = int.from_bytes(content[:8], 'little')
+  try:
+    header = json.loads(content[8 : 8 + length])
+    header.pop('__metadata__', None)
+    places = {n: (t['dtype'], t['shape'], t['data_offsets']) for n, t in
+              header.items()}
+  except (ValueError, KeyError, TypeError, AttributeError) as e:
+    raise errors.DataError(f'{path} is no safetensors file.') from e
+  arrays = {}
+  for name, (dtype, shape, (begin, end)) in places.items():
+    if dtype not in _DTYPES:
+      raise errors.DataError(
+          f'{path}: the dtype of {name} must be one of '
+          f'{", ".join(_DTYPES)}, got {dtype}.'
+      )
+    piece = content[8 + length + begin : 8 + length + end]
+    expected = np.dtype(_DTYPES[dtype]).itemsize * int(np.prod(shape))
+    if len(piece) != expected:
+      raise errors.DataError(
+          f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
+      )
+    arrays[name] = np.frombuffer(piece, _DTYPES[dtype]).reshape(shape)
+  return arrays
+
+
+def take(
+    arrays: Mapping[str, np.ndarray],
+    name: str,
+    shape: tuple[int, ...],
+    path: pathlib.Path,
+) -> np.ndarray:
+  """The array of a name, as float32, of the shape that the model needs.
+
+  Raises:
+    DataError: If there is none or it has another shape.
+  """
+  if name not in arrays:
+    raise errors.DataError(f'{path} has no weights named {name}.')
+  if arrays[name].shape != tuple(shape):
+    raise errors.DataError(
+        f'{path}: {name} must have the shape {tuple(shape)}, got '
+        f'{arrays[name].shape}.'
+    )
+  return arrays[name].astype(np.float32)

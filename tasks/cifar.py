@@ -1,0 +1,226 @@
+"""What the CIFAR tasks share: files, preprocessing and models.
+
+Files are those of Krizhevsky's binary versions, or JPEG files end to end (see
+`read_jpegs`), or, for CIFAR-100, TFF's SQLite file.
+"""
+
+from collections.abc import Callable
+import pathlib
+import struct
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import errors
+from tasks import preprocessing
+from tasks import resnet
+from tasks import synthetic
+from tasks import vit
+
+_PIXELS = 32 * 32 * 3
+_JPEGS_MAGIC = b'CIF10JPG'
+
+
+def read_binary(
+    paths: list[pathlib.Path], *, label_bytes: int, num_classes: int, get: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Reads records of labels and 3,072 pixels, channel after channel.
+
+  Args:
+    paths: The files, in order.
+    label_bytes: Labels in front of the pixels: 1, or 2 for CIFAR-100 (coarse,
+      fine).
+    num_classes: Of the last label.
+    get: How to get the files.
+
+  Returns:
+    Images uint8 [examples, 32, 32, 3] and labels uint8 [examples, label_bytes].
+
+  Raises:
+    DataError: If a file is missing, has a broken record or a wrong label.
+  """
+  record = label_bytes + _PIXELS
+  images, labels = [], []
+  for path in paths:
+    content = _read(path, get)
+    if not content or len(content) % record:
+      raise errors.DataError(
+          f'{path} must hold whole records of {record} bytes, but has '
+          f'{len(content)} bytes. {get}'
+      )
+    rows = np.frombuffer(content, np.uint8).reshape(-1, record)
+    _check_labels(path, rows[:, label_bytes - 1], num_classes)
+    labels.append(rows[:, :label_bytes])
+    planes = rows[:, label_bytes:].reshape(-1, 3, 32, 32)
+    images.append(planes.transpose(0, 2, 3, 1))
+  return np.concatenate(images), np.concatenate(labels)
+
+
+def read_jpegs(
+    path: pathlib.Path, *, num_classes: int, get: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Reads JPEG files that stand end to end in one file.
+
+  Layout, little endian: b'CIF10JPG', n as uint32, n labels as uint8, n lengths
+  as uint32, then the n JPEG files.
+
+  Args:
+    path: The file.
+    num_classes: Labels must be below.
+    get: How to get the file.
+
+  Returns:
+    Images uint8 [examples, 32, 32, 3] and labels uint8 [examples].
+
+  Raises:
+    DataError: If the file is missing, cut short, of another kind, or an image
+      in it is damaged or of another size.
+  """
+  content = _read(path, get)
+  if content[:8] != _JPEGS_MAGIC:
+    raise errors.DataError(
+        f'{path} must begin with {_JPEGS_MAGIC!r}, but begins with '
+        f'{content[:8]!r}. {get}'
+    )
+  (count,) = struct.unpack_from('<I', content.ljust(12, b'\0'), 8)
+  begin = 12 + 5 * count
+  if len(content) < begin:
+    raise errors.DataError(
+        f'{path} is cut short: the list of its {count} images needs {begin} '
+        f'bytes, it has {len(content)}. {get}'
+    )
+  labels = np.frombuffer(content, np.uint8, count, 12)
+  _check_labels(path, labels, num_classes)
+  lengths = np.frombuffer(content, '<u4', count, 12 + count).astype(np.int64)
+  ends = begin + np.cumsum(lengths)
+  if not count or len(content) != ends[-1]:
+    raise errors.DataError(
+        f'{path} should have {ends[-1] if count else "some"} bytes for '
+        f'{count} images, but has {len(content)}. {get}'
+    )
+  files = [content[e - n : e] for e, n in zip(ends, lengths)]
+  return _decode(path, files, get), labels
+
+
+def to_arrays(
+    images: np.ndarray, labels: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Shuffled, for files are sorted by class; labels become int64."""
+  order = np.random.default_rng([seed, 0xC1FA]).permutation(len(labels))
+  return images[order], labels[order].astype(np.int64)
+
+
+def synthetic_arrays(
+    num_classes: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+  """Training images and labels, test images and labels."""
+  images, labels = synthetic.images(500, (32, 32, 3), num_classes, seed=seed)
+  images = (255 * images).astype(np.uint8)
+  labels = labels.astype(np.int64)
+  return images[:400], labels[:400], images[400:], labels[400:]
+
+
+def build_maps(
+    crop_size: int, distort: bool
+) -> tuple[preprocessing.MapFn, Callable]:
+  """Maps of a training batch (with a seed) and of a test batch.
+
+  Training images are cropped at random and mirrored at random, test images
+  cropped in the middle; with crops of all 32 pixels, training images first get
+  4 pixels of border. Then each image is standardised by its own mean and
+  deviation: Reddi et al., arXiv 2003.00295, Section C.1.
+  """
+
+  def finish(images, batch):
+    images = tf.image.per_image_standardization(tf.cast(images, tf.float32))
+    return images, batch['label']
+
+  def test(batch):
+    return finish(preprocessing.central_crop(batch['image'], crop_size), batch)
+
+  def train(batch, seed):
+    if not distort:
+      return test(batch)
+    images = preprocessing.random_crop(
+        batch['image'], crop_size, seed, padding=4 if crop_size == 32 else 0
+    )
+    return finish(preprocessing.random_flip(images, seed), batch)
+
+  return train, test
+
+
+def build_model(
+    name: str,
+    *,
+    num_classes: int,
+    crop_size: int,
+    stem: str,
+    weight_decay: float,
+    weights_dir: Optional[str],
+) -> tf.keras.Model:
+  """'resnet18', 'resnet50' or 'vit_s', ending in class probabilities."""
+  if name == 'vit_s' and weights_dir is not None:
+    return vit.build(
+        num_classes=num_classes,
+        image_size=crop_size,
+        patch_size=16,
+        resize_to=vit.PRETRAINED_SIZE,
+        weights_dir=weights_dir,
+    )
+  if name == 'vit_s':
+    return vit.build(
+        num_classes=num_classes, image_size=crop_size, patch_size=4
+    )
+  return resnet.build(
+      depth=int(name.removeprefix('resnet')),
+      num_classes=num_classes,
+      image_size=crop_size,
+      stem=stem,
+      weight_decay=weight_decay,
+  )
+
+
+def _read(path: pathlib.Path, get: str) -> bytes:
+  try:
+    return path.read_bytes()
+  except FileNotFoundError as e:
+    raise errors.DataError(f'There is no file {path}. {get}') from e
+  except OSError as e:
+    raise errors.DataError(
+        f'{path} cannot be read ({e.strerror}). {get}'
+    ) from e
+
+
+def _check_labels(
+    path: pathlib.Path, labels: np.ndarray, num_classes: int
+) -> None:
+  wrong = np.flatnonzero(labels >= num_classes)
+  if len(wrong):
+    raise errors.DataError(
+        f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
+        f'got {labels[wrong[0]]}.'
+    )
+
+
+def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
+  decode = lambda file: tf.io.decode_jpeg(file, channels=3)
+  dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
+  dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)
+  try:
+    images = np.concatenate(list(dataset.as_numpy_iterator()))
+    if images.shape[1:] == (32, 32, 3):
+      return images
+  except tf.errors.InvalidArgumentError:
+    pass  # The loop below finds out which one it is.
+  for i, file in enumerate(files):
+    try:
+      height, width, _ = decode(file).shape
+    except tf.errors.InvalidArgumentError as e:
+      raise errors.DataError(f'{path}, image {i} is damaged. {get}') from e
+    if (height, width) != (32, 32):
+      raise errors.DataError(
+          f'{path}, image {i}: 32 x 32 pixels were expected, got {height} x '
+          f'{width}. {get}'
+      )
+  raise AssertionError('All images are whole, but could not be put together.')

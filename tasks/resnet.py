@@ -1,0 +1,98 @@
+"""Residual networks with group normalisation, for small images.
+
+Pre-activation residual blocks (He et al., arXiv 1603.05027) with batch
+normalisation replaced by group normalisation, by default in two groups as in
+Reddi et al., arXiv 2003.00295, Section C.1: its statistics are of one image, so
+that nothing but trainable weights has to be aggregated.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+_BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
+_WIDTHS = (64, 128, 256, 512)
+
+
+def build(
+    *,
+    depth: int,
+    num_classes: int,
+    image_size: int,
+    stem: str,
+    groups: int = 2,
+    weight_decay: float = 1e-4,
+) -> tf.keras.Model:
+  """A residual network that ends in class probabilities.
+
+  Args:
+    depth: 18, of blocks of two 3 x 3 convolutions, or 50, of bottlenecks.
+    num_classes: Number of classes.
+    image_size: Height and width of the images in pixels; three channels.
+    stem: 'large', a 7 x 7 convolution and pooling, both with stride 2, and no
+      stride after that, as TFF's baseline has it; or 'small', a 3 x 3
+      convolution without stride and one stride of 2 before each later stage.
+    groups: Groups of each normalisation.
+    weight_decay: Factor of the sum of squared kernels in the training loss; 0
+      for none.
+  """
+  layers = tf.keras.layers
+  regularizer = tf.keras.regularizers.L2(weight_decay) if weight_decay else None
+
+  def conv(x, filters, size, stride=1):
+    return layers.Conv2D(
+        filters,
+        size,
+        strides=stride,
+        padding='same',
+        use_bias=False,
+        kernel_initializer='he_normal',
+        kernel_regularizer=regularizer,
+    )(x)
+
+  def norm(x):
+    return layers.GroupNormalization(groups)(x)
+
+  def norm_relu(x):
+    return layers.ReLU()(norm(x))
+
+  block = _basic if depth == 18 else _bottleneck
+  image = layers.Input((image_size, image_size, 3))
+  if stem == 'large':
+    x = norm_relu(conv(image, _WIDTHS[0], 7, stride=2))
+    x = layers.MaxPool2D(3, strides=2, padding='same')(x)
+  else:
+    x = norm_relu(conv(image, _WIDTHS[0], 3))
+  for stage, (width, count) in enumerate(zip(_WIDTHS, _BLOCKS[depth])):
+    for i in range(count):
+      first = stage == i == 0
+      stride = 2 if stem == 'small' and stage > 0 and i == 0 else 1
+      # The stem has normalised already.
+      residual = block(
+          x if first else norm_relu(x), width, stride, conv, norm_relu
+      )
+      shortcut = x
+      if stride > 1 or x.shape[-1] != residual.shape[-1]:
+        shortcut = norm(conv(x, residual.shape[-1], 1, stride))
+      x = layers.Add()([shortcut, residual])
+  x = layers.GlobalAveragePooling2D()(norm_relu(x))
+  probabilities = layers.Dense(
+      num_classes,
+      activation='softmax',
+      kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+      kernel_regularizer=regularizer,
+      bias_regularizer=regularizer,
+  )(x)
+  return tf.keras.Model(image, probabilities)
+
+
+def _basic(x, width: int, stride: int, conv: Callable, norm_relu: Callable):
+  return conv(norm_relu(conv(x, width, 3, stride)), width, 3)
+
+
+def _bottleneck(
+    x, width: int, stride: int, conv: Callable, norm_relu: Callable
+):
+  x = norm_relu(conv(x, width, 1))
+  x = norm_relu(conv(x, width, 3, stride))
+  return conv(x, 4 * width, 1)

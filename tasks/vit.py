@@ -1,0 +1,170 @@
+"""Vision transformers: Dosovitskiy et al., arXiv 2010.11929, Section 3.1.
+
+Patches are projected, a class token is put in front, learned positions are
+added; blocks of attention and a two-layer perceptron follow, each with layer
+normalisation before it and a residual around it; the class token's output is
+normalised and classified. Size S: 12 blocks, 384 wide, 6 heads, 1,536 hidden.
+"""
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import checkpoints
+
+# Side of the images that published weights of this size were trained on.
+PRETRAINED_SIZE = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """Of a transformer: blocks, width, heads, units of the perceptron."""
+
+  blocks: int = 12
+  width: int = 384
+  heads: int = 6
+  hidden: int = 1536
+
+
+def build(
+    *,
+    num_classes: int,
+    image_size: int,
+    patch_size: int,
+    size: Size = Size(),
+    resize_to: Optional[int] = None,
+    weights_dir: Optional[str] = None,
+) -> tf.keras.Model:
+  """A transformer that ends in class probabilities.
+
+  Args:
+    num_classes: Number of classes.
+    image_size: Height and width of the images in pixels; three channels.
+    patch_size: Height and width of a patch.
+    size: Of the transformer.
+    resize_to: If given, the model first scales images to this height and width.
+    weights_dir: Folder with one .npz file of weights under the names of the
+      authors' published checkpoints. The classifier starts at zero, as they
+      recommend. Without it all weights start at random.
+
+  Raises:
+    DataError: If `weights_dir` has no such file, or weights of another size.
+  """
+  layers = tf.keras.layers
+  side = (resize_to or image_size) // patch_size
+  image = layers.Input((image_size, image_size, 3))
+  x = image
+  if resize_to is not None:
+    x = layers.Resizing(resize_to, resize_to)(x)
+  patches = layers.Conv2D(
+      size.width, patch_size, strides=patch_size, name='embedding'
+  )
+  x = layers.Reshape((side * side, size.width))(patches(x))
+  x = _TokenAndPositions(name='positions')(x)
+  blocks = []
+  for i in range(size.blocks):
+    block = _Block(size, name=f'block_{i}')
+    x = block(x)
+    blocks.append(block)
+  norm = layers.LayerNormalization(epsilon=1e-6, name='norm')
+  x = norm(x[:, 0])
+  head = layers.Dense(
+      num_classes,
+      activation='softmax',
+      kernel_initializer='zeros' if weights_dir else 'glorot_uniform',
+      name='head',
+  )
+  model = tf.keras.Model(image, head(x))
+  if weights_dir is not None:
+    _load(model, blocks, weights_dir)
+  return model
+
+
+class _TokenAndPositions(tf.keras.layers.Layer):
+  """Puts a learned token in front and adds learned positions."""
+
+  def build(self, input_shape):
+    _, length, width = input_shape
+    self.token = self.add_weight('token', [1, 1, width], initializer='zeros')
+    self.positions = self.add_weight(
+        'positions',
+        [1, length + 1, width],
+        initializer=tf.keras.initializers.RandomNormal(stddev=0.02),
+    )
+
+  def call(self, inputs):
+    token = tf.repeat(self.token, tf.shape(inputs)[0], axis=0)
+    return tf.concat([token, inputs], axis=1) + self.positions
+
+
+class _Block(tf.keras.layers.Layer):
+  """Attention and perceptron, each normalised before and added after."""
+
+  def __init__(self, size: Size, **kwargs):
+    super().__init__(**kwargs)
+    layers = tf.keras.layers
+    self.norm_1 = layers.LayerNormalization(epsilon=1e-6)
+    self.attention = layers.MultiHeadAttention(
+        size.heads, size.width // size.heads
+    )
+    self.norm_2 = layers.LayerNormalization(epsilon=1e-6)
+    self.dense_1 = layers.Dense(size.hidden, activation='gelu')
+    self.dense_2 = layers.Dense(size.width)
+
+  def call(self, inputs):
+    x = self.norm_1(inputs)
+    inputs = inputs + self.attention(x, x)
+    return inputs + self.dense_2(self.dense_1(self.norm_2(inputs)))
+
+
+def _load(model, blocks, weights_dir: str) -> None:
+  """Sets all weights but the classifier's."""
+  path = checkpoints.find(weights_dir, '*.npz', 'weights')
+  arrays = dict(checkpoints.read_npz(path))
+  names = {
+      'embedding/kernel': model.get_layer('embedding').kernel,
+      'embedding/bias': model.get_layer('embedding').bias,
+      'cls': model.get_layer('positions').token,
+      'Transformer/posembed_input/pos_embedding': model.get_layer(
+          'positions'
+      ).positions,
+      'Transformer/encoder_norm/scale': model.get_layer('norm').gamma,
+      'Transformer/encoder_norm/bias': model.get_layer('norm').beta,
+  }
+  for i, block in enumerate(blocks):
+    prefix = f'Transformer/encoderblock_{i}/'
+    for name, norm in (
+        ('LayerNorm_0', block.norm_1), ('LayerNorm_2', block.norm_2)
+    ):
+      names[f'{prefix}{name}/scale'] = norm.gamma
+      names[f'{prefix}{name}/bias'] = norm.beta
+    # In the order in which Keras builds them: kernel, bias of query, key,
+    # value and output.
+    variables = iter(block.attention.weights)
+    for name in ('query', 'key', 'value', 'out'):
+      for kind in ('kernel', 'bias'):
+        key = f'{prefix}MultiHeadDotProductAttention_1/{name}/{kind}'
+        names[key] = next(variables)
+    for name, dense in (('Dense_0', block.dense_1), ('Dense_1', block.dense_2)):
+      names[f'{prefix}MlpBlock_3/{name}/kernel'] = dense.kernel
+      names[f'{prefix}MlpBlock_3/{name}/bias'] = dense.bias
+  key = 'Transformer/posembed_input/pos_embedding'
+  if key in arrays:
+    arrays[key] = _resample(arrays[key], names[key].shape[1])
+  for name, variable in names.items():
+    variable.assign(checkpoints.take(arrays, name, variable.shape, path))
+
+
+def _resample(positions: np.ndarray, length: int) -> np.ndarray:
+  """Scales learned positions to another number of patches."""
+  token, grid = positions[:, :1], positions[:, 1:]
+  old, new = round(grid.shape[1] ** 0.5), round((length - 1) ** 0.5)
+  if old == new:
+    return positions
+  width = grid.shape[-1]
+  scaled = tf.image.resize(grid.reshape(1, old, old, width), [new, new])
+  return np.concatenate(
+      [token, np.reshape(scaled, [1, new * new, width])], axis=1
+  )

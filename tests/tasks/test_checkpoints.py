@@ -1,0 +1,85 @@
+"""Weights from files: read or refused."""
+
+import json
+
+import numpy as np
+import pytest
+from tasks import checkpoints
+from tasks import errors
+
+
+def write_safetensors(path, arrays):
+  """Writes arrays as a safetensors file."""
+  header, offset = {'__metadata__': {'format': 'pt'}}, 0
+  for name, array in arrays.items():
+    header[name] = dict(
+        dtype='F32',
+        shape=list(array.shape),
+        data_offsets=[offset, offset + array.nbytes],
+    )
+    offset += array.nbytes
+  text = json.dumps(header).encode()
+  path.write_bytes(
+      len(text).to_bytes(8, 'little')
+      + text
+      + b''.join(a.astype('<f4').tobytes() for a in arrays.values())
+  )
+
+
+_ARRAYS = {
+    'a': np.arange(6, dtype=np.float32).reshape(2, 3),
+    'b': np.float32([7]),
+}
+
+
+def test_safetensors_are_read(tmp_path):
+  path = tmp_path / 'model.safetensors'
+  write_safetensors(path, _ARRAYS)
+  found = checkpoints.read_safetensors(path)
+  assert set(found) == {'a', 'b'}
+  for name, array in _ARRAYS.items():
+    np.testing.assert_array_equal(found[name], array)
+
+
+def test_damaged_safetensors_are_refused(tmp_path):
+  path = tmp_path / 'model.safetensors'
+  write_safetensors(path, _ARRAYS)
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-2])
+  with pytest.raises(errors.DataError, match='cut short: b has 2 of 4 bytes'):
+    checkpoints.read_safetensors(path)
+  for content in (b'', b'PK\3\4' + b'x' * 50, whole[:30]):
+    path.write_bytes(content)
+    with pytest.raises(errors.DataError, match='no safetensors file'):
+      checkpoints.read_safetensors(path)
+  path.write_bytes(whole.replace(b'F32', b'U16', 1))
+  with pytest.raises(errors.DataError, match='dtype of a .*got U16'):
+    checkpoints.read_safetensors(path)
+
+
+def test_damaged_archives_are_refused(tmp_path):
+  path = tmp_path / 'weights.npz'
+  np.savez(path, **_ARRAYS)
+  np.testing.assert_array_equal(checkpoints.read_npz(path)['b'], [7])
+  whole = path.read_bytes()
+  for content in (b'', b'weights', whole[: len(whole) // 2]):
+    path.write_bytes(content)
+    with pytest.raises(errors.DataError, match='no whole NumPy archive'):
+      checkpoints.read_npz(path)
+
+
+def test_the_one_file_is_found(tmp_path):
+  with pytest.raises(errors.DataError, match='one file.*npz.*found: none'):
+    checkpoints.find(str(tmp_path), '*.npz', 'weights')
+  (tmp_path / 'a.npz').touch()
+  assert checkpoints.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
+  (tmp_path / 'b.npz').touch()
+  with pytest.raises(errors.DataError, match='found: a.npz, b.npz'):
+    checkpoints.find(str(tmp_path), '*.npz', 'weights')
+
+
+def test_names_and_shapes_must_fit(tmp_path):
+  with pytest.raises(errors.DataError, match='no weights named c'):
+    checkpoints.take(_ARRAYS, 'c', (1,), tmp_path)
+  with pytest.raises(errors.DataError, match=r'shape \(3, 2\), got \(2, 3\)'):
+    checkpoints.take(_ARRAYS, 'a', (3, 2), tmp_path)

@@ -1,0 +1,99 @@
+"""CIFAR-100 over clients, on files generated in the formats it has."""
+
+import numpy as np
+import pytest
+import tasks
+from tests.tasks import helpers
+from tests.tasks import test_cifar
+
+
+def _arrays(count, seed):
+  rng = np.random.default_rng(seed)
+  fine = (np.arange(count) % 100).astype(np.int64)
+  images = rng.integers(0, 256, [count, 32, 32, 3], np.uint8)
+  return images, fine // 5, fine
+
+
+@pytest.fixture(name='sqlite_dir', scope='module')
+def _sqlite_dir(tmp_path_factory):
+  """cifar100.sqlite with 4 training clients of 50, 2 test clients of 20."""
+  folder = tmp_path_factory.mktemp('cifar100')
+  splits = {}
+  for split, clients, size in (('train', 4, 50), ('test', 2, 20)):
+    images, coarse, fine = _arrays(clients * size, seed=clients)
+    examples = [
+        dict(image=i.astype(np.int64), coarse_label=c, label=f)
+        for i, c, f in zip(images, coarse, fine)
+    ]
+    splits[split] = {
+        str(i): examples[i * size : (i + 1) * size] for i in range(clients)
+    }
+  helpers.write_sqlite(folder / 'cifar100.sqlite', splits)
+  return folder
+
+
+def test_tffs_clients_and_images(sqlite_dir):
+  task = tasks.create('cifar100_image', cache_dir=str(sqlite_dir))
+  data = task.datasets.train_data
+  assert data.client_ids == ['0', '1', '2', '3']
+  images, coarse, fine = _arrays(200, seed=4)
+  raw = list(data.create_tf_dataset_for_client('1').as_numpy_iterator())
+  assert len(raw) == 50
+  for i, example in enumerate(raw):
+    np.testing.assert_array_equal(example['image'], images[50 + i])
+    assert example['label'] == fine[50 + i]
+    assert example['coarse_label'] == coarse[50 + i]
+  assert sum(len(b[1]) for b in helpers.test_batches(task)) == 40
+  assert helpers.weights(task) == 11_227_812
+
+
+@pytest.mark.parametrize('kind', ['pam', 'lda', 'iid', 'classes'])
+def test_other_partitions_of_tffs_file(sqlite_dir, kind):
+  task = tasks.create(
+      'cifar100_image',
+      cache_dir=str(sqlite_dir),
+      partition=kind,
+      num_clients=8,
+      examples_per_client=20,
+      classes_per_client=10,
+  )
+  data = task.datasets.train_data
+  assert data.partition.sizes.tolist() == [20] * 8
+  counts = data.partition.label_counts(data.arrays['label'], 100)
+  assert counts.sum(axis=0).max() <= 2  # As many as there are of a label.
+
+
+def test_the_binary_version_is_read(tmp_path):
+  folder = tmp_path / 'cifar-100-binary'
+  folder.mkdir()
+  for name, count in (('train', 200), ('test', 100)):
+    images, coarse, fine = _arrays(count, seed=count)
+    test_cifar.write_binary(
+        folder / f'{name}.bin', images, np.uint8(coarse), np.uint8(fine)
+    )
+  task = tasks.create(
+      'cifar100_image', cache_dir=str(tmp_path), partition='pam', num_clients=10
+  )
+  arrays = task.datasets.train_data.arrays
+  np.testing.assert_array_equal(arrays['coarse_label'], arrays['label'] // 5)
+  assert np.bincount(arrays['label']).tolist() == [2] * 100
+
+
+def test_without_the_files_it_says_which(tmp_path):
+  for kind in ('native', 'pam'):
+    with pytest.raises(tasks.DataError, match='no file.*cifar100.sqlite'):
+      tasks.create('cifar100_image', cache_dir=str(tmp_path), partition=kind)
+
+
+def test_a_vision_transformer_can_be_trained():
+  task = tasks.create(
+      'cifar100_image', data='synthetic', model='vit_s', crop_size=32
+  )
+  block = 4 * (384 * 384 + 384) + 2 * 384 * 1536 + 1536 + 384 + 4 * 384
+  ends = (48 + 1) * 384 + (1 + 65) * 384 + 2 * 384 + (384 + 1) * 100
+  assert helpers.weights(task) == 12 * block + ends
+
+
+def test_weights_are_for_the_transformer():
+  with pytest.raises(ValueError, match="needs `model` to be 'vit_s'"):
+    tasks.create('cifar100_image', data='synthetic', weights_dir='somewhere')

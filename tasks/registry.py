@@ -122,6 +122,73 @@ _TASKS = (
         files=('cifar100.sqlite',),
         published=Published(_AFO, 4000, 10, 20),
     ),
+    TaskInfo(
+        name='mnist_character',
+        summary='Recognise the digits of MNIST, by label skew or by writer.',
+        model='CNN with dropout, 21,840 weights',
+        clients='100 of 500 digits (--mnist_character_num_clients), or 539 writers',
+        files=(
+            'mnist/train-images-idx3-ubyte',
+            'mnist/train-labels-idx1-ubyte',
+            'mnist/t10k-images-idx3-ubyte',
+            'mnist/t10k-labels-idx1-ubyte',
+        ),
+        published=Published(_DELTA_SGD, 500, 10, 64),
+    ),
+    TaskInfo(
+        name='fmnist',
+        summary='Classify the clothes of Fashion-MNIST, split by label skew.',
+        model='CNN with dropout, 21,840 weights',
+        clients='100 of 500 images (--fmnist_num_clients)',
+        files=(
+            'fashion_mnist/train-images-idx3-ubyte',
+            'fashion_mnist/train-labels-idx1-ubyte',
+            'fashion_mnist/t10k-images-idx3-ubyte',
+            'fashion_mnist/t10k-labels-idx1-ubyte',
+        ),
+        published=Published(_DELTA_SGD, 1000, 10, 64),
+    ),
+    TaskInfo(
+        name='mnist_logistic',
+        summary='Logistic regression on MNIST, a convex problem.',
+        model='logistic regression, 7,850 weights',
+        clients='10 of 6,000 digits (--mnist_logistic_num_clients)',
+        files=(
+            'mnist/train-images-idx3-ubyte',
+            'mnist/train-labels-idx1-ubyte',
+            'mnist/t10k-images-idx3-ubyte',
+            'mnist/t10k-labels-idx1-ubyte',
+        ),
+        published=Published(_FEDSPS, 500, 10, 20),
+    ),
+    TaskInfo(
+        name='mnist_lenet',
+        summary='LeNet on MNIST, two labels a client.',
+        model='LeNet-5, 61,706 weights',
+        clients='100 with two labels each (--mnist_lenet_num_clients)',
+        files=(
+            'mnist/train-images-idx3-ubyte',
+            'mnist/train-labels-idx1-ubyte',
+            'mnist/t10k-images-idx3-ubyte',
+            'mnist/t10k-labels-idx1-ubyte',
+        ),
+        published=Published(_FEDSPS, 500, 10, 20),
+    ),
+    TaskInfo(
+        name='libsvm_logistic',
+        summary='Logistic regression on a9a, w8a, ijcnn1, mushrooms, phishing.',
+        model='logistic regression, 301 weights for w8a',
+        clients='100 of equal size (--libsvm_logistic_num_clients)',
+        files=('libsvm/w8a',),
+        published=Published(_FEDSPS, 500, 10, 20),
+    ),
+    TaskInfo(
+        name='quadratic',
+        summary='Two parabolas of one weight, the second a times as steep.',
+        model='1 weight',
+        clients='2',
+        published=None,
+    ),
 )
 
 TASKS: Mapping[str, TaskInfo] = types.MappingProxyType(

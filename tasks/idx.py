@@ -1,0 +1,97 @@
+"""IDX files, the format of MNIST and of Fashion-MNIST."""
+
+import gzip
+import pathlib
+import zlib
+
+import numpy as np
+
+from tasks import errors
+
+_UNSIGNED_BYTE = 0x08
+
+
+def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
+  """The file, or the same with .gz.
+
+  Raises:
+    DataError: If there is neither.
+  """
+  for path in (folder / name, folder / f'{name}.gz'):
+    if path.is_file():
+      return path
+  raise errors.DataError(f'There is no file {folder / name}[.gz]. {get}')
+
+
+def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
+  """Reads unsigned bytes; a file that ends in .gz is decompressed.
+
+  A file is two zero bytes, the type (8 for unsigned bytes), the number of
+  dimensions, each dimension as a big-endian uint32, then the values.
+
+  Args:
+    path: The file.
+    dimensions: How many it must have: 3 for images, 1 for labels.
+    get: How to get the file.
+
+  Raises:
+    DataError: If the file is damaged or of another kind.
+  """
+  try:
+    content = path.read_bytes()
+    if path.suffix == '.gz':
+      content = gzip.decompress(content)
+  except (OSError, EOFError, zlib.error) as e:
+    raise errors.DataError(f'{path} cannot be read whole: {e}. {get}') from e
+  magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
+  if content[:4] != magic:
+    raise errors.DataError(
+        f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
+        f'{content[:4].hex(" ") or "nothing"}. {get}'
+    )
+  begin = 4 + 4 * dimensions
+  shape = np.frombuffer(content[4:begin].ljust(begin - 4, b'\0'), '>u4')
+  expected = begin + int(np.prod(shape.astype(np.int64)))
+  if len(content) != expected or not shape.all():
+    raise errors.DataError(
+        f'{path} should have {expected} bytes for {tuple(shape.tolist())} '
+        f'values, but has {len(content)}. {get}'
+    )
+  return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
+
+
+def read_pair(
+    folder: pathlib.Path, prefix: str, *, num_classes: int, get: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Images uint8 [examples, 28, 28] and labels int32 of one split.
+
+  Args:
+    folder: Where the files are.
+    prefix: 'train' or 't10k'.
+    num_classes: Labels must be below.
+    get: How to get the files.
+
+  Raises:
+    DataError: If a file is missing, damaged, or the two do not go together.
+  """
+  images_path = find(folder, f'{prefix}-images-idx3-ubyte', get)
+  labels_path = find(folder, f'{prefix}-labels-idx1-ubyte', get)
+  images = read(images_path, 3, get)
+  labels = read(labels_path, 1, get)
+  if images.shape[1:] != (28, 28):
+    raise errors.DataError(
+        f'{images_path} must hold images of 28 x 28, got '
+        f'{images.shape[1]} x {images.shape[2]}. {get}'
+    )
+  if len(images) != len(labels):
+    raise errors.DataError(
+        f'{images_path} holds {len(images)} images, but {labels_path} '
+        f'{len(labels)} labels. {get}'
+    )
+  wrong = np.flatnonzero(labels >= num_classes)
+  if len(wrong):
+    raise errors.DataError(
+        f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
+        f'expected, got {labels[wrong[0]]}. {get}'
+    )
+  return images, labels.astype(np.int32)

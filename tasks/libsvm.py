@@ -1,0 +1,72 @@
+"""LIBSVM's text format: a label and the features that are not zero, a line."""
+
+import io
+import pathlib
+
+import numpy as np
+
+from tasks import errors
+
+
+def read(
+    path: pathlib.Path, *, num_features: int, get: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Reads a file of two classes.
+
+  Args:
+    path: The file: lines `label index:value ...`, indices from 1, ascending.
+    num_features: Indices must not exceed it.
+    get: How to get the file.
+
+  Returns:
+    Features float32 [examples, num_features], and labels float32 [examples]: 1
+    for the larger of the file's two labels, 0 for the smaller.
+
+  Raises:
+    DataError: If the file is missing, has a line of another form, or does not
+      have exactly two labels; naming the line.
+  """
+  try:
+    text = path.read_text(encoding='ascii')
+  except FileNotFoundError as e:
+    raise errors.DataError(f'There is no file {path}. {get}') from e
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.DataError(f'{path} is no readable text. {get}') from e
+  labels, rows, columns, values = [], [], [], []
+  for number, line in enumerate(io.StringIO(text), 1):
+    parts = line.split()
+    if not parts:
+      continue
+    try:
+      labels.append(float(parts[0]))
+      pairs = [part.split(':') for part in parts[1:]]
+      index = [int(i) for i, _ in pairs]
+      values.extend(float(v) for _, v in pairs)
+    except ValueError as e:
+      raise errors.DataError(
+          f'{path}, line {number}: a label and pairs index:value were '
+          f'expected, got {line.strip()[:60]!r}. {get}'
+      ) from e
+    if any(b <= a for a, b in zip([0] + index, index)) or (
+        index and index[-1] > num_features
+    ):
+      raise errors.DataError(
+          f'{path}, line {number}: ascending indices from 1 to {num_features} '
+          f'were expected, got {" ".join(map(str, index))[:60]}. {get}'
+      )
+    rows.extend([len(labels) - 1] * len(index))
+    columns.extend(index)
+  kinds = sorted(set(labels))
+  if len(kinds) != 2:
+    raise errors.DataError(
+        f'{path} must have two different labels, but has {len(kinds)}'
+        f'{": " if kinds else ""}{", ".join(f"{k:g}" for k in kinds[:5])}. {get}'
+    )
+  features = np.zeros([len(labels), num_features], np.float32)
+  features[rows, np.array(columns, np.int64) - 1] = values
+  if not np.isfinite(features).all():
+    line = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+    raise errors.DataError(
+        f'{path}, example {line}: a value is not finite. {get}'
+    )
+  return features, (np.array(labels) == kinds[1]).astype(np.float32)

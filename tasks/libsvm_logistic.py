@@ -1,0 +1,165 @@
+"""Logistic regression on LIBSVM data: Mukherjee et al., arXiv 2307.06306.
+
+A convex problem with two classes. Whatever numbers a file has for them (-1 and 1,
+0 and 1, 1 and 2), the larger is the positive class.
+"""
+
+import functools
+from typing import Literal, Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import libsvm
+from tasks import preprocessing
+from tasks import splits
+from tasks import sqlite_files
+from tff_adaptive import parameters
+
+# Features of each data set, and whether it has a test part of its own.
+_SETS = {
+    'a9a': (123, True),
+    'w8a': (300, False),
+    'ijcnn1': (22, True),
+    'mushrooms': (112, False),
+    'phishing': (68, False),
+}
+_TEST_SHARE = 0.2
+
+
+@parameters.checked
+def create(
+    *,
+    dataset: Literal['a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing'] = 'w8a',
+    partition: Literal['iid', 'lda', 'classes'] = 'iid',
+    num_clients: parameters.Count = 100,
+    examples_per_client: Optional[parameters.Count] = None,
+    smallest_client: Optional[parameters.Count] = None,
+    alpha: parameters.Positive = 0.1,
+    classes_per_client: parameters.Count = 1,
+    l2: parameters.NonNegative = 0.0,
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: features [batch, features], labels 0.0 or 1.0 [batch, 1].
+
+  Args:
+    dataset: Which one.
+    partition: 'iid', 'lda' for Dirichlet label skew, or 'classes' for a fixed
+      number of labels a client.
+    num_clients: Number of clients.
+    examples_per_client: Examples of each client; all there are, equally, unless
+      given.
+    smallest_client: If given, sizes are drawn between this and
+      `examples_per_client`.
+    alpha: Concentration of the label skew; small means few labels a client.
+    classes_per_client: Labels of a client with 'classes'.
+    l2: Factor of the squared norm of the coefficients in the training loss.
+    cache_dir: Folder that holds the folder libsvm with the data set's file and,
+      where there is one, its test part NAME.t. Where there is none, a fifth of
+      the examples is set aside. ~/.tff unless given.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
+      which numbers of clients and examples are upper bounds.
+    epochs: Passes of a client over its examples in a round.
+    batch_size: Examples in a batch; the paper's 20 unless given.
+    max_elements: Most examples of a client in a round.
+    seed: Of the partition, what is set aside, and synthetic data.
+
+  Raises:
+    DataError: If a file is missing or not what it should be.
+    PartitionError: If the examples cannot be partitioned so.
+  """
+  num_features, has_test = _SETS[dataset]
+  if data == 'synthetic':
+    features, labels = _synthetic(num_features, seed)
+    has_test = False
+  else:
+    folder = sqlite_files.cache_folder(cache_dir) / 'libsvm'
+    get = f'Put {dataset} of the LIBSVM data collection into {folder}.'
+    features, labels = libsvm.read(
+        folder / dataset, num_features=num_features, get=get
+    )
+    if has_test:
+      test = libsvm.read(
+          folder / f'{dataset}.t', num_features=num_features, get=get
+      )
+  order = np.random.default_rng([seed, 0x115B]).permutation(len(labels))
+  if not has_test:
+    cut = round(len(order) * _TEST_SHARE)
+    test = features[order[:cut]], labels[order[:cut]]
+    order = order[cut:]
+  features, labels = features[order], labels[order]
+  split = splits.build(
+      partition,
+      labels.astype(np.int64),
+      num_clients=num_clients,
+      examples_per_client=examples_per_client,
+      smallest_client=smallest_client,
+      alpha=alpha,
+      classes_per_client=classes_per_client,
+      seed=seed,
+      stand_in=data == 'synthetic',
+  )
+  return assembly.task(
+      train_data=client_data.ArrayClientData(
+          dict(features=features, label=labels), split
+      ),
+      test_data=tf.data.Dataset.from_tensor_slices(
+          dict(features=test[0], label=test[1])
+      ),
+      train_preprocess_fn=preprocessing.build_train(
+          batch_size=batch_size or 20,
+          shuffle_buffer=int(split.sizes.max()),
+          epochs=epochs,
+          max_elements=max_elements,
+          map_fn=_to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=1000, map_fn=_to_model
+      ),
+      build_model=lambda: _build_model(num_features, l2),
+      # From logits: through probabilities the loss could not fall below 1e-7,
+      # and a Polyak step divides by what is left of it.
+      loss=functools.partial(
+          tf.keras.losses.BinaryCrossentropy, from_logits=True
+      ),
+      metrics=[
+          functools.partial(
+              tf.keras.metrics.BinaryAccuracy,
+              name='binary_accuracy',
+              threshold=0.0,
+          )
+      ],
+  )
+
+
+def _synthetic(num_features, seed):
+  """Sparse features like the real ones, separable up to one in ten."""
+  rng = np.random.default_rng([seed, 0x51B5])
+  features = (rng.random([500, num_features]) < 0.15).astype(np.float32)
+  score = features @ rng.normal(size=num_features)
+  labels = score > np.median(score)
+  return features, (labels ^ (rng.random(500) < 0.1)).astype(np.float32)
+
+
+def _to_model(batch):
+  return batch['features'], tf.expand_dims(batch['label'], -1)
+
+
+def _build_model(num_features: int, l2: float) -> tf.keras.Model:
+  regularizer = tf.keras.regularizers.L2(l2) if l2 else None
+  return tf.keras.Sequential([
+      tf.keras.layers.InputLayer((num_features,)),
+      tf.keras.layers.Dense(
+          1,
+          kernel_initializer='zeros',
+          kernel_regularizer=regularizer,
+      ),
+  ])

@@ -1,0 +1,200 @@
+"""What the tasks on MNIST and Fashion-MNIST share: files, clients, models.
+
+Images are given to the models as float32 [batch, 28, 28, 1] in [0, 1], ink (or
+cloth) bright on a dark background.
+"""
+
+from collections.abc import Callable
+import csv
+import pathlib
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import errors
+from tasks import idx
+from tasks import partition as partition_lib
+from tasks import preprocessing
+from tasks import splits
+from tasks import sqlite_files
+from tasks import synthetic
+
+NUM_CLASSES = 10
+
+
+def create(
+    *,
+    folder: str,
+    build_model: Callable[[], tf.keras.Model],
+    partition: str,
+    num_clients: int,
+    examples_per_client: Optional[int],
+    smallest_client: Optional[int],
+    alpha: float,
+    classes_per_client: int,
+    cache_dir: Optional[str],
+    data: str,
+    epochs: int,
+    batch_size: int,
+    max_elements: Optional[int],
+    seed: int,
+) -> tff.simulation.baselines.BaselineTask:
+  """A task on the files in a folder of `cache_dir`; see the tasks' own pages.
+
+  Raises:
+    DataError: If a file is missing or not what it should be.
+    PartitionError: If the examples cannot be partitioned so.
+  """
+  writers = None
+  if data == 'synthetic':
+    images, labels = synthetic.images(600, (28, 28, 1), NUM_CLASSES, seed=seed)
+    images = (255 * images[..., 0]).astype(np.uint8)
+    images, test_images = images[:500], images[500:]
+    labels, test_labels = labels[:500], labels[500:]
+    writers = np.arange(500) // 25
+  else:
+    place = sqlite_files.cache_folder(cache_dir) / folder
+    get = (
+        f'Put the four files of the data set (train- and t10k-, images-idx3- '
+        f'and labels-idx1-ubyte, with or without .gz) into {place}.'
+    )
+    images, labels = idx.read_pair(
+        place, 'train', num_classes=NUM_CLASSES, get=get
+    )
+    test_images, test_labels = idx.read_pair(
+        place, 't10k', num_classes=NUM_CLASSES, get=get
+    )
+    if partition == 'writers':
+      writers = read_writers(place / 'train-writers.csv', len(labels))
+  if partition == 'writers':
+    split = partition_lib.by_group(writers, prefix='writer_')
+  else:
+    split = splits.build(
+        partition,
+        labels,
+        num_clients=num_clients,
+        examples_per_client=examples_per_client,
+        smallest_client=smallest_client,
+        alpha=alpha,
+        classes_per_client=classes_per_client,
+        seed=seed,
+        stand_in=data == 'synthetic',
+    )
+  # In the files' order the first test images are the easier ones.
+  order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
+  return assembly.task(
+      train_data=client_data.ArrayClientData(
+          dict(label=labels, pixels=images), split
+      ),
+      test_data=tf.data.Dataset.from_tensor_slices(
+          dict(label=test_labels[order], pixels=test_images[order])
+      ),
+      train_preprocess_fn=preprocessing.build_train(
+          batch_size=batch_size,
+          shuffle_buffer=int(split.sizes.max()),
+          epochs=epochs,
+          max_elements=max_elements,
+          map_fn=_to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=250, map_fn=_to_model
+      ),
+      build_model=build_model,
+      loss=tf.keras.losses.SparseCategoricalCrossentropy,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+  )
+
+
+def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
+  """The writer of each image, int64.
+
+  The file is a CSV with the header index,hsf_series,writer_id and one row an
+  image, in the images' order: that is how QMNIST tells MNIST's writers.
+
+  Raises:
+    DataError: If the file is missing, or a row is not what it should be.
+  """
+  get = (
+      'It lists index,hsf_series,writer_id of every training image, as QMNIST '
+      'has them; or choose another partition.'
+  )
+  writers = []
+  try:
+    with open(path, newline='', encoding='utf-8') as file:
+      reader = csv.DictReader(file)
+      for number, row in enumerate(reader):
+        if row.get('index') != str(number) or not (
+            row.get('writer_id') or ''
+        ).isdigit():
+          raise errors.DataError(
+              f'{path}, line {reader.line_num}: index {number} and a writer '
+              f'were expected, got {dict(row)}. {get}'
+          )
+        writers.append(int(row['writer_id']))
+  except FileNotFoundError as e:
+    raise errors.DataError(f'There is no file {path}. {get}') from e
+  except (UnicodeDecodeError, csv.Error) as e:
+    raise errors.DataError(f'{path} is no CSV text. {get}') from e
+  if len(writers) != num_images:
+    raise errors.DataError(
+        f'{path} lists {len(writers)} images, but there are {num_images}. {get}'
+    )
+  return np.array(writers, np.int64)
+
+
+def build_cnn() -> tf.keras.Model:
+  """Two convolutions, two dense layers and dropout; 21,840 weights.
+
+  The shallow network of the experiments of Kim et al., arXiv 2306.11201.
+  """
+  layers = tf.keras.layers
+  return tf.keras.Sequential([
+      layers.InputLayer((28, 28, 1)),
+      layers.Conv2D(10, 5),
+      layers.MaxPool2D(),
+      layers.ReLU(),
+      layers.Conv2D(20, 5),
+      layers.SpatialDropout2D(0.5),
+      layers.MaxPool2D(),
+      layers.ReLU(),
+      layers.Flatten(),
+      layers.Dense(50, activation='relu'),
+      layers.Dropout(0.5),
+      layers.Dense(NUM_CLASSES, activation='softmax'),
+  ])
+
+
+def build_logistic() -> tf.keras.Model:
+  """Multinomial logistic regression from 784 pixels; 7,850 weights."""
+  return tf.keras.Sequential([
+      tf.keras.layers.InputLayer((28, 28, 1)),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(
+          NUM_CLASSES, activation='softmax', kernel_initializer='zeros'
+      ),
+  ])
+
+
+def build_lenet() -> tf.keras.Model:
+  """LeNet-5 with rectified linear units and max pooling; 61,706 weights."""
+  layers = tf.keras.layers
+  return tf.keras.Sequential([
+      layers.InputLayer((28, 28, 1)),
+      layers.Conv2D(6, 5, padding='same', activation='relu'),
+      layers.MaxPool2D(),
+      layers.Conv2D(16, 5, activation='relu'),
+      layers.MaxPool2D(),
+      layers.Flatten(),
+      layers.Dense(120, activation='relu'),
+      layers.Dense(84, activation='relu'),
+      layers.Dense(NUM_CLASSES, activation='softmax'),
+  ])
+
+
+def _to_model(batch):
+  pixels = tf.cast(batch['pixels'], tf.float32) / 255
+  return tf.expand_dims(pixels, -1), batch['label']

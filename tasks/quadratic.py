@@ -1,0 +1,127 @@
+"""Two parabolas of one weight: Mukherjee et al., arXiv 2307.06306, Example 1.
+
+Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest at
+x = 0, with value 0. Steps that each client chooses for itself by Polyak's rule take
+of the order of log(1 / epsilon) rounds, whatever a is. One step for both must be
+below 4 / (1 + a) or the rounds diverge, so that it has to be chosen for the a at
+hand. (The paper says more, that it needs of the order of a log(1 / epsilon) rounds;
+in one dimension that is not so: the common step 2 / (1 + a) gets there at once.)
+"""
+
+from typing import Literal, Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import assembly
+from tasks import client_data
+from tasks import partition
+from tasks import preprocessing
+from tff_adaptive import parameters
+
+
+@parameters.checked
+def create(
+    *,
+    a: parameters.Positive = 2.0,
+    start: float = 10.0,
+    noise: parameters.NonNegative = 0.0,
+    examples_per_client: parameters.Count = 1,
+    cache_dir: Optional[str] = None,
+    data: Literal['native', 'synthetic'] = 'native',
+    epochs: parameters.Count = 1,
+    batch_size: Optional[parameters.Count] = None,
+    max_elements: Optional[parameters.Count] = None,
+    seed: parameters.NonNegativeInt = 0,
+) -> tff.simulation.baselines.BaselineTask:
+  """Creates the task: curvature and noise [batch, 2]; labels [batch, 1] of 0.
+
+  Args:
+    a: Curvature of the steep client; the flat one's is 1.
+    start: Value of the weight at the beginning.
+    noise: Standard deviation of what each example adds to the gradient; over
+      all examples of a client it adds up to 0. The paper's figure has 10.
+    examples_per_client: Examples of each client, and so its steps in a round at
+      a batch size of 1.
+    cache_dir: Not used: there are no files.
+    data: Makes no difference: the data are made up either way.
+    epochs: Passes of a client over its examples in a round.
+    batch_size: Examples in a batch; 1 unless given.
+    max_elements: Most examples of a client in a round.
+    seed: Of the noise.
+  """
+  del cache_dir, data
+  n = examples_per_client
+  drawn = np.random.default_rng([seed, 0x40AD]).normal(size=[2, n])
+  drawn = noise * (drawn - drawn.mean(axis=1, keepdims=True))
+  curvature = np.repeat([a, 1.0], n)
+  features = np.stack([curvature, drawn.ravel()], axis=1).astype(np.float32)
+  arrays = dict(features=features, label=np.zeros([2 * n, 1], np.float32))
+  split = partition.Partition(
+      ('steep', 'flat'), (np.arange(n), np.arange(n, 2 * n))
+  )
+  return assembly.task(
+      train_data=client_data.ArrayClientData(arrays, split),
+      test_data=tf.data.Dataset.from_tensor_slices(arrays),
+      train_preprocess_fn=preprocessing.build_train(
+          batch_size=batch_size or 1,
+          shuffle_buffer=n,
+          epochs=epochs,
+          max_elements=max_elements,
+          map_fn=_to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+          batch_size=2 * n, map_fn=_to_model
+      ),
+      build_model=lambda: _build_model(start),
+      loss=_Value,
+      metrics=[_Distance],
+  )
+
+
+class _Parabola(tf.keras.layers.Layer):
+  """Value of the parabola and place, [batch, 2]."""
+
+  def __init__(self, start: float):
+    super().__init__()
+    self._start = start
+
+  def build(self, input_shape):
+    del input_shape
+    self.x = self.add_weight(
+        'x', [], initializer=tf.keras.initializers.Constant(self._start)
+    )
+
+  def call(self, inputs):
+    value = inputs[:, 0] * self.x**2 / 2 + inputs[:, 1] * self.x
+    return tf.stack([value, tf.fill(tf.shape(value), self.x)], axis=1)
+
+
+class _Value(tf.keras.losses.Loss):
+  """Mean value over the batch."""
+
+  def call(self, y_true, y_pred):
+    del y_true
+    return y_pred[:, 0]
+
+
+class _Distance(tf.keras.metrics.Mean):
+  """Distance of the weight from the minimum."""
+
+  def __init__(self, name='distance', dtype=None):
+    super().__init__(name, dtype)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    del y_true, sample_weight
+    return super().update_state(tf.abs(y_pred[:, 1]))
+
+
+def _to_model(batch):
+  return batch['features'], batch['label']
+
+
+def _build_model(start: float) -> tf.keras.Model:
+  return tf.keras.Sequential(
+      [tf.keras.layers.InputLayer((2,)), _Parabola(start)]
+  )

@@ -1,0 +1,159 @@
+"""Real processes through the whole program, in this process."""
+
+import csv
+import json
+import signal
+
+import pytest
+
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import rounds
+from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import train
+
+
+def settings_of(folder, *arguments):
+  return flags.Flags().parse([
+      '--data=synthetic', '--total_rounds=4', '--clients_per_round=3',
+      '--rounds_per_eval=2', '--rounds_per_checkpoint=2',
+      f'--root_output_dir={folder}', '--experiment_name=run', *arguments,
+  ]).settings
+
+
+def table(settings):
+  with open(settings.folder / 'metrics.csv', encoding='utf-8') as file:
+    rows = list(csv.DictReader(file))
+  for row in rows:
+    del row['seconds']
+  return rows
+
+
+def quiet(_):
+  pass
+
+
+@pytest.fixture(name='stop_in_round')
+def stop_in_round_fixture(monkeypatch):
+  """Stops the next run in a round, as a signal would."""
+
+  def stop(number):
+    original = rounds.LearningRounds.run
+    calls = []
+
+    def run(self, cohort, datasets):
+      calls.append(cohort)
+      if len(calls) == number:
+        monkeypatch.setattr(rounds.LearningRounds, 'run', original)
+        raise stopping.Stopped(signal.SIGTERM)
+      return original(self, cohort, datasets)
+
+    monkeypatch.setattr(rounds.LearningRounds, 'run', run)
+
+  return stop
+
+
+def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
+  whole = settings_of(tmp_path / 'whole')
+  train.run(whole, say=quiet)
+  parts = settings_of(tmp_path / 'parts')
+  stop_in_round(4)
+  with pytest.raises(stopping.Stopped):
+    train.run(parts, say=quiet)
+  assert train.prepare(parts) is None
+  result = train.run(parts, say=quiet)
+  assert result.resumed_from == 3
+  assert table(parts) == table(whole)
+
+  rows = table(whole)
+  for column in (
+      'train/loss', 'train/sparse_categorical_accuracy', 'step_size/mean',
+      'step_size/min', 'step_size/max', 'bytes_down', 'bytes_up',
+      'clients/rejected', 'update/norm',
+  ):
+    assert rows[1][column] != '', column
+  assert rows[1]['clients/count'] == '3'
+  assert rows[0]['validation/loss'] != rows[-1]['validation/loss']
+  finished = train.prepare(whole)
+  assert finished is not None
+  summary = train.summary(finished.rows, files.RunFolder(whole.folder))
+  for word in ('train', 'validation', 'test', 'accuracy', 'curves.png'):
+    assert word in summary
+  hparams = json.loads((whole.folder / 'hparams.json').read_text())
+  assert hparams['settings'] == whole.identity
+  assert hparams['versions']['tensorflow-federated'] == '0.87.0'
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path):
+  arguments = ['--total_rounds=2', '--algorithm=fedyogi']
+  one = settings_of(tmp_path / 'one', *arguments)
+  two = settings_of(tmp_path / 'two', *arguments)
+  other = settings_of(tmp_path / 'other', *arguments, '--seed=1')
+  for settings in (one, other, two):
+    train.run(settings, say=quiet)
+  assert table(one) == table(two)
+  assert table(other)[0] != table(one)[0]  # Other initial weights.
+
+
+def test_learning_rate_schedule_reaches_the_clients(tmp_path):
+  constant = ['--algorithm=fedavg', '--total_rounds=2']
+  decaying = [
+      *constant, '--client_lr_schedule=exp_decay', '--client_lr_decay_steps=1',
+      '--client_lr_decay_rate=0.0001',
+  ]
+  one = settings_of(tmp_path / 'one', *constant)
+  two = settings_of(tmp_path / 'two', *decaying)
+  train.run(one, say=quiet)
+  train.run(two, say=quiet)
+  first, second = table(one), table(two)
+  assert first[1]['train/loss'] == second[1]['train/loss']
+  moved = [float(rows[2]['update/norm']) for rows in (first, second)]
+  assert moved[1] < 0.01 * moved[0]
+
+
+def test_changed_settings_are_refused_before_anything_is_touched(tmp_path):
+  settings = settings_of(tmp_path, '--total_rounds=1')
+  train.run(settings, say=quiet)
+  before = {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
+  with pytest.raises(errors.SettingsError, match='--seed was 0, now 3'):
+    train.prepare(settings_of(tmp_path, '--total_rounds=1', '--seed=3'))
+  assert before == {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
+
+
+def test_results_of_nobody_knows_what(tmp_path):
+  settings = settings_of(tmp_path)
+  settings.folder.mkdir()
+  (settings.folder / 'metrics.csv').write_text('round\n0\n')
+  with pytest.raises(errors.SettingsError, match='hparams.json'):
+    train.prepare(settings)
+
+
+def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
+  settings = settings_of(tmp_path / 'runs')
+  text = train.describe(settings)
+  for part in (
+      'eta_k', 'x = x + learning_rate m / (sqrt(v) + epsilon)',
+      '3 of 20 a round', '4 rounds', '--server_learning_rate=0.01',
+      'each client receives 54,8',
+  ):
+    assert part in text, text
+  assert not list(tmp_path.iterdir())
+
+
+def test_more_clients_than_the_task_has(tmp_path):
+  settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
+  for run in (train.run, train.describe):
+    with pytest.raises(errors.SettingsError, match='=21 .* 20 '):
+      run(settings)
+  assert not list(tmp_path.iterdir())
+
+
+def test_data_file_that_is_not_there(tmp_path):
+  settings = flags.Flags().parse([
+      '--task=emnist_character', f'--cache_dir={tmp_path}',
+      f'--root_output_dir={tmp_path / "runs"}',
+  ]).settings
+  with pytest.raises(errors.SettingsError, match='emnist_all.sqlite'):
+    train.run(settings, say=quiet)
+  assert not (tmp_path / 'runs').exists()

@@ -1,0 +1,172 @@
+"""The command line, as people run it."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SMALL = [
+    '--data=synthetic', '--clients_per_round=2', '--rounds_per_eval=2',
+    '--num_validation_examples=20',
+]
+
+
+class Outcome:
+
+  def __init__(self, code, out, err):
+    self.code, self.out, self.err = code, out, err
+
+
+def start(folder, arguments, name='log'):
+  """Starts main.py with its output in files: workers may outlive a pipe."""
+  # TensorFlow sets it in whichever process imports it, such as this one.
+  environment = dict(os.environ)
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
+  with open(folder / f'{name}.out', 'w') as out:
+    with open(folder / f'{name}.err', 'w') as err:
+      return subprocess.Popen(
+          [sys.executable, str(_ROOT / 'main.py'), *arguments],
+          cwd=folder, stdout=out, stderr=err, env=environment,
+      )
+
+
+def finish(process, folder, name='log', timeout=240):
+  code = process.wait(timeout)
+  return Outcome(
+      code,
+      (folder / f'{name}.out').read_text(),
+      (folder / f'{name}.err').read_text(),
+  )
+
+
+def run(folder, *arguments):
+  return finish(start(folder, arguments), folder)
+
+
+@pytest.fixture(name='main', scope='module')
+def main_fixture():
+  sys.path.insert(0, str(_ROOT))
+  try:
+    import main  # pylint: disable=g-import-not-at-top
+  finally:
+    sys.path.pop(0)
+  return main
+
+
+@pytest.mark.parametrize(
+    'arguments, code',
+    [
+        (['--help'], 0),
+        (['--helpfull'], 0),
+        (['list'], 0),
+        (['--task=mnist'], 2),
+        (['--server_adam_beta_1=2'], 2),
+        (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
+    ],
+)
+def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
+  script = (
+      'import sys, time; start = time.perf_counter(); import main; '
+      'code = main.main(sys.argv[1:]); '
+      'heavy = {"tensorflow", "tensorflow_federated", "sklearn"}; '
+      'assert not heavy & set(sys.modules); '
+      'assert time.perf_counter() - start < 2; sys.exit(code)'
+  )
+  done = subprocess.run(
+      [sys.executable, '-c', script, *arguments],
+      cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      capture_output=True, text=True, check=False,
+  )
+  assert done.returncode == code, done.stderr
+  assert bool(done.stdout) == (code == 0)
+  if code:
+    assert len(done.stderr.splitlines()) == 1
+  assert not list(tmp_path.iterdir())
+
+
+def test_list_names_everything(main, capsys):
+  assert main.main(['list']) == 0
+  text = capsys.readouterr().out
+  for word in (
+      'digits', 'emnist_character', 'emnist_all.sqlite', 'fedadam',
+      'delta_sgd', 'polyak', 'yogi', 'native', 'beta_1=0.9',
+  ):
+    assert word in text
+
+
+@pytest.mark.parametrize(
+    'arguments, part',
+    [
+        (['trian'], "'trian'"),
+        (['list', '--task=digits'], '--task=digits'),
+        (['--root_output_dir=/dev/null/x'], '--root_output_dir'),
+        (['--algorithm=fedadam', '--client_learning_rate=-1'], 'above 0'),
+    ],
+)
+def test_complaints_are_one_sentence_and_exit_code_2(
+    main, capsys, arguments, part
+):
+  assert main.main(arguments) == 2
+  captured = capsys.readouterr()
+  assert part in captured.err and len(captured.err.splitlines()) == 1
+  assert not captured.out
+
+
+def test_train_finish_refuse(tmp_path):
+  arguments = [*_SMALL, '--total_rounds=3', '--experiment_name=a']
+  first = run(tmp_path, *arguments)
+  assert first.code == 0, first.err
+  assert 'round 3/3' in first.out
+  assert 'curves   runs/a/curves.png' in first.out
+  assert 'Traceback' not in first.err
+  names = {p.name for p in (tmp_path / 'runs' / 'a').iterdir()}
+  assert names >= {
+      'metrics.csv', 'hparams.json', 'checkpoints', 'tensorboard', 'curves.png'
+  }
+  again = run(tmp_path, *arguments)
+  assert again.code == 0 and 'finished' in again.out
+  assert 'curves   runs/a/curves.png' in again.out
+  changed = run(tmp_path, *arguments, '--server_learning_rate=0.5')
+  assert changed.code == 2
+  assert '--server_learning_rate was 0.01, now 0.5' in changed.err
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signal_saves_and_the_same_command_goes_on(tmp_path, number):
+  arguments = [*_SMALL, '--total_rounds=100000', '--experiment_name=a']
+  process = start(tmp_path, arguments)
+  rows = tmp_path / 'runs' / 'a' / 'metrics.csv'
+  deadline = time.monotonic() + 120
+  while not rows.exists() or rows.read_text().count('\n') < 6:
+    assert process.poll() is None and time.monotonic() < deadline
+    time.sleep(0.1)
+  process.send_signal(number)
+  stopped = finish(process, tmp_path)
+  assert stopped.code == 128 + number
+  assert 'which is saved; the same command goes on' in stopped.out
+  assert 'Traceback' not in stopped.err
+  last = rows.read_text().splitlines()[-1].split(',')[0]
+  checkpoints = os.listdir(tmp_path / 'runs' / 'a' / 'checkpoints')
+  assert f'round_{last}' in checkpoints
+  if number == signal.SIGTERM:
+    process = start(tmp_path, arguments, 'again')
+    while rows.read_text().splitlines()[-1].split(',')[0] == last:
+      assert process.poll() is None and time.monotonic() < deadline
+      time.sleep(0.1)
+    process.send_signal(number)
+    again = finish(process, tmp_path, 'again')
+    assert f'Resuming after round {last}.' in again.out
+
+
+def test_dry_run_and_data_errors_leave_nothing(tmp_path):
+  dry = run(tmp_path, '--dry_run', *_SMALL)
+  assert dry.code == 0 and 'bytes a round' in dry.out, dry.err
+  missing = run(tmp_path, '--task=emnist_character', f'--cache_dir={tmp_path}')
+  assert missing.code == 2 and 'emnist_all.sqlite' in missing.err
+  assert len(missing.err.splitlines()) == 1
+  assert sorted(os.listdir(tmp_path)) == ['log.err', 'log.out']

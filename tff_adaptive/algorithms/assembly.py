@@ -37,7 +37,8 @@ def describe(plan: plan_lib.Plan) -> str:
   """The resolved rule, for people."""
   pieces = _pieces(plan)
   lines = [f'algorithm {plan.method.name}: {plan.method.summary}']
-  lines.append(f'client minimises {pieces["objective"].formula}')
+  term = pieces['objective'].formula
+  lines.append('client minimises F' + (f' + {term}' if term else ''))
   for side in ('client', 'server'):
     optimizer = _optimizer(plan, side)
     name = plan.optimizer[side]

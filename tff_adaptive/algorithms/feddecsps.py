@@ -19,7 +19,7 @@ class CountSteps(exchange.Exchange):
   def initialize(self, specs):
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
 
-  def begin(self, statistics, optimizer_state):
+  def begin(self, statistics, optimizer_state, start, survey):
     return collections.OrderedDict(
         optimizer_state, count=statistics['count']
     )
@@ -29,9 +29,9 @@ class CountSteps(exchange.Exchange):
         maximum=collections.OrderedDict(num_steps=local.num_steps)
     )
 
-  def merge(self, statistics, report):
+  def merge(self, statistics, cohort):
     return collections.OrderedDict(
-        count=statistics['count'] + report.maximum['num_steps']
+        count=statistics['count'] + cohort.report.maximum['num_steps']
     )
 
 

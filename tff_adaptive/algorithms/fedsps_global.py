@@ -24,7 +24,7 @@ class GlobalStep(exchange.Exchange):
     first = -1.0 if self._gamma_0 is None else self._gamma_0
     return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
 
-  def begin(self, statistics, optimizer_state):
+  def begin(self, statistics, optimizer_state, start, survey):
     gamma = statistics['gamma']
     return collections.OrderedDict(
         optimizer_state,
@@ -46,9 +46,9 @@ class GlobalStep(exchange.Exchange):
         values['gradient'] = state['gradient']
     return exchange.report(mean=values)
 
-  def merge(self, statistics, report):
+  def merge(self, statistics, cohort):
     del statistics
-    mean = report.mean
+    mean = cohort.report.mean
     if self._aggregation == 'a':
       gamma = mean['gamma']
     else:

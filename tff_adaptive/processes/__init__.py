@@ -2,8 +2,28 @@
 
 from tff_adaptive.processes.client_work import build_client_work
 from tff_adaptive.processes.composition import compose
+from tff_adaptive.processes.composition import StatefulLearningProcess
+from tff_adaptive.processes.composition import StatefulOutput
 from tff_adaptive.processes.exchange import Exchange
 from tff_adaptive.processes.exchange import NoExchange
+from tff_adaptive.processes.objectives import Contrastive
+from tff_adaptive.processes.objectives import Correction
 from tff_adaptive.processes.objectives import Objective
 from tff_adaptive.processes.objectives import Plain
 from tff_adaptive.processes.objectives import Proximal
+from tff_adaptive.processes.objectives import Sum
+
+__all__ = [
+    'build_client_work',
+    'compose',
+    'Contrastive',
+    'Correction',
+    'Exchange',
+    'NoExchange',
+    'Objective',
+    'Plain',
+    'Proximal',
+    'StatefulLearningProcess',
+    'StatefulOutput',
+    'Sum',
+]

@@ -1,14 +1,57 @@
 """From pieces to a learning process."""
 
 import collections
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional, Union
 
+import attrs
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import client_work as client_work_lib
+from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
+
+
+class StatefulOutput(NamedTuple):
+  """What a stateful process' `next` returns.
+
+  Attributes:
+    state: The server's next state.
+    client_states: The cohort's next states, in the cohort's order.
+    metrics: As a learning process' metrics.
+  """
+
+  state: Any
+  client_states: Any
+  metrics: Any
+
+
+@attrs.frozen
+class StatefulLearningProcess:
+  """A learning process whose clients keep something between rounds.
+
+  Attributes:
+    initialize: Makes the server's state; as in
+      `tff.learning.templates.LearningProcess`.
+    initialize_client_state: Makes the state of a client never seen before.
+    next: Maps (state, client states, client data), both lists in the same
+      order, to a `StatefulOutput`. Who keeps client states keeps them by client
+      id and hands in `initialize_client_state()` for new clients.
+    get_model_weights, set_model_weights, get_hparams, set_hparams: As in
+      `tff.learning.templates.LearningProcess`.
+  """
+
+  initialize: tff.Computation
+  initialize_client_state: tff.Computation
+  next: tff.Computation
+  get_model_weights: tff.Computation
+  set_model_weights: tff.Computation
+  get_hparams: tff.Computation
+  set_hparams: tff.Computation
+
+
+Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
 
 
 def _reject_non_finite(state, update):
@@ -22,6 +65,14 @@ def _reject_non_finite(state, update):
   return reject, measurements
 
 
+class _Pieces(NamedTuple):
+  initial_weights: tff.Computation
+  distributor: Any
+  work: client_work_lib.ClientWork
+  aggregator: Any
+  finalizer: Any
+
+
 def compose(
     model: local_model.Model,
     client_optimizer: tff.learning.optimizers.Optimizer,
@@ -32,8 +83,13 @@ def compose(
         tff.aggregators.WeightedAggregationFactory
     ] = None,
     **client_work: Any,
-) -> tff.learning.templates.LearningProcess:
+) -> Process:
   """Composes a learning process: broadcast, client work, mean, server step.
+
+  The composition is that of `tff.learning.templates.compose_learning_process`
+  with two additions, each used only by exchanges that ask for it: the server
+  optimizer's state can be shared with clients (`Exchange.share`), and clients
+  can keep something between rounds (`Exchange.memory`).
 
   Args:
     model: A no-argument function returning a
@@ -47,23 +103,21 @@ def compose(
     **client_work: Further arguments of `build_client_work`.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`. Its metrics are those of
+    A `tff.learning.templates.LearningProcess`, or a `StatefulLearningProcess`
+    if the exchange keeps something on clients. Its metrics are those of
     `tff.learning.templates.compose_learning_process`, with `build_client_work`'s
     under `client_work`, and under `finalizer` `update_non_finite` (1 if the
     round was thrown away) and `update_norm` (of the aggregated update).
   """
-  work = client_work_lib.build_client_work(
-      model, client_optimizer, **client_work
-  )
-  facts = local_model.facts(model)
-  weights_type = facts.weights_type
+  work = client_work_lib.ClientWork(model, client_optimizer, **client_work)
+  weights_type = work.facts.weights_type
   if server_schedule is not None:
     server_optimizer = tff.learning.optimizers.schedule_learning_rate(
         server_optimizer, server_schedule
     )
   model_aggregator = model_aggregator or tff.aggregators.MeanFactory()
-  return tff.learning.templates.compose_learning_process(
-      facts.initial_weights,
+  pieces = _Pieces(
+      work.facts.initial_weights,
       tff.learning.templates.build_broadcast_process(weights_type),
       work,
       model_aggregator.create(
@@ -72,4 +126,116 @@ def compose(
       tff.learning.templates.build_apply_optimizer_finalizer(
           server_optimizer, weights_type, _reject_non_finite
       ),
+  )
+  return _compose(pieces)
+
+
+def _compose(pieces: _Pieces) -> Process:
+  work = pieces.work
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+        tff.learning.templates.LearningAlgorithmState(
+            tff.federated_eval(pieces.initial_weights, tff.SERVER),
+            pieces.distributor.initialize(),
+            work.initialize(),
+            pieces.aggregator.initialize(),
+            pieces.finalizer.initialize(),
+        )
+    )
+
+  placed_state_type = initialize.type_signature.result
+  state_type = placed_state_type.member
+  data_type = tff.FederatedType(work.facts.data_type, tff.CLIENTS)
+  shares = type(work.exchange).share is not exchange_lib.Exchange.share
+  share = work.share(state_type.finalizer) if shares else None
+
+  def run(state, data, memories=None):
+    """Returns (next state, metrics, memories), inside a computation."""
+    sent = pieces.distributor.next(
+        state.distributor, state.global_model_weights
+    )
+    work_state = state.client_work
+    if share is not None:
+      work_state = tff.federated_map(share, (work_state, state.finalizer))
+    done = work.run(work_state, sent.result, data, memories)
+    mean = pieces.aggregator.next(
+        state.aggregator, done.result.update, done.result.update_weight
+    )
+    stepped = pieces.finalizer.next(
+        state.finalizer, state.global_model_weights, mean.result
+    )
+    next_state = tff.federated_zip(
+        tff.learning.templates.LearningAlgorithmState(
+            stepped.result, sent.state, done.state, mean.state, stepped.state
+        )
+    )
+    metrics = tff.federated_zip(
+        collections.OrderedDict(
+            distributor=sent.measurements,
+            client_work=done.measurements,
+            aggregator=mean.measurements,
+            finalizer=stepped.measurements,
+        )
+    )
+    return next_state, metrics, done.memories
+
+  @tff.tensorflow.computation(state_type)
+  def get_model_weights(state):
+    return state.global_model_weights
+
+  @tff.tensorflow.computation(state_type, state_type.global_model_weights)
+  def set_model_weights(state, weights):
+    return state._replace(global_model_weights=weights)
+
+  @tff.tensorflow.computation(state_type)
+  def get_hparams(state):
+    return collections.OrderedDict(
+        client_work=work.get_hparams(state.client_work),
+        finalizer=pieces.finalizer.get_hparams(state.finalizer),
+    )
+
+  @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
+  def set_hparams(state, hparams):
+    return state._replace(
+        client_work=work.set_hparams(state.client_work, hparams['client_work']),
+        finalizer=pieces.finalizer.set_hparams(
+            state.finalizer, hparams['finalizer']
+        ),
+    )
+
+  if work.memory_type is None:
+
+    @tff.federated_computation(placed_state_type, data_type)
+    def next_fn(state, client_data):
+      next_state, metrics, _ = run(state, client_data)
+      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
+
+    return tff.learning.templates.LearningProcess(
+        initialize,
+        next_fn,
+        get_model_weights,
+        set_model_weights,
+        get_hparams_fn=get_hparams,
+        set_hparams_fn=set_hparams,
+    )
+
+  @tff.federated_computation(
+      placed_state_type,
+      tff.FederatedType(work.memory_type, tff.CLIENTS),
+      data_type,
+  )
+  def next_with_memory(state, client_states, client_data):
+    next_state, metrics, memories = run(state, client_data, client_states)
+    return StatefulOutput(next_state, memories, metrics)
+
+  return StatefulLearningProcess(
+      initialize,
+      work.initialize_memory,
+      next_with_memory,
+      get_model_weights,
+      set_model_weights,
+      get_hparams,
+      set_hparams,
   )

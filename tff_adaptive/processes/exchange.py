@@ -1,15 +1,16 @@
-"""What a method's server keeps, sends and collects beside the model.
+"""What a method keeps, sends and collects beside the model.
 
 Some methods share statistics: FedDecSPS a count of steps, Local-AdaAlter an
-accumulator, FedSPS-Global a step size. An `Exchange` says what the server
-keeps, how a client's optimizer starts from it, what the client reports at its
-end, and how the server takes up what the cohort reported. The client work does
-the sending, so that such a method needs no client work of its own.
+accumulator, FedSPS-Global a step size. Some let clients keep something between
+rounds: SCAFFOLD a control variate, MOON a model. An `Exchange` says what the
+server keeps, how a client starts from it, what the client keeps and reports,
+and how the server takes up what the cohort reported. The client work does the
+sending, so that such a method needs no client work of its own.
 """
 
 import abc
 import collections
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -18,14 +19,26 @@ class Local(NamedTuple):
   """What a client's training came to.
 
   Attributes:
+    statistics: What the server sent.
+    memory: What the client kept from before, `None` for a method that keeps
+      nothing.
+    survey: The cohort's mean gradient at the received weights, flat, for a
+      method that asks for it; else `None`.
     optimizer_state: The client optimizer's state after the last step.
+    start: The received trainable weights, flat.
+    end: The trainable weights after the last step, flat.
     num_steps: Local steps done, int32 scalar.
     num_examples: Examples iterated, int64 scalar.
     weight: The weight of the client's update, float32 scalar, unless the
       exchange chooses another.
   """
 
+  statistics: Any
+  memory: Any
+  survey: Any
   optimizer_state: Any
+  start: tuple[tf.Tensor, ...]
+  end: tuple[tf.Tensor, ...]
   num_steps: tf.Tensor
   num_examples: tf.Tensor
   weight: tf.Tensor
@@ -45,6 +58,20 @@ class Report(NamedTuple):
   maximum: collections.OrderedDict
 
 
+class Cohort(NamedTuple):
+  """What the reports of a round's clients came to.
+
+  Attributes:
+    report: The reports, averaged or maximised as `Report` says.
+    size: Clients that took part, float32 scalar.
+    survey: As in `Local`.
+  """
+
+  report: Report
+  size: tf.Tensor
+  survey: Any
+
+
 def report(**parts: collections.OrderedDict) -> Report:
   """A `Report` with nothing in the parts that are not given."""
   none = {name: collections.OrderedDict() for name in Report._fields}
@@ -52,7 +79,15 @@ def report(**parts: collections.OrderedDict) -> Report:
 
 
 class Exchange(abc.ABC):
-  """The statistics of a method that is stateless on clients."""
+  """What a method exchanges beside the model; by default nothing.
+
+  Attributes:
+    surveys: Whether the cohort's mean gradient at the received weights is
+      needed: 'before' the local steps, which costs one more exchange in the
+      round, 'after' them, or not at all (`None`).
+  """
+
+  surveys: Optional[str] = None
 
   def initialize(self, specs: Any) -> Any:
     """The server's first statistics: an ordered dict of tensors.
@@ -63,15 +98,47 @@ class Exchange(abc.ABC):
     del specs
     return collections.OrderedDict()
 
-  def begin(self, statistics: Any, optimizer_state: Any) -> Any:
+  def share(self, statistics: Any, server_state: Any) -> Any:
+    """The statistics to send, given the server optimizer's state.
+
+    Called on the server before each round.
+    """
+    del server_state
+    return statistics
+
+  def memory(self, specs: Any) -> Optional[Any]:
+    """What a client has that was never seen; `None` if clients keep nothing."""
+    del specs
+    return None
+
+  def begin(
+      self,
+      statistics: Any,
+      optimizer_state: Any,
+      start: tuple[tf.Tensor, ...],
+      survey: Any,
+  ) -> Any:
     """The client's optimizer state at its first step.
 
     Args:
       statistics: As the server sent them.
       optimizer_state: As the optimizer's `initialize` made it.
+      start: The received trainable weights, flat.
+      survey: The cohort's mean gradient at `start` where `surveys` is 'before'.
     """
-    del statistics
+    del statistics, start, survey
     return optimizer_state
+
+  def context(
+      self, statistics: Any, memory: Any, start: tuple[tf.Tensor, ...]
+  ) -> Any:
+    """What the objective's term may use on this client in this round."""
+    del statistics, memory, start
+    return ()
+
+  def remember(self, local: Local) -> Any:
+    """What the client keeps; not kept if the client had to be left out."""
+    return local.memory
 
   def weight(self, local: Local) -> tf.Tensor:
     """The weight of the client's update in the mean, float32 scalar."""
@@ -82,16 +149,16 @@ class Exchange(abc.ABC):
     del local
     return report()
 
-  def merge(self, statistics: Any, report: Report) -> Any:
+  def merge(self, statistics: Any, cohort: Cohort) -> Any:
     """The server's next statistics.
 
-    Not called for a round in which no client took part: the statistics stay.
+    In a round without a client that took part the statistics stay.
 
     Args:
       statistics: The server's statistics.
-      report: The cohort's reports, each averaged or maximised as it says.
+      cohort: What came of the reports.
     """
-    del report
+    del cohort
     return statistics
 
 

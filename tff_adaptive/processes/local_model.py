@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import tff_internals
 from tff_adaptive.processes import randomness
 
 Model = Union[
@@ -35,12 +36,30 @@ class Evaluated(NamedTuple):
   num_examples: tf.Tensor
 
 
-# Maps the trainable weights (flat tuple) to a scalar added to the loss.
-Term = Callable[[tuple[tf.Tensor, ...]], tf.Tensor]
+# Maps the trainable weights (flat tuple) and a function that makes the batch's
+# representation under them to a scalar added to the loss.
+Term = Callable[[tuple[tf.Tensor, ...], Callable[[], tf.Tensor]], tf.Tensor]
+
+
+class NoRepresentationError(TypeError):
+  """A method needs the representation before the last layer; there is none."""
 
 
 class LocalModel(abc.ABC):
   """A client's copy of the model, inside one TensorFlow graph."""
+
+  def check_objective(self, objective: Any) -> None:
+    """Raises `NoRepresentationError` if the objective asks for too much."""
+    if objective.needs_representation:
+      raise NoRepresentationError(
+          'A contrastive loss (MOON) needs a Keras model with a layer before '
+          'its last one, whose output is the representation to compare; a '
+          'tff.learning.models.FunctionalModel has none to name.'
+      )
+
+  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
+    """Sets the seed of random layers, for passes up to the next call."""
+    del seed
 
   @abc.abstractmethod
   def begin(self, weights: Any) -> Any:
@@ -56,7 +75,7 @@ class LocalModel(abc.ABC):
 
   @abc.abstractmethod
   def evaluate(
-      self, carry: Any, batch: Any, term: Term, seed: Callable[[], tf.Tensor]
+      self, carry: Any, batch: Any, term: Term
   ) -> tuple[Any, Evaluated]:
     """Loss plus term with its gradient on a batch; counts into the metrics."""
 
@@ -65,6 +84,12 @@ class LocalModel(abc.ABC):
       self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any, term: Term
   ) -> tuple[tf.Tensor, ...]:
     """The same gradient at other weights, leaving carry and metrics alone."""
+
+  def represent_at(
+      self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any
+  ) -> tf.Tensor:
+    """The input of the last layer under other weights, [batch, features]."""
+    raise NotImplementedError
 
   @abc.abstractmethod
   def metrics(self, carry: Any, discard: tf.Tensor) -> Any:
@@ -79,6 +104,15 @@ class _VariableLocalModel(LocalModel):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
+    self._representation = None
+
+  def check_objective(self, objective):
+    if objective.needs_representation:
+      self._representation = _representation_model(self._model)
+
+  def set_seed(self, seed):
+    if self._seed is not None:
+      self._seed.assign(seed())
 
   def begin(self, weights):
     tf.nest.map_structure(
@@ -94,18 +128,15 @@ class _VariableLocalModel(LocalModel):
       variable.assign(value)
     return ()
 
-  def evaluate(self, carry, batch, term, seed):
-    if self._seed is not None:
-      self._seed.assign(seed())
+  def evaluate(self, carry, batch, term):
     return (), self._evaluate(batch, term)
 
   def _evaluate(self, batch, term):
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(self._variables)
       output = self._model.forward_pass(batch, training=True)
-      loss = tf.cast(output.loss, tf.float32) + term(
-          tuple(v.read_value() for v in self._variables)
-      )
+      added = term(self.trainable(()), lambda: self._represent(batch))
+      loss = tf.cast(output.loss, tf.float32) + added
     gradients = tape.gradient(
         loss,
         self._variables,
@@ -118,25 +149,62 @@ class _VariableLocalModel(LocalModel):
     dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
     return Evaluated(loss, tuple(dense), tf.cast(count, tf.int64))
 
+  def _represent(self, batch):
+    representation = self._representation(inputs_of(batch), training=True)
+    return tf.reshape(representation, [tf.shape(representation)[0], -1])
+
   def gradients_at(self, carry, weights, batch, term):
-    # The forward pass of a `VariableModel` always counts into its metrics, and
-    # may change its non-trainable weights: both are put back.
+    return self._elsewhere(
+        weights, lambda: self._evaluate(batch, term).gradients
+    )
+
+  def represent_at(self, carry, weights, batch):
+    return self._elsewhere(weights, lambda: self._represent(batch))
+
+  def _elsewhere(self, weights, compute):
+    """Calls `compute` under other weights and puts everything back.
+
+    The forward pass of a `VariableModel` always counts into its metrics, and
+    may change its non-trainable weights.
+    """
     counted = tuple(self._model.local_variables) + tuple(
         tf.nest.flatten(self._weights.non_trainable)
     )
     kept = tuple(v.read_value() for v in counted)
-    here = self.trainable(carry)
-    self.with_trainable(carry, weights)
-    gradients = self._evaluate(batch, term).gradients
-    self.with_trainable(carry, here)
+    here = self.trainable(())
+    self.with_trainable((), weights)
+    result = compute()
+    self.with_trainable((), here)
     for variable, value in zip(counted, kept):
       variable.assign(value)
-    return gradients
+    return result
 
   def metrics(self, carry, discard):
     if discard:
       self._model.reset_metrics()
     return self._model.report_local_unfinalized_metrics()
+
+
+def _representation_model(
+    model: tff.learning.models.VariableModel,
+) -> tf.keras.Model:
+  """The part of a Keras model before its last layer that has weights."""
+  keras_model = tff_internals.keras_model_of(model)
+  layers = getattr(keras_model, 'layers', [])
+  with_weights = [layer for layer in layers if layer.trainable_weights]
+  try:
+    if len(with_weights) < 2:
+      raise AttributeError('no layer before the last one')
+    return tf.keras.Model(keras_model.inputs, with_weights[-1].input)
+  # Keras raises either for layers that are not part of a graph of layers.
+  except (AttributeError, ValueError, TypeError) as e:
+    raise NoRepresentationError(
+        'A contrastive loss (MOON) needs a Keras model, built of layers in a '
+        'tf.keras.Sequential or functional model, with a layer with weights '
+        f'before its last one; the output of that part is compared. Got '
+        f'{type(keras_model or model).__name__} with '
+        f'{len(with_weights)} layers with weights.'
+    ) from e
 
 
 class _FunctionalLocalModel(LocalModel):
@@ -159,17 +227,15 @@ class _FunctionalLocalModel(LocalModel):
     return (tuple(weights), carry[1], carry[2])
 
   def _evaluate(self, weights, fixed, batch, term):
-    if isinstance(batch, collections.abc.Mapping):
-      x, y = batch['x'], batch['y']
-    else:
-      x, y = batch
+    x = inputs_of(batch)
+    y = batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
     with tf.GradientTape() as tape:
       tape.watch(weights)
       predictions = self._model.predict_on_batch(
           (weights, fixed), x, training=True
       )
       model_loss = self._model.loss(output=predictions, label=y)
-      loss = tf.cast(model_loss, tf.float32) + term(weights)
+      loss = tf.cast(model_loss, tf.float32) + term(weights, None)
     gradients = tape.gradient(
         loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
@@ -180,7 +246,7 @@ class _FunctionalLocalModel(LocalModel):
     dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
     return Evaluated(loss, tuple(dense), tf.cast(count, tf.int64)), output, y
 
-  def evaluate(self, carry, batch, term, seed):
+  def evaluate(self, carry, batch, term):
     weights, fixed, metrics = carry
     evaluated, output, labels = self._evaluate(weights, fixed, batch, term)
     metrics = self._model.update_metrics_state(
@@ -197,6 +263,17 @@ class _FunctionalLocalModel(LocalModel):
         self._model.initialize_metrics_state(),
         carry[2],
     )
+
+
+def inputs_of(batch: Any) -> Any:
+  """The model's inputs in a batch: its `x`, or its first part."""
+  return batch['x'] if isinstance(batch, collections.abc.Mapping) else batch[0]
+
+
+def batch_size(batch: Any) -> tf.Tensor:
+  """Examples in a batch, int64 scalar."""
+  first = tf.nest.flatten(inputs_of(batch))[0]
+  return tf.shape(first, out_type=tf.int64)[0]
 
 
 def create(model: Model) -> LocalModel:

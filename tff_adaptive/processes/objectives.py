@@ -1,11 +1,32 @@
 """What a client minimises: the model's loss, and terms added to it."""
 
 import abc
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
 from tff_adaptive.optimizers import tree
+
+Weights = tuple[tf.Tensor, ...]
+
+
+class Place(NamedTuple):
+  """Where a term is evaluated.
+
+  Attributes:
+    weights: The trainable weights now, flat.
+    start: The trainable weights that the client received, flat.
+    context: What the method's exchange made for this client and round.
+    batch: The batch.
+    represent: The representation of the batch under the current weights, as
+      `LocalModel.represent` makes it; differentiable.
+  """
+
+  weights: Weights
+  start: Weights
+  context: Any
+  batch: Any
+  represent: Callable[[], tf.Tensor]
 
 
 class Objective(abc.ABC):
@@ -13,33 +34,65 @@ class Objective(abc.ABC):
 
   The term is differentiated with the loss, so that value and gradient agree: a
   Polyak step and Delta-SGD see the objective that is really minimised.
+
+  Attributes:
+    needs_representation: Whether `Place.represent` must be there.
   """
 
-  @abc.abstractmethod
-  def term(self, weights: Any, start: Any) -> tf.Tensor:
-    """The added term, scalar float32.
+  needs_representation = False
+
+  def constants(
+      self, place: Place, represent_at: Callable[[Weights], tf.Tensor]
+  ) -> Any:
+    """What the term needs and is not to be differentiated, once per batch.
 
     Args:
-      weights: The trainable weights now, a flat tuple of tensors.
-      start: The trainable weights that the client received, likewise.
+      place: Where the step starts.
+      represent_at: The batch's representation under other trainable weights.
     """
+    del place, represent_at
+    return ()
+
+  @abc.abstractmethod
+  def term(self, place: Place, constants: Any) -> tf.Tensor:
+    """The added term, scalar float32."""
 
   @property
   def formula(self) -> str:
-    """The objective, for people."""
-    return 'F'
+    """The added term, for people; empty if there is none."""
+    return ''
 
 
 class Plain(Objective):
   """The model's loss alone."""
 
-  def term(self, weights, start):
-    del weights, start
+  def term(self, place, constants):
+    del place, constants
     return tf.constant(0.0)
 
 
+class Sum(Objective):
+  """Several terms."""
+
+  def __init__(self, *parts: Objective):
+    self._parts = parts
+    self.needs_representation = any(p.needs_representation for p in parts)
+
+  def constants(self, place, represent_at):
+    return tuple(part.constants(place, represent_at) for part in self._parts)
+
+  def term(self, place, constants):
+    return tf.add_n(
+        [part.term(place, own) for part, own in zip(self._parts, constants)]
+    )
+
+  @property
+  def formula(self) -> str:
+    return ' + '.join(part.formula for part in self._parts if part.formula)
+
+
 class Proximal(Objective):
-  """FedProx (Li et al., arXiv 1812.06127): F + (mu / 2) |x - x_t|^2.
+  """FedProx (Li et al., arXiv 1812.06127): (mu / 2) |x - x_t|^2.
 
   The gradient of the term is mu (x - x_t), which pulls towards the received
   model. `tff.learning.algorithms.build_weighted_fed_prox` of TFF 0.87.0 adds
@@ -61,10 +114,87 @@ class Proximal(Objective):
       )
     self._strength = strength
 
-  def term(self, weights, start):
-    distance = tree.squared_norm(tree.subtract(weights, start))
+  def term(self, place, constants):
+    distance = tree.squared_norm(tree.subtract(place.weights, place.start))
     return 0.5 * self._strength * distance
 
   @property
   def formula(self) -> str:
-    return f'F + {self._strength:g} / 2 |x - x_t|^2'
+    return f'{self._strength:g} / 2 |x - x_t|^2'
+
+
+class Correction(Objective):
+  """A linear term <context, x>, whose gradient is the exchange's context.
+
+  SCAFFOLD's correction c - c_i is added to every gradient this way.
+  """
+
+  def term(self, place, constants):
+    products = [
+        tf.reduce_sum(tf.cast(c * x, tf.float32))
+        for c, x in zip(place.context, place.weights)
+    ]
+    return tf.add_n(products)
+
+  @property
+  def formula(self) -> str:
+    return '<c - c_i, x>'
+
+
+class Contrastive(Objective):
+  """MOON (Li et al., arXiv 2103.16257): keeps representations near the server's.
+
+  With z the input of the last layer under the current weights, z_glob under the
+  received ones and z_prev under the client's previous model (both constants),
+  the term is mu times the batch mean of
+
+    -log(e^(cos(z, z_glob) / T) / (e^(cos(z, z_glob) / T) + e^(cos(z, z_prev) / T)))
+
+  The exchange's context is the previous model's weights, flat.
+  """
+
+  needs_representation = True
+
+  def __init__(self, strength: float, temperature: float = 0.5):
+    """Takes mu and T.
+
+    Args:
+      strength: mu, at least 0.
+      temperature: T, positive.
+
+    Raises:
+      ValueError: If either is out of range.
+    """
+    if not strength >= 0:
+      raise ValueError(
+          f'`contrastive_strength` must be at least 0, got {strength!r}.'
+      )
+    if not temperature > 0:
+      raise ValueError(f'`temperature` must be above 0, got {temperature!r}.')
+    self._strength = strength
+    self._temperature = temperature
+
+  def constants(self, place, represent_at):
+    return represent_at(place.start), represent_at(place.context)
+
+  def term(self, place, constants):
+    z = place.represent()
+    to_global, to_previous = (
+        _cosine(z, tf.stop_gradient(other)) / self._temperature
+        for other in constants
+    )
+    # log(1 + e^(b - a)), without overflow.
+    losses = tf.math.softplus(to_previous - to_global)
+    return self._strength * tf.reduce_mean(losses)
+
+  @property
+  def formula(self) -> str:
+    return f'{self._strength:g} contrastive(z, z_glob, z_prev)'
+
+
+def _cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+  """Cosine of the angle between rows; 0 where a row is 0."""
+  return tf.reduce_sum(
+      tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),
+      axis=-1,
+  )

@@ -1,0 +1,180 @@
+"""FedDecSPS, FedSPS-Normalized and FedSPS-Global against NumPy."""
+
+import numpy as np
+import pytest
+
+from tests.processes import linear
+from tff_adaptive import algorithms
+
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
+C, GAMMA_B = 0.5, 0.2
+
+
+def ratio(w, batch, lower_bound=0.0):
+  gap = max(linear.loss(w, batch) - lower_bound, 0.0)
+  return gap / linear.gradient(w, batch) ** 2
+
+
+def feddecsps(w, batches, first, gamma_b=GAMMA_B, lower_bound=0.0):
+  """A client's round; `first` is the count of its first step."""
+  remembered, steps = C * gamma_b, []
+  for k, batch in enumerate(batches, start=first):
+    c_k = C * np.sqrt(k + 1)
+    gamma = min(ratio(w, batch, lower_bound), remembered) / c_k
+    if gamma > 0:
+      remembered = c_k * gamma
+    w = w - gamma * linear.gradient(w, batch)
+    steps.append(gamma)
+  return w, steps
+
+
+@pytest.mark.parametrize('count', ['training', 'round'])
+@pytest.mark.parametrize('lower_bound', [0.0, 1.0])
+def test_feddecsps(count, lower_bound):
+  process = algorithms.build(
+      'feddecsps',
+      linear.model_fn,
+      gamma_b=GAMMA_B,
+      count=count,
+      lower_bound=lower_bound,
+  )
+  weights, _ = linear.run(process, 3)
+
+  def path(counts):
+    w, done, result = linear.START, 0, []
+    for _ in range(3):
+      w = w + linear.round_update(
+          w, lambda w, b: feddecsps(w, b, done, GAMMA_B, lower_bound)[0]
+      )
+      if counts == 'training':
+        done += max(map(len, linear.CLIENTS))
+      result.append(w)
+    return result
+
+  expected = path(count)
+  np.testing.assert_allclose(weights, expected, rtol=1e-4)
+  other = path('round' if count == 'training' else 'training')
+  assert not np.allclose(expected, other, rtol=1e-3)
+
+
+def test_feddecsps_forgets_a_step_of_zero():
+  """A batch below the bound takes no step, and later batches still do."""
+  process = algorithms.build(
+      'feddecsps', linear.model_fn, gamma_b=GAMMA_B, lower_bound=4.0
+  )
+  batches = [linear.CLIENTS[0][0], linear.CLIENTS[2][0]]
+  assert linear.loss(linear.START, batches[0]) < 4.0
+  weights, _ = linear.run(process, 1, [batches])
+  expected, steps = feddecsps(linear.START, batches, 0, lower_bound=4.0)
+  assert steps[0] == 0 < steps[1]
+  np.testing.assert_allclose(weights[0], expected, rtol=1e-4)
+
+
+def fedsps(w, batches):
+  steps = []
+  for batch in batches:
+    gamma = min(ratio(w, batch) / C, GAMMA_B)
+    w = w - gamma * linear.gradient(w, batch)
+    steps.append(gamma)
+  return w, steps
+
+
+def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
+  process = algorithms.build(
+      'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
+  )
+  weights, _ = linear.run(process, 2)
+
+  def path(power):
+    w, result = linear.START, []
+    for _ in range(2):
+      ends, steps = zip(*(fedsps(w, batches) for batches in linear.CLIENTS))
+      sums = np.array([sum(own) for own in steps])
+      w = np.average(ends, weights=sums**power)
+      result.append(w)
+    return result
+
+  np.testing.assert_allclose(weights, path(-1.0), rtol=1e-4)
+  assert not np.allclose(path(-1.0), path(0.0), rtol=1e-3)
+
+
+def test_fedsps_normalized_leaves_out_clients_that_did_not_step():
+  still = [([1.0], [linear.START])]  # Loss 0: no step.
+  process = algorithms.build(
+      'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
+  )
+  alone, _ = linear.run(process, 1)
+  weights, _ = linear.run(process, 1, linear.CLIENTS + [still])
+  np.testing.assert_allclose(weights, alone, rtol=1e-6)
+  nobody, metrics = linear.run(process, 1, [still, still])
+  assert nobody == [linear.START]
+  assert metrics['finalizer']['update_non_finite'] == 1
+
+
+def last_step(w, batches, gamma):
+  """The client's end, and loss and gradient of its last step."""
+  for batch in batches:
+    value, g = linear.loss(w, batch), linear.gradient(w, batch)
+    w = w - gamma * g
+  return w, value, g
+
+
+def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
+  w, gamma, path, gammas = linear.START, gamma_0, [], []
+  for _ in range(rounds):
+    ends, values, gradients = map(
+        np.array,
+        zip(*(last_step(w, batches, gamma) for batches in linear.CLIENTS)),
+    )
+    gammas.append(gamma)
+    if aggregation == 'a':
+      gamma = np.mean(np.minimum(values / (C * gradients**2), gamma_b))
+    elif aggregation == 'b':
+      gamma = min(values.sum() / (C * (gradients**2).sum()), gamma_b)
+    else:
+      gamma = min(values.mean() / (C * gradients.mean() ** 2), gamma_b)
+    sizes = [linear.num_examples(batches) for batches in linear.CLIENTS]
+    w = np.average(ends, weights=sizes)
+    path.append(w)
+  return path, gammas
+
+
+@pytest.mark.parametrize('aggregation', ['a', 'b', 'c'])
+def test_fedsps_global(aggregation):
+  settings = dict(gamma_b=0.5, gamma_0=0.05)
+  process = algorithms.build(
+      'fedsps_global', linear.model_fn, aggregation=aggregation, **settings
+  )
+  weights, metrics = linear.run(process, 3)
+  paths = {
+      a: fedsps_global(3, a, settings['gamma_0'], settings['gamma_b'])
+      for a in 'abc'
+  }
+  path, gammas = paths[aggregation]
+  np.testing.assert_allclose(weights, path, rtol=1e-4)
+  figures = metrics['client_work']['step_size']
+  assert figures['mean'] == pytest.approx(gammas[-1], rel=1e-4)
+  assert figures['within_clients'] == pytest.approx(0.0, abs=1e-6)
+  for other in set('abc') - {aggregation}:
+    assert not np.allclose(path, paths[other][0], rtol=1e-4), other
+
+
+def test_fedsps_global_starts_at_its_bound():
+  process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=0.07)
+  weights, metrics = linear.run(process, 1)
+  path, _ = fedsps_global(1, 'a', 0.07, 0.07)
+  np.testing.assert_allclose(weights, path, rtol=1e-4)
+  assert metrics['client_work']['step_size']['max'] == pytest.approx(0.07)
+
+
+def test_fedsps_global_keeps_its_step_through_a_round_without_clients():
+  process = algorithms.build(
+      'fedsps_global', linear.model_fn, gamma_0=0.05, gamma_b=0.5
+  )
+  state = process.initialize()
+  nan = [([float('nan')], [1.0])]
+  state = process.next(state, linear.datasets([nan])).state
+  output = process.next(state, linear.datasets())
+  figures = output.metrics['client_work']['step_size']
+  assert figures['mean'] == pytest.approx(0.05)

@@ -1,0 +1,334 @@
+"""What a client does in a round, and what the server makes of it: TensorFlow.
+
+`client_work` places these functions on clients and server.
+"""
+
+import collections
+import dataclasses
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import local_model
+from tff_adaptive.processes import objectives
+from tff_adaptive.processes import randomness
+from tff_adaptive.processes import step_sizes
+
+# Maps the number of completed rounds (int32 scalar) to a learning rate.
+Schedule = Callable[[tf.Tensor], tf.Tensor]
+
+_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+  """The pieces that a method's client work is made of; see `client_work`."""
+
+  model: local_model.Model
+  specs: tuple[tf.TensorSpec, ...]
+  optimizer: tff.learning.optimizers.Optimizer
+  objective: objectives.Objective
+  exchange: exchange_lib.Exchange
+  schedule: Optional[Schedule]
+  client_weighting: tff.learning.ClientWeighting
+  seed: int
+
+  def initial_state(self) -> Any:
+    """The server's state: what it sends with the model."""
+    hparams = self.optimizer.get_hparams(self.optimizer.initialize(self.specs))
+    if self.schedule is not None and _RATE not in hparams:
+      raise ValueError(
+          'A client learning-rate schedule needs an optimizer with a learning '
+          f'rate; {type(self.optimizer).__name__} has none.'
+      )
+    return collections.OrderedDict(
+        round=tf.constant(0, tf.int32),
+        hparams=hparams,
+        statistics=self.exchange.initialize(self.specs),
+    )
+
+  def train(
+      self,
+      state: Any,
+      weights: Any,
+      data: tf.data.Dataset,
+      survey: Any = None,
+      memory: Any = None,
+  ) -> Any:
+    """A client's round; called inside the graph of a TFF computation."""
+    local = local_model.create(self.model)
+    local.check_objective(self.objective)
+
+    @tf.function
+    def loop(state, weights, data, survey, memory):
+      start = tuple(tf.nest.flatten(weights.trainable))
+      carry = local.begin(weights)
+      optimizer_state = self._first_optimizer_state(state, start, survey)
+      context = self.exchange.context(state['statistics'], memory, start)
+      client_size = None
+      if self._needs_client_size:
+        client_size = tf.constant(0, tf.int64)
+        for batch in iter(data):
+          client_size += local_model.batch_size(batch)
+      num_steps = tf.constant(0, tf.int32)
+      num_examples = tf.constant(0, tf.int64)
+      steps = step_sizes.start()
+      for batch in iter(data):
+        seed = lambda batch=batch, step=num_steps: randomness.step_seed(
+            self.seed, state['round'], step, batch
+        )
+        carry, optimizer_state, size = self._step(
+            local,
+            carry,
+            optimizer_state,
+            batch,
+            start,
+            context,
+            seed,
+            client_size,
+        )
+        steps = self._count_step(steps, optimizer_state)
+        num_steps += 1
+        num_examples += size
+      done = exchange_lib.Local(
+          statistics=state['statistics'],
+          memory=memory,
+          survey=survey,
+          optimizer_state=optimizer_state,
+          start=start,
+          end=local.trainable(carry),
+          num_steps=num_steps,
+          num_examples=num_examples,
+          weight=self._weight(num_examples),
+      )
+      return self._finish(local, carry, weights, done, steps)
+
+    return loop(state, weights, data, survey, memory)
+
+  @property
+  def _needs_client_size(self) -> bool:
+    return (
+        isinstance(self.optimizer, protocol.LocalOptimizer)
+        and self.optimizer.needs_client_size
+    )
+
+  def _weight(self, num_examples):
+    if self.client_weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
+      return tf.cast(num_examples, tf.float32)
+    return tf.constant(1.0)
+
+  def _first_optimizer_state(self, state, start, survey):
+    hparams = state['hparams']
+    if self.schedule is not None:
+      rate = tf.cast(self.schedule(state['round']), tf.float32)
+      hparams = collections.OrderedDict(hparams, **{_RATE: rate})
+    first = self.optimizer.initialize(self.specs)
+    first = self.optimizer.set_hparams(first, hparams)
+    # A Python number among the loop's variables would lose its dtype.
+    first = tf.nest.map_structure(tf.convert_to_tensor, first)
+    return self.exchange.begin(state['statistics'], first, start, survey)
+
+  def _step(
+      self, local, carry, optimizer_state, batch, start, context, seed,
+      client_size,
+  ):
+    """One batch: evaluate the objective, take the optimizer's step."""
+    local.set_seed(seed)
+    place = objectives.Place(
+        local.trainable(carry), start, context, batch, represent=None
+    )
+    constants = self.objective.constants(
+        place, lambda weights: local.represent_at(carry, weights, batch)
+    )
+
+    def term(weights, represent):
+      here = place._replace(weights=weights, represent=represent)
+      return self.objective.term(here, constants)
+
+    before = carry
+    carry, evaluated = local.evaluate(before, batch, term)
+    after = carry
+    optimizer_state, weights = protocol.take_step(
+        self.optimizer,
+        optimizer_state,
+        local.trainable(after),
+        evaluated.gradients,
+        protocol.Batch(
+            evaluated.loss,
+            lambda weights: local.gradients_at(after, weights, batch, term),
+            evaluated.num_examples,
+            client_size,
+        ),
+    )
+    carry = local.with_trainable(after, weights)
+    return carry, optimizer_state, evaluated.num_examples
+
+  def _count_step(self, steps, optimizer_state):
+    if isinstance(self.optimizer, protocol.LocalOptimizer):
+      step = self.optimizer.step_size(optimizer_state)
+      if step is not None:
+        return step_sizes.add(steps, step)
+    return steps
+
+  @property
+  def has_step_size(self) -> bool:
+    """Whether the optimizer chooses its own step sizes."""
+    if not isinstance(self.optimizer, protocol.LocalOptimizer):
+      return False
+    with tf.Graph().as_default():
+      state = self.optimizer.initialize(self.specs)
+      return self.optimizer.step_size(state) is not None
+
+  def _finish(self, local, carry, weights, done, steps):
+    """What the client sends and keeps."""
+    update = tf.nest.map_structure(
+        tf.subtract,
+        weights.trainable,
+        tf.nest.pack_sequence_as(weights.trainable, done.end),
+    )
+    report = self.exchange.report(done)
+    remembered = self.exchange.remember(done)
+    weight = self.exchange.weight(done)
+    # One test for all that leaves the client: an accumulator or a step size
+    # can overflow while the weights have not yet.
+    finite = all_finite(
+        (update, done.optimizer_state, report, remembered, weight)
+    )
+    empty = tf.equal(done.num_examples, 0)
+    takes_part = tf.logical_and(finite, tf.logical_not(empty))
+    weight = tf.where(takes_part, weight, 0.0)
+
+    def zero_if_out(tensor):
+      return tf.where(takes_part, tensor, tf.zeros_like(tensor))
+
+    sums = collections.OrderedDict(
+        clients=collections.OrderedDict(
+            count=tf.constant(1, tf.int32),
+            empty=tf.cast(empty, tf.int32),
+            rejected=tf.cast(tf.logical_not(finite), tf.int32),
+            steps=done.num_steps,
+        ),
+        weight=weight,
+        weighted=tf.nest.map_structure(
+            lambda t: zero_if_out(tf.cast(weight, t.dtype) * t), report.weighted
+        ),
+        taking_part=tf.cast(takes_part, tf.float32),
+        mean=tf.nest.map_structure(zero_if_out, report.mean),
+    )
+    maxima = collections.OrderedDict(
+        (name, tf.where(takes_part, value, value.dtype.min))
+        for name, value in report.maximum.items()
+    )
+    if self.has_step_size:
+      sums['step_size'] = step_sizes.sums(steps, takes_part)
+      maxima.update(step_sizes.maxima(steps, takes_part))
+    output = collections.OrderedDict(
+        result=tff.learning.templates.ClientResult(
+            update=tf.nest.map_structure(zero_if_out, update),
+            update_weight=weight,
+        ),
+        metrics=local.metrics(carry, discard=tf.logical_not(finite)),
+        sums=sums,
+        maxima=maxima,
+    )
+    if done.memory is not None:
+      output['memory'] = tf.nest.map_structure(
+          lambda new, old: tf.where(takes_part, new, old),
+          remembered,
+          done.memory,
+      )
+    return output
+
+  def survey(self, weights: Any, data: tf.data.Dataset) -> Any:
+    """A client's part of the cohort's mean gradient at the received weights.
+
+    Returns:
+      `gradient`, the sum over examples of the objective's gradient (flat), and
+      `weight`, the number of examples; zeros where the gradient is not finite.
+    """
+    local = local_model.create(self.model)
+
+    @tf.function
+    def loop(weights, data):
+      start = tuple(tf.nest.flatten(weights.trainable))
+      carry = local.begin(weights)
+      total = tuple(tf.zeros_like(x) for x in start)
+      count = tf.constant(0, tf.int64)
+      for batch in iter(data):
+        local.set_seed(lambda: tf.zeros([2], tf.int32))
+        gradients = local.gradients_at(
+            carry, start, batch, lambda weights, represent: tf.constant(0.0)
+        )
+        size = local_model.batch_size(batch)
+        total = tuple(
+            t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
+        )
+        count += size
+      finite = all_finite(total)
+      usable = tuple(
+          tf.where(finite, t, tf.zeros_like(t)) for t in total
+      )
+      return collections.OrderedDict(
+          gradient=usable,
+          weight=tf.where(finite, tf.cast(count, tf.float32), 0.0),
+      )
+
+    return loop(weights, data)
+
+  def mean_survey(self, total: Any) -> Any:
+    """The mean gradient, flat; 0 if no client had one."""
+    return tuple(
+        tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
+        for t in total['gradient']
+    )
+
+  def next_state(
+      self, state: Any, sums: Any, maxima: Any, survey: Any = None
+  ) -> Any:
+    """The server's state after a round."""
+
+    def divide(structure, by):
+      return tf.nest.map_structure(
+          lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
+      )
+
+    cohort = exchange_lib.Cohort(
+        exchange_lib.Report(
+            weighted=divide(sums['weighted'], sums['weight']),
+            mean=divide(sums['mean'], sums['taking_part']),
+            maximum=maxima,
+        ),
+        sums['taking_part'],
+        survey,
+    )
+    kept = state['statistics']
+    # With no weight at all there is no mean to take up.
+    nobody = tf.equal(sums['weight'], 0)
+    merged = tf.nest.map_structure(
+        lambda old, new: tf.where(nobody, old, new),
+        kept,
+        self.exchange.merge(kept, cohort),
+    )
+    return collections.OrderedDict(
+        round=state['round'] + 1, hparams=state['hparams'], statistics=merged
+    )
+
+  def measure(self, sums: Any, maxima: Any) -> Any:
+    """The measurements that come of the cohort's sums and maxima."""
+    measured = collections.OrderedDict(clients=sums['clients'])
+    if self.has_step_size:
+      measured['step_size'] = step_sizes.figures(sums['step_size'], maxima)
+    return measured
+
+
+def all_finite(structure: Any) -> tf.Tensor:
+  """Whether no floating-point leaf has a NaN or an infinity, bool scalar."""
+  checks = [
+      tf.reduce_all(tf.math.is_finite(leaf))
+      for leaf in tf.nest.flatten(structure)
+      if leaf is not None and leaf.dtype.is_floating
+  ]
+  return tf.reduce_all(tf.stack(checks))

@@ -15,10 +15,7 @@ from . import helpers
 
 
 def batches(dataset):
-  return [
-      {k: v.tolist() for k, v in b.items()}
-      for b in dataset.as_numpy_iterator()
-  ]
+  return [{k: v.numpy().tolist() for k, v in b.items()} for b in dataset]
 
 
 def test_same_batches_whatever_came_before():
@@ -274,7 +271,8 @@ def test_test_split_is_the_same_sample_every_time():
   assert sum(len(b['y']) for b in everything) == 21
   assert everything[:2] == first[:2]
   # Batches that do not fit are read again each time, and are the same.
-  streamed = data.test_split(datasets, num_examples=10, cache_bytes=0)
+  streamed = data.test_split(datasets, num_examples=10, cache_bytes=100)
+  assert isinstance(streamed, tf.data.Dataset)
   assert batches(streamed) == first == batches(streamed)
 
 

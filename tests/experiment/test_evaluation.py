@@ -1,6 +1,7 @@
 """Evaluation agrees with figures computed by hand."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -34,8 +35,8 @@ def test_agrees_with_numpy_for_one_set_of_weights_after_another():
   evaluator = evaluation.Evaluator(helpers.task().model_fn)
   points = helpers.examples(3, 10)  # Batches of 4, 4 and 2.
   dataset = helpers.batch(tf.data.Dataset.from_tensor_slices(points))
-  for seed in range(3):
-    metrics = evaluator.evaluate(weights(seed), dataset)
+  for seed, batches in enumerate([dataset, list(dataset), dataset]):
+    metrics = evaluator.evaluate(weights(seed), batches)
     loss, accuracy = by_hand(weights(seed), points)
     np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
     np.testing.assert_allclose(
@@ -45,14 +46,29 @@ def test_agrees_with_numpy_for_one_set_of_weights_after_another():
     assert 'num_batches' not in metrics
 
 
-def test_traced_once():
+@pytest.mark.parametrize('cache_bytes', [0, 2**20])
+def test_not_traced_for_every_evaluation(cache_bytes):
   task = helpers.task()
-  evaluator = evaluation.Evaluator(task.model_fn)
-  for examples in (5, 10, None):
-    evaluator.evaluate(
-        weights(0), data.test_split(task.datasets, num_examples=examples)
+  traces = []
+
+  def model_fn():
+    model = task.model_fn()
+    forward_pass = model.forward_pass
+
+    def counted(batch, training):
+      traces.append(batch)
+      return forward_pass(batch, training)
+
+    model.forward_pass = counted
+    return model
+
+  evaluator = evaluation.Evaluator(model_fn)
+  for examples in (5, 10, 7, None, 3):
+    batches = data.test_split(
+        task.datasets, num_examples=examples, cache_bytes=cache_bytes
     )
-  assert evaluator._walk.experimental_get_tracing_count() == 1  # pylint: disable=protected-access
+    evaluator.evaluate(weights(0), batches)
+  assert len(traces) <= 3
 
 
 def test_initial_weights_are_decided_by_the_seed():

@@ -8,7 +8,7 @@ whole run, not once a client: tracing costs more than the work itself.
 
 import collections
 import inspect
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -198,7 +198,7 @@ def test_split(
     *,
     num_examples: Optional[int] = None,
     cache_bytes: int = 2 * 2**30,
-) -> tf.data.Dataset:
+) -> Union[tf.data.Dataset, Sequence[Any]]:
   """The test split in batches, or its first examples.
 
   A federated test split is read client after client, the clients in an order
@@ -212,7 +212,8 @@ def test_split(
       and kept.
 
   Returns:
-    Batches as the task's models take them.
+    Batches as the task's models take them: a list of them if they are kept,
+    else a dataset.
 
   Raises:
     RunError: If there is no example, or it cannot be read.
@@ -224,19 +225,19 @@ def test_split(
     data = data.take(num_examples)
   if datasets.eval_preprocess_fn is not None:
     data = datasets.eval_preprocess_fn(data)
-  cached = data.cache()
-  size = batches = 0
+  kept: list[Any] = []
+  size = 0
   try:
-    for batch in cached:
-      batches += 1
+    for batch in data:
       size += _nbytes(batch)
       if size > cache_bytes:
         return data
+      kept.append(batch)
   except tf.errors.OpError as e:
     raise errors.RunError(
         'The test split cannot be read: '
         f'{e.message.splitlines()[0] if e.message else e}.'
     ) from e
-  if not batches:
+  if not kept:
     raise errors.RunError('The test split has no examples.')
-  return cached
+  return kept

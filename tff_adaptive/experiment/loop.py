@@ -5,7 +5,7 @@ import dataclasses
 import resource
 import shutil
 import time
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -18,6 +18,8 @@ from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress as progress_lib
 from tff_adaptive.experiment import rounds as rounds_lib
 from tff_adaptive.experiment import stopping
+
+Batches = Union[tf.data.Dataset, Sequence[Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,8 +168,8 @@ def run(
     clients: data_lib.ClientDatasets,
     cohort_fn: Callable[[int], Sequence[str]],
     evaluator: evaluation.Evaluator,
-    validation: tf.data.Dataset,
-    test: Callable[[], tf.data.Dataset],
+    validation: Batches,
+    test: Callable[[], Batches],
     folder: files.RunFolder,
     cadence: Cadence,
     title: str = '',

@@ -7,7 +7,7 @@ test, and describes it here.
 from collections.abc import Mapping
 import dataclasses
 import types
-from typing import Optional
+from typing import Any, Optional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,9 @@ class TaskInfo:
     model: The model, with its number of trainable weights at the defaults.
     clients: Where clients come from and how many there are.
     files: Files that `data='native'` reads, relative to `cache_dir`.
-    published: The paper's settings; None where there is no paper.
+    published: The paper's settings; None where it states none.
+    small_options: Options that make the task cheap where only its running
+      matters, together with `data='synthetic'`.
   """
 
   name: str
@@ -48,12 +50,12 @@ class TaskInfo:
   clients: str
   files: tuple[str, ...] = ()
   published: Optional[Published] = None
+  small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 _AFO = 'Reddi et al., arXiv 2003.00295'
 _DELTA_SGD = 'Kim et al., arXiv 2306.11201'
 _FEDSPS = 'Mukherjee et al., arXiv 2307.06306'
-_FEDADA2 = 'Lee et al., arXiv 2410.18117'
 
 _TASKS = (
     TaskInfo(
@@ -69,6 +71,7 @@ _TASKS = (
         clients='3,400 writers, 671,585 training examples',
         files=('emnist_all.sqlite',),
         published=Published(_AFO, 1500, 10, 20),
+        small_options=dict(only_digits=True),
     ),
     TaskInfo(
         name='emnist_autoencoder',
@@ -77,6 +80,7 @@ _TASKS = (
         clients='3,400 writers, 671,585 training examples',
         files=('emnist_all.sqlite',),
         published=Published(_AFO, 3000, 10, 20),
+        small_options=dict(only_digits=True),
     ),
     TaskInfo(
         name='shakespeare_character',
@@ -85,6 +89,7 @@ _TASKS = (
         clients='715 roles, 16,068 speeches',
         files=('shakespeare.sqlite',),
         published=Published(_AFO, 1500, 10, 4),
+        small_options=dict(sequence_length=10),
     ),
     TaskInfo(
         name='stackoverflow_word',
@@ -93,6 +98,7 @@ _TASKS = (
         clients='342,477 users, 135,818,730 sentences',
         files=('stackoverflow.sqlite', 'stackoverflow.word_count'),
         published=Published(_AFO, 1500, 50, 16),
+        small_options=dict(vocab_size=60, sequence_length=6),
     ),
     TaskInfo(
         name='stackoverflow_tag',
@@ -105,6 +111,7 @@ _TASKS = (
             'stackoverflow.tag_count',
         ),
         published=Published(_AFO, 1500, 10, 100),
+        small_options=dict(vocab_size=60, num_tags=8),
     ),
     TaskInfo(
         name='cifar10_image',
@@ -113,6 +120,7 @@ _TASKS = (
         clients='500 of 100 images (--cifar10_image_num_clients)',
         files=('cifar10/train.jpegs', 'cifar10/test.jpegs'),
         published=Published(_AFO, 4000, 10, 20),
+        small_options=dict(crop_size=8, batch_size=8),
     ),
     TaskInfo(
         name='cifar100_image',
@@ -121,6 +129,7 @@ _TASKS = (
         clients='500 of 100 images',
         files=('cifar100.sqlite',),
         published=Published(_AFO, 4000, 10, 20),
+        small_options=dict(crop_size=8, batch_size=8),
     ),
     TaskInfo(
         name='mnist_character',
@@ -187,7 +196,32 @@ _TASKS = (
         summary='Two parabolas of one weight, the second a times as steep.',
         model='1 weight',
         clients='2',
-        published=None,
+    ),
+    TaskInfo(
+        name='ag_news',
+        summary='Tell the topic of news in AG News, split by label skew.',
+        model='DistilBERT-shaped encoder, 66,661,636 weights',
+        clients='60 of 500 texts (--ag_news_num_clients)',
+        files=('ag_news/train.csv', 'ag_news/test.csv'),
+        published=Published(_DELTA_SGD, 100, 6, 16),
+        small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
+    ),
+    TaskInfo(
+        name='dbpedia',
+        summary='Tell what kind of thing a text of DBpedia is about.',
+        model='DistilBERT-shaped encoder, 66,669,326 weights',
+        clients='60 of 500 texts (--dbpedia_num_clients)',
+        files=('dbpedia/train.csv', 'dbpedia/test.csv'),
+        published=Published(_DELTA_SGD, 100, 6, 16),
+        small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
+    ),
+    TaskInfo(
+        name='gld23k',
+        summary='Tell the landmark on a photograph, one client per photographer.',
+        model='ViT-S/16, 21,743,819 weights',
+        clients='233 photographers, 23,080 images',
+        files=('gld23k/train/*', 'gld23k/test.tfRecord'),
+        small_options=dict(image_size=28, patch_size=14, blocks=1, width=64),
     ),
 )
 

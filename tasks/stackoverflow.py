@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
+from tasks import errors
 from tasks import partition
 from tasks import preprocessing
 from tasks import sqlite_files
@@ -45,14 +46,32 @@ def find(cache_dir: Optional[str]) -> pathlib.Path:
 
 
 def load(
-    path: pathlib.Path, seed: int
+    path: pathlib.Path, seed: int, num_users: Optional[int] = None
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Training users, and test sentences user by user."""
+  """Training users, and test sentences user by user.
+
+  Args:
+    path: The database.
+    seed: Of the order of test users, and of the choice of training users.
+    num_users: How many training users to draw; None for all.
+
+  Raises:
+    PartitionError: If there are fewer users.
+  """
   train, _, test = tff.simulation.datasets.stackoverflow.load_data(
       cache_dir=str(path.parent)
   )
+  ids = train.client_ids
+  if num_users is not None:
+    if num_users > len(ids):
+      raise errors.PartitionError(
+          f'`num_users` must be at most {len(ids)}, the training users of '
+          f'{path}, got {num_users}.'
+      )
+    rng = np.random.default_rng([seed, 0x05E4])
+    ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
-      client_data.ListedClientData(train),
+      client_data.ListedClientData(train, ids),
       assembly.centralized(test, seed),
   )
 

@@ -24,6 +24,7 @@ def create(
     num_tags: parameters.Count = 500,
     count_file: Optional[str] = None,
     word_count_file: Optional[str] = None,
+    num_users: Optional[parameters.Count] = None,
     subset: Literal['first', 'shuffled'] = 'first',
     cache_dir: Optional[str] = None,
     data: Literal['native', 'synthetic'] = 'native',
@@ -45,6 +46,8 @@ def create(
       is not there, it is counted from the training data and kept.
     word_count_file: The same for words, stackoverflow.word_count, with lines of
       a word and its count.
+    num_users: Training users to draw, by `seed`; all unless given. Lee et al.
+      (FedAda2, arXiv 2410.18117) have 400.
     subset: Which sentences of a user with too many: the 'first', always the
       same (the paper), or 'shuffled', others in every round (TFF's baseline).
     cache_dir: Folder with stackoverflow.sqlite; ~/.tff unless given.
@@ -52,11 +55,12 @@ def create(
     epochs: Passes of a client over its sentences in a round.
     batch_size: Sentences in a batch; the paper's 100 unless given.
     max_elements: Most sentences of a client; the paper's 1,000 unless given.
-    seed: Of the order of test users, and of synthetic data.
+    seed: Of the order of test users, the draw of users, and synthetic data.
 
   Raises:
     DataError: If a file is missing or not what it should be, or a list of words
       or tags is shorter than asked for.
+    PartitionError: If there are fewer users than `num_users`.
   """
   if data == 'synthetic':
     words = stackoverflow.synthetic_names('word', vocab_size)
@@ -78,7 +82,7 @@ def create(
         size=num_tags,
         option='num_tags',
     )
-    train, test = stackoverflow.load(path, seed)
+    train, test = stackoverflow.load(path, seed, num_users)
   to_model = _build_to_model(words, tags)
   return assembly.task(
       train_data=train,

@@ -94,3 +94,20 @@ def test_it_learns():
       'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
   )
   helpers.loss_falls(task, rate=1.0, steps=40)
+
+
+def test_a_draw_of_users(real_data):
+  def users(**options):
+    return tasks.create(
+        'stackoverflow_tag',
+        cache_dir=str(real_data),
+        vocab_size=100,
+        num_tags=10,
+        **options,
+    ).datasets.train_data.client_ids
+
+  some = users(num_users=40)
+  assert len(some) == 40 and set(some) < set(users())
+  assert some == users(num_users=40) != users(num_users=40, seed=1)
+  with pytest.raises(tasks.PartitionError, match='at most 365.*got 400'):
+    users(num_users=400)

@@ -1,0 +1,166 @@
+"""A text classifier of DistilBERT's shape: Sanh et al., arXiv 1910.01108.
+
+Words and positions are embedded, added and normalised; blocks of attention and a
+two-layer perceptron follow, each with a residual around it and normalisation
+after it; the first token's output goes through a dense layer and a classifier.
+"""
+
+import dataclasses
+from typing import Optional
+
+import tensorflow as tf
+
+from tasks import checkpoints
+
+# Of the loss and of attention: token 0 is padding.
+PADDING = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """Of the encoder: blocks, width, heads, units of the perceptron."""
+
+  blocks: int = 6
+  width: int = 768
+  heads: int = 12
+  hidden: int = 3072
+
+
+def build(
+    *,
+    num_classes: int,
+    vocab_size: int,
+    max_length: int,
+    size: Size = Size(),
+    weights_dir: Optional[str] = None,
+) -> tf.keras.Model:
+  """From tokens int32 [batch, max_length] to logits [batch, num_classes].
+
+  Args:
+    num_classes: Number of classes.
+    vocab_size: Number of tokens, padding included.
+    max_length: Tokens of a text.
+    size: Of the encoder.
+    weights_dir: Folder with one .safetensors file of an encoder under the names
+      of its published checkpoints; it may know more positions than are needed.
+      The two layers after the encoder always start at random.
+
+  Raises:
+    DataError: If `weights_dir` has no such file, or weights of another size.
+  """
+  layers = tf.keras.layers
+  tokens = layers.Input((max_length,), dtype=tf.int32)
+  embeddings = _Embeddings(vocab_size, size.width, name='embeddings')
+  x = embeddings(tokens)
+  mask = layers.Lambda(lambda t: tf.not_equal(t, PADDING)[:, tf.newaxis])(tokens)
+  blocks = []
+  for i in range(size.blocks):
+    block = _Block(size, name=f'block_{i}')
+    x = block(x, mask)
+    blocks.append(block)
+  x = layers.Dense(size.width, activation='relu', name='pre_classifier')(x[:, 0])
+  x = layers.Dropout(0.2)(x)
+  model = tf.keras.Model(tokens, layers.Dense(num_classes, name='head')(x))
+  if weights_dir is not None:
+    _load(embeddings, blocks, size, weights_dir)
+  return model
+
+
+def _normal() -> tf.keras.initializers.Initializer:
+  return tf.keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+class _Embeddings(tf.keras.layers.Layer):
+  """Words and positions, normalised."""
+
+  def __init__(self, vocab_size: int, width: int, **kwargs):
+    super().__init__(**kwargs)
+    self._width = width
+    self.words = tf.keras.layers.Embedding(
+        vocab_size, width, embeddings_initializer=_normal()
+    )
+    self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-12)
+    self.dropout = tf.keras.layers.Dropout(0.1)
+
+  def build(self, input_shape):
+    self.positions = self.add_weight(
+        'positions', [input_shape[1], self._width], initializer=_normal()
+    )
+
+  def call(self, inputs):
+    return self.dropout(self.norm(self.words(inputs) + self.positions))
+
+
+class _Block(tf.keras.layers.Layer):
+  """Attention and perceptron, each added to its input and then normalised."""
+
+  def __init__(self, size: Size, **kwargs):
+    super().__init__(**kwargs)
+    layers = tf.keras.layers
+    self.attention = layers.MultiHeadAttention(
+        size.heads,
+        size.width // size.heads,
+        dropout=0.1,
+        kernel_initializer=_normal(),
+    )
+    self.norm_1 = layers.LayerNormalization(epsilon=1e-12)
+    self.dense_1 = layers.Dense(
+        size.hidden, activation='gelu', kernel_initializer=_normal()
+    )
+    self.dense_2 = layers.Dense(size.width, kernel_initializer=_normal())
+    self.dropout = layers.Dropout(0.1)
+    self.norm_2 = layers.LayerNormalization(epsilon=1e-12)
+
+  def call(self, inputs, mask):
+    attended = self.attention(inputs, inputs, attention_mask=mask)
+    x = self.norm_1(inputs + attended)
+    return self.norm_2(x + self.dropout(self.dense_2(self.dense_1(x))))
+
+
+def _load(embeddings, blocks, size: Size, weights_dir: str) -> None:
+  """Sets all weights of the encoder."""
+  path = checkpoints.find(weights_dir, '*.safetensors', 'weights')
+  arrays = checkpoints.read_safetensors(path)
+  # Some checkpoints hold the bare encoder, others a model around it.
+  prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
+  heads, each = size.heads, size.width // size.heads
+
+  def get(name, *shape):
+    return checkpoints.take(arrays, f'{prefix}{name}', shape, path)
+
+  def set_norm(norm, name):
+    norm.gamma.assign(get(f'{name}.weight', size.width))
+    norm.beta.assign(get(f'{name}.bias', size.width))
+
+  def set_dense(dense, name, inputs, outputs):
+    # Files keep the transpose, [outputs, inputs].
+    dense.kernel.assign(get(f'{name}.weight', outputs, inputs).T)
+    dense.bias.assign(get(f'{name}.bias', outputs))
+
+  words = embeddings.words.embeddings
+  words.assign(get('embeddings.word_embeddings.weight', *words.shape))
+  name = 'embeddings.position_embeddings.weight'
+  known = arrays.get(f'{prefix}{name}')
+  length = embeddings.positions.shape[0]
+  rows = length if known is None else max(length, len(known))
+  embeddings.positions.assign(get(name, rows, size.width)[:length])
+  set_norm(embeddings.norm, 'embeddings.LayerNorm')
+  for i, block in enumerate(blocks):
+    layer = f'transformer.layer.{i}'
+    # In the order in which Keras builds them: kernel, bias of query, key,
+    # value and output.
+    variables = iter(block.attention.weights)
+    for which in ('q_lin', 'k_lin', 'v_lin', 'out_lin'):
+      kernel = get(f'{layer}.attention.{which}.weight', *[size.width] * 2).T
+      bias = get(f'{layer}.attention.{which}.bias', size.width)
+      if which == 'out_lin':
+        kernel = kernel.reshape(heads, each, size.width)
+      else:
+        kernel = kernel.reshape(size.width, heads, each)
+        bias = bias.reshape(heads, each)
+      next(variables).assign(kernel)
+      next(variables).assign(bias)
+    set_norm(block.norm_1, f'{layer}.sa_layer_norm')
+    set_dense(block.dense_1, f'{layer}.ffn.lin1', size.width, size.hidden)
+    set_dense(block.dense_2, f'{layer}.ffn.lin2', size.hidden, size.width)
+    set_norm(block.norm_2, f'{layer}.output_layer_norm')

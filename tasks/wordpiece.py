@@ -1,0 +1,98 @@
+"""Texts to tokens: whole words, or pieces of words from a given list.
+
+Text is lower-cased, accents are dropped, and every punctuation mark stands alone.
+With a list of pieces (a vocab.txt as published with BERT) a word becomes the
+longest piece that begins it, then the longest that continues it (marked ##), and
+so on; a word that cannot be put together is unknown.
+"""
+
+import collections
+from collections.abc import Iterable, Sequence
+import pathlib
+import re
+import unicodedata
+
+import numpy as np
+
+from tasks import errors
+
+PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
+_SPECIAL = (PADDING, UNKNOWN, BEGIN, END)
+_WORD = re.compile(r'[^\W_]+|[^\w\s]|_')
+_LONGEST_WORD = 100
+
+
+def words(text: str) -> list[str]:
+  """Words and punctuation marks of a text."""
+  text = unicodedata.normalize('NFD', text.lower())
+  text = ''.join(c for c in text if unicodedata.category(c) != 'Mn')
+  return _WORD.findall(text)
+
+
+def count_vocabulary(texts: Iterable[str], size: int) -> list[str]:
+  """The special tokens and the most frequent words, at most `size` in all."""
+  counts = collections.Counter(word for text in texts for word in words(text))
+  # Ties by the alphabet, so that the list does not depend on a hash seed.
+  ranked = sorted(counts, key=lambda word: (-counts[word], word))
+  return [*_SPECIAL, *ranked[: size - len(_SPECIAL)]]
+
+
+def read_vocabulary(path: pathlib.Path) -> list[str]:
+  """One token a line.
+
+  Raises:
+    DataError: If the file is no text or has no special tokens with [PAD] first.
+  """
+  try:
+    tokens = path.read_text(encoding='utf-8').splitlines()
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.DataError(f'{path} is no readable list of tokens.') from e
+  if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
+    raise errors.DataError(
+        f'{path} must list one token a line, {PADDING} first, with '
+        f'{", ".join(_SPECIAL[1:])} among them; it begins with {tokens[:2]}.'
+    )
+  return tokens
+
+
+class Tokenizer:
+  """Numbers the tokens of texts by their place in a vocabulary."""
+
+  def __init__(self, vocabulary: Sequence[str]):
+    self._ids = {token: i for i, token in enumerate(vocabulary)}
+    self._known: dict[str, list[int]] = {}
+
+  def __call__(self, texts: Sequence[str], max_length: int) -> np.ndarray:
+    """Tokens int32 [texts, max_length]: [CLS], the text, [SEP], padding."""
+    begin, end = self._ids[BEGIN], self._ids[END]
+    result = np.full([len(texts), max_length], self._ids[PADDING], np.int32)
+    for row, text in zip(result, texts):
+      tokens = [begin]
+      for word in words(text):
+        if len(tokens) >= max_length:
+          break
+        tokens.extend(self._pieces(word))
+      tokens = [*tokens[: max_length - 1], end]
+      row[: len(tokens)] = tokens
+    return result
+
+  def _pieces(self, word: str) -> list[int]:
+    if word not in self._known:
+      self._known[word] = self._split(word)
+    return self._known[word]
+
+  def _split(self, word: str) -> list[int]:
+    if word in self._ids:
+      return [self._ids[word]]
+    pieces, begin = [], 0
+    while begin < len(word) <= _LONGEST_WORD:
+      mark = '##' if begin else ''
+      for end in range(len(word), begin, -1):
+        piece = self._ids.get(mark + word[begin:end])
+        if piece is not None:
+          break
+      else:
+        return [self._ids[UNKNOWN]]
+      pieces.append(piece)
+      begin = end
+    return pieces or [self._ids[UNKNOWN]]

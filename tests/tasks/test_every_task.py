@@ -1,0 +1,138 @@
+"""What every task must satisfy, on synthetic data."""
+
+import numpy as np
+import pytest
+import tasks
+from tests.tasks import helpers
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+@pytest.fixture(name='task', scope='module', params=tasks.names())
+def _task(request):
+  return _create(request.param)
+
+
+def _create(name, **options):
+  small = tasks.info(name).small_options
+  return tasks.create(name, data='synthetic', **dict(small, **options))
+
+
+def _equal(a, b):
+  return all(
+      np.array_equal(x, y)
+      for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
+  )
+
+
+def test_it_is_a_tff_task(task):
+  assert isinstance(task, tff.simulation.baselines.BaselineTask)
+  model = task.model_fn()
+  assert isinstance(model, tff.learning.models.VariableModel)
+  assert model.trainable_variables
+  # Normalisation by batches would leave weights that nobody aggregates.
+  assert not model.non_trainable_variables
+
+
+def test_metrics_are_told_apart_from_tffs_own(task):
+  model = task.model_fn()
+  names = list(model.report_local_unfinalized_metrics())
+  assert {'loss', 'num_examples', 'num_batches'} < set(names)
+  assert len(names) > 3 and len(set(names)) == len(names)
+
+
+def test_batches_are_what_the_model_takes(task):
+  spec = task.datasets.element_type_structure
+  dataset = task.datasets.get_centralized_test_data()
+  for found, wanted in zip(
+      tf.nest.flatten(dataset.element_spec), tf.nest.flatten(spec), strict=True
+  ):
+    assert found.dtype == wanted.dtype
+    assert wanted.is_compatible_with(found) or found.shape.rank is None
+  x, y = next(iter(dataset))
+  assert x.shape.is_compatible_with(spec[0].shape)
+  assert y.shape.is_compatible_with(spec[1].shape)
+
+
+def test_a_seed_fixes_a_clients_batches(task):
+  client_id = task.datasets.train_data.client_ids[-1]
+  first, again = (
+      helpers.client_batches(task, client_id, seed=(7, 8)) for _ in range(2)
+  )
+  assert _equal(first, again)
+
+
+def test_preprocessing_can_be_traced(task):
+  data = task.datasets.train_data
+  raw = data.create_tf_dataset_for_client(data.client_ids[0])
+
+  @tf.function
+  def first(dataset, seed):
+    dataset = task.datasets.train_preprocess_fn(dataset, seed=seed)
+    return next(iter(dataset))
+
+  seed = tf.constant([7, 8], tf.int64)
+  expected = helpers.client_batches(task, data.client_ids[0], seed=(7, 8))[0]
+  assert _equal(tf.nest.map_structure(np.asarray, first(raw, seed)), expected)
+
+
+def test_clients_can_be_made_inside_a_graph(task):
+  data = task.datasets.train_data
+
+  @tf.function
+  def count(client_id):
+    dataset = task.datasets.train_preprocess_fn(
+        data.serializable_dataset_fn(client_id)
+    )
+    return dataset.reduce(0, lambda n, _: n + 1)
+
+  client_id = data.client_ids[0]
+  assert int(count(client_id)) == len(helpers.client_batches(task, client_id))
+
+
+def test_the_model_trains_and_evaluates(task):
+  tf.keras.utils.set_random_seed(0)
+  model = task.model_fn()
+  x, y = helpers.client_batches(task)[0]
+  with tf.GradientTape() as tape:
+    output = model.forward_pass((tf.constant(x), tf.constant(y)), training=True)
+  gradients = tape.gradient(output.loss, model.trainable_variables)
+  assert np.isfinite(float(output.loss))
+  # Every weight has a part in the loss.
+  assert all(g is not None for g in gradients)
+  assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in gradients)
+  evaluated = model.forward_pass(helpers.test_batches(task)[0], training=False)
+  assert np.isfinite(float(evaluated.loss))
+
+
+@pytest.mark.parametrize('name', tasks.names())
+def test_the_seed_decides_clients_and_data(name):
+  a, b = (_create(name, seed=3).datasets for _ in range(2))
+  assert a.train_data.client_ids == b.train_data.client_ids
+  client_id = a.train_data.client_ids[0]
+  raw = [
+      list(d.train_data.create_tf_dataset_for_client(client_id)
+           .as_numpy_iterator())
+      for d in (a, b)
+  ]
+  assert _equal(*raw)
+  tests = [list(d.test_data.take(20).as_numpy_iterator()) for d in (a, b)]
+  assert _equal(*tests)
+
+
+@pytest.mark.parametrize('name', tasks.names())
+def test_epochs_batches_and_limits(name):
+  data = _create(name).datasets.train_data
+  client_id = data.client_ids[0]
+  size = len(list(data.create_tf_dataset_for_client(client_id)))
+
+  def rows(**options):
+    batches = helpers.client_batches(_create(name, **options), client_id)
+    return [len(tf.nest.flatten(b)[0]) for b in batches]
+
+  one = rows(batch_size=3)
+  assert set(one[:-1]) <= {3} and 1 <= one[-1] <= 3
+  assert sum(rows(batch_size=3, epochs=2)) == 2 * sum(one)
+  if name != 'shakespeare_character':  # Its elements are speeches, not rows.
+    assert sum(one) == size
+    assert sum(rows(batch_size=3, max_elements=1)) == 1

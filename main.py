@@ -1,15 +1,15 @@
 """Adaptive federated optimization from the command line.
 
-  python main.py                       trains the embedded default
-  python main.py --task=... --flags    trains what the flags say
-  python main.py list                  says what there is
-  python main.py --help
+python main.py                       trains the embedded default
+python main.py --task=... --flags    trains what the flags say
+python main.py list                  says what there is
+python main.py --help
 """
 
 import os
 import signal
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 # Whatever TensorFlow logs about its own start; what goes wrong is raised.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -28,10 +28,10 @@ _COMMANDS = ('train', 'list')
 def _help(full: bool) -> str:
   table = flags.Flags()
   return (
-      'usage: python main.py [train|list] [--flag=value ...]\n\n'
-      'train (the default) runs an experiment, or goes on with it; list says '
-      'which\ntasks, algorithms and optimizers there are.\n\n'
-      + (table.help_full() if full else table.help())
+    'usage: python main.py [train|list] [--flag=value ...]\n\n'
+    'train (the default) runs an experiment, or goes on with it; list says '
+    'which\ntasks, algorithms and optimizers there are.\n\n'
+    + (table.help_full() if full else table.help())
   )
 
 
@@ -69,8 +69,7 @@ def main(arguments: Sequence[str]) -> int:
       _train(arguments)
     else:
       raise errors.SettingsError(
-          f'The command must be one of {", ".join(_COMMANDS)}, got '
-          f'{command!r}.'
+        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
       )
     return 0
   except errors.SettingsError as e:

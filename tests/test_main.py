@@ -1,7 +1,9 @@
 """The command line, as people run it."""
 
+import csv
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -11,13 +13,14 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SMALL = [
-    '--data=synthetic', '--clients_per_round=2', '--rounds_per_eval=2',
-    '--num_validation_examples=20',
+  '--data=synthetic',
+  '--clients_per_round=2',
+  '--rounds_per_eval=2',
+  '--num_validation_examples=20',
 ]
 
 
 class Outcome:
-
   def __init__(self, code, out, err):
     self.code, self.out, self.err = code, out, err
 
@@ -27,20 +30,23 @@ def start(folder, arguments, name='log'):
   # TensorFlow sets it in whichever process imports it, such as this one.
   environment = dict(os.environ)
   environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
-  with open(folder / f'{name}.out', 'w') as out:
-    with open(folder / f'{name}.err', 'w') as err:
-      return subprocess.Popen(
-          [sys.executable, str(_ROOT / 'main.py'), *arguments],
-          cwd=folder, stdout=out, stderr=err, env=environment,
-      )
+  out, err = folder / f'{name}.out', folder / f'{name}.err'
+  with out.open('w') as out_file, err.open('w') as err_file:
+    return subprocess.Popen(
+      [sys.executable, str(_ROOT / 'main.py'), *arguments],
+      cwd=folder,
+      stdout=out_file,
+      stderr=err_file,
+      env=environment,
+    )
 
 
 def finish(process, folder, name='log', timeout=240):
   code = process.wait(timeout)
   return Outcome(
-      code,
-      (folder / f'{name}.out').read_text(),
-      (folder / f'{name}.err').read_text(),
+    code,
+    (folder / f'{name}.out').read_text(),
+    (folder / f'{name}.err').read_text(),
   )
 
 
@@ -59,28 +65,31 @@ def main_fixture():
 
 
 @pytest.mark.parametrize(
-    'arguments, code',
-    [
-        (['--help'], 0),
-        (['--helpfull'], 0),
-        (['list'], 0),
-        (['--task=mnist'], 2),
-        (['--server_adam_beta_1=2'], 2),
-        (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
-    ],
+  'arguments, code',
+  [
+    (['--help'], 0),
+    (['--helpfull'], 0),
+    (['list'], 0),
+    (['--task=mnist'], 2),
+    (['--server_adam_beta_1=2'], 2),
+    (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
+  ],
 )
 def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
   script = (
-      'import sys, time; start = time.perf_counter(); import main; '
-      'code = main.main(sys.argv[1:]); '
-      'heavy = {"tensorflow", "tensorflow_federated", "sklearn"}; '
-      'assert not heavy & set(sys.modules); '
-      'assert time.perf_counter() - start < 2; sys.exit(code)'
+    'import sys, time; start = time.perf_counter(); import main; '
+    'code = main.main(sys.argv[1:]); '
+    'heavy = {"tensorflow", "tensorflow_federated", "sklearn"}; '
+    'assert not heavy & set(sys.modules); '
+    'assert time.perf_counter() - start < 2; sys.exit(code)'
   )
   done = subprocess.run(
-      [sys.executable, '-c', script, *arguments],
-      cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      capture_output=True, text=True, check=False,
+    [sys.executable, '-c', script, *arguments],
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert done.returncode == code, done.stderr
   assert bool(done.stdout) == (code == 0)
@@ -93,23 +102,30 @@ def test_list_names_everything(main, capsys):
   assert main.main(['list']) == 0
   text = capsys.readouterr().out
   for word in (
-      'digits', 'emnist_character', 'emnist_all.sqlite', 'fedadam',
-      'delta_sgd', 'polyak', 'yogi', 'native', 'beta_1=0.9',
+    'digits',
+    'emnist_character',
+    'emnist_all.sqlite',
+    'fedadam',
+    'delta_sgd',
+    'polyak',
+    'yogi',
+    'native',
+    'beta_1=0.9',
   ):
     assert word in text
 
 
 @pytest.mark.parametrize(
-    'arguments, part',
-    [
-        (['trian'], "'trian'"),
-        (['list', '--task=digits'], '--task=digits'),
-        (['--root_output_dir=/dev/null/x'], '--root_output_dir'),
-        (['--algorithm=fedadam', '--client_learning_rate=-1'], 'above 0'),
-    ],
+  'arguments, part',
+  [
+    (['trian'], "'trian'"),
+    (['list', '--task=digits'], '--task=digits'),
+    (['--root_output_dir=/dev/null/x'], '--root_output_dir'),
+    (['--algorithm=fedadam', '--client_learning_rate=-1'], 'above 0'),
+  ],
 )
 def test_complaints_are_one_sentence_and_exit_code_2(
-    main, capsys, arguments, part
+  main, capsys, arguments, part
 ):
   assert main.main(arguments) == 2
   captured = capsys.readouterr()
@@ -126,7 +142,11 @@ def test_train_finish_refuse(tmp_path):
   assert 'Traceback' not in first.err
   names = {p.name for p in (tmp_path / 'runs' / 'a').iterdir()}
   assert names >= {
-      'metrics.csv', 'hparams.json', 'checkpoints', 'tensorboard', 'curves.png'
+    'metrics.csv',
+    'hparams.json',
+    'checkpoints',
+    'tensorboard',
+    'curves.png',
   }
   again = run(tmp_path, *arguments)
   assert again.code == 0 and 'finished' in again.out
@@ -170,3 +190,31 @@ def test_dry_run_and_data_errors_leave_nothing(tmp_path):
   assert missing.code == 2 and 'emnist_all.sqlite' in missing.err
   assert len(missing.err.splitlines()) == 1
   assert sorted(os.listdir(tmp_path)) == ['log.err', 'log.out']
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path):
+  arguments = [*_SMALL, '--total_rounds=60', '--rounds_per_checkpoint=2']
+  arguments += ['--root_output_dir=runs', '--experiment_name']
+  assert run(tmp_path, *arguments, 'whole').code == 0
+  parts = tmp_path / 'runs' / 'parts' / 'metrics.csv'
+  rng = random.Random(0)
+  for _ in range(6):
+    process = start(tmp_path, [*arguments, 'parts'])
+    before = parts.read_text() if parts.exists() else None
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+      if parts.exists() and parts.read_text() != before:
+        break
+      time.sleep(0.01)
+    time.sleep(rng.uniform(0, 0.5))
+    process.kill()
+    process.wait()
+  assert run(tmp_path, *arguments, 'parts').code == 0
+
+  def table(name):
+    path = tmp_path / 'runs' / name / 'metrics.csv'
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    return [{k: v for k, v in row.items() if k != 'seconds'} for row in rows]
+
+  assert table('parts') == table('whole')

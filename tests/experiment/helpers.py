@@ -21,22 +21,20 @@ def examples(seed, count):
 
 def client_data(sizes):
   return tff.simulation.datasets.TestClientData(
-      {f'client_{i}': examples(i, n) for i, n in enumerate(sizes)}
+    {f'client_{i}': examples(i, n) for i, n in enumerate(sizes)}
   )
 
 
 def preprocess(dataset, seed=None):
   """Shuffles by `seed` and adds noise that `seed` decides."""
   if seed is not None:
-    dataset = dataset.shuffle(
-        100, seed=seed[0], reshuffle_each_iteration=False
-    )
+    dataset = dataset.shuffle(100, seed=seed[0], reshuffle_each_iteration=False)
 
   def add_noise(index, batch):
     if seed is None:
       return batch
     noise = tf.random.stateless_normal(
-        tf.shape(batch['x']), seed + tf.stack([index, 0])
+      tf.shape(batch['x']), seed + tf.stack([index, 0])
     )
     return collections.OrderedDict(x=batch['x'] + 0.01 * noise, y=batch['y'])
 
@@ -48,27 +46,29 @@ def batch(dataset):
 
 
 def task(
-    sizes=(6, 9, 5, 8), train_preprocess_fn=preprocess, test_size=20,
-    train_data=None,
+  sizes=(6, 9, 5, 8),
+  train_preprocess_fn=preprocess,
+  test_size=20,
+  train_data=None,
 ):
   """Logistic regression on made-up points."""
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train_data=train_data or client_data(sizes),
-      test_data=client_data([test_size // 2, test_size - test_size // 2]),
-      train_preprocess_fn=train_preprocess_fn,
-      eval_preprocess_fn=batch,
+    train_data=train_data or client_data(sizes),
+    test_data=client_data([test_size // 2, test_size - test_size // 2]),
+    train_preprocess_fn=train_preprocess_fn,
+    eval_preprocess_fn=batch,
   )
 
   def model_fn():
     layers = tf.keras.layers
     model = tf.keras.Sequential(
-        [layers.InputLayer((FEATURES,)), layers.Dense(2)]
+      [layers.InputLayer((FEATURES,)), layers.Dense(2)]
     )
     return tff.learning.models.from_keras_model(
-        model,
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        input_spec=datasets.element_type_structure,
-        metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+      model,
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=datasets.element_type_structure,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 
   return tff.simulation.baselines.BaselineTask(datasets, model_fn)
@@ -78,9 +78,7 @@ class GradientRounds:
   """Federated SGD written out by hand, with the methods that the loop uses."""
 
   def __init__(self, initial_weights, fail_in_round=None, error=None):
-    self._kernel, self._bias = (
-        np.array(w) for w in initial_weights.trainable
-    )
+    self._kernel, self._bias = (np.array(w) for w in initial_weights.trainable)
     self._round = 0
     self._fail_in_round = fail_in_round
     self._error = error
@@ -91,7 +89,7 @@ class GradientRounds:
   @property
   def program_state(self):
     return collections.OrderedDict(
-        kernel=self._kernel, bias=self._bias, round=np.int32(self._round)
+      kernel=self._kernel, bias=self._bias, round=np.int32(self._round)
     )
 
   def restore(self, state):
@@ -116,9 +114,11 @@ class GradientRounds:
         gradient += x.T @ (p - np.eye(2, dtype=np.float32)[y])
         count += len(y)
     self._kernel = (self._kernel - 0.5 * gradient / count).astype(np.float32)
-    row = collections.OrderedDict({
+    row = collections.OrderedDict(
+      {
         'train/loss': np.float32(total / count),
         'train/num_examples': np.int64(count),
-    })
+      }
+    )
     row.update(self.report)
     return row

@@ -13,9 +13,9 @@ from tff_adaptive.experiment import errors
 
 def state(value):
   return collections.OrderedDict(
-      weights=[np.full([2, 3], value, np.float32), np.float32(value)],
-      step=np.int32(value),
-      nothing=(),
+    weights=[np.full([2, 3], value, np.float32), np.float32(value)],
+    step=np.int32(value),
+    nothing=(),
   )
 
 

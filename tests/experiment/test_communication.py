@@ -16,43 +16,44 @@ _METRICS = 2 * 4 + 2 * 4 + 8 + 8
 
 def test_federated_averaging():
   process = tff.learning.algorithms.build_weighted_fed_avg(
-      helpers.task().model_fn,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-      server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    helpers.task().model_fn,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
   )
   # Down: the model and the client's learning rate. Up: update, weight, metrics.
   assert communication.of_round(process.next) == communication.Traffic(
-      down=_MODEL + 4, up=_MODEL + 4 + _METRICS
+    down=_MODEL + 4, up=_MODEL + 4 + _METRICS
   )
 
 
 def test_unweighted_averaging_sends_a_one_to_be_counted():
   process = tff.learning.algorithms.build_unweighted_fed_avg(
-      helpers.task().model_fn,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-      server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    helpers.task().model_fn,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
   )
   assert communication.of_round(process.next).up == _MODEL + 4 + _METRICS
 
 
 def test_sums_that_are_not_aggregated_by_mean():
   @tff.federated_computation(
-      tff.FederatedType(np.float32, tff.SERVER),
-      tff.FederatedType(tff.to_type((np.int32, [3])), tff.CLIENTS),
+    tff.FederatedType(np.float32, tff.SERVER),
+    tff.FederatedType(tff.to_type((np.int32, [3])), tff.CLIENTS),
   )
   def exchange(at_server, at_clients):
-    twice = tff.federated_broadcast(at_server), tff.federated_broadcast(
-        tff.federated_sum(at_clients)
+    twice = (
+      tff.federated_broadcast(at_server),
+      tff.federated_broadcast(tff.federated_sum(at_clients)),
     )
     return (
-        tff.federated_map(
-            tff.tensorflow.computation(lambda x: x[0]), tff.federated_zip(twice)
-        ),
-        tff.federated_max(at_clients),
+      tff.federated_map(
+        tff.tensorflow.computation(lambda x: x[0]), tff.federated_zip(twice)
+      ),
+      tff.federated_max(at_clients),
     )
 
   assert communication.of_round(exchange) == communication.Traffic(
-      down=4 + 12, up=12 + 12
+    down=4 + 12, up=12 + 12
   )
 
 
@@ -66,8 +67,8 @@ def test_server_optimizer_is_not_sent():
 def test_what_a_method_sends_besides_the_model_counts():
   # MimeLite broadcasts the optimizer's state and aggregates full gradients.
   process = tff.learning.algorithms.build_weighted_mime_lite(
-      helpers.task().model_fn,
-      base_optimizer=tff.learning.optimizers.build_sgdm(0.1, momentum=0.9),
+    helpers.task().model_fn,
+    base_optimizer=tff.learning.optimizers.build_sgdm(0.1, momentum=0.9),
   )
   traffic = communication.of_round(process.next)
   assert traffic.down >= 2 * _MODEL
@@ -75,25 +76,25 @@ def test_what_a_method_sends_besides_the_model_counts():
 
 
 @pytest.mark.parametrize(
-    'value_type, expected',
-    [
-        (tff.TensorType(np.float32, [3, 5]), 60),
-        (tff.TensorType(np.int64), 8),
-        (tff.TensorType(np.bool_, [7]), 7),
-        (tff.StructType([('a', np.float32), ('b', [np.float16, np.int32])]), 10),
-    ],
+  'value_type, expected',
+  [
+    (tff.TensorType(np.float32, [3, 5]), 60),
+    (tff.TensorType(np.int64), 8),
+    (tff.TensorType(np.bool_, [7]), 7),
+    (tff.StructType([('a', np.float32), ('b', [np.float16, np.int32])]), 10),
+  ],
 )
 def test_size_of(value_type, expected):
   assert communication.size_of(tff.to_type(value_type)) == expected
 
 
 @pytest.mark.parametrize(
-    'value_type',
-    [
-        tff.TensorType(np.float32, [None]),
-        tff.TensorType(np.str_),
-        tff.SequenceType(np.float32),
-    ],
+  'value_type',
+  [
+    tff.TensorType(np.float32, [None]),
+    tff.TensorType(np.str_),
+    tff.SequenceType(np.float32),
+  ],
 )
 def test_size_that_is_not_fixed(value_type):
   with pytest.raises(ValueError, match='no fixed size'):

@@ -35,10 +35,10 @@ def test_seed_round_and_client_change_the_batches():
   clients = data.ClientDatasets(datasets, seed=5)
   other = data.ClientDatasets(datasets, seed=6)
   assert batches(clients.for_client('client_1', 1)) != batches(
-      clients.for_client('client_1', 2)
+    clients.for_client('client_1', 2)
   )
   assert batches(clients.for_client('client_1', 1)) != batches(
-      other.for_client('client_1', 1)
+    other.for_client('client_1', 1)
   )
 
 
@@ -46,7 +46,7 @@ def test_batches_are_those_of_the_task():
   task = helpers.task(train_preprocess_fn=helpers.batch)
   clients = data.ClientDatasets(task.datasets, seed=0)
   expected = helpers.batch(
-      task.datasets.train_data.create_tf_dataset_for_client('client_2')
+    task.datasets.train_data.create_tf_dataset_for_client('client_2')
   )
   assert batches(clients.for_client('client_2', 1)) == batches(expected)
 
@@ -84,17 +84,17 @@ def test_reading_is_traced_and_done_once():
     size = tf.strings.to_number(tf.strings.substr(client_id, 7, 1), tf.int64)
     dataset = tf.data.Dataset.range(size + 1)
     return dataset.map(
-        lambda i: collections.OrderedDict(
-            x=tf.fill([helpers.FEATURES], tf.cast(i, tf.float32)),
-            y=tf.cast(size, tf.int32),
-        )
+      lambda i: collections.OrderedDict(
+        x=tf.fill([helpers.FEATURES], tf.cast(i, tf.float32)),
+        y=tf.cast(size, tf.int32),
+      )
     )
 
   clients_data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
-      inner.client_ids, create
+    inner.client_ids, create
   )
   task = helpers.task(
-      train_data=clients_data, train_preprocess_fn=helpers.batch
+    train_data=clients_data, train_preprocess_fn=helpers.batch
   )
   clients = data.ClientDatasets(task.datasets, seed=0)
   reads.clear()
@@ -109,7 +109,7 @@ def test_cache_keeps_to_its_budget():
   datasets = helpers.task(sizes=(10, 10, 10, 10)).datasets
   client_bytes = 10 * 4 * (helpers.FEATURES + 1)
   clients = data.ClientDatasets(
-      datasets, seed=0, cache_bytes=2 * client_bytes + 1
+    datasets, seed=0, cache_bytes=2 * client_bytes + 1
   )
   free = data.ClientDatasets(datasets, seed=0)
   nothing = data.ClientDatasets(datasets, seed=0, cache_bytes=0)
@@ -127,7 +127,6 @@ def test_least_recently_used_client_is_dropped():
   reads = []
 
   class Counting(helpers.tff.simulation.datasets.TestClientData):
-
     def create_tf_dataset_for_client(self, client_id):
       reads.append(client_id)
       return super().create_tf_dataset_for_client(client_id)
@@ -135,7 +134,7 @@ def test_least_recently_used_client_is_dropped():
   train = Counting({f'c{i}': helpers.examples(i, 10) for i in range(3)})
   task = helpers.task(train_data=train)
   clients = data.ClientDatasets(
-      task.datasets, seed=0, cache_bytes=2 * 10 * 4 * (helpers.FEATURES + 1)
+    task.datasets, seed=0, cache_bytes=2 * 10 * 4 * (helpers.FEATURES + 1)
   )
   reads.clear()
   for c in ('c0', 'c1', 'c0', 'c2', 'c0', 'c1'):
@@ -145,11 +144,15 @@ def test_least_recently_used_client_is_dropped():
 
 def test_preprocessing_that_knows_no_seed_is_repeatable_too():
   def foreign(dataset):
-    return dataset.shuffle(50).map(
+    return (
+      dataset.shuffle(50)
+      .map(
         lambda e: collections.OrderedDict(
-            x=e['x'] + tf.random.normal([helpers.FEATURES]), y=e['y']
+          x=e['x'] + tf.random.normal([helpers.FEATURES]), y=e['y']
         )
-    ).batch(4)
+      )
+      .batch(4)
+    )
 
   datasets = helpers.task(train_preprocess_fn=foreign).datasets
   one = data.ClientDatasets(datasets, seed=5)
@@ -181,12 +184,12 @@ def test_strings_and_a_client_without_examples():
     return dataset.map(tf.strings.length).batch(2)
 
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train, train, train_preprocess_fn=preprocess
+    train, train, train_preprocess_fn=preprocess
   )
   clients = data.ClientDatasets(datasets, seed=0)
   lengths = [
-      [b.tolist() for b in clients.for_client(c, 1).as_numpy_iterator()]
-      for c in 'abc'
+    [b.tolist() for b in clients.for_client(c, 1).as_numpy_iterator()]
+    for c in 'abc'
   ]
   assert lengths == [[[5, 6]], [], [[2]]]
   assert clients.cached_bytes == 13
@@ -196,14 +199,14 @@ def test_examples_of_varying_shape():
   def create(client_id):
     count = tf.strings.length(client_id)
     return tf.data.Dataset.range(1, tf.cast(count, tf.int64) + 1).map(
-        lambda i: tf.range(i)
+      lambda i: tf.range(i)
     )
 
   train = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
-      ['a', 'bcd'], create
+    ['a', 'bcd'], create
   )
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train, train, train_preprocess_fn=lambda d, seed=None: d.padded_batch(3)
+    train, train, train_preprocess_fn=lambda d, seed=None: d.padded_batch(3)
   )
   clients = data.ClientDatasets(datasets, seed=0)
   (batch,) = clients.for_client('bcd', 1).as_numpy_iterator()
@@ -214,14 +217,14 @@ def test_examples_of_varying_shape():
 def test_client_that_cannot_be_read():
   def create(client_id):
     return tf.data.Dataset.from_tensors(client_id).map(
-        lambda c: tf.ensure_shape(tf.strings.to_number(c), [])
+      lambda c: tf.ensure_shape(tf.strings.to_number(c), [])
     )
 
   train = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
-      ['1', 'bad'], create
+    ['1', 'bad'], create
   )
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train, train, train_preprocess_fn=lambda d, seed=None: d.batch(1)
+    train, train, train_preprocess_fn=lambda d, seed=None: d.batch(1)
   )
   clients = data.ClientDatasets(datasets, seed=0)
   clients.for_client('1', 1)
@@ -240,14 +243,14 @@ def test_datasets_work_in_tffs_own_runtime():
     return dataset.reduce(0.0, lambda s, b: s + tf.reduce_sum(b['x']))
 
   @tff.federated_computation(
-      tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
   )
   def totals(datasets):
     return tff.federated_sum(tff.federated_map(total, datasets))
 
   round_data = clients.for_round(3, clients.client_ids)
   expected = sum(
-      b['x'].sum() for d in round_data for b in d.as_numpy_iterator()
+    b['x'].sum() for d in round_data for b in d.as_numpy_iterator()
   )
   before = tff.framework.get_context_stack().current
   context = runtime.set_native_context()
@@ -262,7 +265,7 @@ def test_test_split_is_the_same_sample_every_time():
   train = helpers.client_data((6, 9))
   test = helpers.client_data((7, 7, 7))
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train, test, None, helpers.batch, helpers.batch
+    train, test, None, helpers.batch, helpers.batch
   )
   first = batches(data.test_split(datasets, num_examples=10))
   assert first == batches(data.test_split(datasets, num_examples=10))
@@ -288,7 +291,7 @@ def test_test_split_is_decoded_once():
 
   datasets = helpers.task().datasets
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      datasets.train_data, datasets.test_data, None, helpers.batch, preprocess
+    datasets.train_data, datasets.test_data, None, helpers.batch, preprocess
   )
   split = data.test_split(datasets)
   for _ in range(3):
@@ -300,7 +303,7 @@ def test_test_split_without_examples():
   datasets = helpers.task().datasets
   empty = datasets.train_data.create_tf_dataset_for_client('client_0').take(0)
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      datasets.train_data, empty, None, helpers.batch, helpers.batch
+    datasets.train_data, empty, None, helpers.batch, helpers.batch
   )
   with pytest.raises(errors.RunError, match='test split has no examples'):
     data.test_split(datasets)

@@ -14,11 +14,11 @@ from . import helpers
 def weights(seed):
   rng = np.random.default_rng(seed)
   return tff.learning.models.ModelWeights(
-      [
-          rng.normal(size=(helpers.FEATURES, 2)).astype(np.float32),
-          rng.normal(size=2).astype(np.float32),
-      ],
-      [],
+    [
+      rng.normal(size=(helpers.FEATURES, 2)).astype(np.float32),
+      rng.normal(size=2).astype(np.float32),
+    ],
+    [],
   )
 
 
@@ -40,7 +40,7 @@ def test_agrees_with_numpy_for_one_set_of_weights_after_another():
     loss, accuracy = by_hand(weights(seed), points)
     np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
     np.testing.assert_allclose(
-        metrics['sparse_categorical_accuracy'], accuracy, rtol=1e-6
+      metrics['sparse_categorical_accuracy'], accuracy, rtol=1e-6
     )
     assert metrics['num_examples'] == 10
     assert 'num_batches' not in metrics
@@ -65,7 +65,7 @@ def test_not_traced_for_every_evaluation(cache_bytes):
   evaluator = evaluation.Evaluator(model_fn)
   for examples in (5, 10, 7, None, 3):
     batches = data.test_split(
-        task.datasets, num_examples=examples, cache_bytes=cache_bytes
+      task.datasets, num_examples=examples, cache_bytes=cache_bytes
     )
     evaluator.evaluate(weights(0), batches)
   assert len(traces) <= 3

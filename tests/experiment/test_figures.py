@@ -25,8 +25,9 @@ def rows(step_size):
       row |= {'validation/loss': str(2.5 / r), 'validation/acc': str(r / 14)}
     if step_size:
       row |= {
-          'step_size/mean': str(0.1 * r), 'step_size/min': str(0.05 * r),
-          'step_size/max': str(0.3 * r),
+        'step_size/mean': str(0.1 * r),
+        'step_size/min': str(0.05 * r),
+        'step_size/max': str(0.3 * r),
       }
     result.append(row)
   return result
@@ -44,7 +45,7 @@ def test_every_curve_is_drawn(tmp_path, step_size):
 
 def test_loss_alone_and_nothing_trained(tmp_path):
   figures.draw_curves(
-      [{'round': '0', 'validation/loss': '2.0'}], tmp_path / 'c.png', ''
+    [{'round': '0', 'validation/loss': '2.0'}], tmp_path / 'c.png', ''
   )
   picture = pixels(tmp_path / 'c.png')
   assert coloured(picture, 0xD5, 0x5E, 0x00) > 10

@@ -31,15 +31,31 @@ def test_write_that_fails_keeps_the_old_file(tmp_path):
 def test_columns_come_in_the_order_of_the_contract(tmp_path):
   table = files.RowFile(tmp_path / 'm.csv')
   table.append({'round': 0, 'validation/acc': 0.5, 'validation/loss': 2.0})
-  table.append({
-      'round': 1, 'train/acc': np.float32(0.1), 'train/loss': 1.5,
-      'step_size/mean': 0.25, 'seconds': 0.5, 'bytes_down': 8, 'bytes_up': 9,
-  })
+  table.append(
+    {
+      'round': 1,
+      'train/acc': np.float32(0.1),
+      'train/loss': 1.5,
+      'step_size/mean': 0.25,
+      'seconds': 0.5,
+      'bytes_down': 8,
+      'bytes_up': 9,
+    }
+  )
   assert rows_of(tmp_path / 'm.csv') == [
-      ['round', 'train/loss', 'train/acc', 'validation/loss', 'validation/acc',
-       'step_size/mean', 'seconds', 'bytes_down', 'bytes_up'],
-      ['0', '', '', '2.0', '0.5', '', '', '', ''],
-      ['1', '1.5', '0.1', '', '', '0.25', '0.5', '8', '9'],
+    [
+      'round',
+      'train/loss',
+      'train/acc',
+      'validation/loss',
+      'validation/acc',
+      'step_size/mean',
+      'seconds',
+      'bytes_down',
+      'bytes_up',
+    ],
+    ['0', '', '', '2.0', '0.5', '', '', '', ''],
+    ['1', '1.5', '0.1', '', '', '0.25', '0.5', '8', '9'],
   ]
 
 
@@ -82,19 +98,19 @@ def test_values_added_to_the_last_row(tmp_path):
   table.append({'round': 2, 'a': 2})
   table.extend_last({'test/loss': 0.5})
   assert files.RowFile(tmp_path / 'm.csv').rows == [
-      {'round': '1', 'test/loss': '', 'a': '1'},
-      {'round': '2', 'test/loss': '0.5', 'a': '2'},
+    {'round': '1', 'test/loss': '', 'a': '1'},
+    {'round': '2', 'test/loss': '0.5', 'a': '2'},
   ]
 
 
 @pytest.mark.parametrize(
-    'content, complaint',
-    [
-        (b'a,b\n1,2\n', 'not written by a run'),
-        (b'round,a\n1,2\n2\n', 'damaged in line 3'),
-        (b'round,a\nx,2\n', 'damaged in line 2'),
-        (b'\xff\xfe\n', 'cannot be read'),
-    ],
+  'content, complaint',
+  [
+    (b'a,b\n1,2\n', 'not written by a run'),
+    (b'round,a\n1,2\n2\n', 'damaged in line 3'),
+    (b'round,a\nx,2\n', 'damaged in line 2'),
+    (b'\xff\xfe\n', 'cannot be read'),
+  ],
 )
 def test_files_that_no_run_wrote(tmp_path, content, complaint):
   (tmp_path / 'm.csv').write_bytes(content)
@@ -112,9 +128,10 @@ def test_looking_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
 
 
 def test_two_processes_in_one_folder(tmp_path):
-  with files.RunFolder(tmp_path / 'run'):
-    with pytest.raises(errors.SettingsError, match='Another process'):
-      files.RunFolder(tmp_path / 'run').__enter__()
+  folder = tmp_path / 'run'
+  complains = pytest.raises(errors.SettingsError, match='Another process')
+  with files.RunFolder(folder), complains, files.RunFolder(folder):
+    pass
   with files.RunFolder(tmp_path / 'run'):
     pass
 

@@ -37,26 +37,36 @@ def test_nothing_said(parse):
 
 
 @pytest.mark.parametrize(
-    'arguments, expected',
-    [
-        (['--server_optimizer=yogi'], ('fedyogi', 'delta_sgd', 'yogi')),
-        (['--client_optimizer=sgd'], ('fedadam', 'sgd', 'adam')),
-        (['--client_optimizer=sgd', '--server_optimizer=sgd'],
-         ('fedavg', 'sgd', 'sgd')),
-        (['--server_optimizer=sgd', '--server_sgd_momentum=0.5'],
-         ('fedavgm', 'delta_sgd', 'sgd')),
-        (['--algorithm=fedadam'], ('fedadam', 'sgd', 'adam')),
-        (['--algorithm=delta_sgd'], ('delta_sgd', 'delta_sgd', 'sgd')),
-        (['--algorithm=delta_sgd', '--server_optimizer=ams'],
-         ('delta_sgd', 'delta_sgd', 'ams')),
-        (['--algorithm=fedprox', '--client_optimizer=adam'],
-         ('fedprox', 'adam', 'sgd')),
-    ],
+  'arguments, expected',
+  [
+    (['--server_optimizer=yogi'], ('fedyogi', 'delta_sgd', 'yogi')),
+    (['--client_optimizer=sgd'], ('fedadam', 'sgd', 'adam')),
+    (
+      ['--client_optimizer=sgd', '--server_optimizer=sgd'],
+      ('fedavg', 'sgd', 'sgd'),
+    ),
+    (
+      ['--server_optimizer=sgd', '--server_sgd_momentum=0.5'],
+      ('fedavgm', 'delta_sgd', 'sgd'),
+    ),
+    (['--algorithm=fedadam'], ('fedadam', 'sgd', 'adam')),
+    (['--algorithm=delta_sgd'], ('delta_sgd', 'delta_sgd', 'sgd')),
+    (
+      ['--algorithm=delta_sgd', '--server_optimizer=ams'],
+      ('delta_sgd', 'delta_sgd', 'ams'),
+    ),
+    (
+      ['--algorithm=fedprox', '--client_optimizer=adam'],
+      ('fedprox', 'adam', 'sgd'),
+    ),
+  ],
 )
 def test_optimizers_and_algorithm(parse, arguments, expected):
   settings = parse(*arguments)
   assert expected == (
-      settings.algorithm, settings.client_optimizer, settings.server_optimizer
+    settings.algorithm,
+    settings.client_optimizer,
+    settings.server_optimizer,
   )
 
 
@@ -79,10 +89,10 @@ def test_every_optimizer_argument_has_its_flag(parse, side):
       if argument == 'learning_rate' or parameter.default is None:
         continue
       settings = parse(
-          f'--{side}_optimizer={name}',
-          f'--{side}_{name}_{argument}={parameter.default}',
-          *(['--server_sgd_momentum=0.0'] if side == 'client' else []),
-          *(['--server_optimizer=sgd'] if side == 'client' else []),
+        f'--{side}_optimizer={name}',
+        f'--{side}_{name}_{argument}={parameter.default}',
+        *(['--server_sgd_momentum=0.0'] if side == 'client' else []),
+        *(['--server_optimizer=sgd'] if side == 'client' else []),
       )
       public = optimizers.public_name(side, argument)
       assert settings.hyperparameters[public] == parameter.default
@@ -90,13 +100,21 @@ def test_every_optimizer_argument_has_its_flag(parse, side):
 
 def test_values_arrive_where_they_belong(parse):
   settings = parse(
-      '--algorithm=fedyogi', '--client_learning_rate=0.25',
-      '--server_learning_rate=2', '--server_yogi_epsilon=1e-4',
-      '--server_yogi_beta_1=0.5', '--client_sgd_momentum=0.75',
-      '--proximal_strength=0.125', '--client_weighting=uniform',
-      '--client_epochs_per_round=3', '--client_batch_size=7',
-      '--max_elements_per_client=11', '--digits_alpha=2', '--seed=5',
-      '--server_yogi_bias_correction', '--num_validation_examples=-1',
+    '--algorithm=fedyogi',
+    '--client_learning_rate=0.25',
+    '--server_learning_rate=2',
+    '--server_yogi_epsilon=1e-4',
+    '--server_yogi_beta_1=0.5',
+    '--client_sgd_momentum=0.75',
+    '--proximal_strength=0.125',
+    '--client_weighting=uniform',
+    '--client_epochs_per_round=3',
+    '--client_batch_size=7',
+    '--max_elements_per_client=11',
+    '--digits_alpha=2',
+    '--seed=5',
+    '--server_yogi_bias_correction',
+    '--num_validation_examples=-1',
   )
   assert settings.hyperparameters['client_learning_rate'] == 0.25
   assert settings.hyperparameters['server_learning_rate'] == 2.0
@@ -130,8 +148,9 @@ def test_parsing_twice_starts_afresh(parse):
 
 def test_step_decay_counts_in_the_whole_run(parse):
   settings = parse(
-      '--client_optimizer=sgd', '--client_lr_schedule=step_decay',
-      '--total_rounds=40',
+    '--client_optimizer=sgd',
+    '--client_lr_schedule=step_decay',
+    '--total_rounds=40',
   )
   assert settings.hyperparameters['client_lr_decay_steps'] == 40
 
@@ -145,83 +164,117 @@ def test_flag_file(parse, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'arguments, parts',
-    [
-        (['--task=mnist'], ['--task', 'mnist', 'digits', 'emnist_character']),
-        (['--algorithm=adam'], ['--algorithm', "'adam'", 'fedadam']),
-        (['--client_optimizer=yogi'], ['--client_optimizer', 'yogi', 'polyak']),
-        (['--server_optimizer=polyak'], ['--server_optimizer', 'ams']),
-        (['--runtime=gpu'], ['--runtime', 'gpu', 'native']),
-        (['--data=real'], ['--data', 'real', 'native', 'synthetic']),
-        (['--total_rounds=0'], ['--total_rounds', 'at least 1', '0']),
-        (['--total_rounds=2.5'], ['--total_rounds', 'whole number', '2.5']),
-        (['--total_rounds=ten'], ['--total_rounds', 'ten']),
-        (['--total_rounds='], ['--total_rounds', "''"]),
-        (['--total_rounds'], ['total_rounds']),
-        (['--clients_per_round=-3'], ['--clients_per_round', '-3']),
-        (['--client_epochs_per_round=0'], ['--client_epochs_per_round', '0']),
-        (['--client_batch_size=0'], ['--client_batch_size', '0']),
-        (['--max_elements_per_client=0'], ['--max_elements_per_client']),
-        (['--rounds_per_eval=0'], ['--rounds_per_eval', 'at least 1']),
-        (['--rounds_per_checkpoint=0'], ['--rounds_per_checkpoint']),
-        (['--num_validation_examples=0'], ['--num_validation_examples', '-1']),
-        (['--num_validation_examples=-2'], ['--num_validation_examples']),
-        (['--seed=-1'], ['--seed', 'at least 0']),
-        (['--client_datasets_random_seed=4294967296'],
-         ['--client_datasets_random_seed', 'at most']),
-        (['--client_optimizer=sgd', '--client_learning_rate=0'],
-         ['--client_learning_rate', 'above 0', '0']),
-        (['--client_optimizer=sgd', '--client_learning_rate=-0.1'],
-         ['--client_learning_rate', '-0.1']),
-        (['--client_optimizer=sgd', '--client_learning_rate=nan'],
-         ['--client_learning_rate', 'nan']),
-        (['--client_optimizer=sgd', '--client_learning_rate=inf'],
-         ['--client_learning_rate', 'inf']),
-        (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
-        (['--server_adam_beta_1=1'], ['--server_adam_beta_1', 'below 1', '1']),
-        (['--server_adam_epsilon=0'], ['--server_adam_epsilon', 'above 0']),
-        (['--server_adam_variant=paper2'],
-         ['--server_adam_variant', 'paper2', 'reference']),
-        (['--server_adam_bias_correction=2'],
-         ['--server_adam_bias_correction', 'True or False', '2']),
-        (['--client_delta_sgd_gamma=0'], ['--client_delta_sgd_gamma']),
-        (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
-        (['--client_weighting=tokens'], ['--client_weighting', 'uniform']),
-        (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
-        (['--experiment_name=../up'], ['--experiment_name', '../up']),
-        (['--experiment_name=.'], ['--experiment_name']),
-        (['--experiment_name='], ['--experiment_name']),
-        (['--root_output_dir='], ['--root_output_dir']),
-        (['--no_such_flag=1'], ['--no_such_flag', '--help']),
-        (['--total_round=1'], ['--total_round;', '--total_rounds']),
-        (['--flagfile=/no/such/file'], ['/no/such/file']),
-        (['extra'], ["'extra'", '--name=value']),
-        (['--dry_run=maybe'], ['--dry_run', 'maybe']),
-        # Flags that nothing would look at.
-        (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'],
-         ['--server_adam_beta_1', 'ignored', 'yogi']),
-        (['--client_sgd_momentum=0.5'], ['ignored', 'delta_sgd']),
-        (['--client_learning_rate=0.5'], ['ignored', 'delta_sgd', '--eta_0']),
-        (['--client_lr_schedule=exp_decay'], ['ignored', 'delta_sgd']),
-        (['--algorithm=fedavg', '--momentum=0.5'], ['ignored', 'fedavg']),
-        (['--gamma=1', '--client_optimizer=sgd'], ['--gamma=1', 'ignored']),
-        (['--emnist_character_only_digits'], ['ignored', '--task=digits']),
-        (['--cache_dir=x'], ['--cache_dir=x', 'ignored']),
-        (['--task=emnist_character', '--data=synthetic', '--cache_dir=x'],
-         ['--cache_dir=x', 'ignored', 'synthetic']),
-        (['--client_optimizer=sgd', '--client_lr_decay_rate=0.5'],
-         ['--client_lr_decay_rate', 'ignored']),
-        (['--client_optimizer=sgd', '--client_lr_schedule=exp_decay'],
-         ['--client_lr_decay_steps', 'needs']),
-        (['--client_optimizer=sgd', '--client_lr_schedule=exp_decay',
-          '--client_lr_decay_steps=5'], ['--client_lr_decay_rate', 'needs']),
-        (['--algorithm=fedadam', '--server_optimizer=yogi'],
-         ['fedadam', '--server_optimizer', 'yogi']),
-        (['--algorithm=delta_sgd', '--client_optimizer=sgd'],
-         ['delta_sgd', '--client_optimizer', 'sgd']),
-        (['--server_adaptivity=1', '--server_adam_epsilon=1'],
-         ['--server_adaptivity', '--server_adam_epsilon', 'same']),
-    ],
+  'arguments, parts',
+  [
+    (['--task=mnist'], ['--task', 'mnist', 'digits', 'emnist_character']),
+    (['--algorithm=adam'], ['--algorithm', "'adam'", 'fedadam']),
+    (['--client_optimizer=yogi'], ['--client_optimizer', 'yogi', 'polyak']),
+    (['--server_optimizer=polyak'], ['--server_optimizer', 'ams']),
+    (['--runtime=gpu'], ['--runtime', 'gpu', 'native']),
+    (['--data=real'], ['--data', 'real', 'native', 'synthetic']),
+    (['--total_rounds=0'], ['--total_rounds', 'at least 1', '0']),
+    (['--total_rounds=2.5'], ['--total_rounds', 'whole number', '2.5']),
+    (['--total_rounds=ten'], ['--total_rounds', 'ten']),
+    (['--total_rounds='], ['--total_rounds', "''"]),
+    (['--total_rounds'], ['total_rounds']),
+    (['--clients_per_round=-3'], ['--clients_per_round', '-3']),
+    (['--client_epochs_per_round=0'], ['--client_epochs_per_round', '0']),
+    (['--client_batch_size=0'], ['--client_batch_size', '0']),
+    (['--max_elements_per_client=0'], ['--max_elements_per_client']),
+    (['--rounds_per_eval=0'], ['--rounds_per_eval', 'at least 1']),
+    (['--rounds_per_checkpoint=0'], ['--rounds_per_checkpoint']),
+    (['--num_validation_examples=0'], ['--num_validation_examples', '-1']),
+    (['--num_validation_examples=-2'], ['--num_validation_examples']),
+    (['--seed=-1'], ['--seed', 'at least 0']),
+    (
+      ['--client_datasets_random_seed=4294967296'],
+      ['--client_datasets_random_seed', 'at most'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=0'],
+      ['--client_learning_rate', 'above 0', '0'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=-0.1'],
+      ['--client_learning_rate', '-0.1'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=nan'],
+      ['--client_learning_rate', 'nan'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=inf'],
+      ['--client_learning_rate', 'inf'],
+    ),
+    (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
+    (['--server_adam_beta_1=1'], ['--server_adam_beta_1', 'below 1', '1']),
+    (['--server_adam_epsilon=0'], ['--server_adam_epsilon', 'above 0']),
+    (
+      ['--server_adam_variant=paper2'],
+      ['--server_adam_variant', 'paper2', 'reference'],
+    ),
+    (
+      ['--server_adam_bias_correction=2'],
+      ['--server_adam_bias_correction', 'True or False', '2'],
+    ),
+    (['--client_delta_sgd_gamma=0'], ['--client_delta_sgd_gamma']),
+    (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
+    (['--client_weighting=tokens'], ['--client_weighting', 'uniform']),
+    (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
+    (['--experiment_name=../up'], ['--experiment_name', '../up']),
+    (['--experiment_name=.'], ['--experiment_name']),
+    (['--experiment_name='], ['--experiment_name']),
+    (['--root_output_dir='], ['--root_output_dir']),
+    (['--no_such_flag=1'], ['--no_such_flag', '--help']),
+    (['--total_round=1'], ['--total_round;', '--total_rounds']),
+    (['--flagfile=/no/such/file'], ['/no/such/file']),
+    (['extra'], ["'extra'", '--name=value']),
+    (['--dry_run=maybe'], ['--dry_run', 'maybe']),
+    # Flags that nothing would look at.
+    (
+      ['--server_optimizer=yogi', '--server_adam_beta_1=0.5'],
+      ['--server_adam_beta_1', 'ignored', 'yogi'],
+    ),
+    (['--client_sgd_momentum=0.5'], ['ignored', 'delta_sgd']),
+    (['--client_learning_rate=0.5'], ['ignored', 'delta_sgd', '--eta_0']),
+    (['--client_lr_schedule=exp_decay'], ['ignored', 'delta_sgd']),
+    (['--algorithm=fedavg', '--momentum=0.5'], ['ignored', 'fedavg']),
+    (['--gamma=1', '--client_optimizer=sgd'], ['--gamma=1', 'ignored']),
+    (['--emnist_character_only_digits'], ['ignored', '--task=digits']),
+    (['--cache_dir=x'], ['--cache_dir=x', 'ignored']),
+    (
+      ['--task=emnist_character', '--data=synthetic', '--cache_dir=x'],
+      ['--cache_dir=x', 'ignored', 'synthetic'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_lr_decay_rate=0.5'],
+      ['--client_lr_decay_rate', 'ignored'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_lr_schedule=exp_decay'],
+      ['--client_lr_decay_steps', 'needs'],
+    ),
+    (
+      [
+        '--client_optimizer=sgd',
+        '--client_lr_schedule=exp_decay',
+        '--client_lr_decay_steps=5',
+      ],
+      ['--client_lr_decay_rate', 'needs'],
+    ),
+    (
+      ['--algorithm=fedadam', '--server_optimizer=yogi'],
+      ['fedadam', '--server_optimizer', 'yogi'],
+    ),
+    (
+      ['--algorithm=delta_sgd', '--client_optimizer=sgd'],
+      ['delta_sgd', '--client_optimizer', 'sgd'],
+    ),
+    (
+      ['--server_adaptivity=1', '--server_adam_epsilon=1'],
+      ['--server_adaptivity', '--server_adam_epsilon', 'same'],
+    ),
+  ],
 )
 def test_complaints(parse, arguments, parts):
   message = complaint(parse, *arguments)
@@ -233,13 +286,28 @@ def test_help_names_every_general_flag_and_is_short():
   table = flags.Flags()
   text = table.help()
   for name in (
-      'task', 'algorithm', 'total_rounds', 'clients_per_round',
-      'client_epochs_per_round', 'client_batch_size', 'client_optimizer',
-      'client_learning_rate', 'server_optimizer', 'server_learning_rate',
-      'rounds_per_eval', 'rounds_per_checkpoint', 'num_validation_examples',
-      'experiment_name', 'root_output_dir', 'client_datasets_random_seed',
-      'max_elements_per_client', 'cache_dir', 'data', 'runtime', 'seed',
-      'dry_run',
+    'task',
+    'algorithm',
+    'total_rounds',
+    'clients_per_round',
+    'client_epochs_per_round',
+    'client_batch_size',
+    'client_optimizer',
+    'client_learning_rate',
+    'server_optimizer',
+    'server_learning_rate',
+    'rounds_per_eval',
+    'rounds_per_checkpoint',
+    'num_validation_examples',
+    'experiment_name',
+    'root_output_dir',
+    'client_datasets_random_seed',
+    'max_elements_per_client',
+    'cache_dir',
+    'data',
+    'runtime',
+    'seed',
+    'dry_run',
   ):
     assert f'--{name}' in text
   assert len(text.splitlines()) < 100

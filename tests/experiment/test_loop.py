@@ -51,19 +51,19 @@ def train_fixture():
     clients = data.ClientDatasets(task.datasets, seed=0)
     with files.RunFolder(path) as folder:
       result = loop.run(
-          rounds,
-          clients=clients,
-          cohort_fn=sampling.build_cohort_fn(
-              clients.client_ids, clients_per_round=2
-          ),
-          evaluator=evaluator,
-          validation=data.test_split(task.datasets, num_examples=8),
-          test=lambda: data.test_split(task.datasets),
-          folder=folder,
-          cadence=loop.Cadence(
-              total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
-          ),
-          progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
+        rounds,
+        clients=clients,
+        cohort_fn=sampling.build_cohort_fn(
+          clients.client_ids, clients_per_round=2
+        ),
+        evaluator=evaluator,
+        validation=data.test_split(task.datasets, num_examples=8),
+        test=lambda: data.test_split(task.datasets),
+        folder=folder,
+        cadence=loop.Cadence(
+          total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
+        ),
+        progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
       )
     return result, rounds
 
@@ -84,10 +84,17 @@ def test_what_is_recorded(train, tmp_path):
   rows = table(tmp_path)
   assert [row['round'] for row in rows] == [str(r) for r in range(_ROUNDS + 1)]
   assert list(rows[0]) == [
-      'round', 'train/loss', 'train/num_examples', 'validation/loss',
-      'validation/sparse_categorical_accuracy', 'validation/num_examples',
-      'test/loss', 'test/sparse_categorical_accuracy', 'test/num_examples',
-      'bytes_down', 'bytes_up',
+    'round',
+    'train/loss',
+    'train/num_examples',
+    'validation/loss',
+    'validation/sparse_categorical_accuracy',
+    'validation/num_examples',
+    'test/loss',
+    'test/sparse_categorical_accuracy',
+    'test/num_examples',
+    'bytes_down',
+    'bytes_up',
   ]
   evaluated = [int(r['round']) for r in rows if r['validation/loss']]
   assert evaluated == [0, 2, 4, 6, 7]
@@ -100,8 +107,12 @@ def test_what_is_recorded(train, tmp_path):
   assert losses[-1] < 0.8 * losses[0]
   names = {p.name for p in tmp_path.iterdir()}
   assert names == {
-      '.lock', 'checkpoints', 'curves.png', 'metrics.csv', 'tensorboard',
-      'timing.csv',
+    '.lock',
+    'checkpoints',
+    'curves.png',
+    'metrics.csv',
+    'tensorboard',
+    'timing.csv',
   }
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
@@ -115,7 +126,7 @@ def test_seconds_are_split(train, tmp_path):
   with open(tmp_path / 'metrics.csv', encoding='utf-8') as file:
     metrics = list(csv.DictReader(file))[1:]
   assert len(timing) == _ROUNDS
-  for spent, row in zip(timing, metrics):
+  for spent, row in zip(timing, metrics, strict=True):
     parts = [float(spent[what]) for what in ('data', 'train', 'evaluate')]
     assert all(part >= 0 for part in parts)
     assert sum(parts) == pytest.approx(float(row['seconds']), abs=0.02)
@@ -132,10 +143,10 @@ def test_cohorts_are_those_of_the_reference(train, tmp_path):
 
 @pytest.mark.parametrize('failing_round', range(1, _ROUNDS + 1))
 @pytest.mark.parametrize(
-    'error', [stopping.Stopped(signal.SIGTERM), RuntimeError('worker died')]
+  'error', [stopping.Stopped(signal.SIGTERM), RuntimeError('worker died')]
 )
 def test_resumed_run_equals_an_uninterrupted_one(
-    train, tmp_path, failing_round, error
+  train, tmp_path, failing_round, error
 ):
   _, whole = train(tmp_path / 'whole')
   with pytest.raises(type(error)):
@@ -145,7 +156,7 @@ def test_resumed_run_equals_an_uninterrupted_one(
   assert len(rest.cohorts) == _ROUNDS - failing_round + 1
   assert table(tmp_path / 'parts') == table(tmp_path / 'whole')
   for a, b in zip(
-      whole.program_state.values(), rest.program_state.values()
+    whole.program_state.values(), rest.program_state.values(), strict=True
   ):
     np.testing.assert_array_equal(a, b)
 
@@ -166,10 +177,10 @@ def test_killed_run_drops_rows_after_its_checkpoint(train, tmp_path):
   assert table(tmp_path / 'parts') == table(tmp_path / 'whole')
   events = list((tmp_path / 'parts' / 'tensorboard').iterdir())
   steps = [
-      (event.step, value.tag)
-      for path in events
-      for event in tf.compat.v1.train.summary_iterator(str(path))
-      for value in event.summary.value
+    (event.step, value.tag)
+    for path in events
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
   ]
   assert len(steps) == len(set(steps)) > 3 * _ROUNDS
 
@@ -204,7 +215,6 @@ def test_rows_that_the_checkpoint_needs_are_gone(train, tmp_path):
 
 def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
   class Interrupting(Sayings):
-
     def write(self, text):
       super().write(text)
       if text.startswith('round 4/'):
@@ -227,9 +237,9 @@ def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
 def test_clients_left_out_are_named(train, tmp_path):
   stream = Sayings()
   train(
-      tmp_path,
-      report={'clients/count': np.int32(2), 'clients/rejected': np.int32(1)},
-      stream=stream,
+    tmp_path,
+    report={'clients/count': np.int32(2), 'clients/rejected': np.int32(1)},
+    stream=stream,
   )
   assert 'Round 1: 1 of 2 clients sent an update that is not' in stream.text
   assert 'Round 4:' not in stream.text
@@ -237,34 +247,36 @@ def test_clients_left_out_are_named(train, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'report, saying',
-    [
-        ({'update/norm': np.float32(0)}, 'the model did not move'),
-        ({'update/non_finite': np.int32(1)}, 'was not applied'),
-    ],
+  'report, saying',
+  [
+    ({'update/norm': np.float32(0)}, 'the model did not move'),
+    ({'update/non_finite': np.int32(1)}, 'was not applied'),
+  ],
 )
 def test_model_that_stands_still(train, tmp_path, report, saying):
   stream = Sayings()
   train(tmp_path, report=report, stream=stream)
-  assert f'Round 1: ' in stream.text and saying in stream.text
+  assert 'Round 1: ' in stream.text and saying in stream.text
 
 
 def test_no_warning_when_all_is_well(train, tmp_path):
   stream = Sayings()
   report = {
-      'update/norm': np.float32(0.1), 'update/non_finite': np.int32(0),
-      'clients/count': np.int32(2), 'clients/rejected': np.int32(0),
+    'update/norm': np.float32(0.1),
+    'update/non_finite': np.int32(0),
+    'clients/count': np.int32(2),
+    'clients/rejected': np.int32(0),
   }
   train(tmp_path, report=report, stream=stream)
   assert 'Round' not in stream.text
 
 
 @pytest.mark.parametrize(
-    'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
+  'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
 )
 def test_cadence(per_eval, evaluated):
   cadence = loop.Cadence(
-      total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
+    total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
   )
   assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated
   assert [r for r in (1, 2, 3) if cadence.checkpoints(r)] == evaluated

@@ -9,7 +9,6 @@ from tff_adaptive.experiment import progress
 
 
 class Terminal(io.StringIO):
-
   def isatty(self):
     return True
 
@@ -22,8 +21,7 @@ def test_line_on_a_terminal_is_redrawn_in_place():
   lines = stream.getvalue().split('\r')
   assert '\n' not in stream.getvalue()
   assert lines[2].startswith(
-      'round 1/3  train loss 1.5 accuracy 0.4  validation loss 2.3 accuracy '
-      '0.1  '
+    'round 1/3  train loss 1.5 accuracy 0.4  validation loss 2.3 accuracy 0.1  '
   )
   assert re.search(r'\d s/round  \d+ s left$', lines[2].rstrip())
   shown.say('A sentence.')
@@ -49,8 +47,8 @@ def test_few_lines_where_there_is_no_terminal():
 
 
 @pytest.mark.parametrize(
-    'seconds, words',
-    [(0.4, '0 s'), (99, '99 s'), (200, '3 min 20 s'), (7500, '2 h 05 min')],
+  'seconds, words',
+  [(0.4, '0 s'), (99, '99 s'), (200, '3 min 20 s'), (7500, '2 h 05 min')],
 )
 def test_duration(seconds, words):
   assert progress.duration(seconds) == words

@@ -44,5 +44,5 @@ def test_hundreds_of_thousands_of_clients_are_cheap():
 
 
 def test_more_clients_than_there_are():
-  with pytest.raises(errors.SettingsError, match='clients_per_round=4.* 3 '):
+  with pytest.raises(errors.SettingsError, match=r'clients_per_round=4.* 3 '):
     sampling.build_cohort_fn(['a', 'b', 'c'], clients_per_round=4)

@@ -14,17 +14,26 @@ def parse(*arguments):
 
 
 @pytest.mark.parametrize(
-    'argument',
-    [
-        '--total_rounds=7', '--seed=1', '--digits_alpha=0.5',
-        '--client_epochs_per_round=2', '--client_batch_size=3',
-        '--server_learning_rate=0.5', '--server_optimizer=yogi',
-        '--client_optimizer=polyak', '--client_weighting=uniform',
-        '--rounds_per_eval=3', '--num_validation_examples=7',
-        '--clients_per_round=3', '--client_datasets_random_seed=2',
-        '--data=synthetic', '--max_elements_per_client=5', '--runtime=native',
-        '--client_delta_sgd_gamma=1',
-    ],
+  'argument',
+  [
+    '--total_rounds=7',
+    '--seed=1',
+    '--digits_alpha=0.5',
+    '--client_epochs_per_round=2',
+    '--client_batch_size=3',
+    '--server_learning_rate=0.5',
+    '--server_optimizer=yogi',
+    '--client_optimizer=polyak',
+    '--client_weighting=uniform',
+    '--rounds_per_eval=3',
+    '--num_validation_examples=7',
+    '--clients_per_round=3',
+    '--client_datasets_random_seed=2',
+    '--data=synthetic',
+    '--max_elements_per_client=5',
+    '--runtime=native',
+    '--client_delta_sgd_gamma=1',
+  ],
 )
 def test_what_changes_results_changes_the_experiment(argument):
   assert parse(argument).identity != parse().identity
@@ -32,7 +41,13 @@ def test_what_changes_results_changes_the_experiment(argument):
 
 
 @pytest.mark.parametrize(
-    'argument', ['--cache_mib=5', '--root_output_dir=x', '--dry_run']
+  'argument',
+  [
+    '--cache_mib=5',
+    '--max_concurrent_clients=3',
+    '--root_output_dir=x',
+    '--dry_run',
+  ],
 )
 def test_what_changes_no_result_does_not(argument):
   assert parse(argument).identity == parse().identity
@@ -48,7 +63,7 @@ def test_place_of_the_data_is_no_part_of_the_experiment():
 
 def test_a_default_that_is_written_out_is_no_change():
   assert parse('--total_rounds=200', '--client_optimizer=delta_sgd').name == (
-      parse().name
+    parse().name
   )
 
 
@@ -72,5 +87,5 @@ def test_flags_that_only_one_of_two_runs_has():
 
 def test_folder():
   assert parse('--root_output_dir=a', '--experiment_name=b').folder == (
-      pathlib.Path('a/b')
+    pathlib.Path('a/b')
   )

@@ -11,10 +11,10 @@ from tff_adaptive.experiment import stopping
 def test_raised_at_once_where_that_is_allowed(number):
   signals = stopping.Signals()
   reached = False
-  with signals.handled(), pytest.raises(stopping.Stopped) as stopped:
-    with signals.interruptible():
-      signal.raise_signal(number)
-      reached = True
+  raises = pytest.raises(stopping.Stopped)
+  with signals.handled(), raises as stopped, signals.interruptible():
+    signal.raise_signal(number)
+    reached = True
   assert not reached and stopped.value.signal_number == number
 
 

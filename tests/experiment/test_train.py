@@ -15,11 +15,22 @@ from tff_adaptive.experiment import train
 
 
 def settings_of(folder, *arguments):
-  return flags.Flags().parse([
-      '--data=synthetic', '--total_rounds=4', '--clients_per_round=3',
-      '--rounds_per_eval=2', '--rounds_per_checkpoint=2',
-      f'--root_output_dir={folder}', '--experiment_name=run', *arguments,
-  ]).settings
+  return (
+    flags.Flags()
+    .parse(
+      [
+        '--data=synthetic',
+        '--total_rounds=4',
+        '--clients_per_round=3',
+        '--rounds_per_eval=2',
+        '--rounds_per_checkpoint=2',
+        f'--root_output_dir={folder}',
+        '--experiment_name=run',
+        *arguments,
+      ]
+    )
+    .settings
+  )
 
 
 def table(settings):
@@ -68,9 +79,15 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
 
   rows = table(whole)
   for column in (
-      'train/loss', 'train/sparse_categorical_accuracy', 'step_size/mean',
-      'step_size/min', 'step_size/max', 'bytes_down', 'bytes_up',
-      'clients/rejected', 'update/norm',
+    'train/loss',
+    'train/sparse_categorical_accuracy',
+    'step_size/mean',
+    'step_size/min',
+    'step_size/max',
+    'bytes_down',
+    'bytes_up',
+    'clients/rejected',
+    'update/norm',
   ):
     assert rows[1][column] != '', column
   assert rows[1]['clients/count'] == '3'
@@ -96,11 +113,25 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
   assert table(other)[0] != table(one)[0]  # Other initial weights.
 
 
+def test_number_of_threads_changes_nothing(tmp_path):
+  arguments = ['--total_rounds=2', '--runtime=in_process']
+  tables = []
+  for threads in (1, 4):
+    settings = settings_of(
+      tmp_path / str(threads), *arguments, f'--max_concurrent_clients={threads}'
+    )
+    train.run(settings, say=quiet)
+    tables.append(table(settings))
+  assert tables[0] == tables[1]
+
+
 def test_learning_rate_schedule_reaches_the_clients(tmp_path):
   constant = ['--algorithm=fedavg', '--total_rounds=2']
   decaying = [
-      *constant, '--client_lr_schedule=exp_decay', '--client_lr_decay_steps=1',
-      '--client_lr_decay_rate=0.0001',
+    *constant,
+    '--client_lr_schedule=exp_decay',
+    '--client_lr_decay_steps=1',
+    '--client_lr_decay_rate=0.0001',
   ]
   one = settings_of(tmp_path / 'one', *constant)
   two = settings_of(tmp_path / 'two', *decaying)
@@ -116,7 +147,7 @@ def test_changed_settings_are_refused_before_anything_is_touched(tmp_path):
   settings = settings_of(tmp_path, '--total_rounds=1')
   train.run(settings, say=quiet)
   before = {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
-  with pytest.raises(errors.SettingsError, match='--seed was 0, now 3'):
+  with pytest.raises(errors.SettingsError, match=r'--seed was 0, now 3'):
     train.prepare(settings_of(tmp_path, '--total_rounds=1', '--seed=3'))
   assert before == {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
 
@@ -125,7 +156,7 @@ def test_results_of_nobody_knows_what(tmp_path):
   settings = settings_of(tmp_path)
   settings.folder.mkdir()
   (settings.folder / 'metrics.csv').write_text('round\n0\n')
-  with pytest.raises(errors.SettingsError, match='hparams.json'):
+  with pytest.raises(errors.SettingsError, match=r'hparams.json'):
     train.prepare(settings)
 
 
@@ -133,9 +164,12 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
   settings = settings_of(tmp_path / 'runs')
   text = train.describe(settings)
   for part in (
-      'eta_k', 'x = x + learning_rate m / (sqrt(v) + epsilon)',
-      '3 of 20 a round', '4 rounds', '--server_learning_rate=0.01',
-      'each client receives 54,8',
+    'eta_k',
+    'x = x + learning_rate m / (sqrt(v) + epsilon)',
+    '3 of 20 a round',
+    '4 rounds',
+    '--server_learning_rate=0.01',
+    'each client receives 54,8',
   ):
     assert part in text, text
   assert not list(tmp_path.iterdir())
@@ -144,16 +178,23 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
 def test_more_clients_than_the_task_has(tmp_path):
   settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
   for run in (train.run, train.describe):
-    with pytest.raises(errors.SettingsError, match='=21 .* 20 '):
+    with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
       run(settings)
   assert not list(tmp_path.iterdir())
 
 
 def test_data_file_that_is_not_there(tmp_path):
-  settings = flags.Flags().parse([
-      '--task=emnist_character', f'--cache_dir={tmp_path}',
-      f'--root_output_dir={tmp_path / "runs"}',
-  ]).settings
-  with pytest.raises(errors.SettingsError, match='emnist_all.sqlite'):
+  settings = (
+    flags.Flags()
+    .parse(
+      [
+        '--task=emnist_character',
+        f'--cache_dir={tmp_path}',
+        f'--root_output_dir={tmp_path / "runs"}',
+      ]
+    )
+    .settings
+  )
+  with pytest.raises(errors.SettingsError, match=r'emnist_all.sqlite'):
     train.run(settings, say=quiet)
   assert not (tmp_path / 'runs').exists()

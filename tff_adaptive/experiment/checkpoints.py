@@ -14,7 +14,10 @@ import json
 import pathlib
 import re
 import shutil
-from typing import Any, Callable, Coroutine, Optional
+from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -48,11 +51,11 @@ class Checkpoints:
   """The last few states of a run, by round."""
 
   def __init__(
-      self,
-      folder: pathlib.Path,
-      *,
-      keep: int = 3,
-      warn: Callable[[str], None] = print,
+    self,
+    folder: pathlib.Path,
+    *,
+    keep: int = 3,
+    warn: Callable[[str], None] = print,
   ):
     """Opens the folder; what an interrupted writer left there is removed.
 
@@ -65,12 +68,10 @@ class Checkpoints:
     self._keep = keep
     self._warn = warn
     if folder.is_dir():
-      for path in folder.iterdir():
-        whole = re.fullmatch(rf'{_PREFIX}\d+', path.name)
+      for path in folder.glob(f'{_PREFIX}*'):
         # The digests are written last: without them the writer was killed.
-        if not whole or not (path / _DIGESTS).exists():
-          if not path.name.startswith('damaged_'):
-            shutil.rmtree(path, ignore_errors=True)
+        if not (path / _DIGESTS).exists():
+          shutil.rmtree(path, ignore_errors=True)
 
   @property
   def rounds(self) -> list[int]:
@@ -86,7 +87,7 @@ class Checkpoints:
 
   def _manager(self) -> tff.program.FileProgramStateManager:
     return tff.program.FileProgramStateManager(
-        str(self._folder), prefix=_PREFIX, keep_total=0
+      str(self._folder), prefix=_PREFIX, keep_total=0
     )
 
   def _is_whole(self, round_number: int) -> bool:
@@ -112,8 +113,8 @@ class Checkpoints:
       files.write_atomically(path / _DIGESTS, text.encode('utf-8'))
     except (OSError, tf.errors.OpError) as e:
       raise errors.RunError(
-          f'The checkpoint of round {round_number} cannot be written to '
-          f'{self._folder}: {str(e).splitlines()[0]}.'
+        f'The checkpoint of round {round_number} cannot be written to '
+        f'{self._folder}: {str(e).splitlines()[0]}.'
       ) from e
     for old in self.rounds[: -self._keep]:
       # The digests go first: a folder half removed is never taken for whole.
@@ -142,13 +143,12 @@ class Checkpoints:
       shutil.rmtree(aside, ignore_errors=True)
       path.rename(aside)
       self._warn(
-          f'The checkpoint of round {round_number} is damaged; it was set '
-          f'aside as {aside.name} and is not used.'
+        f'The checkpoint of round {round_number} is damaged; it was set '
+        f'aside as {aside.name} and is not used.'
       )
     if rounds:
       raise errors.RunError(
-          f'No checkpoint in {self._folder} can be read; delete the run\'s '
-          'folder to start afresh.'
+        f"No checkpoint in {self._folder} can be read; delete the run's "
+        'folder to start afresh.'
       )
     return None
-

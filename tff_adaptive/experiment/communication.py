@@ -29,7 +29,8 @@ class Traffic:
 # Operations that move values from the clients to the server. Every argument
 # placed at the clients is sent; what else they take (zeros, merge functions,
 # moduli) is known to the server.
-_UP = frozenset({
+_UP = frozenset(
+  {
     'federated_aggregate',
     'federated_max',
     'federated_mean',
@@ -39,7 +40,8 @@ _UP = frozenset({
     'federated_secure_sum_bitwidth',
     'federated_sum',
     'federated_weighted_mean',
-})
+  }
+)
 _SELECT = frozenset({'federated_select', 'federated_secure_select'})
 
 
@@ -84,16 +86,16 @@ def of_round(next_computation: tff.Computation) -> Traffic:
   def visit(block):
     nonlocal down, up
     if isinstance(block, tff.framework.Call) and isinstance(
-        block.function, tff.framework.Intrinsic
+      block.function, tff.framework.Intrinsic
     ):
       operation = block.function.uri
       if operation == 'federated_broadcast':
         down += size_of(block.argument.type_signature)
       elif operation in _UP:
         up += sum(
-            size_of(t)
-            for t in _children(block)
-            if isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS
+          size_of(t)
+          for t in _children(block)
+          if isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS
         )
       elif operation in _SELECT:
         keys, _, _, select_fn = _children(block)

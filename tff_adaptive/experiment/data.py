@@ -8,7 +8,11 @@ whole run, not once a client: tracing costs more than the work itself.
 
 import collections
 import inspect
-from typing import Any, Callable, Optional, Sequence, Union
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -51,11 +55,11 @@ class ClientDatasets:
   """
 
   def __init__(
-      self,
-      datasets: tff.simulation.baselines.BaselineTaskDatasets,
-      *,
-      seed: int,
-      cache_bytes: int = 2 * 2**30,
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    seed: int,
+    cache_bytes: int = 2 * 2**30,
   ):
     """Prepares the datasets; reads no client yet.
 
@@ -87,32 +91,32 @@ class ClientDatasets:
   def _build_read(self) -> Callable[[str], tf.data.Dataset]:
     """A function from a client's id to its raw examples."""
     in_memory = hasattr(self._clients, 'arrays') or isinstance(
-        self._clients, tff.simulation.datasets.TestClientData
+      self._clients, tff.simulation.datasets.TestClientData
     )
     if in_memory:
       # Their traceable function would copy all clients into its graph.
       return self._clients.create_tf_dataset_for_client
     return tf.function(
-        self._clients.serializable_dataset_fn,
-        input_signature=[tf.TensorSpec([], tf.string)],
+      self._clients.serializable_dataset_fn,
+      input_signature=[tf.TensorSpec([], tf.string)],
     )
 
   def _build_prepare(self) -> Callable[[Any, Any], tf.data.Dataset]:
     """A function from raw examples (tensors) and a seed to batches."""
     preprocess_fn = self._preprocess_fn
     self._tensors = all(
-        isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
-        for spec in tf.nest.flatten(self._element_spec)
+      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+      for spec in tf.nest.flatten(self._element_spec)
     )
     if self._tensors:
       example = sum(
-          spec.shape.num_elements() * spec.dtype.size
-          for spec in tf.nest.flatten(self._element_spec)
+        spec.shape.num_elements() * spec.dtype.size
+        for spec in tf.nest.flatten(self._element_spec)
       )
       self._chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
       raw_spec = tf.nest.map_structure(
-          lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
-          self._element_spec,
+        lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
+        self._element_spec,
       )
       to_dataset = tf.data.Dataset.from_tensor_slices
     else:
@@ -129,7 +133,7 @@ class ClientDatasets:
         return preprocess_fn(dataset, seed=seed)
 
       return tf.function(
-          prepare, input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)]
+        prepare, input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)]
       )
 
     def prepare_foreign(raw, seed):
@@ -151,10 +155,12 @@ class ClientDatasets:
       raw = tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
     else:  # A client without a single example.
       raw = tf.nest.map_structure(
-          lambda s: tf.zeros([0, *s.shape], s.dtype)
+        lambda s: (
+          tf.zeros([0, *s.shape], s.dtype)
           if s.dtype != tf.string
-          else tf.constant([], tf.string, shape=[0, *s.shape]),
-          self._element_spec,
+          else tf.constant([], tf.string, shape=[0, *s.shape])
+        ),
+        self._element_spec,
       )
     size = _nbytes(raw)
     if size <= self._budget:
@@ -176,28 +182,28 @@ class ClientDatasets:
       RunError: If the client's data cannot be read.
     """
     seed = randomness.seed_pair(
-        self._seed, 'client data', round_number, str(client_id)
+      self._seed, 'client data', round_number, str(client_id)
     )
     try:
       return self._prepare(self._raw(client_id), seed)
     except tf.errors.OpError as e:
       raise errors.RunError(
-          f'The data of client {client_id!r} cannot be read: '
-          f'{e.message.splitlines()[0] if e.message else e}.'
+        f'The data of client {client_id!r} cannot be read: '
+        f'{e.message.splitlines()[0] if e.message else e}.'
       ) from e
 
   def for_round(
-      self, round_number: int, cohort: Sequence[str]
+    self, round_number: int, cohort: Sequence[str]
   ) -> list[tf.data.Dataset]:
     """The cohort's batches, in the cohort's order."""
     return [self.for_client(c, round_number) for c in cohort]
 
 
 def test_split(
-    datasets: tff.simulation.baselines.BaselineTaskDatasets,
-    *,
-    num_examples: Optional[int] = None,
-    cache_bytes: int = 2 * 2**30,
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  *,
+  num_examples: Optional[int] = None,
+  cache_bytes: int = 2 * 2**30,
 ) -> Union[tf.data.Dataset, Sequence[Any]]:
   """The test split in batches, or its first examples.
 
@@ -235,8 +241,8 @@ def test_split(
       kept.append(batch)
   except tf.errors.OpError as e:
     raise errors.RunError(
-        'The test split cannot be read: '
-        f'{e.message.splitlines()[0] if e.message else e}.'
+      'The test split cannot be read: '
+      f'{e.message.splitlines()[0] if e.message else e}.'
     ) from e
   if not kept:
     raise errors.RunError('The test split has no examples.')

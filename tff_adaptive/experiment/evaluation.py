@@ -1,7 +1,10 @@
 """Centralized evaluation of model weights."""
 
 import collections
-from typing import Any, Callable, Sequence, Union
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -27,8 +30,8 @@ class Evaluator:
     # TFF's finalizers make a metric each time they are traced, which
     # `tf.function` forbids outside TFF's own graphs; run eagerly they may.
     self._finalizers = collections.OrderedDict(
-        (name, getattr(finalizer, 'python_function', finalizer))
-        for name, finalizer in self._model.metric_finalizers().items()
+      (name, getattr(finalizer, 'python_function', finalizer))
+      for name, finalizer in self._model.metric_finalizers().items()
     )
     self._walk = tf.function(self._walk_batches)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
@@ -44,12 +47,12 @@ class Evaluator:
   def weights(self) -> tff.learning.models.ModelWeights:
     """The weights that the model has now, as arrays."""
     return tf.nest.map_structure(
-        lambda v: v.numpy(),
-        tff.learning.models.ModelWeights.from_model(self._model),
+      lambda v: v.numpy(),
+      tff.learning.models.ModelWeights.from_model(self._model),
     )
 
   def evaluate(
-      self, weights: Any, batches: Union[tf.data.Dataset, Sequence[Any]]
+    self, weights: Any, batches: Union[tf.data.Dataset, Sequence[Any]]
   ) -> collections.OrderedDict[str, Any]:
     """Metrics of `weights` on `batches`.
 
@@ -71,7 +74,7 @@ class Evaluator:
         self._step(batch)
     unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
-        (name, finalizer(unfinalized[name]).numpy())
-        for name, finalizer in self._finalizers.items()
-        if name != 'num_batches'
+      (name, finalizer(unfinalized[name]).numpy())
+      for name, finalizer in self._finalizers.items()
+      if name != 'num_batches'
     )

@@ -2,7 +2,8 @@
 
 import io
 import pathlib
-from typing import Optional, Sequence
+from collections.abc import Sequence
+from typing import Optional
 
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress
@@ -15,14 +16,14 @@ _STEP = dict(color='#009E73', linestyle='-.', linewidth=1.2)
 
 
 def _series(
-    rows: Sequence[dict[str, str]], column: str
+  rows: Sequence[dict[str, str]], column: str
 ) -> tuple[list[int], list[float]]:
   cells = [(r['round'], r[column]) for r in rows if r.get(column)]
   return [int(r) for r, _ in cells], [float(v) for _, v in cells]
 
 
 def draw_curves(
-    rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
+  rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
 ) -> None:
   """Draws loss, quality and (where there is one) the step size by round.
 
@@ -46,19 +47,24 @@ def draw_curves(
     panels.append(None)
 
   figure = figure_lib.Figure(
-      figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
+    figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
   )
   figure.suptitle(title, fontsize=10)
-  for axes, name in zip(figure.subplots(1, len(panels), squeeze=False)[0],
-                        panels):
+  for axes, name in zip(
+    figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+  ):
     if name is None:
       axes.plot(*_series(rows, 'step_size/mean'), label='mean', **_STEP)
       low = _series(rows, 'step_size/min')
       high = _series(rows, 'step_size/max')
       if low[0] and low[0] == high[0]:
         axes.fill_between(
-            low[0], low[1], high[1], color=_STEP['color'], alpha=0.2,
-            label='min to max',
+          low[0],
+          low[1],
+          high[1],
+          color=_STEP['color'],
+          alpha=0.2,
+          label='min to max',
         )
       axes.set_ylabel('client step size')
       axes.set_yscale('log')

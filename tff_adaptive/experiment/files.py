@@ -7,7 +7,11 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Any, Iterable, Mapping, Optional
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+from typing import IO
+from typing import Optional
 
 import numpy as np
 
@@ -32,7 +36,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
       aside.unlink(missing_ok=True)
   except OSError as e:
     raise errors.RunError(
-        f'{path} cannot be written: {e.strerror or e}.'
+      f'{path} cannot be written: {e.strerror or e}.'
     ) from e
 
 
@@ -55,8 +59,8 @@ def check_writable(folder: pathlib.Path) -> None:
           path.rmdir()
   except OSError as e:
     raise errors.SettingsError(
-        f'The output folder {folder} cannot be written ({e.strerror or e}); '
-        'choose another with --root_output_dir.'
+      f'The output folder {folder} cannot be written ({e.strerror or e}); '
+      'choose another with --root_output_dir.'
     ) from e
 
 
@@ -71,7 +75,7 @@ class RunFolder:
     self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
-    self._lock = None
+    self._lock: Optional[IO[str]] = None
 
   def __enter__(self) -> 'RunFolder':
     """Creates the folder and keeps other processes out of it.
@@ -82,24 +86,26 @@ class RunFolder:
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      self._lock = open(self.path / '.lock', 'w', encoding='utf-8')
+      lock = open(self.path / '.lock', 'w', encoding='utf-8')
     except OSError as e:
       raise errors.SettingsError(
-          f'The output folder {self.path} cannot be written '
-          f'({e.strerror or e}); choose another with --root_output_dir.'
+        f'The output folder {self.path} cannot be written '
+        f'({e.strerror or e}); choose another with --root_output_dir.'
       ) from e
     try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:
-      self._lock.close()
+      lock.close()
       raise errors.SettingsError(
-          f'Another process is running in {self.path}; wait for it, or choose '
-          'another --experiment_name.'
+        f'Another process is running in {self.path}; wait for it, or choose '
+        'another --experiment_name.'
       ) from e
+    self._lock = lock
     return self
 
-  def __exit__(self, *exc_info) -> None:
-    self._lock.close()
+  def __exit__(self, *exc_info: object) -> None:
+    if self._lock is not None:
+      self._lock.close()
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
     """Writes hparams.json."""
@@ -118,13 +124,13 @@ class RunFolder:
       return None
     except (OSError, ValueError) as e:
       raise errors.SettingsError(
-          f'{self.hparams} cannot be read as a run\'s settings ({e}); delete '
-          f'{self.path} or choose another --experiment_name.'
+        f"{self.hparams} cannot be read as a run's settings ({e}); delete "
+        f'{self.path} or choose another --experiment_name.'
       ) from e
     if not isinstance(hparams, dict):
       raise errors.SettingsError(
-          f'{self.hparams} does not hold a run\'s settings; delete '
-          f'{self.path} or choose another --experiment_name.'
+        f"{self.hparams} does not hold a run's settings; delete "
+        f'{self.path} or choose another --experiment_name.'
       )
     return hparams
 
@@ -171,16 +177,16 @@ class RowFile:
       return
     if lines[0][:1] != ['round']:
       raise errors.RunError(
-          f'{path} was not written by a run: its first column is not "round".'
+        f'{path} was not written by a run: its first column is not "round".'
       )
     self.columns = lines[0]
     for number, line in enumerate(lines[1:], start=2):
       if len(line) != len(self.columns) or not line[0].isdecimal():
         raise errors.RunError(
-            f'{path} is damaged in line {number}; restore it or delete the '
-            "run's folder."
+          f'{path} is damaged in line {number}; restore it or delete the '
+          "run's folder."
         )
-      self.rows.append(dict(zip(self.columns, line)))
+      self.rows.append(dict(zip(self.columns, line, strict=True)))
 
   def drop_after(self, last_round: int) -> int:
     """Drops the rows of later rounds; returns how many there were."""
@@ -209,7 +215,7 @@ class RowFile:
         file.write(line.encode('utf-8'))
     except OSError as e:
       raise errors.RunError(
-          f'{self._path} cannot be written: {e.strerror or e}.'
+        f'{self._path} cannot be written: {e.strerror or e}.'
       ) from e
 
   def extend_last(self, values: Mapping[str, Any]) -> None:
@@ -236,8 +242,18 @@ class RowFile:
     write_atomically(self._path, ''.join(lines).encode('utf-8'))
 
 
-_GROUPS = ('round', 'train', 'validation', 'test', 'clients', 'update',
-           'step_size', 'seconds', 'bytes_down', 'bytes_up')
+_GROUPS = (
+  'round',
+  'train',
+  'validation',
+  'test',
+  'clients',
+  'update',
+  'step_size',
+  'seconds',
+  'bytes_down',
+  'bytes_up',
+)
 
 
 def _place(column: str) -> tuple[int, int]:

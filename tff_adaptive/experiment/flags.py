@@ -9,7 +9,12 @@ import dataclasses
 import difflib
 import re
 import textwrap
-from typing import Any, Literal, Mapping, NoReturn, Optional, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import NoReturn
+from typing import Optional
 
 from absl import flags as absl_flags
 
@@ -28,20 +33,20 @@ _DEFAULT_TASK = 'digits'
 _DEFAULT_OPTIMIZER = {'client': 'delta_sgd', 'server': 'adam'}
 # Which algorithm a server optimizer makes.
 _ALGORITHM_OF = {
-    'adagrad': 'fedadagrad',
-    'adam': 'fedadam',
-    'ams': 'fedams',
-    'sgd': 'fedavg',
-    'yogi': 'fedyogi',
+  'adagrad': 'fedadagrad',
+  'adam': 'fedadam',
+  'ams': 'fedams',
+  'sgd': 'fedavg',
+  'yogi': 'fedyogi',
 }
 
 
 def runtimes() -> list[str]:
   """The execution contexts that there are, the default first."""
   return [
-      name
-      for name in ('in_process', 'native', 'remote')
-      if hasattr(runtime, f'set_{name}_context')
+    name
+    for name in ('in_process', 'native', 'remote')
+    if hasattr(runtime, f'set_{name}_context')
   ]
 
 
@@ -58,61 +63,135 @@ def _general() -> dict[str, list[parameters.Parameter]]:
   flag = parameters.Parameter
   names = Literal.__getitem__  # A Literal made of names known at run time.
   return {
-      'What to train': [
-          flag('task', names(tuple(tasks.names())), _DEFAULT_TASK,
-               'Data, model, preprocessing and metrics.'),
-          flag('algorithm', names(tuple(algorithms.names())), None,
-               'The method; unless given, the two optimizers decide it.'),
-          flag('client_optimizer',
-               names(tuple(optimizers.client_names())), None,
-               'What clients train with; delta_sgd unless the algorithm says '
-               'otherwise.'),
-          flag('server_optimizer',
-               names(tuple(optimizers.server_names())), None,
-               'What the server applies updates with; adam unless the '
-               'algorithm says otherwise.'),
-      ],
-      'How long, and on whom': [
-          flag('total_rounds', parameters.Count, 200, 'Rounds of training.'),
-          flag('clients_per_round', parameters.Count, 10,
-               'Clients that take part in a round.'),
-          flag('client_epochs_per_round', parameters.Count, 1,
-               'Passes of a client over its examples in a round.'),
-          flag('client_batch_size', parameters.Count, None,
-               "Examples in a client's batch; the task's own unless given."),
-          flag('max_elements_per_client', parameters.Count, None,
-               'Most examples of a client in a round; all unless given.'),
-          flag('client_datasets_random_seed', _Seed32, 1,
-               'Decides which clients take part, as in the reference.'),
-          flag('seed', parameters.NonNegativeInt, 0,
-               'Decides everything else that is random.'),
-      ],
-      'Looking at it': [
-          flag('rounds_per_eval', parameters.Count, 10,
-               'Rounds from one evaluation to the next.'),
-          flag('num_validation_examples', _Examples, 10_000,
-               'Examples of the test split to evaluate on during training; '
-               '-1 for all. The whole split is used once, at the end.'),
-          flag('rounds_per_checkpoint', parameters.Count, 50,
-               'Rounds from one checkpoint to the next.'),
-          flag('experiment_name', str, None,
-               "Name of the run's folder; made from the settings unless "
-               'given.'),
-          flag('root_output_dir', str, 'runs', 'Where runs have their folders.'),
-          flag('dry_run', bool, False,
-               'Print the resolved experiment and train nothing.'),
-      ],
-      'Data and machine': [
-          flag('cache_dir', str, None,
-               "Folder with the task's data files."),
-          flag('data', Literal['native', 'synthetic'], 'native',
-               "The task's own data, or small made-up data of the same "
-               'shapes.'),
-          flag('runtime', names(tuple(runtimes())), runtimes()[0],
-               'What runs the computations.'),
-          flag('cache_mib', parameters.NonNegativeInt, 2048,
-               'Memory for decoded examples, in MiB.'),
-      ],
+    'What to train': [
+      flag(
+        'task',
+        names(tuple(tasks.names())),
+        _DEFAULT_TASK,
+        'Data, model, preprocessing and metrics.',
+      ),
+      flag(
+        'algorithm',
+        names(tuple(algorithms.names())),
+        None,
+        'The method; unless given, the two optimizers decide it.',
+      ),
+      flag(
+        'client_optimizer',
+        names(tuple(optimizers.client_names())),
+        None,
+        'What clients train with; delta_sgd unless the algorithm says '
+        'otherwise.',
+      ),
+      flag(
+        'server_optimizer',
+        names(tuple(optimizers.server_names())),
+        None,
+        'What the server applies updates with; adam unless the '
+        'algorithm says otherwise.',
+      ),
+    ],
+    'How long, and on whom': [
+      flag('total_rounds', parameters.Count, 200, 'Rounds of training.'),
+      flag(
+        'clients_per_round',
+        parameters.Count,
+        10,
+        'Clients that take part in a round.',
+      ),
+      flag(
+        'client_epochs_per_round',
+        parameters.Count,
+        1,
+        'Passes of a client over its examples in a round.',
+      ),
+      flag(
+        'client_batch_size',
+        parameters.Count,
+        None,
+        "Examples in a client's batch; the task's own unless given.",
+      ),
+      flag(
+        'max_elements_per_client',
+        parameters.Count,
+        None,
+        'Most examples of a client in a round; all unless given.',
+      ),
+      flag(
+        'client_datasets_random_seed',
+        _Seed32,
+        1,
+        'Decides which clients take part, as in the reference.',
+      ),
+      flag(
+        'seed',
+        parameters.NonNegativeInt,
+        0,
+        'Decides everything else that is random.',
+      ),
+    ],
+    'Looking at it': [
+      flag(
+        'rounds_per_eval',
+        parameters.Count,
+        10,
+        'Rounds from one evaluation to the next.',
+      ),
+      flag(
+        'num_validation_examples',
+        _Examples,
+        10_000,
+        'Examples of the test split to evaluate on during training; '
+        '-1 for all. The whole split is used once, at the end.',
+      ),
+      flag(
+        'rounds_per_checkpoint',
+        parameters.Count,
+        50,
+        'Rounds from one checkpoint to the next.',
+      ),
+      flag(
+        'experiment_name',
+        str,
+        None,
+        "Name of the run's folder; made from the settings unless given.",
+      ),
+      flag('root_output_dir', str, 'runs', 'Where runs have their folders.'),
+      flag(
+        'dry_run',
+        bool,
+        False,
+        'Print the resolved experiment and train nothing.',
+      ),
+    ],
+    'Data and machine': [
+      flag('cache_dir', str, None, "Folder with the task's data files."),
+      flag(
+        'data',
+        Literal['native', 'synthetic'],
+        'native',
+        "The task's own data, or small made-up data of the same shapes.",
+      ),
+      flag(
+        'runtime',
+        names(tuple(runtimes())),
+        runtimes()[0],
+        'What runs the computations.',
+      ),
+      flag(
+        'max_concurrent_clients',
+        parameters.Count,
+        None,
+        'Clients that are trained at once; the runtime decides unless given. '
+        'It changes no result.',
+      ),
+      flag(
+        'cache_mib',
+        parameters.NonNegativeInt,
+        2048,
+        'Memory for decoded examples, in MiB.',
+      ),
+    ],
   }
 
 
@@ -172,8 +251,8 @@ def _algorithm_flags() -> dict[str, _Flag]:
         found.setdefault(optimizers.public_name(side, argument), parameter)
   found.pop('seed')  # One --seed decides that of the algorithm too.
   return {
-      public: _Flag(public, parameter, public)
-      for public, parameter in found.items()
+    public: _Flag(public, parameter, public)
+    for public, parameter in found.items()
   }
 
 
@@ -220,12 +299,15 @@ class Flags:
     for group in self._general.values():
       for parameter in group:
         self._define(parameter.name, parameter, checked=True)
-    for flag in (*self._algorithm.values(), *self._optimizer.values(),
-                 *self._task.values()):
+    for flag in (
+      *self._algorithm.values(),
+      *self._optimizer.values(),
+      *self._task.values(),
+    ):
       self._define(flag.name, flag.parameter, checked=False)
 
   def _define(
-      self, name: str, parameter: parameters.Parameter, checked: bool
+    self, name: str, parameter: parameters.Parameter, checked: bool
   ) -> None:
     if checked:
       parser = _CheckedParser(parameter=parameter)
@@ -236,7 +318,7 @@ class Flags:
       flag.parser = parser  # So that `--name`, `--noname`, `--name=...` work.
     else:
       flag = absl_flags.Flag(
-          parser, absl_flags.ArgumentSerializer(), name, None, parameter.help
+        parser, absl_flags.ArgumentSerializer(), name, None, parameter.help
       )
     absl_flags.DEFINE_flag(flag, self.values)
 
@@ -260,33 +342,33 @@ class Flags:
       raise errors.SettingsError(f'{str(e).rstrip(".")}.') from e
     if rest:
       raise errors.SettingsError(
-          f'{rest[0]!r} is not a flag; flags are written --name=value.'
+        f'{rest[0]!r} is not a flag; flags are written --name=value.'
       )
     given = {
-        name: self.values[name].value
-        for name in self.values
-        if self.values[name].present
+      name: self.values[name].value
+      for name in self.values
+      if self.values[name].present
     }
     general = {}
     for group in self._general.values():
       for parameter in group:
         general[parameter.name] = given.pop(parameter.name, parameter.default)
     return Parsed(
-        settings=self._resolve(general, given),
-        dry_run=general['dry_run'],
+      settings=self._resolve(general, given),
+      dry_run=general['dry_run'],
     )
 
   def _unknown(self, name: str) -> NoReturn:
     close = difflib.get_close_matches(name, list(self.values), n=3)
     hint = (
-        'did you mean ' + ' or '.join(f'--{c}' for c in close)
-        if close
-        else 'see main.py --help'
+      'did you mean ' + ' or '.join(f'--{c}' for c in close)
+      if close
+      else 'see main.py --help'
     )
     raise errors.SettingsError(f'There is no flag --{name}; {hint}.')
 
   def _resolve(
-      self, general: Mapping[str, Any], given: Mapping[str, str]
+    self, general: Mapping[str, Any], given: Mapping[str, str]
   ) -> settings_lib.Settings:
     """Puts the flags together and refuses those that nothing would look at."""
     algorithm = self._choose_algorithm(general, given)
@@ -295,9 +377,9 @@ class Flags:
       optimizer['client'] = _DEFAULT_OPTIMIZER['client']
     try:
       accepted = dict(
-          algorithms.parameters_of(
-              algorithm, optimizer['client'], optimizer['server']
-          )
+        algorithms.parameters_of(
+          algorithm, optimizer['client'], optimizer['server']
+        )
       )
     except parameters.ParameterError as e:
       raise errors.SettingsError(_flagged(str(e))) from e
@@ -306,45 +388,57 @@ class Flags:
       own = getattr(registry.METHODS[algorithm], side)
       optimizer[side] = optimizer[side] or own
     hyperparameters = self._hyperparameters(
-        given, algorithm, optimizer, accepted, general['total_rounds']
+      given, algorithm, optimizer, accepted, general['total_rounds']
     )
     task = general['task']
     options = self._task_options(given, task, general)
     examples = general['num_validation_examples']
     if examples == 0:
       raise errors.SettingsError(
-          '--num_validation_examples must be -1 for all or at least 1, got 0.'
+        '--num_validation_examples must be -1 for all or at least 1, got 0.'
       )
     name = general['experiment_name']
     if name is not None and not re.fullmatch(r'(?!\.)[^/\\\0]+', name):
       raise errors.SettingsError(
-          '--experiment_name must be the name of one folder, without slashes '
-          f'and not starting with a dot, got {name!r}.'
+        '--experiment_name must be the name of one folder, without slashes '
+        f'and not starting with a dot, got {name!r}.'
       )
     if not general['root_output_dir']:
-      raise errors.SettingsError("--root_output_dir must name a folder, got ''.")
+      raise errors.SettingsError(
+        "--root_output_dir must name a folder, got ''."
+      )
     return settings_lib.Settings(
-        task=task,
-        task_options=options,
-        algorithm=algorithm,
-        client_optimizer=optimizer['client'],
-        server_optimizer=optimizer['server'],
-        hyperparameters=hyperparameters,
-        num_validation_examples=None if examples == -1 else examples,
-        experiment_name=name,
-        runtime_options={},
-        **{
-            key: general[key]
-            for key in (
-                'total_rounds', 'clients_per_round', 'rounds_per_eval',
-                'rounds_per_checkpoint', 'client_datasets_random_seed',
-                'seed', 'runtime', 'cache_mib', 'root_output_dir',
-            )
-        },
+      task=task,
+      task_options=options,
+      algorithm=algorithm,
+      client_optimizer=optimizer['client'],
+      server_optimizer=optimizer['server'],
+      hyperparameters=hyperparameters,
+      num_validation_examples=None if examples == -1 else examples,
+      experiment_name=name,
+      runtime_options={
+        name: general[name]
+        for name in ('max_concurrent_clients',)
+        if general[name] is not None
+      },
+      **{
+        key: general[key]
+        for key in (
+          'total_rounds',
+          'clients_per_round',
+          'rounds_per_eval',
+          'rounds_per_checkpoint',
+          'client_datasets_random_seed',
+          'seed',
+          'runtime',
+          'cache_mib',
+          'root_output_dir',
+        )
+      },
     )
 
   def _choose_algorithm(
-      self, general: Mapping[str, Any], given: Mapping[str, str]
+    self, general: Mapping[str, Any], given: Mapping[str, str]
   ) -> str:
     if general['algorithm'] is not None:
       return general['algorithm']
@@ -355,12 +449,12 @@ class Flags:
     return _ALGORITHM_OF[server]
 
   def _hyperparameters(
-      self,
-      given: Mapping[str, str],
-      algorithm: str,
-      optimizer: Mapping[str, str],
-      accepted: Mapping[str, parameters.Parameter],
-      total_rounds: int,
+    self,
+    given: Mapping[str, str],
+    algorithm: str,
+    optimizer: Mapping[str, str],
+    accepted: Mapping[str, parameters.Parameter],
+    total_rounds: int,
   ) -> dict[str, Any]:
     """The hyperparameters of `algorithms.build`, defaults resolved."""
     values: dict[str, Any] = {}
@@ -375,20 +469,20 @@ class Flags:
         side, owner = flag.owner
         if optimizer[side] != owner:
           raise errors.SettingsError(
-              f'--{name}={text} would be ignored: the {side} optimizer is '
-              f'{optimizer[side]}.'
+            f'--{name}={text} would be ignored: the {side} optimizer is '
+            f'{optimizer[side]}.'
           )
       if flag.public not in accepted:
         takes = ', '.join(f'--{a}' for a in sorted(accepted))
         raise errors.SettingsError(
-            f'--{name}={text} would be ignored by the algorithm {algorithm} '
-            f'with client optimizer {optimizer["client"]} and server optimizer '
-            f'{optimizer["server"]}, which accept {takes}.'
+          f'--{name}={text} would be ignored by the algorithm {algorithm} '
+          f'with client optimizer {optimizer["client"]} and server optimizer '
+          f'{optimizer["server"]}, which accept {takes}.'
         )
       if flag.public in source:
         raise errors.SettingsError(
-            f'--{source[flag.public]} and --{name} set the same '
-            'hyperparameter; give one of them.'
+          f'--{source[flag.public]} and --{name} set the same '
+          'hyperparameter; give one of them.'
         )
       source[flag.public] = name
       values[flag.public] = _parse(accepted[flag.public], text, name)
@@ -398,20 +492,20 @@ class Flags:
         values.setdefault(f'{side}_lr_decay_steps', total_rounds)
     try:
       algorithms.check(
-          algorithm,
-          client_optimizer=optimizer['client'],
-          server_optimizer=optimizer['server'],
-          **values,
+        algorithm,
+        client_optimizer=optimizer['client'],
+        server_optimizer=optimizer['server'],
+        **values,
       )
     except parameters.ParameterError as e:
       raise errors.SettingsError(_flagged(str(e))) from e
     return {
-        name: values.get(name, parameter.default)
-        for name, parameter in accepted.items()
+      name: values.get(name, parameter.default)
+      for name, parameter in accepted.items()
     }
 
   def _task_options(
-      self, given: Mapping[str, str], task: str, general: Mapping[str, Any]
+    self, given: Mapping[str, str], task: str, general: Mapping[str, Any]
   ) -> dict[str, Any]:
     accepted = tasks.parameters_of(task)
     options = {}
@@ -421,27 +515,26 @@ class Flags:
         continue
       if flag.owner != ('task', task):
         raise errors.SettingsError(
-            f'--{name}={text} would be ignored: --task={task}.'
+          f'--{name}={text} would be ignored: --task={task}.'
         )
       options[flag.public] = _parse(accepted[flag.public], text, name)
-    for flag, option in settings_lib.TASK_FLAGS.items():
-      options[option] = general[flag]
-    if general['cache_dir'] is not None:
-      if general['data'] == 'synthetic' or not tasks.info(task).files:
-        reason = (
-            'synthetic data come from no file'
-            if general['data'] == 'synthetic'
-            else f'the task {task} reads no file'
-        )
-        raise errors.SettingsError(
-            f'--cache_dir={general["cache_dir"]} would be ignored: {reason}.'
-        )
+    for shared, option in settings_lib.TASK_FLAGS.items():
+      options[option] = general[shared]
+    ignored = None
+    if general['data'] == 'synthetic':
+      ignored = 'synthetic data come from no file'
+    elif not tasks.info(task).files:
+      ignored = f'the task {task} reads no file'
+    if general['cache_dir'] is not None and ignored is not None:
+      raise errors.SettingsError(
+        f'--cache_dir={general["cache_dir"]} would be ignored: {ignored}.'
+      )
     return {
-        name: options.get(
-            name,
-            general['cache_dir'] if name == 'cache_dir' else parameter.default,
-        )
-        for name, parameter in accepted.items()
+      name: options.get(
+        name,
+        general['cache_dir'] if name == 'cache_dir' else parameter.default,
+      )
+      for name, parameter in accepted.items()
     }
 
   def help(self) -> str:
@@ -452,25 +545,33 @@ class Flags:
       for parameter in group:
         lines.extend(_entry(parameter.name, parameter, parameter.default))
     lines.append('Hyperparameters (main.py list says who takes which):')
-    for name in ('client_learning_rate', 'server_learning_rate',
-                 'client_lr_schedule', 'server_lr_schedule',
-                 'client_weighting', 'proximal_strength'):
+    for name in (
+      'client_learning_rate',
+      'server_learning_rate',
+      'client_lr_schedule',
+      'server_lr_schedule',
+      'client_weighting',
+      'proximal_strength',
+    ):
       lines.extend(_entry(name, self._algorithm[name].parameter))
-    lines.append('  --client_{optimizer}_{argument}, '
-                 '--server_{optimizer}_{argument}, --{task}_{argument}')
+    lines.append(
+      '  --client_{optimizer}_{argument}, '
+      '--server_{optimizer}_{argument}, --{task}_{argument}'
+    )
     lines.append('      Such as --server_adam_beta_1 and --digits_alpha.')
     lines.append('')
-    lines.append('--flagfile=FILE reads flags from a file; --helpfull lists '
-                 'all of them.')
+    lines.append(
+      '--flagfile=FILE reads flags from a file; --helpfull lists all of them.'
+    )
     return '\n'.join(lines)
 
   def help_full(self) -> str:
     """All flags."""
     lines = [self.help(), '', 'All hyperparameters:']
     for table, title in (
-        (self._algorithm, None),
-        (self._optimizer, 'Of one optimizer only:'),
-        (self._task, 'Of one task only:'),
+      (self._algorithm, None),
+      (self._optimizer, 'Of one optimizer only:'),
+      (self._task, 'Of one task only:'),
     ):
       if title:
         lines.append(title)
@@ -481,7 +582,7 @@ class Flags:
 
 
 def _entry(
-    name: str, parameter: parameters.Parameter, default: Any = ...
+  name: str, parameter: parameters.Parameter, default: Any = ...
 ) -> list[str]:
   """A flag's lines in the help."""
   lines = [f'  --{name}']
@@ -491,8 +592,9 @@ def _entry(
   unsaid = (None, ..., False, parameters.REQUIRED)
   if not any(default is value for value in unsaid):
     text = f'{text} Default: {default}.'
-  lines.extend(textwrap.wrap(text, 76, initial_indent=' ' * 6,
-                             subsequent_indent=' ' * 6))
+  lines.extend(
+    textwrap.wrap(text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6)
+  )
   return lines
 
 

@@ -11,7 +11,7 @@ from tff_adaptive.experiment import flags
 
 def _wrapped(head: str, text: str) -> list[str]:
   return textwrap.wrap(
-      text, 79, initial_indent=f'  {head:<22}', subsequent_indent=' ' * 24
+    text, 79, initial_indent=f'  {head:<22}', subsequent_indent=' ' * 24
   )
 
 
@@ -33,12 +33,13 @@ def listing() -> str:
   for name in algorithms.names():
     lines += _wrapped(name, algorithms.summary(name))
   for side, flag in (('client', 'Client'), ('server', 'Server')):
-    lines += ['', f'{flag} optimizers (--{side}_optimizer, '
-              f'--{side}_learning_rate, --{side}_NAME_ARGUMENT)']
+    lines += [
+      '',
+      f'{flag} optimizers (--{side}_optimizer, '
+      f'--{side}_learning_rate, --{side}_NAME_ARGUMENT)',
+    ]
     for name in getattr(optimizers, f'{side}_names')():
       accepted = optimizers.parameters_of(side, name)
-      lines += _wrapped(
-          name, ', '.join(_default(p) for p in accepted.values())
-      )
+      lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
   lines += ['', 'Runtimes (--runtime)', '  ' + ', '.join(flags.runtimes())]
   return '\n'.join(lines)

@@ -5,7 +5,12 @@ import dataclasses
 import resource
 import shutil
 import time
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 
@@ -40,14 +45,14 @@ class Cadence:
 
   def evaluates(self, round_number: int) -> bool:
     return (
-        round_number % self.rounds_per_eval == 0
-        or round_number == self.total_rounds
+      round_number % self.rounds_per_eval == 0
+      or round_number == self.total_rounds
     )
 
   def checkpoints(self, round_number: int) -> bool:
     return (
-        round_number % self.rounds_per_checkpoint == 0
-        or round_number == self.total_rounds
+      round_number % self.rounds_per_checkpoint == 0
+      or round_number == self.total_rounds
     )
 
 
@@ -57,9 +62,9 @@ def _prefixed(prefix: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
   return {
-      name[len(prefix) + 1 :]: value
-      for name, value in row.items()
-      if name.startswith(prefix + '/')
+    name[len(prefix) + 1 :]: value
+    for name, value in row.items()
+    if name.startswith(prefix + '/')
   }
 
 
@@ -67,13 +72,17 @@ class _Clock:
   """Seconds by what they were spent on."""
 
   def __init__(self):
-    self.spent: collections.Counter[str] = collections.Counter()
+    self.spent: dict[str, float] = collections.defaultdict(float)
     self._start = self._last = time.perf_counter()
 
   def lap(self, what: str) -> None:
     now = time.perf_counter()
     self.spent[what] += now - self._last
     self._last = now
+
+  def add_to(self, totals: dict[str, float]) -> None:
+    for what, seconds in self.spent.items():
+      totals[what] += seconds
 
   @property
   def total(self) -> float:
@@ -119,21 +128,21 @@ class _Watch:
     if rejected:
       of = f' of {int(row["clients/count"])}' if 'clients/count' in row else ''
       self._warn(
-          'rounds left out clients with updates that are not finite',
-          f'Round {number}: {rejected}{of} clients sent an update that is not '
-          'finite and were left out; a lower client learning rate may help.',
+        'rounds left out clients with updates that are not finite',
+        f'Round {number}: {rejected}{of} clients sent an update that is not '
+        'finite and were left out; a lower client learning rate may help.',
       )
     if row.get('update/non_finite'):
       self._warn(
-          'rounds had an update that is not finite and was not applied',
-          f'Round {number}: the aggregated update is not finite and was not '
-          'applied, so the model did not move.',
+        'rounds had an update that is not finite and was not applied',
+        f'Round {number}: the aggregated update is not finite and was not '
+        'applied, so the model did not move.',
       )
     elif 'update/norm' in row and not float(row['update/norm']):
       self._warn(
-          'rounds did not move the model',
-          f'Round {number}: the model did not move (the update is zero); look '
-          'at the learning rates and at the clients\' data.',
+        'rounds did not move the model',
+        f'Round {number}: the model did not move (the update is zero); look '
+        "at the learning rates and at the clients' data.",
       )
 
   def _warn(self, kind: str, sentence: str) -> None:
@@ -163,18 +172,18 @@ class Result:
 
 
 def run(
-    rounds: rounds_lib.LearningRounds,
-    *,
-    clients: data_lib.ClientDatasets,
-    cohort_fn: Callable[[int], Sequence[str]],
-    evaluator: evaluation.Evaluator,
-    validation: Batches,
-    test: Callable[[], Batches],
-    folder: files.RunFolder,
-    cadence: Cadence,
-    title: str = '',
-    progress: Optional[progress_lib.Progress] = None,
-    signals: Optional[stopping.Signals] = None,
+  rounds: rounds_lib.LearningRounds,
+  *,
+  clients: data_lib.ClientDatasets,
+  cohort_fn: Callable[[int], Sequence[str]],
+  evaluator: evaluation.Evaluator,
+  validation: Batches,
+  test: Callable[[], Batches],
+  folder: files.RunFolder,
+  cadence: Cadence,
+  title: str = '',
+  progress: Optional[progress_lib.Progress] = None,
+  signals: Optional[stopping.Signals] = None,
 ) -> Result:
   """Trains, or goes on training from the last checkpoint.
 
@@ -202,7 +211,7 @@ def run(
   signals = signals or stopping.Signals()
   progress = progress or progress_lib.Progress(cadence.total_rounds)
   checkpoints = checkpoints_lib.Checkpoints(
-      folder.checkpoints, warn=progress.say
+    folder.checkpoints, warn=progress.say
   )
   loaded = checkpoints.load_latest(rounds.program_state)
   done = -1
@@ -218,14 +227,14 @@ def run(
   if loaded is not None:
     if not metrics.rows or int(metrics.rows[-1]['round']) != done:
       raise errors.RunError(
-          f'{folder.metrics} lacks rounds before the checkpoint of round '
-          f'{done}; restore it or delete the run\'s folder to start afresh.'
+        f'{folder.metrics} lacks rounds before the checkpoint of round '
+        f"{done}; restore it or delete the run's folder to start afresh."
       )
     progress.say(f'Resuming after round {done}.')
     progress = progress.from_round(done + 1)
   board = _TensorBoard(folder.tensorboard, metrics.rows)
   watch = _Watch(progress.say)
-  spent: collections.Counter[str] = collections.Counter()
+  spent: dict[str, float] = collections.defaultdict(float)
   saved = done
   try:
     if done < 0:
@@ -239,7 +248,7 @@ def run(
     while done < cadence.total_rounds:
       clock = _Clock()
       number = done + 1
-      values = {}
+      values = collections.OrderedDict()
       with signals.interruptible():
         cohort = cohort_fn(number)
         datasets = clients.for_round(number, cohort)
@@ -256,10 +265,10 @@ def run(
           rounds.restore(before)
           raise
       row = {
-          'round': number,
-          **reported,
-          **_prefixed('validation', values),
-          'seconds': round(clock.total, 6),
+        'round': number,
+        **reported,
+        **_prefixed('validation', values),
+        'seconds': round(clock.total, 6),
       }
       if rounds.traffic is not None:
         row['bytes_down'] = rounds.traffic.down
@@ -273,18 +282,20 @@ def run(
         checkpoints.save(rounds.program_state, number)
         saved = number
         clock.lap('checkpoint')
-      timing.append({
+      timing.append(
+        {
           'round': number,
           **{
-              what: round(clock.spent[what], 6)
-              for what in ('data', 'train', 'evaluate', 'rest', 'checkpoint')
+            what: round(clock.spent[what], 6)
+            for what in ('data', 'train', 'evaluate', 'rest', 'checkpoint')
           },
           # Kilobytes on Linux, the only system that TFF runs on.
           'peak_resident_mib': (
-              resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
           ),
-      })
-      spent += clock.spent
+        }
+      )
+      clock.add_to(spent)
       progress.round_done(number, _group(row, 'train'), values)
       signals.check()
     if not _group(metrics.rows[-1], 'test'):
@@ -294,15 +305,15 @@ def run(
       metrics.extend_last(_prefixed('test', values))
       board.add({'round': done, **_prefixed('test', values)})
       clock.lap('test')
-      spent += clock.spent
+      clock.add_to(spent)
   except stopping.Stopped:
     if done > max(saved, 0):
       checkpoints.save(rounds.program_state, done)
       saved = done
     if saved > 0:
       progress.say(
-          f'Stopped after round {saved} of {cadence.total_rounds}, which is '
-          'saved; the same command goes on from there.'
+        f'Stopped after round {saved} of {cadence.total_rounds}, which is '
+        'saved; the same command goes on from there.'
       )
     else:
       progress.say('Stopped before the first round was complete.')

@@ -2,7 +2,10 @@
 
 import sys
 import time
-from typing import IO, Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
+from typing import IO
+from typing import Optional
 
 
 def duration(seconds: float) -> str:
@@ -26,12 +29,12 @@ class Progress:
   """One line on a terminal, redrawn; now and then a plain line elsewhere."""
 
   def __init__(
-      self,
-      total_rounds: int,
-      *,
-      first_round: int = 1,
-      stream: Optional[IO[str]] = None,
-      seconds_between_lines: float = 10.0,
+    self,
+    total_rounds: int,
+    *,
+    first_round: int = 1,
+    stream: Optional[IO[str]] = None,
+    seconds_between_lines: float = 10.0,
   ):
     """Starts the clock.
 
@@ -56,17 +59,17 @@ class Progress:
   def from_round(self, first_round: int) -> 'Progress':
     """The same, for a run that goes on at a later round."""
     return Progress(
-        self._total,
-        first_round=first_round,
-        stream=self._stream,
-        seconds_between_lines=self._between,
+      self._total,
+      first_round=first_round,
+      stream=self._stream,
+      seconds_between_lines=self._between,
     )
 
   def round_done(
-      self,
-      round_number: int,
-      train: Mapping[str, Any],
-      validation: Mapping[str, Any],
+    self,
+    round_number: int,
+    train: Mapping[str, Any],
+    validation: Mapping[str, Any],
   ) -> None:
     """Shows a round: loss, metric, seconds a round, time left."""
     now = time.monotonic()
@@ -90,9 +93,9 @@ class Progress:
       self._drawn = len(line)
       self._stream.flush()
     elif (
-        validation
-        or round_number == self._total
-        or now - self._last_line >= self._between
+      validation
+      or round_number == self._total
+      or now - self._last_line >= self._between
     ):
       self._last_line = now
       self._stream.write(line + '\n')

@@ -20,9 +20,7 @@ def _digest(seed: int, purpose: str, parts: tuple[Union[int, str], ...]):
   return hashlib.blake2b(key.encode('utf-8'), digest_size=16).digest()
 
 
-def seed_pair(
-    seed: int, purpose: str, *parts: Union[int, str]
-) -> np.ndarray:
+def seed_pair(seed: int, purpose: str, *parts: Union[int, str]) -> np.ndarray:
   """Two non-negative int64, shape [2], as stateless random operations take.
 
   Args:

@@ -1,7 +1,10 @@
 """A learning process as the loop drives it: state, one round, its measures."""
 
 import collections
-from typing import Any, Mapping, Optional, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +22,10 @@ class LearningRounds:
   """
 
   def __init__(
-      self,
-      process: tff.learning.templates.LearningProcess,
-      *,
-      initial_weights: tff.learning.models.ModelWeights,
+    self,
+    process: tff.learning.templates.LearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
   ):
     """Initializes the process.
 
@@ -32,11 +35,11 @@ class LearningRounds:
     """
     self._process = process
     self.state = process.set_model_weights(
-        process.initialize(), initial_weights
+      process.initialize(), initial_weights
     )
     try:
       self.traffic: Optional[communication.Traffic] = communication.of_round(
-          process.next
+        process.next
       )
     except ValueError:
       # Something that is sent has no fixed size. Better no figure than one
@@ -44,9 +47,9 @@ class LearningRounds:
       self.traffic = None
 
   def run(
-      self,
-      cohort: Sequence[str],
-      datasets: Sequence[tf.data.Dataset],
+    self,
+    cohort: Sequence[str],
+    datasets: Sequence[tf.data.Dataset],
   ) -> collections.OrderedDict[str, Any]:
     """Runs a round and returns what it reports, by the name of its column.
 
@@ -76,12 +79,12 @@ class LearningRounds:
 
 # Where a process reports something, and the column that shows it.
 _COLUMNS = {
-    'client_work/train/': 'train/',
-    'client_work/clients/': 'clients/',
-    'client_work/step_size/': 'step_size/',
-    'client_work/': 'clients/',
-    'finalizer/update_': 'update/',
-    'finalizer/': 'update/',
+  'client_work/train/': 'train/',
+  'client_work/clients/': 'clients/',
+  'client_work/step_size/': 'step_size/',
+  'client_work/': 'clients/',
+  'finalizer/update_': 'update/',
+  'finalizer/': 'update/',
 }
 
 

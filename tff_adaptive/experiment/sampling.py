@@ -1,6 +1,7 @@
 """Which clients take part in a round."""
 
-from typing import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow_federated as tff
@@ -9,7 +10,7 @@ from tff_adaptive.experiment import errors
 
 
 def build_cohort_fn(
-    client_ids: Sequence[str], *, clients_per_round: int, random_seed: int = 1
+  client_ids: Sequence[str], *, clients_per_round: int, random_seed: int = 1
 ) -> Callable[[int], list[str]]:
   """The reference implementation's cohorts: uniform, without replacement.
 
@@ -32,14 +33,14 @@ def build_cohort_fn(
   population = len(client_ids)
   if clients_per_round > population:
     raise errors.SettingsError(
-        f'--clients_per_round={clients_per_round} is more than the '
-        f'{population} training clients of this task; give at most '
-        f'{population}.'
+      f'--clients_per_round={clients_per_round} is more than the '
+      f'{population} training clients of this task; give at most '
+      f'{population}.'
     )
   # Positions rather than names: the draw is the same, and a population of
   # several hundred thousand names is not turned into an array in every round.
   sample = tff.simulation.build_uniform_sampling_fn(
-      np.arange(population), random_seed=random_seed
+    np.arange(population), random_seed=random_seed
   )
 
   def cohort(round_number: int) -> list[str]:

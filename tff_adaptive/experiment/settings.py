@@ -4,7 +4,9 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
 
 from tff_adaptive.experiment import errors
 
@@ -62,24 +64,24 @@ class Settings:
     options = dict(self.task_options)
     options.pop('cache_dir', None)
     shared = {
-        flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
+      flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
     }
     return {
-        'task': self.task,
-        **{f'{self.task}_{k}': v for k, v in sorted(options.items())},
-        **shared,
-        'algorithm': self.algorithm,
-        'client_optimizer': self.client_optimizer,
-        'server_optimizer': self.server_optimizer,
-        **self.hyperparameters,
-        'total_rounds': self.total_rounds,
-        'clients_per_round': self.clients_per_round,
-        'rounds_per_eval': self.rounds_per_eval,
-        'rounds_per_checkpoint': self.rounds_per_checkpoint,
-        'num_validation_examples': self.num_validation_examples,
-        'client_datasets_random_seed': self.client_datasets_random_seed,
-        'seed': self.seed,
-        'runtime': self.runtime,
+      'task': self.task,
+      **{f'{self.task}_{k}': v for k, v in sorted(options.items())},
+      **shared,
+      'algorithm': self.algorithm,
+      'client_optimizer': self.client_optimizer,
+      'server_optimizer': self.server_optimizer,
+      **self.hyperparameters,
+      'total_rounds': self.total_rounds,
+      'clients_per_round': self.clients_per_round,
+      'rounds_per_eval': self.rounds_per_eval,
+      'rounds_per_checkpoint': self.rounds_per_checkpoint,
+      'num_validation_examples': self.num_validation_examples,
+      'client_datasets_random_seed': self.client_datasets_random_seed,
+      'seed': self.seed,
+      'runtime': self.runtime,
     }
 
   @property
@@ -92,9 +94,7 @@ class Settings:
       return self.experiment_name
     text = json.dumps(self.identity, sort_keys=True)
     digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-    return '-'.join((
-        self.task, self.client_optimizer, self.algorithm, digest
-    ))
+    return '-'.join((self.task, self.client_optimizer, self.algorithm, digest))
 
   @property
   def folder(self) -> pathlib.Path:
@@ -105,23 +105,23 @@ class Settings:
   def build_arguments(self) -> dict[str, Any]:
     """The hyperparameters as `algorithms.build` takes them."""
     return dict(
-        self.hyperparameters,
-        client_optimizer=self.client_optimizer,
-        server_optimizer=self.server_optimizer,
+      self.hyperparameters,
+      client_optimizer=self.client_optimizer,
+      server_optimizer=self.server_optimizer,
     )
 
 
 # Flags that every task understands, and what its options are called.
 TASK_FLAGS = {
-    'data': 'data',
-    'client_epochs_per_round': 'epochs',
-    'client_batch_size': 'batch_size',
-    'max_elements_per_client': 'max_elements',
+  'data': 'data',
+  'client_epochs_per_round': 'epochs',
+  'client_batch_size': 'batch_size',
+  'max_elements_per_client': 'max_elements',
 }
 
 
 def check_same(
-    before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
+  before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
 ) -> None:
   """Holds a run that is started again to the settings it was started with.
 
@@ -140,7 +140,7 @@ def check_same(
       differences.append(f'--{flag} was {words(old)}, now {words(new)}')
   if differences:
     raise errors.SettingsError(
-        f'{folder} holds a run with other settings '
-        f'({"; ".join(differences)}): choose another --experiment_name, or '
-        'give the flags that it was started with.'
+      f'{folder} holds a run with other settings '
+      f'({"; ".join(differences)}): choose another --experiment_name, or '
+      'give the flags that it was started with.'
     )

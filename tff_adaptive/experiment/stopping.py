@@ -2,7 +2,8 @@
 
 import contextlib
 import signal
-from typing import Iterator, Optional
+from collections.abc import Iterator
+from typing import Optional
 
 
 class Stopped(BaseException):
@@ -35,8 +36,8 @@ class Signals:
   def handled(self) -> Iterator['Signals']:
     """Handles the signals inside the block."""
     previous = {
-        number: signal.signal(number, self._handle)
-        for number in (signal.SIGINT, signal.SIGTERM)
+      number: signal.signal(number, self._handle)
+      for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
       yield self

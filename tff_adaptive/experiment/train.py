@@ -1,9 +1,13 @@
 """From settings to a finished run."""
 
+import dataclasses
 import importlib.metadata
 import os
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import tasks
 from tff_adaptive import algorithms
@@ -46,19 +50,19 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
   if before is None:
     if folder.metrics.exists():
       raise errors.SettingsError(
-          f'{folder.path} holds results without {folder.hparams.name}, which '
-          'says what they are of; choose another --experiment_name.'
+        f'{folder.path} holds results without {folder.hparams.name}, which '
+        'says what they are of; choose another --experiment_name.'
       )
     return None
   settings_lib.check_same(
-      before.get('settings', {}), settings.identity, folder.path
+    before.get('settings', {}), settings.identity, folder.path
   )
   metrics = files.RowFile(folder.metrics)
   if not metrics.rows:
     return None
   last = metrics.rows[-1]
   finished = int(last['round']) == settings.total_rounds and any(
-      value for name, value in last.items() if name.startswith('test/')
+    value for name, value in last.items() if name.startswith('test/')
   )
   return metrics if finished else None
 
@@ -66,17 +70,20 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
 def _create_task(settings: settings_lib.Settings):
   try:
     return tasks.create(settings.task, **settings.task_options)
-  except (tasks.DataError, tasks.PartitionError,
-          parameters.ParameterError) as e:
+  except (
+    tasks.DataError,
+    tasks.PartitionError,
+    parameters.ParameterError,
+  ) as e:
     raise errors.SettingsError(str(e)) from e
 
 
 def _build_process(settings: settings_lib.Settings, model_fn: Any):
   return algorithms.build(
-      settings.algorithm,
-      model_fn,
-      seed=randomness.seed_32(settings.seed, 'inside rounds'),
-      **settings.build_arguments,
+    settings.algorithm,
+    model_fn,
+    seed=randomness.seed_32(settings.seed, 'inside rounds'),
+    **settings.build_arguments,
   )
 
 
@@ -94,28 +101,28 @@ def describe(settings: settings_lib.Settings) -> str:
   info = tasks.info(settings.task)
   client_ids = task.datasets.train_data.client_ids
   sampling.build_cohort_fn(
-      client_ids, clients_per_round=settings.clients_per_round
+    client_ids, clients_per_round=settings.clients_per_round
   )
   process = _build_process(settings, task.model_fn)
   lines = [
-      f'experiment   {settings.name}',
-      f'results      {settings.folder}',
-      f'task         {info.name}: {info.summary}',
-      f'model        {info.model}',
-      f'clients      {settings.clients_per_round} of {len(client_ids):,} a '
-      f'round, {settings.total_rounds:,} rounds',
-      f'runtime      {settings.runtime}',
+    f'experiment   {settings.name}',
+    f'results      {settings.folder}',
+    f'task         {info.name}: {info.summary}',
+    f'model        {info.model}',
+    f'clients      {settings.clients_per_round} of {len(client_ids):,} a '
+    f'round, {settings.total_rounds:,} rounds',
+    f'runtime      {settings.runtime}',
   ]
   if info.published:
     lines.append(
-        f'published    {info.published.rounds:,} rounds of '
-        f'{info.published.clients_per_round} clients, batches of '
-        f'{info.published.batch_size}, epochs {info.published.epochs} '
-        f'({info.published.source})'
+      f'published    {info.published.rounds:,} rounds of '
+      f'{info.published.clients_per_round} clients, batches of '
+      f'{info.published.batch_size}, epochs {info.published.epochs} '
+      f'({info.published.source})'
     )
   lines.append('')
   lines.append(
-      algorithms.describe(settings.algorithm, **settings.build_arguments)
+    algorithms.describe(settings.algorithm, **settings.build_arguments)
   )
   lines.append('')
   lines.append('settings')
@@ -127,9 +134,9 @@ def describe(settings: settings_lib.Settings) -> str:
     traffic = communication.of_round(process.next)
     cohort = settings.clients_per_round
     lines.append(
-        f'bytes a round: each client receives {traffic.down:,} and sends '
-        f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
-        f'{traffic.up * cohort:,}'
+      f'bytes a round: each client receives {traffic.down:,} and sends '
+      f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
+      f'{traffic.up * cohort:,}'
     )
   except ValueError as e:
     lines.append(f'bytes a round: not known, because {e}')
@@ -137,9 +144,9 @@ def describe(settings: settings_lib.Settings) -> str:
 
 
 def run(
-    settings: settings_lib.Settings,
-    *,
-    say: Callable[[str], None] = print,
+  settings: settings_lib.Settings,
+  *,
+  say: Callable[[str], None] = print,
 ):
   """Runs an experiment, or goes on with it.
 
@@ -156,77 +163,113 @@ def run(
     Stopped: If a signal stopped it; the last complete round is saved.
   """
   start = time.perf_counter()
-  import tensorflow as tf
   from tff_adaptive.experiment import data
-  from tff_adaptive.experiment import evaluation
   from tff_adaptive.experiment import loop
-  from tff_adaptive.experiment import rounds
-  from tff_adaptive.experiment import sampling
   from tff_adaptive.experiment import stopping
 
   signals = stopping.Signals()
   with signals.handled():
-    with signals.interruptible():
-      set_runtime(settings)
-      task = _create_task(settings)
-      cohort_fn = sampling.build_cohort_fn(
-          task.datasets.train_data.client_ids,
-          clients_per_round=settings.clients_per_round,
-          random_seed=settings.client_datasets_random_seed,
-      )
-      process = _build_process(settings, task.model_fn)
-      tf.keras.utils.set_random_seed(
-          randomness.seed_32(settings.seed, 'initial weights')
-      )
-      evaluator = evaluation.Evaluator(task.model_fn)
-      learning = rounds.LearningRounds(
-          process, initial_weights=evaluator.weights
-      )
-      budget = settings.cache_mib * 2**20
-      clients = data.ClientDatasets(
-          task.datasets, seed=settings.seed, cache_bytes=budget
-      )
-      validation = data.test_split(
-          task.datasets,
-          num_examples=settings.num_validation_examples,
-          cache_bytes=budget,
-      )
-    say(algorithms.describe(settings.algorithm, **settings.build_arguments))
+    try:
+      with signals.interruptible():
+        ready = _set_up(settings)
+    except stopping.Stopped:
+      say('Stopped before training began.')
+      raise
+    formula = algorithms.describe(
+      settings.algorithm, **settings.build_arguments
+    )
+    say(formula)
     say(
-        f'{settings.task}: {settings.clients_per_round} of '
-        f'{len(clients.client_ids):,} clients a round, '
-        f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
-        f'ready after {time.perf_counter() - start:.1f} s.'
+      f'{settings.task}: {settings.clients_per_round} of '
+      f'{len(ready.clients.client_ids):,} clients a round, '
+      f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
+      f'ready after {time.perf_counter() - start:.1f} s.'
     )
     with files.RunFolder(settings.folder) as folder:
-      if folder.read_hparams() is None:
-        folder.write_hparams({
+      # Another process may have been here since `prepare` looked.
+      before = folder.read_hparams()
+      if before is not None:
+        settings_lib.check_same(
+          before.get('settings', {}), settings.identity, folder.path
+        )
+      else:
+        folder.write_hparams(
+          {
             'settings': settings.identity,
-            'algorithm': algorithms.describe(
-                settings.algorithm, **settings.build_arguments
-            ).splitlines(),
+            'algorithm': formula.splitlines(),
             'versions': {
-                name: importlib.metadata.version(name)
-                for name in ('tensorflow', 'tensorflow-federated', 'numpy')
+              name: importlib.metadata.version(name)
+              for name in ('tensorflow', 'tensorflow-federated', 'numpy')
             },
-        })
+          }
+        )
       return loop.run(
-          learning,
-          clients=clients,
-          cohort_fn=cohort_fn,
-          evaluator=evaluator,
-          validation=validation,
-          test=lambda: data.test_split(task.datasets, cache_bytes=0),
-          folder=folder,
-          cadence=loop.Cadence(
-              total_rounds=settings.total_rounds,
-              rounds_per_eval=settings.rounds_per_eval,
-              rounds_per_checkpoint=settings.rounds_per_checkpoint,
-          ),
-          title=settings.name,
-          progress=progress_lib.Progress(settings.total_rounds),
-          signals=signals,
+        ready.rounds,
+        clients=ready.clients,
+        cohort_fn=ready.cohort_fn,
+        evaluator=ready.evaluator,
+        validation=ready.validation,
+        test=lambda: data.test_split(ready.task.datasets, cache_bytes=0),
+        folder=folder,
+        cadence=loop.Cadence(
+          total_rounds=settings.total_rounds,
+          rounds_per_eval=settings.rounds_per_eval,
+          rounds_per_checkpoint=settings.rounds_per_checkpoint,
+        ),
+        title=settings.name,
+        progress=progress_lib.Progress(settings.total_rounds),
+        signals=signals,
       )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+  """What the loop needs, made from settings."""
+
+  task: Any
+  cohort_fn: Callable[[int], Sequence[str]]
+  rounds: Any
+  evaluator: Any
+  clients: Any
+  validation: Any
+
+
+def _set_up(settings: settings_lib.Settings) -> _Ready:
+  """Loads data and builds the process; writes nothing."""
+  import tensorflow as tf
+
+  from tff_adaptive.experiment import data
+  from tff_adaptive.experiment import evaluation
+  from tff_adaptive.experiment import rounds
+  from tff_adaptive.experiment import sampling
+
+  set_runtime(settings)
+  task = _create_task(settings)
+  cohort_fn = sampling.build_cohort_fn(
+    task.datasets.train_data.client_ids,
+    clients_per_round=settings.clients_per_round,
+    random_seed=settings.client_datasets_random_seed,
+  )
+  process = _build_process(settings, task.model_fn)
+  tf.keras.utils.set_random_seed(
+    randomness.seed_32(settings.seed, 'initial weights')
+  )
+  evaluator = evaluation.Evaluator(task.model_fn)
+  cache_bytes = settings.cache_mib * 2**20
+  return _Ready(
+    task=task,
+    cohort_fn=cohort_fn,
+    rounds=rounds.LearningRounds(process, initial_weights=evaluator.weights),
+    evaluator=evaluator,
+    clients=data.ClientDatasets(
+      task.datasets, seed=settings.seed, cache_bytes=cache_bytes
+    ),
+    validation=data.test_split(
+      task.datasets,
+      num_examples=settings.num_validation_examples,
+      cache_bytes=cache_bytes,
+    ),
+  )
 
 
 def summary(rows, folder: files.RunFolder, seconds=None) -> str:
@@ -238,21 +281,21 @@ def summary(rows, folder: files.RunFolder, seconds=None) -> str:
     seconds: By what they were spent on, if the run was just now.
   """
   splits = [
-      (split, row)
-      for split, row in (
-          ('train', _last(rows, 'train')),
-          ('validation', _last(rows, 'validation')),
-          ('test', _last(rows, 'test')),
-      )
-      if row is not None
+    (split, row)
+    for split, row in (
+      ('train', _last(rows, 'train')),
+      ('validation', _last(rows, 'validation')),
+      ('test', _last(rows, 'test')),
+    )
+    if row is not None
   ]
   names = []
   for split, row in splits:
     for column, value in row.items():
       group, _, name = column.partition('/')
-      if group == split and value and name not in names:
-        if not name.startswith('num_') or name == 'num_examples':
-          names.append(name)
+      counts = name.startswith('num_') and name != 'num_examples'
+      if group == split and value and name not in names and not counts:
+        names.append(name)
   header = ['', 'round', *(progress_lib.short(n) for n in names)]
   table = [header]
   for split, row in splits:
@@ -265,16 +308,16 @@ def summary(rows, folder: files.RunFolder, seconds=None) -> str:
     table.append([split, row['round'], *cells])
   widths = [max(len(line[i]) for line in table) for i in range(len(header))]
   lines = [
-      '  '.join(
-          cell.ljust(width) if i == 0 else cell.rjust(width)
-          for i, (cell, width) in enumerate(zip(line, widths))
-      ).rstrip()
-      for line in table
+    '  '.join(
+      cell.ljust(width) if i == 0 else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+    ).rstrip()
+    for line in table
   ]
   if seconds:
     total = sum(seconds.values())
     parts = ', '.join(
-        f'{what} {value:.1f} s' for what, value in seconds.items()
+      f'{what} {value:.1f} s' for what, value in seconds.items()
     )
     lines.append(f'{total:.1f} s: {parts}')
   lines.append(f'curves   {os.path.relpath(folder.curves)}')

@@ -143,7 +143,7 @@ def polyak(losses, gradients, c, gamma_b, lower_bound, sizes=None):
   return path, gammas
 
 
-def delayed_adagrad(gradients, eta, eps, z, v_start=0.0):
+def client_adagrad(gradients, eta, eps, z, v_start=0.0):
   v = np.full(3, v_start)
 
   def step(k, x, g):
@@ -155,7 +155,7 @@ def delayed_adagrad(gradients, eta, eps, z, v_start=0.0):
   return client_path(gradients, step)
 
 
-def delayed_adam(gradients, eta, beta_1, beta_2, eps, z):
+def client_adam(gradients, eta, beta_1, beta_2, eps, z):
   m, v = np.zeros(3), np.zeros(3)
 
   def step(k, x, g):
@@ -168,3 +168,51 @@ def delayed_adam(gradients, eta, beta_1, beta_2, eps, z):
     return x - eta * m_hat / (np.sqrt(v_hat) + eps)
 
   return client_path(gradients, step)
+
+
+def slices(shape):
+  """The co-dimension-1 slices of a tensor, as lists of flat positions."""
+  positions = np.arange(int(np.prod(shape))).reshape(shape)
+  if len(shape) < 2:
+    return [[p] for p in positions.ravel()]
+  return [
+      np.take(positions, index, axis=axis).ravel().tolist()
+      for axis, size in enumerate(shape)
+      for index in range(size)
+  ]
+
+
+def sm3(gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None):
+  """SM3 on one tensor: Algorithms 3 and 4 with mu stored, v read off it.
+
+  `gradients` are arrays of `shape`; returns the path of x from 0. beta_2 makes
+  it SM3-Adam.
+  """
+  cover = slices(shape)
+  size = int(np.prod(shape))
+  mu = np.zeros(len(cover))
+  x, m, path = np.zeros(size), np.zeros(size), []
+
+  def smallest():
+    return np.array([
+        min(mu[r] for r, members in enumerate(cover) if j in members)
+        for j in range(size)
+    ])
+
+  for k, gradient in enumerate(gradients):
+    g = np.asarray(gradient, np.float64).ravel()
+    keep, add = (1, 1) if beta_2 is None else (beta_2, 1 - beta_2)
+    if k % z == 0:
+      if form == 'II':
+        v = keep * smallest() + add * g**2
+        mu = np.array([max(v[j] for j in members) for members in cover])
+      else:
+        largest = np.array([max(g[j] ** 2 for j in members) for members in cover])
+        mu = keep * mu + add * largest
+        v = smallest()
+    else:
+      v = smallest()
+    m = g if beta_1 is None else beta_1 * m + (1 - beta_1) * g
+    x = x - eta * m / (np.sqrt(v) + eps)
+    path.append(x.reshape(shape))
+  return path

@@ -57,8 +57,10 @@ def run_client(optimizer, gradients, losses=None, sizes=None):
         optimizer, state, weights, split(gradient(x)), batch
     )
     path.append(join(weights))
+    step = None
     if isinstance(optimizer, protocol.LocalOptimizer):
       step = optimizer.step_size(state)
+    if step is not None:
       steps.append((float(step.value), bool(step.at_bound)))
   return path, steps
 

@@ -164,7 +164,7 @@ def test_adagrad(z):
       'adagrad', learning_rate=0.1, epsilon=0.01, delay=z
   )
   path, _ = running.run_client(optimizer, GRADIENTS)
-  close(path, rules.delayed_adagrad(GRADIENTS, 0.1, 0.01, z))
+  close(path, rules.client_adagrad(GRADIENTS, 0.1, 0.01, z))
 
 
 @pytest.mark.parametrize('z', [1, 3])
@@ -173,13 +173,13 @@ def test_adam(z):
       'adam', learning_rate=0.1, beta_1=0.8, beta_2=0.9, epsilon=0.01, delay=z
   )
   path, _ = running.run_client(optimizer, GRADIENTS)
-  close(path, rules.delayed_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, z))
+  close(path, rules.client_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, z))
 
 
 def test_delays_are_told_apart():
   for rule, settings in (
-      (rules.delayed_adagrad, (0.1, 0.01)),
-      (rules.delayed_adam, (0.1, 0.8, 0.9, 0.01)),
+      (rules.client_adagrad, (0.1, 0.01)),
+      (rules.client_adam, (0.1, 0.8, 0.9, 0.01)),
   ):
     paths = [rule(GRADIENTS, *settings, z) for z in (1, 2, 3)]
     assert running.differs(paths[0], paths[1])

@@ -129,7 +129,7 @@ def test_an_ill_conditioned_quadratic_goes_down(side, name):
   scale = tf.constant([1.0, 10.0])
   more = {}
   if 'learning_rate' in optimizers.parameters_of(side, name):
-    more['learning_rate'] = 0.1 if name == 'adagrad' else 0.02
+    more['learning_rate'] = 0.1 if name.endswith('adagrad') else 0.02
   optimizer = getattr(optimizers, side)(name, **more)
   weights = (tf.constant([1.0, 1.0]),)
   state = start(optimizer, weights)

@@ -16,20 +16,20 @@ _WEIGHTING = {
 }
 
 
-def assemble(
-    plan: plan_lib.Plan, model: Any
-) -> tff.learning.templates.LearningProcess:
+def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
   """Builds the process that a plan describes."""
+  pieces = _pieces(plan)
   return processes.compose(
       model,
-      _optimizer(plan, 'client'),
-      _optimizer(plan, 'server'),
+      pieces.pop('client_optimizer'),
+      pieces.pop('server_optimizer'),
       schedule=_schedule(plan, 'client'),
       server_schedule=_schedule(plan, 'server'),
       client_weighting=_WEIGHTING[plan.common['client_weighting']],
+      warmup_steps=plan.common.get('client_warmup_steps', 0),
       seed=plan.common['seed'],
       model_aggregator=plan.model_aggregator,
-      **_pieces(plan),
+      **pieces,
   )
 
 
@@ -40,7 +40,7 @@ def describe(plan: plan_lib.Plan) -> str:
   term = pieces['objective'].formula
   lines.append('client minimises F' + (f' + {term}' if term else ''))
   for side in ('client', 'server'):
-    optimizer = _optimizer(plan, side)
+    optimizer = pieces[f'{side}_optimizer']
     name = plan.optimizer[side]
     called = name if isinstance(name, str) else type(name).__name__
     lines.append(f'{side} optimizer {called}:')
@@ -94,15 +94,24 @@ def _schedule(plan: plan_lib.Plan, side: str):
 
 
 def _pieces(plan: plan_lib.Plan) -> dict[str, Any]:
-  """The objective, and what the method's own module adds."""
-  strength = plan.common['proximal_strength']
-  objective = (
-      processes.Proximal(strength) if strength else processes.Plain()
-  )
-  pieces = {'objective': objective}
+  """The optimizers, the objective, and what the method's own module adds."""
+  pieces = {
+      f'{side}_optimizer': _optimizer(plan, side)
+      for side in ('client', 'server')
+  }
+  own = {}
   if plan.method.module is not None:
     module = importlib.import_module(
         f'tff_adaptive.algorithms.{plan.method.module}'
     )
-    pieces.update(module.pieces(**plan.own))
-  return pieces
+    make = getattr(module, plan.method.function)
+    own = make(pieces['client_optimizer'], pieces['server_optimizer'], **plan.own)
+  terms = []
+  if plan.common['proximal_strength']:
+    terms.append(processes.Proximal(plan.common['proximal_strength']))
+  if 'objective' in own:
+    terms.append(own['objective'])
+  if len(terms) == 2:
+    terms = [processes.Sum(*terms)]
+  pieces['objective'] = terms[0] if terms else processes.Plain()
+  return pieces | {k: v for k, v in own.items() if k != 'objective'}

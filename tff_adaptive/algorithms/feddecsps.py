@@ -37,12 +37,18 @@ class CountSteps(exchange.Exchange):
 
 @parameters.checked
 def pieces(
-    *, count: Literal['training', 'round'] = 'training'
+    client_optimizer: Any,
+    server_optimizer: Any,
+    *,
+    count: Literal['training', 'round'] = 'training',
 ) -> dict[str, Any]:
   """What FedDecSPS adds to its clients.
 
   Args:
+    client_optimizer: Decreasing Polyak steps.
+    server_optimizer: Any.
     count: Whether the k of c_k counts local steps over the whole training, or
       anew in every round.
   """
+  del client_optimizer, server_optimizer
   return {'exchange': CountSteps()} if count == 'training' else {}

@@ -65,6 +65,8 @@ class GlobalStep(exchange.Exchange):
 
 @parameters.checked
 def pieces(
+    client_optimizer: Any,
+    server_optimizer: Any,
     *,
     aggregation: Literal['a', 'b', 'c'] = 'a',
     gamma_0: Optional[parameters.Positive] = None,
@@ -72,10 +74,13 @@ def pieces(
   """What FedSPS-Global adds: the step size that all clients share.
 
   Args:
+    client_optimizer: Polyak steps of a given size.
+    server_optimizer: Any.
     aggregation: How the next step size comes of the clients' last steps: 'a'
       the mean of their own bounded steps, 'b' min(sum F / (c sum |g|^2),
       gamma_b), 'c' min(mean F / (c |mean g|^2), gamma_b), for which clients
       send their gradients.
     gamma_0: Step size of the first round; gamma_b unless given.
   """
+  del client_optimizer, server_optimizer
   return {'exchange': GlobalStep(aggregation, gamma_0)}

@@ -17,6 +17,7 @@ class InverseStepSum(exchange.Exchange):
     return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
 
 
-def pieces() -> dict[str, Any]:
+def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
   """What FedSPS-Normalized adds to FedSPS: the weights of the mean."""
+  del client_optimizer, server_optimizer
   return {'exchange': InverseStepSum()}

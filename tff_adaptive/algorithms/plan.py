@@ -18,6 +18,7 @@ def common(
     *,
     client_weighting: Literal['examples', 'uniform'] = 'examples',
     proximal_strength: parameters.NonNegative = 0.0,
+    client_warmup_steps: parameters.NonNegativeInt = 0,
     seed: parameters.NonNegativeInt = 0,
 ) -> None:
   """What every method accepts; only the signature is used.
@@ -27,9 +28,11 @@ def common(
       or all alike.
     proximal_strength: mu of the term (mu / 2) |x - x_t|^2 added to the clients'
       loss (FedProx); 0 for none.
+    client_warmup_steps: Local steps in every round over which the client's
+      learning rate rises to its value (FedAda2's warm-up); 0 for none.
     seed: Seed of what is random inside a round (dropout).
   """
-  del client_weighting, proximal_strength, seed
+  del client_weighting, proximal_strength, client_warmup_steps, seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,17 +107,19 @@ def _slots(
       accepted = optimizers.parameters_of(side, chosen[side])
       has_rate = 'learning_rate' in accepted
       for name, parameter in accepted.items():
-        add(optimizers.public_name(side, name), side, parameter)
+        public = optimizers.public_name(side, name, chosen[side])
+        add(public, side, parameter)
     if has_rate:
       for name, parameter in parameters.read_signature(
           _FOLDER.parent / 'optimizers' / 'schedules.py', 'build_schedule'
       ).items():
         add(f'{side}_{name}', f'{side}_schedule', parameter)
   for name, parameter in parameters.read_signature(__file__, 'common').items():
-    add(name, 'common', parameter)
+    if name != 'client_warmup_steps' or 'client_lr_schedule' in slots:
+      add(name, 'common', parameter)
   if method.module is not None:
     for name, parameter in parameters.read_signature(
-        _FOLDER / f'{method.module}.py', 'pieces'
+        _FOLDER / f'{method.module}.py', method.function
     ).items():
       add(name, 'own', parameter)
   return slots
@@ -144,6 +149,12 @@ def _choose(
               f'{choice!r}.'
           )
       chosen[side] = choice
+      allowed = method.accepts.get(side)
+      if isinstance(choice, str) and allowed and choice not in allowed:
+        raise parameters.ParameterError(
+            f'The algorithm {method.name} accepts the {side} optimizers '
+            f'{", ".join(allowed)}, got {choice!r}.'
+        )
   return chosen
 
 

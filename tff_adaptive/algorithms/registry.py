@@ -23,7 +23,10 @@ class Method:
     defaults: Hyperparameters whose default is not the optimizer's, by their
       public names.
     hides: Hyperparameters of the optimizers that the method does not offer.
-    module: The module of this folder with the method's own `pieces`, if any.
+    module: The module of this folder with the method's own pieces, if any.
+    function: The function of that module that makes them.
+    accepts: Per side, the optimizers that may replace the method's own; all
+      unless given.
   """
 
   name: str
@@ -34,6 +37,10 @@ class Method:
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   hides: frozenset[str] = frozenset()
   module: Optional[str] = None
+  function: str = 'pieces'
+  accepts: Mapping[str, tuple[str, ...]] = dataclasses.field(
+      default_factory=dict
+  )
 
 
 def _server_method(name: str, summary: str, server: str, **more: Any) -> Method:
@@ -47,6 +54,12 @@ def _client_method(name: str, summary: str, client: str, **more: Any) -> Method:
       name, summary, client=client, fixes=frozenset({'client'}), **more
   )
 
+
+_MIME_BASES = {'client': ('adagrad', 'adam', 'sgd')}
+_JOINT = {
+    'client': ('adagrad', 'adam', 'sm3_adagrad', 'sm3_adam'),
+    'server': ('adagrad', 'adam', 'ams', 'yogi'),
+}
 
 METHODS: Mapping[str, Method] = {
     method.name: method
@@ -106,6 +119,75 @@ METHODS: Mapping[str, Method] = {
             'FedSPS with one step size for all clients of a round.',
             'polyak_global',
             module='fedsps_global',
+        ),
+        _client_method(
+            'scaffold',
+            'SGD clients corrected by control variates (Karimireddy et al.).',
+            'sgd',
+            hides=frozenset({'client_momentum'}),
+            module='scaffold',
+        ),
+        Method(
+            'moon',
+            "Clients held near the server's representations (Li et al.).",
+            module='moon',
+        ),
+        Method(
+            'local_adaalter',
+            'AdaGrad clients whose accumulator is averaged (Xie et al.).',
+            client='adaalter',
+            fixes=frozenset({'client', 'server'}),
+            module='local_adaalter',
+        ),
+        Method(
+            'local_amsgrad',
+            'AMSGrad clients whose moments are averaged (Chen et al.).',
+            client='amsgrad',
+            fixes=frozenset({'client', 'server'}),
+            module='local_amsgrad',
+        ),
+        Method(
+            'mime',
+            "Clients that step with the server's statistics and a corrected "
+            'gradient (Karimireddy et al.).',
+            defaults={'client_momentum': 0.9},
+            module='mime',
+            accepts=_MIME_BASES,
+        ),
+        Method(
+            'mimelite',
+            'MIME without the correction of gradients.',
+            defaults={'client_momentum': 0.9},
+            module='mime',
+            function='lite_pieces',
+            accepts=_MIME_BASES,
+        ),
+        Method(
+            'direct_joint',
+            "Adaptive clients that start from the server's preconditioner (Lee "
+            'et al.).',
+            client='adagrad',
+            server='adagrad',
+            module='direct_joint',
+            accepts=_JOINT,
+        ),
+        Method(
+            'joint_zero_init',
+            'Adaptive clients that start from zero under an adaptive server '
+            '(Lee et al.).',
+            client='adagrad',
+            server='adagrad',
+            accepts=_JOINT,
+        ),
+        Method(
+            'fedada2',
+            'SM3 clients under an adaptive server (Lee et al.).',
+            client='sm3_adagrad',
+            server='adagrad',
+            accepts={
+                'client': ('sm3_adagrad', 'sm3_adam'),
+                'server': _JOINT['server'],
+            },
         ),
     )
 }

@@ -24,11 +24,13 @@ class _Entry:
 
 
 _CLIENT = {
-    'adagrad': _Entry('delayed_adagrad', 'build_delayed_adagrad'),
-    'adam': _Entry('delayed_adam', 'build_delayed_adam'),
+    'adagrad': _Entry('client_adagrad', 'build_client_adagrad'),
+    'adam': _Entry('client_adam', 'build_client_adam'),
     'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd'),
     'polyak': _Entry('polyak', 'build_polyak'),
     'sgd': _Entry('sgd', 'build_sgd'),
+    'sm3_adagrad': _Entry('sm3', 'build_sm3_adagrad'),
+    'sm3_adam': _Entry('sm3', 'build_sm3_adam'),
 }
 
 _SERVER = {
@@ -42,6 +44,8 @@ _SERVER = {
 # Clients that only make sense under the method that they belong to: methods
 # name them, users do not.
 _METHOD_CLIENT = {
+    'adaalter': _Entry('adaalter', 'build_adaalter'),
+    'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
     'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
     'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
 }
@@ -65,6 +69,9 @@ _PUBLIC = {
     },
 }
 
+# Local-AMSGrad's decays belong to statistics that the server keeps too.
+_SHARED = {('amsgrad', 'beta_1'), ('amsgrad', 'beta_2')}
+
 
 def _names(side: str) -> list[str]:
   return sorted(_CLIENT if side == 'client' else _SERVER)
@@ -80,8 +87,10 @@ def server_names() -> list[str]:
   return _names('server')
 
 
-def public_name(side: str, parameter: str) -> str:
+def public_name(side: str, parameter: str, optimizer: str = '') -> str:
   """What `algorithms.build` calls a builder's parameter."""
+  if (optimizer, parameter) in _SHARED:
+    return parameter
   return _PUBLIC[side].get(parameter, parameter)
 
 
@@ -137,7 +146,7 @@ def _entry(side: str, name: str) -> _Entry:
 def _build(side: str, name: str, given: Mapping[str, Any]):
   entry = _entry(side, name)
   accepted = parameters_of(side, name)
-  spelled = {public_name(side, p): p for p in accepted} | {
+  spelled = {public_name(side, p, name): p for p in accepted} | {
       p: p for p in accepted
   }
   arguments = {}

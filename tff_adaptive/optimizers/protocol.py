@@ -54,9 +54,11 @@ class LocalOptimizer(tff.learning.optimizers.Optimizer):
   Attributes:
     needs_client_size: Whether `Batch.client_size` must be known from the first
       step on; counting it costs one more pass over the client's data.
+    uses_batch: Whether a step depends on `batch` at all.
   """
 
   needs_client_size = False
+  uses_batch = True
 
   @abc.abstractmethod
   def next(self, state, weights, gradients, *, batch: Optional[Batch] = None):

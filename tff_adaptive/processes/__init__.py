@@ -2,6 +2,7 @@
 
 from tff_adaptive.processes.client_work import build_client_work
 from tff_adaptive.processes.composition import compose
+from tff_adaptive.processes.composition import Process
 from tff_adaptive.processes.composition import StatefulLearningProcess
 from tff_adaptive.processes.composition import StatefulOutput
 from tff_adaptive.processes.exchange import Exchange
@@ -22,6 +23,7 @@ __all__ = [
     'NoExchange',
     'Objective',
     'Plain',
+    'Process',
     'Proximal',
     'StatefulLearningProcess',
     'StatefulOutput',

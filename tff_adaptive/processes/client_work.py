@@ -62,6 +62,7 @@ class ClientWork:
       objective: Optional[objectives.Objective] = None,
       exchange: Optional[exchange_lib.Exchange] = None,
       schedule: Optional[Schedule] = None,
+      warmup_steps: int = 0,
       seed: int = 0,
       metrics_aggregator: Optional[Any] = None,
   ):
@@ -85,6 +86,7 @@ class ClientWork:
         objective=objective or objectives.Plain(),
         exchange=exchange or exchange_lib.NoExchange(),
         schedule=schedule,
+        warmup_steps=warmup_steps,
         client_weighting=client_weighting,
         seed=seed,
     )
@@ -108,14 +110,12 @@ class ClientWork:
     weights_type, data_type = self.facts.weights_type, self.facts.data_type
     self._survey = self._mean_survey = None
     extra = []
-    survey_totals = []
     if trainer.exchange.surveys is not None:
       self._survey = tff.tensorflow.computation(
           trainer.survey, [weights_type, data_type]
       )
-      survey_totals.append(self._survey.type_signature.result)
       self._mean_survey = tff.tensorflow.computation(
-          trainer.mean_survey, survey_totals
+          trainer.mean_survey, self._survey.type_signature.result
       )
       if trainer.exchange.surveys == 'before':
         extra.append(self._mean_survey.type_signature.result)
@@ -244,7 +244,8 @@ def build_client_work(
       examples iterated unless given); `objective`, an `objectives.Objective`
       added to the loss (none); `exchange`, an `exchange.Exchange` (none);
       `schedule`, a function from completed rounds to the learning rate (the
-      optimizer's own); `seed` of what is random inside a round (0);
+      optimizer's own); `warmup_steps`, local steps over which the learning rate
+      rises to its value in every round (0); `seed` of what is random inside a round (0);
       `metrics_aggregator` as tff.learning's builders take it
       (`tff.learning.metrics.sum_then_finalize`).
 

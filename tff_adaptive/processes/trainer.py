@@ -33,15 +33,17 @@ class Trainer:
   objective: objectives.Objective
   exchange: exchange_lib.Exchange
   schedule: Optional[Schedule]
+  warmup_steps: int
   client_weighting: tff.learning.ClientWeighting
   seed: int
 
   def initial_state(self) -> Any:
     """The server's state: what it sends with the model."""
     hparams = self.optimizer.get_hparams(self.optimizer.initialize(self.specs))
-    if self.schedule is not None and _RATE not in hparams:
+    scheduled = self.schedule is not None or self.warmup_steps
+    if scheduled and _RATE not in hparams:
       raise ValueError(
-          'A client learning-rate schedule needs an optimizer with a learning '
+          'A client learning-rate schedule or warm-up needs an optimizer with a learning '
           f'rate; {type(self.optimizer).__name__} has none.'
       )
     return collections.OrderedDict(
@@ -89,6 +91,7 @@ class Trainer:
             context,
             seed,
             client_size,
+            num_steps,
         )
         steps = self._count_step(steps, optimizer_state)
         num_steps += 1
@@ -133,7 +136,7 @@ class Trainer:
 
   def _step(
       self, local, carry, optimizer_state, batch, start, context, seed,
-      client_size,
+      client_size, num_steps,
   ):
     """One batch: evaluate the objective, take the optimizer's step."""
     local.set_seed(seed)
@@ -151,6 +154,11 @@ class Trainer:
     before = carry
     carry, evaluated = local.evaluate(before, batch, term)
     after = carry
+    hparams = self.optimizer.get_hparams(optimizer_state)
+    if self.warmup_steps:
+      optimizer_state = self.optimizer.set_hparams(
+          optimizer_state, self._warmed_up(hparams, num_steps)
+      )
     optimizer_state, weights = protocol.take_step(
         self.optimizer,
         optimizer_state,
@@ -163,8 +171,16 @@ class Trainer:
             client_size,
         ),
     )
+    if self.warmup_steps:
+      optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
     carry = local.with_trainable(after, weights)
     return carry, optimizer_state, evaluated.num_examples
+
+  def _warmed_up(self, hparams, num_steps):
+    """Local step k = 1, 2, ... has the learning rate times min(1, k / n)."""
+    share = tf.cast(num_steps + 1, tf.float32) / self.warmup_steps
+    rate = hparams[_RATE] * tf.minimum(share, 1.0)
+    return collections.OrderedDict(hparams, **{_RATE: rate})
 
   def _count_step(self, steps, optimizer_state):
     if isinstance(self.optimizer, protocol.LocalOptimizer):
@@ -246,8 +262,9 @@ class Trainer:
     """A client's part of the cohort's mean gradient at the received weights.
 
     Returns:
-      `gradient`, the sum over examples of the objective's gradient (flat), and
-      `weight`, the number of examples; zeros where the gradient is not finite.
+      `gradient`, the client's weight times the mean over its examples of the
+      model loss' gradient (flat), and the `weight`; zeros for a client without
+      data or whose gradient is not finite.
     """
     local = local_model.create(self.model)
 
@@ -258,7 +275,7 @@ class Trainer:
       total = tuple(tf.zeros_like(x) for x in start)
       count = tf.constant(0, tf.int64)
       for batch in iter(data):
-        local.set_seed(lambda: tf.zeros([2], tf.int32))
+        local.set_seed(lambda batch=batch: randomness.fingerprint(batch) + [0, 1])
         gradients = local.gradients_at(
             carry, start, batch, lambda weights, represent: tf.constant(0.0)
         )
@@ -267,13 +284,18 @@ class Trainer:
             t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
         )
         count += size
-      finite = all_finite(total)
-      usable = tuple(
-          tf.where(finite, t, tf.zeros_like(t)) for t in total
+      usable = tf.logical_and(all_finite(total), count > 0)
+      weight = tf.where(usable, self._weight(count), 0.0)
+      # Divided first: a sum over many examples loses what a mean keeps.
+      mean = tuple(
+          tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
       )
       return collections.OrderedDict(
-          gradient=usable,
-          weight=tf.where(finite, tf.cast(count, tf.float32), 0.0),
+          gradient=tuple(
+              tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
+              for g in mean
+          ),
+          weight=weight,
       )
 
     return loop(weights, data)

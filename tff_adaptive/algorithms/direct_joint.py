@@ -1,0 +1,60 @@
+"""Direct joint adaptivity: clients start from the server's preconditioner."""
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import fedopt
+from tff_adaptive.optimizers import preconditioned
+from tff_adaptive.processes import exchange
+
+
+class ServerPreconditioner(exchange.Exchange):
+  """FedAda2 (arXiv 2410.18117), the direct form: the server's v is sent.
+
+  v goes as it stands, in the first round its starting value, whichever of
+  AdaGrad, Adam, Yogi or AMS made it. A client Adam that starts from it does not
+  correct v for its bias, and SM3 clients start from v's maxima over slices.
+  """
+
+  def __init__(self, client_optimizer, server_optimizer):
+    self._client = client_optimizer
+    self._server = server_optimizer
+
+  def initialize(self, specs):
+    first = self._server.initialize(specs)
+    return collections.OrderedDict(v=tuple(tf.nest.flatten(first['v'])))
+
+  def share(self, statistics, server_state):
+    del statistics
+    # A scheduled server keeps its optimizer's state one level down.
+    state = server_state.get('optimizer', server_state)
+    return collections.OrderedDict(v=tuple(tf.nest.flatten(state['v'])))
+
+  def begin(self, statistics, optimizer_state, start, survey):
+    return self._client.receive(optimizer_state, statistics['v'])
+
+
+def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
+  """What the direct form adds: the preconditioner that clients start from.
+
+  Raises:
+    ParameterError: If one of the optimizers has no preconditioner.
+  """
+  if not isinstance(server_optimizer, fedopt.AdaptiveServerOptimizer):
+    raise parameters.ParameterError(
+        'direct_joint needs a server optimizer with a second moment (adagrad, '
+        f'adam, ams or yogi), got {type(server_optimizer).__name__}.'
+    )
+  if not isinstance(client_optimizer, preconditioned.PreconditionedClient):
+    raise parameters.ParameterError(
+        'direct_joint needs a client optimizer with a preconditioner (adagrad, '
+        f'adam, sm3_adagrad or sm3_adam), got {type(client_optimizer).__name__}.'
+    )
+  client = client_optimizer.received_form()
+  return {
+      'client_optimizer': client,
+      'exchange': ServerPreconditioner(client, server_optimizer),
+  }

@@ -1,0 +1,51 @@
+"""Local-AMSGrad: moments averaged every round."""
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange
+
+
+class Moments(exchange.Exchange):
+  """The server averages m and v with the model's weights.
+
+  It sends both, and v_max, which takes up the average of v by its maximum.
+  """
+
+  def __init__(self, start: float):
+    self._start = start
+
+  def initialize(self, specs):
+    return collections.OrderedDict(
+        m=tree.zeros(specs),
+        v=tree.zeros(specs, self._start),
+        v_max=tree.zeros(specs, self._start),
+    )
+
+  def begin(self, statistics, optimizer_state, start, survey):
+    return collections.OrderedDict(optimizer_state, **statistics)
+
+  def report(self, local):
+    state = local.optimizer_state
+    return exchange.report(
+        weighted=collections.OrderedDict(m=state['m'], v=state['v'])
+    )
+
+  def merge(self, statistics, cohort):
+    mean = cohort.report.weighted
+    return collections.OrderedDict(
+        m=mean['m'],
+        v=mean['v'],
+        v_max=tf.nest.map_structure(
+            tf.maximum, statistics['v_max'], mean['v']
+        ),
+    )
+
+
+def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
+  """What Local-AMSGrad exchanges."""
+  del server_optimizer
+  return {'exchange': Moments(client_optimizer.epsilon)}

@@ -1,0 +1,55 @@
+"""MOON: clients kept near the server's representations."""
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+
+from tff_adaptive import parameters
+from tff_adaptive.processes import exchange
+from tff_adaptive.processes import objectives
+
+
+class PreviousModel(exchange.Exchange):
+  """Clients keep the model that their last round ended with.
+
+  The first previous model of a client is the model that it receives.
+  """
+
+  def memory(self, specs):
+    return collections.OrderedDict(
+        seen=tf.constant(False),
+        weights=tuple(tf.zeros(s.shape, s.dtype) for s in specs),
+    )
+
+  def context(self, statistics, memory, start):
+    return tuple(
+        tf.where(memory['seen'], previous, received)
+        for previous, received in zip(memory['weights'], start)
+    )
+
+  def remember(self, local):
+    return collections.OrderedDict(seen=tf.constant(True), weights=local.end)
+
+
+@parameters.checked
+def pieces(
+    client_optimizer: Any,
+    server_optimizer: Any,
+    *,
+    contrastive_strength: parameters.NonNegative = 1.0,
+    temperature: parameters.Positive = 0.5,
+) -> dict[str, Any]:
+  """What MOON (Li et al., arXiv 2103.16257) adds: the contrastive term.
+
+  Args:
+    client_optimizer: Any.
+    server_optimizer: Any.
+    contrastive_strength: mu, what the term is multiplied with.
+    temperature: T, what cosines are divided by.
+  """
+  del client_optimizer, server_optimizer
+  return {
+      'exchange': PreviousModel(),
+      'objective': objectives.Contrastive(contrastive_strength, temperature),
+  }

@@ -1,0 +1,101 @@
+"""SCAFFOLD: control variates on clients and server."""
+
+import collections
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tff_adaptive import parameters
+from tff_adaptive.processes import exchange
+from tff_adaptive.processes import objectives
+
+
+class ControlVariates(exchange.Exchange):
+  """Karimireddy et al., arXiv 1910.06378, option II, batched.
+
+  As Algorithm 6 of Reddi et al. (arXiv 2003.00295). With c the server's and c_i
+  the client's control variate, K_i its local steps and S the cohort:
+
+    c_i+ = c_i - c + (x_t - x_K) / (K_i learning_rate)
+    c    = c + (|S| / N) mean of (c_i+ - c_i)
+
+  The mean uses the weights of the model's mean. c starts at 0; a client that was
+  never seen has c_i = c. A client that is left out keeps its c_i.
+  """
+
+  def __init__(self, population: Optional[int]):
+    self._population = population
+
+  def initialize(self, specs):
+    return collections.OrderedDict(c=_zeros(specs))
+
+  def memory(self, specs):
+    return collections.OrderedDict(seen=tf.constant(False), c=_zeros(specs))
+
+  def _own(self, statistics, memory):
+    return tuple(
+        tf.where(memory['seen'], own, server)
+        for own, server in zip(memory['c'], statistics['c'])
+    )
+
+  def context(self, statistics, memory, start):
+    own = self._own(statistics, memory)
+    return tuple(c - c_i for c, c_i in zip(statistics['c'], own))
+
+  def remember(self, local):
+    own = self._own(local.statistics, local.memory)
+    path = local.optimizer_state['learning_rate'] * tf.cast(
+        local.num_steps, tf.float32
+    )
+    renewed = tuple(
+        c_i
+        - c
+        + tf.math.divide_no_nan(begin - end, tf.cast(path, begin.dtype))
+        for c_i, c, begin, end in zip(
+            own, local.statistics['c'], local.start, local.end
+        )
+    )
+    return collections.OrderedDict(seen=tf.constant(True), c=renewed)
+
+  def report(self, local):
+    own = self._own(local.statistics, local.memory)
+    renewed = self.remember(local)['c']
+    change = tuple(new - old for new, old in zip(renewed, own))
+    return exchange.report(weighted=collections.OrderedDict(c=change))
+
+  def merge(self, statistics, cohort):
+    share = 1.0
+    if self._population is not None:
+      share = cohort.size / self._population
+    return collections.OrderedDict(
+        c=tuple(
+            c + tf.cast(share, c.dtype) * change
+            for c, change in zip(statistics['c'], cohort.report.weighted['c'])
+        )
+    )
+
+
+def _zeros(specs):
+  return tuple(tf.zeros(s.shape, s.dtype) for s in specs)
+
+
+@parameters.checked
+def pieces(
+    client_optimizer: Any,
+    server_optimizer: Any,
+    *,
+    population: Optional[parameters.Count] = None,
+) -> dict[str, Any]:
+  """What SCAFFOLD adds to SGD: the correction c - c_i of every gradient.
+
+  Args:
+    client_optimizer: SGD.
+    server_optimizer: Any.
+    population: N, all clients there are; the cohort itself (full participation)
+      unless given.
+  """
+  del client_optimizer, server_optimizer
+  return {
+      'exchange': ControlVariates(population),
+      'objective': objectives.Correction(),
+  }

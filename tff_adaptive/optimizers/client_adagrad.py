@@ -1,0 +1,54 @@
+"""AdaGrad on a client."""
+
+from typing import Literal, Optional
+
+import tensorflow_federated as tff
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import preconditioned
+
+
+@parameters.checked
+def build_client_adagrad(
+    *,
+    learning_rate: parameters.Positive = 0.01,
+    epsilon: parameters.NonNegative = 1e-5,
+    initial_accumulator: parameters.NonNegative = 0.0,
+    delay: parameters.Count = 1,
+    delay_unit: Literal['steps', 'epochs'] = 'steps',
+    local_epochs: Optional[parameters.Count] = None,
+    min_step_norm: parameters.NonNegative = 0.0,
+) -> tff.learning.optimizers.Optimizer:
+  """AdaGrad client optimizer, FedAda2 (arXiv 2410.18117), Algorithm 9 (AGDU).
+
+  Elementwise at local step k = 1, 2, ..., with z the delay:
+
+    v = v + g^2    if (k - 1) mod z is 0, else as it was
+    x = x - learning_rate g / (sqrt(v) + epsilon)
+
+  epsilon stands outside the root, as in torch and unlike in
+  `tff.learning.optimizers.build_adagrad`.
+
+  Args:
+    learning_rate: Step size, in units of x.
+    epsilon: Adaptivity, in units of g.
+    initial_accumulator: Where v starts in every round.
+    delay: z: v is renewed at every z-th local step, the first included.
+    delay_unit: Whether the delay counts steps, or epochs: then v is renewed at
+      every step of local epochs 0, z, 2 z, ... and frozen in the others.
+    local_epochs: Local epochs of a round, for a delay in epochs.
+    min_step_norm: epsilon_s: a step whose norm over all weights is below this
+      is not taken.
+
+  Raises:
+    ValueError: If a hyperparameter is outside its range.
+  """
+  return preconditioned.PreconditionedClient(
+      preconditioned.Full(preconditioned.adagrad_rule, initial_accumulator),
+      learning_rate=learning_rate,
+      epsilon=epsilon,
+      delay=delay,
+      delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+      min_step_norm=min_step_norm,
+      rule_text=f'v = v + g^2, from {initial_accumulator:g}',
+  )

@@ -1,0 +1,78 @@
+"""Steps with an optimizer whose state stays as the server sent it (MIME)."""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
+
+
+class Frozen(protocol.LocalOptimizer):
+  """MIME's client: Karimireddy et al., arXiv 2008.03606.
+
+  Every local step applies the base optimizer from the same, received state and
+  throws the new state away (Adam's count is the received one plus 1 at every
+  step). With `corrects`, the gradient is MIME's
+
+    g(x) - g(x_t) + the cohort's mean gradient at x_t
+
+  both g on the current batch: two gradients a step.
+  """
+
+  def __init__(
+      self, base: tff.learning.optimizers.Optimizer, *, corrects: bool
+  ):
+    """Takes the base optimizer.
+
+    Args:
+      base: Any optimizer that needs nothing but the gradient.
+      corrects: Whether to correct the gradient (MIME) or not (MimeLite).
+
+    Raises:
+      ValueError: If the optimizer looks at the batch.
+    """
+    if isinstance(base, protocol.LocalOptimizer) and base.uses_batch:
+      raise ValueError(
+          "MIME's base optimizer must step from gradients alone, because the "
+          'server steps it too; '
+          f'{type(base).__name__} looks at the batch.'
+      )
+    self.base = base
+    self._corrects = corrects
+
+  @property
+  def formula(self) -> str:
+    gradient = 'g(x) - g(x_t) + mean gradient at x_t' if self._corrects else 'g'
+    own = getattr(self.base, 'formula', type(self.base).__name__)
+    return f'{own}\nfrom the state received at every step, with g = {gradient}'
+
+  def initialize(self, specs):
+    state = collections.OrderedDict(base=self.base.initialize(specs))
+    if self._corrects:
+      state['start'] = tree.zeros(specs)
+      state['mean_gradient'] = tree.zeros(specs)
+    return state
+
+  def next(self, state, weights, gradients, *, batch=None):
+    gradients = tree.dense(weights, gradients)
+    if self._corrects:
+      batch = protocol.require_batch(batch, "MIME's correction")
+      at_start = tree.dense(weights, batch.gradient_fn(state['start']))
+      gradients = tf.nest.map_structure(
+          lambda g, old, mean: g - old + mean,
+          gradients,
+          at_start,
+          state['mean_gradient'],
+      )
+    _, weights = self.base.next(state['base'], weights, gradients)
+    return state, weights
+
+  def get_hparams(self, state):
+    return self.base.get_hparams(state['base'])
+
+  def set_hparams(self, state, hparams):
+    return collections.OrderedDict(
+        state, base=self.base.set_hparams(state['base'], hparams)
+    )

@@ -1,0 +1,336 @@
+"""What the adaptive clients of FedAda2 share.
+
+Lee et al., Efficient Adaptive Federated Optimization (arXiv 2410.18117),
+Algorithms 3, 4, 7 and 9. At local step k = 1, 2, ..., elementwise:
+
+  v = the preconditioner's estimate, renewed with g^2 unless it is delayed
+  m = beta_1 m + (1 - beta_1) g                      (m = g without momentum)
+  x = x - learning_rate m' / (sqrt(v') + epsilon)
+
+with m' and v' bias-corrected for Adam. The preconditioner keeps v itself, or
+SM3's maxima over the slices of each tensor.
+"""
+
+import abc
+import collections
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
+
+# Maps (v, g^2, beta_2) to the next v.
+Rule = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+def adagrad_rule(v, squared, beta_2):
+  del beta_2
+  return v + squared
+
+
+def adam_rule(v, squared, beta_2):
+  return beta_2 * v + (1 - beta_2) * squared
+
+
+class Preconditioner(abc.ABC):
+  """Keeps what v is made of, for one tensor."""
+
+  @abc.abstractmethod
+  def start(self, spec: tf.TensorSpec) -> Any:
+    """What is kept before the first step."""
+
+  @abc.abstractmethod
+  def renew(
+      self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor
+  ) -> tuple[Any, tf.Tensor]:
+    """Takes up g^2; returns what is kept now, and v."""
+
+  @abc.abstractmethod
+  def read(self, kept: Any) -> tf.Tensor:
+    """v, between renewals."""
+
+  @abc.abstractmethod
+  def receive(self, v: tf.Tensor) -> Any:
+    """What is kept if v starts from the server's."""
+
+
+class Full(Preconditioner):
+  """Keeps v."""
+
+  def __init__(self, rule: Rule, initial: float = 0.0):
+    self._rule = rule
+    self._initial = initial
+
+  def start(self, spec):
+    return tf.fill(spec.shape, tf.cast(self._initial, spec.dtype))
+
+  def renew(self, kept, squared, beta_2):
+    v = self._rule(kept, squared, beta_2)
+    return v, v
+
+  def read(self, kept):
+    return kept
+
+  def receive(self, v):
+    return v
+
+
+class Sm3(Preconditioner):
+  """SM3: keeps one number per slice across each axis.
+
+  A tensor's cover is the set of its slices of co-dimension 1: a matrix of m x n
+  keeps m + n numbers. Tensors of rank 0 and 1 keep their own size.
+
+  Form II: v = rule(min over the slices that contain the entry, g^2), and each
+  slice keeps the maximum of v over it. Form I: each slice takes up the maximum
+  of g^2 over it, and v is the minimum over slices. Between renewals v is read
+  off what is kept, the minimum over slices; nothing of full size is kept.
+  """
+
+  def __init__(self, rule: Rule, form: str):
+    self._rule = rule
+    self._form = form
+
+  def start(self, spec):
+    if spec.shape.rank < 2:
+      return (tf.zeros(spec.shape, spec.dtype),)
+    return tuple(tf.zeros([size], spec.dtype) for size in spec.shape)
+
+  def renew(self, kept, squared, beta_2):
+    if self._form == 'I':
+      maxima = self._maxima(squared)
+      kept = tuple(
+          self._rule(old, new, beta_2) for old, new in zip(kept, maxima)
+      )
+      return kept, self.read(kept)
+    v = self._rule(self.read(kept), squared, beta_2)
+    return self._maxima(v), v
+
+  def read(self, kept):
+    if len(kept) == 1:
+      return kept[0]
+    rank = len(kept)
+    smallest = None
+    for axis, values in enumerate(kept):
+      shape = [-1 if a == axis else 1 for a in range(rank)]
+      spread = tf.reshape(values, shape)
+      smallest = spread if smallest is None else tf.minimum(smallest, spread)
+    return smallest
+
+  def receive(self, v):
+    return self._maxima(v)
+
+  def _maxima(self, values):
+    rank = values.shape.rank
+    if rank < 2:
+      return (values,)
+    return tuple(
+        tf.reduce_max(values, [a for a in range(rank) if a != axis])
+        for axis in range(rank)
+    )
+
+
+class PreconditionedClient(protocol.LocalOptimizer):
+  """The step of the module's docstring."""
+
+  def __init__(
+      self,
+      preconditioner: Preconditioner,
+      *,
+      learning_rate: float,
+      epsilon: float,
+      beta_1: Optional[float] = None,
+      beta_2: Optional[float] = None,
+      corrects_bias: bool = False,
+      delay: int = 1,
+      delay_epochs: Optional[int] = None,
+      min_step_norm: float = 0.0,
+      rule_text: str = '',
+      corrects_v: bool = True,
+  ):
+    """Takes values that the builders have checked.
+
+    Args:
+      preconditioner: What v is made of.
+      learning_rate: Step size.
+      epsilon: Added to the root of v.
+      beta_1: Decay of m; `None` for m = g.
+      beta_2: Decay of v, for rules that have one.
+      corrects_bias: Whether m and v are divided by what their decays leave out.
+      delay: v is renewed at every delay-th step, or in every delay-th epoch.
+      delay_epochs: Local epochs of the round, if the delay is in epochs.
+      min_step_norm: epsilon_s: a step m' / (sqrt(v') + epsilon) with a norm
+        above 0 and below this is not taken.
+      rule_text: The rule of v, for people.
+      corrects_v: Whether v is among what is corrected; a v received from the
+        server is not.
+    """
+    self._preconditioner = preconditioner
+    self._hparams = collections.OrderedDict(
+        learning_rate=learning_rate, epsilon=epsilon
+    )
+    if beta_1 is not None:
+      self._hparams['beta_1'] = beta_1
+    if beta_2 is not None:
+      self._hparams['beta_2'] = beta_2
+    self._corrects_bias = corrects_bias
+    self._corrects_v = corrects_v
+    self._delay = delay
+    self._delay_epochs = delay_epochs
+    self._min_step_norm = min_step_norm
+    self._rule_text = rule_text
+    self.needs_client_size = self.uses_batch = delay_epochs is not None
+    self._arguments = dict(
+        learning_rate=learning_rate,
+        epsilon=epsilon,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        corrects_bias=corrects_bias,
+        delay=delay,
+        delay_epochs=delay_epochs,
+        min_step_norm=min_step_norm,
+        rule_text=rule_text,
+    )
+
+  @property
+  def formula(self) -> str:
+    unit = 'step' if self._delay_epochs is None else 'epoch'
+    every = f', renewed every {self._delay} {unit}s' if self._delay > 1 else ''
+    lines = [self._rule_text + every]
+    m, v = 'g', 'v'
+    if 'beta_1' in self._hparams:
+      lines.append('m = beta_1 m + (1 - beta_1) g, from 0')
+      m = 'm / (1 - beta_1^k)' if self._corrects_bias else 'm'
+    if self._corrects_bias and self._corrects_v:
+      v = 'v / (1 - beta_2^u)'
+    lines.append(f'x = x - learning_rate {m} / (sqrt({v}) + epsilon)')
+    if self._corrects_bias:
+      lines.append('k counting local steps, u renewals of v')
+    if self._min_step_norm:
+      lines.append(f'steps of a norm below {self._min_step_norm:g} not taken')
+    lines.append(
+        'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+    )
+    return '\n'.join(lines)
+
+  def received_form(self) -> 'PreconditionedClient':
+    """This optimizer for a v that starts from the server's."""
+    return PreconditionedClient(
+        self._preconditioner, **self._arguments, corrects_v=False
+    )
+
+  def receive(self, state: Any, v: tuple[tf.Tensor, ...]) -> Any:
+    """The state with v started from the server's, flat."""
+    kept = tuple(self._preconditioner.receive(leaf) for leaf in v)
+    return collections.OrderedDict(state, preconditioner=kept)
+
+  def initialize(self, specs):
+    state = collections.OrderedDict(
+        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+    )
+    state['step'] = tf.constant(0, tf.int32)
+    if self._corrects_bias:
+      state['renewals'] = tf.constant(0, tf.int32)
+    if self._delay_epochs is not None:
+      state['examples'] = tf.constant(0, tf.int64)
+    state['preconditioner'] = tuple(
+        self._preconditioner.start(spec) for spec in tf.nest.flatten(specs)
+    )
+    if 'beta_1' in self._hparams:
+      state['m'] = tree.zeros(specs)
+    return state
+
+  def next(self, state, weights, gradients, *, batch=None):
+    gradients = tree.dense(weights, gradients)
+    new_state = collections.OrderedDict(state, step=state['step'] + 1)
+    renews = self._renews(state, new_state, batch)
+    kept, v = self._precondition(state, gradients, renews)
+    new_state['preconditioner'] = kept
+
+    m = gradients
+    if 'beta_1' in self._hparams:
+      m = tree.map_cast(
+          lambda b, m, g: b * m + (1 - b) * g,
+          (state['beta_1'],),
+          state['m'],
+          gradients,
+      )
+      new_state['m'] = m
+    scale_m, scale_v = tf.constant(1.0), tf.constant(1.0)
+    if self._corrects_bias:
+      new_state['renewals'] = state['renewals'] + tf.cast(renews, tf.int32)
+      steps = tf.cast(new_state['step'], tf.float32)
+      scale_m = 1 / (1 - tf.pow(state['beta_1'], steps))
+      if self._corrects_v:
+        renewals = tf.cast(new_state['renewals'], tf.float32)
+        scale_v = 1 / (1 - tf.pow(state['beta_2'], renewals))
+    # Where nothing was ever seen and nothing is added, 0 / 0 is no step.
+    step = tree.map_cast(
+        lambda scale_m, scale_v, e, m, v: tf.math.divide_no_nan(
+            m * scale_m, tf.sqrt(v * scale_v) + e
+        ),
+        (scale_m, scale_v, state['epsilon']),
+        m,
+        v,
+    )
+    rate = state['learning_rate']
+    if self._min_step_norm:
+      rate = tf.where(tree.norm(step) < self._min_step_norm, 0.0, rate)
+    return new_state, tree.add_scaled(weights, -rate, step)
+
+  def _renews(self, state, new_state, batch):
+    """Whether v is renewed at this step, bool scalar."""
+    if self._delay_epochs is None:
+      return tf.equal(state['step'] % self._delay, 0)
+    batch = protocol.require_batch(batch, 'A delay counted in epochs')
+    if batch.client_size is None:
+      raise TypeError('A delay counted in epochs needs `client_size`.')
+    new_state['examples'] = state['examples'] + batch.size
+    epoch = state['examples'] * self._delay_epochs // batch.client_size
+    return tf.equal(epoch % self._delay, 0)
+
+  def _precondition(self, state, gradients, renews):
+    """Returns what is kept now, and v in the structure of the gradients."""
+    beta_2 = state.get('beta_2', tf.constant(0.0))
+    leaves = tf.nest.flatten(gradients)
+    kept = state['preconditioner']
+
+    def renew():
+      pairs = [
+          self._preconditioner.renew(
+              own, tf.square(g), tf.cast(beta_2, g.dtype)
+          )
+          for own, g in zip(kept, leaves)
+      ]
+      return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+
+    def keep():
+      v = tuple(
+          tf.broadcast_to(self._preconditioner.read(own), g.shape)
+          for own, g in zip(kept, leaves)
+      )
+      return kept, v
+
+    if self._delay == 1:
+      kept, v = renew()
+    else:
+      kept, v = tf.cond(renews, renew, keep)
+    return kept, tf.nest.pack_sequence_as(gradients, list(v))
+
+  def get_hparams(self, state):
+    return collections.OrderedDict((k, state[k]) for k in self._hparams)
+
+  def set_hparams(self, state, hparams):
+    return collections.OrderedDict(state, **hparams)
+
+
+def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
+  """Checks the pair; returns the epochs if the delay is counted in them."""
+  if (delay_unit == 'epochs') != (local_epochs is not None):
+    raise ValueError(
+        "`local_epochs`, the local epochs of a round, goes with "
+        f"`delay_unit='epochs'` and only with it; got {delay_unit!r} and "
+        f'{local_epochs!r}.'
+    )
+  return local_epochs

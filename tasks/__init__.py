@@ -8,13 +8,13 @@
 Only `create` imports TensorFlow.
 """
 
-from collections.abc import Mapping
 import importlib
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tasks.errors import DataError
-from tasks.errors import PartitionError
+from tasks.errors import DataError as DataError
+from tasks.errors import PartitionError as PartitionError
 from tasks.registry import TaskInfo
 from tasks.registry import TASKS
 from tff_adaptive import parameters
@@ -69,8 +69,7 @@ def create(name: str, **options) -> 'tff.simulation.baselines.BaselineTask':
   for option in options:
     if option not in accepted:
       raise ValueError(
-          f'Task {name} has no option `{option}`; it takes '
-          f'{", ".join(accepted)}.'
+        f'Task {name} has no option `{option}`; it takes {", ".join(accepted)}.'
       )
   checked = {k: accepted[k].check(v) for k, v in options.items()}
   return importlib.import_module(f'tasks.{name}').create(**checked)
@@ -79,5 +78,5 @@ def create(name: str, **options) -> 'tff.simulation.baselines.BaselineTask':
 def _check_name(name: str) -> None:
   if name not in TASKS:
     raise ValueError(
-        f'A task must be one of {", ".join(names())}, got {name!r}.'
+      f'A task must be one of {", ".join(names())}, got {name!r}.'
     )

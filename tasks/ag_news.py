@@ -1,12 +1,13 @@
 """Topics of news in AG News, over clients.
 
-As in Kim et al., arXiv 2306.11201: 60 clients of 500 texts by Dirichlet label skew,
-and DistilBERT. Without a folder of weights the model is of the same shape but
-trained from scratch on the words of the training texts, which is another (and
-harder) problem than the paper's.
+As in Kim et al., arXiv 2306.11201: 60 clients of 500 texts by Dirichlet label
+skew, and DistilBERT. Without a folder of weights the model is of the same shape
+but trained from scratch on the words of the training texts, which is another
+(and harder) problem than the paper's.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -18,24 +19,24 @@ NUM_CLASSES = 4
 
 @parameters.checked
 def create(
-    *,
-    partition: Literal['lda', 'iid', 'classes'] = 'lda',
-    num_clients: parameters.Count = 60,
-    examples_per_client: Optional[parameters.Count] = None,
-    smallest_client: Optional[parameters.Count] = None,
-    alpha: parameters.Positive = 1.0,
-    classes_per_client: parameters.Count = 2,
-    max_length: parameters.Count = 128,
-    vocab_size: parameters.Count = 30_522,
-    blocks: parameters.Count = 6,
-    width: parameters.Count = 768,
-    weights_dir: Optional[str] = None,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  partition: Literal['lda', 'iid', 'classes'] = 'lda',
+  num_clients: parameters.Count = 60,
+  examples_per_client: Optional[parameters.Count] = None,
+  smallest_client: Optional[parameters.Count] = None,
+  alpha: parameters.Positive = 1.0,
+  classes_per_client: parameters.Count = 2,
+  max_length: parameters.Count = 128,
+  vocab_size: parameters.Count = 30_522,
+  blocks: parameters.Count = 6,
+  width: parameters.Count = 768,
+  weights_dir: Optional[str] = None,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: tokens int32 [batch, 128], labels 0 to 3.
 
@@ -57,8 +58,8 @@ def create(
       Without it the model is trained from scratch.
     cache_dir: Folder that holds the folder ag_news with train.csv and test.csv
       (a label from 1 and one or two texts a row); ~/.tff unless given.
-    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
-      which numbers of clients and examples are upper bounds.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes,
+      for which numbers of clients and examples are upper bounds.
     epochs: Passes of a client over its texts in a round.
     batch_size: Texts in a batch; the paper's 16 unless given.
     max_elements: Most texts of a client in a round.
@@ -70,23 +71,23 @@ def create(
     ValueError: If `width` is no multiple of 64.
   """
   return text_classification.create(
-      folder='ag_news',
-      num_classes=NUM_CLASSES,
-      partition=partition,
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      max_length=max_length,
-      vocab_size=vocab_size,
-      blocks=blocks,
-      width=width,
-      weights_dir=weights_dir,
-      cache_dir=cache_dir,
-      data=data,
-      epochs=epochs,
-      batch_size=batch_size,
-      max_elements=max_elements,
-      seed=seed,
+    folder='ag_news',
+    num_classes=NUM_CLASSES,
+    partition=partition,
+    num_clients=num_clients,
+    examples_per_client=examples_per_client,
+    smallest_client=smallest_client,
+    alpha=alpha,
+    classes_per_client=classes_per_client,
+    max_length=max_length,
+    vocab_size=vocab_size,
+    blocks=blocks,
+    width=width,
+    weights_dir=weights_dir,
+    cache_dir=cache_dir,
+    data=data,
+    epochs=epochs,
+    batch_size=batch_size,
+    max_elements=max_elements,
+    seed=seed,
   )

@@ -1,22 +1,25 @@
 """Puts the parts of a task together, in one way for all tasks."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Optional, Union
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 
 def task(
-    *,
-    train_data: tff.simulation.datasets.ClientData,
-    test_data: Union[tff.simulation.datasets.ClientData, tf.data.Dataset],
-    train_preprocess_fn: Callable[..., tf.data.Dataset],
-    eval_preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset],
-    build_model: Callable[[], tf.keras.Model],
-    loss: Callable[[], tf.keras.losses.Loss],
-    metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
-    validation_data: Optional[tf.data.Dataset] = None,
+  *,
+  train_data: tff.simulation.datasets.ClientData,
+  test_data: Union[tff.simulation.datasets.ClientData, tf.data.Dataset],
+  train_preprocess_fn: Callable[..., tf.data.Dataset],
+  eval_preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset],
+  build_model: Callable[[], tf.keras.Model],
+  loss: Callable[[], tf.keras.losses.Loss],
+  metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
+  validation_data: Optional[tf.data.Dataset] = None,
 ) -> tff.simulation.baselines.BaselineTask:
   """A task around a Keras model.
 
@@ -32,27 +35,27 @@ def task(
     validation_data: Where a part of the test split has its own name.
   """
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
-      train_data=train_data,
-      test_data=test_data,
-      validation_data=validation_data,
-      train_preprocess_fn=train_preprocess_fn,
-      eval_preprocess_fn=eval_preprocess_fn,
+    train_data=train_data,
+    test_data=test_data,
+    validation_data=validation_data,
+    train_preprocess_fn=train_preprocess_fn,
+    eval_preprocess_fn=eval_preprocess_fn,
   )
   input_spec: Any = datasets.element_type_structure
 
   def model_fn() -> tff.learning.models.VariableModel:
     return tff.learning.models.from_keras_model(
-        keras_model=build_model(),
-        loss=loss(),
-        input_spec=input_spec,
-        metrics=list(metrics),
+      keras_model=build_model(),
+      loss=loss(),
+      input_spec=input_spec,
+      metrics=list(metrics),
     )
 
   return tff.simulation.baselines.BaselineTask(datasets, model_fn)
 
 
 def centralized(
-    data: tff.simulation.datasets.ClientData, seed: int
+  data: tff.simulation.datasets.ClientData, seed: int
 ) -> tf.data.Dataset:
   """All examples of all clients, clients in an order that `seed` decides.
 

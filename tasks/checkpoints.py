@@ -1,9 +1,9 @@
 """Pretrained weights from local files: NumPy archives and safetensors."""
 
-from collections.abc import Mapping
 import json
 import pathlib
 import zipfile
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -27,8 +27,8 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
   if len(found) != 1:
     have = ', '.join(p.name for p in found) or 'none'
     raise errors.DataError(
-        f'The folder {folder} must hold one file {pattern} with {what}; found: '
-        f'{have}.'
+      f'The folder {folder} must hold one file {pattern} with {what}; found: '
+      f'{have}.'
     )
   return found[0]
 
@@ -61,32 +61,33 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   try:
     header = json.loads(content[8 : 8 + length])
     header.pop('__metadata__', None)
-    places = {n: (t['dtype'], t['shape'], t['data_offsets']) for n, t in
-              header.items()}
+    places = {
+      n: (t['dtype'], t['shape'], t['data_offsets']) for n, t in header.items()
+    }
   except (ValueError, KeyError, TypeError, AttributeError) as e:
     raise errors.DataError(f'{path} is no safetensors file.') from e
   arrays = {}
   for name, (dtype, shape, (begin, end)) in places.items():
     if dtype not in _DTYPES:
       raise errors.DataError(
-          f'{path}: the dtype of {name} must be one of '
-          f'{", ".join(_DTYPES)}, got {dtype}.'
+        f'{path}: the dtype of {name} must be one of '
+        f'{", ".join(_DTYPES)}, got {dtype}.'
       )
     piece = content[8 + length + begin : 8 + length + end]
     expected = np.dtype(_DTYPES[dtype]).itemsize * int(np.prod(shape))
     if len(piece) != expected:
       raise errors.DataError(
-          f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
+        f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
       )
     arrays[name] = np.frombuffer(piece, _DTYPES[dtype]).reshape(shape)
   return arrays
 
 
 def take(
-    arrays: Mapping[str, np.ndarray],
-    name: str,
-    shape: tuple[int, ...],
-    path: pathlib.Path,
+  arrays: Mapping[str, np.ndarray],
+  name: str,
+  shape: tuple[int, ...],
+  path: pathlib.Path,
 ) -> np.ndarray:
   """The array of a name, as float32, of the shape that the model needs.
 
@@ -97,7 +98,7 @@ def take(
     raise errors.DataError(f'{path} has no weights named {name}.')
   if arrays[name].shape != tuple(shape):
     raise errors.DataError(
-        f'{path}: {name} must have the shape {tuple(shape)}, got '
-        f'{arrays[name].shape}.'
+      f'{path}: {name} must have the shape {tuple(shape)}, got '
+      f'{arrays[name].shape}.'
     )
   return arrays[name].astype(np.float32)

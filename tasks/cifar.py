@@ -4,9 +4,9 @@ Files are those of Krizhevsky's binary versions, or JPEG files end to end (see
 `read_jpegs`), or, for CIFAR-100, TFF's SQLite file.
 """
 
-from collections.abc import Callable
 import pathlib
 import struct
+from collections.abc import Callable
 from typing import Optional
 
 import numpy as np
@@ -23,7 +23,7 @@ _JPEGS_MAGIC = b'CIF10JPG'
 
 
 def read_binary(
-    paths: list[pathlib.Path], *, label_bytes: int, num_classes: int, get: str
+  paths: list[pathlib.Path], *, label_bytes: int, num_classes: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Reads records of labels and 3,072 pixels, channel after channel.
 
@@ -46,8 +46,8 @@ def read_binary(
     content = _read(path, get)
     if not content or len(content) % record:
       raise errors.DataError(
-          f'{path} must hold whole records of {record} bytes, but has '
-          f'{len(content)} bytes. {get}'
+        f'{path} must hold whole records of {record} bytes, but has '
+        f'{len(content)} bytes. {get}'
       )
     rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     _check_labels(path, rows[:, label_bytes - 1], num_classes)
@@ -58,7 +58,7 @@ def read_binary(
 
 
 def read_jpegs(
-    path: pathlib.Path, *, num_classes: int, get: str
+  path: pathlib.Path, *, num_classes: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Reads JPEG files that stand end to end in one file.
 
@@ -80,15 +80,15 @@ def read_jpegs(
   content = _read(path, get)
   if content[:8] != _JPEGS_MAGIC:
     raise errors.DataError(
-        f'{path} must begin with {_JPEGS_MAGIC!r}, but begins with '
-        f'{content[:8]!r}. {get}'
+      f'{path} must begin with {_JPEGS_MAGIC!r}, but begins with '
+      f'{content[:8]!r}. {get}'
     )
   (count,) = struct.unpack_from('<I', content.ljust(12, b'\0'), 8)
   begin = 12 + 5 * count
   if len(content) < begin:
     raise errors.DataError(
-        f'{path} is cut short: the list of its {count} images needs {begin} '
-        f'bytes, it has {len(content)}. {get}'
+      f'{path} is cut short: the list of its {count} images needs {begin} '
+      f'bytes, it has {len(content)}. {get}'
     )
   labels = np.frombuffer(content, np.uint8, count, 12)
   _check_labels(path, labels, num_classes)
@@ -96,15 +96,15 @@ def read_jpegs(
   ends = begin + np.cumsum(lengths)
   if not count or len(content) != ends[-1]:
     raise errors.DataError(
-        f'{path} should have {ends[-1] if count else "some"} bytes for '
-        f'{count} images, but has {len(content)}. {get}'
+      f'{path} should have {ends[-1] if count else "some"} bytes for '
+      f'{count} images, but has {len(content)}. {get}'
     )
-  files = [content[e - n : e] for e, n in zip(ends, lengths)]
+  files = [content[e - n : e] for e, n in zip(ends, lengths, strict=True)]
   return _decode(path, files, get), labels
 
 
 def to_arrays(
-    images: np.ndarray, labels: np.ndarray, seed: int
+  images: np.ndarray, labels: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Shuffled, for files are sorted by class; labels become int64."""
   order = np.random.default_rng([seed, 0xC1FA]).permutation(len(labels))
@@ -112,7 +112,7 @@ def to_arrays(
 
 
 def synthetic_arrays(
-    num_classes: int, seed: int
+  num_classes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Training images and labels, test images and labels."""
   images, labels = synthetic.images(500, (32, 32, 3), num_classes, seed=seed)
@@ -122,7 +122,7 @@ def synthetic_arrays(
 
 
 def build_maps(
-    crop_size: int, distort: bool
+  crop_size: int, distort: bool
 ) -> tuple[preprocessing.MapFn, Callable]:
   """Maps of a training batch (with a seed) and of a test batch.
 
@@ -143,7 +143,7 @@ def build_maps(
     if not distort:
       return test(batch)
     images = preprocessing.random_crop(
-        batch['image'], crop_size, seed, padding=4 if crop_size == 32 else 0
+      batch['image'], crop_size, seed, padding=4 if crop_size == 32 else 0
     )
     return finish(preprocessing.random_flip(images, seed), batch)
 
@@ -151,33 +151,33 @@ def build_maps(
 
 
 def build_model(
-    name: str,
-    *,
-    num_classes: int,
-    crop_size: int,
-    stem: str,
-    weight_decay: float,
-    weights_dir: Optional[str],
+  name: str,
+  *,
+  num_classes: int,
+  crop_size: int,
+  stem: str,
+  weight_decay: float,
+  weights_dir: Optional[str],
 ) -> tf.keras.Model:
   """'resnet18', 'resnet50' or 'vit_s', ending in class probabilities."""
   if name == 'vit_s' and weights_dir is not None:
     return vit.build(
-        num_classes=num_classes,
-        image_size=crop_size,
-        patch_size=16,
-        resize_to=vit.PRETRAINED_SIZE,
-        weights_dir=weights_dir,
+      num_classes=num_classes,
+      image_size=crop_size,
+      patch_size=16,
+      resize_to=vit.PRETRAINED_SIZE,
+      weights_dir=weights_dir,
     )
   if name == 'vit_s':
     return vit.build(
-        num_classes=num_classes, image_size=crop_size, patch_size=4
+      num_classes=num_classes, image_size=crop_size, patch_size=4
     )
   return resnet.build(
-      depth=int(name.removeprefix('resnet')),
-      num_classes=num_classes,
-      image_size=crop_size,
-      stem=stem,
-      weight_decay=weight_decay,
+    depth=int(name.removeprefix('resnet')),
+    num_classes=num_classes,
+    image_size=crop_size,
+    stem=stem,
+    weight_decay=weight_decay,
   )
 
 
@@ -188,18 +188,18 @@ def _read(path: pathlib.Path, get: str) -> bytes:
     raise errors.DataError(f'There is no file {path}. {get}') from e
   except OSError as e:
     raise errors.DataError(
-        f'{path} cannot be read ({e.strerror}). {get}'
+      f'{path} cannot be read ({e.strerror}). {get}'
     ) from e
 
 
 def _check_labels(
-    path: pathlib.Path, labels: np.ndarray, num_classes: int
+  path: pathlib.Path, labels: np.ndarray, num_classes: int
 ) -> None:
   wrong = np.flatnonzero(labels >= num_classes)
   if len(wrong):
     raise errors.DataError(
-        f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
-        f'got {labels[wrong[0]]}.'
+      f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
+      f'got {labels[wrong[0]]}.'
     )
 
 
@@ -220,7 +220,7 @@ def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
       raise errors.DataError(f'{path}, image {i} is damaged. {get}') from e
     if (height, width) != (32, 32):
       raise errors.DataError(
-          f'{path}, image {i}: 32 x 32 pixels were expected, got {height} x '
-          f'{width}. {get}'
+        f'{path}, image {i}: 32 x 32 pixels were expected, got {height} x '
+        f'{width}. {get}'
       )
   raise AssertionError('All images are whole, but could not be put together.')

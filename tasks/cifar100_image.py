@@ -1,10 +1,11 @@
 """CIFAR-100 images over clients: Reddi et al., arXiv 2003.00295, Appendix F.
 
-TFF's SQLite file has the clients of that paper. Lee et al. (FedAda2) fine-tune a
-vision transformer on 1,000 clients with Dirichlet label skew 0.001.
+TFF's SQLite file has the clients of that paper. Lee et al. (FedAda2) fine-tune
+a vision transformer on 1,000 clients with Dirichlet label skew 0.001.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -27,26 +28,26 @@ _FILE = 'cifar100.sqlite'
 
 @parameters.checked
 def create(
-    *,
-    partition: Literal['native', 'pam', 'lda', 'iid', 'classes'] = 'native',
-    num_clients: parameters.Count = 500,
-    examples_per_client: Optional[parameters.Count] = None,
-    smallest_client: Optional[parameters.Count] = None,
-    alpha: parameters.Positive = 0.1,
-    beta: parameters.Positive = 10.0,
-    classes_per_client: parameters.Count = 2,
-    crop_size: parameters.Count = 24,
-    distort: bool = True,
-    model: Literal['resnet18', 'resnet50', 'vit_s'] = 'resnet18',
-    stem: Literal['large', 'small'] = 'large',
-    weight_decay: parameters.NonNegative = 1e-4,
-    weights_dir: Optional[str] = None,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  partition: Literal['native', 'pam', 'lda', 'iid', 'classes'] = 'native',
+  num_clients: parameters.Count = 500,
+  examples_per_client: Optional[parameters.Count] = None,
+  smallest_client: Optional[parameters.Count] = None,
+  alpha: parameters.Positive = 0.1,
+  beta: parameters.Positive = 10.0,
+  classes_per_client: parameters.Count = 2,
+  crop_size: parameters.Count = 24,
+  distort: bool = True,
+  model: Literal['resnet18', 'resnet50', 'vit_s'] = 'resnet18',
+  stem: Literal['large', 'small'] = 'large',
+  weight_decay: parameters.NonNegative = 1e-4,
+  weights_dir: Optional[str] = None,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, crop_size, crop_size, 3], labels 0 to 99.
 
@@ -72,8 +73,8 @@ def create(
       are then scaled to 224 pixels. Without it, it is trained from scratch.
     cache_dir: Folder with cifar100.sqlite, or with the binary version's folder
       cifar-100-binary; ~/.tff unless given.
-    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
-      which numbers of clients and examples are upper bounds.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes,
+      for which numbers of clients and examples are upper bounds.
     epochs: Passes of a client over its examples in a round.
     batch_size: Examples in a batch; the paper's 20 unless given.
     max_elements: Most examples of a client in a round.
@@ -89,16 +90,16 @@ def create(
     raise ValueError(f'`crop_size` must be at most 32, got {crop_size}.')
   if weights_dir is not None and model != 'vit_s':
     raise ValueError(
-        f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
+      f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
     )
   train_map, test_map = cifar.build_maps(crop_size, distort)
   options = dict(
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      seed=seed,
+    num_clients=num_clients,
+    examples_per_client=examples_per_client,
+    smallest_client=smallest_client,
+    alpha=alpha,
+    classes_per_client=classes_per_client,
+    seed=seed,
   )
   if data == 'synthetic':
     train, test = _synthetic(options, seed)
@@ -107,31 +108,29 @@ def create(
   else:
     arrays, test = _load_pooled(cache_dir, seed)
     train = client_data.ArrayClientData(
-        arrays, _split(partition, arrays, beta, options)
+      arrays, _split(partition, arrays, beta, options)
     )
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 20,
-          shuffle_buffer=_BUFFER,
-          epochs=epochs,
-          max_elements=max_elements,
-          augment_fn=train_map,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=test_map
-      ),
-      build_model=lambda: cifar.build_model(
-          model,
-          num_classes=NUM_CLASSES,
-          crop_size=crop_size,
-          stem=stem,
-          weight_decay=weight_decay,
-          weights_dir=weights_dir,
-      ),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 20,
+      shuffle_buffer=_BUFFER,
+      epochs=epochs,
+      max_elements=max_elements,
+      augment_fn=train_map,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=test_map),
+    build_model=lambda: cifar.build_model(
+      model,
+      num_classes=NUM_CLASSES,
+      crop_size=crop_size,
+      stem=stem,
+      weight_decay=weight_decay,
+      weights_dir=weights_dir,
+    ),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
@@ -139,28 +138,28 @@ def _split(kind, arrays, beta, options):
   if kind != 'pam':
     return splits.build(kind, arrays['label'], **options)
   size = options['examples_per_client'] or (
-      len(arrays['label']) // options['num_clients']
+    len(arrays['label']) // options['num_clients']
   )
   return partition_lib.pam(
-      arrays['coarse_label'],
-      arrays['label'],
-      alpha=options['alpha'],
-      beta=beta,
-      sizes=[size] * options['num_clients'],
-      seed=options['seed'],
+    arrays['coarse_label'],
+    arrays['label'],
+    alpha=options['alpha'],
+    beta=beta,
+    sizes=[size] * options['num_clients'],
+    seed=options['seed'],
   )
 
 
 def _synthetic(options, seed):
   images, labels, test_images, test_labels = cifar.synthetic_arrays(
-      NUM_CLASSES, seed
+    NUM_CLASSES, seed
   )
   split = splits.build('lda', labels, stand_in=True, **options)
   return (
-      client_data.ArrayClientData(_arrays(images, labels // 5, labels), split),
-      tf.data.Dataset.from_tensor_slices(
-          _arrays(test_images, test_labels // 5, test_labels)
-      ),
+    client_data.ArrayClientData(_arrays(images, labels // 5, labels), split),
+    tf.data.Dataset.from_tensor_slices(
+      _arrays(test_images, test_labels // 5, test_labels)
+    ),
   )
 
 
@@ -171,21 +170,21 @@ def _arrays(images, coarse, fine):
 
 def _find(cache_dir):
   return sqlite_files.find(
-      cache_dir,
-      _FILE,
-      splits=['train', 'test'],
-      features=['coarse_label', 'image', 'label'],
-      loader='cifar100',
+    cache_dir,
+    _FILE,
+    splits=['train', 'test'],
+    features=['coarse_label', 'image', 'label'],
+    loader='cifar100',
   )
 
 
 def _load_native(cache_dir, seed):
   train, test = tff.simulation.datasets.cifar100.load_data(
-      cache_dir=str(_find(cache_dir).parent)
+    cache_dir=str(_find(cache_dir).parent)
   )
   return (
-      client_data.ListedClientData(train),
-      assembly.centralized(test, seed),
+    client_data.ListedClientData(train),
+    assembly.centralized(test, seed),
   )
 
 
@@ -198,18 +197,18 @@ def _load_pooled(cache_dir, seed):
     parts = []
     for name in ('train.bin', 'test.bin'):
       images, labels = cifar.read_binary(
-          [binary / name], label_bytes=2, num_classes=NUM_CLASSES, get=get
+        [binary / name], label_bytes=2, num_classes=NUM_CLASSES, get=get
       )
       images, labels = cifar.to_arrays(images, labels, seed)
       parts.append(_arrays(images, labels[:, 0], labels[:, 1]))
     return parts[0], tf.data.Dataset.from_tensor_slices(parts[1])
   train, test = _load_native(cache_dir, seed)
   batches = list(
-      train.create_tf_dataset_from_all_clients(seed=seed)
-      .batch(1000)
-      .as_numpy_iterator()
+    train.create_tf_dataset_from_all_clients(seed=seed)
+    .batch(1000)
+    .as_numpy_iterator()
   )
   arrays = {
-      name: np.concatenate([b[name] for b in batches]) for name in batches[0]
+    name: np.concatenate([b[name] for b in batches]) for name in batches[0]
   }
   return arrays, test

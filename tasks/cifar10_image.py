@@ -4,7 +4,8 @@ The defaults are that paper's. Kim et al., arXiv 2306.11201, have 100 clients of
 500 examples, whole images and no weight decay.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -22,24 +23,24 @@ NUM_CLASSES = 10
 
 @parameters.checked
 def create(
-    *,
-    partition: Literal['lda', 'iid', 'classes'] = 'lda',
-    num_clients: parameters.Count = 500,
-    examples_per_client: Optional[parameters.Count] = None,
-    smallest_client: Optional[parameters.Count] = None,
-    alpha: parameters.Positive = 0.1,
-    classes_per_client: parameters.Count = 2,
-    crop_size: parameters.Count = 24,
-    distort: bool = True,
-    model: Literal['resnet18', 'resnet50'] = 'resnet18',
-    stem: Literal['large', 'small'] = 'large',
-    weight_decay: parameters.NonNegative = 1e-4,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  partition: Literal['lda', 'iid', 'classes'] = 'lda',
+  num_clients: parameters.Count = 500,
+  examples_per_client: Optional[parameters.Count] = None,
+  smallest_client: Optional[parameters.Count] = None,
+  alpha: parameters.Positive = 0.1,
+  classes_per_client: parameters.Count = 2,
+  crop_size: parameters.Count = 24,
+  distort: bool = True,
+  model: Literal['resnet18', 'resnet50'] = 'resnet18',
+  stem: Literal['large', 'small'] = 'large',
+  weight_decay: parameters.NonNegative = 1e-4,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, crop_size, crop_size, 3], labels 0 to 9.
 
@@ -61,8 +62,8 @@ def create(
     weight_decay: L2 penalty of kernels in the training loss.
     cache_dir: Folder with cifar10/{train,test}.jpegs, or with the binary
       version's folder cifar-10-batches-bin; ~/.tff unless given.
-    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
-      which numbers of clients and examples are upper bounds.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes,
+      for which numbers of clients and examples are upper bounds.
     epochs: Passes of a client over its examples in a round.
     batch_size: Examples in a batch; the paper's 20 unless given.
     max_elements: Most examples of a client in a round.
@@ -77,78 +78,78 @@ def create(
     raise ValueError(f'`crop_size` must be at most 32, got {crop_size}.')
   if data == 'synthetic':
     images, labels, test_images, test_labels = cifar.synthetic_arrays(
-        NUM_CLASSES, seed
+      NUM_CLASSES, seed
     )
   else:
     (images, labels), (test_images, test_labels) = _load(cache_dir, seed)
   split = splits.build(
-      partition,
-      labels,
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      seed=seed,
-      stand_in=data == 'synthetic',
+    partition,
+    labels,
+    num_clients=num_clients,
+    examples_per_client=examples_per_client,
+    smallest_client=smallest_client,
+    alpha=alpha,
+    classes_per_client=classes_per_client,
+    seed=seed,
+    stand_in=data == 'synthetic',
   )
   train_map, test_map = cifar.build_maps(crop_size, distort)
   return assembly.task(
-      train_data=client_data.ArrayClientData(
-          dict(image=images, label=labels), split
-      ),
-      test_data=tf.data.Dataset.from_tensor_slices(
-          dict(image=test_images, label=test_labels)
-      ),
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 20,
-          shuffle_buffer=int(split.sizes.max()),
-          epochs=epochs,
-          max_elements=max_elements,
-          augment_fn=train_map,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=100, map_fn=test_map
-      ),
-      build_model=lambda: cifar.build_model(
-          model,
-          num_classes=NUM_CLASSES,
-          crop_size=crop_size,
-          stem=stem,
-          weight_decay=weight_decay,
-          weights_dir=None,
-      ),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=client_data.ArrayClientData(
+      dict(image=images, label=labels), split
+    ),
+    test_data=tf.data.Dataset.from_tensor_slices(
+      dict(image=test_images, label=test_labels)
+    ),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 20,
+      shuffle_buffer=int(split.sizes.max()),
+      epochs=epochs,
+      max_elements=max_elements,
+      augment_fn=train_map,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=100, map_fn=test_map
+    ),
+    build_model=lambda: cifar.build_model(
+      model,
+      num_classes=NUM_CLASSES,
+      crop_size=crop_size,
+      stem=stem,
+      weight_decay=weight_decay,
+      weights_dir=None,
+    ),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
 def _load(cache_dir, seed):
   folder = sqlite_files.cache_folder(cache_dir)
   get = (
-      f'Put train.jpegs and test.jpegs into {folder / "cifar10"}, or unpack '
-      f'"CIFAR-10 binary version" of the CIFAR-10 home page into {folder}.'
+    f'Put train.jpegs and test.jpegs into {folder / "cifar10"}, or unpack '
+    f'"CIFAR-10 binary version" of the CIFAR-10 home page into {folder}.'
   )
   binary = folder / 'cifar-10-batches-bin'
   jpegs = folder / 'cifar10'
   if binary.is_dir() and not (jpegs / 'train.jpegs').exists():
     names = [f'data_batch_{i}.bin' for i in range(1, 6)], ['test_batch.bin']
     parts = [
-        cifar.read_binary(
-            [binary / n for n in group],
-            label_bytes=1,
-            num_classes=NUM_CLASSES,
-            get=get,
-        )
-        for group in names
+      cifar.read_binary(
+        [binary / n for n in group],
+        label_bytes=1,
+        num_classes=NUM_CLASSES,
+        get=get,
+      )
+      for group in names
     ]
     return [cifar.to_arrays(x, y[:, 0], seed) for x, y in parts]
   return [
-      cifar.to_arrays(
-          *cifar.read_jpegs(
-              jpegs / f'{name}.jpegs', num_classes=NUM_CLASSES, get=get
-          ),
-          seed,
-      )
-      for name in ('train', 'test')
+    cifar.to_arrays(
+      *cifar.read_jpegs(
+        jpegs / f'{name}.jpegs', num_classes=NUM_CLASSES, get=get
+      ),
+      seed,
+    )
+    for name in ('train', 'test')
   ]

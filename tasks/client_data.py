@@ -6,8 +6,11 @@ TFF's own looks through the whole list of ids at every access, which for Stack
 Overflow's 342,477 users costs more than reading the user's data.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -23,9 +26,9 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   """
 
   def __init__(
-      self,
-      arrays: Mapping[str, np.ndarray],
-      partition: partition_lib.Partition,
+    self,
+    arrays: Mapping[str, np.ndarray],
+    partition: partition_lib.Partition,
   ):
     """Args: arrays that agree in their first dimension, and who has which."""
     self._arrays = dict(arrays)
@@ -33,8 +36,8 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     self._position = {c: i for i, c in enumerate(partition.client_ids)}
     self._ids = list(partition.client_ids)
     self._element_type_structure = {
-        name: tf.TensorSpec(array.shape[1:], array.dtype)
-        for name, array in self._arrays.items()
+      name: tf.TensorSpec(array.shape[1:], array.dtype)
+      for name, array in self._arrays.items()
     }
 
   @property
@@ -65,7 +68,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       raise ValueError(_no_client(client_id, self._ids))
     rows = self._partition.indices[self._position[client_id]]
     return tf.data.Dataset.from_tensor_slices(
-        {name: array[rows] for name, array in self._arrays.items()}
+      {name: array[rows] for name, array in self._arrays.items()}
     )
 
   @property
@@ -74,32 +77,34 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 
     def create(client_id):
       position = tf.argmax(tf.equal(client_id, tf.constant(self._ids)))
-      with tf.control_dependencies([
+      with tf.control_dependencies(
+        [
           tf.debugging.assert_equal(
-              tf.gather(tf.constant(self._ids), position),
-              client_id,
-              message='There is no such client.',
+            tf.gather(tf.constant(self._ids), position),
+            client_id,
+            message='There is no such client.',
           )
-      ]):
+        ]
+      ):
         position = tf.identity(position)
       ends = np.cumsum(self._partition.sizes)
       begins = ends - self._partition.sizes
       every = tf.constant(np.concatenate(self._partition.indices))
       rows = every[tf.gather(begins, position) : tf.gather(ends, position)]
       return tf.data.Dataset.from_tensor_slices(
-          {name: tf.gather(a, rows) for name, a in self._arrays.items()}
+        {name: tf.gather(a, rows) for name, a in self._arrays.items()}
       )
 
     return create
 
   def create_tf_dataset_from_all_clients(
-      self, seed: Optional[int] = None
+    self, seed: Optional[int] = None
   ) -> tf.data.Dataset:
     """All examples, client after client, in an order of clients by `seed`."""
     order = np.random.RandomState(seed).permutation(len(self._ids))
     rows = np.concatenate([self._partition.indices[i] for i in order])
     return tf.data.Dataset.from_tensor_slices(
-        {name: array[rows] for name, array in self._arrays.items()}
+      {name: array[rows] for name, array in self._arrays.items()}
     )
 
 
@@ -107,9 +112,9 @@ class ListedClientData(tff.simulation.datasets.ClientData):
   """The same clients and data as another `ClientData`, found at once."""
 
   def __init__(
-      self,
-      inner: tff.simulation.datasets.ClientData,
-      client_ids: Optional[Sequence[str]] = None,
+    self,
+    inner: tff.simulation.datasets.ClientData,
+    client_ids: Optional[Sequence[str]] = None,
   ):
     """Args: the other one, and which of its clients; None for all."""
     self._inner = inner
@@ -141,6 +146,6 @@ class ListedClientData(tff.simulation.datasets.ClientData):
 
 def _no_client(client_id: str, client_ids: list[str]) -> str:
   return (
-      f'There is no client {client_id!r}; there are {len(client_ids)}, such as '
-      f'{client_ids[0]!r}.'
+    f'There is no client {client_id!r}; there are {len(client_ids)}, such as '
+    f'{client_ids[0]!r}.'
   )

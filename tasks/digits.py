@@ -6,7 +6,8 @@ skew. This is the task that runs without any download: small enough for a first
 try, real enough to show what client drift does.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -24,15 +25,15 @@ _TEST_SHARE = 0.2
 
 @parameters.checked
 def create(
-    *,
-    num_clients: parameters.Count = 20,
-    alpha: parameters.Positive = 0.3,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  num_clients: parameters.Count = 20,
+  alpha: parameters.Positive = 0.3,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, 8, 8, 1] in [0, 1], labels 0 to 9.
 
@@ -57,31 +58,31 @@ def create(
     images, labels = _load()
   train, test = _split(labels, seed)
   split = partition.lda(
-      labels[train],
-      alpha=alpha,
-      sizes=partition.equal_sizes(len(train), num_clients),
-      seed=seed,
+    labels[train],
+    alpha=alpha,
+    sizes=partition.equal_sizes(len(train), num_clients),
+    seed=seed,
   )
   return assembly.task(
-      train_data=client_data.ArrayClientData(
-          dict(label=labels[train], pixels=images[train]), split
-      ),
-      test_data=tf.data.Dataset.from_tensor_slices(
-          dict(label=labels[test], pixels=images[test])
-      ),
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 10,
-          shuffle_buffer=len(train),
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=_to_model
-      ),
-      build_model=_build_model,
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=client_data.ArrayClientData(
+      dict(label=labels[train], pixels=images[train]), split
+    ),
+    test_data=tf.data.Dataset.from_tensor_slices(
+      dict(label=labels[test], pixels=images[test])
+    ),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 10,
+      shuffle_buffer=len(train),
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=64, map_fn=_to_model
+    ),
+    build_model=_build_model,
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
@@ -104,8 +105,8 @@ def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     test.append(rows[:cut])
     train.append(rows[cut:])
   return (
-      rng.permutation(np.concatenate(train)),
-      rng.permutation(np.concatenate(test)),
+    rng.permutation(np.concatenate(train)),
+    rng.permutation(np.concatenate(test)),
   )
 
 
@@ -115,7 +116,8 @@ def _to_model(batch):
 
 def _build_model() -> tf.keras.Model:
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((8, 8, 1)),
       layers.Conv2D(16, 3, activation='relu', padding='same'),
       layers.MaxPool2D(),
@@ -124,4 +126,5 @@ def _build_model() -> tf.keras.Model:
       layers.Flatten(),
       layers.Dense(64, activation='relu'),
       layers.Dense(10, activation='softmax'),
-  ])
+    ]
+  )

@@ -1,7 +1,7 @@
 """A text classifier of DistilBERT's shape: Sanh et al., arXiv 1910.01108.
 
-Words and positions are embedded, added and normalised; blocks of attention and a
-two-layer perceptron follow, each with a residual around it and normalisation
+Words and positions are embedded, added and normalised; blocks of attention and
+a two-layer perceptron follow, each with a residual around it and normalisation
 after it; the first token's output goes through a dense layer and a classifier.
 """
 
@@ -27,12 +27,12 @@ class Size:
 
 
 def build(
-    *,
-    num_classes: int,
-    vocab_size: int,
-    max_length: int,
-    size: Size = Size(),
-    weights_dir: Optional[str] = None,
+  *,
+  num_classes: int,
+  vocab_size: int,
+  max_length: int,
+  size: Size = Size(),
+  weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
   """From tokens int32 [batch, max_length] to logits [batch, num_classes].
 
@@ -52,13 +52,17 @@ def build(
   tokens = layers.Input((max_length,), dtype=tf.int32)
   embeddings = _Embeddings(vocab_size, size.width, name='embeddings')
   x = embeddings(tokens)
-  mask = layers.Lambda(lambda t: tf.not_equal(t, PADDING)[:, tf.newaxis])(tokens)
+  mask = layers.Lambda(lambda t: tf.not_equal(t, PADDING)[:, tf.newaxis])(
+    tokens
+  )
   blocks = []
   for i in range(size.blocks):
     block = _Block(size, name=f'block_{i}')
     x = block(x, mask)
     blocks.append(block)
-  x = layers.Dense(size.width, activation='relu', name='pre_classifier')(x[:, 0])
+  x = layers.Dense(size.width, activation='relu', name='pre_classifier')(
+    x[:, 0]
+  )
   x = layers.Dropout(0.2)(x)
   model = tf.keras.Model(tokens, layers.Dense(num_classes, name='head')(x))
   if weights_dir is not None:
@@ -77,14 +81,14 @@ class _Embeddings(tf.keras.layers.Layer):
     super().__init__(**kwargs)
     self._width = width
     self.words = tf.keras.layers.Embedding(
-        vocab_size, width, embeddings_initializer=_normal()
+      vocab_size, width, embeddings_initializer=_normal()
     )
     self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-12)
     self.dropout = tf.keras.layers.Dropout(0.1)
 
   def build(self, input_shape):
     self.positions = self.add_weight(
-        'positions', [input_shape[1], self._width], initializer=_normal()
+      'positions', [input_shape[1], self._width], initializer=_normal()
     )
 
   def call(self, inputs):
@@ -98,14 +102,14 @@ class _Block(tf.keras.layers.Layer):
     super().__init__(**kwargs)
     layers = tf.keras.layers
     self.attention = layers.MultiHeadAttention(
-        size.heads,
-        size.width // size.heads,
-        dropout=0.1,
-        kernel_initializer=_normal(),
+      size.heads,
+      size.width // size.heads,
+      dropout=0.1,
+      kernel_initializer=_normal(),
     )
     self.norm_1 = layers.LayerNormalization(epsilon=1e-12)
     self.dense_1 = layers.Dense(
-        size.hidden, activation='gelu', kernel_initializer=_normal()
+      size.hidden, activation='gelu', kernel_initializer=_normal()
     )
     self.dense_2 = layers.Dense(size.width, kernel_initializer=_normal())
     self.dropout = layers.Dropout(0.1)

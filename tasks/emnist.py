@@ -6,7 +6,6 @@ Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
 
 from typing import Optional
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -25,7 +24,7 @@ def num_classes(only_digits: bool) -> int:
 
 
 def load(
-    cache_dir: Optional[str], *, only_digits: bool, data: str, seed: int
+  cache_dir: Optional[str], *, only_digits: bool, data: str, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
   """Training writers, and all test examples writer by writer.
 
@@ -36,23 +35,23 @@ def load(
     return _synthetic(num_classes(only_digits), seed)
   prefix = 'digits_only' if only_digits else 'all'
   path = sqlite_files.find(
-      cache_dir,
-      'emnist_all.sqlite',
-      splits=[f'{prefix}_train', f'{prefix}_test'],
-      features=['pixels', 'label'],
-      loader='emnist',
+    cache_dir,
+    'emnist_all.sqlite',
+    splits=[f'{prefix}_train', f'{prefix}_test'],
+    features=['pixels', 'label'],
+    loader='emnist',
   )
   train, test = tff.simulation.datasets.emnist.load_data(
-      only_digits=only_digits, cache_dir=str(path.parent)
+    only_digits=only_digits, cache_dir=str(path.parent)
   )
   return (
-      client_data.ListedClientData(train),
-      assembly.centralized(test, seed),
+    client_data.ListedClientData(train),
+    assembly.centralized(test, seed),
   )
 
 
 def _synthetic(
-    classes: int, seed: int
+  classes: int, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
   images, labels = synthetic.images(720, (28, 28, 1), classes, seed=seed)
   images = 1 - images[..., 0]
@@ -60,6 +59,6 @@ def _synthetic(
   arrays = dict(label=labels[:600], pixels=images[:600])
   test = dict(label=labels[600:], pixels=images[600:])
   return (
-      client_data.ArrayClientData(arrays, split),
-      tf.data.Dataset.from_tensor_slices(test),
+    client_data.ArrayClientData(arrays, split),
+    tf.data.Dataset.from_tensor_slices(test),
   )

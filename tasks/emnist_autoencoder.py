@@ -1,6 +1,7 @@
 """Autoencoder on EMNIST: Reddi et al., arXiv 2003.00295, Table 3."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -15,15 +16,15 @@ _WIDTHS = (1000, 500, 250, 30, 250, 500, 1000, 784)
 
 @parameters.checked
 def create(
-    *,
-    bottleneck: Literal['sigmoid', 'linear'] = 'sigmoid',
-    only_digits: bool = False,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  bottleneck: Literal['sigmoid', 'linear'] = 'sigmoid',
+  only_digits: bool = False,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: ink [batch, 784] in [0, 1], which is its own target.
 
@@ -42,27 +43,27 @@ def create(
     DataError: If emnist_all.sqlite is missing or not what it should be.
   """
   train, test = emnist.load(
-      cache_dir, only_digits=only_digits, data=data, seed=seed
+    cache_dir, only_digits=only_digits, data=data, seed=seed
   )
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 20,
-          shuffle_buffer=emnist.LARGEST_CLIENT,
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=_to_model
-      ),
-      build_model=lambda: _build_model(bottleneck),
-      loss=tf.keras.losses.MeanSquaredError,
-      metrics=[
-          tf.keras.metrics.MeanSquaredError,
-          tf.keras.metrics.MeanAbsoluteError,
-      ],
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 20,
+      shuffle_buffer=emnist.LARGEST_CLIENT,
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=64, map_fn=_to_model
+    ),
+    build_model=lambda: _build_model(bottleneck),
+    loss=tf.keras.losses.MeanSquaredError,
+    metrics=[
+      tf.keras.metrics.MeanSquaredError,
+      tf.keras.metrics.MeanAbsoluteError,
+    ],
   )
 
 

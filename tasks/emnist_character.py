@@ -1,6 +1,7 @@
 """Character recognition on EMNIST: Reddi et al., arXiv 2003.00295, Table 4."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -13,14 +14,14 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def create(
-    *,
-    only_digits: bool = False,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  only_digits: bool = False,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, 28, 28, 1] in [0, 1], labels 0 to 61.
 
@@ -37,31 +38,32 @@ def create(
     DataError: If emnist_all.sqlite is missing or not what it should be.
   """
   train, test = emnist.load(
-      cache_dir, only_digits=only_digits, data=data, seed=seed
+    cache_dir, only_digits=only_digits, data=data, seed=seed
   )
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 20,
-          shuffle_buffer=emnist.LARGEST_CLIENT,
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=_to_model
-      ),
-      build_model=lambda: build_model(emnist.num_classes(only_digits)),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 20,
+      shuffle_buffer=emnist.LARGEST_CLIENT,
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=64, map_fn=_to_model
+    ),
+    build_model=lambda: build_model(emnist.num_classes(only_digits)),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
 def build_model(num_classes: int) -> tf.keras.Model:
   """The paper's CNN with dropout; 1,206,590 weights for 62 classes."""
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((28, 28, 1)),
       layers.Conv2D(32, 3, activation='relu'),
       layers.Conv2D(64, 3, activation='relu'),
@@ -71,7 +73,8 @@ def build_model(num_classes: int) -> tf.keras.Model:
       layers.Dense(128, activation='relu'),
       layers.Dropout(0.5),
       layers.Dense(num_classes, activation='softmax'),
-  ])
+    ]
+  )
 
 
 def _to_model(batch):

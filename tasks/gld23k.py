@@ -6,7 +6,8 @@ The 23,080 images, 203 classes and 233 clients of TFF's gld23k. Lee et al.
 
 import pathlib
 import struct
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -29,34 +30,35 @@ _BUFFER = 1000
 
 @parameters.checked
 def create(
-    *,
-    image_size: parameters.Count = 224,
-    patch_size: parameters.Count = 16,
-    blocks: parameters.Count = 12,
-    width: parameters.Count = 384,
-    weights_dir: Optional[str] = None,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  image_size: parameters.Count = 224,
+  patch_size: parameters.Count = 16,
+  blocks: parameters.Count = 12,
+  width: parameters.Count = 384,
+  weights_dir: Optional[str] = None,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, 224, 224, 3] in [-1, 1], labels 0 to 202.
 
   Images are scaled so that their shorter side is a seventh longer than
-  `image_size` and cut to a square; in training a random piece of it is taken and
-  mirrored at random, in testing the middle.
+  `image_size` and cut to a square; in training a random piece of it is taken
+  and mirrored at random, in testing the middle.
 
   Args:
     image_size: Height and width of the model's input in pixels.
     patch_size: Height and width of a patch; it must divide `image_size`.
     blocks: Blocks of the transformer.
     width: Width of the transformer, a multiple of 64.
-    weights_dir: Folder with the transformer's weights, one .npz file. Without it
-      it is trained from scratch.
-    cache_dir: Folder that holds gld23k/train with one TFRecord file a client and
-      gld23k/test.tfRecord, as TFF's loader leaves them; ~/.tff unless given.
+    weights_dir: Folder with the transformer's weights, one .npz file. Without
+      it the model is trained from scratch.
+    cache_dir: Folder that holds gld23k/train with one TFRecord file a client
+      and gld23k/test.tfRecord, as TFF's loader leaves them; ~/.tff unless
+      given.
     data: 'native', or 'synthetic' for small made-up data of the same shapes.
     epochs: Passes of a client over its images in a round.
     batch_size: Images in a batch; the paper's 32 unless given.
@@ -70,12 +72,12 @@ def create(
   """
   if image_size % patch_size:
     raise ValueError(
-        f'`patch_size` must divide `image_size`, {image_size}; got {patch_size}.'
+      f'`patch_size` must divide `image_size`, {image_size}; got {patch_size}.'
     )
   if width % 64:
     raise ValueError(
-        f'`width` must be a multiple of 64, the width of an attention head, got '
-        f'{width}.'
+      f'`width` must be a multiple of 64, the width of an attention head, got '
+      f'{width}.'
     )
   stored_size = image_size * 8 // 7
   if data == 'synthetic':
@@ -93,27 +95,25 @@ def create(
     return _scale(images), batch['label']
 
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 32,
-          shuffle_buffer=_BUFFER,
-          epochs=epochs,
-          max_elements=max_elements,
-          augment_fn=train_map,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=test_map
-      ),
-      build_model=lambda: vit.build(
-          num_classes=NUM_CLASSES,
-          image_size=image_size,
-          patch_size=patch_size,
-          size=size,
-          weights_dir=weights_dir,
-      ),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 32,
+      shuffle_buffer=_BUFFER,
+      epochs=epochs,
+      max_elements=max_elements,
+      augment_fn=train_map,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=test_map),
+    build_model=lambda: vit.build(
+      num_classes=NUM_CLASSES,
+      image_size=image_size,
+      patch_size=patch_size,
+      size=size,
+      weights_dir=weights_dir,
+    ),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
@@ -125,14 +125,14 @@ def _scale(images):
 def _load(folder: pathlib.Path, stored_size: int):
   place = folder / 'gld23k'
   get = (
-      f'On a machine with a network, tff.simulation.datasets.gldv2.load_data('
-      f'gld23k=True, cache_dir=...) builds the folder gld23k; put it into '
-      f'{folder}.'
+    f'On a machine with a network, tff.simulation.datasets.gldv2.load_data('
+    f'gld23k=True, cache_dir=...) builds the folder gld23k; put it into '
+    f'{folder}.'
   )
   train, test = place / 'train', place / 'test.tfRecord'
   if not train.is_dir() or not any(train.iterdir()):
     raise errors.DataError(
-        f'There is no folder {train} with a file for each client. {get}'
+      f'There is no folder {train} with a file for each client. {get}'
     )
   if not test.is_file():
     raise errors.DataError(f'There is no file {test}. {get}')
@@ -142,15 +142,15 @@ def _load(folder: pathlib.Path, stored_size: int):
 
   def read(path):
     return tf.data.TFRecordDataset(path).map(
-        lambda record: _parse(record, stored_size),
-        num_parallel_calls=tf.data.AUTOTUNE,
+      lambda record: _parse(record, stored_size),
+      num_parallel_calls=tf.data.AUTOTUNE,
     )
 
   def of_client(client_id):
     return read(tf.strings.join([str(train), client_id], separator='/'))
 
   clients = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
-      [path.name for path in files], of_client
+    [path.name for path in files], of_client
   )
   return client_data.ListedClientData(clients), read(str(test))
 
@@ -172,7 +172,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
       length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
       if position + length + 16 > size:
         raise errors.DataError(
-            f'{path} is damaged or cut short after {count} whole records. {get}'
+          f'{path} is damaged or cut short after {count} whole records. {get}'
         )
       if count == 0:
         first = file.read(length)
@@ -187,23 +187,23 @@ def check_records(path: pathlib.Path, get: str) -> None:
   # The exception's class belongs to whichever protobuf build is installed.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise errors.DataError(
-        f'{path}, record 0: an example with the features image/encoded_jpeg and '
-        f'class was expected. {get}'
+      f'{path}, record 0: an example with the features image/encoded_jpeg and '
+      f'class was expected. {get}'
     ) from e
   if not 0 <= label < NUM_CLASSES:
     raise errors.DataError(
-        f'{path}, record 0: a class below {NUM_CLASSES} was expected, got '
-        f'{label}. {get}'
+      f'{path}, record 0: a class below {NUM_CLASSES} was expected, got '
+      f'{label}. {get}'
     )
 
 
 def _parse(record, stored_size: int):
   example = tf.io.parse_single_example(
-      record,
-      {
-          'image/encoded_jpeg': tf.io.FixedLenFeature([], tf.string),
-          'class': tf.io.FixedLenFeature([], tf.int64),
-      },
+    record,
+    {
+      'image/encoded_jpeg': tf.io.FixedLenFeature([], tf.string),
+      'class': tf.io.FixedLenFeature([], tf.int64),
+    },
   )
   image = tf.io.decode_jpeg(example['image/encoded_jpeg'], channels=3)
   shape = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -211,9 +211,7 @@ def _parse(record, stored_size: int):
   image = tf.image.resize(image, tf.cast(shape, tf.int32))
   image = preprocessing.central_crop(image[tf.newaxis], stored_size)[0]
   image = tf.ensure_shape(image, [stored_size, stored_size, 3])
-  return dict(
-      image=tf.cast(tf.round(image), tf.uint8), label=example['class']
-  )
+  return dict(image=tf.cast(tf.round(image), tf.uint8), label=example['class'])
 
 
 def _synthetic(stored_size: int, seed: int):
@@ -222,10 +220,10 @@ def _synthetic(stored_size: int, seed: int):
   images, labels = (255 * images).astype(np.uint8), labels.astype(np.int64)
   split = partition.lda(labels[:80], alpha=1.0, sizes=[8] * 10, seed=seed)
   return (
-      client_data.ArrayClientData(
-          dict(image=images[:80], label=labels[:80]), split
-      ),
-      tf.data.Dataset.from_tensor_slices(
-          dict(image=images[80:], label=labels[80:])
-      ),
+    client_data.ArrayClientData(
+      dict(image=images[:80], label=labels[:80]), split
+    ),
+    tf.data.Dataset.from_tensor_slices(
+      dict(image=images[80:], label=labels[80:])
+    ),
   )

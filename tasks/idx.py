@@ -46,22 +46,22 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
   magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
   if content[:4] != magic:
     raise errors.DataError(
-        f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
-        f'{content[:4].hex(" ") or "nothing"}. {get}'
+      f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
+      f'{content[:4].hex(" ") or "nothing"}. {get}'
     )
   begin = 4 + 4 * dimensions
   shape = np.frombuffer(content[4:begin].ljust(begin - 4, b'\0'), '>u4')
   expected = begin + int(np.prod(shape.astype(np.int64)))
   if len(content) != expected or not shape.all():
     raise errors.DataError(
-        f'{path} should have {expected} bytes for {tuple(shape.tolist())} '
-        f'values, but has {len(content)}. {get}'
+      f'{path} should have {expected} bytes for {tuple(shape.tolist())} '
+      f'values, but has {len(content)}. {get}'
     )
   return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 
 
 def read_pair(
-    folder: pathlib.Path, prefix: str, *, num_classes: int, get: str
+  folder: pathlib.Path, prefix: str, *, num_classes: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Images uint8 [examples, 28, 28] and labels int32 of one split.
 
@@ -80,18 +80,18 @@ def read_pair(
   labels = read(labels_path, 1, get)
   if images.shape[1:] != (28, 28):
     raise errors.DataError(
-        f'{images_path} must hold images of 28 x 28, got '
-        f'{images.shape[1]} x {images.shape[2]}. {get}'
+      f'{images_path} must hold images of 28 x 28, got '
+      f'{images.shape[1]} x {images.shape[2]}. {get}'
     )
   if len(images) != len(labels):
     raise errors.DataError(
-        f'{images_path} holds {len(images)} images, but {labels_path} '
-        f'{len(labels)} labels. {get}'
+      f'{images_path} holds {len(images)} images, but {labels_path} '
+      f'{len(labels)} labels. {get}'
     )
   wrong = np.flatnonzero(labels >= num_classes)
   if len(wrong):
     raise errors.DataError(
-        f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
-        f'expected, got {labels[wrong[0]]}. {get}'
+      f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
+      f'expected, got {labels[wrong[0]]}. {get}'
     )
   return images, labels.astype(np.int32)

@@ -9,7 +9,7 @@ from tasks import errors
 
 
 def read(
-    path: pathlib.Path, *, num_features: int, get: str
+  path: pathlib.Path, *, num_features: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Reads a file of two classes.
 
@@ -32,7 +32,10 @@ def read(
     raise errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
     raise errors.DataError(f'{path} is no readable text. {get}') from e
-  labels, rows, columns, values = [], [], [], []
+  labels: list[float] = []
+  rows: list[int] = []
+  columns: list[int] = []
+  values: list[float] = []
   for number, line in enumerate(io.StringIO(text), 1):
     parts = line.split()
     if not parts:
@@ -44,29 +47,29 @@ def read(
       values.extend(float(v) for _, v in pairs)
     except ValueError as e:
       raise errors.DataError(
-          f'{path}, line {number}: a label and pairs index:value were '
-          f'expected, got {line.strip()[:60]!r}. {get}'
+        f'{path}, line {number}: a label and pairs index:value were '
+        f'expected, got {line.strip()[:60]!r}. {get}'
       ) from e
-    if any(b <= a for a, b in zip([0] + index, index)) or (
-        index and index[-1] > num_features
+    if any(b <= a for a, b in zip([0, *index], index, strict=False)) or (
+      index and index[-1] > num_features
     ):
       raise errors.DataError(
-          f'{path}, line {number}: ascending indices from 1 to {num_features} '
-          f'were expected, got {" ".join(map(str, index))[:60]}. {get}'
+        f'{path}, line {number}: ascending indices from 1 to {num_features} '
+        f'were expected, got {" ".join(map(str, index))[:60]}. {get}'
       )
     rows.extend([len(labels) - 1] * len(index))
     columns.extend(index)
   kinds = sorted(set(labels))
   if len(kinds) != 2:
     raise errors.DataError(
-        f'{path} must have two different labels, but has {len(kinds)}'
-        f'{": " if kinds else ""}{", ".join(f"{k:g}" for k in kinds[:5])}. {get}'
+      f'{path} must have two different labels, but has {len(kinds)}'
+      f'{": " if kinds else ""}{", ".join(f"{k:g}" for k in kinds[:5])}. {get}'
     )
   features = np.zeros([len(labels), num_features], np.float32)
   features[rows, np.array(columns, np.int64) - 1] = values
   if not np.isfinite(features).all():
-    line = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+    example = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
     raise errors.DataError(
-        f'{path}, example {line}: a value is not finite. {get}'
+      f'{path}, example {example}: a value is not finite. {get}'
     )
   return features, (np.array(labels) == kinds[1]).astype(np.float32)

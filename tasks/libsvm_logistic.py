@@ -1,11 +1,12 @@
 """Logistic regression on LIBSVM data: Mukherjee et al., arXiv 2307.06306.
 
-A convex problem with two classes. Whatever numbers a file has for them (-1 and 1,
-0 and 1, 1 and 2), the larger is the positive class.
+A convex problem with two classes. Whatever numbers a file has for them (-1 and
+1, 0 and 1, 1 and 2), the larger is the positive class.
 """
 
 import functools
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -21,32 +22,32 @@ from tff_adaptive import parameters
 
 # Features of each data set, and whether it has a test part of its own.
 _SETS = {
-    'a9a': (123, True),
-    'w8a': (300, False),
-    'ijcnn1': (22, True),
-    'mushrooms': (112, False),
-    'phishing': (68, False),
+  'a9a': (123, True),
+  'w8a': (300, False),
+  'ijcnn1': (22, True),
+  'mushrooms': (112, False),
+  'phishing': (68, False),
 }
 _TEST_SHARE = 0.2
 
 
 @parameters.checked
 def create(
-    *,
-    dataset: Literal['a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing'] = 'w8a',
-    partition: Literal['iid', 'lda', 'classes'] = 'iid',
-    num_clients: parameters.Count = 100,
-    examples_per_client: Optional[parameters.Count] = None,
-    smallest_client: Optional[parameters.Count] = None,
-    alpha: parameters.Positive = 0.1,
-    classes_per_client: parameters.Count = 1,
-    l2: parameters.NonNegative = 0.0,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  dataset: Literal['a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing'] = 'w8a',
+  partition: Literal['iid', 'lda', 'classes'] = 'iid',
+  num_clients: parameters.Count = 100,
+  examples_per_client: Optional[parameters.Count] = None,
+  smallest_client: Optional[parameters.Count] = None,
+  alpha: parameters.Positive = 0.1,
+  classes_per_client: parameters.Count = 1,
+  l2: parameters.NonNegative = 0.0,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: features [batch, features], labels 0.0 or 1.0 [batch, 1].
 
@@ -65,8 +66,8 @@ def create(
     cache_dir: Folder that holds the folder libsvm with the data set's file and,
       where there is one, its test part NAME.t. Where there is none, a fifth of
       the examples is set aside. ~/.tff unless given.
-    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
-      which numbers of clients and examples are upper bounds.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes,
+      for which numbers of clients and examples are upper bounds.
     epochs: Passes of a client over its examples in a round.
     batch_size: Examples in a batch; the paper's 20 unless given.
     max_elements: Most examples of a client in a round.
@@ -84,11 +85,11 @@ def create(
     folder = sqlite_files.cache_folder(cache_dir) / 'libsvm'
     get = f'Put {dataset} of the LIBSVM data collection into {folder}.'
     features, labels = libsvm.read(
-        folder / dataset, num_features=num_features, get=get
+      folder / dataset, num_features=num_features, get=get
     )
     if has_test:
       test = libsvm.read(
-          folder / f'{dataset}.t', num_features=num_features, get=get
+        folder / f'{dataset}.t', num_features=num_features, get=get
       )
   order = np.random.default_rng([seed, 0x115B]).permutation(len(labels))
   if not has_test:
@@ -97,46 +98,46 @@ def create(
     order = order[cut:]
   features, labels = features[order], labels[order]
   split = splits.build(
-      partition,
-      labels.astype(np.int64),
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      seed=seed,
-      stand_in=data == 'synthetic',
+    partition,
+    labels.astype(np.int64),
+    num_clients=num_clients,
+    examples_per_client=examples_per_client,
+    smallest_client=smallest_client,
+    alpha=alpha,
+    classes_per_client=classes_per_client,
+    seed=seed,
+    stand_in=data == 'synthetic',
   )
   return assembly.task(
-      train_data=client_data.ArrayClientData(
-          dict(features=features, label=labels), split
-      ),
-      test_data=tf.data.Dataset.from_tensor_slices(
-          dict(features=test[0], label=test[1])
-      ),
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 20,
-          shuffle_buffer=int(split.sizes.max()),
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=1000, map_fn=_to_model
-      ),
-      build_model=lambda: _build_model(num_features, l2),
-      # From logits: through probabilities the loss could not fall below 1e-7,
-      # and a Polyak step divides by what is left of it.
-      loss=functools.partial(
-          tf.keras.losses.BinaryCrossentropy, from_logits=True
-      ),
-      metrics=[
-          functools.partial(
-              tf.keras.metrics.BinaryAccuracy,
-              name='binary_accuracy',
-              threshold=0.0,
-          )
-      ],
+    train_data=client_data.ArrayClientData(
+      dict(features=features, label=labels), split
+    ),
+    test_data=tf.data.Dataset.from_tensor_slices(
+      dict(features=test[0], label=test[1])
+    ),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 20,
+      shuffle_buffer=int(split.sizes.max()),
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=1000, map_fn=_to_model
+    ),
+    build_model=lambda: _build_model(num_features, l2),
+    # From logits: through probabilities the loss could not fall below 1e-7,
+    # and a Polyak step divides by what is left of it.
+    loss=functools.partial(
+      tf.keras.losses.BinaryCrossentropy, from_logits=True
+    ),
+    metrics=[
+      functools.partial(
+        tf.keras.metrics.BinaryAccuracy,
+        name='binary_accuracy',
+        threshold=0.0,
+      )
+    ],
   )
 
 
@@ -155,11 +156,13 @@ def _to_model(batch):
 
 def _build_model(num_features: int, l2: float) -> tf.keras.Model:
   regularizer = tf.keras.regularizers.L2(l2) if l2 else None
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer((num_features,)),
       tf.keras.layers.Dense(
-          1,
-          kernel_initializer='zeros',
-          kernel_regularizer=regularizer,
+        1,
+        kernel_initializer='zeros',
+        kernel_regularizer=regularizer,
       ),
-  ])
+    ]
+  )

@@ -4,9 +4,9 @@ Images are given to the models as float32 [batch, 28, 28, 1] in [0, 1], ink (or
 cloth) bright on a dark background.
 """
 
-from collections.abc import Callable
 import csv
 import pathlib
+from collections.abc import Callable
 from typing import Optional
 
 import numpy as np
@@ -27,21 +27,21 @@ NUM_CLASSES = 10
 
 
 def create(
-    *,
-    folder: str,
-    build_model: Callable[[], tf.keras.Model],
-    partition: str,
-    num_clients: int,
-    examples_per_client: Optional[int],
-    smallest_client: Optional[int],
-    alpha: float,
-    classes_per_client: int,
-    cache_dir: Optional[str],
-    data: str,
-    epochs: int,
-    batch_size: int,
-    max_elements: Optional[int],
-    seed: int,
+  *,
+  folder: str,
+  build_model: Callable[[], tf.keras.Model],
+  partition: str,
+  num_clients: int,
+  examples_per_client: Optional[int],
+  smallest_client: Optional[int],
+  alpha: float,
+  classes_per_client: int,
+  cache_dir: Optional[str],
+  data: str,
+  epochs: int,
+  batch_size: int,
+  max_elements: Optional[int],
+  seed: int,
 ) -> tff.simulation.baselines.BaselineTask:
   """A task on the files in a folder of `cache_dir`; see the tasks' own pages.
 
@@ -49,7 +49,7 @@ def create(
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
   """
-  writers = None
+  writers = np.zeros(0, np.int64)
   if data == 'synthetic':
     images, labels = synthetic.images(600, (28, 28, 1), NUM_CLASSES, seed=seed)
     images = (255 * images[..., 0]).astype(np.uint8)
@@ -59,14 +59,14 @@ def create(
   else:
     place = sqlite_files.cache_folder(cache_dir) / folder
     get = (
-        f'Put the four files of the data set (train- and t10k-, images-idx3- '
-        f'and labels-idx1-ubyte, with or without .gz) into {place}.'
+      f'Put the four files of the data set (train- and t10k-, images-idx3- '
+      f'and labels-idx1-ubyte, with or without .gz) into {place}.'
     )
     images, labels = idx.read_pair(
-        place, 'train', num_classes=NUM_CLASSES, get=get
+      place, 'train', num_classes=NUM_CLASSES, get=get
     )
     test_images, test_labels = idx.read_pair(
-        place, 't10k', num_classes=NUM_CLASSES, get=get
+      place, 't10k', num_classes=NUM_CLASSES, get=get
     )
     if partition == 'writers':
       writers = read_writers(place / 'train-writers.csv', len(labels))
@@ -74,38 +74,38 @@ def create(
     split = partition_lib.by_group(writers, prefix='writer_')
   else:
     split = splits.build(
-        partition,
-        labels,
-        num_clients=num_clients,
-        examples_per_client=examples_per_client,
-        smallest_client=smallest_client,
-        alpha=alpha,
-        classes_per_client=classes_per_client,
-        seed=seed,
-        stand_in=data == 'synthetic',
+      partition,
+      labels,
+      num_clients=num_clients,
+      examples_per_client=examples_per_client,
+      smallest_client=smallest_client,
+      alpha=alpha,
+      classes_per_client=classes_per_client,
+      seed=seed,
+      stand_in=data == 'synthetic',
     )
   # In the files' order the first test images are the easier ones.
   order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
   return assembly.task(
-      train_data=client_data.ArrayClientData(
-          dict(label=labels, pixels=images), split
-      ),
-      test_data=tf.data.Dataset.from_tensor_slices(
-          dict(label=test_labels[order], pixels=test_images[order])
-      ),
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size,
-          shuffle_buffer=int(split.sizes.max()),
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=250, map_fn=_to_model
-      ),
-      build_model=build_model,
-      loss=tf.keras.losses.SparseCategoricalCrossentropy,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    train_data=client_data.ArrayClientData(
+      dict(label=labels, pixels=images), split
+    ),
+    test_data=tf.data.Dataset.from_tensor_slices(
+      dict(label=test_labels[order], pixels=test_images[order])
+    ),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size,
+      shuffle_buffer=int(split.sizes.max()),
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=250, map_fn=_to_model
+    ),
+    build_model=build_model,
+    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
@@ -119,20 +119,21 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     DataError: If the file is missing, or a row is not what it should be.
   """
   get = (
-      'It lists index,hsf_series,writer_id of every training image, as QMNIST '
-      'has them; or choose another partition.'
+    'It lists index,hsf_series,writer_id of every training image, as QMNIST '
+    'has them; or choose another partition.'
   )
   writers = []
   try:
     with open(path, newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file)
       for number, row in enumerate(reader):
-        if row.get('index') != str(number) or not (
-            row.get('writer_id') or ''
-        ).isdigit():
+        if (
+          row.get('index') != str(number)
+          or not (row.get('writer_id') or '').isdigit()
+        ):
           raise errors.DataError(
-              f'{path}, line {reader.line_num}: index {number} and a writer '
-              f'were expected, got {dict(row)}. {get}'
+            f'{path}, line {reader.line_num}: index {number} and a writer '
+            f'were expected, got {dict(row)}. {get}'
           )
         writers.append(int(row['writer_id']))
   except FileNotFoundError as e:
@@ -141,7 +142,7 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     raise errors.DataError(f'{path} is no CSV text. {get}') from e
   if len(writers) != num_images:
     raise errors.DataError(
-        f'{path} lists {len(writers)} images, but there are {num_images}. {get}'
+      f'{path} lists {len(writers)} images, but there are {num_images}. {get}'
     )
   return np.array(writers, np.int64)
 
@@ -152,7 +153,8 @@ def build_cnn() -> tf.keras.Model:
   The shallow network of the experiments of Kim et al., arXiv 2306.11201.
   """
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((28, 28, 1)),
       layers.Conv2D(10, 5),
       layers.MaxPool2D(),
@@ -165,24 +167,28 @@ def build_cnn() -> tf.keras.Model:
       layers.Dense(50, activation='relu'),
       layers.Dropout(0.5),
       layers.Dense(NUM_CLASSES, activation='softmax'),
-  ])
+    ]
+  )
 
 
 def build_logistic() -> tf.keras.Model:
   """Multinomial logistic regression from 784 pixels; 7,850 weights."""
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer((28, 28, 1)),
       tf.keras.layers.Flatten(),
       tf.keras.layers.Dense(
-          NUM_CLASSES, activation='softmax', kernel_initializer='zeros'
+        NUM_CLASSES, activation='softmax', kernel_initializer='zeros'
       ),
-  ])
+    ]
+  )
 
 
 def build_lenet() -> tf.keras.Model:
   """LeNet-5 with rectified linear units and max pooling; 61,706 weights."""
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((28, 28, 1)),
       layers.Conv2D(6, 5, padding='same', activation='relu'),
       layers.MaxPool2D(),
@@ -192,7 +198,8 @@ def build_lenet() -> tf.keras.Model:
       layers.Dense(120, activation='relu'),
       layers.Dense(84, activation='relu'),
       layers.Dense(NUM_CLASSES, activation='softmax'),
-  ])
+    ]
+  )
 
 
 def _to_model(batch):

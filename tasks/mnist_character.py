@@ -1,11 +1,12 @@
 """Handwritten digits of MNIST over clients, by label skew or by writer.
 
-As in Kim et al., arXiv 2306.11201: 100 clients of 500 examples by Dirichlet label
-skew, and a shallow convolutional network. 'writers' is a natural partition: one
-client for each of the 539 people who wrote the training images.
+As in Kim et al., arXiv 2306.11201: 100 clients of 500 examples by Dirichlet
+label skew, and a shallow convolutional network. 'writers' is a natural
+partition: one client for each of the 539 people who wrote the training images.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -15,19 +16,19 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def create(
-    *,
-    partition: Literal['lda', 'iid', 'classes', 'writers'] = 'lda',
-    num_clients: parameters.Count = 100,
-    examples_per_client: Optional[parameters.Count] = 500,
-    smallest_client: Optional[parameters.Count] = None,
-    alpha: parameters.Positive = 0.1,
-    classes_per_client: parameters.Count = 2,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  partition: Literal['lda', 'iid', 'classes', 'writers'] = 'lda',
+  num_clients: parameters.Count = 100,
+  examples_per_client: Optional[parameters.Count] = 500,
+  smallest_client: Optional[parameters.Count] = None,
+  alpha: parameters.Positive = 0.1,
+  classes_per_client: parameters.Count = 2,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: images [batch, 28, 28, 1] in [0, 1], labels 0 to 9.
 
@@ -42,8 +43,8 @@ def create(
     classes_per_client: Labels of a client with 'classes'.
     cache_dir: Folder that holds the folder mnist with the four IDX files;
       ~/.tff unless given. 'writers' also needs train-writers.csv there.
-    data: 'native', or 'synthetic' for small made-up data of the same shapes, for
-      which numbers of clients and examples are upper bounds.
+    data: 'native', or 'synthetic' for small made-up data of the same shapes,
+      for which numbers of clients and examples are upper bounds.
     epochs: Passes of a client over its examples in a round.
     batch_size: Examples in a batch; the paper's 64 unless given.
     max_elements: Most examples of a client in a round.
@@ -54,18 +55,18 @@ def create(
     PartitionError: If the examples cannot be partitioned so.
   """
   return mnist.create(
-      folder='mnist',
-      build_model=mnist.build_cnn,
-      partition=partition,
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      cache_dir=cache_dir,
-      data=data,
-      epochs=epochs,
-      batch_size=batch_size or 64,
-      max_elements=max_elements,
-      seed=seed,
+    folder='mnist',
+    build_model=mnist.build_cnn,
+    partition=partition,
+    num_clients=num_clients,
+    examples_per_client=examples_per_client,
+    smallest_client=smallest_client,
+    alpha=alpha,
+    classes_per_client=classes_per_client,
+    cache_dir=cache_dir,
+    data=data,
+    epochs=epochs,
+    batch_size=batch_size or 64,
+    max_elements=max_elements,
+    seed=seed,
   )

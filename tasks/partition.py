@@ -13,16 +13,19 @@ same arguments and seed give the same partition.
 Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
 """
 
-from collections.abc import Sequence
 import dataclasses
 import os
-from typing import Optional, Union
 import zipfile
+from collections.abc import Sequence
+from typing import Optional
+from typing import Union
 
 import numpy as np
 
 from tasks import errors
 
+# Examples of each client.
+Sizes = Union[Sequence[int], np.ndarray]
 PathType = Union[str, 'os.PathLike[str]']
 
 
@@ -41,8 +44,8 @@ class Partition:
   def __post_init__(self):
     if len(self.client_ids) != len(self.indices):
       raise ValueError(
-          f'A partition needs as many client ids as index arrays, got '
-          f'{len(self.client_ids)} and {len(self.indices)}.'
+        f'A partition needs as many client ids as index arrays, got '
+        f'{len(self.client_ids)} and {len(self.indices)}.'
       )
     if len(set(self.client_ids)) != len(self.client_ids):
       raise ValueError('The client ids of a partition must be distinct.')
@@ -56,14 +59,14 @@ class Partition:
     return np.array([len(i) for i in self.indices], np.int64)
 
   def label_counts(
-      self, labels: np.ndarray, num_classes: Optional[int] = None
+    self, labels: np.ndarray, num_classes: Optional[int] = None
   ) -> np.ndarray:
     """Counts of each label at each client, int64 [clients, classes]."""
     labels = np.asarray(labels)
     if num_classes is None:
       num_classes = int(labels.max()) + 1
     return np.stack(
-        [np.bincount(labels[i], minlength=num_classes) for i in self.indices]
+      [np.bincount(labels[i], minlength=num_classes) for i in self.indices]
     )
 
   def save(self, path: PathType) -> None:
@@ -71,10 +74,10 @@ class Partition:
     partial = f'{os.fspath(path)}.partial'
     with open(partial, 'wb') as file:
       np.savez_compressed(
-          file,
-          client_ids=np.array(self.client_ids, dtype=np.str_),
-          sizes=self.sizes,
-          indices=np.concatenate(self.indices).astype(np.int64),
+        file,
+        client_ids=np.array(self.client_ids, dtype=np.str_),
+        sizes=self.sizes,
+        indices=np.concatenate(self.indices).astype(np.int64),
       )
     os.replace(partial, path)
 
@@ -92,16 +95,16 @@ class Partition:
         sizes, every = arrays['sizes'], arrays['indices']
     except FileNotFoundError as e:
       raise errors.DataError(
-          f'There is no file {os.fspath(path)}: {expected}.'
+        f'There is no file {os.fspath(path)}: {expected}.'
       ) from e
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
       raise errors.DataError(
-          f'{os.fspath(path)} cannot be read: {expected}.'
+        f'{os.fspath(path)} cannot be read: {expected}.'
       ) from e
     if sizes.sum() != len(every) or len(sizes) != len(client_ids):
       raise errors.DataError(
-          f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
-          f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
+        f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
+        f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
       )
     return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
 
@@ -114,14 +117,14 @@ def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
   """
   if num_clients < 1 or num_clients > num_examples:
     raise errors.PartitionError(
-        f'{num_examples} examples can be given to 1 to {num_examples} clients,'
-        f' got {num_clients}.'
+      f'{num_examples} examples can be given to 1 to {num_examples} clients,'
+      f' got {num_clients}.'
     )
   return np.full(num_clients, num_examples // num_clients, np.int64)
 
 
 def sizes_in_range(
-    num_clients: int, smallest: int, largest: int, *, seed: int = 0
+  num_clients: int, smallest: int, largest: int, *, seed: int = 0
 ) -> np.ndarray:
   """Sizes drawn uniformly from `smallest` to `largest`, both included.
 
@@ -130,14 +133,14 @@ def sizes_in_range(
   """
   if not 1 <= smallest <= largest:
     raise errors.PartitionError(
-        'Client sizes must lie in a range from at least 1 upwards, got '
-        f'{smallest} to {largest}.'
+      'Client sizes must lie in a range from at least 1 upwards, got '
+      f'{smallest} to {largest}.'
     )
   rng = np.random.default_rng([seed, 0x512E5])
   return rng.integers(smallest, largest, num_clients, np.int64, endpoint=True)
 
 
-def iid(num_examples: int, *, sizes: Sequence[int], seed: int = 0) -> Partition:
+def iid(num_examples: int, *, sizes: Sizes, seed: int = 0) -> Partition:
   """Examples dealt out uniformly at random.
 
   Args:
@@ -148,13 +151,13 @@ def iid(num_examples: int, *, sizes: Sequence[int], seed: int = 0) -> Partition:
   Raises:
     PartitionError: If the clients want more examples than there are.
   """
-  sizes = _check_sizes(sizes, num_examples)
+  exact = _check_sizes(sizes, num_examples)
   order = np.random.default_rng(seed).permutation(num_examples)
-  return _name(np.split(order, np.cumsum(sizes))[:-1])
+  return _name(np.split(order, np.cumsum(exact))[:-1])
 
 
 def lda(
-    labels: np.ndarray, *, alpha: float, sizes: Sequence[int], seed: int = 0
+  labels: np.ndarray, *, alpha: float, sizes: Sizes, seed: int = 0
 ) -> Partition:
   """Dirichlet label skew: Hsu et al., arXiv 1909.06335, Section 3.
 
@@ -176,11 +179,11 @@ def lda(
   """
   _check_positive('alpha', alpha)
   labels = _check_labels(labels)
-  sizes = _check_sizes(sizes, len(labels))
+  exact = _check_sizes(sizes, len(labels))
   rng = np.random.default_rng(seed)
   pools = _pools(labels, rng)
   clients = []
-  for size in sizes:
+  for size in exact:
     available = np.array([len(pool) for pool in pools])
     log_p = _log_dirichlet(alpha, len(pools), rng)
     counts = _draw_counts(size, log_p, available, rng)
@@ -189,13 +192,13 @@ def lda(
 
 
 def pam(
-    coarse: np.ndarray,
-    fine: np.ndarray,
-    *,
-    alpha: float = 0.1,
-    beta: float = 10.0,
-    sizes: Sequence[int],
-    seed: int = 0,
+  coarse: np.ndarray,
+  fine: np.ndarray,
+  *,
+  alpha: float = 0.1,
+  beta: float = 10.0,
+  sizes: Sizes,
+  seed: int = 0,
 ) -> Partition:
   """Pachinko allocation: Reddi et al., arXiv 2003.00295, Algorithms 7 and 8.
 
@@ -223,23 +226,23 @@ def pam(
   coarse, fine = _check_labels(coarse), _check_labels(fine)
   if len(coarse) != len(fine):
     raise errors.PartitionError(
-        f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
+      f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
     )
-  sizes = _check_sizes(sizes, len(fine))
+  exact = _check_sizes(sizes, len(fine))
   parents = [np.unique(coarse[fine == y]) for y in range(fine.max() + 1)]
   for y, parent in enumerate(parents):
     if len(parent) > 1:
       raise errors.PartitionError(
-          f'Fine label {y} must have one coarse label, got {parent.tolist()}.'
+        f'Fine label {y} must have one coarse label, got {parent.tolist()}.'
       )
   children = [
-      np.array([y for y, p in enumerate(parents) if len(p) and p[0] == c], int)
-      for c in range(coarse.max() + 1)
+    np.array([y for y, p in enumerate(parents) if len(p) and p[0] == c], int)
+    for c in range(coarse.max() + 1)
   ]
   rng = np.random.default_rng(seed)
   pools = _pools(fine, rng)
   clients = []
-  for size in sizes:
+  for size in exact:
     available = np.array([len(pool) for pool in pools])
     room = np.array([available[ys].sum() for ys in children])
     root = _log_dirichlet(alpha, len(children), rng)
@@ -247,7 +250,7 @@ def pam(
     # a coarse label goes exactly when all its fine labels have gone.
     wanted = _draw_counts(size, root, room, rng)
     counts = np.zeros(len(pools), np.int64)
-    for ys, n in zip(children, wanted):
+    for ys, n in zip(children, wanted, strict=True):
       # Drawn for every coarse label, so that a client's draws do not shift
       # with what the others took.
       leaf = _log_dirichlet(beta, len(ys), rng)
@@ -257,11 +260,11 @@ def pam(
 
 
 def k_classes(
-    labels: np.ndarray,
-    *,
-    classes_per_client: int,
-    sizes: Sequence[int],
-    seed: int = 0,
+  labels: np.ndarray,
+  *,
+  classes_per_client: int,
+  sizes: Sizes,
+  seed: int = 0,
 ) -> Partition:
   """Exactly k labels a client, in shares as equal as its size allows.
 
@@ -276,23 +279,23 @@ def k_classes(
       assignment of labels to clients with enough examples is found.
   """
   labels = _check_labels(labels)
-  sizes = _check_sizes(sizes, len(labels))
+  exact = _check_sizes(sizes, len(labels))
   num_classes = len(np.unique(labels))
   k = classes_per_client
   if not 1 <= k <= num_classes:
     raise errors.PartitionError(
-        f'A client can have 1 to {num_classes} of the {num_classes} labels, '
-        f'got {k}.'
+      f'A client can have 1 to {num_classes} of the {num_classes} labels, '
+      f'got {k}.'
     )
-  if sizes.min(initial=k) < k:
+  if exact.min(initial=k) < k:
     raise errors.PartitionError(
-        f'A client with {k} labels needs at least {k} examples, got '
-        f'{sizes.min()}.'
+      f'A client with {k} labels needs at least {k} examples, got '
+      f'{exact.min()}.'
     )
   rng = np.random.default_rng(seed)
   pools = _pools(labels, rng)
   capacity = np.array([len(pool) for pool in pools])
-  shares = [_shares(size, k) for size in sizes]
+  shares = [_shares(size, k) for size in exact]
   for attempt in range(20):
     # The last attempt always takes what is most plentiful, which finds an
     # assignment where random ones run into a corner.
@@ -300,15 +303,15 @@ def k_classes(
     if counts is not None:
       return _name([_take(pools, c, rng) for c in counts])
   raise errors.PartitionError(
-      f'No way was found to give {len(sizes)} clients {k} labels and '
-      f'{sizes.min()} to {sizes.max()} examples each: the labels have '
-      f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
-      'smaller clients or more labels a client.'
+    f'No way was found to give {len(exact)} clients {k} labels and '
+    f'{exact.min()} to {exact.max()} examples each: the labels have '
+    f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
+    'smaller clients or more labels a client.'
   )
 
 
 def largest_equal_size(
-    labels: np.ndarray, *, classes_per_client: int, num_clients: int
+  labels: np.ndarray, *, classes_per_client: int, num_clients: int
 ) -> int:
   """The largest size that `k_classes` can give to all clients alike.
 
@@ -326,36 +329,37 @@ def largest_equal_size(
     if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
       return k * share
   raise errors.PartitionError(
-      f'{num_clients} clients with {k} labels each need at least '
-      f'{k * num_clients} examples of enough labels; there are {len(labels)} '
-      f'examples of {np.count_nonzero(counts)} labels.'
+    f'{num_clients} clients with {k} labels each need at least '
+    f'{k * num_clients} examples of enough labels; there are {len(labels)} '
+    f'examples of {np.count_nonzero(counts)} labels.'
   )
 
 
-def by_group(groups: Sequence, prefix: str = '') -> Partition:
+def by_group(
+  groups: Union[Sequence, np.ndarray], prefix: str = ''
+) -> Partition:
   """One client per distinct value; ids are `prefix` and the value."""
-  groups = np.asarray(groups)
-  values, inverse = np.unique(groups, return_inverse=True)
+  values, inverse = np.unique(np.asarray(groups), return_inverse=True)
   order = np.argsort(inverse, kind='stable')
   starts = np.cumsum(np.bincount(inverse))[:-1]
   return Partition(
-      tuple(f'{prefix}{value}' for value in values),
-      tuple(np.split(order, starts)),
+    tuple(f'{prefix}{value}' for value in values),
+    tuple(np.split(order, starts)),
   )
 
 
-def _check_sizes(sizes: Sequence[int], num_examples: int) -> np.ndarray:
-  sizes = np.asarray(sizes, np.int64)
-  if sizes.ndim != 1 or not len(sizes) or sizes.min() < 1:
+def _check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
+  exact = np.asarray(sizes, np.int64)
+  if exact.ndim != 1 or not len(exact) or exact.min() < 1:
     raise errors.PartitionError(
-        f'Client sizes must be a list of counts of at least 1, got {sizes}.'
+      f'Client sizes must be a list of counts of at least 1, got {exact}.'
     )
-  if sizes.sum() > num_examples:
+  if exact.sum() > num_examples:
     raise errors.PartitionError(
-        f'{len(sizes)} clients want {sizes.sum()} examples in all, but there '
-        f'are {num_examples}: ask for fewer clients or fewer examples each.'
+      f'{len(exact)} clients want {exact.sum()} examples in all, but there '
+      f'are {num_examples}: ask for fewer clients or fewer examples each.'
     )
-  return sizes
+  return exact
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -366,14 +370,14 @@ def _check_positive(name: str, value: float) -> None:
 def _check_labels(labels: np.ndarray) -> np.ndarray:
   labels = np.asarray(labels)
   if (
-      labels.ndim != 1
-      or not len(labels)
-      or not np.issubdtype(labels.dtype, np.integer)
-      or labels.min() < 0
+    labels.ndim != 1
+    or not len(labels)
+    or not np.issubdtype(labels.dtype, np.integer)
+    or labels.min() < 0
   ):
     raise errors.PartitionError(
-        'Labels must be a vector of whole numbers from 0, got '
-        f'{labels.dtype} of shape {labels.shape}.'
+      'Labels must be a vector of whole numbers from 0, got '
+      f'{labels.dtype} of shape {labels.shape}.'
     )
   return labels
 
@@ -381,13 +385,13 @@ def _check_labels(labels: np.ndarray) -> np.ndarray:
 def _pools(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
   """Positions of each label's examples, each list shuffled."""
   return [
-      rng.permutation(np.flatnonzero(labels == y))
-      for y in range(int(labels.max()) + 1)
+    rng.permutation(np.flatnonzero(labels == y))
+    for y in range(int(labels.max()) + 1)
   ]
 
 
 def _take(
-    pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
+  pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
   """Removes `counts` examples from the pools; returns them shuffled."""
   taken = []
@@ -398,7 +402,7 @@ def _take(
 
 
 def _log_dirichlet(
-    alpha: float, categories: int, rng: np.random.Generator
+  alpha: float, categories: int, rng: np.random.Generator
 ) -> np.ndarray:
   """Log of an unnormalised draw from the symmetric Dirichlet distribution.
 
@@ -411,10 +415,10 @@ def _log_dirichlet(
 
 
 def _draw_counts(
-    size: int,
-    log_p: np.ndarray,
-    available: np.ndarray,
-    rng: np.random.Generator,
+  size: int,
+  log_p: np.ndarray,
+  available: np.ndarray,
+  rng: np.random.Generator,
 ) -> np.ndarray:
   """Counts of `size` draws by label, where labels that run out are dropped.
 
@@ -439,17 +443,17 @@ def _shares(size: int, parts: int) -> np.ndarray:
 
 
 def _assign_classes(
-    shares: list[np.ndarray],
-    capacity: np.ndarray,
-    rng: np.random.Generator,
-    greedy: bool,
+  shares: list[np.ndarray],
+  capacity: np.ndarray,
+  rng: np.random.Generator,
+  greedy: bool,
 ) -> Optional[list[np.ndarray]]:
   """Counts by label for each client, or None when a corner was reached."""
   capacity = capacity.copy()
   result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
-  order = rng.permutation(len(shares))
+  order = rng.permutation(len(shares)).tolist()
   if greedy:
-    order = sorted(order, key=lambda i: -shares[i][0])
+    order.sort(key=lambda i: -shares[i][0])
   for i in order:
     share = shares[i]
     weight = np.where(capacity >= share[0], capacity, 0).astype(float)
@@ -459,7 +463,7 @@ def _assign_classes(
       classes = np.argsort(-(weight + rng.random(len(weight))))[: len(share)]
     else:
       classes = rng.choice(
-          len(weight), len(share), replace=False, p=weight / weight.sum()
+        len(weight), len(share), replace=False, p=weight / weight.sum()
       )
     counts = np.zeros(len(capacity), np.int64)
     counts[classes] = share
@@ -471,6 +475,6 @@ def _assign_classes(
 def _name(indices: Sequence[np.ndarray]) -> Partition:
   width = len(str(len(indices) - 1))
   return Partition(
-      tuple(f'client_{i:0{width}d}' for i in range(len(indices))),
-      tuple(np.asarray(i, np.int64) for i in indices),
+    tuple(f'client_{i:0{width}d}' for i in range(len(indices))),
+    tuple(np.asarray(i, np.int64) for i in indices),
   )

@@ -9,7 +9,8 @@ batch instead of one an example.
 """
 
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
@@ -20,11 +21,11 @@ _AUGMENTATION = 2**31 - 1
 
 
 def shuffle_repeat(
-    dataset: tf.data.Dataset,
-    *,
-    buffer_size: int,
-    epochs: int = 1,
-    seed: Optional[tf.Tensor] = None,
+  dataset: tf.data.Dataset,
+  *,
+  buffer_size: int,
+  epochs: int = 1,
+  seed: Optional[tf.Tensor] = None,
 ) -> tf.data.Dataset:
   """Shuffles a data set anew for each of `epochs` passes.
 
@@ -42,8 +43,8 @@ def shuffle_repeat(
   if buffer_size <= 1:
     return dataset.repeat(epochs) if epochs > 1 else dataset
   passes = [
-      _shuffle(dataset, buffer_size, fold_in(seed, epoch))
-      for epoch in range(epochs)
+    _shuffle(dataset, buffer_size, fold_in(seed, epoch))
+    for epoch in range(epochs)
   ]
   result = passes[0]
   for following in passes[1:]:
@@ -52,13 +53,13 @@ def shuffle_repeat(
 
 
 def build_train(
-    *,
-    batch_size: int,
-    shuffle_buffer: int,
-    epochs: int = 1,
-    max_elements: Optional[int] = None,
-    map_fn: Optional[MapFn] = None,
-    augment_fn: Optional[MapFn] = None,
+  *,
+  batch_size: int,
+  shuffle_buffer: int,
+  epochs: int = 1,
+  max_elements: Optional[int] = None,
+  map_fn: Optional[MapFn] = None,
+  augment_fn: Optional[MapFn] = None,
 ) -> Callable[..., tf.data.Dataset]:
   """Builds `train_preprocess_fn(dataset, seed=None)`.
 
@@ -77,10 +78,10 @@ def build_train(
   """
 
   def build(
-      dataset: tf.data.Dataset, seed: Optional[tf.Tensor]
+    dataset: tf.data.Dataset, seed: Optional[tf.Tensor]
   ) -> tf.data.Dataset:
     dataset = shuffle_repeat(
-        dataset, buffer_size=shuffle_buffer, epochs=epochs, seed=seed
+      dataset, buffer_size=shuffle_buffer, epochs=epochs, seed=seed
     )
     if max_elements is not None:
       dataset = dataset.take(max_elements)
@@ -93,7 +94,7 @@ def build_train(
 
 
 def seedable(
-    build: Callable[[tf.data.Dataset, Optional[tf.Tensor]], tf.data.Dataset],
+  build: Callable[[tf.data.Dataset, Optional[tf.Tensor]], tf.data.Dataset],
 ) -> Callable[..., tf.data.Dataset]:
   """Makes a `train_preprocess_fn(dataset, seed=None)` of a pipeline.
 
@@ -117,7 +118,7 @@ def seedable(
   traced = tf.function(whole, autograph=False)
 
   def preprocess(
-      dataset: tf.data.Dataset, seed: Optional[tf.Tensor] = None
+    dataset: tf.data.Dataset, seed: Optional[tf.Tensor] = None
   ) -> tf.data.Dataset:
     if seed is None:
       return whole(dataset, None)
@@ -130,7 +131,7 @@ def seedable(
 
 
 def build_eval(
-    *, batch_size: int, map_fn: Optional[MapFn] = None
+  *, batch_size: int, map_fn: Optional[MapFn] = None
 ) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
   """Builds `eval_preprocess_fn(dataset)`: batches, in the order given."""
 
@@ -144,7 +145,7 @@ def build_eval(
 
 
 def map_seeded(
-    dataset: tf.data.Dataset, fn: MapFn, seed: Optional[tf.Tensor]
+  dataset: tf.data.Dataset, fn: MapFn, seed: Optional[tf.Tensor]
 ) -> tf.data.Dataset:
   """Maps `fn(batch, seed)` with a seed of its own for every batch."""
   if seed is None:
@@ -166,12 +167,12 @@ def map_seeded(
 def fold_in(seed: tf.Tensor, number: Any) -> tf.Tensor:
   """A seed [2] that depends on `seed` and `number`."""
   return tf.random.experimental.stateless_fold_in(
-      seed, tf.cast(number, tf.int64)
+    seed, tf.cast(number, tf.int64)
   )
 
 
 def random_crop(
-    images: tf.Tensor, size: int, seed: tf.Tensor, padding: int = 0
+  images: tf.Tensor, size: int, seed: tf.Tensor, padding: int = 0
 ) -> tf.Tensor:
   """Cuts a square out of each image at a place of its own.
 
@@ -190,10 +191,10 @@ def random_crop(
   shape = tf.shape(images)
   for axis in (1, 2):
     start = tf.random.stateless_uniform(
-        [shape[0]],
-        fold_in(seed, axis),
-        maxval=shape[axis] - size + 1,
-        dtype=tf.int32,
+      [shape[0]],
+      fold_in(seed, axis),
+      maxval=shape[axis] - size + 1,
+      dtype=tf.int32,
     )
     rows = start[:, tf.newaxis] + tf.range(size)[tf.newaxis]
     if axis == 2:
@@ -213,14 +214,14 @@ def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Mirrors each image left to right with probability one half."""
   flip = tf.random.stateless_uniform([tf.shape(images)[0]], fold_in(seed, 0))
   return tf.where(
-      (flip < 0.5)[:, tf.newaxis, tf.newaxis, tf.newaxis],
-      tf.reverse(images, axis=[2]),
-      images,
+    (flip < 0.5)[:, tf.newaxis, tf.newaxis, tf.newaxis],
+    tf.reverse(images, axis=[2]),
+    images,
   )
 
 
 def _shuffle(
-    dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
+  dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
 ) -> tf.data.Dataset:
   # Not `Dataset.shuffle`: it mixes in the global seed of the process, and its
   # order changes when the result is iterated a second time.
@@ -229,13 +230,13 @@ def _shuffle(
   spec = dataset.element_spec
   flat = tf.nest.flatten(spec)
   variant = tf.raw_ops.ShuffleDataset(
-      input_dataset=tf.data.experimental.to_variant(dataset),
-      buffer_size=tf.constant(buffer_size, tf.int64),
-      seed=seed[0],
-      seed2=seed[1],
-      output_types=[s.dtype for s in flat],
-      output_shapes=[s.shape for s in flat],
-      reshuffle_each_iteration=False,
+    input_dataset=tf.data.experimental.to_variant(dataset),
+    buffer_size=tf.constant(buffer_size, tf.int64),
+    seed=seed[0],
+    seed2=seed[1],
+    output_types=[s.dtype for s in flat],
+    output_shapes=[s.shape for s in flat],
+    reshuffle_each_iteration=False,
   )
   return tf.data.experimental.from_variant(variant, spec)
 

@@ -1,14 +1,16 @@
 """Two parabolas of one weight: Mukherjee et al., arXiv 2307.06306, Example 1.
 
-Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest at
-x = 0, with value 0. Steps that each client chooses for itself by Polyak's rule take
-of the order of log(1 / epsilon) rounds, whatever a is. One step for both must be
-below 4 / (1 + a) or the rounds diverge, so that it has to be chosen for the a at
-hand. (The paper says more, that it needs of the order of a log(1 / epsilon) rounds;
-in one dimension that is not so: the common step 2 / (1 + a) gets there at once.)
+Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest
+at x = 0, with value 0. Steps that each client chooses for itself by Polyak's
+rule take of the order of log(1 / epsilon) rounds, whatever a is. One step for
+both must be below 4 / (1 + a) or the rounds diverge, so that it has to be
+chosen for the a at hand. (The paper says more, that it needs of the order of
+a log(1 / epsilon) rounds; in one dimension that is not so: the common step
+2 / (1 + a) gets there at once.)
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -23,17 +25,17 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def create(
-    *,
-    a: parameters.Positive = 2.0,
-    start: float = 10.0,
-    noise: parameters.NonNegative = 0.0,
-    examples_per_client: parameters.Count = 1,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  a: parameters.Positive = 2.0,
+  start: float = 10.0,
+  noise: parameters.NonNegative = 0.0,
+  examples_per_client: parameters.Count = 1,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: curvature and noise [batch, 2]; labels [batch, 1] of 0.
 
@@ -59,24 +61,24 @@ def create(
   features = np.stack([curvature, drawn.ravel()], axis=1).astype(np.float32)
   arrays = dict(features=features, label=np.zeros([2 * n, 1], np.float32))
   split = partition.Partition(
-      ('steep', 'flat'), (np.arange(n), np.arange(n, 2 * n))
+    ('steep', 'flat'), (np.arange(n), np.arange(n, 2 * n))
   )
   return assembly.task(
-      train_data=client_data.ArrayClientData(arrays, split),
-      test_data=tf.data.Dataset.from_tensor_slices(arrays),
-      train_preprocess_fn=preprocessing.build_train(
-          batch_size=batch_size or 1,
-          shuffle_buffer=n,
-          epochs=epochs,
-          max_elements=max_elements,
-          map_fn=_to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=2 * n, map_fn=_to_model
-      ),
-      build_model=lambda: _build_model(start),
-      loss=_Value,
-      metrics=[_Distance],
+    train_data=client_data.ArrayClientData(arrays, split),
+    test_data=tf.data.Dataset.from_tensor_slices(arrays),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=batch_size or 1,
+      shuffle_buffer=n,
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=_to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=2 * n, map_fn=_to_model
+    ),
+    build_model=lambda: _build_model(start),
+    loss=_Value,
+    metrics=[_Distance],
   )
 
 
@@ -90,7 +92,7 @@ class _Parabola(tf.keras.layers.Layer):
   def build(self, input_shape):
     del input_shape
     self.x = self.add_weight(
-        'x', [], initializer=tf.keras.initializers.Constant(self._start)
+      'x', [], initializer=tf.keras.initializers.Constant(self._start)
     )
 
   def call(self, inputs):
@@ -123,5 +125,5 @@ def _to_model(batch):
 
 def _build_model(start: float) -> tf.keras.Model:
   return tf.keras.Sequential(
-      [tf.keras.layers.InputLayer((2,)), _Parabola(start)]
+    [tf.keras.layers.InputLayer((2,)), _Parabola(start)]
   )

@@ -15,13 +15,13 @@ _WIDTHS = (64, 128, 256, 512)
 
 
 def build(
-    *,
-    depth: int,
-    num_classes: int,
-    image_size: int,
-    stem: str,
-    groups: int = 2,
-    weight_decay: float = 1e-4,
+  *,
+  depth: int,
+  num_classes: int,
+  image_size: int,
+  stem: str,
+  groups: int = 2,
+  weight_decay: float = 1e-4,
 ) -> tf.keras.Model:
   """A residual network that ends in class probabilities.
 
@@ -41,13 +41,13 @@ def build(
 
   def conv(x, filters, size, stride=1):
     return layers.Conv2D(
-        filters,
-        size,
-        strides=stride,
-        padding='same',
-        use_bias=False,
-        kernel_initializer='he_normal',
-        kernel_regularizer=regularizer,
+      filters,
+      size,
+      strides=stride,
+      padding='same',
+      use_bias=False,
+      kernel_initializer='he_normal',
+      kernel_regularizer=regularizer,
     )(x)
 
   def norm(x):
@@ -63,13 +63,15 @@ def build(
     x = layers.MaxPool2D(3, strides=2, padding='same')(x)
   else:
     x = norm_relu(conv(image, _WIDTHS[0], 3))
-  for stage, (width, count) in enumerate(zip(_WIDTHS, _BLOCKS[depth])):
+  for stage, (width, count) in enumerate(
+    zip(_WIDTHS, _BLOCKS[depth], strict=True)
+  ):
     for i in range(count):
       first = stage == i == 0
       stride = 2 if stem == 'small' and stage > 0 and i == 0 else 1
       # The stem has normalised already.
       residual = block(
-          x if first else norm_relu(x), width, stride, conv, norm_relu
+        x if first else norm_relu(x), width, stride, conv, norm_relu
       )
       shortcut = x
       if stride > 1 or x.shape[-1] != residual.shape[-1]:
@@ -77,11 +79,11 @@ def build(
       x = layers.Add()([shortcut, residual])
   x = layers.GlobalAveragePooling2D()(norm_relu(x))
   probabilities = layers.Dense(
-      num_classes,
-      activation='softmax',
-      kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
-      kernel_regularizer=regularizer,
-      bias_regularizer=regularizer,
+    num_classes,
+    activation='softmax',
+    kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
+    kernel_regularizer=regularizer,
+    bias_regularizer=regularizer,
   )(x)
   return tf.keras.Model(image, probabilities)
 
@@ -91,7 +93,7 @@ def _basic(x, width: int, stride: int, conv: Callable, norm_relu: Callable):
 
 
 def _bottleneck(
-    x, width: int, stride: int, conv: Callable, norm_relu: Callable
+  x, width: int, stride: int, conv: Callable, norm_relu: Callable
 ):
   x = norm_relu(conv(x, width, 1))
   x = norm_relu(conv(x, width, 3, stride))

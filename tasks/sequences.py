@@ -28,7 +28,7 @@ class NextTokenLoss(tf.keras.losses.Loss):
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y_true, y_pred)
     counted = tf.cast(tf.not_equal(y_true, PADDING), losses.dtype)
     return tf.math.divide_no_nan(
-        tf.reduce_sum(losses * counted), tf.reduce_sum(counted)
+      tf.reduce_sum(losses * counted), tf.reduce_sum(counted)
     )
 
 
@@ -57,10 +57,10 @@ class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
   """
 
   def __init__(
-      self,
-      left_out: Sequence[int] = (),
-      name: str = 'accuracy',
-      dtype: Optional[tf.DType] = None,
+    self,
+    left_out: Sequence[int] = (),
+    name: str = 'accuracy',
+    dtype: Optional[tf.DType] = None,
   ):
     super().__init__(name, dtype)
     self._left_out = (PADDING, *left_out)

@@ -1,10 +1,11 @@
 """Next character in Shakespeare: Reddi et al., arXiv 2003.00295, Table 5.
 
-One client is a speaking role of a play. A role's speeches are cut into sequences
-of 80 characters; the model predicts each sequence shifted by one.
+One client is a speaking role of a play. A role's speeches are cut into
+sequences of 80 characters; the model predicts each sequence shifted by one.
 """
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -22,8 +23,8 @@ from tff_adaptive import parameters
 # The 86 characters in the order of TFF's baseline, so that models trained with
 # either can be exchanged.
 CHARACTERS = (
-    'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\n'
-    'aeimquyAEIMQUY]!%)-159\r'
+  'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\n'
+  'aeimquyAEIMQUY]!%)-159\r'
 )
 # Token 0 is padding, 1 to 86 the characters.
 UNKNOWN, BEGIN, END = 87, 88, 89
@@ -35,14 +36,14 @@ _BUFFER = 50
 
 @parameters.checked
 def create(
-    *,
-    sequence_length: parameters.Count = 80,
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  sequence_length: parameters.Count = 80,
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: tokens int64 [batch, length], targets likewise.
 
@@ -63,7 +64,7 @@ def create(
 
   def train_pipeline(dataset, seed):
     dataset = preprocessing.shuffle_repeat(
-        dataset, buffer_size=_BUFFER, epochs=epochs, seed=seed
+      dataset, buffer_size=_BUFFER, epochs=epochs, seed=seed
     )
     if max_elements is not None:
       dataset = dataset.take(max_elements)
@@ -74,13 +75,13 @@ def create(
     return dataset.map(to_sequences).unbatch().batch(32).map(_shift)
 
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      train_preprocess_fn=preprocessing.seedable(train_pipeline),
-      eval_preprocess_fn=eval_pipeline,
-      build_model=lambda: _build_model(sequence_length),
-      loss=sequences.NextTokenLoss,
-      metrics=[sequences.NumTokens, sequences.TokenAccuracy],
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.seedable(train_pipeline),
+    eval_preprocess_fn=eval_pipeline,
+    build_model=lambda: _build_model(sequence_length),
+    loss=sequences.NextTokenLoss,
+    metrics=[sequences.NumTokens, sequences.TokenAccuracy],
   )
 
 
@@ -88,30 +89,30 @@ def _load(cache_dir, data, seed):
   if data == 'synthetic':
     return _synthetic(seed)
   path = sqlite_files.find(
-      cache_dir,
-      'shakespeare.sqlite',
-      splits=['train', 'test'],
-      features=['snippets'],
-      loader='shakespeare',
+    cache_dir,
+    'shakespeare.sqlite',
+    splits=['train', 'test'],
+    features=['snippets'],
+    loader='shakespeare',
   )
   train, test = tff.simulation.datasets.shakespeare.load_data(
-      cache_dir=str(path.parent)
+    cache_dir=str(path.parent)
   )
   return (
-      client_data.ListedClientData(train),
-      assembly.centralized(test, seed),
+    client_data.ListedClientData(train),
+    assembly.centralized(test, seed),
   )
 
 
 def _synthetic(seed):
-  lines = synthetic.sentences(
-      66, vocabulary=synthetic.words(30, seed=seed), seed=seed
+  texts = synthetic.sentences(
+    66, vocabulary=synthetic.words(30, seed=seed), seed=seed
   )
-  lines = np.array([line.encode() for line in lines], object)
+  lines = np.array([text.encode() for text in texts], object)
   split = partition.iid(60, sizes=[6] * 10, seed=seed)
   return (
-      client_data.ArrayClientData(dict(snippets=lines[:60]), split),
-      tf.data.Dataset.from_tensor_slices(dict(snippets=lines[60:])),
+    client_data.ArrayClientData(dict(snippets=lines[:60]), split),
+    tf.data.Dataset.from_tensor_slices(dict(snippets=lines[60:])),
   )
 
 
@@ -138,10 +139,12 @@ def _shift(tokens):
 
 def _build_model(sequence_length: int) -> tf.keras.Model:
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((sequence_length,), dtype=tf.int64),
       layers.Embedding(NUM_TOKENS, 8),
       layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
       layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
       layers.Dense(NUM_TOKENS),
-  ])
+    ]
+  )

@@ -11,16 +11,16 @@ _STAND_IN_CLIENTS = 20
 
 
 def build(
-    kind: str,
-    labels: np.ndarray,
-    *,
-    num_clients: int,
-    examples_per_client: Optional[int],
-    smallest_client: Optional[int],
-    alpha: float,
-    classes_per_client: int,
-    seed: int,
-    stand_in: bool = False,
+  kind: str,
+  labels: np.ndarray,
+  *,
+  num_clients: int,
+  examples_per_client: Optional[int],
+  smallest_client: Optional[int],
+  alpha: float,
+  classes_per_client: int,
+  seed: int,
+  stand_in: bool = False,
 ) -> partition.Partition:
   """Partitions labelled examples over clients.
 
@@ -44,7 +44,7 @@ def build(
     num_clients = min(num_clients, _STAND_IN_CLIENTS)
   if kind == 'classes':
     largest = partition.largest_equal_size(
-        labels, classes_per_client=classes_per_client, num_clients=num_clients
+      labels, classes_per_client=classes_per_client, num_clients=num_clients
     )
   else:
     largest = int(partition.equal_sizes(len(labels), num_clients)[0])
@@ -56,16 +56,16 @@ def build(
   if smallest_client is not None:
     if smallest_client > size:
       raise errors.PartitionError(
-          f'`smallest_client` must be at most {size}, the examples of the '
-          f'largest client, got {smallest_client}.'
+        f'`smallest_client` must be at most {size}, the examples of the '
+        f'largest client, got {smallest_client}.'
       )
     sizes = partition.sizes_in_range(
-        num_clients, smallest_client, size, seed=seed
+      num_clients, smallest_client, size, seed=seed
     )
   if kind == 'iid':
     return partition.iid(len(labels), sizes=sizes, seed=seed)
   if kind == 'classes':
     return partition.k_classes(
-        labels, classes_per_client=classes_per_client, sizes=sizes, seed=seed
+      labels, classes_per_client=classes_per_client, sizes=sizes, seed=seed
     )
   return partition.lda(labels, alpha=alpha, sizes=sizes, seed=seed)

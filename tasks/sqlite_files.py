@@ -5,11 +5,11 @@ on one that is damaged. Here the file is looked at first, in milliseconds
 whatever its size, and nothing is ever downloaded.
 """
 
-from collections.abc import Iterator, Sequence
 import contextlib
-import os
 import pathlib
 import sqlite3
+from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Optional
 
 import tensorflow as tf
@@ -18,8 +18,8 @@ from tasks import errors
 
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {
-    'client_metadata': {'client_id', 'split_name'},
-    'examples': {'client_id', 'split_name', 'serialized_example_proto'},
+  'client_metadata': {'client_id', 'split_name'},
+  'examples': {'client_id', 'split_name', 'serialized_example_proto'},
 }
 
 
@@ -29,12 +29,12 @@ def cache_folder(cache_dir: Optional[str]) -> pathlib.Path:
 
 
 def find(
-    cache_dir: Optional[str],
-    name: str,
-    *,
-    splits: Sequence[str],
-    features: Sequence[str],
-    loader: str,
+  cache_dir: Optional[str],
+  name: str,
+  *,
+  splits: Sequence[str],
+  features: Sequence[str],
+  loader: str,
 ) -> pathlib.Path:
   """Checks that a data set's file is there and is what it should be.
 
@@ -54,9 +54,9 @@ def find(
   """
   path = cache_folder(cache_dir) / name
   get = (
-      f'Put {name} into {path.parent} or pass --cache_dir; on a machine with a '
-      f'network, tff.simulation.datasets.{loader}.load_data(cache_dir=...) '
-      'downloads it.'
+    f'Put {name} into {path.parent} or pass --cache_dir; on a machine with a '
+    f'network, tff.simulation.datasets.{loader}.load_data(cache_dir=...) '
+    'downloads it.'
   )
   if not path.is_file():
     raise errors.DataError(f'There is no file {path}. {get}')
@@ -67,7 +67,7 @@ def find(
       _check_splits(connection, path, splits, features, get)
   except sqlite3.DatabaseError as e:
     raise errors.DataError(
-        f'{path} is damaged: SQLite says "{e}". {get}'
+      f'{path} is damaged: SQLite says "{e}". {get}'
     ) from e
   return path
 
@@ -80,13 +80,11 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
       yield client_id
 
 
-def examples_by_client(
-    path: pathlib.Path, split: str
-) -> Iterator[list[bytes]]:
+def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
   """The serialised examples of one client after the other."""
   query = (
-      'SELECT serialized_example_proto FROM examples '
-      'WHERE client_id = ? AND split_name = ?'
+    'SELECT serialized_example_proto FROM examples '
+    'WHERE client_id = ? AND split_name = ?'
   )
   with contextlib.closing(_open(path)) as connection:
     for client_id in client_ids(path, split):
@@ -107,73 +105,72 @@ def _check_whole(path: pathlib.Path, get: str) -> None:
     header = file.read(100)
   if not header.startswith(_MAGIC):
     raise errors.DataError(
-        f'{path} is no SQLite file: it begins with {header[:8]!r}. {get}'
+      f'{path} is no SQLite file: it begins with {header[:8]!r}. {get}'
     )
   page = int.from_bytes(header[16:18], 'big')
   page = 65536 if page == 1 else page
   expected = page * int.from_bytes(header[28:32], 'big')
   if size < max(expected, 100):
     raise errors.DataError(
-        f'{path} is cut short: it has {size} of {expected} bytes. {get}'
+      f'{path} is cut short: it has {size} of {expected} bytes. {get}'
     )
 
 
 def _check_tables(
-    connection: sqlite3.Connection, path: pathlib.Path, get: str
+  connection: sqlite3.Connection, path: pathlib.Path, get: str
 ) -> None:
   for table, expected in _TABLES.items():
     columns = {r[1] for r in connection.execute(f'PRAGMA table_info({table})')}
     if not expected <= columns:
       found = ', '.join(sorted(columns)) or 'none'
       raise errors.DataError(
-          f'{path} is no TFF data set: its table {table} must have the columns '
-          f'{", ".join(sorted(expected))}; found: {found}. {get}'
+        f'{path} is no TFF data set: its table {table} must have the columns '
+        f'{", ".join(sorted(expected))}; found: {found}. {get}'
       )
 
 
 def _check_splits(
-    connection: sqlite3.Connection,
-    path: pathlib.Path,
-    splits: Sequence[str],
-    features: Sequence[str],
-    get: str,
+  connection: sqlite3.Connection,
+  path: pathlib.Path,
+  splits: Sequence[str],
+  features: Sequence[str],
+  get: str,
 ) -> None:
   for split in splits:
     row = connection.execute(
-        'SELECT client_id FROM client_metadata WHERE split_name = ? LIMIT 1',
-        (split,),
+      'SELECT client_id FROM client_metadata WHERE split_name = ? LIMIT 1',
+      (split,),
     ).fetchone()
     if row is None:
       raise errors.DataError(
-          f'{path} is another data set: it has no split {split!r}. {get}'
+        f'{path} is another data set: it has no split {split!r}. {get}'
       )
     # By client as well, which the file has an index for.
     blob = connection.execute(
-        'SELECT serialized_example_proto FROM examples '
-        'WHERE client_id = ? AND split_name = ? LIMIT 1',
-        (row[0], split),
+      'SELECT serialized_example_proto FROM examples '
+      'WHERE client_id = ? AND split_name = ? LIMIT 1',
+      (row[0], split),
     ).fetchone()
     if blob is None:
       raise errors.DataError(
-          f'{path} has no example of client {row[0]!r} in split {split!r}. '
-          f'{get}'
+        f'{path} has no example of client {row[0]!r} in split {split!r}. {get}'
       )
     _check_example(bytes(blob[0]), path, features, get)
 
 
 def _check_example(
-    blob: bytes, path: pathlib.Path, features: Sequence[str], get: str
+  blob: bytes, path: pathlib.Path, features: Sequence[str], get: str
 ) -> None:
   try:
     found = set(tf.train.Example.FromString(blob).features.feature)
   # The exception's class belongs to whichever protobuf build is installed.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise errors.DataError(
-        f'{path} has an example that is no tf.train.Example. {get}'
+      f'{path} has an example that is no tf.train.Example. {get}'
     ) from e
   if not set(features) <= found:
     raise errors.DataError(
-        f'{path} is another data set: its examples must have the features '
-        f'{", ".join(sorted(features))}; found: {", ".join(sorted(found))}. '
-        f'{get}'
+      f'{path} is another data set: its examples must have the features '
+      f'{", ".join(sorted(features))}; found: {", ".join(sorted(found))}. '
+      f'{get}'
     )

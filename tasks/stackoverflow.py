@@ -3,8 +3,9 @@
 One client is a user, one example a sentence of one of the user's posts.
 """
 
-from collections.abc import Callable, Iterable
 import pathlib
+from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Optional
 
 import numpy as np
@@ -37,16 +38,16 @@ def find(cache_dir: Optional[str]) -> pathlib.Path:
     DataError: If it is missing or not what it should be.
   """
   return sqlite_files.find(
-      cache_dir,
-      DATABASE,
-      splits=['train', 'test'],
-      features=_FEATURES,
-      loader='stackoverflow',
+    cache_dir,
+    DATABASE,
+    splits=['train', 'test'],
+    features=_FEATURES,
+    loader='stackoverflow',
   )
 
 
 def load(
-    path: pathlib.Path, seed: int, num_users: Optional[int] = None
+  path: pathlib.Path, seed: int, num_users: Optional[int] = None
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
   """Training users, and test sentences user by user.
 
@@ -59,62 +60,62 @@ def load(
     PartitionError: If there are fewer users.
   """
   train, _, test = tff.simulation.datasets.stackoverflow.load_data(
-      cache_dir=str(path.parent)
+    cache_dir=str(path.parent)
   )
   ids = train.client_ids
   if num_users is not None:
     if num_users > len(ids):
       raise errors.PartitionError(
-          f'`num_users` must be at most {len(ids)}, the training users of '
-          f'{path}, got {num_users}.'
+        f'`num_users` must be at most {len(ids)}, the training users of '
+        f'{path}, got {num_users}.'
       )
     rng = np.random.default_rng([seed, 0x05E4])
     ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
-      client_data.ListedClientData(train, ids),
-      assembly.centralized(test, seed),
+    client_data.ListedClientData(train, ids),
+    assembly.centralized(test, seed),
   )
 
 
 def words(
-    path: pathlib.Path,
-    *,
-    cache_dir: Optional[str],
-    file: Optional[str],
-    size: int,
-    option: str,
+  path: pathlib.Path,
+  *,
+  cache_dir: Optional[str],
+  file: Optional[str],
+  size: int,
+  option: str,
 ) -> list[str]:
   """The most frequent words, by the number of users who wrote them."""
   return vocabulary.load(
-      path=file,
-      cache_dir=cache_dir,
-      name='stackoverflow.word_count',
-      size=size,
-      option=option,
-      database=path,
-      split='train',
-      words_of=_reader('tokens', ' '),
+    path=file,
+    cache_dir=cache_dir,
+    name='stackoverflow.word_count',
+    size=size,
+    option=option,
+    database=path,
+    split='train',
+    words_of=_reader('tokens', ' '),
   )
 
 
 def tags(
-    path: pathlib.Path,
-    *,
-    cache_dir: Optional[str],
-    file: Optional[str],
-    size: int,
-    option: str,
+  path: pathlib.Path,
+  *,
+  cache_dir: Optional[str],
+  file: Optional[str],
+  size: int,
+  option: str,
 ) -> list[str]:
   """The most frequent tags, by the number of users who had them."""
   return vocabulary.load(
-      path=file,
-      cache_dir=cache_dir,
-      name='stackoverflow.tag_count',
-      size=size,
-      option=option,
-      database=path,
-      split='train',
-      words_of=_reader('tags', '|'),
+    path=file,
+    cache_dir=cache_dir,
+    name='stackoverflow.tag_count',
+    size=size,
+    option=option,
+    database=path,
+    split='train',
+    words_of=_reader('tags', '|'),
   )
 
 
@@ -123,7 +124,7 @@ def synthetic_names(prefix: str, size: int) -> list[str]:
 
 
 def load_synthetic(
-    num_words: int, num_tags: int, seed: int
+  num_words: int, num_tags: int, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
   """Twenty users who write from the first 60 words and use the first 8 tags.
 
@@ -134,40 +135,40 @@ def load_synthetic(
   index = {word: i for i, word in enumerate(used)}
   topics = min(num_tags, 8)
   marks = [
-      '|'.join(sorted({f'tag{index[w] % topics}' for w in line.split()[:2]}))
-      for line in tokens
+    '|'.join(sorted({f'tag{index[w] % topics}' for w in line.split()[:2]}))
+    for line in tokens
   ]
   titles = [' '.join(line.split()[:2]) for line in tokens]
   arrays = {
-      name: np.array([text.encode() for text in texts], object)
-      for name, texts in (
-          ('creation_date', ['2014-01-01'] * 420),
-          ('tags', marks),
-          ('title', titles),
-          ('tokens', tokens),
-          ('type', ['question'] * 420),
-      )
+    name: np.array([text.encode() for text in texts], object)
+    for name, texts in (
+      ('creation_date', ['2014-01-01'] * 420),
+      ('tags', marks),
+      ('title', titles),
+      ('tokens', tokens),
+      ('type', ['question'] * 420),
+    )
   }
   arrays['score'] = np.zeros(420, np.int64)
   arrays = {name: arrays[name] for name in _FEATURES}
   split = partition.iid(320, sizes=[16] * 20, seed=seed)
   return (
-      client_data.ArrayClientData(
-          {name: array[:320] for name, array in arrays.items()}, split
-      ),
-      tf.data.Dataset.from_tensor_slices(
-          {name: array[320:] for name, array in arrays.items()}
-      ),
+    client_data.ArrayClientData(
+      {name: array[:320] for name, array in arrays.items()}, split
+    ),
+    tf.data.Dataset.from_tensor_slices(
+      {name: array[320:] for name, array in arrays.items()}
+    ),
   )
 
 
 def build_train(
-    *,
-    subset: str,
-    batch_size: int,
-    epochs: int,
-    max_elements: int,
-    map_fn: preprocessing.MapFn,
+  *,
+  subset: str,
+  batch_size: int,
+  epochs: int,
+  max_elements: int,
+  map_fn: preprocessing.MapFn,
 ) -> Callable[..., tf.data.Dataset]:
   """Training preprocessing, with either reading of "at most 1,000 sentences".
 
@@ -183,19 +184,19 @@ def build_train(
   """
   if subset == 'shuffled':
     return preprocessing.build_train(
-        batch_size=batch_size,
-        shuffle_buffer=BUFFER,
-        epochs=epochs,
-        max_elements=max_elements,
-        map_fn=map_fn,
+      batch_size=batch_size,
+      shuffle_buffer=BUFFER,
+      epochs=epochs,
+      max_elements=max_elements,
+      map_fn=map_fn,
     )
 
   def pipeline(dataset, seed):
     dataset = preprocessing.shuffle_repeat(
-        dataset.take(max_elements),
-        buffer_size=min(max_elements, 10_000),
-        epochs=epochs,
-        seed=seed,
+      dataset.take(max_elements),
+      buffer_size=min(max_elements, 10_000),
+      epochs=epochs,
+      seed=seed,
     )
     return dataset.batch(batch_size).map(map_fn)
 

@@ -5,7 +5,8 @@ its post's title to the post's tags.
 """
 
 import functools
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -19,19 +20,19 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def create(
-    *,
-    vocab_size: parameters.Count = 10_000,
-    num_tags: parameters.Count = 500,
-    count_file: Optional[str] = None,
-    word_count_file: Optional[str] = None,
-    num_users: Optional[parameters.Count] = None,
-    subset: Literal['first', 'shuffled'] = 'first',
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  vocab_size: parameters.Count = 10_000,
+  num_tags: parameters.Count = 500,
+  count_file: Optional[str] = None,
+  word_count_file: Optional[str] = None,
+  num_users: Optional[parameters.Count] = None,
+  subset: Literal['first', 'shuffled'] = 'first',
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: shares of words [batch, 10000], tags 0 or 1 [batch, 500].
 
@@ -69,55 +70,55 @@ def create(
   else:
     path = stackoverflow.find(cache_dir)
     words = stackoverflow.words(
-        path,
-        cache_dir=cache_dir,
-        file=word_count_file,
-        size=vocab_size,
-        option='vocab_size',
+      path,
+      cache_dir=cache_dir,
+      file=word_count_file,
+      size=vocab_size,
+      option='vocab_size',
     )
     tags = stackoverflow.tags(
-        path,
-        cache_dir=cache_dir,
-        file=count_file,
-        size=num_tags,
-        option='num_tags',
+      path,
+      cache_dir=cache_dir,
+      file=count_file,
+      size=num_tags,
+      option='num_tags',
     )
     train, test = stackoverflow.load(path, seed, num_users)
   to_model = _build_to_model(words, tags)
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      validation_data=test.take(stackoverflow.VALIDATION_SENTENCES),
-      train_preprocess_fn=stackoverflow.build_train(
-          subset=subset,
-          batch_size=batch_size or 100,
-          epochs=epochs,
-          max_elements=max_elements or stackoverflow.MOST_SENTENCES,
-          map_fn=to_model,
-      ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=100, map_fn=to_model
-      ),
-      build_model=lambda: build_model(vocab_size, num_tags),
-      loss=functools.partial(
-          tf.keras.losses.BinaryCrossentropy,
-          reduction=tf.keras.losses.Reduction.SUM,
-      ),
-      metrics=[
-          functools.partial(
-              tf.keras.metrics.Recall, top_k=5, name='recall_at_5'
-          ),
-          functools.partial(tf.keras.metrics.Precision, name='precision'),
-      ],
+    train_data=train,
+    test_data=test,
+    validation_data=test.take(stackoverflow.VALIDATION_SENTENCES),
+    train_preprocess_fn=stackoverflow.build_train(
+      subset=subset,
+      batch_size=batch_size or 100,
+      epochs=epochs,
+      max_elements=max_elements or stackoverflow.MOST_SENTENCES,
+      map_fn=to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=100, map_fn=to_model
+    ),
+    build_model=lambda: build_model(vocab_size, num_tags),
+    loss=functools.partial(
+      tf.keras.losses.BinaryCrossentropy,
+      reduction=tf.keras.losses.Reduction.SUM,
+    ),
+    metrics=[
+      functools.partial(tf.keras.metrics.Recall, top_k=5, name='recall_at_5'),
+      functools.partial(tf.keras.metrics.Precision, name='precision'),
+    ],
   )
 
 
 def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
   """One dense layer with sigmoids; 5,000,500 weights at the defaults."""
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer((num_words,)),
       tf.keras.layers.Dense(num_tags, activation='sigmoid'),
-  ])
+    ]
+  )
 
 
 def _build_to_model(words: list[str], tags: list[str]):
@@ -139,6 +140,6 @@ def _count(split: tf.RaggedTensor, ids, size: int) -> tf.Tensor:
   # Unknown words go into a column of their own, which is then cut off.
   places = split.value_rowids() * (size + 1) + ids(split.flat_values)
   counts = tf.math.unsorted_segment_sum(
-      tf.ones_like(places, tf.float32), places, rows * (size + 1)
+    tf.ones_like(places, tf.float32), places, rows * (size + 1)
   )
   return tf.reshape(counts, [-1, size + 1])[:, :size]

@@ -6,7 +6,8 @@ begin, V + 3 end of the sentence (where it has fewer than 20 words).
 """
 
 import functools
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -21,17 +22,17 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def create(
-    *,
-    vocab_size: parameters.Count = 10_000,
-    sequence_length: parameters.Count = 20,
-    count_file: Optional[str] = None,
-    subset: Literal['first', 'shuffled'] = 'first',
-    cache_dir: Optional[str] = None,
-    data: Literal['native', 'synthetic'] = 'native',
-    epochs: parameters.Count = 1,
-    batch_size: Optional[parameters.Count] = None,
-    max_elements: Optional[parameters.Count] = None,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  vocab_size: parameters.Count = 10_000,
+  sequence_length: parameters.Count = 20,
+  count_file: Optional[str] = None,
+  subset: Literal['first', 'shuffled'] = 'first',
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  epochs: parameters.Count = 1,
+  batch_size: Optional[parameters.Count] = None,
+  max_elements: Optional[parameters.Count] = None,
+  seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
   """Creates the task: tokens int64 [batch, 20], targets likewise.
 
@@ -60,46 +61,44 @@ def create(
   else:
     path = stackoverflow.find(cache_dir)
     words = stackoverflow.words(
-        path,
-        cache_dir=cache_dir,
-        file=count_file,
-        size=vocab_size,
-        option='vocab_size',
+      path,
+      cache_dir=cache_dir,
+      file=count_file,
+      size=vocab_size,
+      option='vocab_size',
     )
     train, test = stackoverflow.load(path, seed)
   to_model = _build_to_model(words, sequence_length)
   unknown, end = vocab_size + 1, vocab_size + 3
   return assembly.task(
-      train_data=train,
-      test_data=test,
-      validation_data=test.take(stackoverflow.VALIDATION_SENTENCES),
-      train_preprocess_fn=stackoverflow.build_train(
-          subset=subset,
-          batch_size=batch_size or 16,
-          epochs=epochs,
-          max_elements=max_elements or stackoverflow.MOST_SENTENCES,
-          map_fn=to_model,
+    train_data=train,
+    test_data=test,
+    validation_data=test.take(stackoverflow.VALIDATION_SENTENCES),
+    train_preprocess_fn=stackoverflow.build_train(
+      subset=subset,
+      batch_size=batch_size or 16,
+      epochs=epochs,
+      max_elements=max_elements or stackoverflow.MOST_SENTENCES,
+      map_fn=to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=to_model),
+    build_model=lambda: _build_model(vocab_size + 4, sequence_length),
+    loss=sequences.NextTokenLoss,
+    metrics=[
+      # The paper's metric first: nothing but words of the vocabulary.
+      functools.partial(
+        sequences.TokenAccuracy,
+        left_out=[unknown, end],
+        name='accuracy_without_special_tokens',
       ),
-      eval_preprocess_fn=preprocessing.build_eval(
-          batch_size=64, map_fn=to_model
+      functools.partial(
+        sequences.TokenAccuracy,
+        left_out=[unknown],
+        name='accuracy_without_unknown_words',
       ),
-      build_model=lambda: _build_model(vocab_size + 4, sequence_length),
-      loss=sequences.NextTokenLoss,
-      metrics=[
-          # The paper's metric first: nothing but words of the vocabulary.
-          functools.partial(
-              sequences.TokenAccuracy,
-              left_out=[unknown, end],
-              name='accuracy_without_special_tokens',
-          ),
-          functools.partial(
-              sequences.TokenAccuracy,
-              left_out=[unknown],
-              name='accuracy_without_unknown_words',
-          ),
-          sequences.TokenAccuracy,
-          sequences.NumTokens,
-      ],
+      sequences.TokenAccuracy,
+      sequences.NumTokens,
+    ],
   )
 
 
@@ -122,10 +121,12 @@ def _build_to_model(words: list[str], length: int):
 
 def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
   layers = tf.keras.layers
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       layers.InputLayer((sequence_length,), dtype=tf.int64),
       layers.Embedding(num_tokens, 96),
       layers.LSTM(670, return_sequences=True),
       layers.Dense(96),
       layers.Dense(num_tokens),
-  ])
+    ]
+  )

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def images(
-    count: int, shape: tuple[int, ...], num_classes: int, *, seed: int = 0
+  count: int, shape: tuple[int, ...], num_classes: int, *, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
   """Images float32 in [0, 1] and labels int32, every class as often.
 
@@ -30,9 +30,7 @@ def words(count: int, *, seed: int = 0) -> list[str]:
   return list(found)
 
 
-def sentences(
-    count: int, *, vocabulary: list[str], seed: int = 0
-) -> list[str]:
+def sentences(count: int, *, vocabulary: list[str], seed: int = 0) -> list[str]:
   """Sentences of 4 to 24 words in which every word has few successors."""
   rng = np.random.default_rng([seed, 0x5E47])
   successors = rng.integers(0, len(vocabulary), [len(vocabulary), 3])

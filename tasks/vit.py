@@ -29,13 +29,13 @@ class Size:
 
 
 def build(
-    *,
-    num_classes: int,
-    image_size: int,
-    patch_size: int,
-    size: Size = Size(),
-    resize_to: Optional[int] = None,
-    weights_dir: Optional[str] = None,
+  *,
+  num_classes: int,
+  image_size: int,
+  patch_size: int,
+  size: Size = Size(),
+  resize_to: Optional[int] = None,
+  weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
   """A transformer that ends in class probabilities.
 
@@ -59,7 +59,7 @@ def build(
   if resize_to is not None:
     x = layers.Resizing(resize_to, resize_to)(x)
   patches = layers.Conv2D(
-      size.width, patch_size, strides=patch_size, name='embedding'
+    size.width, patch_size, strides=patch_size, name='embedding'
   )
   x = layers.Reshape((side * side, size.width))(patches(x))
   x = _TokenAndPositions(name='positions')(x)
@@ -71,10 +71,10 @@ def build(
   norm = layers.LayerNormalization(epsilon=1e-6, name='norm')
   x = norm(x[:, 0])
   head = layers.Dense(
-      num_classes,
-      activation='softmax',
-      kernel_initializer='zeros' if weights_dir else 'glorot_uniform',
-      name='head',
+    num_classes,
+    activation='softmax',
+    kernel_initializer='zeros' if weights_dir else 'glorot_uniform',
+    name='head',
   )
   model = tf.keras.Model(image, head(x))
   if weights_dir is not None:
@@ -89,9 +89,9 @@ class _TokenAndPositions(tf.keras.layers.Layer):
     _, length, width = input_shape
     self.token = self.add_weight('token', [1, 1, width], initializer='zeros')
     self.positions = self.add_weight(
-        'positions',
-        [1, length + 1, width],
-        initializer=tf.keras.initializers.RandomNormal(stddev=0.02),
+      'positions',
+      [1, length + 1, width],
+      initializer=tf.keras.initializers.RandomNormal(stddev=0.02),
     )
 
   def call(self, inputs):
@@ -107,7 +107,7 @@ class _Block(tf.keras.layers.Layer):
     layers = tf.keras.layers
     self.norm_1 = layers.LayerNormalization(epsilon=1e-6)
     self.attention = layers.MultiHeadAttention(
-        size.heads, size.width // size.heads
+      size.heads, size.width // size.heads
     )
     self.norm_2 = layers.LayerNormalization(epsilon=1e-6)
     self.dense_1 = layers.Dense(size.hidden, activation='gelu')
@@ -124,19 +124,20 @@ def _load(model, blocks, weights_dir: str) -> None:
   path = checkpoints.find(weights_dir, '*.npz', 'weights')
   arrays = dict(checkpoints.read_npz(path))
   names = {
-      'embedding/kernel': model.get_layer('embedding').kernel,
-      'embedding/bias': model.get_layer('embedding').bias,
-      'cls': model.get_layer('positions').token,
-      'Transformer/posembed_input/pos_embedding': model.get_layer(
-          'positions'
-      ).positions,
-      'Transformer/encoder_norm/scale': model.get_layer('norm').gamma,
-      'Transformer/encoder_norm/bias': model.get_layer('norm').beta,
+    'embedding/kernel': model.get_layer('embedding').kernel,
+    'embedding/bias': model.get_layer('embedding').bias,
+    'cls': model.get_layer('positions').token,
+    'Transformer/posembed_input/pos_embedding': model.get_layer(
+      'positions'
+    ).positions,
+    'Transformer/encoder_norm/scale': model.get_layer('norm').gamma,
+    'Transformer/encoder_norm/bias': model.get_layer('norm').beta,
   }
   for i, block in enumerate(blocks):
     prefix = f'Transformer/encoderblock_{i}/'
     for name, norm in (
-        ('LayerNorm_0', block.norm_1), ('LayerNorm_2', block.norm_2)
+      ('LayerNorm_0', block.norm_1),
+      ('LayerNorm_2', block.norm_2),
     ):
       names[f'{prefix}{name}/scale'] = norm.gamma
       names[f'{prefix}{name}/bias'] = norm.beta
@@ -166,5 +167,5 @@ def _resample(positions: np.ndarray, length: int) -> np.ndarray:
   width = grid.shape[-1]
   scaled = tf.image.resize(grid.reshape(1, old, old, width), [new, new])
   return np.concatenate(
-      [token, np.reshape(scaled, [1, new * new, width])], axis=1
+    [token, np.reshape(scaled, [1, new * new, width])], axis=1
   )

@@ -1,18 +1,21 @@
 """Vocabularies: words to numbers inside tf.data, and counts on disk.
 
-Stack Overflow's word and tag lists are files of counts; where there is none they
-are counted from the training data, one client at a time, and kept beside it.
+Stack Overflow's word and tag lists are files of counts; where there is none
+they are counted from the training data, one client at a time, and kept beside
+it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 import json
 import os
 import pathlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Optional
 
-from absl import logging
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from tasks import errors
 from tasks import sqlite_files
@@ -46,22 +49,22 @@ class WordIds:
     place = tf.minimum(place, self._size - 1)
     found = tf.equal(tf.gather(self._sorted, place), fingerprints)
     return tf.where(
-        found,
-        tf.gather(self._order, place),
-        tf.constant(self._size, tf.int64),
+      found,
+      tf.gather(self._order, place),
+      tf.constant(self._size, tf.int64),
     )
 
 
 def load(
-    *,
-    path: Optional[str],
-    cache_dir: Optional[str],
-    name: str,
-    size: int,
-    option: str,
-    database: pathlib.Path,
-    split: str,
-    words_of: Callable[[bytes], Iterable[str]],
+  *,
+  path: Optional[str],
+  cache_dir: Optional[str],
+  name: str,
+  size: int,
+  option: str,
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
 ) -> list[str]:
   """The `size` most frequent words or tags.
 
@@ -87,20 +90,19 @@ def load(
     found = pathlib.Path(path)
     if not found.is_file():
       raise errors.DataError(
-          f'There is no file {path}, which was named as the list of counts.'
+        f'There is no file {path}, which was named as the list of counts.'
       )
   else:
     places = [folder / name, folder / 'datasets' / name]
-    found = next((p for p in places if p.is_file()), None)
-  if found is None:
-    found = places[0]
+    found = next((p for p in places if p.is_file()), places[0])
+  if not found.is_file():
     logging.info('Counting %s for %s; this is done once.', database, found)
     _write(found, count_by_client(database, split, words_of))
   words = read_counts(found)
   if len(words) < size:
     raise errors.DataError(
-        f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
-        f'at most {len(words)} or name a longer list.'
+      f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
+      f'at most {len(words)} or name a longer list.'
     )
   return words[:size]
 
@@ -118,7 +120,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
     text = path.read_text(encoding='utf-8')
   except UnicodeDecodeError as e:
     raise errors.DataError(
-        f'{path} is no list of counts: it is not UTF-8 text.'
+      f'{path} is no list of counts: it is not UTF-8 text.'
     ) from e
   if text.lstrip().startswith('{'):
     counts = _parse_json(path, text)
@@ -126,17 +128,17 @@ def read_counts(path: pathlib.Path) -> list[str]:
     counts = _parse_lines(path, text)
   if not counts:
     raise errors.DataError(
-        f'{path} is empty; lines of a word and its count were expected.'
+      f'{path} is empty; lines of a word and its count were expected.'
     )
   # A stable sort: equal counts keep the order of the file.
   return sorted(counts, key=lambda word: -counts[word])
 
 
 def count_by_client(
-    database: pathlib.Path,
-    split: str,
-    words_of: Callable[[bytes], Iterable[str]],
-    most_words: int = _MOST_WORDS,
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
+  most_words: int = _MOST_WORDS,
 ) -> dict[str, int]:
   """Counts in how many clients each word occurs, most frequent first.
 
@@ -179,8 +181,8 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
     os.replace(partial, path)
   except OSError as e:
     raise errors.DataError(
-        f'The counts cannot be kept in {path} ({e.strerror}); make its folder '
-        'writable or name a file of counts.'
+      f'The counts cannot be kept in {path} ({e.strerror}); make its folder '
+      'writable or name a file of counts.'
     ) from e
 
 
@@ -188,13 +190,11 @@ def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
   try:
     counts = json.loads(text)
   except json.JSONDecodeError as e:
-    raise errors.DataError(
-        f'{path} begins like JSON but is not: {e}.'
-    ) from e
+    raise errors.DataError(f'{path} begins like JSON but is not: {e}.') from e
   for word, n in counts.items():
     if not isinstance(n, int):
       raise errors.DataError(
-          f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
+        f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
       )
   return counts
 
@@ -207,8 +207,8 @@ def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
       continue
     if len(parts) != 2 or not parts[1].isdigit():
       raise errors.DataError(
-          f'{path}, line {number}: a word and its count were expected, got '
-          f'{line[:60]!r}.'
+        f'{path}, line {number}: a word and its count were expected, got '
+        f'{line[:60]!r}.'
       )
     counts[parts[0]] = int(parts[1])
   return counts

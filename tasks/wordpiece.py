@@ -1,16 +1,17 @@
 """Texts to tokens: whole words, or pieces of words from a given list.
 
-Text is lower-cased, accents are dropped, and every punctuation mark stands alone.
-With a list of pieces (a vocab.txt as published with BERT) a word becomes the
-longest piece that begins it, then the longest that continues it (marked ##), and
-so on; a word that cannot be put together is unknown.
+Text is lower-cased, accents are dropped, and every punctuation mark stands
+alone. With a list of pieces (a vocab.txt as published with BERT) a word becomes
+the longest piece that begins it, then the longest that continues it (marked
+##), and so on; a word that cannot be put together is unknown.
 """
 
 import collections
-from collections.abc import Iterable, Sequence
 import pathlib
 import re
 import unicodedata
+from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -49,8 +50,8 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
     raise errors.DataError(f'{path} is no readable list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
     raise errors.DataError(
-        f'{path} must list one token a line, {PADDING} first, with '
-        f'{", ".join(_SPECIAL[1:])} among them; it begins with {tokens[:2]}.'
+      f'{path} must list one token a line, {PADDING} first, with '
+      f'{", ".join(_SPECIAL[1:])} among them; it begins with {tokens[:2]}.'
     )
   return tokens
 
@@ -66,7 +67,7 @@ class Tokenizer:
     """Tokens int32 [texts, max_length]: [CLS], the text, [SEP], padding."""
     begin, end = self._ids[BEGIN], self._ids[END]
     result = np.full([len(texts), max_length], self._ids[PADDING], np.int32)
-    for row, text in zip(result, texts):
+    for row, text in zip(result, texts, strict=True):
       tokens = [begin]
       for word in words(text):
         if len(tokens) >= max_length:

@@ -35,8 +35,8 @@ def real_data() -> pathlib.Path:
   packed = _CHECKOUT.parent / 'shared' / 'data'
   if not (packed / 'unpack.py').is_file():
     pytest.skip(
-        'no real data: set TFF_ADAPTIVE_TEST_DATA, or put the packed files into'
-        f' {packed}'
+      'no real data: set TFF_ADAPTIVE_TEST_DATA, or put the packed files into'
+      f' {packed}'
     )
   return _unpack(packed)
 
@@ -48,7 +48,7 @@ def _unpack(packed: pathlib.Path) -> pathlib.Path:
   stamp = str(sorted((p.name, p.stat().st_size) for p in packed.iterdir()))
   if not done.is_file() or done.read_text(encoding='utf-8') != stamp:
     spec = importlib.util.spec_from_file_location(
-        'unpack', packed / 'unpack.py'
+      'unpack', packed / 'unpack.py'
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

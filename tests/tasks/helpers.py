@@ -1,8 +1,9 @@
 """What tests of tasks share."""
 
-from collections.abc import Iterable, Mapping
 import pathlib
 import sqlite3
+from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +22,7 @@ def client_batches(task, client_id=None, seed=(1, 2)):
   dataset = data.create_tf_dataset_for_client(client_id or data.client_ids[0])
   seed = None if seed is None else tf.constant(seed, tf.int64)
   return list(
-      task.datasets.train_preprocess_fn(dataset, seed=seed)
-      .as_numpy_iterator()
+    task.datasets.train_preprocess_fn(dataset, seed=seed).as_numpy_iterator()
   )
 
 
@@ -49,8 +49,8 @@ def loss_falls(task, *, rate, steps=30, clients=5, most=None, below=0.9):
   batches = []
   for client_id in data.client_ids[:clients]:
     dataset = task.datasets.train_preprocess_fn(
-        data.create_tf_dataset_for_client(client_id),
-        seed=tf.constant([0, 1], tf.int64),
+      data.create_tf_dataset_for_client(client_id),
+      seed=tf.constant([0, 1], tf.int64),
     )
     batches.extend(dataset)
   batches = batches[:most]
@@ -60,7 +60,7 @@ def loss_falls(task, *, rate, steps=30, clients=5, most=None, below=0.9):
     with tf.GradientTape() as tape:
       loss = model.forward_pass(batch, training=True).loss
     variables = model.trainable_variables
-    for v, g in zip(variables, tape.gradient(loss, variables)):
+    for v, g in zip(variables, tape.gradient(loss, variables), strict=True):
       v.assign_sub(rate * tf.convert_to_tensor(g))
     return loss
 
@@ -72,8 +72,8 @@ def loss_falls(task, *, rate, steps=30, clients=5, most=None, below=0.9):
 
 
 def write_sqlite(
-    path: pathlib.Path,
-    splits: Mapping[str, Mapping[str, Iterable[Mapping[str, object]]]],
+  path: pathlib.Path,
+  splits: Mapping[str, Mapping[str, Iterable[Mapping[str, object]]]],
 ) -> None:
   """Writes a data set in the schema of TFF's files, indices included.
 
@@ -84,10 +84,10 @@ def write_sqlite(
   """
   connection = sqlite3.connect(path)
   for statement in (
-      'CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT '
-      'NULL, serialized_example_proto BLOB NOT NULL)',
-      'CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT '
-      'NOT NULL, num_examples INTEGER NOT NULL)',
+    'CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT '
+    'NULL, serialized_example_proto BLOB NOT NULL)',
+    'CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT '
+    'NOT NULL, num_examples INTEGER NOT NULL)',
   ):
     connection.execute(statement)
   for split, clients in splits.items():
@@ -95,14 +95,14 @@ def write_sqlite(
       rows = [(split, client_id, _serialize(e)) for e in examples]
       connection.executemany('INSERT INTO examples VALUES (?, ?, ?)', rows)
       connection.execute(
-          'INSERT INTO client_metadata VALUES (?, ?, ?)',
-          (client_id, split, len(rows)),
+        'INSERT INTO client_metadata VALUES (?, ?, ?)',
+        (client_id, split, len(rows)),
       )
   connection.execute(
-      'CREATE INDEX idx_examples_client_id ON examples (client_id)'
+    'CREATE INDEX idx_examples_client_id ON examples (client_id)'
   )
   connection.execute(
-      'CREATE INDEX idx_metadata_client_id ON client_metadata (client_id)'
+    'CREATE INDEX idx_metadata_client_id ON client_metadata (client_id)'
   )
   connection.commit()
   connection.close()
@@ -119,5 +119,5 @@ def _serialize(example: Mapping[str, object]) -> bytes:
       kind = dict(float_list=tf.train.FloatList(value=np.ravel(value)))
     features[name] = tf.train.Feature(**kind)
   return tf.train.Example(
-      features=tf.train.Features(feature=features)
+    features=tf.train.Features(feature=features)
   ).SerializeToString()

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from tasks import checkpoints
 from tasks import errors
 
@@ -13,22 +14,22 @@ def write_safetensors(path, arrays):
   header, offset = {'__metadata__': {'format': 'pt'}}, 0
   for name, array in arrays.items():
     header[name] = dict(
-        dtype='F32',
-        shape=list(array.shape),
-        data_offsets=[offset, offset + array.nbytes],
+      dtype='F32',
+      shape=list(array.shape),
+      data_offsets=[offset, offset + array.nbytes],
     )
     offset += array.nbytes
   text = json.dumps(header).encode()
   path.write_bytes(
-      len(text).to_bytes(8, 'little')
-      + text
-      + b''.join(a.astype('<f4').tobytes() for a in arrays.values())
+    len(text).to_bytes(8, 'little')
+    + text
+    + b''.join(a.astype('<f4').tobytes() for a in arrays.values())
   )
 
 
 _ARRAYS = {
-    'a': np.arange(6, dtype=np.float32).reshape(2, 3),
-    'b': np.float32([7]),
+  'a': np.arange(6, dtype=np.float32).reshape(2, 3),
+  'b': np.float32([7]),
 }
 
 
@@ -53,7 +54,7 @@ def test_damaged_safetensors_are_refused(tmp_path):
     with pytest.raises(errors.DataError, match='no safetensors file'):
       checkpoints.read_safetensors(path)
   path.write_bytes(whole.replace(b'F32', b'U16', 1))
-  with pytest.raises(errors.DataError, match='dtype of a .*got U16'):
+  with pytest.raises(errors.DataError, match=r'dtype of a .*got U16'):
     checkpoints.read_safetensors(path)
 
 
@@ -69,12 +70,12 @@ def test_damaged_archives_are_refused(tmp_path):
 
 
 def test_the_one_file_is_found(tmp_path):
-  with pytest.raises(errors.DataError, match='one file.*npz.*found: none'):
+  with pytest.raises(errors.DataError, match=r'one file.*npz.*found: none'):
     checkpoints.find(str(tmp_path), '*.npz', 'weights')
   (tmp_path / 'a.npz').touch()
   assert checkpoints.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
   (tmp_path / 'b.npz').touch()
-  with pytest.raises(errors.DataError, match='found: a.npz, b.npz'):
+  with pytest.raises(errors.DataError, match=r'found: a.npz, b.npz'):
     checkpoints.find(str(tmp_path), '*.npz', 'weights')
 
 

@@ -4,9 +4,10 @@ import struct
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 from tasks import cifar
 from tasks import errors
-import tensorflow as tf
 
 _IMAGES = np.random.default_rng(0).integers(0, 256, [6, 32, 32, 3], np.uint8)
 _LABELS = np.uint8([3, 9, 0, 1, 3, 7])
@@ -15,26 +16,26 @@ _LABELS = np.uint8([3, 9, 0, 1, 3, 7])
 def write_binary(path, images, *labels):
   """Writes records of labels and pixels, channel after channel."""
   planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
-  np.concatenate([*(l[:, np.newaxis] for l in labels), planes], axis=1).tofile(
-      path
-  )
+  np.concatenate(
+    [*(column[:, np.newaxis] for column in labels), planes], axis=1
+  ).tofile(path)
 
 
 def write_jpegs(path, images, labels):
   """Writes JPEG files end to end."""
   files = [tf.io.encode_jpeg(image, quality=95).numpy() for image in images]
   path.write_bytes(
-      b'CIF10JPG'
-      + struct.pack('<I', len(files))
-      + bytes(labels)
-      + struct.pack(f'<{len(files)}I', *map(len, files))
-      + b''.join(files)
+    b'CIF10JPG'
+    + struct.pack('<I', len(files))
+    + bytes(labels)
+    + struct.pack(f'<{len(files)}I', *map(len, files))
+    + b''.join(files)
   )
 
 
 def _read_binary(path, label_bytes=1, num_classes=10):
   return cifar.read_binary(
-      [path], label_bytes=label_bytes, num_classes=num_classes, get='Get it.'
+    [path], label_bytes=label_bytes, num_classes=num_classes, get='Get it.'
   )
 
 
@@ -56,18 +57,20 @@ def test_binary_records_are_read(tmp_path):
 
 def test_damaged_binary_files_are_named(tmp_path):
   path = tmp_path / 'a.bin'
-  with pytest.raises(errors.DataError, match='no file.*a.bin. Get it.'):
+  with pytest.raises(errors.DataError, match=r'no file.*a.bin. Get it.'):
     _read_binary(path)
   write_binary(path, _IMAGES, _LABELS)
   whole = path.read_bytes()
   for content in (whole[:-1], b'', b'hello'):
     path.write_bytes(content)
     with pytest.raises(
-        errors.DataError, match=f'3073 bytes, but has {len(content)}'
+      errors.DataError, match=f'3073 bytes, but has {len(content)}'
     ):
       _read_binary(path)
   path.write_bytes(whole)
-  with pytest.raises(errors.DataError, match='record 1: a label below 9.*got 9'):
+  with pytest.raises(
+    errors.DataError, match=r'record 1: a label below 9.*got 9'
+  ):
     _read_binary(path, num_classes=9)
   with pytest.raises(errors.DataError, match='cannot be read'):
     _read_binary(tmp_path)
@@ -90,33 +93,33 @@ def test_damaged_jpegs_are_named(tmp_path):
   write_jpegs(path, _IMAGES, _LABELS)
   whole = path.read_bytes()
   for content, message in (
-      (b'', 'must begin with'),
-      (b'\x89PNG' + whole[4:], 'must begin with.*PNG'),
-      (whole[:10], 'cut short|should have'),
-      (whole[:30], 'cut short'),
-      (whole[:-5], 'should have .* bytes for 6 images'),
-      (whole[:12] + b'\x0b' + whole[13:], 'record 0: a label below 10.*got 11'),
-      (whole[:-900] + b'\xff' * 900, 'image [45] is damaged'),
+    (b'', 'must begin with'),
+    (b'\x89PNG' + whole[4:], 'must begin with.*PNG'),
+    (whole[:10], 'cut short|should have'),
+    (whole[:30], 'cut short'),
+    (whole[:-5], 'should have .* bytes for 6 images'),
+    (whole[:12] + b'\x0b' + whole[13:], 'record 0: a label below 10.*got 11'),
+    (whole[:-900] + b'\xff' * 900, 'image [45] is damaged'),
   ):
     path.write_bytes(content)
     with pytest.raises(errors.DataError, match=message):
       _read_jpegs(path)
   write_jpegs(path, _IMAGES[:, :16], _LABELS)
-  with pytest.raises(errors.DataError, match='image 0: 32 x 32.*got 16 x 32'):
+  with pytest.raises(errors.DataError, match=r'image 0: 32 x 32.*got 16 x 32'):
     _read_jpegs(path)
 
 
 def test_training_images_are_pieces_and_mirrored_pieces():
   train, test = cifar.build_maps(24, distort=True)
   batch = dict(
-      image=tf.repeat(_IMAGES[:1], 300, axis=0), label=tf.zeros([300], tf.int64)
+    image=tf.repeat(_IMAGES[:1], 300, axis=0), label=tf.zeros([300], tf.int64)
   )
   images, _ = train(batch, tf.constant([1, 2], tf.int64))
   assert images.shape == (300, 24, 24, 3)
   # Each is standardised ...
   np.testing.assert_allclose(tf.reduce_mean(images, [1, 2, 3]), 0, atol=1e-5)
   np.testing.assert_allclose(
-      tf.math.reduce_std(images, [1, 2, 3]), 1, rtol=1e-5
+    tf.math.reduce_std(images, [1, 2, 3]), 1, rtol=1e-5
   )
   # ... and there are about as many different ones as places and mirrorings.
   different = {image.tobytes() for image in images.numpy()}
@@ -132,7 +135,7 @@ def test_training_images_are_pieces_and_mirrored_pieces():
 def test_whole_images_are_shifted_over_a_border():
   train, test = cifar.build_maps(32, distort=True)
   batch = dict(
-      image=tf.repeat(_IMAGES[:1], 300, axis=0), label=tf.zeros([300], tf.int64)
+    image=tf.repeat(_IMAGES[:1], 300, axis=0), label=tf.zeros([300], tf.int64)
   )
   images, _ = train(batch, tf.constant([1, 2], tf.int64))
   assert images.shape == (300, 32, 32, 3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tests.tasks import helpers
 from tests.tasks import test_cifar
@@ -22,11 +23,11 @@ def _sqlite_dir(tmp_path_factory):
   for split, clients, size in (('train', 4, 50), ('test', 2, 20)):
     images, coarse, fine = _arrays(clients * size, seed=clients)
     examples = [
-        dict(image=i.astype(np.int64), coarse_label=c, label=f)
-        for i, c, f in zip(images, coarse, fine)
+      dict(image=i.astype(np.int64), coarse_label=c, label=f)
+      for i, c, f in zip(images, coarse, fine, strict=True)
     ]
     splits[split] = {
-        str(i): examples[i * size : (i + 1) * size] for i in range(clients)
+      str(i): examples[i * size : (i + 1) * size] for i in range(clients)
     }
   helpers.write_sqlite(folder / 'cifar100.sqlite', splits)
   return folder
@@ -50,12 +51,12 @@ def test_tffs_clients_and_images(sqlite_dir):
 @pytest.mark.parametrize('kind', ['pam', 'lda', 'iid', 'classes'])
 def test_other_partitions_of_tffs_file(sqlite_dir, kind):
   task = tasks.create(
-      'cifar100_image',
-      cache_dir=str(sqlite_dir),
-      partition=kind,
-      num_clients=8,
-      examples_per_client=20,
-      classes_per_client=10,
+    'cifar100_image',
+    cache_dir=str(sqlite_dir),
+    partition=kind,
+    num_clients=8,
+    examples_per_client=20,
+    classes_per_client=10,
   )
   data = task.datasets.train_data
   assert data.partition.sizes.tolist() == [20] * 8
@@ -69,10 +70,10 @@ def test_the_binary_version_is_read(tmp_path):
   for name, count in (('train', 200), ('test', 100)):
     images, coarse, fine = _arrays(count, seed=count)
     test_cifar.write_binary(
-        folder / f'{name}.bin', images, np.uint8(coarse), np.uint8(fine)
+      folder / f'{name}.bin', images, np.uint8(coarse), np.uint8(fine)
     )
   task = tasks.create(
-      'cifar100_image', cache_dir=str(tmp_path), partition='pam', num_clients=10
+    'cifar100_image', cache_dir=str(tmp_path), partition='pam', num_clients=10
   )
   arrays = task.datasets.train_data.arrays
   np.testing.assert_array_equal(arrays['coarse_label'], arrays['label'] // 5)
@@ -81,13 +82,13 @@ def test_the_binary_version_is_read(tmp_path):
 
 def test_without_the_files_it_says_which(tmp_path):
   for kind in ('native', 'pam'):
-    with pytest.raises(tasks.DataError, match='no file.*cifar100.sqlite'):
+    with pytest.raises(tasks.DataError, match=r'no file.*cifar100.sqlite'):
       tasks.create('cifar100_image', cache_dir=str(tmp_path), partition=kind)
 
 
 def test_a_vision_transformer_can_be_trained():
   task = tasks.create(
-      'cifar100_image', data='synthetic', model='vit_s', crop_size=32
+    'cifar100_image', data='synthetic', model='vit_s', crop_size=32
   )
   block = 4 * (384 * 384 + 384) + 2 * 384 * 1536 + 1536 + 384 + 4 * 384
   ends = (48 + 1) * 384 + (1 + 65) * 384 + 2 * 384 + (384 + 1) * 100

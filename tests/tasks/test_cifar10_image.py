@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tests.tasks import helpers
 from tests.tasks import test_cifar
@@ -41,16 +42,16 @@ def test_an_airplane_is_bluer_than_a_frog(real_task):
   # A decoded example is what its label says: sky against leaves.
   arrays = real_task.datasets.train_data.arrays
   mean = [
-      arrays['image'][arrays['label'] == label][:500].mean(axis=(0, 1, 2))
-      for label in (0, 6)
+    arrays['image'][arrays['label'] == label][:500].mean(axis=(0, 1, 2))
+    for label in (0, 6)
   ]
   assert mean[0][2] > mean[0][0] and mean[1][2] < mean[1][0]
 
 
 def test_crops_depend_on_the_seed(real_task):
   first, again, other = (
-      helpers.client_batches(real_task, seed=seed)[0][0]
-      for seed in ((1, 2), (1, 2), (1, 3))
+    helpers.client_batches(real_task, seed=seed)[0][0]
+    for seed in ((1, 2), (1, 2), (1, 3))
   )
   np.testing.assert_array_equal(first, again)
   assert (first != other).any()
@@ -63,25 +64,25 @@ def test_the_binary_version_is_read(tmp_path):
   for name in [f'data_batch_{i}' for i in range(1, 6)] + ['test_batch']:
     images = rng.integers(0, 256, [20, 32, 32, 3], np.uint8)
     test_cifar.write_binary(
-        folder / f'{name}.bin', images, np.arange(20, dtype=np.uint8) % 10
+      folder / f'{name}.bin', images, np.arange(20, dtype=np.uint8) % 10
     )
   task = tasks.create('cifar10_image', cache_dir=str(tmp_path), num_clients=5)
   assert _labels(task).sum(axis=0).tolist() == [10] * 10
   (folder / 'data_batch_3.bin').unlink()
-  with pytest.raises(tasks.DataError, match='data_batch_3.bin'):
+  with pytest.raises(tasks.DataError, match=r'data_batch_3.bin'):
     tasks.create('cifar10_image', cache_dir=str(tmp_path))
 
 
 def test_other_partitions():
   task = tasks.create(
-      'cifar10_image', data='synthetic', partition='classes', num_clients=10
+    'cifar10_image', data='synthetic', partition='classes', num_clients=10
   )
   assert ((_labels(task) > 0).sum(axis=1) == 2).all()
 
 
 def test_whole_images_with_the_small_stem():
   task = tasks.create(
-      'cifar10_image', data='synthetic', crop_size=32, stem='small'
+    'cifar10_image', data='synthetic', crop_size=32, stem='small'
   )
   assert task.datasets.element_type_structure[0].shape[1:] == (32, 32, 3)
   assert helpers.weights(task) == 11_181_642 - 7680
@@ -89,13 +90,13 @@ def test_whole_images_with_the_small_stem():
 
 def test_it_learns():
   task = tasks.create(
-      'cifar10_image', data='synthetic', alpha=100.0, weight_decay=0.0
+    'cifar10_image', data='synthetic', alpha=100.0, weight_decay=0.0
   )
   helpers.loss_falls(task, rate=0.03, steps=8, most=1)
 
 
 def test_without_the_files_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match='no file.*train.jpegs'):
+  with pytest.raises(tasks.DataError, match=r'no file.*train.jpegs'):
     tasks.create('cifar10_image', cache_dir=str(tmp_path))
 
 

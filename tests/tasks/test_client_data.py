@@ -2,20 +2,21 @@
 
 import numpy as np
 import pytest
-from tasks import client_data
-from tasks import partition
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tasks import client_data
+from tasks import partition
 
 
 @pytest.fixture(name='data')
 def _data():
   arrays = dict(
-      label=np.arange(10, dtype=np.int32),
-      pixels=np.arange(40, dtype=np.float32).reshape(10, 2, 2),
+    label=np.arange(10, dtype=np.int32),
+    pixels=np.arange(40, dtype=np.float32).reshape(10, 2, 2),
   )
   return client_data.ArrayClientData(
-      arrays, partition.by_group([0, 1, 0, 1, 2, 0, 1, 1, 2, 0], prefix='c')
+    arrays, partition.by_group([0, 1, 0, 1, 2, 0, 1, 1, 2, 0], prefix='c')
   )
 
 
@@ -38,7 +39,7 @@ def test_the_structure_is_that_of_the_data_sets(data):
 
 
 def test_unknown_clients_are_named(data):
-  with pytest.raises(ValueError, match="no client 'c9'; there are 3.*'c0'"):
+  with pytest.raises(ValueError, match=r"no client 'c9'; there are 3.*'c0'"):
     data.create_tf_dataset_for_client('c9')
 
 
@@ -69,9 +70,7 @@ def test_all_clients_together(data):
 
 def test_tff_can_preprocess_it(data):
   batched = data.preprocess(lambda d: d.batch(3))
-  sizes = [
-      len(b['label']) for b in batched.create_tf_dataset_for_client('c0')
-  ]
+  sizes = [len(b['label']) for b in batched.create_tf_dataset_for_client('c0')]
   assert sizes == [3, 1]
 
 
@@ -86,7 +85,6 @@ def test_listed_client_data_is_the_same_data(data):
 
 def test_listed_client_data_does_not_search_the_list():
   class Ids(list):
-
     def __contains__(self, item):
       raise AssertionError('searched the list of ids')
 

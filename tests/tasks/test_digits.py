@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tests.tasks import helpers
 
@@ -34,7 +35,7 @@ def test_batches_are_repeatable():
   first = helpers.client_batches(task)
   again = helpers.client_batches(task)
   assert [len(b[1]) for b in first] == [16] * 6 + [4]
-  for a, b in zip(first, again):
+  for a, b in zip(first, again, strict=True):
     np.testing.assert_array_equal(a[0], b[0])
     np.testing.assert_array_equal(a[1], b[1])
 
@@ -49,7 +50,7 @@ def test_alpha_decides_the_skew():
 
 
 def test_more_clients_than_examples_is_an_error():
-  with pytest.raises(tasks.PartitionError, match='1438.*got 2000'):
+  with pytest.raises(tasks.PartitionError, match=r'1438.*got 2000'):
     tasks.create('digits', num_clients=2000)
 
 
@@ -63,6 +64,6 @@ def test_synthetic_data_have_the_native_shapes():
   native = tasks.create('digits')
   made_up = tasks.create('digits', data='synthetic')
   assert (
-      made_up.datasets.element_type_structure
-      == native.datasets.element_type_structure
+    made_up.datasets.element_type_structure
+    == native.datasets.element_type_structure
   )

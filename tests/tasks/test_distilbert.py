@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import special
+
 from tasks import distilbert
 from tasks import errors
 from tests.tasks import test_checkpoints
-import tensorflow as tf
 
 _SIZE = distilbert.Size(blocks=2, width=8, heads=2, hidden=12)
 _VOCAB, _LENGTH = 20, 6
@@ -16,10 +17,10 @@ def _checkpoint(prefix='distilbert.', positions=10):
   """Random weights under the names of published checkpoints."""
   d, h = _SIZE.width, _SIZE.hidden
   shapes = {
-      'embeddings.word_embeddings.weight': (_VOCAB, d),
-      'embeddings.position_embeddings.weight': (positions, d),
-      'embeddings.LayerNorm.weight': (d,),
-      'embeddings.LayerNorm.bias': (d,),
+    'embeddings.word_embeddings.weight': (_VOCAB, d),
+    'embeddings.position_embeddings.weight': (positions, d),
+    'embeddings.LayerNorm.weight': (d,),
+    'embeddings.LayerNorm.bias': (d,),
   }
   for i in range(_SIZE.blocks):
     layer = f'transformer.layer.{i}.'
@@ -34,8 +35,7 @@ def _checkpoint(prefix='distilbert.', positions=10):
     shapes[f'{layer}ffn.lin2.bias'] = (d,)
   rng = np.random.default_rng(0)
   return {
-      prefix + n: rng.normal(size=s).astype(np.float32)
-      for n, s in shapes.items()
+    prefix + n: rng.normal(size=s).astype(np.float32) for n, s in shapes.items()
   }
 
 
@@ -57,10 +57,10 @@ def _transcription(w, tokens):
   for i in range(_SIZE.blocks):
     layer = f'transformer.layer.{i}.'
     q, k, v = (
-        _linear(x, w, f'{layer}attention.{n}')
-        .reshape(len(tokens), _SIZE.heads, -1)
-        .swapaxes(0, 1)
-        for n in ('q_lin', 'k_lin', 'v_lin')
+      _linear(x, w, f'{layer}attention.{n}')
+      .reshape(len(tokens), _SIZE.heads, -1)
+      .swapaxes(0, 1)
+      for n in ('q_lin', 'k_lin', 'v_lin')
     )
     scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
     scores = np.where(tokens == 0, -np.inf, scores)
@@ -76,11 +76,11 @@ def _transcription(w, tokens):
 
 def _build(folder):
   return distilbert.build(
-      num_classes=3,
-      vocab_size=_VOCAB,
-      max_length=_LENGTH,
-      size=_SIZE,
-      weights_dir=None if folder is None else str(folder),
+    num_classes=3,
+    vocab_size=_VOCAB,
+    max_length=_LENGTH,
+    size=_SIZE,
+    weights_dir=None if folder is None else str(folder),
   )
 
 
@@ -116,10 +116,10 @@ def test_other_weights_are_refused(tmp_path):
   weights = _checkpoint()
   del weights['distilbert.transformer.layer.1.ffn.lin2.bias']
   test_checkpoints.write_safetensors(path, weights)
-  with pytest.raises(errors.DataError, match='layer.1.ffn.lin2.bias'):
+  with pytest.raises(errors.DataError, match=r'layer.1.ffn.lin2.bias'):
     _build(tmp_path)
   path.unlink()
-  with pytest.raises(errors.DataError, match='one file .*safetensors'):
+  with pytest.raises(errors.DataError, match=r'one file .*safetensors'):
     _build(tmp_path)
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 import tasks
 from tests.tasks import helpers
-import tensorflow as tf
 
 
 def test_the_model_is_the_papers():
@@ -20,7 +21,14 @@ def test_every_layer_is_a_sigmoid_but_perhaps_the_bottleneck(bottleneck):
   found = [layer.activation.__name__ for layer in model.layers]
   assert found == ['sigmoid'] * 3 + [bottleneck] + ['sigmoid'] * 4
   assert [layer.units for layer in model.layers] == [
-      1000, 500, 250, 30, 250, 500, 1000, 784
+    1000,
+    500,
+    250,
+    30,
+    250,
+    500,
+    1000,
+    784,
   ]
 
 
@@ -36,9 +44,7 @@ def test_input_is_ink_and_its_own_target(real_data):
 def test_it_learns():
   # 2 batches of MSE falling below a tenth of the start: sigmoids saturate, so
   # the rate is the paper's order of magnitude, 10.
-  task = tasks.create(
-      'emnist_autoencoder', data='synthetic', only_digits=True
-  )
+  task = tasks.create('emnist_autoencoder', data='synthetic', only_digits=True)
   tf.keras.utils.set_random_seed(0)
   helpers.loss_falls(task, rate=3.0, steps=20, clients=2, below=0.95)
 

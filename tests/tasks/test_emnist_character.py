@@ -2,27 +2,28 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tests.tasks import helpers
 
 
 @pytest.mark.parametrize(
-    'only_digits, weights', [(False, 1_206_590), (True, 1_199_882)]
+  'only_digits, weights', [(False, 1_206_590), (True, 1_199_882)]
 )
 def test_the_model_is_the_papers(only_digits, weights):
   task = tasks.create(
-      'emnist_character', data='synthetic', only_digits=only_digits
+    'emnist_character', data='synthetic', only_digits=only_digits
   )
   assert helpers.weights(task) == weights
 
 
 @pytest.mark.parametrize(
-    'only_digits, clients, train, test, classes',
-    [(False, 160, 16_869, 2_982, 62), (True, 300, 29_500, 4_021, 10)],
+  'only_digits, clients, train, test, classes',
+  [(False, 160, 16_869, 2_982, 62), (True, 300, 29_500, 4_021, 10)],
 )
 def test_real_writers(real_data, only_digits, clients, train, test, classes):
   task = tasks.create(
-      'emnist_character', cache_dir=str(real_data), only_digits=only_digits
+    'emnist_character', cache_dir=str(real_data), only_digits=only_digits
   )
   data = task.datasets.train_data
   assert len(data.client_ids) == clients
@@ -44,18 +45,17 @@ def test_a_real_example_is_ink_on_white(real_data):
   assert (images[:, 0, 0] == 1).mean() > 0.99
   assert 0.7 < images.mean() < 0.95
   again = helpers.client_batches(task)
-  for a, b in zip(batches, again):
+  for a, b in zip(batches, again, strict=True):
     np.testing.assert_array_equal(a[0], b[0])
 
 
 def test_the_test_split_has_one_order(real_data):
   first, again = (
-      tasks.create('emnist_character', cache_dir=str(real_data))
-      for _ in range(2)
+    tasks.create('emnist_character', cache_dir=str(real_data)) for _ in range(2)
   )
   np.testing.assert_array_equal(
-      helpers.test_batches(first, 100)[0][1],
-      helpers.test_batches(again, 100)[0][1],
+    helpers.test_batches(first, 100)[0][1],
+    helpers.test_batches(again, 100)[0][1],
   )
 
 
@@ -65,7 +65,7 @@ def test_it_learns_the_synthetic_characters():
 
 
 def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match='emnist_all.sqlite'):
+  with pytest.raises(tasks.DataError, match=r'emnist_all.sqlite'):
     tasks.create('emnist_character', cache_dir=str(tmp_path))
   (tmp_path / 'emnist_all.sqlite').write_bytes(b'')
   with pytest.raises(tasks.DataError, match='is empty'):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-import tasks
-from tests.tasks import helpers
 import tensorflow as tf
 import tensorflow_federated as tff
+
+import tasks
+from tests.tasks import helpers
 
 
 @pytest.fixture(name='task', scope='module', params=tasks.names())
@@ -20,8 +21,8 @@ def _create(name, **options):
 
 def _equal(a, b):
   return all(
-      np.array_equal(x, y)
-      for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
+    np.array_equal(x, y)
+    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
   )
 
 
@@ -45,7 +46,7 @@ def test_batches_are_what_the_model_takes(task):
   spec = task.datasets.element_type_structure
   dataset = task.datasets.get_centralized_test_data()
   for found, wanted in zip(
-      tf.nest.flatten(dataset.element_spec), tf.nest.flatten(spec), strict=True
+    tf.nest.flatten(dataset.element_spec), tf.nest.flatten(spec), strict=True
   ):
     assert found.dtype == wanted.dtype
     assert wanted.is_compatible_with(found) or found.shape.rank is None
@@ -57,7 +58,7 @@ def test_batches_are_what_the_model_takes(task):
 def test_a_seed_fixes_a_clients_batches(task):
   client_id = task.datasets.train_data.client_ids[-1]
   first, again = (
-      helpers.client_batches(task, client_id, seed=(7, 8)) for _ in range(2)
+    helpers.client_batches(task, client_id, seed=(7, 8)) for _ in range(2)
   )
   assert _equal(first, again)
 
@@ -82,7 +83,7 @@ def test_clients_can_be_made_inside_a_graph(task):
   @tf.function
   def count(client_id):
     dataset = task.datasets.train_preprocess_fn(
-        data.serializable_dataset_fn(client_id)
+      data.serializable_dataset_fn(client_id)
     )
     return dataset.reduce(0, lambda n, _: n + 1)
 
@@ -111,9 +112,10 @@ def test_the_seed_decides_clients_and_data(name):
   assert a.train_data.client_ids == b.train_data.client_ids
   client_id = a.train_data.client_ids[0]
   raw = [
-      list(d.train_data.create_tf_dataset_for_client(client_id)
-           .as_numpy_iterator())
-      for d in (a, b)
+    list(
+      d.train_data.create_tf_dataset_for_client(client_id).as_numpy_iterator()
+    )
+    for d in (a, b)
   ]
   assert _equal(*raw)
   tests = [list(d.test_data.take(20).as_numpy_iterator()) for d in (a, b)]

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 import tasks
 from tests.tasks import helpers
-import tensorflow as tf
 
 _SMALL = dict(image_size=28, patch_size=14, blocks=1, width=64)
 
@@ -12,15 +13,13 @@ _SMALL = dict(image_size=28, patch_size=14, blocks=1, width=64)
 def _example(height, width, label, value):
   image = np.full([height, width, 3], value, np.uint8)
   features = {
-      'image/encoded_jpeg': tf.train.Feature(
-          bytes_list=tf.train.BytesList(
-              value=[tf.io.encode_jpeg(image).numpy()]
-          )
-      ),
-      'class': tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    'image/encoded_jpeg': tf.train.Feature(
+      bytes_list=tf.train.BytesList(value=[tf.io.encode_jpeg(image).numpy()])
+    ),
+    'class': tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
   }
   return tf.train.Example(
-      features=tf.train.Features(feature=features)
+    features=tf.train.Features(feature=features)
   ).SerializeToString()
 
 
@@ -36,13 +35,13 @@ def _folder(tmp_path):
   train.mkdir(parents=True)
   for client in range(3):
     examples = [
-        _example(60 + 10 * i, 90 - 10 * i, 10 * client + i, 60 * client + 20)
-        for i in range(4)
+      _example(60 + 10 * i, 90 - 10 * i, 10 * client + i, 60 * client + 20)
+      for i in range(4)
     ]
     _write(train / str(client), examples)
   _write(
-      tmp_path / 'gld23k' / 'test.tfRecord',
-      [_example(50, 70, i, 100) for i in range(5)],
+    tmp_path / 'gld23k' / 'test.tfRecord',
+    [_example(50, 70, i, 100) for i in range(5)],
   )
   return tmp_path
 
@@ -59,13 +58,13 @@ def test_images_of_all_sizes_become_squares(folder):
 
 
 def test_missing_files_are_named(tmp_path):
-  with pytest.raises(tasks.DataError, match='no folder .*gld23k/train'):
+  with pytest.raises(tasks.DataError, match=r'no folder .*gld23k/train'):
     tasks.create('gld23k', cache_dir=str(tmp_path))
   (tmp_path / 'gld23k' / 'train').mkdir(parents=True)
   with pytest.raises(tasks.DataError, match='no folder'):
     tasks.create('gld23k', cache_dir=str(tmp_path))
   _write(tmp_path / 'gld23k' / 'train' / '0', [_example(50, 50, 0, 0)])
-  with pytest.raises(tasks.DataError, match='no file .*test.tfRecord'):
+  with pytest.raises(tasks.DataError, match=r'no file .*test.tfRecord'):
     tasks.create('gld23k', cache_dir=str(tmp_path))
 
 
@@ -73,17 +72,17 @@ def test_damaged_files_are_named(folder):
   path = folder / 'gld23k' / 'train' / '1'
   whole = path.read_bytes()
   for content, message in (
-      (b'', 'train/1 is empty'),
-      (whole[:-3], 'cut short after 3 whole records'),
-      (whole[:5], 'cut short after 0'),
-      (b'<html>' + whole[6:], 'after 0 whole records'),
+    (b'', 'train/1 is empty'),
+    (whole[:-3], 'cut short after 3 whole records'),
+    (whole[:5], 'cut short after 0'),
+    (b'<html>' + whole[6:], 'after 0 whole records'),
   ):
     path.write_bytes(content)
     with pytest.raises(tasks.DataError, match=message):
       tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
   for examples, message in (
-      ([b'something else'], 'record 0: an example with the features'),
-      ([_example(50, 50, 203, 0)], 'class below 203 was expected, got 203'),
+    ([b'something else'], 'record 0: an example with the features'),
+    ([_example(50, 50, 203, 0)], 'class below 203 was expected, got 203'),
   ):
     _write(path, examples)
     with pytest.raises(tasks.DataError, match=message):
@@ -103,11 +102,11 @@ def test_it_learns():
 
 
 @pytest.mark.parametrize(
-    'options, message',
-    [
-        (dict(patch_size=15), 'must divide `image_size`, 224; got 15'),
-        (dict(width=100), 'multiple of 64'),
-    ],
+  'options, message',
+  [
+    (dict(patch_size=15), 'must divide `image_size`, 224; got 15'),
+    (dict(width=100), 'multiple of 64'),
+  ],
 )
 def test_sizes_must_fit(options, message):
   with pytest.raises(ValueError, match=message):

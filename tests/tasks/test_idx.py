@@ -4,6 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
+
 from tasks import errors
 from tasks import idx
 
@@ -12,9 +13,7 @@ def write_idx(path, array):
   """Writes unsigned bytes as an IDX file, compressed if the name says so."""
   content = bytes([0, 0, 8, array.ndim])
   content += np.array(array.shape, '>u4').tobytes() + array.tobytes()
-  path.write_bytes(
-      gzip.compress(content) if path.suffix == '.gz' else content
-  )
+  path.write_bytes(gzip.compress(content) if path.suffix == '.gz' else content)
 
 
 def write_pair(folder, prefix, count, seed=0):
@@ -41,23 +40,23 @@ def test_plain_and_compressed_files_are_read(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(
-      errors.DataError, match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get'
+    errors.DataError, match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get'
   ):
     _read_pair(tmp_path)
 
 
 @pytest.mark.parametrize(
-    'damage, message',
-    [
-        (lambda c: c[:-1], 'should have 38 bytes .* but has 37'),
-        (lambda c: c + b'x', 'but has 39'),
-        (lambda c: b'', 'begins with nothing'),
-        (lambda c: b'\x89PNG' + c[4:], 'begins with 89 50 4e 47'),
-        (lambda c: c[:3] + b'\x03' + c[4:], 'begins with 00 00 08 03'),
-        (lambda c: c[:6], 'should have'),
-        (lambda c: c[:4] + bytes(4), 'should have'),
-        (lambda c: c[:-1] + b'\x0a', 'record 29: a label below 10.*got 10'),
-    ],
+  'damage, message',
+  [
+    (lambda c: c[:-1], 'should have 38 bytes .* but has 37'),
+    (lambda c: c + b'x', 'but has 39'),
+    (lambda c: b'', 'begins with nothing'),
+    (lambda c: b'\x89PNG' + c[4:], 'begins with 89 50 4e 47'),
+    (lambda c: c[:3] + b'\x03' + c[4:], 'begins with 00 00 08 03'),
+    (lambda c: c[:6], 'should have'),
+    (lambda c: c[:4] + bytes(4), 'should have'),
+    (lambda c: c[:-1] + b'\x0a', 'record 29: a label below 10.*got 10'),
+  ],
 )
 def test_damaged_files_are_named(tmp_path, damage, message):
   write_pair(tmp_path, 'train', 30)
@@ -71,19 +70,24 @@ def test_damaged_compression_is_named(tmp_path):
   write_pair(tmp_path, 'train', 30)
   path = tmp_path / 'train-images-idx3-ubyte.gz'
   whole = path.read_bytes()
-  for content in (whole[: len(whole) // 2], b'no gzip', b'', whole[:-900] + b'x' * 900):
+  for content in (
+    whole[: len(whole) // 2],
+    b'no gzip',
+    b'',
+    whole[:-900] + b'x' * 900,
+  ):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match='cannot be read whole|nothing'):
+    with pytest.raises(errors.DataError, match=r'cannot be read whole|nothing'):
       _read_pair(tmp_path)
 
 
 def test_images_and_labels_must_go_together(tmp_path):
   write_pair(tmp_path, 'train', 30)
   write_idx(tmp_path / 'train-labels-idx1-ubyte', np.zeros(29, np.uint8))
-  with pytest.raises(errors.DataError, match='30 images, but .* 29 labels'):
+  with pytest.raises(errors.DataError, match=r'30 images, but .* 29 labels'):
     _read_pair(tmp_path)
   write_idx(
-      tmp_path / 'train-images-idx3-ubyte.gz', np.zeros([30, 8, 9], np.uint8)
+    tmp_path / 'train-images-idx3-ubyte.gz', np.zeros([30, 8, 9], np.uint8)
   )
   with pytest.raises(errors.DataError, match='28 x 28, got 8 x 9'):
     _read_pair(tmp_path)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tasks import errors
 from tasks import libsvm
@@ -15,33 +16,33 @@ def _read(tmp_path, text, num_features=4):
 
 
 @pytest.mark.parametrize(
-    'low, high', [('-1', '+1'), ('0', '1'), ('1', '2'), ('-1.0', '1.0')]
+  'low, high', [('-1', '+1'), ('0', '1'), ('1', '2'), ('-1.0', '1.0')]
 )
 def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
   features, labels = _read(
-      tmp_path, f'{high} 1:0.5 4:-2\n{low}\n\n{low} 2:1e-3 3:0.0\n'
+    tmp_path, f'{high} 1:0.5 4:-2\n{low}\n\n{low} 2:1e-3 3:0.0\n'
   )
   assert labels.tolist() == [1, 0, 0]
   np.testing.assert_allclose(
-      features, [[0.5, 0, 0, -2], [0, 0, 0, 0], [0, 1e-3, 0, 0]]
+    features, [[0.5, 0, 0, -2], [0, 0, 0, 0], [0, 1e-3, 0, 0]]
   )
   assert features.dtype == labels.dtype == np.float32
 
 
 @pytest.mark.parametrize(
-    'text, message',
-    [
-        ('', 'two different labels, but has 0'),
-        ('1 1:1\n1 2:1\n', 'two different labels, but has 1: 1'),
-        ('1 1:1\n2 2:1\n3\n', 'but has 3: 1, 2, 3'),
-        ('1 1:1\n-1 2\n', "line 2: a label and pairs.*got '-1 2'"),
-        ('1 1:1\nhello 2:1\n', 'line 2'),
-        ('1 1:1\n-1 2:x\n', 'line 2'),
-        ('1 1:1\n-1 0:1\n', 'line 2: ascending indices from 1 to 4'),
-        ('1 1:1\n-1 5:1\n', 'ascending indices from 1 to 4.*got 5'),
-        ('1 1:1\n-1 3:1 2:1\n', 'got 3 2'),
-        ('1 1:1\n-1 3:nan\n', 'example 1: a value is not finite'),
-    ],
+  'text, message',
+  [
+    ('', 'two different labels, but has 0'),
+    ('1 1:1\n1 2:1\n', 'two different labels, but has 1: 1'),
+    ('1 1:1\n2 2:1\n3\n', 'but has 3: 1, 2, 3'),
+    ('1 1:1\n-1 2\n', "line 2: a label and pairs.*got '-1 2'"),
+    ('1 1:1\nhello 2:1\n', 'line 2'),
+    ('1 1:1\n-1 2:x\n', 'line 2'),
+    ('1 1:1\n-1 0:1\n', 'line 2: ascending indices from 1 to 4'),
+    ('1 1:1\n-1 5:1\n', 'ascending indices from 1 to 4.*got 5'),
+    ('1 1:1\n-1 3:1 2:1\n', 'got 3 2'),
+    ('1 1:1\n-1 3:nan\n', 'example 1: a value is not finite'),
+  ],
 )
 def test_damaged_files_are_named(tmp_path, text, message):
   with pytest.raises(errors.DataError, match=message):
@@ -57,19 +58,17 @@ def test_what_is_no_text_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name, features, train, test, positive',
-    [
-        ('a9a', 123, 32_561, 16_281, 7_841),
-        ('ijcnn1', 22, 49_990, 91_701, 4_853),
-        ('w8a', 300, 39_799, 9_950, None),
-        ('mushrooms', 112, 6_499, 1_625, None),
-        ('phishing', 68, 8_844, 2_211, None),
-    ],
+  'name, features, train, test, positive',
+  [
+    ('a9a', 123, 32_561, 16_281, 7_841),
+    ('ijcnn1', 22, 49_990, 91_701, 4_853),
+    ('w8a', 300, 39_799, 9_950, None),
+    ('mushrooms', 112, 6_499, 1_625, None),
+    ('phishing', 68, 8_844, 2_211, None),
+  ],
 )
 def test_real_data(real_data, name, features, train, test, positive):
-  task = tasks.create(
-      'libsvm_logistic', dataset=name, cache_dir=str(real_data)
-  )
+  task = tasks.create('libsvm_logistic', dataset=name, cache_dir=str(real_data))
   arrays = task.datasets.train_data.arrays
   assert arrays['features'].shape == (train, features)
   assert helpers.weights(task) == features + 1
@@ -91,5 +90,5 @@ def test_it_learns():
 
 
 def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match='no file .*libsvm/w8a.*Put w8a'):
+  with pytest.raises(tasks.DataError, match=r'no file .*libsvm/w8a.*Put w8a'):
     tasks.create('libsvm_logistic', cache_dir=str(tmp_path))

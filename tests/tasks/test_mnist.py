@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tasks import mnist
 from tests.tasks import helpers
@@ -16,13 +17,13 @@ def _counts(task):
 
 
 @pytest.mark.parametrize(
-    'name, weights',
-    [
-        ('mnist_character', 21_840),
-        ('fmnist', 21_840),
-        ('mnist_logistic', 7_850),
-        ('mnist_lenet', 61_706),
-    ],
+  'name, weights',
+  [
+    ('mnist_character', 21_840),
+    ('fmnist', 21_840),
+    ('mnist_logistic', 7_850),
+    ('mnist_lenet', 61_706),
+  ],
 )
 def test_models(name, weights):
   assert helpers.weights(tasks.create(name, data='synthetic')) == weights
@@ -33,10 +34,10 @@ def test_the_papers_clients_on_real_digits(real_data):
   assert counts.shape == (100, 10) and (counts.sum(axis=1) == 500).all()
   assert 2 < (counts > 0).sum(axis=1).mean() < 6  # alpha = 0.1
   task = tasks.create(
-      'mnist_character',
-      cache_dir=str(real_data),
-      smallest_client=100,
-      alpha=0.01,
+    'mnist_character',
+    cache_dir=str(real_data),
+    smallest_client=100,
+    alpha=0.01,
   )
   sizes = task.datasets.train_data.partition.sizes
   assert 100 <= sizes.min() < 150 and 450 < sizes.max() <= 500
@@ -44,7 +45,7 @@ def test_the_papers_clients_on_real_digits(real_data):
 
 def test_real_writers(real_data):
   task = tasks.create(
-      'mnist_character', cache_dir=str(real_data), partition='writers'
+    'mnist_character', cache_dir=str(real_data), partition='writers'
   )
   data = task.datasets.train_data
   sizes = data.partition.sizes
@@ -56,11 +57,21 @@ def test_real_writers(real_data):
 def test_real_test_digits(real_data):
   task = tasks.create('mnist_logistic', cache_dir=str(real_data))
   images, labels = (
-      np.concatenate(parts) for parts in zip(*helpers.test_batches(task))
+    np.concatenate(parts)
+    for parts in zip(*helpers.test_batches(task), strict=True)
   )
   assert images.shape == (10_000, 28, 28, 1) and images.dtype == np.float32
   assert np.bincount(labels).tolist() == [
-      980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009
+    980,
+    1135,
+    1032,
+    1010,
+    982,
+    892,
+    958,
+    1028,
+    974,
+    1009,
   ]
   assert images.min() == 0 and images.max() == 1
   assert images.mean() == pytest.approx(0.1325, abs=1e-3)
@@ -90,11 +101,11 @@ def test_fashion_files_are_read(tmp_path):
   images, labels = test_idx.write_pair(folder, 'train', 400)
   test_idx.write_pair(folder, 't10k', 50, seed=1)
   task = tasks.create(
-      'fmnist',
-      cache_dir=str(tmp_path),
-      num_clients=4,
-      examples_per_client=100,
-      partition='iid',
+    'fmnist',
+    cache_dir=str(tmp_path),
+    num_clients=4,
+    examples_per_client=100,
+    partition='iid',
   )
   arrays = task.datasets.train_data.arrays
   np.testing.assert_array_equal(arrays['pixels'], images)
@@ -102,7 +113,7 @@ def test_fashion_files_are_read(tmp_path):
   x, y = helpers.client_batches(task)[0]
   rows = task.datasets.train_data.partition.indices[0]
   known = {images[i].tobytes(): labels[i] for i in rows}
-  for image, label in zip(x, y):
+  for image, label in zip(x, y, strict=True):
     assert known[np.uint8(np.round(255 * image)).tobytes()] == label
   with pytest.raises(tasks.PartitionError, match='want 50000 examples'):
     tasks.create('fmnist', cache_dir=str(tmp_path))
@@ -115,14 +126,14 @@ def test_without_the_files_it_says_which(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    'text, message',
-    [
-        ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'line 3: index 1'),
-        ('index,hsf_series,writer_id\n1,0,7\n', 'line 2: index 0 and a writer'),
-        ('a,b\n1,2\n', 'line 2'),
-        ('index,hsf_series,writer_id\n0,0,7\n', 'lists 1 images.*are 3'),
-        ('', 'lists 0 images'),
-    ],
+  'text, message',
+  [
+    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'line 3: index 1'),
+    ('index,hsf_series,writer_id\n1,0,7\n', 'line 2: index 0 and a writer'),
+    ('a,b\n1,2\n', 'line 2'),
+    ('index,hsf_series,writer_id\n0,0,7\n', 'lists 1 images.*are 3'),
+    ('', 'lists 0 images'),
+  ],
 )
 def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
   path = tmp_path / 'train-writers.csv'

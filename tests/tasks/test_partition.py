@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tasks import errors
 from tasks import partition
 
@@ -9,19 +10,19 @@ _LABELS = np.repeat(np.arange(10), 200)
 _COARSE, _FINE = np.repeat(np.arange(20), 250), np.repeat(np.arange(100), 50)
 
 _BUILDERS = {
-    'iid': lambda sizes, seed: partition.iid(2000, sizes=sizes, seed=seed),
-    'lda': lambda sizes, seed: partition.lda(
-        _LABELS, alpha=0.1, sizes=sizes, seed=seed
-    ),
-    'lda_tiny_alpha': lambda sizes, seed: partition.lda(
-        _LABELS, alpha=0.001, sizes=sizes, seed=seed
-    ),
-    'pam': lambda sizes, seed: partition.pam(
-        _COARSE[::2], _FINE[::2], sizes=sizes, seed=seed
-    ),
-    'k_classes': lambda sizes, seed: partition.k_classes(
-        _LABELS, classes_per_client=2, sizes=sizes, seed=seed
-    ),
+  'iid': lambda sizes, seed: partition.iid(2000, sizes=sizes, seed=seed),
+  'lda': lambda sizes, seed: partition.lda(
+    _LABELS, alpha=0.1, sizes=sizes, seed=seed
+  ),
+  'lda_tiny_alpha': lambda sizes, seed: partition.lda(
+    _LABELS, alpha=0.001, sizes=sizes, seed=seed
+  ),
+  'pam': lambda sizes, seed: partition.pam(
+    _COARSE[::2], _FINE[::2], sizes=sizes, seed=seed
+  ),
+  'k_classes': lambda sizes, seed: partition.k_classes(
+    _LABELS, classes_per_client=2, sizes=sizes, seed=seed
+  ),
 }
 
 
@@ -41,9 +42,11 @@ def test_sizes_are_exact_and_no_example_is_used_twice(name, sizes):
 def test_the_seed_decides_everything(name):
   sizes = [40] * 12
   first, again, other = (_BUILDERS[name](sizes, s) for s in (3, 3, 4))
-  for a, b in zip(first.indices, again.indices):
+  for a, b in zip(first.indices, again.indices, strict=True):
     np.testing.assert_array_equal(a, b)
-  assert any((a != b).any() for a, b in zip(first.indices, other.indices))
+  assert any(
+    (a != b).any() for a, b in zip(first.indices, other.indices, strict=True)
+  )
 
 
 @pytest.mark.parametrize('name', _BUILDERS)
@@ -95,8 +98,8 @@ def test_draws_are_those_of_one_at_a_time_with_renormalising():
   rng = np.random.default_rng(0)
   log_p = np.log([0.8, 0.2])
   first = [
-      partition._draw_counts(4, log_p, np.array([2, 9]), rng)[0]
-      for _ in range(4000)
+    partition._draw_counts(4, log_p, np.array([2, 9]), rng)[0]
+    for _ in range(4000)
   ]
   none, one = 0.2**4, 4 * 0.8 * 0.2**3
   assert np.mean(np.equal(first, 0)) == pytest.approx(none, abs=0.003)
@@ -120,15 +123,13 @@ def test_pam_matches_the_papers_statistics():
 
 def test_pam_wants_one_coarse_label_for_a_fine_one():
   with pytest.raises(errors.PartitionError, match='Fine label 1 must have one'):
-    partition.pam(
-        np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), sizes=[2]
-    )
+    partition.pam(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), sizes=[2])
 
 
 @pytest.mark.parametrize('k', [1, 2, 5, 10])
 def test_k_classes_gives_every_client_k_equal_shares(k):
   split = partition.k_classes(
-      _LABELS, classes_per_client=k, sizes=[100] * 20, seed=5
+    _LABELS, classes_per_client=k, sizes=[100] * 20, seed=5
   )
   counts = split.label_counts(_LABELS)
   assert ((counts > 0).sum(axis=1) == k).all()
@@ -136,14 +137,14 @@ def test_k_classes_gives_every_client_k_equal_shares(k):
 
 
 @pytest.mark.parametrize(
-    'k, sizes, message',
-    [
-        (11, [20], '1 to 10 of the 10 labels, got 11'),
-        (0, [20], 'got 0'),
-        (3, [2, 9], 'at least 3 examples, got 2'),
-        (1, [201], 'No way was found to give 1 clients 1 labels'),
-        (1, [150] * 11, 'No way was found'),
-    ],
+  'k, sizes, message',
+  [
+    (11, [20], '1 to 10 of the 10 labels, got 11'),
+    (0, [20], 'got 0'),
+    (3, [2, 9], 'at least 3 examples, got 2'),
+    (1, [201], 'No way was found to give 1 clients 1 labels'),
+    (1, [150] * 11, 'No way was found'),
+  ],
 )
 def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
   with pytest.raises(errors.PartitionError, match=message):
@@ -156,24 +157,24 @@ def test_largest_equal_size_is_feasible_and_largest():
   labels = np.repeat(np.arange(10), rng.integers(540, 680, 10))
   for k, clients in ((2, 100), (1, 10), (3, 40), (10, 7)):
     size = partition.largest_equal_size(
-        labels, classes_per_client=k, num_clients=clients
+      labels, classes_per_client=k, num_clients=clients
     )
     split = partition.k_classes(
-        labels, classes_per_client=k, sizes=[size] * clients, seed=1
+      labels, classes_per_client=k, sizes=[size] * clients, seed=1
     )
     counts = split.label_counts(labels)
     assert ((counts == size // k) | (counts == 0)).all()
     if size + k <= len(labels) // clients:
       with pytest.raises(errors.PartitionError):
         partition.k_classes(
-            labels, classes_per_client=k, sizes=[size + k] * clients
+          labels, classes_per_client=k, sizes=[size + k] * clients
         )
 
 
 def test_largest_equal_size_that_cannot_be():
   with pytest.raises(errors.PartitionError, match='at least 40 examples'):
     partition.largest_equal_size(
-        np.arange(10), classes_per_client=4, num_clients=10
+      np.arange(10), classes_per_client=4, num_clients=10
     )
 
 
@@ -188,7 +189,7 @@ def test_sizes_in_a_range():
   assert sizes.min() == 100 and sizes.max() == 500
   assert sizes.mean() == pytest.approx(300, rel=0.03)
   np.testing.assert_array_equal(
-      sizes, partition.sizes_in_range(2000, 100, 500, seed=1)
+    sizes, partition.sizes_in_range(2000, 100, 500, seed=1)
   )
   with pytest.raises(errors.PartitionError, match='0 to 5'):
     partition.sizes_in_range(3, 0, 5)
@@ -216,13 +217,13 @@ def test_saved_partitions_come_back(tmp_path):
   split.save(path)
   back = partition.Partition.load(path)
   assert back.client_ids == split.client_ids
-  for a, b in zip(back.indices, split.indices):
+  for a, b in zip(back.indices, split.indices, strict=True):
     np.testing.assert_array_equal(a, b)
   assert [p.name for p in tmp_path.iterdir()] == ['partition.npz']
 
 
 def test_files_that_hold_no_partition_are_refused(tmp_path):
-  with pytest.raises(errors.DataError, match='no file.*missing.npz'):
+  with pytest.raises(errors.DataError, match=r'no file.*missing.npz'):
     partition.Partition.load(tmp_path / 'missing.npz')
   path = tmp_path / 'partition.npz'
   partition.iid(50, sizes=[5, 5]).save(path)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from tasks import preprocessing
 import tensorflow as tf
+
+from tasks import preprocessing
 
 
 def _seed(*pair):
@@ -27,11 +28,11 @@ def test_a_seed_fixes_the_order():
 
 def test_iterating_twice_gives_the_same_order():
   preprocess = preprocessing.build_train(
-      batch_size=8, shuffle_buffer=100, epochs=2
+    batch_size=8, shuffle_buffer=100, epochs=2
   )
   dataset = preprocess(tf.data.Dataset.range(50), _seed(1, 2))
   first, second = (
-      np.concatenate(list(dataset.as_numpy_iterator())) for _ in range(2)
+    np.concatenate(list(dataset.as_numpy_iterator())) for _ in range(2)
   )
   np.testing.assert_array_equal(first, second)
 
@@ -47,7 +48,7 @@ def test_the_global_seed_does_not_matter():
 
 def test_every_epoch_is_complete_and_in_an_order_of_its_own():
   preprocess = preprocessing.build_train(
-      batch_size=7, shuffle_buffer=100, epochs=3
+    batch_size=7, shuffle_buffer=100, epochs=3
   )
   for seed in (_seed(1, 2), None):
     numbers = _numbers(preprocess, seed, count=40)
@@ -63,7 +64,7 @@ def test_no_seed_is_different_every_time():
 
 def test_maximum_counts_over_all_epochs_and_the_last_batch_is_kept():
   preprocess = preprocessing.build_train(
-      batch_size=8, shuffle_buffer=100, epochs=3, max_elements=50
+    batch_size=8, shuffle_buffer=100, epochs=3, max_elements=50
   )
   dataset = preprocess(tf.data.Dataset.range(20), _seed(1, 1))
   sizes = [len(b) for b in dataset.as_numpy_iterator()]
@@ -78,11 +79,12 @@ def test_a_buffer_of_one_keeps_the_order():
 
 def test_it_can_be_traced_with_the_seed_as_an_argument():
   preprocess = preprocessing.build_train(
-      batch_size=8,
-      shuffle_buffer=100,
-      epochs=2,
-      augment_fn=lambda batch, seed: batch
-      + tf.random.stateless_uniform([], seed, maxval=5, dtype=tf.int64),
+    batch_size=8,
+    shuffle_buffer=100,
+    epochs=2,
+    augment_fn=lambda batch, seed: (
+      batch + tf.random.stateless_uniform([], seed, maxval=5, dtype=tf.int64)
+    ),
   )
 
   @tf.function
@@ -96,20 +98,19 @@ def test_it_can_be_traced_with_the_seed_as_an_argument():
   assert int(total(_seed(1, 2))) == int(total(_seed(1, 2)))
   assert int(total(_seed(1, 2))) != int(total(_seed(1, 3)))
   expected = sum(
-      (i + 1) * b.sum()
-      for i, b in enumerate(
-          preprocess(tf.data.Dataset.range(100), _seed(1, 2))
-          .as_numpy_iterator()
-      )
+    (i + 1) * b.sum()
+    for i, b in enumerate(
+      preprocess(tf.data.Dataset.range(100), _seed(1, 2)).as_numpy_iterator()
+    )
   )
   assert int(total(_seed(1, 2))) == expected
 
 
 def test_augmentation_has_a_seed_of_its_own_for_every_batch():
   preprocess = preprocessing.build_train(
-      batch_size=5,
-      shuffle_buffer=1,
-      augment_fn=lambda batch, seed: tf.random.stateless_uniform([3], seed),
+    batch_size=5,
+    shuffle_buffer=1,
+    augment_fn=lambda batch, seed: tf.random.stateless_uniform([3], seed),
   )
   dataset = tf.data.Dataset.range(20)
   first = list(preprocess(dataset, _seed(1, 2)).as_numpy_iterator())
@@ -122,7 +123,7 @@ def test_augmentation_has_a_seed_of_its_own_for_every_batch():
 
 def test_batches_that_are_tuples_are_mapped_alike_with_and_without_a_seed():
   preprocess = preprocessing.build_train(
-      batch_size=4, shuffle_buffer=1, augment_fn=lambda batch, seed: batch
+    batch_size=4, shuffle_buffer=1, augment_fn=lambda batch, seed: batch
   )
   data = np.arange(8), np.arange(8) * 2
   for seed in (None, _seed(1, 2)):
@@ -138,13 +139,15 @@ def test_random_crops_are_pieces_of_the_image_at_every_place():
   crops = preprocessing.random_crop(images, 4, _seed(3, 4)).numpy()
   assert crops.shape == (400, 4, 4, 1)
   tops, lefts = crops[:, 0, 0, 0] // 6, crops[:, 0, 0, 0] % 6
-  for crop, top, left in zip(crops, tops, lefts):
+  for crop, top, left in zip(crops, tops, lefts, strict=True):
     np.testing.assert_array_equal(
-        crop, place[0, top : top + 4, left : left + 4]
+      crop, place[0, top : top + 4, left : left + 4]
     )
   for t in range(3):
-    for l in range(3):
-      assert np.mean((tops == t) & (lefts == l)) == pytest.approx(1 / 9, abs=0.05)
+    for left in range(3):
+      assert np.mean((tops == t) & (lefts == left)) == pytest.approx(
+        1 / 9, abs=0.05
+      )
 
 
 def test_padding_is_of_zeros():
@@ -161,7 +164,8 @@ def test_flips_are_left_to_right_for_half_of_the_images():
   original, mirrored = images[0].numpy(), images[0].numpy()[:, ::-1]
   are_mirrored = [(image == mirrored).all() for image in flipped]
   assert all(
-      m or (image == original).all() for m, image in zip(are_mirrored, flipped)
+    m or (image == original).all()
+    for m, image in zip(are_mirrored, flipped, strict=True)
   )
   assert np.mean(are_mirrored) == pytest.approx(0.5, abs=0.07)
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 import tasks
 from tests.tasks import helpers
-import tensorflow as tf
 
 
 def _loss_and_gradient(task, client_id):
@@ -28,14 +29,16 @@ def _rounds(a, step_of, most=5000):
   """Rounds of one step at both clients until x falls from 1 to 1e-3."""
   task = tasks.create('quadratic', a=a, start=1.0)
   curvatures = [
-      helpers.client_batches(task, client_id)[0][0][0, 0]
-      for client_id in ('steep', 'flat')
+    helpers.client_batches(task, client_id)[0][0][0, 0]
+    for client_id in ('steep', 'flat')
   ]
   x = 1.0
   for count in range(1, most + 1):
     gradients = [c * x for c in curvatures]
     losses = [c * x**2 / 2 for c in curvatures]
-    x -= np.mean([step_of(l, g) * g for l, g in zip(losses, gradients)])
+    x -= np.mean(
+      [step_of(f, g) * g for f, g in zip(losses, gradients, strict=True)]
+    )
     if abs(x) <= 1e-3:
       return count
     if abs(x) > 1e6:
@@ -62,7 +65,7 @@ def test_noise_adds_up_to_nothing():
   task = tasks.create('quadratic', noise=10.0, examples_per_client=500)
   for client_id, curvature in (('steep', 2.0), ('flat', 1.0)):
     features = np.concatenate(
-        [b[0] for b in helpers.client_batches(task, client_id)]
+      [b[0] for b in helpers.client_batches(task, client_id)]
     )
     assert features.shape == (500, 2) and (features[:, 0] == curvature).all()
     assert features[:, 1].std() == pytest.approx(10, rel=0.15)

@@ -6,32 +6,31 @@ import subprocess
 import sys
 
 import pytest
+
 import tasks
 from tff_adaptive import parameters
 
 _ROOT = pathlib.Path(tasks.__file__).resolve().parents[1]
-_COMMON = [
-    'cache_dir', 'data', 'epochs', 'batch_size', 'max_elements', 'seed'
-]
+_COMMON = ['cache_dir', 'data', 'epochs', 'batch_size', 'max_elements', 'seed']
 
 
 def test_listing_tasks_does_not_import_tensorflow():
   code = (
-      'import sys, tasks\n'
-      'for name in tasks.names():\n'
-      '  tasks.info(name), tasks.parameters_of(name)\n'
-      'heavy = [m for m in ("tensorflow", "tensorflow_federated", "sklearn") '
-      'if m in sys.modules]\n'
-      'assert not heavy, heavy\n'
-      'print(len(tasks.names()))\n'
+    'import sys, tasks\n'
+    'for name in tasks.names():\n'
+    '  tasks.info(name), tasks.parameters_of(name)\n'
+    'heavy = [m for m in ("tensorflow", "tensorflow_federated", "sklearn") '
+    'if m in sys.modules]\n'
+    'assert not heavy, heavy\n'
+    'print(len(tasks.names()))\n'
   )
   result = subprocess.run(
-      [sys.executable, '-c', code],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=True,
-      timeout=60,
+    [sys.executable, '-c', code],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+    timeout=60,
   )
   assert int(result.stdout) == len(tasks.names())
 
@@ -63,25 +62,25 @@ def test_every_task_is_described(name):
 
 def test_an_unknown_name_lists_the_tasks():
   for function in (tasks.info, tasks.parameters_of, tasks.create):
-    with pytest.raises(ValueError, match="digits.*got 'digitz'"):
+    with pytest.raises(ValueError, match=r"digits.*got 'digitz'"):
       function('digitz')
 
 
 def test_an_unknown_option_lists_the_options():
-  with pytest.raises(ValueError, match='digits has no option `alhpa`.*alpha'):
+  with pytest.raises(ValueError, match=r'digits has no option `alhpa`.*alpha'):
     tasks.create('digits', alhpa=0.3)
 
 
 @pytest.mark.parametrize(
-    'option, value',
-    [
-        ('epochs', 0),
-        ('batch_size', 0),
-        ('max_elements', -1),
-        ('seed', -1),
-        ('data', 'reel'),
-        ('alpha', 0),
-    ],
+  'option, value',
+  [
+    ('epochs', 0),
+    ('batch_size', 0),
+    ('max_elements', -1),
+    ('seed', -1),
+    ('data', 'reel'),
+    ('alpha', 0),
+  ],
 )
 def test_values_out_of_range_are_refused(option, value):
   with pytest.raises(parameters.ParameterError, match=option):

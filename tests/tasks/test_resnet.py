@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from tasks import resnet
 import tensorflow as tf
+
+from tasks import resnet
 
 
 def _build(**changes):
@@ -12,15 +13,15 @@ def _build(**changes):
 
 
 @pytest.mark.parametrize(
-    'changes, weights',
-    [
-        # As many as TFF's own networks have.
-        (dict(), 11_181_642),
-        (dict(num_classes=100), 11_227_812),
-        (dict(depth=50, num_classes=100, image_size=32), 23_712_932),
-        # A 3 x 3 stem saves 64 x 3 x 40 weights.
-        (dict(stem='small', image_size=32), 11_181_642 - 7680),
-    ],
+  'changes, weights',
+  [
+    # As many as TFF's own networks have.
+    (dict(), 11_181_642),
+    (dict(num_classes=100), 11_227_812),
+    (dict(depth=50, num_classes=100, image_size=32), 23_712_932),
+    # A 3 x 3 stem saves 64 x 3 x 40 weights.
+    (dict(stem='small', image_size=32), 11_181_642 - 7680),
+  ],
 )
 def test_weights(changes, weights):
   with tf.Graph().as_default():
@@ -33,19 +34,21 @@ def test_groups_are_two():
   with tf.Graph().as_default():
     layers = _build().layers
   norms = [
-      l for l in layers if isinstance(l, tf.keras.layers.GroupNormalization)
+    layer
+    for layer in layers
+    if isinstance(layer, tf.keras.layers.GroupNormalization)
   ]
-  assert len(norms) == 20 and all(l.groups == 2 for l in norms)
+  assert len(norms) == 20 and all(layer.groups == 2 for layer in norms)
 
 
-@pytest.mark.parametrize('stem, sizes', [
-    ('large', [6, 6, 6, 6]), ('small', [24, 12, 6, 3])
-])
+@pytest.mark.parametrize(
+  'stem, sizes', [('large', [6, 6, 6, 6]), ('small', [24, 12, 6, 3])]
+)
 def test_where_strides_are(stem, sizes):
   with tf.Graph().as_default():
     layers = _build(stem=stem).layers
-  adds = [l for l in layers if isinstance(l, tf.keras.layers.Add)]
-  assert [l.output_shape[1] for l in adds] == list(np.repeat(sizes, 2))
+  adds = [layer for layer in layers if isinstance(layer, tf.keras.layers.Add)]
+  assert [layer.output_shape[1] for layer in adds] == list(np.repeat(sizes, 2))
 
 
 def test_one_image_does_not_depend_on_the_others():
@@ -53,7 +56,7 @@ def test_one_image_does_not_depend_on_the_others():
   model = _build()
   images = np.random.default_rng(0).normal(size=[3, 24, 24, 3])
   np.testing.assert_allclose(
-      model(images)[:1], model(images[:1]), rtol=1e-4, atol=1e-6
+    model(images)[:1], model(images[:1]), rtol=1e-4, atol=1e-6
   )
   np.testing.assert_allclose(model(images).numpy().sum(axis=1), 1, rtol=1e-5)
 

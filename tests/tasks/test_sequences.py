@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from tasks import sequences
 import tensorflow as tf
+
+from tasks import sequences
 
 _LABELS = np.array([[3, 1, 2, 0, 0], [1, 4, 0, 0, 0]])
 
@@ -41,7 +42,7 @@ def test_a_longer_tail_of_padding_changes_nothing():
   longer = np.pad(logits, [[0, 0], [0, 7], [0, 0]])
   labels = np.pad(_LABELS, [[0, 0], [0, 7]])
   assert float(loss(labels, longer)) == pytest.approx(
-      float(loss(_LABELS, logits)), rel=1e-6
+    float(loss(_LABELS, logits)), rel=1e-6
   )
 
 
@@ -59,7 +60,7 @@ def test_it_is_kerass_loss_under_a_mask():
   logits = tf.constant(_logits())
   logits._keras_mask = tf.not_equal(_LABELS, 0)
   assert float(keras(_LABELS, logits)) == pytest.approx(
-      float(sequences.NextTokenLoss()(_LABELS, _logits())), rel=1e-6
+    float(sequences.NextTokenLoss()(_LABELS, _logits())), rel=1e-6
   )
 
 

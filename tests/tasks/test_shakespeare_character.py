@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 import tasks
 from tasks import shakespeare_character as shakespeare
 from tests.tasks import helpers
-import tensorflow as tf
 
 
 def _text(tokens):
   names = {0: '', 87: '?', 88: '<', 89: '>'}
   return ''.join(
-      names.get(t) if t in names else shakespeare.CHARACTERS[t - 1]
-      for t in np.ravel(tokens)
+    names.get(t) if t in names else shakespeare.CHARACTERS[t - 1]
+    for t in np.ravel(tokens)
   )
 
 
@@ -45,22 +46,21 @@ def test_tokens_are_those_of_tffs_baseline():
 
   theirs = tff.simulation.baselines.shakespeare
   spec = tff.simulation.baselines.ClientSpec(
-      num_epochs=1, batch_size=4, shuffle_buffer_size=1
+    num_epochs=1, batch_size=4, shuffle_buffer_size=1
   )
   task = theirs.create_character_prediction_task(
-      spec, sequence_length=20, use_synthetic_data=True
+    spec, sequence_length=20, use_synthetic_data=True
   )
   raw = task.datasets.train_data.create_tf_dataset_for_client(
-      task.datasets.train_data.client_ids[0]
+    task.datasets.train_data.client_ids[0]
   )
   expected = list(task.datasets.train_preprocess_fn(raw).as_numpy_iterator())
   ours = tasks.create(
-      'shakespeare_character', data='synthetic', sequence_length=20
+    'shakespeare_character', data='synthetic', sequence_length=20
   )
-  found = np.concatenate([
-      b[0]
-      for b in ours.datasets.eval_preprocess_fn(raw).as_numpy_iterator()
-  ])
+  found = np.concatenate(
+    [b[0] for b in ours.datasets.eval_preprocess_fn(raw).as_numpy_iterator()]
+  )
   np.testing.assert_array_equal(found, np.concatenate([b[0] for b in expected]))
 
 
@@ -88,17 +88,17 @@ def test_real_roles(real_data):
 def test_the_seed_decides_the_order_of_speeches(real_data):
   task = tasks.create('shakespeare_character', cache_dir=str(real_data))
   first, again, other = (
-      helpers.client_batches(task, 'MACBETH_LADY_MACBETH', seed=seed)
-      for seed in ((1, 2), (1, 2), (1, 3))
+    helpers.client_batches(task, 'MACBETH_LADY_MACBETH', seed=seed)
+    for seed in ((1, 2), (1, 2), (1, 3))
   )
-  for a, b in zip(first, again):
+  for a, b in zip(first, again, strict=True):
     np.testing.assert_array_equal(a[0], b[0])
-  assert any((a[0] != b[0]).any() for a, b in zip(first, other))
+  assert any((a[0] != b[0]).any() for a, b in zip(first, other, strict=False))
 
 
 def test_it_learns():
   task = tasks.create(
-      'shakespeare_character', data='synthetic', sequence_length=20
+    'shakespeare_character', data='synthetic', sequence_length=20
   )
   helpers.loss_falls(task, rate=1.0, steps=25, clients=2)
 
@@ -111,12 +111,12 @@ def test_the_paddings_place_does_not_matter_to_the_model():
   tokens = np.random.default_rng(0).integers(1, 87, [1, 20])
   padded = np.where(np.arange(20) < 12, tokens, 0)
   np.testing.assert_allclose(
-      model(tokens)[:, :12], model(padded)[:, :12], rtol=1e-5, atol=1e-6
+    model(tokens)[:, :12], model(padded)[:, :12], rtol=1e-5, atol=1e-6
   )
 
 
 def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match='no file.*shakespeare.sqlite'):
+  with pytest.raises(tasks.DataError, match=r'no file.*shakespeare.sqlite'):
     tasks.create('shakespeare_character', cache_dir=str(tmp_path))
   (tmp_path / 'shakespeare.sqlite').write_text('Macbeth')
   with pytest.raises(tasks.DataError, match='no SQLite file'):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tasks import errors
 from tasks import splits
 
@@ -10,12 +11,12 @@ _LABELS = np.repeat(np.arange(10), 100)
 
 def _build(kind, **changes):
   options = dict(
-      num_clients=10,
-      examples_per_client=None,
-      smallest_client=None,
-      alpha=0.1,
-      classes_per_client=2,
-      seed=0,
+    num_clients=10,
+    examples_per_client=None,
+    smallest_client=None,
+    alpha=0.1,
+    classes_per_client=2,
+    seed=0,
   )
   return splits.build(kind, _LABELS, **dict(options, **changes))
 
@@ -37,7 +38,7 @@ def test_sizes():
 
 
 def test_sizes_that_cannot_be():
-  with pytest.raises(errors.PartitionError, match='at most 30.*got 40'):
+  with pytest.raises(errors.PartitionError, match=r'at most 30.*got 40'):
     _build('iid', examples_per_client=30, smallest_client=40)
   with pytest.raises(errors.PartitionError, match='want 2000 examples'):
     _build('iid', examples_per_client=200)
@@ -45,11 +46,11 @@ def test_sizes_that_cannot_be():
 
 def test_a_stand_in_takes_numbers_as_bounds():
   split = _build(
-      'lda',
-      num_clients=500,
-      examples_per_client=500,
-      smallest_client=100,
-      stand_in=True,
+    'lda',
+    num_clients=500,
+    examples_per_client=500,
+    smallest_client=100,
+    stand_in=True,
   )
   assert split.sizes.tolist() == [50] * 20
   split = _build('iid', num_clients=4, examples_per_client=10, stand_in=True)

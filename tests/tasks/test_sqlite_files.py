@@ -3,20 +3,21 @@
 import sqlite3
 
 import pytest
+import tensorflow as tf
+
 from tasks import errors
 from tasks import sqlite_files
-import tensorflow as tf
 
 _SPLITS = ('one_train', 'one_test')
 
 
 def _example(**features):
   feature = {
-      name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-      for name, value in features.items()
+    name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+    for name, value in features.items()
   }
   return tf.train.Example(
-      features=tf.train.Features(feature=feature)
+    features=tf.train.Features(feature=feature)
   ).SerializeToString()
 
 
@@ -24,31 +25,31 @@ def _write(path, splits=_SPLITS, blob=None, clients=3):
   blob = _example(label=1, pixels=2) if blob is None else blob
   with sqlite3.connect(path) as connection:
     connection.execute(
-        'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
-        'serialized_example_proto BLOB)'
+      'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
+      'serialized_example_proto BLOB)'
     )
     connection.execute(
-        'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
-        'num_examples INTEGER)'
+      'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
+      'num_examples INTEGER)'
     )
     for split in splits:
       for client in range(clients):
         connection.execute(
-            'INSERT INTO client_metadata VALUES (?, ?, 1)', (f'c{client}', split)
+          'INSERT INTO client_metadata VALUES (?, ?, 1)', (f'c{client}', split)
         )
         connection.execute(
-            'INSERT INTO examples VALUES (?, ?, ?)', (split, f'c{client}', blob)
+          'INSERT INTO examples VALUES (?, ?, ?)', (split, f'c{client}', blob)
         )
   connection.close()
 
 
 def _find(folder):
   return sqlite_files.find(
-      str(folder),
-      'one.sqlite',
-      splits=_SPLITS,
-      features=['label', 'pixels'],
-      loader='emnist',
+    str(folder),
+    'one.sqlite',
+    splits=_SPLITS,
+    features=['label', 'pixels'],
+    loader='emnist',
   )
 
 
@@ -83,8 +84,8 @@ def test_a_file_name_with_odd_characters_is_opened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'content, message',
-    [(b'', 'is empty'), (b'<html>not found</html>', 'no SQLite file')],
+  'content, message',
+  [(b'', 'is empty'), (b'<html>not found</html>', 'no SQLite file')],
 )
 def test_what_is_no_database_is_named(tmp_path, content, message):
   (tmp_path / 'one.sqlite').write_bytes(content)
@@ -116,7 +117,7 @@ def test_another_database_is_named(tmp_path):
   with sqlite3.connect(tmp_path / 'one.sqlite') as connection:
     connection.execute('CREATE TABLE bookmarks (url TEXT)')
   connection.close()
-  with pytest.raises(errors.DataError, match='no TFF data set.*found: none'):
+  with pytest.raises(errors.DataError, match=r'no TFF data set.*found: none'):
     _find(tmp_path)
 
 
@@ -133,7 +134,7 @@ def test_examples_of_another_kind_are_named(tmp_path):
     _find(tmp_path)
   path.unlink()
   _write(path, blob=b'\xff\xff\xff')
-  with pytest.raises(errors.DataError, match='no tf.train.Example'):
+  with pytest.raises(errors.DataError, match=r'no tf.train.Example'):
     _find(tmp_path)
 
 
@@ -156,5 +157,5 @@ def test_without_a_folder_tffs_own_is_used(monkeypatch, tmp_path):
 
 def _find_default():
   return sqlite_files.find(
-      None, 'one.sqlite', splits=_SPLITS, features=['label'], loader='emnist'
+    None, 'one.sqlite', splits=_SPLITS, features=['label'], loader='emnist'
   )

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
 import tasks
 from tasks import stackoverflow_tag
 from tests.tasks import helpers
-import tensorflow as tf
-import tensorflow_federated as tff
 
 
 def test_the_model_is_the_papers():
@@ -17,14 +18,14 @@ def test_the_model_is_the_papers():
 def test_posts_become_shares_of_words_and_tags():
   to_model = stackoverflow_tag._build_to_model(['a', 'b', 'c'], ['x', 'y'])
   words, tags = to_model(
-      dict(
-          tokens=tf.constant(['a b a zzz', 'zzz', '']),
-          title=tf.constant(['c', '', '']),
-          tags=tf.constant(['y|other', 'x|y|x', '']),
-      )
+    dict(
+      tokens=tf.constant(['a b a zzz', 'zzz', '']),
+      title=tf.constant(['c', '', '']),
+      tags=tf.constant(['y|other', 'x|y|x', '']),
+    )
   )
   np.testing.assert_allclose(
-      words, [[0.5, 0.25, 0.25], [0, 0, 0], [0, 0, 0]], rtol=1e-6
+    words, [[0.5, 0.25, 0.25], [0, 0, 0], [0, 0, 0]], rtol=1e-6
   )
   assert tags.numpy().tolist() == [[0, 1], [1, 1], [0, 0]]
 
@@ -32,14 +33,14 @@ def test_posts_become_shares_of_words_and_tags():
 def test_input_is_that_of_tffs_baseline():
   datasets = tff.simulation.datasets.stackoverflow
   spec = tff.simulation.baselines.ClientSpec(
-      num_epochs=1, batch_size=4, shuffle_buffer_size=1
+    num_epochs=1, batch_size=4, shuffle_buffer_size=1
   )
   theirs = tff.simulation.baselines.stackoverflow.create_tag_prediction_task(
-      spec, use_synthetic_data=True
+    spec, use_synthetic_data=True
   )
   to_model = stackoverflow_tag._build_to_model(
-      list(datasets.get_synthetic_word_counts()),
-      list(datasets.get_synthetic_tag_counts()),
+    list(datasets.get_synthetic_word_counts()),
+    list(datasets.get_synthetic_tag_counts()),
   )
   data = theirs.datasets.train_data
   for client_id in data.client_ids:
@@ -53,7 +54,7 @@ def test_input_is_that_of_tffs_baseline():
 
 def test_the_loss_sums_over_examples_and_averages_over_tags():
   task = tasks.create(
-      'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
+    'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
   )
   model = task.model_fn()
   for variable in model.trainable_variables:
@@ -66,15 +67,15 @@ def test_the_loss_sums_over_examples_and_averages_over_tags():
 
 def test_real_users(real_data):
   task = tasks.create(
-      'stackoverflow_tag',
-      cache_dir=str(real_data),
-      vocab_size=1000,
-      num_tags=100,
+    'stackoverflow_tag',
+    cache_dir=str(real_data),
+    vocab_size=1000,
+    num_tags=100,
   )
   assert len(task.datasets.train_data.client_ids) == 365
   words, tags = (
-      np.concatenate(parts)
-      for parts in zip(*helpers.test_batches(task, 2000))
+    np.concatenate(parts)
+    for parts in zip(*helpers.test_batches(task, 2000), strict=True)
   )
   assert words.shape == (2000, 1000) and tags.shape == (2000, 100)
   totals = words.sum(axis=1)
@@ -85,13 +86,13 @@ def test_real_users(real_data):
 
 
 def test_more_tags_than_there_are_is_refused(real_data):
-  with pytest.raises(tasks.DataError, match='406 entries.*`num_tags` is 500'):
+  with pytest.raises(tasks.DataError, match=r'406 entries.*`num_tags` is 500'):
     tasks.create('stackoverflow_tag', cache_dir=str(real_data))
 
 
 def test_it_learns():
   task = tasks.create(
-      'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
+    'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
   )
   helpers.loss_falls(task, rate=1.0, steps=40)
 
@@ -99,15 +100,15 @@ def test_it_learns():
 def test_a_draw_of_users(real_data):
   def users(**options):
     return tasks.create(
-        'stackoverflow_tag',
-        cache_dir=str(real_data),
-        vocab_size=100,
-        num_tags=10,
-        **options,
+      'stackoverflow_tag',
+      cache_dir=str(real_data),
+      vocab_size=100,
+      num_tags=10,
+      **options,
     ).datasets.train_data.client_ids
 
   some = users(num_users=40)
   assert len(some) == 40 and set(some) < set(users())
   assert some == users(num_users=40) != users(num_users=40, seed=1)
-  with pytest.raises(tasks.PartitionError, match='at most 365.*got 400'):
+  with pytest.raises(tasks.PartitionError, match=r'at most 365.*got 400'):
     users(num_users=400)

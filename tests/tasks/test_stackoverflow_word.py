@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
 import tasks
 from tasks import stackoverflow_word
 from tests.tasks import helpers
-import tensorflow as tf
-import tensorflow_federated as tff
 
 
 def test_the_model_is_the_papers():
@@ -24,20 +25,26 @@ def test_sentences_become_tokens():
   # Vocabulary a b c = 1 2 3, unknown 4, begin 5, end 6, padding 0.
   x, y = _tokens('b zzz a', 'a b c a b c', 'a b c a b', '')
   assert y == [
-      [2, 4, 1, 6, 0], [1, 2, 3, 1, 2], [1, 2, 3, 1, 2], [4, 6, 0, 0, 0]
+    [2, 4, 1, 6, 0],
+    [1, 2, 3, 1, 2],
+    [1, 2, 3, 1, 2],
+    [4, 6, 0, 0, 0],
   ]
   assert x == [
-      [5, 2, 4, 1, 6], [5, 1, 2, 3, 1], [5, 1, 2, 3, 1], [5, 4, 6, 0, 0]
+    [5, 2, 4, 1, 6],
+    [5, 1, 2, 3, 1],
+    [5, 1, 2, 3, 1],
+    [5, 4, 6, 0, 0],
   ]
 
 
 def test_tokens_are_those_of_tffs_baseline():
   datasets = tff.simulation.datasets.stackoverflow
   spec = tff.simulation.baselines.ClientSpec(
-      num_epochs=1, batch_size=4, shuffle_buffer_size=1
+    num_epochs=1, batch_size=4, shuffle_buffer_size=1
   )
   theirs = tff.simulation.baselines.stackoverflow.create_word_prediction_task(
-      spec, use_synthetic_data=True
+    spec, use_synthetic_data=True
   )
   words = list(datasets.get_synthetic_word_counts())
   to_model = stackoverflow_word._build_to_model(words, 20)
@@ -55,21 +62,23 @@ def test_loss_and_metrics_against_tffs_baseline():
   # The same weights through TFF's model. Metrics agree. Its loss does not: by
   # the time it is computed Keras's mask is gone, and padding counts in it.
   spec = tff.simulation.baselines.ClientSpec(
-      num_epochs=1, batch_size=8, shuffle_buffer_size=1
+    num_epochs=1, batch_size=8, shuffle_buffer_size=1
   )
   theirs = tff.simulation.baselines.stackoverflow.create_word_prediction_task(
-      spec, use_synthetic_data=True
+    spec, use_synthetic_data=True
   )
-  words = list(tff.simulation.datasets.stackoverflow.get_synthetic_word_counts())
+  words = list(
+    tff.simulation.datasets.stackoverflow.get_synthetic_word_counts()
+  )
   ours = tasks.create(
-      'stackoverflow_word', data='synthetic', vocab_size=len(words)
+    'stackoverflow_word', data='synthetic', vocab_size=len(words)
   )
   tf.keras.utils.set_random_seed(3)
   their_model, our_model = theirs.model_fn(), ours.model_fn()
   for a, b in zip(
-      our_model.trainable_variables,
-      their_model.trainable_variables,
-      strict=True,
+    our_model.trainable_variables,
+    their_model.trainable_variables,
+    strict=True,
   ):
     a.assign(b)
   data = theirs.datasets.train_data
@@ -79,43 +88,46 @@ def test_loss_and_metrics_against_tffs_baseline():
 
   def losses(output):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        batch[1], output.predictions
+      batch[1], output.predictions
     ).numpy()
 
   theirs_out = their_model.forward_pass(batch, training=False)
   ours_out = our_model.forward_pass(batch, training=False)
   np.testing.assert_allclose(
-      losses(ours_out)[real], losses(theirs_out)[real], rtol=1e-5
+    losses(ours_out)[real], losses(theirs_out)[real], rtol=1e-5
   )
-  ours_mean, theirs_mean = losses(ours_out)[real].mean(), losses(theirs_out).mean()
+  ours_mean, theirs_mean = (
+    losses(ours_out)[real].mean(),
+    losses(theirs_out).mean(),
+  )
   assert float(ours_out.loss) == pytest.approx(ours_mean, rel=1e-6)
   assert float(theirs_out.loss) == pytest.approx(theirs_mean, rel=1e-6)
   names = {
-      'accuracy': 'accuracy',
-      'num_tokens': 'num_tokens',
-      'accuracy_without_unknown_words': 'accuracy_without_out_of_vocab',
-      'accuracy_without_special_tokens': (
-          'accuracy_without_out_of_vocab_or_end_of_sentence'
-      ),
+    'accuracy': 'accuracy',
+    'num_tokens': 'num_tokens',
+    'accuracy_without_unknown_words': 'accuracy_without_out_of_vocab',
+    'accuracy_without_special_tokens': (
+      'accuracy_without_out_of_vocab_or_end_of_sentence'
+    ),
   }
   ours_now = our_model.report_local_unfinalized_metrics()
   theirs_now = their_model.report_local_unfinalized_metrics()
   for our_name, their_name in names.items():
     np.testing.assert_allclose(
-        np.ravel(tf.nest.flatten(ours_now[our_name])),
-        np.ravel(tf.nest.flatten(theirs_now[their_name])),
+      np.ravel(tf.nest.flatten(ours_now[our_name])),
+      np.ravel(tf.nest.flatten(theirs_now[their_name])),
     )
 
 
 @pytest.mark.parametrize('subset', ['first', 'shuffled'])
 def test_which_sentences_of_a_large_user_are_used(subset):
   task = tasks.create(
-      'stackoverflow_word',
-      data='synthetic',
-      vocab_size=60,
-      max_elements=5,
-      epochs=2,
-      subset=subset,
+    'stackoverflow_word',
+    data='synthetic',
+    vocab_size=60,
+    max_elements=5,
+    epochs=2,
+    subset=subset,
   )
   seen = []
   for seed in ((1, 1), (1, 2), (1, 3)):
@@ -130,15 +142,17 @@ def test_which_sentences_of_a_large_user_are_used(subset):
 
 def test_real_users(real_data):
   task = tasks.create(
-      'stackoverflow_word', cache_dir=str(real_data), vocab_size=5000
+    'stackoverflow_word', cache_dir=str(real_data), vocab_size=5000
   )
   data = task.datasets.train_data
   assert len(data.client_ids) == 365
-  tokens = np.concatenate([
+  tokens = np.concatenate(
+    [
       b[1].ravel()
       for client_id in data.client_ids[:20]
       for b in helpers.client_batches(task, client_id)
-  ])
+    ]
+  )
   assert tokens.max() <= 5003 and tokens.min() == 0
   words = tokens[(tokens != 0) & (tokens != 5003)]
   # The first 5,000 words cover 94 % of the training tokens.
@@ -148,19 +162,19 @@ def test_real_users(real_data):
 
 
 def test_a_vocabulary_beyond_the_list_is_refused(real_data):
-  with pytest.raises(tasks.DataError, match='has 22625 entries.*is 30000'):
+  with pytest.raises(tasks.DataError, match=r'has 22625 entries.*is 30000'):
     tasks.create(
-        'stackoverflow_word', cache_dir=str(real_data), vocab_size=30_000
+      'stackoverflow_word', cache_dir=str(real_data), vocab_size=30_000
     )
 
 
 def test_it_learns():
   task = tasks.create(
-      'stackoverflow_word', data='synthetic', vocab_size=100, batch_size=8
+    'stackoverflow_word', data='synthetic', vocab_size=100, batch_size=8
   )
   helpers.loss_falls(task, rate=0.5, steps=25)
 
 
 def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match='no file.*stackoverflow.sqlite'):
+  with pytest.raises(tasks.DataError, match=r'no file.*stackoverflow.sqlite'):
     tasks.create('stackoverflow_word', cache_dir=str(tmp_path))

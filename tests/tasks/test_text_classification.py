@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tasks
 from tasks import text_classification
 from tests.tasks import helpers
@@ -26,17 +27,17 @@ def test_both_forms_of_csv_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'content, message',
-    [
-        (b'', 'is empty'),
-        (b'label,content\n', 'is empty'),
-        (b'1,a\n5,b\n', 'line 2: a label from 1 to 4 was expected, got 5'),
-        (b'1,a\n0,b\n', 'line 2.*got 0'),
-        (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
-        (b'1,a\n2\n', 'line 2'),
-        (b'1,a\n2,"b', 'no whole CSV file'),
-        (b'1,\xff\xfe\n', 'no UTF-8 text'),
-    ],
+  'content, message',
+  [
+    (b'', 'is empty'),
+    (b'label,content\n', 'is empty'),
+    (b'1,a\n5,b\n', 'line 2: a label from 1 to 4 was expected, got 5'),
+    (b'1,a\n0,b\n', 'line 2.*got 0'),
+    (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
+    (b'1,a\n2\n', 'line 2'),
+    (b'1,a\n2,"b', 'no whole CSV file'),
+    (b'1,\xff\xfe\n', 'no UTF-8 text'),
+  ],
 )
 def test_damaged_files_are_named(tmp_path, content, message):
   path = tmp_path / 'a.csv'
@@ -52,7 +53,8 @@ def test_real_news(real_data):
   assert data.partition.sizes.tolist() == [133] * 60
   assert np.bincount(data.arrays['label']).tolist() == [2000] * 4
   tokens, labels = (
-      np.concatenate(parts) for parts in zip(*helpers.test_batches(task))
+    np.concatenate(parts)
+    for parts in zip(*helpers.test_batches(task), strict=True)
   )
   assert np.bincount(labels).tolist() == [1900] * 4
   assert tokens.shape == (7600, 32) and tokens.dtype == np.int32
@@ -71,19 +73,19 @@ def test_files_of_either_data_set_are_read(tmp_path, name, classes):
   folder.mkdir()
   for split, count in (('train', 200), ('test', 30)):
     lines = [
-        f'{i % classes + 1},"Title {i}","word{i % classes} and more"'
-        for i in range(count)
+      f'{i % classes + 1},"Title {i}","word{i % classes} and more"'
+      for i in range(count)
     ]
     (folder / f'{split}.csv').write_text('\n'.join(lines) + '\n')
   task = tasks.create(
-      name, cache_dir=str(tmp_path), num_clients=5, partition='iid', **_SMALL
+    name, cache_dir=str(tmp_path), num_clients=5, partition='iid', **_SMALL
   )
   data = task.datasets.train_data
   assert data.partition.sizes.tolist() == [40] * 5
   assert sum(len(b[1]) for b in helpers.test_batches(task)) == 30
   assert data.arrays['label'].max() == classes - 1
   (folder / 'test.csv').unlink()
-  with pytest.raises(tasks.DataError, match='no file.*test.csv'):
+  with pytest.raises(tasks.DataError, match=r'no file.*test.csv'):
     tasks.create(name, cache_dir=str(tmp_path))
 
 
@@ -95,17 +97,17 @@ def test_it_learns(name):
 
 def test_weights_of_a_folder_are_used(tmp_path):
   (tmp_path / 'vocab.txt').write_text(
-      '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', *'abcdefghijklmnop'])
+    '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', *'abcdefghijklmnop'])
   )
   test_checkpoints.write_safetensors(
-      tmp_path / 'model.safetensors', test_distilbert._checkpoint()
+    tmp_path / 'model.safetensors', test_distilbert._checkpoint()
   )
   with pytest.raises(tasks.DataError, match=r'must have the shape \(20, 64\)'):
     tasks.create(
-        'ag_news', data='synthetic', weights_dir=str(tmp_path), **_SMALL
+      'ag_news', data='synthetic', weights_dir=str(tmp_path), **_SMALL
     )
 
 
 def test_widths_are_of_whole_heads():
-  with pytest.raises(ValueError, match='multiple of 64.*got 100'):
+  with pytest.raises(ValueError, match=r'multiple of 64.*got 100'):
     tasks.create('ag_news', data='synthetic', width=100)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import special
+
 from tasks import errors
 from tasks import vit
-import tensorflow as tf
 
 _SIZE = vit.Size(blocks=2, width=8, heads=2, hidden=12)
 
@@ -14,12 +15,12 @@ def _checkpoint(rng, side, patch=4, size=_SIZE):
   """Random weights under the names of published checkpoints."""
   d, h = size.width, size.heads
   shapes = {
-      'embedding/kernel': (patch, patch, 3, d),
-      'embedding/bias': (d,),
-      'cls': (1, 1, d),
-      'Transformer/posembed_input/pos_embedding': (1, side**2 + 1, d),
-      'Transformer/encoder_norm/scale': (d,),
-      'Transformer/encoder_norm/bias': (d,),
+    'embedding/kernel': (patch, patch, 3, d),
+    'embedding/bias': (d,),
+    'cls': (1, 1, d),
+    'Transformer/posembed_input/pos_embedding': (1, side**2 + 1, d),
+    'Transformer/encoder_norm/scale': (d,),
+    'Transformer/encoder_norm/bias': (d,),
   }
   for i in range(size.blocks):
     prefix = f'Transformer/encoderblock_{i}/'
@@ -53,16 +54,15 @@ def _transcription(w, image, patch=4):
   x = x + w['Transformer/posembed_input/pos_embedding'][0]
   for i in range(_SIZE.blocks):
     p = {
-        k.removeprefix(f'Transformer/encoderblock_{i}/'): v
-        for k, v in w.items()
+      k.removeprefix(f'Transformer/encoderblock_{i}/'): v for k, v in w.items()
     }
     y = _norm(x, p['LayerNorm_0/scale'], p['LayerNorm_0/bias'])
 
     def project(name, p=p, y=y):
       name = f'MultiHeadDotProductAttention_1/{name}'
-      return np.einsum('td,dhe->the', y, p[f'{name}/kernel']) + p[
-          f'{name}/bias'
-      ]
+      return (
+        np.einsum('td,dhe->the', y, p[f'{name}/kernel']) + p[f'{name}/bias']
+      )
 
     q, k, v = (project(n) for n in ('query', 'key', 'value'))
     scores = np.einsum('the,she->hts', q, k) / np.sqrt(q.shape[-1])
@@ -75,19 +75,19 @@ def _transcription(w, image, patch=4):
     y = y * special.ndtr(y)  # Exact GELU.
     x = x + y @ p['MlpBlock_3/Dense_1/kernel'] + p['MlpBlock_3/Dense_1/bias']
   return _norm(
-      x[0],
-      w['Transformer/encoder_norm/scale'],
-      w['Transformer/encoder_norm/bias'],
+    x[0],
+    w['Transformer/encoder_norm/scale'],
+    w['Transformer/encoder_norm/bias'],
   )
 
 
 def _build(weights_dir, **changes):
   options = dict(
-      num_classes=5,
-      image_size=12,
-      patch_size=4,
-      size=_SIZE,
-      weights_dir=str(weights_dir),
+    num_classes=5,
+    image_size=12,
+    patch_size=4,
+    size=_SIZE,
+    weights_dir=str(weights_dir),
   )
   return vit.build(**dict(options, **changes))
 
@@ -113,7 +113,7 @@ def test_positions_are_scaled_to_other_images(tmp_path):
   np.testing.assert_array_equal(positions[:, 0], given[:, 0])
   # The middle of a 3 x 3 grid is the mean of the 2 x 2 one.
   np.testing.assert_allclose(
-      positions[:, 5], given[:, 1:].mean(axis=1), rtol=1e-5
+    positions[:, 5], given[:, 1:].mean(axis=1), rtol=1e-5
   )
 
 

@@ -5,22 +5,27 @@ import sqlite3
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
 from tasks import errors
 from tasks import vocabulary
-import tensorflow as tf
 
 
 def test_words_are_numbered_by_their_place():
   words = [f'w{i}' for i in range(5000)] + ['the', ',', "it's", 'é']
   ids = vocabulary.WordIds(words)
   assert ids(tf.constant(words)).numpy().tolist() == list(range(5004))
-  assert ids(tf.constant(['nobody', '', 'w5000'])).numpy().tolist() == [5004] * 3
+  assert (
+    ids(tf.constant(['nobody', '', 'w5000'])).numpy().tolist() == [5004] * 3
+  )
   assert ids(tf.zeros([0], tf.string)).shape == [0]
 
 
 def test_words_can_be_numbered_inside_a_graph():
   ids = vocabulary.WordIds(['a', 'b'])
-  dataset = tf.data.Dataset.from_tensor_slices(['b', 'x', 'a']).batch(2).map(ids)
+  dataset = (
+    tf.data.Dataset.from_tensor_slices(['b', 'x', 'a']).batch(2).map(ids)
+  )
   assert np.concatenate(list(dataset.as_numpy_iterator())).tolist() == [1, 2, 0]
 
 
@@ -38,15 +43,15 @@ def test_both_forms_of_counts_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'content, message',
-    [
-        (b'', 'is empty'),
-        (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
-        (b'the\n', "line 1.*'the'"),
-        (b'{"the": 30', 'begins like JSON but is not'),
-        (b'{"the": "30"}', "'the' has '30'"),
-        (b'\xff\xfe\x00', 'not UTF-8'),
-    ],
+  'content, message',
+  [
+    (b'', 'is empty'),
+    (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
+    (b'the\n', "line 1.*'the'"),
+    (b'{"the": 30', 'begins like JSON but is not'),
+    (b'{"the": "30"}', "'the' has '30'"),
+    (b'\xff\xfe\x00', 'not UTF-8'),
+  ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
   path = tmp_path / 'counts'
@@ -59,22 +64,22 @@ def _database(path):
   """Users 0 to 5; user i writes 'all' and the words w0 ... wi, twice each."""
   with sqlite3.connect(path) as connection:
     connection.execute(
-        'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
-        'serialized_example_proto BLOB)'
+      'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
+      'serialized_example_proto BLOB)'
     )
     connection.execute(
-        'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
-        'num_examples INTEGER)'
+      'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
+      'num_examples INTEGER)'
     )
     for user in range(6):
       connection.execute(
-          'INSERT INTO client_metadata VALUES (?, ?, 2)', (str(user), 'train')
+        'INSERT INTO client_metadata VALUES (?, ?, 2)', (str(user), 'train')
       )
       for _ in range(2):
         text = 'all ' + ' '.join(f'w{j}' for j in range(user + 1))
         connection.execute(
-            'INSERT INTO examples VALUES (?, ?, ?)',
-            ('train', str(user), text.encode()),
+          'INSERT INTO examples VALUES (?, ?, ?)',
+          ('train', str(user), text.encode()),
         )
   connection.close()
 
@@ -85,19 +90,22 @@ def _words_of(blob):
 
 def test_counts_are_of_users_not_of_occurrences(tmp_path):
   _database(tmp_path / 'd.sqlite')
-  counts = vocabulary.count_by_client(
-      tmp_path / 'd.sqlite', 'train', _words_of
-  )
+  counts = vocabulary.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
   assert list(counts.items()) == [
-      ('all', 6), ('w0', 6), ('w1', 5), ('w2', 4), ('w3', 3), ('w4', 2),
-      ('w5', 1),
+    ('all', 6),
+    ('w0', 6),
+    ('w1', 5),
+    ('w2', 4),
+    ('w3', 3),
+    ('w4', 2),
+    ('w5', 1),
   ]
 
 
 def test_a_bounded_counter_keeps_the_frequent_words(tmp_path):
   _database(tmp_path / 'd.sqlite')
   counts = vocabulary.count_by_client(
-      tmp_path / 'd.sqlite', 'train', _words_of, most_words=4
+    tmp_path / 'd.sqlite', 'train', _words_of, most_words=4
   )
   assert len(counts) <= 4
   assert list(counts)[:2] == ['all', 'w0']
@@ -105,14 +113,14 @@ def test_a_bounded_counter_keeps_the_frequent_words(tmp_path):
 
 def _load(tmp_path, **changes):
   arguments = dict(
-      path=None,
-      cache_dir=str(tmp_path),
-      name='d.word_count',
-      size=3,
-      option='vocab_size',
-      database=tmp_path / 'd.sqlite',
-      split='train',
-      words_of=_words_of,
+    path=None,
+    cache_dir=str(tmp_path),
+    name='d.word_count',
+    size=3,
+    option='vocab_size',
+    database=tmp_path / 'd.sqlite',
+    split='train',
+    words_of=_words_of,
   )
   return vocabulary.load(**dict(arguments, **changes))
 
@@ -121,7 +129,8 @@ def test_counted_words_are_kept_beside_the_data(tmp_path):
   _database(tmp_path / 'd.sqlite')
   assert _load(tmp_path) == ['all', 'w0', 'w1']
   assert sorted(p.name for p in tmp_path.iterdir()) == [
-      'd.sqlite', 'd.word_count'
+    'd.sqlite',
+    'd.word_count',
   ]
   assert (tmp_path / 'd.word_count').read_text().startswith('all 6\nw0 6\n')
   # Kept means not counted again.
@@ -144,13 +153,15 @@ def test_a_file_that_was_named_is_used_or_missed(tmp_path):
   path = tmp_path / 'mine'
   path.write_text('x 3\ny 2\nz 1\n')
   assert _load(tmp_path, path=str(path)) == ['x', 'y', 'z']
-  with pytest.raises(errors.DataError, match='no file.*nowhere'):
+  with pytest.raises(errors.DataError, match=r'no file.*nowhere'):
     _load(tmp_path, path=str(tmp_path / 'nowhere'))
 
 
 def test_a_vocabulary_larger_than_the_list_is_refused(tmp_path):
   _database(tmp_path / 'd.sqlite')
-  with pytest.raises(errors.DataError, match='has 7 entries.*vocab_size.*is 8'):
+  with pytest.raises(
+    errors.DataError, match=r'has 7 entries.*vocab_size.*is 8'
+  ):
     _load(tmp_path, size=8)
 
 

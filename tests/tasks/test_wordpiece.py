@@ -1,12 +1,24 @@
 """Texts to tokens."""
 
 import pytest
+
 from tasks import errors
 from tasks import wordpiece
 
 _VOCABULARY = [
-    '[PAD]', '[UNK]', '[CLS]', '[SEP]', 'un', '##aff', '##able', 'the', ',',
-    'a', '##b', '##ble', 'ab',
+  '[PAD]',
+  '[UNK]',
+  '[CLS]',
+  '[SEP]',
+  'un',
+  '##aff',
+  '##able',
+  'the',
+  ',',
+  'a',
+  '##b',
+  '##ble',
+  'ab',
 ]
 
 
@@ -18,7 +30,18 @@ def _tokens(text, max_length=12):
 
 def test_words_are_lower_case_without_accents():
   assert wordpiece.words("Café's 3.5% #1_x\n\tEND") == [
-      'cafe', "'", 's', '3', '.', '5', '%', '#', '1', '_', 'x', 'end'
+    'cafe',
+    "'",
+    's',
+    '3',
+    '.',
+    '5',
+    '%',
+    '#',
+    '1',
+    '_',
+    'x',
+    'end',
   ]
 
 
@@ -49,7 +72,7 @@ def test_vocabularies_are_read_or_refused(tmp_path):
   assert wordpiece.read_vocabulary(path) == _VOCABULARY
   for content in (b'', b'the\na\n', b'[PAD]\nthe\n', b'\xff\xfe'):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match='must list one|no readable'):
+    with pytest.raises(errors.DataError, match=r'must list one|no readable'):
       wordpiece.read_vocabulary(path)
   path.unlink()
   with pytest.raises(errors.DataError, match='no readable list'):

@@ -40,6 +40,8 @@ def _train(arguments: Sequence[str]) -> None:
   settings = parsed.settings
   finished = train.prepare(settings)
   if parsed.dry_run:
+    if parsed.preset is not None:
+      print(parsed.preset.describe())
     print(train.describe(settings))
     return
   folder = files.RunFolder(settings.folder)

@@ -25,6 +25,7 @@ from tff_adaptive import parameters
 from tff_adaptive import runtime
 from tff_adaptive.algorithms import registry
 from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import presets
 from tff_adaptive.experiment import settings as settings_lib
 
 _SIDES = ('client', 'server')
@@ -64,6 +65,13 @@ def _general() -> dict[str, list[parameters.Parameter]]:
   names = Literal.__getitem__  # A Literal made of names known at run time.
   return {
     'What to train': [
+      flag(
+        'preset',
+        str,
+        None,
+        'Published settings, PAPER/TASK/METHOD (main.py list names them); '
+        'flags given beside it override its own.',
+      ),
       flag(
         'task',
         names(tuple(tasks.names())),
@@ -331,6 +339,37 @@ class Flags:
     Raises:
       SettingsError: In one sentence, what is wrong.
     """
+    given = self._read(arguments)
+    added: dict[str, str] = {}
+    preset = None
+    if given.get('preset') is not None:
+      preset = presets.load(given['preset'])
+      said = {self._meaning(name) for name in given}
+      added = {
+        name: text
+        for name, text in preset.flags.items()
+        if self._meaning(name) not in said
+      }
+      given = self._read(
+        [*(f'--{k}={v}' for k, v in added.items()), *arguments]
+      )
+    general = {}
+    for group in self._general.values():
+      for parameter in group:
+        general[parameter.name] = given.pop(parameter.name, parameter.default)
+    try:
+      settings = self._resolve(general, given)
+    except errors.SettingsError as e:
+      for name in added:
+        if f'--{name}' in str(e):
+          raise errors.SettingsError(
+            f'{e} (--{name} is a part of --preset={general["preset"]}.)'
+          ) from e
+      raise
+    return Parsed(settings=settings, dry_run=general['dry_run'], preset=preset)
+
+  def _read(self, arguments: Sequence[str]) -> dict[str, Any]:
+    """The flags given, by name, those that depend on others as text."""
     self.values.unparse_flags()
     for name in self.values:
       self.values[name].unparse()
@@ -344,19 +383,16 @@ class Flags:
       raise errors.SettingsError(
         f'{rest[0]!r} is not a flag; flags are written --name=value.'
       )
-    given = {
+    return {
       name: self.values[name].value
       for name in self.values
       if self.values[name].present
     }
-    general = {}
-    for group in self._general.values():
-      for parameter in group:
-        general[parameter.name] = given.pop(parameter.name, parameter.default)
-    return Parsed(
-      settings=self._resolve(general, given),
-      dry_run=general['dry_run'],
-    )
+
+  def _meaning(self, name: str) -> str:
+    """What a flag sets: two flags may set the same hyperparameter."""
+    flag = self._optimizer.get(name) or self._algorithm.get(name)
+    return name if flag is None else flag.public
 
   def _unknown(self, name: str) -> NoReturn:
     close = difflib.get_close_matches(name, list(self.values), n=3)
@@ -611,7 +647,9 @@ class Parsed:
   Attributes:
     settings: The experiment.
     dry_run: Whether to print it instead of running it.
+    preset: The preset that it starts from, if any.
   """
 
   settings: settings_lib.Settings
   dry_run: bool
+  preset: Optional[presets.Preset] = None

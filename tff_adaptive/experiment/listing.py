@@ -7,6 +7,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import presets
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -41,5 +42,13 @@ def listing() -> str:
     for name in getattr(optimizers, f'{side}_names')():
       accepted = optimizers.parameters_of(side, name)
       lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
+  lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
+  methods: dict[str, list[str]] = {}
+  for name in presets.names():
+    folder, _, method = name.rpartition('/')
+    methods.setdefault(folder, []).append(method)
+  for folder, below in methods.items():
+    lines.append(f'  {folder}/')
+    lines += _wrapped('', ', '.join(below))
   lines += ['', 'Runtimes (--runtime)', '  ' + ', '.join(flags.runtimes())]
   return '\n'.join(lines)

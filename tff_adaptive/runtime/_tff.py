@@ -1,12 +1,12 @@
-"""Every name this package takes from TFF beyond its public API.
+"""Every name this package takes from TFF or TensorFlow beyond their public API.
 
-TFF moves its modules between releases. Whatever is not reachable from
-`tensorflow_federated` itself is imported here and nowhere else, so that an
-upgrade is a change to one file; `tests/runtime/test_tff_names.py` checks that
-each name is there.
+Both move their modules between releases. Whatever is not reachable from
+`tensorflow_federated` or `tensorflow` itself is imported here and nowhere else,
+so that an upgrade is a change to one file.
 """
 
 from collections.abc import Mapping, Sequence
+import hashlib
 import itertools
 import os
 import typing
@@ -15,6 +15,9 @@ import attrs
 import cachetools
 import numpy as np
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.eager import core as eager_core
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
@@ -25,7 +28,6 @@ from tensorflow_federated.python.core.backends.native import compiler as native_
 from tensorflow_federated.python.core.backends.native import mergeable_comp_compiler
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 from tensorflow_federated.python.core.impl.compiler import array
-from tensorflow_federated.python.core.impl.executors import cardinalities_utils
 from tensorflow_federated.python.core.impl.executors import executors_errors
 from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
@@ -140,8 +142,27 @@ def conform_dataset(
     _conforming[key] = (same, element_type)
   if _conforming[key][0]:
     return dataset
-  return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
-      dataset, element_type
+
+  def conform(*element):
+    # tf.data spreads plain tuples over the parameters.
+    whole = element
+    if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
+      (whole,) = element
+    return _conform_element(whole, element_type)
+
+  return dataset.map(conform)
+
+
+def _conform_element(element, type_spec: tff.Type):
+  if not isinstance(type_spec, tff.StructType):
+    return element
+  got = structure.from_container(element)
+  parts = [
+      (name, _conform_element(got[index], part))
+      for index, (name, part) in enumerate(struct_items(type_spec))
+  ]
+  return type_conversions.type_to_py_container(
+      structure.Struct(parts), type_spec
   )
 
 
@@ -196,15 +217,10 @@ def to_container(value: object, type_spec: tff.Type) -> object:
   return type_conversions.type_to_py_container(value, type_spec)
 
 
-def infer_num_clients(argument: object, type_spec: tff.Type) -> int | None:
-  """Size of the cohort as the argument shows it; `None` if it does not.
-
-  Raises:
-    ValueError: If parts of the argument disagree.
-  """
-  return cardinalities_utils.infer_cardinalities(argument, type_spec).get(
-      tff.CLIENTS
-  )
+def computation_digest(comp: tff.framework.ConcreteComputation) -> bytes:
+  """Equal for equal computations; does not keep them alive."""
+  proto = tff.framework.ConcreteComputation.get_proto(comp)
+  return hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
 
 
 def literal_value(block: tff.framework.Literal) -> object:
@@ -259,3 +275,48 @@ def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
   return tf.data.experimental.from_variant(
       variant, tuple(_component_specs(element_type))
   )
+
+
+class FastFunction:
+  """Calls a concrete function without the checks and conversions of Python.
+
+  Those take longer than a small function runs, and here the arguments are known
+  to be tensors of the right types.
+  """
+
+  def __init__(self, concrete):
+    """Wraps a `tf.types.experimental.ConcreteFunction` without captures."""
+    if concrete.captured_inputs:
+      raise ValueError('A function that captures tensors cannot be called fast.')
+    self._concrete = concrete  # Keeps the function registered.
+    self._name = concrete.name
+    self._num_outputs = len(concrete.outputs)
+    self._context = eager_context.context()
+    self._context.ensure_initialized()
+    options = self._context.function_call_options
+    self._attributes = (
+        'executor_type',
+        '',
+        'config_proto',
+        options.config_proto_serialized,
+    )
+
+  def __call__(
+      self, arguments: list[tf.Tensor], device: str = ''
+  ) -> list[tf.Tensor]:
+    """Runs on `device` (full name), or where TensorFlow chooses.
+
+    Raises:
+      tf.errors.OpError: If the function fails.
+    """
+    try:
+      return pywrap_tfe.TFE_Py_Execute(
+          self._context._handle,
+          device,
+          self._name,
+          arguments,
+          self._attributes,
+          self._num_outputs,
+      )
+    except eager_core._NotOkStatusException as e:
+      raise eager_core._status_to_exception(e) from None

@@ -4,8 +4,8 @@ See `program.py` for how a computation is compiled.
 """
 
 import asyncio
-from collections.abc import Sequence
 import collections
+from collections.abc import Callable, Sequence
 import concurrent.futures
 import os
 import threading
@@ -21,7 +21,8 @@ from tff_adaptive.runtime import errors
 from tff_adaptive.runtime import program as program_lib
 from tff_adaptive.runtime import values
 
-_MAX_PROGRAMS = 256
+# Computations built anew, but equal, find the program of the first.
+_MAX_PROGRAMS = 64
 
 
 class Engine:
@@ -59,33 +60,34 @@ class Engine:
     self._pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix='tff_client'
     )
+    # TensorFlow's own choice: the first GPU for what has a kernel there.
+    self.server_device = ''
     self._lock = threading.RLock()
-    self._programs = cachetools.LRUCache(_MAX_PROGRAMS)
+    self._compiled = cachetools.LRUCache(_MAX_PROGRAMS)
     # Hashing a computation serializes it, all its constants included, so a
     # computation that was seen before is recognized as the same object.
     self._by_id = {}
 
-  def program(self, comp) -> program_lib.Program:
+  def compile(self, comp) -> tuple[program_lib.Program, 'Signature']:
     """The compiled form of `comp`."""
     key = id(comp)
     with self._lock:
       known = self._by_id.get(key)
       if known is not None:
         return known
-      compiled = self._programs.get(comp)
-      if compiled is None:
-        compiled = self._compile(comp)
-        self._programs[comp] = compiled
-      self._by_id[key] = compiled
+      digest = _tff.computation_digest(comp)
+      program = self._compiled.get(digest)
+      if program is None:
+        native = _tff.compile_to_native(comp)
+        program = program_lib.Program(
+            native.to_building_block(), comp.type_signature.parameter
+        )
+        self._compiled[digest] = program
+      # Equal computations may still differ in their Python containers.
+      known = program, Signature(program, comp.type_signature)
+      self._by_id[key] = known
       weakref.finalize(comp, self._by_id.pop, key, None)
-      return compiled
-
-  def _compile(self, comp) -> program_lib.Program:
-    with tf.device(None):
-      native = _tff.compile_to_native(comp)
-      return program_lib.Program(
-          native.to_building_block(), comp.type_signature.parameter
-      )
+      return known
 
   def run(self, comp, argument: Any) -> Any:
     """Runs `comp`; blocks until the result is there."""
@@ -94,10 +96,15 @@ class Engine:
           'The in-process runtime runs `tff.Computation`s, got'
           f' {type(comp).__name__}.'
       )
-    program = self.program(comp)
-    run = _Run(self, program, comp.type_signature, argument)
+    program, signature = self.compile(comp)
+    count = signature.num_clients(argument)
+    if count is None:
+      count = self._default_num_clients
+    run = _Run(self, program, count)
+    signature.ingest(argument, run.server, run.clients)
     with program.lock:
-      return run.result()
+      run.execute()
+    return signature.restore(run.server, run.clients)
 
   def submit(self, function, *arguments) -> concurrent.futures.Future:
     return self._pool.submit(function, *arguments)
@@ -118,101 +125,209 @@ class Engine:
     self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Run:
-  """One invocation."""
+class Signature:
+  """How a computation's arguments and results become tensors and back."""
 
-  def __init__(self, engine, program, type_signature, argument):
-    self._engine = engine
-    self._program = program
-    self._type = type_signature
-    self._server: dict[program_lib.Leaf, tf.Tensor] = {}
-    self._clients: list[dict[program_lib.Leaf, tf.Tensor]] = []
-    self._ingest(argument)
+  def __init__(self, program: program_lib.Program, type_signature):
+    """Compiles the conversions.
 
-  def _ingest(self, argument: Any) -> None:
-    parameter = self._type.parameter
-    count = None
-    if parameter is not None and argument is not None:
-      count = _tff.infer_num_clients(argument, parameter)
-    if count is None:
-      count = self._engine._default_num_clients
-    self._clients = [{} for _ in range(count)]
-    if parameter is None:
+    Args:
+      program: The compiled computation.
+      type_signature: Its `tff.FunctionType`, with Python containers.
+    """
+    self._parts = []
+    self._parameter = type_signature.parameter
+    self._split = None
+    if self._parameter is not None:
+      members = []
+      self._split = _compile_parts(self._parameter, members)
+      for (kind, node), member in zip(program.arguments, members):
+        slots = [leaf.slot for leaf in node.leaves]
+        ingest = values.compile_ingest(member)
+        self._parts.append((kind == 'client', slots, ingest))
+    self._restore = _compile_result(program.result, type_signature.result)
+
+  def num_clients(self, argument: Any) -> Optional[int]:
+    if self._parameter is None or not any(part[0] for part in self._parts):
+      return None
+    parts = []
+    self._split(argument, parts)
+    counts = set()
+    for (at_clients, _, _), value in zip(self._parts, parts):
+      if at_clients:
+        if not isinstance(value, (list, tuple)):
+          raise TypeError(
+              'Expected a list or tuple with one value per client, got'
+              f' {type(value).__name__}.'
+          )
+        counts.add(len(value))
+    if len(counts) > 1:
+      raise ValueError(
+          'The arguments disagree about the number of clients: they have'
+          f' {sorted(counts)} elements.'
+      )
+    return counts.pop()
+
+  def ingest(self, argument: Any, server: list, clients: list[dict]) -> None:
+    """Puts the argument's tensors into the slots of server and clients."""
+    if self._parameter is None:
       return
     parts = []
-    _split(argument, parameter, parts)
-    for (kind, node), (value, member) in zip(self._program.arguments, parts):
-      if kind == 'client':
-        for index, (store, one) in enumerate(zip(self._clients, value)):
+    self._split(argument, parts)
+    for (at_clients, slots, ingest), value in zip(self._parts, parts):
+      if at_clients:
+        for index, (store, one) in enumerate(zip(clients, value)):
           leaves = []
           try:
-            values.ingest(one, member, leaves)
+            ingest(one, leaves)
           except TypeError as e:
             raise TypeError(f'Client {index}: {e}') from e
-          store.update(zip(node.leaves, leaves))
+          store.update(zip(slots, leaves))
       else:
         leaves = []
-        values.ingest(value, member, leaves)
-        self._server.update(zip(node.leaves, leaves))
+        ingest(value, leaves)
+        for slot, leaf in zip(slots, leaves):
+          server[slot] = leaf
 
-  def result(self) -> Any:
+  def restore(self, server: list, clients: list[dict]) -> Any:
+    """The Python value of the result."""
+    return self._restore(server, clients)
+
+
+def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
+  """Splits arguments as `Tracer.argument` numbers their parts.
+
+  Args:
+    type_spec: Of the argument.
+    members: Receives the unplaced type of each part.
+
+  Returns:
+    A function of a value and a list that receives the parts.
+  """
+  if isinstance(type_spec, tff.FederatedType):
+    members.append(type_spec.member)
+    return lambda value, out: out.append(value)
+  if isinstance(type_spec, tff.StructType):
+    split = values.compile_split(type_spec)
+    inner = [
+        _compile_parts(element, members)
+        for _, element in _tff.struct_items(type_spec)
+    ]
+
+    def parts(value, out):
+      for part, element in zip(inner, split(value)):
+        part(element, out)
+
+    return parts
+  members.append(type_spec)
+  return lambda value, out: out.append(value)
+
+
+def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
+  """A function from the slots of server and clients to a Python value."""
+  if isinstance(value, program_lib.Federated):
+    slots = [leaf.slot for leaf in program_lib.flatten(value.value)]
+    restore = values.compile_restore(type_spec.member)
+    if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
+      return lambda server, clients: [
+          restore(
+              iter([
+                  store[slot] if slot in store else server[slot]
+                  for slot in slots
+              ])
+          )
+          for store in clients
+      ]
+    return lambda server, clients: restore(
+        iter([server[slot] for slot in slots])
+    )
+  if isinstance(type_spec, tff.StructType):
+    parts = [
+        _compile_result(element, element_type)
+        for element, (_, element_type) in zip(
+            value, _tff.struct_items(type_spec)
+        )
+    ]
+    pack = values.compile_pack(type_spec)
+    return lambda server, clients: pack(
+        [part(server, clients) for part in parts]
+    )
+  restore = values.compile_restore(type_spec)
+  return lambda server, clients: restore(iter([server[value.slot]]))
+
+
+class _Run:
+  """One invocation: the tensors in the slots of the server and each client."""
+
+  def __init__(
+      self,
+      engine: Engine,
+      program: program_lib.Program,
+      num_clients: int,
+  ):
+    self._engine = engine
+    self._program = program
+    self.server: list[Optional[tf.Tensor]] = [None] * program.num_slots
+    self.clients: list[dict[int, tf.Tensor]] = [{} for _ in range(num_clients)]
+
+  def execute(self) -> None:
     for phase in self._program.passes:
-      self._run_server(phase.server)
-      if phase.aggregations or phase.client.outputs:
+      if phase.server.outputs:
+        self._run_server(phase.server)
+      if phase.total or phase.client.outputs or phase.keep:
         self._run_clients(phase)
-    restored = self._restore(self._program.result, self._type.result)
-    return _tff.to_container(restored, self._type.result)
 
   def _run_server(self, fused: program_lib.Fused) -> None:
-    if not fused.outputs:
-      return
+    server = self.server
     try:
-      outputs = fused([self._server[leaf] for leaf in fused.inputs])
+      outputs = fused(
+          [server[leaf.slot] for leaf in fused.inputs],
+          self._engine.server_device,
+      )
     except tf.errors.OpError as e:
       raise errors.RuntimeFailure(
           f'A computation at the server failed: {e.message}'
       ) from e
-    self._server.update(zip(fused.outputs, outputs))
+    for leaf, tensor in zip(fused.outputs, outputs):
+      server[leaf.slot] = tensor
 
   def _run_clients(self, phase: program_lib.Pass) -> None:
     """One pass over the clients: work in parallel, folds in order."""
-    count = len(self._clients)
-    total = {}
-    for aggregation in phase.aggregations:
-      for state, zero in zip(aggregation.state.leaves, aggregation.zero):
-        total[state] = self._server[zero]
+    count = len(self.clients)
+    totals = [self.server[slot] for slot in phase.zero]
     work = _ClientWork(self, phase)
-    threads = 1 if phase.client.ordered else self._engine.threads_for(
-        work.shared_bytes
-    )
-    if threads == 1 or count <= 1 or not phase.client.outputs:
+    fold = _Fold(self, phase)
+    threads = self._engine.threads_for(work.shared_bytes)
+    if (
+        threads == 1
+        or count <= 1
+        or phase.client.ordered
+        or not phase.client.outputs
+    ):
       outcomes = map(work, range(count))
     else:
       outcomes = self._in_order(work, count, threads)
     for index, local in enumerate(outcomes):
-      if phase.aggregations:
-        total = self._fold(phase, total, local, index)
+      if phase.total:
+        totals = fold(totals, local, index)
       # Whatever no later pass needs is freed here, client by client.
-      self._clients[index] = {
-          leaf: local[leaf] for leaf in phase.keep if leaf in local
+      self.clients[index] = {
+          slot: local[slot] for slot in phase.keep if slot in local
       }
-    for aggregation in phase.aggregations:
-      for leaf, state in zip(
-          aggregation.result.leaves, aggregation.state.leaves
-      ):
-        self._server[leaf] = total[state]
+    for slot, tensor in zip(phase.total, totals):
+      self.server[slot] = tensor
 
-  def _in_order(self, work, count: int, threads: int):
+  def _in_order(self, work: '_ClientWork', count: int, threads: int):
     """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
+    # Enough to keep the threads busy while one client takes long, and few
+    # enough that finished clients waiting for their turn take little memory.
+    ahead = 2 * threads
     gate = threading.Semaphore(threads)
 
     def guarded(index):
       with gate:
         return work(index)
 
-    # Enough to keep the threads busy while one client takes long, and few
-    # enough that finished clients waiting for their turn take little memory.
-    ahead = 2 * threads
     futures = collections.deque()
     following = 0
     try:
@@ -226,53 +341,6 @@ class _Run:
         future.cancel()
       concurrent.futures.wait(futures)
 
-  def _fold(self, phase, total, local, index):
-    fused = phase.fold
-
-    def find(leaf):
-      if leaf in total:
-        return total[leaf]
-      return self._leaf(leaf, local)
-
-    try:
-      outputs = fused([find(leaf) for leaf in fused.inputs])
-    except tf.errors.OpError as e:
-      raise _client_failure(e, index, len(self._clients), None) from e
-    updated = dict(zip(fused.outputs, outputs))
-    return {
-        state: updated[new] if new in updated else find(new)
-        for aggregation in phase.aggregations
-        for state, new in zip(aggregation.state.leaves, aggregation.update)
-    }
-
-  def _restore(self, value: Any, type_spec: tff.Type) -> Any:
-    if isinstance(value, program_lib.Federated):
-      leaves = program_lib._flatten(value.value)
-      if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
-        return [
-            values.restore(
-                iter([self._leaf(leaf, store) for leaf in leaves]),
-                type_spec.member,
-            )
-            for store in self._clients
-        ]
-      return values.restore(
-          iter([self._server[leaf] for leaf in leaves]), type_spec.member
-      )
-    if isinstance(type_spec, tff.StructType):
-      return _tff.Struct(
-          [
-              (name, self._restore(element, element_type))
-              for element, (name, element_type) in zip(
-                  value, _tff.struct_items(type_spec)
-              )
-          ]
-      )
-    return values.restore(iter([self._server[value]]), type_spec)
-
-  def _leaf(self, leaf, store):
-    return store[leaf] if leaf in store else self._server[leaf]
-
 
 class _ClientWork:
   """Runs a pass's client function for one client after another.
@@ -285,14 +353,15 @@ class _ClientWork:
     self._run = run
     self._fused = phase.client
     self._devices = run._engine.devices
+    self._outputs = [leaf.slot for leaf in phase.client.outputs]
     self._own = []
     shared = []
-    for position, leaf in enumerate(self._fused.inputs):
+    for position, leaf in enumerate(phase.client.inputs):
       if leaf.node.site == program_lib.CLIENT:
-        self._own.append((position, leaf))
+        self._own.append((position, leaf.slot))
         shared.append(None)
       else:
-        shared.append(run._server[leaf])
+        shared.append(run.server[leaf.slot])
     self.shared_bytes = sum(
         t.dtype.size * (t.shape.num_elements() or 0)
         for t in shared
@@ -303,28 +372,68 @@ class _ClientWork:
     if len(self._devices) > 1:
       self._shared = [_copy_to(device, shared) for device in self._devices]
 
-  def __call__(self, index: int) -> dict[program_lib.Leaf, tf.Tensor]:
-    local = dict(self._run._clients[index])
-    if not self._fused.outputs:
+  def __call__(self, index: int) -> dict[int, tf.Tensor]:
+    local = self._run.clients[index]
+    if not self._outputs:
       return local
     slot = index % len(self._devices)
     arguments = list(self._shared[slot])
-    for position, leaf in self._own:
-      arguments[position] = local[leaf]
-    device = self._devices[slot]
+    for position, own in self._own:
+      arguments[position] = local[own]
     try:
-      with tf.device(device):
-        outputs = self._fused(arguments)
+      outputs = self._fused(arguments, self._devices[slot])
     except (tf.errors.OpError, MemoryError) as e:
-      raise _client_failure(
-          e,
-          index,
-          len(self._run._clients),
-          self._run._engine.max_concurrent_clients,
-          device,
-      ) from e
-    local.update(zip(self._fused.outputs, outputs))
-    return local
+      raise _client_failure(e, index, self._run, self._devices[slot]) from e
+    return {**local, **dict(zip(self._outputs, outputs))}
+
+
+class _Fold:
+  """Adds one client's values to the accumulators."""
+
+  def __init__(self, run: _Run, phase: program_lib.Pass):
+    self._run = run
+    self._fused = phase.fold
+    outputs = {leaf.slot: i for i, leaf in enumerate(phase.fold.outputs)}
+    state = {slot: i for i, slot in enumerate(phase.state)}
+    self._device = run._engine.server_device
+
+    def source(slot):
+      """Where a tensor is found: (0, accumulator), (1, client), (2, tensor)."""
+      if slot in state:
+        return 0, state[slot]
+      tensor = run.server[slot]
+      return (1, slot) if tensor is None else (2, tensor)
+
+    self._inputs = [source(leaf.slot) for leaf in phase.fold.inputs]
+    self._update = [
+        (3, outputs[slot]) if slot in outputs else source(slot)
+        for slot in phase.update
+    ]
+    self._direct = [(3, i) for i in range(len(outputs))] == self._update
+
+  def __call__(
+      self, totals: list[tf.Tensor], local: dict[int, tf.Tensor], index: int
+  ) -> list[tf.Tensor]:
+
+    def find(kind, where):
+      if kind == 0:
+        return totals[where]
+      return local[where] if kind == 1 else where
+
+    outputs = []
+    if self._fused.outputs:
+      try:
+        outputs = self._fused(
+            [find(*source) for source in self._inputs], self._device
+        )
+      except tf.errors.OpError as e:
+        raise _client_failure(e, index, self._run, self._device) from e
+    if self._direct:
+      return outputs
+    return [
+        outputs[where] if kind == 3 else find(kind, where)
+        for kind, where in self._update
+    ]
 
 
 def _copy_to(device: str, tensors):
@@ -335,33 +444,24 @@ def _copy_to(device: str, tensors):
     ]
 
 
-def _client_failure(error, index, count, concurrent_clients, device='the CPU'):
+def _client_failure(
+    error: Exception, index: int, run: _Run, device: str
+) -> errors.ClientFailure:
+  count = len(run.clients)
   if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+    place = device.rpartition('device:')[2] or 'this machine'
     return errors.ClientFailure(
-        f'Client {index} of {count} ran out of memory on {device}, with'
-        f' {concurrent_clients} clients at once: lower max_concurrent_clients,'
-        f' the batch size or the size of the model. ({error})',
+        f'Client {index} of {count} ran out of memory on {place}, with up to'
+        f' {run._engine.max_concurrent_clients} clients at once: lower'
+        ' max_concurrent_clients, the batch size or the size of the model.'
+        f' ({error})',
         index,
     )
   return errors.ClientFailure(
       f'Client {index} of {count} failed:'
-      f' {getattr(error, "message", str(error))}',
+      f' {getattr(error, "message", None) or error}',
       index,
   )
-
-
-def _split(argument: Any, type_spec: tff.Type, parts: list) -> None:
-  """Appends the parts of an argument as `Tracer.argument` numbers them."""
-  if isinstance(type_spec, tff.FederatedType):
-    parts.append((argument, type_spec.member))
-  elif isinstance(type_spec, tff.StructType):
-    elements = values.struct_elements(argument, type_spec)
-    for element, (_, element_type) in zip(
-        elements, _tff.struct_items(type_spec)
-    ):
-      _split(element, element_type, parts)
-  else:
-    parts.append((argument, type_spec))
 
 
 def _check_devices(names: Optional[Sequence[str]]) -> list[str]:

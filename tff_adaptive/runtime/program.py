@@ -59,7 +59,7 @@ class Node:
   label: str
   ordered: bool = False
   phase: int = 0
-  number: int = -1
+  first_slot: int = -1
 
   @property
   def leaves(self) -> list['Leaf']:
@@ -76,6 +76,10 @@ class Leaf:
   @property
   def spec(self) -> tf.TensorSpec:
     return self.node.specs[self.index]
+
+  @property
+  def slot(self) -> int:
+    return self.node.first_slot + self.index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +112,11 @@ class Aggregation:
   phase: int = 0
 
 
-def _flatten(value: Any) -> list[Leaf]:
+def flatten(value: Any) -> list[Leaf]:
   if isinstance(value, Leaf):
     return [value]
   if isinstance(value, tuple):
-    return [leaf for element in value for leaf in _flatten(element)]
+    return [leaf for element in value for leaf in flatten(element)]
   raise errors.UnsupportedComputationError(
       'The in-process runtime found a function or a placed value where TFF has'
       ' only tensors, sequences and structures of them.'
@@ -243,7 +247,7 @@ class Tracer:
           ' (of a JAX computation, most likely).'
       )
     graph = self._graph_of(block)
-    inputs = [] if argument is None else _flatten(argument)
+    inputs = [] if argument is None else flatten(argument)
     result = block.type_signature.result
     node = self.node(
         site,
@@ -281,10 +285,10 @@ class Tracer:
     specs = values.leaf_specs(zero_type)
     state = self.node(None, [], specs, None, 'an accumulator')
     total = self.node(SERVER, [], specs, None, 'an aggregate')
-    aggregation = Aggregation(_flatten(zero), state, [], total)
+    aggregation = Aggregation(flatten(zero), state, [], total)
     state.site = aggregation
     packed = _pack(zero_type, iter(state.leaves))
-    aggregation.update = _flatten(
+    aggregation.update = flatten(
         accumulate((packed, value.value), aggregation)
     )
     self.aggregations.append(aggregation)
@@ -349,8 +353,8 @@ class Tracer:
   def _checked_sum(self, type_spec, value, bound, maximum):
     """A plain sum that refuses, like the protocol, too large summands."""
     member = type_spec.result.member
-    leaves = _flatten(value.value)
-    bounds = _flatten(bound)
+    leaves = flatten(value.value)
+    bounds = flatten(bound)
     if len(bounds) == 1:
       bounds = bounds * len(leaves)
 
@@ -396,7 +400,7 @@ class Tracer:
     ).leaves
 
   def _add(self, type_spec, pair, site) -> Any:
-    left, right = (_flatten(value) for value in pair)
+    left, right = (flatten(value) for value in pair)
     node = self.node(
         site,
         left + right,
@@ -419,9 +423,9 @@ class Tracer:
   def _secure_modular_sum(self, type_spec, argument, site):
     value, modulus = argument
     member = type_spec.result.member
-    total = self._sum(member, _flatten(value.value))
-    leaves = _flatten(total.value)
-    moduli = _flatten(modulus)
+    total = self._sum(member, flatten(value.value))
+    leaves = flatten(total.value)
+    moduli = flatten(modulus)
     if len(moduli) == 1:
       moduli = moduli * len(leaves)
     reduced = self.node(
@@ -461,7 +465,7 @@ class Tracer:
 
     node = self.node(
         CLIENT,
-        [*_flatten(keys.value), *inner.captured],
+        [*flatten(keys.value), *inner.captured],
         [tf.TensorSpec([], tf.variant)],
         build,
         'federated_select',
@@ -506,7 +510,7 @@ class Tracer:
     return self._reduce(
         sequence,
         type_spec.parameter[0].element,
-        _flatten(zero),
+        flatten(zero),
         type_spec.result,
         function,
         site,
@@ -560,7 +564,7 @@ class Tracer:
     start = len(self.nodes)
     site = object()
     parameters = self.node(site, [], specs, None, 'parameter')
-    results = _flatten(body(parameters.leaves, site))
+    results = flatten(body(parameters.leaves, site))
     inside = [n for n in self.nodes[start:] if n.site is site]
     self.nodes[start:] = [n for n in self.nodes[start:] if n.site is not site]
     return _Inner(inside, parameters.leaves, results)
@@ -659,7 +663,8 @@ class Fused:
 
   Attributes:
     inputs: Leaves to pass, in order.
-    outputs: Leaves that come back, in order.
+    outputs: Leaves that come back, in order; without any, there is nothing to
+      run.
     ordered: See `Node`.
   """
 
@@ -675,7 +680,7 @@ class Fused:
         needed.update(node.inputs)
     self.inputs = sorted(
         (leaf for leaf in needed if leaf.node not in own),
-        key=lambda leaf: (leaf.node.number, leaf.index),
+        key=lambda leaf: leaf.slot,
     )
     self._function = None
     if self.outputs:
@@ -685,32 +690,43 @@ class Fused:
         return build_nodes(nodes, known, self.outputs)
 
       body.__name__ = name
-      self._function = tf.compat.v1.wrap_function(
-          body, [leaf.spec for leaf in self.inputs]
+      self._function = _tff.FastFunction(
+          tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
       )
 
-  def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    return self._function(*arguments) if self.outputs else []
+  def __call__(
+      self, arguments: list[tf.Tensor], device: str = ''
+  ) -> list[tf.Tensor]:
+    """The outputs' tensors, computed on `device` or where TensorFlow likes."""
+    return self._function(arguments, device)
 
 
 @dataclasses.dataclass
 class Pass:
   """What one phase does: at the server, then over the clients.
 
+  Slots number all leaves of a program.
+
   Attributes:
     server: Runs first.
     client: Runs for each client.
     fold: Runs for each client, in order, on the accumulators and the client's
       values.
-    aggregations: What `fold` accumulates, in the order of its states.
-    keep: A client's leaves that outlive this pass.
+    zero: Slots where the accumulators start, at the server.
+    state: Slots by which `fold` knows the accumulators.
+    update: Slots of the accumulators after one client; may be any leaf.
+    total: Slots that receive the accumulators in the end, at the server.
+    keep: Slots of a client's leaves that outlive this pass.
   """
 
   server: Fused
   client: Fused
   fold: Fused
-  aggregations: list[Aggregation]
-  keep: list[Leaf]
+  zero: list[int]
+  state: list[int]
+  update: list[int]
+  total: list[int]
+  keep: list[int]
 
 
 class Program:
@@ -740,6 +756,7 @@ class Program:
       return by_graph[key]
 
     tracer = Tracer(graph_of)
+    self.num_slots = 0
     argument, self.arguments = None, []
     if parameter_type is not None:
       argument, self.arguments = tracer.argument(parameter_type)
@@ -754,8 +771,9 @@ class Program:
 
   def _plan(self, tracer: Tracer) -> None:
     nodes = tracer.nodes
-    for number, node in enumerate(nodes):
-      node.number = number
+    for node in nodes:
+      node.first_slot = self.num_slots
+      self.num_slots += len(node.specs)
     folds = {a: [n for n in nodes if n.site is a] for a in tracer.aggregations}
     result_of = {a.result: a for a in tracer.aggregations}
 
@@ -853,18 +871,21 @@ class Program:
                   [n for a in here for n in folds[a] if n.build is not None],
                   [leaf for a in here for leaf in a.update],
               ),
-              aggregations=here,
-              keep=keep,
+              zero=[leaf.slot for a in here for leaf in a.zero],
+              state=[leaf.slot for a in here for leaf in a.state.leaves],
+              update=[leaf.slot for a in here for leaf in a.update],
+              total=[leaf.slot for a in here for leaf in a.result.leaves],
+              keep=[leaf.slot for leaf in keep],
           )
       )
 
 
 def _result_leaves(value: Any) -> list[Leaf]:
   if isinstance(value, Federated):
-    return _flatten(value.value)
+    return flatten(value.value)
   if isinstance(value, tuple):
     return [leaf for element in value for leaf in _result_leaves(element)]
-  return _flatten(value)
+  return flatten(value)
 
 
 def load_graph(proto) -> graphs.Graph:

@@ -5,10 +5,13 @@ tensors: an eager tensor for a tensor type, a dataset's variant tensor for a
 sequence type.
 """
 
-from typing import Any
-import typing
+import collections
+from collections.abc import Callable, Iterator, Sequence
+import functools
+from typing import Any, Optional
 import weakref
 
+import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -39,74 +42,118 @@ def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
   )
 
 
-def ingest(value: Any, type_spec: tff.Type, out: list[tf.Tensor]) -> None:
-  """Appends the tensors of an unplaced `value` to `out`.
+def compile_ingest(type_spec: tff.Type) -> Callable[[Any, list], None]:
+  """A function that takes values of an unplaced type apart.
 
   Args:
-    value: What a caller passed for an argument of type `type_spec`.
     type_spec: A tensor, struct or sequence type.
-    out: Receives the tensors in the order of `leaf_specs`.
 
-  Raises:
-    TypeError: If the value does not fit the type.
+  Returns:
+    A function of a value and a list: it appends the value's tensors, in the
+    order of `leaf_specs`, and raises `TypeError` if the value does not fit.
   """
   if isinstance(type_spec, tff.TensorType):
-    out.append(_ingest_tensor(value, type_spec))
-  elif isinstance(type_spec, tff.StructType):
-    elements = struct_elements(value, type_spec)
-    for element, (_, element_type) in zip(elements, _tff.struct_items(type_spec)):
-      ingest(element, element_type, out)
-  elif isinstance(type_spec, tff.SequenceType):
-    out.append(_ingest_sequence(value, type_spec))
-  else:
-    raise errors.UnsupportedComputationError(
-        f'The in-process runtime cannot take an argument of type {type_spec}.'
-    )
+    convert = compile_tensor(type_spec)
+    return lambda value, out: out.append(convert(value))
+  if isinstance(type_spec, tff.SequenceType):
+    return lambda value, out: out.append(_ingest_sequence(value, type_spec))
+  if isinstance(type_spec, tff.StructType):
+    parts = [
+        compile_ingest(element) for _, element in _tff.struct_items(type_spec)
+    ]
+    split = compile_split(type_spec)
+
+    def ingest(value, out):
+      for part, element in zip(parts, split(value)):
+        part(element, out)
+
+    return ingest
+  raise errors.UnsupportedComputationError(
+      f'The in-process runtime cannot take an argument of type {type_spec}.'
+  )
 
 
-def struct_elements(value: Any, type_spec: tff.StructType) -> list[Any]:
-  """The elements of a struct value in the order of its type."""
-  if not isinstance(value, _tff.Struct):
-    value = _tff.structure.from_container(value)
-  elements = _tff.structure.to_elements(value)
-  names = [name for name, _ in _tff.struct_items(type_spec)]
-  if len(elements) != len(names) or any(
-      got is not None and got != name for (got, _), name in zip(elements, names)
-  ):
+def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
+  """A function from a struct value to its elements in the type's order."""
+  names = tuple(name for name, _ in _tff.struct_items(type_spec))
+  all_named = None not in names
+  count = len(names)
+
+  def refuse(value, got):
     raise TypeError(
-        f'Expected a structure of type {type_spec}, got the elements'
-        f' {[name for name, _ in elements]}.'
+        f'Expected a structure with the elements {list(names)}, as in'
+        f' {type_spec}, got {got} in a {type(value).__name__}.'
     )
-  return [element for _, element in elements]
+
+  def split(value):
+    kind = type(value)
+    if kind is tuple or kind is list:
+      if len(value) != count:
+        refuse(value, f'{len(value)} elements')
+      return value
+    if all_named and kind is collections.OrderedDict:
+      if tuple(value) != names:
+        refuse(value, list(value))
+      return tuple(value.values())
+    fields = _fields_of(kind)
+    if fields is not None:
+      if all_named and fields == names:
+        return [getattr(value, name) for name in names]
+      if not any(names) and len(fields) == count:
+        return [getattr(value, name) for name in fields]
+      refuse(value, list(fields))
+    # Rare containers, in TFF's own way.
+    if not isinstance(value, _tff.Struct):
+      value = _tff.structure.from_container(value)
+    elements = _tff.structure.to_elements(value)
+    if len(elements) != count or any(
+        got is not None and got != name
+        for (got, _), name in zip(elements, names)
+    ):
+      refuse(value, [name for name, _ in elements])
+    return [element for _, element in elements]
+
+  return split
 
 
-def _ingest_tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
+@functools.lru_cache(maxsize=1024)
+def _fields_of(kind: type) -> Optional[tuple[str, ...]]:
+  """Field names of an attrs class or a named tuple, else `None`."""
+  if attrs.has(kind):
+    return tuple(field.name for field in attrs.fields(kind))
+  if issubclass(kind, tuple) and hasattr(kind, '_fields'):
+    return kind._fields
+  return None
+
+
+def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
+  """A function from a value of a tensor type to an eager tensor."""
+  spec = _tff.tensor_spec(type_spec)
   dtype, shape = type_spec.dtype, type_spec.shape
-  if isinstance(value, tf.Variable):
-    value = value.read_value()
-  if isinstance(value, tf.Tensor):
-    spec = _tff.tensor_spec(type_spec)
-    if value.dtype != spec.dtype or not spec.shape.is_compatible_with(
-        value.shape
-    ):
-      raise TypeError(f'Expected a tensor of type {type_spec}, got {value!r}.')
-    return value
-  if type(value) is np.ndarray and value.dtype == dtype:
-    if shape is not None and (
-        len(shape) != value.ndim
-        or any(n is not None and n != m for n, m in zip(shape, value.shape))
-    ):
-      raise TypeError(
-          f'Expected a tensor of type {type_spec}, got an array of shape'
-          f' {value.shape}.'
-      )
-    return tf.constant(value)
-  _tff.check_array(value, type_spec)
-  if np.issubdtype(dtype, np.str_):
-    return tf.constant(value, tf.string)
-  if isinstance(value, (list, tuple)):
-    value = np.asarray(value, dtype)
-  return tf.constant(value, tf.as_dtype(dtype))
+  exact = shape if shape is not None and None not in shape else None
+  is_string = np.issubdtype(dtype, np.str_)
+  scalar = dtype.type if shape == () and not is_string else None
+
+  def convert(value):
+    kind = type(value)
+    if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
+      return tf.constant(value)
+    if kind is scalar:
+      return tf.constant(value)
+    if isinstance(value, tf.Variable):
+      value = value.read_value()
+    if isinstance(value, tf.Tensor):
+      if value.dtype != spec.dtype or not spec.shape.is_compatible_with(
+          value.shape
+      ):
+        raise TypeError(f'Expected a tensor of {type_spec}, got {value!r}.')
+      return value
+    _tff.check_array(value, type_spec)
+    if isinstance(value, (list, tuple)) and not is_string:
+      value = np.asarray(value, dtype)
+    return tf.constant(value, spec.dtype)
+
+  return convert
 
 
 # Clients often bring the same dataset object in many rounds. Only the variant
@@ -118,7 +165,7 @@ _variants = weakref.WeakKeyDictionary()
 def _ingest_sequence(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
   if isinstance(value, tf.data.Dataset):
     known = _variants.get(value)
-    if known is not None and known[0] is type_spec:
+    if known is not None and known[0] == type_spec:
       return known[1]
     variant = _make_variant(value, type_spec)
     _variants[value] = (type_spec, variant)
@@ -143,24 +190,43 @@ def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
   return tf.data.experimental.to_variant(value.with_options(options))
 
 
-def restore(leaves: typing.Iterator[tf.Tensor], type_spec: tff.Type) -> Any:
-  """The Python value that the next of `leaves` represent.
+def compile_restore(
+    type_spec: tff.Type,
+) -> Callable[[Iterator[tf.Tensor]], Any]:
+  """A function that makes Python values from tensors.
 
   Args:
-    leaves: Tensors in the order of `leaf_specs`.
     type_spec: An unplaced type; its Python containers are used.
 
   Returns:
-    NumPy values, `tf.data.Dataset`s, and structures of these.
+    A function of an iterator over tensors in the order of `leaf_specs`. It
+    returns NumPy values, `tf.data.Dataset`s, and structures of these.
   """
   if isinstance(type_spec, tff.StructType):
-    return _tff.Struct(
-        [
-            (name, restore(leaves, element))
-            for name, element in _tff.struct_items(type_spec)
-        ]
-    )
-  leaf = next(leaves)
+    parts = [
+        compile_restore(element) for _, element in _tff.struct_items(type_spec)
+    ]
+    pack = compile_pack(type_spec)
+    return lambda leaves: pack([part(leaves) for part in parts])
   if isinstance(type_spec, tff.SequenceType):
-    return _tff.dataset_from_variant(leaf, type_spec.element)
-  return leaf.numpy()
+    element_type = type_spec.element
+    return lambda leaves: _tff.dataset_from_variant(next(leaves), element_type)
+  return lambda leaves: next(leaves).numpy()
+
+
+def compile_pack(type_spec: tff.StructType) -> Callable[[list[Any]], Any]:
+  """A function from a struct's elements to the type's Python container."""
+  names = [name for name, _ in _tff.struct_items(type_spec)]
+  container = type_spec.python_container
+  if container is None:
+    container = collections.OrderedDict if any(names) else tuple
+  if None in names and any(names):
+    # No container of Python's has both; TFF says so better.
+    return lambda elements: _tff.to_container(
+        _tff.Struct(list(zip(names, elements))), type_spec
+    )
+  if _fields_of(container) is not None:
+    return lambda elements: container(**dict(zip(names, elements)))
+  if any(names):
+    return lambda elements: container(zip(names, elements))
+  return container

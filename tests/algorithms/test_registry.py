@@ -1,0 +1,122 @@
+"""Names, hyperparameters and errors of `algorithms`."""
+
+import pytest
+import tensorflow_federated as tff
+
+from tests.processes import linear
+from tff_adaptive import algorithms
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
+
+def test_names_of_the_contract():
+  assert set(algorithms.names()) >= {
+      'fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi', 'fedams',
+      'scaffold', 'fedprox', 'moon', 'delta_sgd', 'fedsps', 'feddecsps',
+      'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
+      'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
+  }  # fmt: skip
+  for name in algorithms.names():
+    assert algorithms.summary(name).endswith('.')
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_every_hyperparameter_has_help_and_a_default_that_it_accepts(name):
+  for public, parameter in algorithms.parameters_of(name).items():
+    assert parameter.name == public
+    assert parameter.help, public
+    parameter.check(parameter.default)
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_every_method_says_what_it_does(name):
+  text = algorithms.describe(name)
+  assert text.startswith(f'algorithm {name}: ')
+  assert 'client optimizer' in text and 'x = x' in text.replace('x_k', 'x')
+
+
+@pytest.mark.parametrize(
+    'name,settings,words',
+    [
+        ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
+        ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts beta_1'),
+        ('fedavg', {'momentum': 0.9}, 'no use for `momentum`'),
+        ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
+        ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),
+        ('fedadam', {'server_learning_rate': -1}, 'above 0, got -1'),
+        ('fedadam', {'server_optimizer': 'yogi'}, 'its own server optimizer'),
+        ('delta_sgd', {'client_optimizer': 'sgd'}, 'its own client optimizer'),
+        ('fedprox', {'client_optimizer': 'adamw'}, 'must be one of adagrad'),
+        ('fedprox', {'proximal_strength': -0.1}, 'at least 0'),
+        ('fedavg', {'client_weighting': 'votes'}, "'examples', 'uniform'"),
+        (
+            'fedavg',
+            {'client_lr_schedule': 'exp_decay'},
+            'needs client_lr_decay_steps and client_lr_decay_rate',
+        ),
+        (
+            'fedavg',
+            {'server_lr_decay_steps': 3},
+            'server_lr_decay_steps would be ignored',
+        ),
+        (
+            'delta_sgd',
+            {'client_lr_schedule': 'exp_decay'},
+            'no use for `client_lr_schedule`',
+        ),
+        ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
+        ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
+        ('scaffold', {'client_momentum': 0.9}, 'no use for'),
+    ],
+)
+def test_errors_say_what_is_accepted(name, settings, words):
+  for call in (
+      lambda: algorithms.check(name, **settings),
+      lambda: algorithms.build(name, linear.model_fn, **settings),
+  ):
+    with pytest.raises(parameters.ParameterError) as error:
+      call()
+    assert words in str(error.value)
+
+
+def test_models_of_other_kinds_are_refused():
+  with pytest.raises(TypeError, match='no-argument function'):
+    algorithms.build('fedavg', 'model')
+  with pytest.raises(TypeError, match='Pass the function'):
+    algorithms.build('fedavg', linear.model_fn())
+  with pytest.raises(TypeError, match='VariableModel'):
+    algorithms.build('fedavg', lambda: 3)
+
+
+def test_optimizer_objects_and_tff_weighting_are_accepted():
+  process = algorithms.build(
+      'fedprox',
+      linear.model_fn,
+      client_optimizer=optimizers.client('delta_sgd'),
+      server_optimizer=tff.learning.optimizers.build_adam(0.1),
+      client_weighting=tff.learning.ClientWeighting.UNIFORM,
+  )
+  assert isinstance(process, tff.learning.templates.LearningProcess)
+  assert not algorithms.is_stateful(process)
+  with pytest.raises(parameters.ParameterError, match='no use for `beta_1`'):
+    algorithms.check(
+        'fedprox',
+        server_optimizer=tff.learning.optimizers.build_adam(0.1),
+        beta_1=0.5,
+    )
+
+
+def test_describe_shows_what_was_resolved():
+  text = algorithms.describe(
+      'fedadam',
+      variant='reference',
+      proximal_strength=0.25,
+      client_lr_schedule='inv_sqrt_decay',
+      client_lr_decay_steps=10,
+      client_lr_decay_rate=0.5,
+  )
+  assert 'sqrt(1 - beta_2^t) / (1 - beta_1^t)' in text
+  assert '0.25 / 2 |x - x_t|^2' in text
+  assert 'inv_sqrt_decay' in text

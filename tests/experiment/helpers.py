@@ -96,6 +96,12 @@ class GradientRounds:
     self._kernel, self._bias = state['kernel'], state['bias']
     self._round = int(state['round'])
 
+  def snapshot(self):
+    return self.program_state
+
+  def roll_back(self, snapshot):
+    self.restore(snapshot)
+
   def model_weights(self):
     return tff.learning.models.ModelWeights([self._kernel, self._bias], [])
 

@@ -184,6 +184,7 @@ def run(
   title: str = '',
   progress: Optional[progress_lib.Progress] = None,
   signals: Optional[stopping.Signals] = None,
+  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
 ) -> Result:
   """Trains, or goes on training from the last checkpoint.
 
@@ -203,6 +204,9 @@ def run(
     title: Over the curves.
     progress: Shows what is going on; standard output unless given.
     signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
+    on_row: Is shown every row of metrics.csv once it is written, the first
+      one included. It may raise `RunError` to give the run up, or `Stopped` to
+      save it and leave.
 
   Raises:
     RunError: If data cannot be read or results cannot be written.
@@ -245,6 +249,8 @@ def run(
       board.add(row)
       progress.round_done(0, {}, values)
       done = 0
+      if on_row is not None:
+        on_row(row)
     while done < cadence.total_rounds:
       clock = _Clock()
       number = done + 1
@@ -253,7 +259,7 @@ def run(
         cohort = cohort_fn(number)
         datasets = clients.for_round(number, cohort)
         clock.lap('data')
-        before = rounds.program_state
+        before = rounds.snapshot()
         try:
           reported = rounds.run(cohort, datasets)
           clock.lap('train')
@@ -262,7 +268,7 @@ def run(
             clock.lap('evaluate')
         except BaseException:
           # What is saved on the way out must be a round that has its row.
-          rounds.restore(before)
+          rounds.roll_back(before)
           raise
       row = {
         'round': number,
@@ -297,6 +303,8 @@ def run(
       )
       clock.add_to(spent)
       progress.round_done(number, _group(row, 'train'), values)
+      if on_row is not None:
+        on_row(row)
       signals.check()
     if not _group(metrics.rows[-1], 'test'):
       clock = _Clock()

@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import time
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -78,12 +79,16 @@ def _create_task(settings: settings_lib.Settings):
     raise errors.SettingsError(str(e)) from e
 
 
-def _build_process(settings: settings_lib.Settings, model_fn: Any):
+def _build_process(settings: settings_lib.Settings, task: Any):
+  arguments = settings.build_arguments
+  # A method that counts in the population means the task's, unless told.
+  if arguments.get('population', 0) is None:
+    arguments['population'] = len(task.datasets.train_data.client_ids)
   return algorithms.build(
     settings.algorithm,
-    model_fn,
+    task.model_fn,
     seed=randomness.seed_32(settings.seed, 'inside rounds'),
-    **settings.build_arguments,
+    **arguments,
   )
 
 
@@ -103,7 +108,7 @@ def describe(settings: settings_lib.Settings) -> str:
   sampling.build_cohort_fn(
     client_ids, clients_per_round=settings.clients_per_round
   )
-  process = _build_process(settings, task.model_fn)
+  process = _build_process(settings, task)
   lines = [
     f'experiment   {settings.name}',
     f'results      {settings.folder}',
@@ -147,12 +152,14 @@ def run(
   settings: settings_lib.Settings,
   *,
   say: Callable[[str], None] = print,
+  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
 ):
   """Runs an experiment, or goes on with it.
 
   Args:
     settings: The experiment; `prepare` has looked at its folder.
     say: Is told what is going on, a sentence at a time.
+    on_row: As `loop.run` takes it.
 
   Returns:
     A `loop.Result`.
@@ -219,6 +226,7 @@ def run(
         title=settings.name,
         progress=progress_lib.Progress(settings.total_rounds),
         signals=signals,
+        on_row=on_row,
       )
 
 
@@ -250,7 +258,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     clients_per_round=settings.clients_per_round,
     random_seed=settings.client_datasets_random_seed,
   )
-  process = _build_process(settings, task.model_fn)
+  process = _build_process(settings, task)
   tf.keras.utils.set_random_seed(
     randomness.seed_32(settings.seed, 'initial weights')
   )
@@ -259,7 +267,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   return _Ready(
     task=task,
     cohort_fn=cohort_fn,
-    rounds=rounds.LearningRounds(process, initial_weights=evaluator.weights),
+    rounds=rounds.build(process, initial_weights=evaluator.weights),
     evaluator=evaluator,
     clients=data.ClientDatasets(
       task.datasets, seed=settings.seed, cache_bytes=cache_bytes

@@ -131,6 +131,7 @@ def test_seconds_are_split(train, tmp_path):
     assert all(part >= 0 for part in parts)
     assert sum(parts) == pytest.approx(float(row['seconds']), abs=0.02)
     assert (float(spent['evaluate']) > 0) == bool(row['validation/loss'])
+    assert 50 < int(spent['resident_mib']) < 50_000
     assert (float(spent['checkpoint']) > 0) == (int(row['round']) in (3, 6, 7))
 
 

@@ -1,6 +1,7 @@
 """Signals stop a run where it may be stopped."""
 
 import signal
+import threading
 
 import pytest
 
@@ -43,3 +44,17 @@ def test_no_error_handler_takes_it_for_an_error():
       raise stopping.Stopped(signal.SIGINT)
     except Exception:  # pylint: disable=broad-except
       pass
+
+
+def test_outside_the_main_thread_nothing_is_handled():
+  before = signal.getsignal(signal.SIGINT)
+  handlers = []
+
+  def work():
+    with stopping.Signals().handled() as signals, signals.interruptible():
+      handlers.append(signal.getsignal(signal.SIGINT))
+
+  thread = threading.Thread(target=work)
+  thread.start()
+  thread.join()
+  assert handlers == [before]

@@ -397,7 +397,7 @@ class Flags:
   def _unknown(self, name: str) -> NoReturn:
     close = difflib.get_close_matches(name, list(self.values), n=3)
     hint = (
-      'did you mean ' + ' or '.join(f'--{c}' for c in close)
+      'similar ones are ' + ', '.join(f'--{c}' for c in close)
       if close
       else 'see main.py --help'
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Optional
 
@@ -34,7 +35,13 @@ class Signals:
 
   @contextlib.contextmanager
   def handled(self) -> Iterator['Signals']:
-    """Handles the signals inside the block."""
+    """Handles the signals inside the block.
+
+    Only the main thread may; elsewhere the signals are left to it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+      yield self
+      return
     previous = {
       number: signal.signal(number, self._handle)
       for number in (signal.SIGINT, signal.SIGTERM)

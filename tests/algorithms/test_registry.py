@@ -12,11 +12,12 @@ pytestmark = pytest.mark.usefixtures('in_process_context')
 
 
 def test_names_of_the_contract():
-  assert set(algorithms.names()) >= {
+  assert set(algorithms.names()) == {
       'fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi', 'fedams',
       'scaffold', 'fedprox', 'moon', 'delta_sgd', 'fedsps', 'feddecsps',
       'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
+      'fedada2_blended',
   }  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')

@@ -189,5 +189,14 @@ METHODS: Mapping[str, Method] = {
                 'server': _JOINT['server'],
             },
         ),
+        Method(
+            'fedada2_blended',
+            'Clients that draw their own local optimizer under an adaptive '
+            'server (Lee et al.).',
+            client='blended',
+            server='adagrad',
+            fixes=frozenset({'client'}),
+            accepts={'server': _JOINT['server']},
+        ),
     )
 }

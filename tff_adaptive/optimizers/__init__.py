@@ -46,6 +46,7 @@ _SERVER = {
 _METHOD_CLIENT = {
     'adaalter': _Entry('adaalter', 'build_adaalter'),
     'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
+    'blended': _Entry('blended', 'build_blended'),
     'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
     'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
 }

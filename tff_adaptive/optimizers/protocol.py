@@ -55,10 +55,26 @@ class LocalOptimizer(tff.learning.optimizers.Optimizer):
     needs_client_size: Whether `Batch.client_size` must be known from the first
       step on; counting it costs one more pass over the client's data.
     uses_batch: Whether a step depends on `batch` at all.
+    draws: Whether the client draws its choices before its first step (`draw`).
   """
 
   needs_client_size = False
   uses_batch = True
+  draws = False
+
+  def draw(self, state: Any, seed: tf.Tensor, num_batches: tf.Tensor) -> Any:
+    """Draws what this client does in this round; called if `draws`.
+
+    Args:
+      state: As `initialize` made it.
+      seed: int32 of shape [2], a function of (seed, round, client).
+      num_batches: How many batches the client has, int64 scalar.
+
+    Returns:
+      The state, and how many batches to use.
+    """
+    del seed
+    return state, num_batches
 
   @abc.abstractmethod
   def next(self, state, weights, gradients, *, batch: Optional[Batch] = None):

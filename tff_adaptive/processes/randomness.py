@@ -93,12 +93,28 @@ def step_seed(
     step: Local steps completed, int32 scalar.
     batch: The batch about to be used.
   """
-  first = fingerprint(batch)
-  second = (
+  return _mixed(seed, round_number, step, fingerprint(batch))
+
+
+def draw_seed(
+    seed: int, round_number: tf.Tensor, mark: tf.Tensor
+) -> tf.Tensor:
+  """The seed of what a client draws once in a round, int32 of shape [2].
+
+  Args:
+    seed: The run's seed.
+    round_number: Rounds completed, int32 scalar.
+    mark: What the client is known by, int32 scalar.
+  """
+  return _mixed(seed, round_number, -1, mark)
+
+
+def _mixed(seed, round_number, step, mark):
+  position = (
       tf.constant(seed & 0x7FFFFFFF, tf.int32) * _MIX + round_number
   ) * _MIX + step
   # Keras layers add their index to the first word: spread words first.
-  return tf.stack([first * _MIX, second * _MIX])
+  return tf.stack([mark * _MIX, position * _MIX])
 
 
 def fingerprint(batch: Any) -> tf.Tensor:

@@ -73,8 +73,20 @@ class Trainer:
       client_size = None
       if self._needs_client_size:
         client_size = tf.constant(0, tf.int64)
+        num_batches = tf.constant(0, tf.int64)
+        mark = tf.constant(0, tf.int32)
         for batch in iter(data):
           client_size += local_model.batch_size(batch)
+          num_batches += 1
+          if self._draws:
+            mark += randomness.fingerprint(batch)
+        if self._draws:
+          optimizer_state, num_batches = self.optimizer.draw(
+              optimizer_state,
+              randomness.draw_seed(self.seed, state['round'], mark),
+              num_batches,
+          )
+          data = data.take(num_batches)
       num_steps = tf.constant(0, tf.int32)
       num_examples = tf.constant(0, tf.int64)
       steps = step_sizes.start()
@@ -116,6 +128,13 @@ class Trainer:
     return (
         isinstance(self.optimizer, protocol.LocalOptimizer)
         and self.optimizer.needs_client_size
+    )
+
+  @property
+  def _draws(self) -> bool:
+    return (
+        isinstance(self.optimizer, protocol.LocalOptimizer)
+        and self.optimizer.draws
     )
 
   def _weight(self, num_examples):

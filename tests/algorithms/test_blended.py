@@ -1,0 +1,119 @@
+"""FedAda2 with blended clients."""
+
+import numpy as np
+import pytest
+
+from tests.processes import linear
+from tff_adaptive import algorithms
+from tff_adaptive import parameters
+
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
+# One client after the other, so that each one's update can be read off the
+# server: plain averaging of one client is that client.
+ALONE = [[batches] for batches in linear.CLIENTS]
+
+
+def build(**settings):
+  return algorithms.build(
+      'fedada2_blended',
+      linear.model_fn,
+      server_optimizer='adagrad',
+      server_learning_rate=0.5,
+      server_adaptivity=0.5,
+      **settings,
+  )
+
+
+def step_counts(process, clients):
+  output = process.next(process.initialize(), linear.datasets(clients))
+  return int(output.metrics['client_work']['clients']['steps'])
+
+
+def test_a_mix_of_one_is_that_optimizer():
+  blended = build(
+      client_mix='adagrad=1', client_learning_rates='adagrad=0.3', delay_mix='2=1'
+  )
+  direct = algorithms.build(
+      'joint_zero_init',
+      linear.model_fn,
+      client_optimizer='adagrad',
+      client_learning_rate=0.3,
+      delay=2,
+      server_learning_rate=0.5,
+      server_adaptivity=0.5,
+  )
+  np.testing.assert_allclose(
+      linear.run(blended, 2)[0], linear.run(direct, 2)[0], rtol=1e-6
+  )
+
+
+def test_draws_repeat_and_follow_seed_and_round():
+  """SGD with two very different rates shows who drew what."""
+  settings = dict(
+      client_mix='sgd=0.5,adagrad=0.5',
+      client_learning_rates='sgd=0.05,adagrad=1e-9',
+  )
+  process = build(**settings)
+
+  def moved(process, rounds=12):
+    state, pattern = process.initialize(), []
+    for r in range(rounds):
+      output = process.next(state, linear.datasets(ALONE[r % 3]))
+      pattern.append(float(output.metrics['finalizer']['update_norm']) > 1e-6)
+      state = output.state
+    return pattern
+
+  pattern = moved(process)
+  assert pattern == moved(process)
+  assert 1 < sum(pattern) < 11
+  assert pattern != moved(build(**settings, seed=1))
+
+
+def test_draws_do_not_depend_on_the_order_of_clients():
+  process = build()
+  forward, _ = linear.run(process, 2)
+  backward, _ = linear.run(process, 2, linear.CLIENTS[::-1])
+  np.testing.assert_allclose(forward, backward, rtol=1e-5)
+
+
+def test_shares_are_met():
+  """Of 90 clients with the shares 1/3 and 2/3, SGD's part moves."""
+  process = build(
+      client_mix='sgd=0.3333333,adagrad=0.6666667',
+      client_learning_rates='sgd=0.05,adagrad=1e-9',
+  )
+  clients = [[([1.0 + 0.01 * i], [2.0])] for i in range(90)]
+  state = process.initialize()
+  moved = 0
+  for start in range(0, 90, 1):
+    output = process.next(state, linear.datasets([clients[start]]))
+    moved += float(output.metrics['finalizer']['update_norm']) > 1e-6
+  assert 18 <= moved <= 42  # 30, give or take three standard deviations.
+
+
+def test_fewer_epochs_are_fewer_steps():
+  clients = [[([1.0], [float(i)])] * 4 for i in range(12)]
+  everything = build(epochs_mix='2=1')
+  assert step_counts(everything, clients) == 48
+  some = step_counts(build(epochs_mix='1=0.5,2=0.5'), clients)
+  assert 24 < some < 48
+  assert step_counts(build(epochs_mix='1=1'), clients) == 48
+
+
+@pytest.mark.parametrize(
+    'settings,words',
+    [
+        (dict(client_mix='adam=0.5,sgd=0.4'), 'must sum to 1, got 0.9'),
+        (dict(client_mix='adam'), 'each choice once with its share'),
+        (dict(client_mix='adam=-1,sgd=2'), 'each choice once with its share'),
+        (dict(client_mix='adamw=1'), 'may name adagrad, adam'),
+        (dict(delay_mix='0=1'), 'whole numbers at least 1'),
+        (dict(epochs_mix='x=1'), 'whole numbers at least 1'),
+        (dict(client_learning_rates='sgd=0'), 'above 0, got 0'),
+        (dict(client_learning_rates='delta_sgd=1'), 'that have one'),
+    ],
+)
+def test_mixes_that_make_no_sense(settings, words):
+  with pytest.raises(parameters.ParameterError, match=words):
+    build(**settings)

@@ -92,7 +92,7 @@ def write_sqlite(
     connection.execute(statement)
   for split, clients in splits.items():
     for client_id, examples in clients.items():
-      rows = [(split, client_id, _serialize(e)) for e in examples]
+      rows = [(split, client_id, serialize(e)) for e in examples]
       connection.executemany('INSERT INTO examples VALUES (?, ?, ?)', rows)
       connection.execute(
         'INSERT INTO client_metadata VALUES (?, ?, ?)',
@@ -108,7 +108,8 @@ def write_sqlite(
   connection.close()
 
 
-def _serialize(example: Mapping[str, object]) -> bytes:
+def serialize(example: Mapping[str, object]) -> bytes:
+  """One example as the bytes of a `tf.train.Example`."""
   features = {}
   for name, value in example.items():
     if isinstance(value, bytes):

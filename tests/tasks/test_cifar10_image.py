@@ -88,6 +88,7 @@ def test_whole_images_with_the_small_stem():
   assert helpers.weights(task) == 11_181_642 - 7680
 
 
+@pytest.mark.slow
 def test_it_learns():
   task = tasks.create(
     'cifar10_image', data='synthetic', alpha=100.0, weight_decay=0.0

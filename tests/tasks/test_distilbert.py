@@ -125,6 +125,14 @@ def test_other_weights_are_refused(tmp_path):
 
 def test_the_published_size():
   with tf.Graph().as_default():
-    model = distilbert.build(num_classes=4, vocab_size=30_522, max_length=512)
-  # 66,362,880 of the encoder, two more layers.
-  assert model.count_params() == 66_362_880 + 768 * 769 + 769 * 4
+    model = distilbert.build(
+      num_classes=4,
+      vocab_size=30_522,
+      max_length=512,
+      size=distilbert.Size(blocks=1),
+    )
+  # 66,362,880 weights of the encoder with its six blocks; two more layers.
+  one_block = 4 * 768 * 769 + 2 * 768 * 3072 + 3072 + 768 + 4 * 768
+  found = model.count_params() + 5 * one_block
+  assert found == 66_362_880 + 768 * 769 + 769 * 4
+  assert distilbert.Size().blocks == 6

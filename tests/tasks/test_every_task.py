@@ -124,17 +124,16 @@ def test_the_seed_decides_clients_and_data(name):
 
 @pytest.mark.parametrize('name', tasks.names())
 def test_epochs_batches_and_limits(name):
-  data = _create(name).datasets.train_data
-  client_id = data.client_ids[0]
-  size = len(list(data.create_tf_dataset_for_client(client_id)))
-
-  def rows(**options):
-    batches = helpers.client_batches(_create(name, **options), client_id)
+  def rows(task):
+    batches = helpers.client_batches(task)
     return [len(tf.nest.flatten(b)[0]) for b in batches]
 
-  one = rows(batch_size=3)
+  task = _create(name, batch_size=3)
+  one = rows(task)
   assert set(one[:-1]) <= {3} and 1 <= one[-1] <= 3
-  assert sum(rows(batch_size=3, epochs=2)) == 2 * sum(one)
+  assert sum(rows(_create(name, batch_size=3, epochs=2))) == 2 * sum(one)
   if name != 'shakespeare_character':  # Its elements are speeches, not rows.
-    assert sum(one) == size
-    assert sum(rows(batch_size=3, max_elements=1)) == 1
+    data = task.datasets.train_data
+    raw = list(data.create_tf_dataset_for_client(data.client_ids[0]))
+    assert sum(one) == len(raw)
+    assert sum(rows(_create(name, batch_size=3, max_elements=1))) == 1

@@ -90,8 +90,12 @@ def test_damaged_files_are_named(folder):
 
 
 def test_the_model_is_vit_s():
-  task = tasks.create('gld23k', data='synthetic')
-  assert helpers.weights(task) == 22_050_664 - 385 * (1000 - 203)
+  task = tasks.create('gld23k', data='synthetic', blocks=1)
+  # ViT-S/16 has 22,050,664 weights with its twelve blocks and 1,000 classes.
+  one_block = 4 * (384 * 384 + 384) + 2 * 384 * 1536 + 1536 + 384 + 4 * 384
+  found = helpers.weights(task) + 11 * one_block
+  assert found == 22_050_664 - 385 * (1000 - 203)
+  assert tasks.parameters_of('gld23k')['blocks'].default == 12
   spec = task.datasets.element_type_structure[0]
   assert spec.shape.as_list() == [None, 224, 224, 3]
 

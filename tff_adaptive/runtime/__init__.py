@@ -25,8 +25,11 @@ __all__ = [
     'WorkerFailure',
     'create_in_process_context',
     'create_native_context',
+    'create_remote_context',
+    'serve_worker',
     'set_in_process_context',
     'set_native_context',
+    'set_remote_context',
 ]
 
 
@@ -155,3 +158,113 @@ def set_native_context(**arguments: Any) -> Any:
     **arguments: As `create_native_context` takes them.
   """
   return _set_default(create_native_context(**arguments))
+
+
+def create_remote_context(
+    addresses: Sequence[str],
+    *,
+    retries: int = 1,
+    connect_timeout: float = 10.0,
+    worker_timeout: float = 60.0,
+    ca_certificate: str | None = None,
+    client_certificate: str | None = None,
+    client_private_key: str | None = None,
+) -> Any:
+  """Creates a context that spreads clients over workers on other machines.
+
+  Sums over workers are merged in the order in which these finish, so repeated
+  runs agree up to rounding, not bit by bit.
+
+  Args:
+    addresses: `host:port` of each worker, as `serve_worker` starts them.
+    retries: How often a computation that lost a worker is run again on the
+      others, before the error is raised. Nothing of a failed attempt is kept.
+    connect_timeout: Seconds within which each worker must answer at first.
+    worker_timeout: Seconds. A worker that gives no sign of life this long
+      during a computation is lost.
+    ca_certificate: File of the certificates that sign the workers' own; turns
+      TLS on.
+    client_certificate: File of the certificate to show to workers that ask.
+    client_private_key: File of its key.
+
+  Returns:
+    A `tff.framework.SyncContext`; its `close()` ends the connections.
+
+  Raises:
+    ValueError: If an argument is outside its range.
+    WorkerFailure: If a worker cannot be reached; from computations, when
+      workers were lost more than `retries` times. Names the address.
+  """
+  from tff_adaptive.runtime import remote  # pylint: disable=g-import-not-at-top
+
+  return remote.RemoteContext(
+      addresses,
+      retries=retries,
+      connect_timeout=connect_timeout,
+      silence_timeout=worker_timeout,
+      credentials=remote.channel_credentials(
+          ca_certificate, client_certificate, client_private_key
+      ),
+  )
+
+
+def set_remote_context(addresses: Sequence[str], **arguments: Any) -> Any:
+  """Makes a remote context TFF's default context and returns it.
+
+  Args:
+    addresses: As `create_remote_context` takes them.
+    **arguments: As `create_remote_context` takes them.
+  """
+  return _set_default(create_remote_context(addresses, **arguments))
+
+
+def serve_worker(
+    port: int,
+    *,
+    bind_address: str = '127.0.0.1',
+    engine: str = 'in_process',
+    max_concurrent_clients: int | None = None,
+    devices: Sequence[str] | None = None,
+    certificate: str | None = None,
+    private_key: str | None = None,
+    client_ca: str | None = None,
+) -> int:
+  """Serves this machine to remote contexts until SIGINT or SIGTERM.
+
+  Prints one line, with the address, once it can be reached. Must be called in
+  the main thread. Whoever can reach the port can run TensorFlow graphs here:
+  bind other addresses than the default only in a trusted network, or with
+  `client_ca`.
+
+  Args:
+    port: To listen on; 0 picks a free one.
+    bind_address: Interface to listen on; '0.0.0.0' is every one.
+    engine: 'in_process' runs clients in this process, on its GPUs if any.
+      'native' runs TFF's C++ worker, which is CPU-only, knows no TLS, and
+      listens on every interface.
+    max_concurrent_clients: As for `create_in_process_context`.
+    devices: As for `create_in_process_context`.
+    certificate: File with this worker's certificate chain; turns TLS on.
+    private_key: File with its key.
+    client_ca: File of the certificates that must have signed a client's own;
+      turns client authentication on.
+
+  Returns:
+    0, the exit code of the `worker` command.
+
+  Raises:
+    ValueError: If an argument is outside its range.
+    OSError: If the address cannot be listened on.
+  """
+  from tff_adaptive.runtime import server  # pylint: disable=g-import-not-at-top
+
+  return server.serve(
+      port,
+      bind_address=bind_address,
+      engine=engine,
+      max_concurrent_clients=max_concurrent_clients,
+      devices=devices,
+      certificate=certificate,
+      private_key=private_key,
+      client_ca=client_ca,
+  )

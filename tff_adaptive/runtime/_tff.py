@@ -28,7 +28,7 @@ from tensorflow_federated.python.core.backends.native import compiler as native_
 from tensorflow_federated.python.core.backends.native import mergeable_comp_compiler
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 from tensorflow_federated.python.core.impl.compiler import array
-from tensorflow_federated.python.core.impl.executors import executors_errors
+from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
@@ -36,7 +36,6 @@ from tensorflow_federated.python.tensorflow_libs import serialization_utils
 import tree
 
 AsyncThreadRunner = async_utils.AsyncThreadRunner
-RetryableGRPCError = executors_errors.RetryableGRPCError
 Struct = structure.Struct
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
 compile_to_native = native_compiler.desugar_and_transform_to_native
@@ -320,3 +319,34 @@ class FastFunction:
       )
     except eager_core._NotOkStatusException as e:
       raise eager_core._status_to_exception(e) from None
+
+
+def deserialize_cardinalities(messages) -> dict:
+  """Placements and numbers from a `GetExecutorRequest`."""
+  return value_serialization.deserialize_cardinalities(messages)
+
+
+def deserialize_value(proto) -> tuple[object, tff.Type]:
+  """The value and its type; a computation stays a message."""
+  return value_serialization.deserialize_value(proto)
+
+
+def computation_from_proto(proto) -> tff.framework.ConcreteComputation:
+  """The computation that a message describes."""
+  return tff.framework.ConcreteComputation(
+      computation_proto=proto, context_stack=tff.framework.get_context_stack()
+  )
+
+
+def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
+  """Whether TFF's compiler for merging would stop at a secure sum."""
+  found = False
+
+  def look(block):
+    nonlocal found
+    if isinstance(block, tff.framework.Intrinsic):
+      found = found or 'secure_sum' in block.uri or 'modular_sum' in block.uri
+    return block, False
+
+  tff.framework.transform_postorder(comp.to_building_block(), look)
+  return found

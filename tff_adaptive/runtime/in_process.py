@@ -68,8 +68,10 @@ class Engine:
     # computation that was seen before is recognized as the same object.
     self._by_id = {}
 
-  def compile(self, comp) -> tuple[program_lib.Program, 'Signature']:
-    """The compiled form of `comp`."""
+  def compile(
+      self, comp, compiled: bool = False
+  ) -> tuple[program_lib.Program, 'Signature']:
+    """The program of `comp`, which is in native form if `compiled`."""
     key = id(comp)
     with self._lock:
       known = self._by_id.get(key)
@@ -78,7 +80,7 @@ class Engine:
       digest = _tff.computation_digest(comp)
       program = self._compiled.get(digest)
       if program is None:
-        native = _tff.compile_to_native(comp)
+        native = comp if compiled else _tff.compile_to_native(comp)
         program = program_lib.Program(
             native.to_building_block(), comp.type_signature.parameter
         )
@@ -89,17 +91,34 @@ class Engine:
       weakref.finalize(comp, self._by_id.pop, key, None)
       return known
 
-  def run(self, comp, argument: Any) -> Any:
-    """Runs `comp`; blocks until the result is there."""
+  def run(
+      self,
+      comp,
+      argument: Any,
+      *,
+      num_clients: Optional[int] = None,
+      compiled: bool = False,
+  ) -> Any:
+    """Runs `comp`; blocks until the result is there.
+
+    Args:
+      comp: A `tff.Computation`.
+      argument: Its argument, packed as `tff.framework.SyncContext` gets it.
+      num_clients: Size of the cohort where the argument does not show it.
+      compiled: Whether `comp` is in TFF's native form already.
+
+    Returns:
+      NumPy values in the containers that `comp` declares.
+    """
     if not isinstance(comp, tff.framework.ConcreteComputation):
       raise TypeError(
           'The in-process runtime runs `tff.Computation`s, got'
           f' {type(comp).__name__}.'
       )
-    program, signature = self.compile(comp)
+    program, signature = self.compile(comp, compiled)
     count = signature.num_clients(argument)
     if count is None:
-      count = self._default_num_clients
+      count = self._default_num_clients if num_clients is None else num_clients
     run = _Run(self, program, count)
     signature.ingest(argument, run.server, run.clients)
     with program.lock:

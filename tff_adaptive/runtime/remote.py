@@ -1,0 +1,299 @@
+"""Clients spread over several machines.
+
+TFF's own means do the work: each worker is a TFF executor behind gRPC, and
+TFF's mergeable computations cut a computation at its aggregation: every worker
+runs its share of the clients, the partial aggregates are merged, and one worker
+finishes. Ours is what happens when a worker is slow to answer, dies, or comes
+back.
+
+A computation that cannot be cut (an aggregation that needs the result of
+another, a secure sum) runs whole on one worker. One without clients runs in
+this process.
+"""
+
+import asyncio
+from collections.abc import Sequence
+import time
+from typing import Any, Optional
+
+from absl import logging
+import cachetools
+import grpc
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import in_process
+from tff_adaptive.runtime import stub as stub_lib
+
+_SECONDS_BEFORE_ASKING_AGAIN = 30.0
+_MAX_COMPILED = 64
+
+
+class Worker(tff.framework.AsyncContext):
+  """One worker as an asynchronous context.
+
+  TFF's executors block the event loop during each call, so every worker gets a
+  loop of its own, or only one of them would work at a time.
+
+  Attributes:
+    address: `host:port`.
+    lost_at: When the worker was lost (monotonic time), `None` while it is not.
+  """
+
+  def __init__(
+      self,
+      address: str,
+      *,
+      credentials: Optional[grpc.ChannelCredentials],
+      silence_timeout: float,
+  ):
+    self.address = address
+    self.lost_at: Optional[float] = None
+    self._credentials = credentials
+    self._silence_timeout = silence_timeout
+    self._runner = _tff.AsyncThreadRunner()
+    self._stub = None
+    self._context = None
+
+  def connect(self, timeout: float) -> bool:
+    """Opens the connection anew; whether the worker answered in time."""
+    self.close()
+    self._stub = stub_lib.GuardedStub(
+        stub_lib.open_channel(self.address, self._credentials),
+        self.address,
+        silence_timeout=self._silence_timeout,
+    )
+    end = time.monotonic() + timeout
+    answered = False
+    while not answered and (left := end - time.monotonic()) > 0:
+      # A refused connection returns at once; gRPC itself pauses between tries.
+      answered = self._stub.is_alive(left)
+      if not answered:
+        time.sleep(min(0.1, max(left, 0.0)))
+    if answered:
+      self._context = tff.framework.AsyncExecutionContext(
+          executor_fn=tff.framework.ResourceManagingExecutorFactory(
+              self._executor
+          ),
+          compiler_fn=_tff.compile_to_native,
+          transform_args=_tff.transform_args,
+          transform_result=_tff.transform_result,
+      )
+      self.lost_at = None
+    else:
+      self.lost()
+    return answered
+
+  def lost(self) -> None:
+    """Notes that the worker is gone."""
+    self.lost_at = time.monotonic()
+    self.close()
+
+  def close(self) -> None:
+    if self._stub is not None:
+      self._stub.close()
+    self._stub = self._context = None
+
+  async def invoke(self, comp, arg):
+    if asyncio.iscoroutine(arg):
+      arg = await arg
+    # When one worker fails, TFF leaves the others' tasks behind; asyncio would
+    # complain that nobody looked at how they ended.
+    task = asyncio.current_task()
+    if task is not None:
+      task.add_done_callback(lambda t: t.cancelled() or t.exception())
+    context = self._context
+    if context is None:
+      raise errors.WorkerFailure(
+          f'The worker at {self.address} was lost.', self.address
+      )
+    return await self._runner.await_coro_and_return_result(
+        context.invoke(comp, arg)
+    )
+
+  def _executor(self, cardinalities):
+    cardinalities.setdefault(tff.CLIENTS, 0)
+    executor = tff.framework.RemoteExecutor(self._stub)
+    executor.set_cardinalities(cardinalities)
+    return executor
+
+
+class RemoteContext(tff.framework.SyncContext):
+  """Synchronous context on several workers.
+
+  See `tff_adaptive.runtime.set_remote_context`.
+  """
+
+  def __init__(
+      self,
+      addresses: Sequence[str],
+      *,
+      retries: int,
+      connect_timeout: float,
+      silence_timeout: float,
+      credentials: Optional[grpc.ChannelCredentials],
+  ):
+    _check_addresses(addresses)
+    if retries < 0:
+      raise ValueError(f'`retries` must be at least 0, got {retries!r}.')
+    for name, value in (
+        ('connect_timeout', connect_timeout),
+        ('worker_timeout', silence_timeout),
+    ):
+      if value <= 0:
+        raise ValueError(f'`{name}` must be positive seconds, got {value!r}.')
+    self._retries = retries
+    self._connect_timeout = connect_timeout
+    self._workers = [
+        Worker(
+            address, credentials=credentials, silence_timeout=silence_timeout
+        )
+        for address in addresses
+    ]
+    self._local = in_process.Engine()
+    self._runner = _tff.AsyncThreadRunner()
+    self._compiled = cachetools.LRUCache(_MAX_COMPILED)
+    silent = [
+        w.address for w in self._workers if not w.connect(connect_timeout)
+    ]
+    if silent:
+      self.close()
+      raise errors.WorkerFailure(
+          f'No worker answered at {", ".join(silent)} within'
+          f' {connect_timeout:g} s: start one there with the `worker` command,'
+          ' or look at the address, the firewall and the TLS settings.',
+          silent[0],
+      )
+
+  @property
+  def workers(self) -> list[Worker]:
+    """The workers that are in use now."""
+    return [w for w in self._workers if w.lost_at is None]
+
+  def invoke(self, comp, arg):
+    if not _has_clients(comp.type_signature.parameter):
+      return self._local.run(comp, arg)
+    self._ask_lost_workers()
+    for attempt in range(self._retries + 1):
+      workers = self.workers
+      if not workers:
+        raise errors.WorkerFailure(
+            'All workers were lost: '
+            + ', '.join(w.address for w in self._workers)
+            + '.'
+        )
+      try:
+        return self._invoke_on(workers, comp, arg)
+      except errors.WorkerFailure as e:
+        self._drop(e)
+        left = [w.address for w in self.workers]
+        if attempt == self._retries or not left:
+          raise
+        logging.warning('%s Going on with %s.', e, ', '.join(left))
+    raise AssertionError('unreachable')
+
+  def _invoke_on(self, workers: Sequence[Worker], comp, arg) -> Any:
+    form = self._mergeable(comp)
+    if form is None:
+      return self._runner.run_coro_and_return_result(
+          workers[0].invoke(comp, arg)
+      )
+    merged = tff.framework.MergeableCompExecutionContext(
+        workers, transform_result=_tff.transform_result
+    )
+    return merged.invoke(form, arg)
+
+  def _mergeable(self, comp):
+    """`comp`, cut at its aggregation; `None` if that cannot be done."""
+    digest = _tff.computation_digest(comp)
+    if digest not in self._compiled:
+      if _tff.contains_secure_sum(comp):
+        form = None
+      else:
+        try:
+          form = _tff.compile_to_mergeable(comp)
+        except ValueError as e:
+          logging.warning(
+              'This computation runs on one worker at a time, because its'
+              ' aggregations depend on each other: %s',
+              e,
+          )
+          form = None
+      self._compiled[digest] = form
+    return self._compiled[digest]
+
+  def _drop(self, error: errors.WorkerFailure) -> None:
+    """Leaves out the workers that do not answer any more."""
+    for candidate in self.workers:
+      if candidate.address == error.address or not candidate.connect(
+          self._connect_timeout
+      ):
+        candidate.lost()
+
+  def _ask_lost_workers(self) -> None:
+    for candidate in self._workers:
+      lost_at = candidate.lost_at
+      if (
+          lost_at is not None
+          and time.monotonic() - lost_at > _SECONDS_BEFORE_ASKING_AGAIN
+          and candidate.connect(0.5)
+      ):
+        logging.warning('The worker at %s is back.', candidate.address)
+
+  def close(self) -> None:
+    """Ends the connections; the workers stay."""
+    for candidate in self._workers:
+      candidate.close()
+    self._local.close()
+
+
+def channel_credentials(
+    ca_certificate: Optional[str],
+    client_certificate: Optional[str],
+    client_private_key: Optional[str],
+) -> Optional[grpc.ChannelCredentials]:
+  """TLS credentials from files of PEM text; `None` without a CA."""
+  if (client_certificate is None) != (client_private_key is None):
+    raise ValueError(
+        '`client_certificate` and `client_private_key` go together: give both'
+        ' or neither.'
+    )
+  if ca_certificate is None:
+    if client_certificate is not None:
+      raise ValueError('`client_certificate` needs `ca_certificate` too.')
+    return None
+
+  def read(path):
+    if path is None:
+      return None
+    with open(path, 'rb') as file:
+      return file.read()
+
+  return grpc.ssl_channel_credentials(
+      read(ca_certificate), read(client_private_key), read(client_certificate)
+  )
+
+
+def _check_addresses(addresses: Sequence[str]) -> None:
+  if isinstance(addresses, str) or not addresses:
+    raise ValueError(
+        f'`addresses` must be a list of host:port, got {addresses!r}.'
+    )
+  for address in addresses:
+    host, _, port = address.rpartition(':')
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+      raise ValueError(
+          f'A worker address is host:port, for example 10.0.0.2:8000, got'
+          f' {address!r}.'
+      )
+  if len(set(addresses)) < len(addresses):
+    raise ValueError(f'`addresses` names a worker twice: {list(addresses)}.')
+
+
+def _has_clients(type_spec: Optional[tff.Type]) -> bool:
+  if isinstance(type_spec, tff.FederatedType):
+    return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
+  if isinstance(type_spec, tff.StructType):
+    return any(_has_clients(t) for _, t in _tff.struct_items(type_spec))
+  return False

@@ -1,0 +1,299 @@
+"""A worker for the remote runtime.
+
+TFF's own worker program listens on every network interface and has no TLS
+(its flags are the port, the size of messages and a bound on concurrent calls).
+So the default worker is ours: it speaks the same gRPC protocol
+(`tensorflow_federated.ExecutorGroup`), runs computations on the in-process
+engine, hence on this machine's GPUs too, listens where it is told, and takes
+TLS credentials. TFF's program can still be served, on all interfaces only.
+
+Whoever can reach a worker can run TensorFlow graphs on its machine.
+"""
+
+from concurrent import futures
+import itertools
+import signal
+import sys
+import threading
+from typing import Any, Optional
+
+from absl import logging
+import grpc
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import in_process
+from tff_adaptive.runtime import stub as stub_lib
+from tff_adaptive.runtime import worker
+
+_ANY_INTERFACE = frozenset({'0.0.0.0', '::', '[::]', ''})
+
+
+class _Failure(Exception):
+  """A refusal with the status code that TFF's executors expect."""
+
+  def __init__(self, code: grpc.StatusCode, message: str):
+    super().__init__(message)
+    self.code = code
+
+
+class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
+  """TFF's executor protocol on the in-process engine.
+
+  Values live in numbered executors until they are disposed of. A call runs at
+  once and to its end, so that a client's cohort is bounded by its own calls.
+  """
+
+  def __init__(self, engine: in_process.Engine):
+    self._engine = engine
+    self._lock = threading.Lock()
+    self._ids = itertools.count()
+    self._executors: dict[str, tuple[int, dict[str, Any]]] = {}
+
+  def GetExecutor(self, request, context):
+    cardinalities = _tff.deserialize_cardinalities(request.cardinalities)
+    name = str(next(self._ids))
+    with self._lock:
+      self._executors[name] = cardinalities.get(tff.CLIENTS, 0), {}
+    return _tff.executor_pb2.GetExecutorResponse(
+        executor=_tff.executor_pb2.ExecutorId(id=name)
+    )
+
+  def CreateValue(self, request, context):
+    def create(values, num_clients):
+      return _tff.deserialize_value(request.value)
+
+    return self._create(
+        request, context, create, _tff.executor_pb2.CreateValueResponse
+    )
+
+  def CreateStruct(self, request, context):
+    def create(values, num_clients):
+      elements, types = [], []
+      for element in request.element:
+        value, type_spec = values[element.value_ref.id]
+        name = element.name or None
+        elements.append((name, value))
+        types.append((name, type_spec))
+      return _tff.Struct(elements), tff.StructType(types)
+
+    return self._create(
+        request, context, create, _tff.executor_pb2.CreateStructResponse
+    )
+
+  def CreateSelection(self, request, context):
+    def create(values, num_clients):
+      value, type_spec = values[request.source_ref.id]
+      return value[request.index], type_spec[request.index]
+
+    return self._create(
+        request, context, create, _tff.executor_pb2.CreateSelectionResponse
+    )
+
+  def CreateCall(self, request, context):
+    def create(values, num_clients):
+      proto, type_spec = values[request.function_ref.id]
+      argument = None
+      if request.HasField('argument_ref') and request.argument_ref.id:
+        argument, _ = values[request.argument_ref.id]
+      comp = _tff.computation_from_proto(proto)
+      result = self._engine.run(
+          comp, argument, num_clients=num_clients, compiled=True
+      )
+      return result, type_spec.result
+
+    return self._create(
+        request, context, create, _tff.executor_pb2.CreateCallResponse
+    )
+
+  def Compute(self, request, context):
+    def compute(values, num_clients):
+      value, type_spec = values[request.value_ref.id]
+      proto, _ = tff.framework.serialize_value(value, type_spec)
+      return _tff.executor_pb2.ComputeResponse(value=proto)
+
+    return self._guard(request, context, compute)
+
+  def Dispose(self, request, context):
+    def dispose(values, num_clients):
+      for reference in request.value_ref:
+        values.pop(reference.id, None)
+      return _tff.executor_pb2.DisposeResponse()
+
+    return self._guard(request, context, dispose)
+
+  def DisposeExecutor(self, request, context):
+    with self._lock:
+      self._executors.pop(request.executor.id, None)
+    return _tff.executor_pb2.DisposeExecutorResponse()
+
+  def _create(self, request, context, create, response):
+    def work(values, num_clients):
+      created = create(values, num_clients)
+      name = str(next(self._ids))
+      values[name] = created
+      return response(value_ref=_tff.executor_pb2.ValueRef(id=name))
+
+    return self._guard(request, context, work)
+
+  def _guard(self, request, context, work):
+    """Runs `work` on an executor's values; failures become gRPC statuses."""
+    with self._lock:
+      found = self._executors.get(request.executor.id)
+    if found is None:
+      context.abort(
+          grpc.StatusCode.FAILED_PRECONDITION,
+          f'There is no executor {request.executor.id!r}; the worker was'
+          ' restarted.',
+      )
+    num_clients, values = found
+    try:
+      return work(values, num_clients)
+    except errors.UnsupportedComputationError as e:
+      context.abort(grpc.StatusCode.UNIMPLEMENTED, str(e))
+    except KeyError as e:
+      context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'There is no value {e}.')
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # The boundary of the process: the caller must learn what happened here.
+      logging.exception('A computation failed.')
+      context.abort(grpc.StatusCode.INTERNAL, f'{type(e).__name__}: {e}')
+
+
+def start_server(
+    engine: in_process.Engine,
+    *,
+    port: int,
+    bind_address: str,
+    credentials: Optional[grpc.ServerCredentials],
+) -> tuple[grpc.Server, int]:
+  """Starts serving `engine`.
+
+  Returns:
+    The server and its port.
+
+  Raises:
+    OSError: If the address cannot be listened on.
+  """
+  server = grpc.server(
+      futures.ThreadPoolExecutor(32, thread_name_prefix='tff_worker'),
+      options=[*stub_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)],
+  )
+  _tff.executor_pb2_grpc.add_ExecutorGroupServicer_to_server(
+      ExecutorService(engine), server
+  )
+  host = f'[{bind_address}]' if ':' in bind_address else bind_address
+  target = f'{host}:{port}'
+  try:
+    if credentials is None:
+      bound = server.add_insecure_port(target)
+    else:
+      bound = server.add_secure_port(target, credentials)
+  except RuntimeError as e:
+    bound = 0
+    cause = e
+  else:
+    cause = None
+  if not bound:
+    raise OSError(
+        f'Cannot listen on {target}: the port is taken, or this machine does'
+        ' not have the address.'
+    ) from cause
+  server.start()
+  return server, bound
+
+
+def serve(
+    port: int,
+    *,
+    bind_address: str,
+    engine: str,
+    max_concurrent_clients: Optional[int],
+    devices,
+    certificate: Optional[str],
+    private_key: Optional[str],
+    client_ca: Optional[str],
+) -> int:
+  """See `tff_adaptive.runtime.serve_worker`."""
+  if engine not in ('in_process', 'native'):
+    raise ValueError(
+        f"`engine` must be 'in_process' or 'native', got {engine!r}."
+    )
+  if not 0 <= port <= 65535:
+    raise ValueError(f'`port` must be between 0 and 65535, got {port!r}.')
+  if (certificate is None) != (private_key is None):
+    raise ValueError(
+        '`certificate` and `private_key` go together: give both or neither.'
+    )
+  if client_ca is not None and certificate is None:
+    raise ValueError('`client_ca` needs `certificate` and `private_key` too.')
+  stop = threading.Event()
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: stop.set())
+  if engine == 'native':
+    return _serve_native(
+        port, bind_address, certificate, devices, max_concurrent_clients, stop
+    )
+  credentials = None
+  if certificate is not None:
+    credentials = grpc.ssl_server_credentials(
+        [(_read(private_key), _read(certificate))],
+        root_certificates=_read(client_ca) if client_ca else None,
+        require_client_auth=client_ca is not None,
+    )
+  running = in_process.Engine(
+      max_concurrent_clients=max_concurrent_clients, devices=devices
+  )
+  server, bound = start_server(
+      running, port=port, bind_address=bind_address, credentials=credentials
+  )
+  _announce(bind_address, bound, 'TLS' if credentials else 'no TLS')
+  stop.wait()
+  server.stop(grace=1.0).wait()
+  running.close()
+  return 0
+
+
+def _serve_native(
+    port, bind_address, certificate, devices, max_concurrent_clients, stop
+) -> int:
+  if bind_address not in _ANY_INTERFACE:
+    raise ValueError(
+        "TFF's own worker listens on every interface: with engine='native',"
+        f" pass bind_address='0.0.0.0' to accept that, got {bind_address!r}."
+    )
+  if certificate is not None or devices is not None:
+    raise ValueError(
+        "TFF's own worker knows neither TLS nor devices; use"
+        " engine='in_process'."
+    )
+  process = worker.WorkerProcess(
+      _tff.worker_binary_path(),
+      port=port or None,
+      max_concurrent_calls=max_concurrent_clients or -1,
+  )
+  worker.wait_until(
+      lambda: process.exit_code() is not None
+      or worker.accepts_connections('127.0.0.1', process.port),
+      30.0,
+  )
+  if process.exit_code() is not None:
+    raise OSError(f"TFF's worker {process.describe_exit()}.")
+  _announce('0.0.0.0', process.port, 'no TLS')
+  while not stop.wait(0.5):
+    if process.exit_code() is not None:
+      raise errors.WorkerFailure(
+          f"TFF's worker {process.describe_exit()}.", process.address
+      )
+  process.stop()
+  return 0
+
+
+def _announce(host: str, port: int, security: str) -> None:
+  print(f'Worker listening on {host}:{port} ({security}).', flush=True)
+  sys.stdout.flush()
+
+
+def _read(path: str) -> bytes:
+  with open(path, 'rb') as file:
+    return file.read()

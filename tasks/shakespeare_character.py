@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
+from tasks import lstm
 from tasks import partition
 from tasks import preprocessing
 from tasks import sequences
@@ -143,8 +144,8 @@ def _build_model(sequence_length: int) -> tf.keras.Model:
     [
       layers.InputLayer((sequence_length,), dtype=tf.int64),
       layers.Embedding(NUM_TOKENS, 8),
-      layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
-      layers.LSTM(256, return_sequences=True, kernel_initializer='he_normal'),
+      lstm.build(256, kernel_initializer='he_normal'),
+      lstm.build(256, kernel_initializer='he_normal'),
       layers.Dense(NUM_TOKENS),
     ]
   )

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
+from tasks import lstm
 from tasks import preprocessing
 from tasks import sequences
 from tasks import stackoverflow
@@ -125,7 +126,7 @@ def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
     [
       layers.InputLayer((sequence_length,), dtype=tf.int64),
       layers.Embedding(num_tokens, 96),
-      layers.LSTM(670, return_sequences=True),
+      lstm.build(670),
       layers.Dense(96),
       layers.Dense(num_tokens),
     ]

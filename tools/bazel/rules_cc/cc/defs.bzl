@@ -1,0 +1,17 @@
+"""The C++ rules that bazel 4 itself has, where its tools look for them.
+
+Bazel resolves a C++ toolchain even for Python tests. It would download this
+repository, and the version that Debian packages is too new for it.
+"""
+
+cc_binary = native.cc_binary
+cc_import = native.cc_import
+cc_library = native.cc_library
+cc_proto_library = native.cc_proto_library
+cc_test = native.cc_test
+cc_toolchain = native.cc_toolchain
+cc_toolchain_suite = native.cc_toolchain_suite
+fdo_prefetch_hints = native.fdo_prefetch_hints
+fdo_profile = native.fdo_profile
+objc_import = native.objc_import
+objc_library = native.objc_library

@@ -1,0 +1,7 @@
+"""Runs pytest on the files that Bazel names."""
+
+import sys
+
+import pytest
+
+sys.exit(pytest.main(sys.argv[1:]))

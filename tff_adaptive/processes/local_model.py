@@ -146,8 +146,8 @@ class _VariableLocalModel(LocalModel):
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
     else:
       count = output.num_examples
-    dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
-    return Evaluated(loss, tuple(dense), tf.cast(count, tf.int64))
+    dense = _dense(gradients, self._variables)
+    return Evaluated(loss, dense, tf.cast(count, tf.int64))
 
   def _represent(self, batch):
     representation = self._representation(inputs_of(batch), training=True)
@@ -243,8 +243,8 @@ class _FunctionalLocalModel(LocalModel):
     output = tff.learning.models.BatchOutput(
         loss=model_loss, predictions=predictions, num_examples=count
     )
-    dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
-    return Evaluated(loss, tuple(dense), tf.cast(count, tf.int64)), output, y
+    dense = _dense(gradients, weights)
+    return Evaluated(loss, dense, tf.cast(count, tf.int64)), output, y
 
   def evaluate(self, carry, batch, term):
     weights, fixed, metrics = carry
@@ -363,4 +363,17 @@ def facts(model: Model) -> ModelFacts:
       weights_type,
       tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
       finalizers,
+  )
+
+
+def _dense(gradients, weights) -> tuple[tf.Tensor, ...]:
+  """Gradients without indexed slices, each with its weight's static shape.
+
+  An embedding's gradient forgets the number of rows, and an optimizer state
+  that keeps it would change its shape from one local step to the next.
+  """
+  dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
+  return tuple(
+      tf.ensure_shape(g, w.shape)
+      for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
   )

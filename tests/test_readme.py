@@ -1,0 +1,80 @@
+"""Every command and snippet of the README does what it says."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_BLOCKS = re.findall(
+  r'^```(\w*)\n(.*?)^```', (_ROOT / 'README.md').read_text(), re.M | re.S
+)
+_SNIPPETS = [text for language, text in _BLOCKS if language == 'python']
+_COMMANDS = [
+  line.split('#')[0].strip()
+  for language, text in _BLOCKS
+  if not language
+  for line in text.replace('\\\n', ' ').splitlines()
+  if line.startswith(('make ', 'python '))
+]
+
+
+def run(arguments, folder):
+  log = folder / 'log'
+  with open(log, 'w', encoding='utf-8') as file:
+    done = subprocess.run(
+      arguments,
+      cwd=_ROOT,
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      timeout=300,
+      check=False,
+    )
+  return done.returncode, log.read_text(encoding='utf-8')
+
+
+def test_there_is_something_to_test():
+  assert len(_SNIPPETS) == 1
+  assert {'make demo', 'make test'} <= set(_COMMANDS)
+
+
+@pytest.mark.parametrize('text', _SNIPPETS)
+def test_snippet(text, tmp_path):
+  file = tmp_path / 'snippet.py'
+  file.write_text(f'import sys\nsys.path.insert(0, {str(_ROOT)!r})\n{text}')
+  code, output = run([sys.executable, file], tmp_path)
+  assert code == 0, output
+  assert 'sparse_categorical_accuracy' in output
+
+
+@pytest.mark.parametrize(
+  'command', [c for c in _COMMANDS if c.startswith('python ')]
+)
+def test_command(command, tmp_path, request):
+  words = shlex.split(command)
+  arguments = [sys.executable, *words[1:]]
+  if 'DATA' in command:
+    data = str(request.getfixturevalue('real_data'))
+    arguments = [a.replace('DATA', data) for a in arguments]
+  trains = '--help' not in words and words[2:3] != ['list']
+  if trains:
+    arguments.append('--dry_run')
+  code, output = run(arguments, tmp_path)
+  assert code == 0, output
+  assert ('bytes a round' in output) == trains
+
+
+@pytest.mark.parametrize(
+  'command', [c for c in _COMMANDS if c.startswith('make ')]
+)
+def test_make_target_exists(command, tmp_path):
+  code, output = run(['make', '--dry-run', command.split()[1]], tmp_path)
+  assert code == 0, output
+
+
+def test_the_demo_is_the_program_without_flags(tmp_path):
+  _, output = run(['make', '--dry-run', 'demo'], tmp_path)
+  assert output.splitlines()[-1].endswith('python main.py')

@@ -17,7 +17,9 @@ import tensorflow_federated as tff
 import tree
 
 from tff_adaptive import runtime
+from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import in_process
+from tff_adaptive.runtime import values
 from tff_adaptive.runtime import worker
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -285,6 +287,122 @@ def test_shuffled_dataset_is_shuffled_anew_each_time(context):
       9, seed=5, reshuffle_each_iteration=False
   )
   assert len({int(digits(fixed)) for _ in range(3)}) == 1
+
+
+def _sum_by_iterator(dataset):
+  total = tf.zeros([2])
+  for batch in iter(dataset):
+    total = total * 0.5 + tf.reduce_sum(batch['x'], axis=0)
+    total += tf.cast(tf.shape(batch['y'])[0], tf.float32)
+  return total
+
+
+def _sum_by_reduction(dataset):
+  return dataset.reduce(
+      tf.zeros([2]),
+      lambda total, batch: total * 0.5
+      + tf.reduce_sum(batch['x'], axis=0)
+      + tf.cast(tf.shape(batch['y'])[0], tf.float32),
+  )
+
+
+def _sum_of_mapped(dataset):
+  # Uses the dataset in a way for which no list can stand.
+  return _sum_by_reduction(dataset.map(lambda batch: batch).take(2))
+
+
+@pytest.mark.parametrize(
+    'loop, listed',
+    [
+        (_sum_by_iterator, True),
+        (_sum_by_reduction, True),
+        (_sum_of_mapped, False),
+    ],
+    ids=['iterator', 'reduction', 'mapped'],
+)
+def test_kept_batches_give_the_same_results(loop, listed):
+  element = collections.OrderedDict(
+      y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
+  )
+
+  @tff.tensorflow.computation(tff.SequenceType(element))
+  def client(dataset):
+    return tf.function(loop)(dataset)
+
+  @tff.federated_computation(
+      tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(client, data)
+
+  rng = np.random.default_rng(0)
+  data = [
+      tf.data.Dataset.from_tensor_slices(
+          collections.OrderedDict(
+              y=np.array([f'word {i}' for i in range(n)]),
+              x=rng.normal(size=(n, 2)).astype(np.float32),
+          )
+      ).batch(3)
+      for n in (7, 1, 6)
+  ]
+  data.append(data[0].take(0))
+  kept = runtime.create_in_process_context(max_concurrent_clients=2)
+  plain = runtime.create_in_process_context(dataset_cache_bytes=0)
+  with tff.framework.get_context_stack().install(plain):
+    expected = compute(data)
+    np.testing.assert_array_equal(expected, compute(data))
+  with tff.framework.get_context_stack().install(kept):
+    for _ in range(3):
+      np.testing.assert_array_equal(compute(data), expected)
+  functions = kept.engine.compile(compute)[0].passes[0].client._functions
+  assert set(functions) == ({False, True} if listed else {False})
+  before = kept.engine._datasets._room[0]
+  data.clear()
+  gc.collect()
+  if listed:
+    assert kept.engine._datasets._room[0] > before
+  kept.close()
+  plain.close()
+
+
+@pytest.mark.parametrize(
+    'dataset, same',
+    [
+        (lambda: tf.data.Dataset.range(5).batch(2).map(tf.square), True),
+        (lambda: tf.data.Dataset.range(5).shuffle(5, seed=1), False),
+        (lambda: tf.data.Dataset.range(5).repeat(), False),
+        (
+            lambda: tf.data.Dataset.range(5).map(
+                lambda x: x + tf.random.uniform([], 0, 9, tf.int64)
+            ),
+            False,
+        ),
+        (
+            lambda: tf.data.Dataset.from_generator(
+                lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int64)
+            ),
+            False,
+        ),
+        (lambda: tf.data.TextLineDataset(['a file']), False),
+    ],
+    ids=['map', 'shuffle', 'endless', 'random', 'generator', 'file'],
+)
+def test_only_datasets_that_cannot_change_are_kept(dataset, same):
+  variant = tf.data.experimental.to_variant(dataset())
+  assert _tff.yields_the_same_each_time(variant) == same
+
+
+def test_no_more_batches_are_kept_than_allowed():
+  cache = values.DatasetCache(100)
+  large = tf.data.Dataset.from_tensors(np.zeros(90, np.float32))
+  small = tf.data.Dataset.from_tensors(np.zeros(20, np.float32))
+  for dataset, kept in ((large, False), (small, True)):
+    spec = tff.SequenceType(
+        tff.TensorType(np.float32, dataset.element_spec.shape)
+    )
+    assert not hasattr(cache.variant(dataset, spec), 'tff_adaptive_batches')
+    again = cache.variant(dataset, spec)
+    assert hasattr(again, 'tff_adaptive_batches') == kept
 
 
 def test_infinite_dataset_may_be_left_early(context):
@@ -575,7 +693,7 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
   context = runtime.set_in_process_context(
       devices=devices, max_concurrent_clients=2)
   used = collections.Counter()
-  inner = context.engine.compile(compute)[0].passes[0].client._function
+  inner = context.engine.compile(compute)[0].passes[0].client._function(False)
   call = type(inner).__call__
   def spy(self, arguments, device='', call=call, inner=inner):
     outputs = call(self, arguments, device)

@@ -45,6 +45,7 @@ def create_in_process_context(
     max_concurrent_clients: int | None = None,
     devices: Sequence[str] | None = None,
     default_num_clients: int = 0,
+    dataset_cache_bytes: int = 256 << 20,
     asynchronous: bool = False,
 ) -> Any:
   """Creates a context that runs computations in this process.
@@ -61,6 +62,9 @@ def create_in_process_context(
       `None` means all GPUs, or the CPU if there are none.
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
+    dataset_cache_bytes: Memory for the batches of datasets that come in more
+      than one invocation and yield the same each time (no shuffling, reading or
+      randomness); 0 keeps none. A dataset's batches go with the dataset object.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, as
       `tff.program.NativeFederatedContext` needs, instead of a
       `tff.framework.SyncContext`.
@@ -80,6 +84,7 @@ def create_in_process_context(
       max_concurrent_clients=max_concurrent_clients,
       devices=devices,
       default_num_clients=default_num_clients,
+      dataset_cache_bytes=dataset_cache_bytes,
   )
   if asynchronous:
     return in_process.InProcessAsyncContext(engine)

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
+from tensorflow.python.framework import op_def_registry
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
@@ -350,3 +351,72 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
 
   tff.framework.transform_postorder(comp.to_building_block(), look)
   return found
+
+
+# Datasets whose elements follow from their inputs alone.
+_DETERMINISTIC = frozenset({
+    'BatchDataset',
+    'BatchDatasetV2',
+    'ConcatenateDataset',
+    'FilterDataset',
+    'FlatMapDataset',
+    'MapAndBatchDataset',
+    'MapDataset',
+    'OptionsDataset',
+    'PaddedBatchDataset',
+    'PaddedBatchDatasetV2',
+    'ParallelBatchDataset',
+    'ParallelMapDatasetV2',
+    'PrefetchDataset',
+    'RangeDataset',
+    'RepeatDataset',
+    'SkipDataset',
+    'TakeDataset',
+    'TensorDataset',
+    'TensorSliceDataset',
+    'UnbatchDataset',
+    'ZipDataset',
+})
+
+
+def yields_the_same_each_time(variant: tf.Tensor) -> bool:
+  """Whether a dataset is finite and free of randomness and outside state.
+
+  Args:
+    variant: The dataset's variant tensor.
+  """
+  cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
+  if cardinality == tf.data.INFINITE_CARDINALITY:
+    return False
+  try:
+    graph = tf.compat.v1.GraphDef.FromString(
+        tf.raw_ops.DatasetToGraphV2(
+            input_dataset=variant,
+            external_state_policy=2,  # Fail if there is any.
+            strip_device_assignment=True,
+        ).numpy()
+    )
+  except tf.errors.OpError:
+    return False  # It cannot be written down, so it depends on other things.
+  nodes = list(graph.node)
+  for function in graph.library.function:
+    nodes.extend(function.node_def)
+  functions = {f.signature.name for f in graph.library.function}
+  return all(
+      node.op in _DETERMINISTIC
+      or node.op in functions
+      or _is_stateless(node.op)
+      for node in nodes
+  )
+
+
+def _is_stateless(op: str) -> bool:
+  if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
+    # The call's function is in the library, where its ops are looked at.
+    return True
+  definition = op_def_registry.get(op)
+  return (
+      definition is not None
+      and not definition.is_stateful
+      and not op.endswith('Dataset')
+  )

@@ -12,9 +12,17 @@ process and one graph runs for several clients at once, hence:
   whatever reads a variable or table waits for it by a control edge.
 * `dataset.reduce`: its kernel instantiates its function anew in each call
   (30 to 40 ms); the equal loop over an iterator does not.
+* Batch lists: making an iterator costs more than a small client's training, and
+  each batch from it wakes another thread. For a dataset that yields the same
+  batches each time (`values.py` decides) the graph has a second form, in which
+  a list of batches stands for the dataset, and a variable that holds the rest
+  of this list for the iterator. Both are of the same TensorFlow types, so only
+  the ops that make and advance iterators change.
 """
 
+import collections
 from collections.abc import Sequence
+import functools
 import hashlib
 import itertools
 
@@ -73,7 +81,7 @@ class Graph:
     _make_anonymous(graph_def)
     _drop_control_edges_from(graph_def, self.parameters)
     _set_session_token(graph_def, session_token)
-    self._keep = _replace_reductions(graph_def)
+    self._reductions = _replace_reductions(graph_def)
     if initialize_op:
       _order_after_initialization(graph_def, initialize_op)
     self.graph_def = graph_def
@@ -82,19 +90,29 @@ class Graph:
         for node in _all_nodes(graph_def)
     )
     self._pruned = {}
+    self._listed = {}
 
-  def call(self, arguments: Sequence[tf.Tensor], wanted: Sequence[int]):
+  def call(
+      self,
+      arguments: Sequence[tf.Tensor],
+      wanted: Sequence[int],
+      listed: Sequence[int] = (),
+  ):
     """Adds this graph to the graph under construction.
 
     Args:
       arguments: One tensor per entry of `parameters`.
       wanted: Indices into `results`; whatever only others need is left out.
+      listed: Indices of the `arguments` that are lists of batches instead of
+        datasets; `listable` must hold for each.
 
     Returns:
       The tensors of the `wanted` results.
     """
     names = [self.results[i] for i in wanted]
     kept = self._prune(tuple(wanted))
+    if listed:
+      kept = self._with_lists(kept, listed)
     _rename_frames(kept)
     nodes = {node.name for node in kept.node}
     feeds = {
@@ -114,6 +132,58 @@ class Graph:
         )
     ) if fetches else {}
     return [direct[n] if n in direct else fetched[n] for n in names]
+
+  def listable(self, index: int) -> bool:
+    """Whether a list of batches may stand for the dataset `parameters[index]`.
+
+    It may if the graph does nothing with the dataset but iterate over it.
+    """
+    return _iterations(
+        self.graph_def, self.parameters[index], self._reductions
+    ) is not None
+
+  def _with_lists(self, graph_def, listed):
+    changed = tf.compat.v1.GraphDef()
+    changed.CopyFrom(graph_def)
+    by_name = {node.name: node for node in changed.node}
+    library = {f.signature.name for f in changed.library.function}
+
+    def set_function(node, function):
+      name, types = _add_function(changed, function, library)
+      node.op = 'StatefulPartitionedCall'
+      node.ClearField('attr')
+      for key, value in types.items():
+        node.attr[key].CopyFrom(value)
+      node.attr['f'].func.name = name
+
+    for index in listed:
+      for node in _iterations(
+          changed, self.parameters[index], self._reductions
+      ):
+        node = by_name[node.name]
+        inputs = list(node.input)
+        if node.op == 'AnonymousIteratorV3':
+          node.op = 'VarHandleOp'
+          node.ClearField('attr')
+          node.attr['dtype'].type = tf.variant.as_datatype_enum
+          node.attr['shape'].shape.SetInParent()
+          node.attr['shared_name'].s = _ANONYMOUS_VARIABLE
+        elif node.op == 'MakeIterator':
+          node.op = 'AssignVariableOp'
+          node.ClearField('attr')
+          node.attr['dtype'].type = tf.variant.as_datatype_enum
+          node.ClearField('input')
+          node.input.extend([inputs[1], inputs[0], *inputs[2:]])
+        elif node.op == 'IteratorGetNextAsOptional':
+          set_function(node, _next_of_list())
+        else:
+          library_, body, original, _ = self._reductions[node.name]
+          if node.name not in self._listed:
+            self._listed[node.name] = _reduction_loop(
+                library_, body, original, listed=True
+            )
+          set_function(node, self._listed[node.name])
+    return changed
 
   def _prune(self, wanted: tuple[int, ...]) -> tf.compat.v1.GraphDef:
     if wanted not in self._pruned:
@@ -280,45 +350,170 @@ def _order_after_initialization(
       node.input.append(f'^{initialize}')
 
 
-def _replace_reductions(graph_def: tf.compat.v1.GraphDef) -> list[object]:
+def _replace_reductions(graph_def: tf.compat.v1.GraphDef) -> dict[str, tuple]:
   """Turns each `ReduceDataset` node into a loop over an iterator.
 
   Args:
     graph_def: Changed in place.
 
   Returns:
-    What must stay alive as long as `graph_def` is used.
+    By the names of these nodes: what they were made of, and the loop, which
+    must stay alive as long as `graph_def` is used.
   """
   bodies = {f.signature.name: f for f in graph_def.library.function}
   known = set(bodies)
-  keep = []
+  library = None
+  reductions = {}
   for node in [n for n in graph_def.node if n.op == 'ReduceDataset']:
     body = bodies.get(node.attr['f'].func.name)
     if body is None:
       continue
-    loop = _reduction_loop(graph_def.library, body, node)
-    keep.append(loop)
-    with tf.Graph().as_default() as scratch:
-      placeholders = [
-          tf.compat.v1.placeholder(spec.dtype, spec.shape)
-          for spec in loop.structured_input_signature[0]
-      ]
-      loop(*placeholders)
-      traced = scratch.as_graph_def()
-    (call,) = [n for n in traced.node if n.op.endswith('PartitionedCall')]
-    for function in traced.library.function:
-      if function.signature.name not in known:
-        known.add(function.signature.name)
-        graph_def.library.function.add().CopyFrom(function)
+    if library is None:
+      library = type(graph_def.library)()
+      library.CopyFrom(graph_def.library)
+    original = type(node)()
+    original.CopyFrom(node)
+    loop = _reduction_loop(library, body, original, listed=False)
+    name, types = _add_function(graph_def, loop, known)
     node.op = 'StatefulPartitionedCall'
     node.ClearField('attr')
-    for name in ('Tin', 'Tout', 'f'):
-      node.attr[name].CopyFrom(call.attr[name])
-  return keep
+    for key, value in types.items():
+      node.attr[key].CopyFrom(value)
+    node.attr['f'].func.name = name
+    reductions[node.name] = (library, body, original, loop)
+  return reductions
 
 
-def _reduction_loop(library, body, node):
-  """A function equal to the `ReduceDataset` node with function `body`."""
+def _add_function(graph_def, function, known: set[str]):
+  """Adds a concrete function, and what it calls, to a graph's library.
+
+  Args:
+    graph_def: Whose library grows.
+    function: The function.
+    known: Names in the library; grows too.
+
+  Returns:
+    The name to call and the types that the call states.
+  """
+  with tf.Graph().as_default() as scratch:
+    placeholders = [
+        tf.compat.v1.placeholder(spec.dtype, spec.shape)
+        for spec in function.structured_input_signature[0]
+    ]
+    function(*placeholders)
+    traced = scratch.as_graph_def()
+  (call,) = [n for n in traced.node if n.op.endswith('PartitionedCall')]
+  for added in traced.library.function:
+    if added.signature.name not in known:
+      known.add(added.signature.name)
+      graph_def.library.function.add().CopyFrom(added)
+  return call.attr['f'].func.name, {
+      key: call.attr[key] for key in ('Tin', 'Tout')
+  }
+
+
+def _iterations(graph_def, parameter: str, reductions):
+  """The ops that iterate over a dataset parameter.
+
+  Returns:
+    The nodes that make, fill and advance iterators over it, and those of
+    `reductions`; `None` if the graph does anything else with the dataset.
+  """
+  consumers = collections.defaultdict(list)
+  by_name = {}
+  for node in graph_def.node:
+    by_name[node.name] = node
+    for source in node.input:
+      if not source.startswith('^'):
+        consumers[_node_name(source)].append(node)
+
+  def users(name):
+    """Consumers of a tensor, seen through ops that pass it on."""
+    for node in consumers[name]:
+      if node.op in ('Identity', 'Enter'):
+        yield from users(node.name)
+      else:
+        yield node
+
+  found = {}
+  for node in users(_node_name(parameter)):
+    if node.name in reductions:
+      # The dataset itself must be what is reduced, not something captured.
+      if any(
+          users_of_argument is node
+          for position, users_of_argument in _uses(node, by_name, parameter)
+          if position != 0
+      ):
+        return None
+      found[node.name] = node
+      continue
+    if node.op != 'MakeIterator':
+      return None
+    iterator = by_name[_node_name(node.input[1])]
+    while iterator.op == 'Identity':
+      iterator = by_name[_node_name(iterator.input[0])]
+    if iterator.op != 'AnonymousIteratorV3':
+      return None
+    found[iterator.name] = iterator
+    for user in users(iterator.name):
+      if user is not node and user.op != 'IteratorGetNextAsOptional':
+        return None
+      found[user.name] = user
+  return list(found.values())
+
+
+def _uses(node, by_name, parameter):
+  """Positions at which a node reads a parameter, seen through `Identity`."""
+  for position, source in enumerate(node.input):
+    if source.startswith('^'):
+      continue
+    name = _node_name(source)
+    while by_name[name].op == 'Identity':
+      name = _node_name(by_name[name].input[0])
+    if name == _node_name(parameter):
+      yield position, node
+
+
+@functools.lru_cache(maxsize=None)
+def _next_of_list():
+  """What `IteratorGetNextAsOptional` is for a list of batches.
+
+  The list, in a variable, starts with "none" and goes on with the batches from
+  last to first, each wrapped as an optional.
+  """
+
+  @tf.function(
+      input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
+  )
+  def take_next(variable):
+    batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
+    last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
+    batch = tf.raw_ops.TensorListGetItem(
+        input_handle=batches,
+        index=last,
+        element_shape=tf.constant([], tf.int32),
+        element_dtype=tf.variant,
+    )
+    # "None" stays: asking again after the end gives the same answer.
+    rest = tf.raw_ops.TensorListResize(
+        input_handle=batches, size=tf.maximum(last, 1)
+    )
+    store = tf.raw_ops.AssignVariableOp(resource=variable, value=rest)
+    with tf.control_dependencies([store]):
+      return tf.identity(batch)
+
+  return take_next.get_concrete_function()
+
+
+def _reduction_loop(library, body, node, listed: bool):
+  """A function equal to the `ReduceDataset` node with function `body`.
+
+  Args:
+    library: Where `body` finds the functions that it calls.
+    body: Definition of the function that takes one step.
+    node: The `ReduceDataset` node.
+    listed: Whether a list of batches stands for the dataset.
+  """
   num_state = len(node.attr['Tstate'].list.type)
   num_captured = len(node.attr['Targuments'].list.type)
   dtypes = [tf.as_dtype(argument.type) for argument in body.signature.input_arg]
@@ -359,6 +554,32 @@ def _reduction_loop(library, body, node):
   @tf.function(input_signature=signature, autograph=False)
   def loop(dataset, *rest):
     state, captured = rest[:num_state], rest[num_state:]
+
+    def step(optional, state):
+      element = tf.raw_ops.OptionalGetValue(optional=optional, **element_types)
+      return call_body([*state, *element, *captured])
+
+    free = [tf.TensorShape(None)] * num_state
+    if listed:
+
+      def take(position, *state):
+        optional = tf.raw_ops.TensorListGetItem(
+            input_handle=dataset,
+            index=position,
+            element_shape=tf.constant([], tf.int32),
+            element_dtype=tf.variant,
+        )
+        return (position - 1, *step(optional, state))
+
+      first = tf.raw_ops.TensorListLength(input_handle=dataset) - 1
+      outcome = tf.while_loop(
+          lambda position, *_: position > 0,
+          take,
+          (first, *state),
+          shape_invariants=(first.shape, *free),
+      )
+      return list(outcome[1:])
+
     iterator = tf.raw_ops.AnonymousIteratorV3(**element_types)
 
     def advance():
@@ -366,19 +587,14 @@ def _reduction_loop(library, body, node):
           iterator=iterator, **element_types
       )
 
-    def step(following, *state):
-      element = tf.raw_ops.OptionalGetValue(optional=following, **element_types)
-      state = call_body([*state, *element, *captured])
-      return (advance(), *state)
-
     made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
     with tf.control_dependencies([made]):
       following = advance()
     outcome = tf.while_loop(
         lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
-        step,
+        lambda following, *state: (advance(), *step(following, state)),
         (following, *state),
-        shape_invariants=(following.shape, *[tf.TensorShape(None)] * num_state),
+        shape_invariants=(following.shape, *free),
     )
     return list(outcome[1:])
 

@@ -23,6 +23,9 @@ from tff_adaptive.runtime import values
 
 # Computations built anew, but equal, find the program of the first.
 _MAX_PROGRAMS = 64
+# Clients folded in one call if their values are small.
+_FOLD_AT_ONCE = 8
+_SMALL_BYTES = 1 << 20
 
 
 class Engine:
@@ -39,6 +42,7 @@ class Engine:
       max_concurrent_clients: Optional[int] = None,
       devices: Optional[Sequence[str]] = None,
       default_num_clients: int = 0,
+      dataset_cache_bytes: int = 256 << 20,
   ):
     """See `tff_adaptive.runtime.create_in_process_context`."""
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
@@ -62,6 +66,12 @@ class Engine:
     )
     # TensorFlow's own choice: the first GPU for what has a kernel there.
     self.server_device = ''
+    if dataset_cache_bytes < 0:
+      raise ValueError(
+          '`dataset_cache_bytes` must be at least 0, got'
+          f' {dataset_cache_bytes!r}.'
+      )
+    self._datasets = values.DatasetCache(dataset_cache_bytes)
     self._lock = threading.RLock()
     self._compiled = cachetools.LRUCache(_MAX_PROGRAMS)
     # Hashing a computation serializes it, all its constants included, so a
@@ -86,7 +96,7 @@ class Engine:
         )
         self._compiled[digest] = program
       # Equal computations may still differ in their Python containers.
-      known = program, Signature(program, comp.type_signature)
+      known = program, Signature(program, comp.type_signature, self._datasets)
       self._by_id[key] = known
       weakref.finalize(comp, self._by_id.pop, key, None)
       return known
@@ -147,12 +157,18 @@ class Engine:
 class Signature:
   """How a computation's arguments and results become tensors and back."""
 
-  def __init__(self, program: program_lib.Program, type_signature):
+  def __init__(
+      self,
+      program: program_lib.Program,
+      type_signature,
+      datasets: values.DatasetCache,
+  ):
     """Compiles the conversions.
 
     Args:
       program: The compiled computation.
       type_signature: Its `tff.FunctionType`, with Python containers.
+      datasets: Datasets seen before.
     """
     self._parts = []
     self._parameter = type_signature.parameter
@@ -162,7 +178,7 @@ class Signature:
       self._split = _compile_parts(self._parameter, members)
       for (kind, node), member in zip(program.arguments, members):
         slots = [leaf.slot for leaf in node.leaves]
-        ingest = values.compile_ingest(member)
+        ingest = values.compile_ingest(member, datasets)
         self._parts.append((kind == 'client', slots, ingest))
     self._restore = _compile_result(program.result, type_signature.result)
 
@@ -313,7 +329,6 @@ class _Run:
   def _run_clients(self, phase: program_lib.Pass) -> None:
     """One pass over the clients: work in parallel, folds in order."""
     count = len(self.clients)
-    totals = [self.server[slot] for slot in phase.zero]
     work = _ClientWork(self, phase)
     fold = _Fold(self, phase)
     threads = self._engine.threads_for(work.shared_bytes)
@@ -327,13 +342,13 @@ class _Run:
     else:
       outcomes = self._in_order(work, count, threads)
     for index, local in enumerate(outcomes):
-      if phase.total:
-        totals = fold(totals, local, index)
+      fold.add(index, local)
       # Whatever no later pass needs is freed here, client by client.
       self.clients[index] = {
           slot: local[slot] for slot in phase.keep if slot in local
       }
-    for slot, tensor in zip(phase.total, totals):
+    fold.finish()
+    for slot, tensor in zip(phase.total, fold.totals):
       self.server[slot] = tensor
 
   def _in_order(self, work: '_ClientWork', count: int, threads: int):
@@ -381,11 +396,19 @@ class _ClientWork:
         shared.append(None)
       else:
         shared.append(run.server[leaf.slot])
-    self.shared_bytes = sum(
-        t.dtype.size * (t.shape.num_elements() or 0)
-        for t in shared
-        if t is not None and t.dtype != tf.variant
-    )
+    self.shared_bytes = _size([t for t in shared if t is not None])
+    self._listable = [
+        (position, leaf.slot)
+        for position, leaf in enumerate(phase.client.inputs)
+        if leaf in phase.client.listable
+    ]
+    # Not on GPUs, where the batches have to be copied anyway.
+    if any('GPU' in device for device in self._devices):
+      self._listable = []
+    if self._outputs:
+      listed = {self._lists(store) is not None for store in run.clients}
+      for form in listed:
+        phase.client.prepare(form)
     # One copy per device and pass, instead of one per client.
     self._shared = [shared]
     if len(self._devices) > 1:
@@ -399,60 +422,84 @@ class _ClientWork:
     arguments = list(self._shared[slot])
     for position, own in self._own:
       arguments[position] = local[own]
+    lists = self._lists(local)
+    if lists is not None:
+      for (position, _), tensor in zip(self._listable, lists):
+        arguments[position] = tensor
     try:
-      outputs = self._fused(arguments, self._devices[slot])
+      outputs = self._fused(
+          arguments, self._devices[slot], lists is not None
+      )
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[slot]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
 
+  def _lists(self, local) -> Optional[list[tf.Tensor]]:
+    """Lists of batches for all datasets of a client, if there are."""
+    if not self._listable:
+      return None
+    lists = []
+    for _, slot in self._listable:
+      variant = local.get(slot)
+      batches = getattr(variant, 'tff_adaptive_batches', None)
+      if batches is None:
+        return None
+      lists.append(batches)
+    return lists
+
 
 class _Fold:
-  """Adds one client's values to the accumulators."""
+  """Adds clients' values to the accumulators, in the clients' order."""
 
   def __init__(self, run: _Run, phase: program_lib.Pass):
     self._run = run
-    self._fused = phase.fold
-    outputs = {leaf.slot: i for i, leaf in enumerate(phase.fold.outputs)}
-    state = {slot: i for i, slot in enumerate(phase.state)}
+    self._fold = phase.fold
     self._device = run._engine.server_device
+    self._slots = [leaf.slot for leaf in phase.fold.inputs]
+    self._shared = [run.server[leaf.slot] for leaf in phase.fold.shared]
+    self._waiting: list[tuple[int, list[tf.Tensor]]] = []
+    self._at_once: Optional[int] = None
+    self.totals = [run.server[slot] for slot in phase.zero]
 
-    def source(slot):
-      """Where a tensor is found: (0, accumulator), (1, client), (2, tensor)."""
-      if slot in state:
-        return 0, state[slot]
-      tensor = run.server[slot]
-      return (1, slot) if tensor is None else (2, tensor)
+  def add(self, index: int, local: dict[int, tf.Tensor]) -> None:
+    values = [local[slot] for slot in self._slots]
+    self._waiting.append((index, values))
+    if self._at_once is None:
+      # A few small clients wait for one call; large ones would take memory.
+      small = _size(values) <= _SMALL_BYTES
+      self._at_once = _FOLD_AT_ONCE if small else 1
+    if len(self._waiting) >= self._at_once:
+      self.finish()
 
-    self._inputs = [source(leaf.slot) for leaf in phase.fold.inputs]
-    self._update = [
-        (3, outputs[slot]) if slot in outputs else source(slot)
-        for slot in phase.update
-    ]
-    self._direct = [(3, i) for i in range(len(outputs))] == self._update
+  def finish(self) -> None:
+    """Adds those that wait."""
+    while self._waiting:
+      # Powers of two, so that few functions are ever traced.
+      count = 1 << (len(self._waiting).bit_length() - 1)
+      some, self._waiting = self._waiting[:count], self._waiting[count:]
+      self._add(some)
 
-  def __call__(
-      self, totals: list[tf.Tensor], local: dict[int, tf.Tensor], index: int
-  ) -> list[tf.Tensor]:
+  def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
+    try:
+      self.totals = self._fold(
+          self.totals, self._shared, [v for _, v in clients], self._device
+      )
+    except tf.errors.OpError as e:
+      if len(clients) > 1:
+        # One by one, to learn whose values cannot be added.
+        for client in clients:
+          self._add([client])
+        return
+      index, _ = clients[0]
+      raise _client_failure(e, index, self._run, self._device) from e
 
-    def find(kind, where):
-      if kind == 0:
-        return totals[where]
-      return local[where] if kind == 1 else where
 
-    outputs = []
-    if self._fused.outputs:
-      try:
-        outputs = self._fused(
-            [find(*source) for source in self._inputs], self._device
-        )
-      except tf.errors.OpError as e:
-        raise _client_failure(e, index, self._run, self._device) from e
-    if self._direct:
-      return outputs
-    return [
-        outputs[where] if kind == 3 else find(kind, where)
-        for kind, where in self._update
-    ]
+def _size(tensors: Sequence[tf.Tensor]) -> int:
+  return sum(
+      t.dtype.size * (t.shape.num_elements() or 0)
+      for t in tensors
+      if t.dtype != tf.variant
+  )
 
 
 def _copy_to(device: str, tensors):

@@ -50,6 +50,9 @@ class Node:
       `None` where the tensors come from outside.
     label: For error messages.
     ordered: Whether it must run for one client after another.
+    graph: The TensorFlow graph that the node calls, if that is what it does.
+    phase: When it runs.
+    first_slot: Number of its first leaf.
   """
 
   site: Any
@@ -58,6 +61,7 @@ class Node:
   build: Optional[Callable[[list[tf.Tensor], Sequence[int]], list[tf.Tensor]]]
   label: str
   ordered: bool = False
+  graph: Optional[graphs.Graph] = None
   phase: int = 0
   first_slot: int = -1
 
@@ -256,6 +260,7 @@ class Tracer:
         graph.call,
         'a TensorFlow graph',
         ordered=graph.ordered,
+        graph=graph,
     )
     return _pack(result, iter(node.leaves))
 
@@ -631,6 +636,7 @@ def build_nodes(
     nodes: Sequence[Node],
     known: dict[Leaf, tf.Tensor],
     wanted: Sequence[Leaf],
+    listed: frozenset[Leaf] = frozenset(),
 ) -> list[tf.Tensor]:
   """Adds `nodes` to the graph under construction.
 
@@ -639,6 +645,7 @@ def build_nodes(
     known: Tensors of leaves that other nodes made.
     wanted: Leaves to return the tensors of; nodes that they do not need are
       left out.
+    listed: Leaves in `known` that are lists of batches, not datasets.
   """
   needed = set(wanted)
   for node in reversed(nodes):
@@ -653,7 +660,12 @@ def build_nodes(
     ]
     if indices and node.build is not None:
       inputs = [known[leaf] for leaf in node.inputs]
-      for i, tensor in zip(indices, node.build(inputs, indices)):
+      lists = [i for i, leaf in enumerate(node.inputs) if leaf in listed]
+      if lists:
+        built = node.graph.call(inputs, indices, lists)
+      else:
+        built = node.build(inputs, indices)
+      for i, tensor in zip(indices, built):
         known[Leaf(node, i)] = tensor
   return [known[leaf] for leaf in wanted]
 
@@ -666,12 +678,16 @@ class Fused:
     outputs: Leaves that come back, in order; without any, there is nothing to
       run.
     ordered: See `Node`.
+    listable: Those of the `inputs` for which a list of batches may be passed
+      instead of a dataset; see `graphs.py`.
   """
 
   def __init__(
       self, name: str, nodes: Sequence[Node], outputs: Sequence[Leaf]
   ):
     own = set(nodes)
+    self._name = name
+    self._nodes = nodes
     self.outputs = [leaf for leaf in outputs if leaf.node in own]
     self.ordered = any(node.ordered for node in nodes)
     needed = set(self.outputs)
@@ -682,23 +698,124 @@ class Fused:
         (leaf for leaf in needed if leaf.node not in own),
         key=lambda leaf: leaf.slot,
     )
-    self._function = None
-    if self.outputs:
+    self.listable = frozenset(
+        leaf for leaf in self.inputs if self._is_listable(leaf)
+    )
+    self._functions = {}
+
+  def _is_listable(self, leaf: Leaf) -> bool:
+    if leaf.spec.dtype != tf.variant:
+      return False
+    uses = [
+        (node, i)
+        for node in self._nodes
+        for i, source in enumerate(node.inputs)
+        if source == leaf
+    ]
+    return all(
+        node.graph is not None and node.graph.listable(i) for node, i in uses
+    )
+
+  def _function(self, listed: bool) -> '_tff.FastFunction':
+    if listed not in self._functions:
+      lists = self.listable if listed else frozenset()
 
       def body(*tensors):
         known = dict(zip(self.inputs, tensors))
-        return build_nodes(nodes, known, self.outputs)
+        return build_nodes(self._nodes, known, self.outputs, lists)
 
-      body.__name__ = name
-      self._function = _tff.FastFunction(
+      body.__name__ = self._name
+      self._functions[listed] = _tff.FastFunction(
           tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
       )
+    return self._functions[listed]
 
   def __call__(
-      self, arguments: list[tf.Tensor], device: str = ''
+      self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
   ) -> list[tf.Tensor]:
-    """The outputs' tensors, computed on `device` or where TensorFlow likes."""
-    return self._function(arguments, device)
+    """The outputs' tensors, computed on `device` or where TensorFlow likes.
+
+    Args:
+      arguments: In the order of `inputs`.
+      device: Full name of a device.
+      listed: Whether lists of batches are passed for all `listable` inputs.
+    """
+    return self._function(listed)(arguments, device)
+
+  def prepare(self, listed: bool) -> None:
+    """Traces ahead of calls from several threads."""
+    self._function(listed)
+
+
+class Fold:
+  """All folds of a pass as one function, for several clients at once.
+
+  Calling a function costs more than adding small values, so a call takes
+  several clients, one after another inside; the result is the same.
+
+  Attributes:
+    state: Leaves of the accumulators.
+    inputs: Leaves to pass per client.
+    shared: Leaves to pass once.
+    ordered: See `Node`.
+  """
+
+  def __init__(
+      self,
+      name: str,
+      nodes: Sequence[Node],
+      state: Sequence[Leaf],
+      update: Sequence[Leaf],
+  ):
+    own = set(nodes)
+    self._name = name
+    self._nodes = nodes
+    self._update = update
+    self.state = list(state)
+    self.ordered = any(node.ordered for node in nodes)
+    read = [leaf for node in nodes for leaf in node.inputs] + list(update)
+    outside = dict.fromkeys(
+        leaf for leaf in read if leaf.node not in own and leaf not in state
+    )
+    self.inputs = [leaf for leaf in outside if leaf.node.site == CLIENT]
+    self.shared = [leaf for leaf in outside if leaf.node.site == SERVER]
+    self._functions = {}
+
+  def __call__(
+      self,
+      totals: list[tf.Tensor],
+      shared: list[tf.Tensor],
+      clients: list[list[tf.Tensor]],
+      device: str = '',
+  ) -> list[tf.Tensor]:
+    """The accumulators after `clients`, each in the order of `inputs`."""
+    if not totals:
+      return totals
+    count = len(clients)
+    if count not in self._functions:
+      self._functions[count] = self._trace(count)
+    arguments = totals + shared
+    for client in clients:
+      arguments += client
+    return self._functions[count](arguments, device)
+
+  def _trace(self, count: int) -> '_tff.FastFunction':
+    leaves = self.state + self.shared + self.inputs * count
+
+    def body(*tensors):
+      tensors = iter(tensors)
+      state = [next(tensors) for _ in self.state]
+      known = {leaf: next(tensors) for leaf in self.shared}
+      for _ in range(count):
+        known.update(zip(self.state, state))
+        known.update((leaf, next(tensors)) for leaf in self.inputs)
+        state = build_nodes(self._nodes, known, self._update)
+      return state
+
+    body.__name__ = f'{self._name}_of_{count}'
+    return _tff.FastFunction(
+        tf.compat.v1.wrap_function(body, [leaf.spec for leaf in leaves])
+    )
 
 
 @dataclasses.dataclass
@@ -710,21 +827,16 @@ class Pass:
   Attributes:
     server: Runs first.
     client: Runs for each client.
-    fold: Runs for each client, in order, on the accumulators and the client's
-      values.
+    fold: Runs on the clients' values, in order.
     zero: Slots where the accumulators start, at the server.
-    state: Slots by which `fold` knows the accumulators.
-    update: Slots of the accumulators after one client; may be any leaf.
     total: Slots that receive the accumulators in the end, at the server.
     keep: Slots of a client's leaves that outlive this pass.
   """
 
   server: Fused
   client: Fused
-  fold: Fused
+  fold: Fold
   zero: list[int]
-  state: list[int]
-  update: list[int]
   total: list[int]
   keep: list[int]
 
@@ -866,14 +978,13 @@ class Program:
                   client,
                   [x for n in client for x in used_outside(n, own_client)],
               ),
-              fold=Fused(
+              fold=Fold(
                   f'fold_{phase}',
                   [n for a in here for n in folds[a] if n.build is not None],
+                  [leaf for a in here for leaf in a.state.leaves],
                   [leaf for a in here for leaf in a.update],
               ),
               zero=[leaf.slot for a in here for leaf in a.zero],
-              state=[leaf.slot for a in here for leaf in a.state.leaves],
-              update=[leaf.slot for a in here for leaf in a.update],
               total=[leaf.slot for a in here for leaf in a.result.leaves],
               keep=[leaf.slot for leaf in keep],
           )

@@ -8,6 +8,7 @@ sequence type.
 import collections
 from collections.abc import Callable, Iterator, Sequence
 import functools
+import threading
 from typing import Any, Optional
 import weakref
 
@@ -42,11 +43,14 @@ def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
   )
 
 
-def compile_ingest(type_spec: tff.Type) -> Callable[[Any, list], None]:
+def compile_ingest(
+    type_spec: tff.Type, datasets: 'DatasetCache'
+) -> Callable[[Any, list], None]:
   """A function that takes values of an unplaced type apart.
 
   Args:
     type_spec: A tensor, struct or sequence type.
+    datasets: Datasets seen before.
 
   Returns:
     A function of a value and a list: it appends the value's tensors, in the
@@ -56,10 +60,11 @@ def compile_ingest(type_spec: tff.Type) -> Callable[[Any, list], None]:
     convert = compile_tensor(type_spec)
     return lambda value, out: out.append(convert(value))
   if isinstance(type_spec, tff.SequenceType):
-    return lambda value, out: out.append(_ingest_sequence(value, type_spec))
+    return lambda value, out: out.append(datasets.variant(value, type_spec))
   if isinstance(type_spec, tff.StructType):
     parts = [
-        compile_ingest(element) for _, element in _tff.struct_items(type_spec)
+        compile_ingest(element, datasets)
+        for _, element in _tff.struct_items(type_spec)
     ]
     split = compile_split(type_spec)
 
@@ -156,21 +161,71 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
   return convert
 
 
-# Clients often bring the same dataset object in many rounds. Only the variant
-# is kept, which does not keep the dataset object alive.
-_variants: 'weakref.WeakKeyDictionary[tf.data.Dataset, tuple[Any, tf.Tensor]]'
-_variants = weakref.WeakKeyDictionary()
+class DatasetCache:
+  """What is known of dataset objects that came before.
 
+  Clients often bring the same dataset object in many rounds. Its variant
+  tensor is kept while the object lives. If it comes again and is found to yield
+  the same batches each time, these are kept too, as a list that graphs can read
+  at a fraction of an iterator's cost; see `graphs.py`.
+  """
 
-def _ingest_sequence(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
-  if isinstance(value, tf.data.Dataset):
-    known = _variants.get(value)
-    if known is not None and known[0] == type_spec:
-      return known[1]
-    variant = _make_variant(value, type_spec)
-    _variants[value] = (type_spec, variant)
-    return variant
-  return _make_variant(value, type_spec)
+  def __init__(self, max_bytes: int):
+    self._known = weakref.WeakKeyDictionary()
+    self._room = [max_bytes]
+    self._lock = threading.Lock()
+
+  def variant(self, value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
+    """The variant tensor of a dataset, or of a list of its elements.
+
+    It has the attribute `tff_adaptive_batches` if the batches are kept.
+    """
+    if not isinstance(value, tf.data.Dataset):
+      return _make_variant(value, type_spec)
+    with self._lock:
+      known = self._known.get(value)
+      if known is None or known[0] != type_spec:
+        variant = _make_variant(value, type_spec)
+        self._known[value] = [type_spec, variant, False]
+        return variant
+      _, variant, looked_at = known
+      if not looked_at:
+        known[2] = True
+        self._keep_batches(value, variant, type_spec)
+      return variant
+
+  def _keep_batches(self, dataset, variant, type_spec) -> None:
+    if not self._room[0] or not _tff.yields_the_same_each_time(variant):
+      return
+    flat = _tff.flat_dataset(variant, type_spec.element)
+    optionals, size = [], 0
+    for batch in flat:
+      size += sum(
+          t.dtype.size * t.shape.num_elements()
+          if t.dtype != tf.string
+          else sum(len(s) + 64 for s in t.numpy().flat)
+          for t in batch
+      )
+      if size > self._room[0]:
+        return
+      optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
+    batches = tf.raw_ops.EmptyTensorList(
+        element_shape=tf.constant([], tf.int32),
+        max_num_elements=-1,
+        element_dtype=tf.variant,
+    )
+    for optional in [tf.raw_ops.OptionalNone(), *reversed(optionals)]:
+      batches = tf.raw_ops.TensorListPushBack(
+          input_handle=batches, tensor=optional
+      )
+    variant.tff_adaptive_batches = batches
+    room = self._room
+    room[0] -= size
+
+    def give_back():
+      room[0] += size
+
+    weakref.finalize(dataset, give_back)
 
 
 def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 python main.py                       trains the embedded default
 python main.py --task=... --flags    trains what the flags say
+python main.py sweep --axis=...      trains many, and says which is best
 python main.py list                  says what there is
 python main.py --help
 """
@@ -19,20 +20,37 @@ from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import listing
 from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import sweep
 from tff_adaptive.experiment import train
 from tff_adaptive.runtime import errors as runtime_errors
 
-_COMMANDS = ('train', 'list')
+_COMMANDS = {
+  'train': 'runs an experiment, or goes on with it; what is done without a '
+  'command',
+  'sweep': 'runs many experiments, or goes on with them',
+  'list': 'says which tasks, algorithms, optimizers and presets there are',
+}
 
 
-def _help(full: bool) -> str:
+def _help(command: str, full: bool) -> str:
+  lines = []
+  if command == 'sweep':
+    lines += [
+      'usage: python main.py sweep --axis=FLAG=V1,V2,... [--flag=value ...]',
+      '',
+      'Runs every combination of the axes. Beside the flags of a run:',
+      sweep.build_options().help(),
+      '',
+    ]
+    if not full:
+      return '\n'.join(lines)
+  else:
+    lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
+    lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
+    lines.append('\nCOMMAND --help tells the flags of another command.\n')
   table = flags.Flags()
-  return (
-    'usage: python main.py [train|list] [--flag=value ...]\n\n'
-    'train (the default) runs an experiment, or goes on with it; list says '
-    'which\ntasks, algorithms and optimizers there are.\n\n'
-    + (table.help_full() if full else table.help())
-  )
+  lines.append(table.help_full() if full else table.help())
+  return '\n'.join(lines)
 
 
 def _train(arguments: Sequence[str]) -> None:
@@ -60,15 +78,17 @@ def main(arguments: Sequence[str]) -> int:
     command, *arguments = arguments
   try:
     if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
-      print(_help(full=False))
+      print(_help(command, full=False))
     elif '--helpfull' in arguments:
-      print(_help(full=True))
+      print(_help(command, full=True))
     elif command == 'list':
       if arguments:
         raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
       print(listing.listing())
     elif command == 'train':
       _train(arguments)
+    elif command == 'sweep':
+      return sweep.main(arguments)
     else:
       raise errors.SettingsError(
         f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'

@@ -137,7 +137,7 @@ def points(
           [*arguments, *(f'--{k}={v}' for k, v in flags.items())]
         )
       except errors.SettingsError as e:
-        if len(flags) < 2 or any(f'--{k}={v}' in str(e) for k, v in flags.items()):
+        if len(flags) < 2:
           raise
         raise errors.SettingsError(f'{e} (In the point {name}.)') from e
       settings = dataclasses.replace(

@@ -1,0 +1,554 @@
+"""Sweeps: grids, the table, going on after a stop, and bad input."""
+
+import csv
+import io
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import main
+from tests.experiment import made_up
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import grids
+from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import sweep
+from tff_adaptive.experiment import sweep_store
+from tff_adaptive.experiment import sweep_worker
+from tff_adaptive.experiment import train
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_SHORT = [
+  '--algorithm=fedavg',
+  '--total_rounds=4',
+  '--rounds_per_eval=2',
+  '--clients_per_round=2',
+  '--experiment_name=s',
+]
+
+
+def arguments_of(root, *arguments):
+  return [*_SHORT, f'--root_output_dir={root}', '--workers=0', *arguments]
+
+
+def go(root, *arguments):
+  """Runs a sweep in this process and returns its rows and what it said."""
+  said = io.StringIO()
+  rows = sweep.run(sweep.parse(arguments_of(root, *arguments)), stream=said)
+  return rows, said.getvalue()
+
+
+def statuses(rows):
+  return {row['name']: row['status'] for row in rows}
+
+
+@pytest.fixture(name='made_up_runs')
+def made_up_runs_fixture(monkeypatch):
+  """No training: rows are made up. Holds the names of what was run."""
+  ran = []
+
+  def run(settings, on_row=None, **_):
+    ran.append(settings.experiment_name)
+    made_up.write(settings, on_row)
+
+  monkeypatch.setattr(train, 'run', run)
+  monkeypatch.setattr(sweep_worker, '_write_hparams', lambda point: None)
+  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(
+    sweep_worker, 'write_hparams_config', lambda folder, points: None
+  )
+  return ran
+
+
+# Grids.
+
+
+def test_product_of_axes_in_order(tmp_path):
+  parsed = sweep.parse(
+    arguments_of(
+      tmp_path, '--axis=client_learning_rate=0.1,1', '--axis=seed=0,1,2'
+    )
+  )
+  assert [dict(p.flags) for p in parsed.points] == [
+    {'client_learning_rate': rate, 'seed': seed}
+    for rate in ('0.1', '1')
+    for seed in ('0', '1', '2')
+  ]
+  last = parsed.points[-1].settings
+  assert last.hyperparameters['client_learning_rate'] == 1.0
+  assert last.seed == 2 and last.total_rounds == 4
+  assert last.folder == (
+    tmp_path / 's' / 'runs' / 'client_learning_rate=1,seed=2'
+  )
+  assert len({p.settings.folder for p in parsed.points}) == 6
+
+
+def test_values_that_are_no_file_names(tmp_path):
+  points = sweep.parse(arguments_of(tmp_path, '--axis=seed=1,2')).points
+  assert [p.name for p in points] == ['seed=1', 'seed=2']
+  one = grids.name_of({'a': 'x/y', 'b': '..'})
+  other = grids.name_of({'a': 'x_y', 'b': '..'})
+  assert '/' not in one and one != other
+  assert len(grids.name_of({'flag': 'v' * 400})) < 255
+
+
+def test_paper_grids():
+  known = grids.built_in()
+  # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
+  sizes = {
+    name: sum(len(b.points()) for b in known[f'reddi2021/{name}'])
+    for name in (
+      'emnist_character',
+      'emnist_character/fedavg',
+      'emnist_character/fedyogi',
+      'emnist_autoencoder/fedavg',
+      'stackoverflow_tag/fedavgm',
+    )
+  }
+  assert sizes == {
+    'emnist_character': 3 * 8 * 9 * 5 + 2 * 8 * 9,
+    'emnist_character/fedavg': 72,
+    'emnist_character/fedyogi': 360,
+    'emnist_autoencoder/fedavg': 8 * 7,
+    'stackoverflow_tag/fedavgm': 9 * 8,
+  }
+  axes = known['reddi2021/emnist_character/fedadam'][0].axes
+  rates = [float(v) for v in axes['client_learning_rate']]
+  assert rates[0] == 1e-3 and rates[-1] == pytest.approx(10**0.5, rel=1e-5)
+  # Every grid has the published best among its points, up to six digits.
+  assert '0.0316228' in axes['client_learning_rate']
+  assert '0.00316228' in axes['server_learning_rate']
+
+
+@pytest.mark.parametrize('name', sorted(grids.built_in()))
+def test_first_and_last_point_of_every_paper_grid_are_experiments(name):
+  for block in grids.load(name):
+    ends = block.points()[:: max(len(block.points()) - 1, 1)]
+    for point in ends:
+      made = grids.points(
+        [], [grids.Block({k: v for k, v in point.items()})], 'x'
+      )
+      assert made[0].settings.algorithm == block.fixed['algorithm']
+
+
+def test_axes_and_flags_beside_a_paper_grid(tmp_path):
+  parsed = sweep.parse(
+    [
+      '--grid=reddi2021/emnist_character',
+      '--algorithm=fedadam',
+      '--total_rounds=20',
+      '--axis=client_learning_rate=0.1',
+      '--axis=server_adaptivity=0.001',
+      '--axis=seed=0,1',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  assert len(parsed.points) == 9 * 2
+  assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
+  assert {p.settings.total_rounds for p in parsed.points} == {20}
+  assert {p.settings.task for p in parsed.points} == {'emnist_character'}
+
+
+def test_axes_on_top_of_a_preset(tmp_path):
+  parsed = sweep.parse(
+    [
+      '--preset=reddi2021/emnist_character/fedadam',
+      '--axis=client_learning_rate=0.1,0.2',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  rates = [
+    p.settings.hyperparameters['client_learning_rate'] for p in parsed.points
+  ]
+  assert rates == [0.1, 0.2]
+  assert {p.settings.total_rounds for p in parsed.points} == {1500}
+
+
+@pytest.mark.parametrize(
+  'arguments, parts',
+  [
+    ([], ['--axis', '--grid']),
+    (['--axis=client_learning_rate'], ['FLAG=VALUE']),
+    (['--axis=client_learning_rate=0.1,'], ['FLAG=VALUE']),
+    (['--axis=seed=1,1'], ['twice']),
+    (['--axis=seed=1', '--axis=seed=2'], ['twice']),
+    (['--axis=clint_learning_rate=0.1'], ['no flag', 'client_learning_rate']),
+    (['--axis=client_learning_rate=-1,2'], ['above 0']),
+    (['--axis=server_adaptivity=0.1'], ['would be ignored', 'fedavg']),
+    (['--axis=total_rounds=3'], ['an axis', 'a flag']),
+    (['--axis=experiment_name=a,b'], ['cannot be an axis']),
+    (['--axis=client_learning_rate=0.1,0.10'], ['same experiment']),
+    (['--axis=cache_mib=1,2'], ['same experiment']),
+    (['--grid=reddi2021/what'], ['--grid must be', 'emnist_character']),
+    (['--axis=seed=1', '--workers=-1'], ['--workers', 'at least 0']),
+    (['--axis=seed=1', '--select=best'], ['--select', 'train_loss']),
+    (['--axis=seed=1', '--wrokers=2'], ['--wrokers']),
+    (['--axis=seed=1', 'stray'], ['stray']),
+  ],
+)
+def test_complaints_are_one_sentence_exit_code_2_and_nothing_written(
+  tmp_path, capsys, arguments, parts
+):
+  told = [*_SHORT, f'--root_output_dir={tmp_path}', *arguments]
+  assert main.main(['sweep', *told]) == 2
+  captured = capsys.readouterr()
+  assert len(captured.err.splitlines()) == 1 and not captured.out
+  for part in parts:
+    assert part in captured.err
+  assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_lists_the_points(tmp_path, capsys):
+  told = arguments_of(tmp_path, '--axis=seed=3,4', '--dry_run')
+  assert main.main(['sweep', *told]) == 0
+  shown = capsys.readouterr().out
+  assert '2 runs' in shown and 'seed=4' in shown and '8 rounds' in shown
+  assert not list(tmp_path.iterdir())
+
+
+def test_help_and_errors_need_no_tensorflow(tmp_path):
+  script = (
+    'import sys, main; code = main.main(sys.argv[1:]); '
+    'assert "tensorflow" not in sys.modules; sys.exit(code)'
+  )
+  for arguments, code in (
+    (['sweep', '--help'], 0),
+    (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
+    (['sweep', '--axis=what=0,1'], 2),
+  ):
+    done = subprocess.run(
+      [sys.executable, '-c', script, *arguments],
+      cwd=tmp_path,
+      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert done.returncode == code, done.stderr
+  assert '--axis' in done.stderr or 'what' in done.stderr
+
+
+# Working through a grid.
+
+
+def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
+  told = [
+    '--axis=client_learning_rate=0.01,0.1,1e4',
+    '--axis=seed=0,1',
+    '--total_rounds=10',
+  ]
+  told = [a for a in arguments_of(tmp_path, *told) if a != _SHORT[1]]
+  assert main.main(['sweep', *told]) == 0
+  shown = capsys.readouterr().out
+  assert 'client_learning_rate=0.1' in shown.splitlines()[-3]
+  assert 'sweep 6/6 runs  2 diverged' in shown
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    table = list(csv.DictReader(file))
+  assert [r['status'] for r in table] == ['finished'] * 4 + ['diverged'] * 2
+  assert '10 times' in table[4]['reason'] and table[4]['rounds'] == '3'
+  assert table[2]['client_learning_rate'] == '0.1'
+  assert float(table[2]['train/loss']) < float(table[0]['train/loss'])
+  # 10 rounds of 2 clients, 1500 bytes each.
+  assert float(table[0]['megabytes']) == pytest.approx(10 * 2 * 1500 / 1e6)
+  database = sqlite3.connect(tmp_path / 's' / 'sweep.sqlite')
+  assert database.execute(
+    "SELECT count(*) FROM runs WHERE status = 'finished'"
+  ).fetchone() == (4,)
+  database.close()
+  # Again: nothing is left to do, the same table and summary.
+  del made_up_runs[:]
+  assert main.main(['sweep', *told]) == 0
+  assert not made_up_runs
+  assert shown.splitlines()[-5:] == capsys.readouterr().out.splitlines()[-5:]
+
+
+def test_failure_is_recorded_and_the_others_go_on(
+  tmp_path, made_up_runs, monkeypatch
+):
+  good = train.run
+
+  def run(settings, **more):
+    if settings.seed == 1:
+      raise KeyError('in user code:\n\n    line one\n    what went wrong')
+    if settings.seed == 2:
+      raise errors.RunError('The disk is full.')
+    good(settings, **more)
+
+  monkeypatch.setattr(train, 'run', run)
+  rows, said = go(tmp_path, '--axis=seed=0,1,2,3')
+  assert [r['status'] for r in rows] == [
+    'finished',
+    'failed',
+    'failed',
+    'finished',
+  ]
+  assert rows[1]['reason'].startswith('KeyError')
+  assert 'what went wrong' in rows[1]['reason']
+  assert rows[2]['reason'] == 'The disk is full.'
+  assert 'The disk is full.' in said
+  log = (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()
+  assert 'Traceback' in log
+  # What failed stays so, unless asked.
+  monkeypatch.setattr(train, 'run', good)
+  del made_up_runs[:]
+  go(tmp_path, '--axis=seed=0,1,2,3')
+  assert made_up_runs == []
+  rows, _ = go(tmp_path, '--axis=seed=0,1,2,3', '--retry_failed')
+  assert made_up_runs == ['seed=1', 'seed=2']
+  assert {r['status'] for r in rows} == {'finished'}
+  assert {r['reason'] for r in rows} == {None}
+
+
+def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):
+  del made_up_runs
+
+  def run(settings, **_):
+    raise errors.RunError('No.')
+
+  monkeypatch.setattr(train, 'run', run)
+  assert main.main(['sweep', *arguments_of(tmp_path, '--axis=seed=0,1')]) == 1
+
+
+def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
+  good = train.run
+
+  def run(settings, on_row=None, **more):
+    if settings.seed == 1:
+      made_up.write(settings, on_row, stop_at=3)
+    good(settings, on_row=on_row, **more)
+
+  monkeypatch.setattr(train, 'run', run)
+  with pytest.raises(stopping.Stopped):
+    go(tmp_path, '--axis=seed=0,1,2')
+  with sweep_store.Store(tmp_path / 's') as store:
+    assert [r['status'] for r in store.rows()] == [
+      'finished',
+      'waiting',
+      'waiting',
+    ]
+    assert [r['rounds'] for r in store.rows()] == [4, 2, 0]
+    # As a process that was killed leaves it.
+    store.set('seed=1', sweep_store.RUNNING)
+  monkeypatch.setattr(train, 'run', good)
+  del made_up_runs[:]
+  rows, said = go(tmp_path, '--axis=seed=0,1,2')
+  assert made_up_runs == ['seed=1', 'seed=2']
+  assert '2 of them to do' in said
+  assert {r['status'] for r in rows} == {'finished'}
+
+
+def test_an_axis_may_grow(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0,2')
+  del made_up_runs[:]
+  rows, _ = go(tmp_path, '--axis=seed=0,1,2')
+  assert made_up_runs == ['seed=1']
+  assert [r['name'] for r in rows] == ['seed=0', 'seed=1', 'seed=2']
+
+
+def test_missing_and_half_written_results_are_run_again(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0,1,2')
+  runs = tmp_path / 's' / 'runs'
+  for path in (runs / 'seed=0').iterdir():
+    path.unlink()
+  (runs / 'seed=0').rmdir()
+  metrics = runs / 'seed=1' / 'metrics.csv'
+  lines = metrics.read_text().splitlines()
+  # A row and a half are lost.
+  metrics.write_text('\n'.join(lines[:-1])[:-5])
+  del made_up_runs[:]
+  rows, _ = go(tmp_path, '--axis=seed=0,1,2')
+  assert made_up_runs == ['seed=0', 'seed=1']
+  assert {r['status'] for r in rows} == {'finished'}
+
+
+def test_damaged_run_is_one_failure_and_not_touched(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0,1')
+  hparams = tmp_path / 's' / 'runs' / 'seed=0' / 'hparams.json'
+  hparams.write_text('{"settings":')
+  rows, _ = go(tmp_path, '--axis=seed=0,1')
+  assert statuses(rows) == {'seed=0': 'failed', 'seed=1': 'finished'}
+  assert 'hparams.json' in rows[0]['reason']
+  assert hparams.read_text() == '{"settings":'
+  assert made_up_runs == ['seed=0', 'seed=1']
+
+
+def test_folder_of_another_sweep(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0,1')
+  table = (tmp_path / 's' / 'results.csv').read_bytes()
+  for told, parts in (
+    (['--axis=client_learning_rate=0.1'], ['another sweep', 'seed=0']),
+    (['--axis=seed=0'], ['another sweep', 'seed=1']),
+    (
+      ['--axis=seed=0,1', '--client_learning_rate=0.5'],
+      ['--client_learning_rate was 0.1, now 0.5'],
+    ),
+  ):
+    with pytest.raises(errors.SettingsError) as raised:
+      go(tmp_path, *told)
+    for part in parts:
+      assert part in str(raised.value)
+  assert (tmp_path / 's' / 'results.csv').read_bytes() == table
+  assert len(made_up_runs) == 2
+
+
+def test_folder_of_a_single_run(tmp_path, made_up_runs):
+  made_up.run(tmp_path, 's', '--total_rounds=2')
+  with pytest.raises(errors.SettingsError, match='single run'):
+    go(tmp_path, '--axis=seed=0,1')
+  assert not (tmp_path / 's' / 'sweep.sqlite').exists() and not made_up_runs
+
+
+def test_two_sweeps_in_one_folder_at_once(tmp_path, made_up_runs):
+  (tmp_path / 's').mkdir()
+  with (
+    files.RunFolder(tmp_path / 's'),
+    pytest.raises(errors.SettingsError, match='Another process'),
+  ):
+    go(tmp_path, '--axis=seed=0,1')
+  assert not made_up_runs
+  rows, _ = go(tmp_path, '--axis=seed=0,1')
+  assert len(rows) == 2
+
+
+def test_table_that_is_no_table(tmp_path, made_up_runs):
+  rows, _ = go(tmp_path, '--axis=seed=0,1')
+  table = tmp_path / 's' / 'sweep.sqlite'
+  table.write_bytes(b'this is no table, however long it may be' * 100)
+  with pytest.raises(errors.SettingsError, match='move it away'):
+    go(tmp_path, '--axis=seed=0,1')
+  assert table.read_bytes().startswith(b'this is no table')
+  # As told: the table is made anew from what the runs left.
+  table.rename(tmp_path / 'aside')
+  del made_up_runs[:]
+  again, _ = go(tmp_path, '--axis=seed=0,1')
+  assert again == rows and not made_up_runs
+
+
+def test_table_of_another_version(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0')
+  with sweep_store.Store(tmp_path / 's') as store:
+    store.put('format', '99')
+  with pytest.raises(errors.SettingsError, match='another version'):
+    go(tmp_path, '--axis=seed=0')
+  assert made_up_runs == ['seed=0']
+
+
+def test_given_up_on_what_is_not_finite():
+  watch = sweep_worker.Watch(divergence_factor=0)
+  watch({'round': 0, 'validation/loss': 2.0})
+  watch({'round': 1, 'train/loss': 1e30})
+  with pytest.raises(sweep_worker.DivergedError, match='is nan'):
+    watch({'round': 2, 'train/loss': float('nan')})
+  watch = sweep_worker.Watch(divergence_factor=10)
+  watch({'round': 0, 'validation/loss': 2.0})
+  left_out = {'clients/count': 2, 'clients/rejected': 2}
+  for number in (1, 2):
+    watch({'round': number, 'train/loss': 1.0, **left_out})
+  with pytest.raises(sweep_worker.DivergedError, match='no update'):
+    watch({'round': 3, 'train/loss': 1.0, **left_out})
+
+
+def test_one_bad_round_is_no_divergence():
+  watch = sweep_worker.Watch(divergence_factor=10)
+  watch({'round': 0, 'validation/loss': 2.0})
+  for number in range(1, 10):
+    watch({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
+
+
+# With training.
+
+_TINY = [
+  '--task=quadratic',
+  '--algorithm=fedavg',
+  '--total_rounds=3',
+  '--rounds_per_eval=3',
+  '--clients_per_round=2',
+]
+
+
+def test_runs_in_one_process_equal_runs_alone(tmp_path):
+  told = [
+    *_TINY,
+    '--axis=client_learning_rate=0.1,0.2',
+    '--experiment_name=s',
+    f'--root_output_dir={tmp_path}',
+    '--workers=0',
+  ]
+  parsed = sweep.parse(told)
+  rows = sweep.run(parsed, stream=io.StringIO())
+  assert {r['status'] for r in rows} == {'finished'}
+  alone = parsed.points[1].settings
+  alone = type(alone)(
+    **{**alone.__dict__, 'root_output_dir': str(tmp_path / 'alone')}
+  )
+  train.run(alone, say=lambda _: None)
+
+  def table(folder):
+    with open(folder / 'metrics.csv', encoding='utf-8') as file:
+      read = list(csv.DictReader(file))
+    for row in read:
+      del row['seconds']
+    return read
+
+  assert table(alone.folder) == table(parsed.points[1].settings.folder)
+
+  # TensorBoard's HParams view: the axes, and every run's values and results.
+  from tensorboard.backend.event_processing import event_accumulator
+  from tensorboard.plugins.hparams import plugin_data_pb2
+
+  def hparams_of(folder, tag):
+    events = event_accumulator.EventAccumulator(str(folder)).Reload()
+    content = events.SummaryMetadata(tag).plugin_data.content
+    return events, plugin_data_pb2.HParamsPluginData.FromString(content)
+
+  _, data = hparams_of(tmp_path / 's' / 'tensorboard', '_hparams_/experiment')
+  assert [i.name for i in data.experiment.hparam_infos] == [
+    'client_learning_rate'
+  ]
+  for row, point in zip(rows, parsed.points, strict=True):
+    events, data = hparams_of(
+      point.settings.folder / 'tensorboard', '_hparams_/session_start_info'
+    )
+    value = data.session_start_info.hparams['client_learning_rate'].number_value
+    assert value == float(point.flags['client_learning_rate'])
+    assert 'result/train/loss' in events.Tags()['tensors']
+    assert row['train/loss'] > 0
+
+
+def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
+  told = [
+    *_TINY,
+    '--axis=seed=0,1',
+    '--experiment_name=s',
+    f'--root_output_dir={tmp_path}',
+    '--workers=1',
+  ]
+  parsed = sweep.parse(told)
+  killed = []
+
+  def kill_first_worker():
+    children = pathlib.Path(f'/proc/self/task/{os.getpid()}/children')
+    log = tmp_path / 's' / 'logs' / 'seed=0.log'
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not killed:
+      for child in children.read_text().split() if log.exists() else ():
+        command = pathlib.Path(f'/proc/{child}/cmdline').read_bytes()
+        if b'spawn_main' in command:
+          os.kill(int(child), signal.SIGKILL)
+          killed.append(child)
+      time.sleep(0.02)
+
+  thread = threading.Thread(target=kill_first_worker)
+  thread.start()
+  rows = sweep.run(parsed, stream=io.StringIO())
+  thread.join()
+  assert killed
+  assert [r['status'] for r in rows] == ['failed', 'finished']
+  assert 'SIGKILL' in rows[0]['reason']

@@ -67,14 +67,8 @@ def label_distribution(
   if title:
     axes.set_title(title)
   if num_classes <= 20:
-    axes.legend(
-      title='label',
-      ncols=num_classes,
-      loc='upper center',
-      fontsize='x-small',
-      bbox_to_anchor=(0.5, -0.1 / (1 + 0.05 * num_clients)),
-      handlelength=0.8,
-      columnspacing=0.8,
+    figure.legend(
+      title='label', ncols=10, loc='outside lower center', fontsize='small'
     )
   figure.savefig(path, dpi=120)
 

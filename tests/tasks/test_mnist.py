@@ -54,6 +54,12 @@ def test_real_writers(real_data):
   assert data.client_ids[0] == 'writer_0'
 
 
+def test_writers_have_a_stand_in():
+  task = tasks.create('mnist_character', data='synthetic', partition='writers')
+  sizes = task.datasets.train_data.partition.sizes
+  assert sizes.tolist() == [25] * 20
+
+
 def test_real_test_digits(real_data):
   task = tasks.create('mnist_logistic', cache_dir=str(real_data))
   images, labels = (

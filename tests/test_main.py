@@ -156,25 +156,47 @@ def test_train_finish_refuse(tmp_path):
   assert '--server_learning_rate was 0.01, now 0.5' in changed.err
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_signal_saves_and_the_same_command_goes_on(tmp_path, number):
+def processes_started_by(pid):
+  """Workers and their supervisors; TFF's worker is told its parent's id."""
+  found = []
+  for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
+    try:
+      words = path.read_bytes().split(b'\0')
+    except OSError:  # It ended meanwhile.
+      continue
+    if str(pid).encode() in words:
+      found.append(words)
+  return found
+
+
+@pytest.mark.parametrize(
+  'number, runtime', [(signal.SIGTERM, 'in_process'), (signal.SIGINT, 'native')]
+)
+def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
   arguments = [*_SMALL, '--total_rounds=100000', '--experiment_name=a']
+  arguments.append(f'--runtime={runtime}')
   process = start(tmp_path, arguments)
   rows = tmp_path / 'runs' / 'a' / 'metrics.csv'
   deadline = time.monotonic() + 120
   while not rows.exists() or rows.read_text().count('\n') < 6:
     assert process.poll() is None and time.monotonic() < deadline
     time.sleep(0.1)
+  assert bool(processes_started_by(process.pid)) == (runtime == 'native')
   process.send_signal(number)
   stopped = finish(process, tmp_path)
   assert stopped.code == 128 + number
   assert 'which is saved; the same command goes on' in stopped.out
   assert 'Traceback' not in stopped.err
+  deadline_of_workers = time.monotonic() + 10
+  while processes_started_by(process.pid):
+    assert time.monotonic() < deadline_of_workers
+    time.sleep(0.1)
   last = rows.read_text().splitlines()[-1].split(',')[0]
   checkpoints = os.listdir(tmp_path / 'runs' / 'a' / 'checkpoints')
   assert f'round_{last}' in checkpoints
   if number == signal.SIGTERM:
     process = start(tmp_path, arguments, 'again')
+    deadline = time.monotonic() + 120
     while rows.read_text().splitlines()[-1].split(',')[0] == last:
       assert process.poll() is None and time.monotonic() < deadline
       time.sleep(0.1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
@@ -54,6 +55,42 @@ def test_sums_that_are_not_aggregated_by_mean():
 
   assert communication.of_round(exchange) == communication.Traffic(
     down=4 + 12, up=12 + 12
+  )
+
+
+def test_what_the_server_knows_already_is_not_sent():
+  value_type = tff.to_type((np.float32, [3]))
+
+  @tff.tensorflow.computation
+  def zero():
+    return tf.zeros([50], tf.float32)
+
+  @tff.tensorflow.computation(zero.type_signature.result, value_type)
+  def accumulate(total, value):
+    return total + tf.reduce_sum(value)
+
+  @tff.tensorflow.computation(
+    zero.type_signature.result, zero.type_signature.result
+  )
+  def merge(a, b):
+    return a + b
+
+  @tff.tensorflow.computation(zero.type_signature.result)
+  def report(total):
+    return total
+
+  @tff.federated_computation(
+    tff.FederatedType(value_type, tff.CLIENTS),
+    tff.FederatedType(tff.to_type((np.int32, [5])), tff.CLIENTS),
+  )
+  def aggregate(values, integers):
+    return (
+      tff.federated_aggregate(values, zero(), accumulate, merge, report),
+      tff.federated_secure_sum_bitwidth(integers, 8),
+    )
+
+  assert communication.of_round(aggregate) == communication.Traffic(
+    down=0, up=12 + 20
   )
 
 

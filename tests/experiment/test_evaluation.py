@@ -80,3 +80,28 @@ def test_initial_weights_are_decided_by_the_seed():
 
   np.testing.assert_array_equal(initial(1), initial(1))
   assert np.abs(initial(1) - initial(2)).max() > 1e-3
+
+
+@pytest.mark.parametrize('cache_bytes', [0, 2**20])
+def test_layers_know_that_this_is_no_training(cache_bytes):
+  task = helpers.task()
+
+  def model_fn():
+    layers = tf.keras.layers
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [
+          layers.InputLayer((helpers.FEATURES,)),
+          layers.Dropout(0.9),
+          layers.Dense(2),
+        ]
+      ),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=task.datasets.element_type_structure,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    )
+
+  batches = data.test_split(task.datasets, cache_bytes=cache_bytes)
+  plain = evaluation.Evaluator(task.model_fn).evaluate(weights(0), batches)
+  dropout = evaluation.Evaluator(model_fn).evaluate(weights(0), batches)
+  assert dropout['loss'] == plain['loss']

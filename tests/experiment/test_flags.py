@@ -155,6 +155,15 @@ def test_step_decay_counts_in_the_whole_run(parse):
   assert settings.hyperparameters['client_lr_decay_steps'] == 40
 
 
+def test_runtime_options(parse):
+  remote = parse('--runtime=remote', '--worker_addresses=a:1,[::1]:23')
+  assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}
+  bounded = parse('--max_concurrent_clients=3')
+  assert bounded.runtime_options == {'max_concurrent_clients': 3}
+  assert parse().runtime_options == {}
+  assert parse().runtime == 'in_process'
+
+
 def test_flag_file(parse, tmp_path):
   path = tmp_path / 'a.flags'
   path.write_text('--total_rounds=3\n# a remark\n--server_optimizer=yogi\n')
@@ -228,6 +237,17 @@ def test_flag_file(parse, tmp_path):
     (['--no_such_flag=1'], ['--no_such_flag', '--help']),
     (['--total_round=1'], ['--total_round;', '--total_rounds']),
     (['--flagfile=/no/such/file'], ['/no/such/file']),
+    (['--runtime=remote'], ['--worker_addresses', 'host:port']),
+    (['--runtime=remote', '--worker_addresses=a:1,b'], ["'a:1,b'"]),
+    (['--worker_addresses=a:1'], ['--worker_addresses=a:1', 'ignored']),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--max_concurrent_clients=2',
+      ],
+      ['--max_concurrent_clients=2', 'ignored', 'remote'],
+    ),
     (['extra'], ["'extra'", '--name=value']),
     (['--dry_run=maybe'], ['--dry_run', 'maybe']),
     # Flags that nothing would look at.

@@ -187,6 +187,13 @@ def _general() -> dict[str, list[parameters.Parameter]]:
         'What runs the computations.',
       ),
       flag(
+        'worker_addresses',
+        str,
+        None,
+        'Workers of the remote runtime: host:port, several with commas '
+        'between.',
+      ),
+      flag(
         'max_concurrent_clients',
         parameters.Count,
         None,
@@ -452,11 +459,7 @@ class Flags:
       hyperparameters=hyperparameters,
       num_validation_examples=None if examples == -1 else examples,
       experiment_name=name,
-      runtime_options={
-        name: general[name]
-        for name in ('max_concurrent_clients',)
-        if general[name] is not None
-      },
+      runtime_options=_runtime_options(general),
       **{
         key: general[key]
         for key in (
@@ -632,6 +635,34 @@ def _entry(
     textwrap.wrap(text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6)
   )
   return lines
+
+
+def _runtime_options(general: Mapping[str, Any]) -> dict[str, Any]:
+  """What the chosen execution context is made with."""
+  chosen = general['runtime']
+  remote = {'worker_addresses': 'addresses'}
+  here = {'max_concurrent_clients': 'max_concurrent_clients'}
+  used = remote if chosen == 'remote' else here
+  for flag in (*remote, *here):
+    if flag not in used and general[flag] is not None:
+      raise errors.SettingsError(
+        f'--{flag}={general[flag]} would be ignored: --runtime={chosen}.'
+      )
+  options = {
+    option: general[flag]
+    for flag, option in used.items()
+    if general[flag] is not None
+  }
+  if chosen == 'remote':
+    addresses = options.get('addresses', '')
+    options['addresses'] = addresses.split(',')
+    for address in options['addresses']:
+      if not re.fullmatch(r'(\[[\da-fA-F:]+\]|[^\s:\[\]]+):\d{1,5}', address):
+        raise errors.SettingsError(
+          '--runtime=remote needs --worker_addresses, host:port of each '
+          f'worker with commas between, got {addresses!r}.'
+        )
+  return options
 
 
 def _flagged(message: str) -> str:

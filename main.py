@@ -15,7 +15,9 @@ from collections.abc import Sequence
 # Whatever TensorFlow logs about its own start; what goes wrong is raised.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from tff_adaptive.experiment import errors  # pylint: disable=g-import-not-at-top
+from tff_adaptive.experiment import compare  # pylint: disable=g-import-not-at-top
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import export
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import listing
@@ -28,22 +30,22 @@ _COMMANDS = {
   'train': 'runs an experiment, or goes on with it; what is done without a '
   'command',
   'sweep': 'runs many experiments, or goes on with them',
+  'compare': 'RUN...: shows results of runs side by side',
+  'export': "RUN DIR: writes a run's model for use without TFF",
   'list': 'says which tasks, algorithms, optimizers and presets there are',
 }
+# Commands with flags of their own.
+_MAINS = {'sweep': sweep, 'compare': compare, 'export': export}
 
 
 def _help(command: str, full: bool) -> str:
   lines = []
-  if command == 'sweep':
-    lines += [
-      'usage: python main.py sweep --axis=FLAG=V1,V2,... [--flag=value ...]',
-      '',
-      'Runs every combination of the axes. Beside the flags of a run:',
-      sweep.build_options().help(),
-      '',
-    ]
-    if not full:
-      return '\n'.join(lines)
+  if command in _MAINS:
+    module = _MAINS[command]
+    lines += [f'usage: python main.py {module.USAGE}', '']
+    lines.append(module.build_options().help())
+    if command != 'sweep' or not full:
+      return '\n'.join(lines).rstrip()
   else:
     lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
     lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
@@ -87,8 +89,8 @@ def main(arguments: Sequence[str]) -> int:
       print(listing.listing())
     elif command == 'train':
       _train(arguments)
-    elif command == 'sweep':
-      return sweep.main(arguments)
+    elif command in _MAINS:
+      return _MAINS[command].main(arguments)
     else:
       raise errors.SettingsError(
         f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'

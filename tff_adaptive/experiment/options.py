@@ -78,9 +78,9 @@ class Options:
         name = word.lstrip('-').partition('=')[0]
         known = [*self._declared, *self._repeated]
         close = difflib.get_close_matches(name, known, n=1) or known
+        has = ' or '.join(f'--{c}' for c in close) or 'none'
         raise errors.SettingsError(
-          f'This command has no flag --{name}; it has '
-          f'{", ".join(f"--{c}" for c in close)}.'
+          f'This command has no flag --{name}; it has {has}.'
         )
     return values, rest
 

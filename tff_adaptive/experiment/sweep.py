@@ -38,6 +38,10 @@ from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep_store
 from tff_adaptive.experiment import sweep_worker
 
+USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
+
+Runs every combination of the axes, or a paper's grid, and says which is best.
+The flags of a run (main.py --help) hold for all of them. Beside those:"""
 _RULES = Literal.__getitem__(tuple(selection.RULES))
 _flag = parameters.Parameter
 

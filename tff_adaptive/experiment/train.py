@@ -68,7 +68,12 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
   return metrics if finished else None
 
 
-def _create_task(settings: settings_lib.Settings):
+def create_task(settings: settings_lib.Settings) -> Any:
+  """The settings' `tff.simulation.baselines.BaselineTask`.
+
+  Raises:
+    SettingsError: If its data cannot be used as asked.
+  """
   try:
     return tasks.create(settings.task, **settings.task_options)
   except (
@@ -79,7 +84,8 @@ def _create_task(settings: settings_lib.Settings):
     raise errors.SettingsError(str(e)) from e
 
 
-def _build_process(settings: settings_lib.Settings, task: Any):
+def build_process(settings: settings_lib.Settings, task: Any) -> Any:
+  """The settings' learning process, for a task that `create_task` made."""
   arguments = settings.build_arguments
   # A method that counts in the population means the task's, unless told.
   if arguments.get('population', 0) is None:
@@ -102,13 +108,13 @@ def describe(settings: settings_lib.Settings) -> str:
   from tff_adaptive.experiment import sampling
 
   set_runtime(settings)
-  task = _create_task(settings)
+  task = create_task(settings)
   info = tasks.info(settings.task)
   client_ids = task.datasets.train_data.client_ids
   sampling.build_cohort_fn(
     client_ids, clients_per_round=settings.clients_per_round
   )
-  process = _build_process(settings, task)
+  process = build_process(settings, task)
   lines = [
     f'experiment   {settings.name}',
     f'results      {settings.folder}',
@@ -252,13 +258,13 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   from tff_adaptive.experiment import sampling
 
   set_runtime(settings)
-  task = _create_task(settings)
+  task = create_task(settings)
   cohort_fn = sampling.build_cohort_fn(
     task.datasets.train_data.client_ids,
     clients_per_round=settings.clients_per_round,
     random_seed=settings.client_datasets_random_seed,
   )
-  process = _build_process(settings, task)
+  process = build_process(settings, task)
   tf.keras.utils.set_random_seed(
     randomness.seed_32(settings.seed, 'initial weights')
   )

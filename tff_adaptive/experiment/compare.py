@@ -1,0 +1,150 @@
+"""Runs side by side, as a table for the terminal."""
+
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import options as options_lib
+from tff_adaptive.experiment import progress
+from tff_adaptive.experiment import results
+from tff_adaptive.experiment import selection
+
+USAGE = """compare RUN...
+
+Shows results side by side. RUN is a run's folder, or one with runs in it."""
+# Measures in the table, their headings, and whether less is better; `None`
+# where the metric decides.
+_COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (
+  ('train/loss', 'train loss', True),
+  ('train/metric', 'train metric', None),
+  ('validation/loss', 'val. loss', True),
+  ('validation/metric', 'val. metric', None),
+  ('best/metric', 'best round', None),
+  ('test/loss', 'test loss', True),
+  ('test/metric', 'test metric', None),
+  ('megabytes', 'MB sent', True),
+  ('seconds', 'seconds', True),
+)
+
+
+def build_options() -> options_lib.Options:
+  """The flags of `main.py compare`: none."""
+  return options_lib.Options()
+
+
+def find(paths: Sequence[pathlib.Path]) -> list[results.Run]:
+  """The runs in folders: a run's own, or those below another folder.
+
+  Raises:
+    SettingsError: If there is none in one of them, or one is damaged.
+  """
+  runs = []
+  for path in paths:
+    if path.is_dir() and not (path / 'hparams.json').exists():
+      below, complaints = results.find(path)
+      if complaints:
+        raise errors.SettingsError(complaints[0])
+      if not below:
+        raise errors.SettingsError(f'There is no run in {path}.')
+      runs += below
+    else:
+      runs.append(results.load(path))
+  for run in runs:
+    if not run.rows:
+      raise errors.SettingsError(f'{run.path} has no results yet.')
+  return runs
+
+
+def differences(runs: Sequence[results.Run]) -> list[str]:
+  """The settings that are not the same in all runs."""
+  names = dict.fromkeys(k for run in runs for k in run.settings)
+  return [
+    name
+    for name in names
+    if len({repr(run.settings.get(name)) for run in runs}) > 1
+  ]
+
+
+def table(runs: Sequence[results.Run]) -> str:
+  """The runs' results, the best of every column marked, and what differs."""
+  measures = [run.measures() for run in runs]
+  columns = [c for c in _COLUMNS if any(c[0] in m for m in measures)]
+  same_metric = len({run.metric for run in runs}) == 1
+  cells: list[list[str]] = [
+    ['', 'method', 'rounds', *(heading for _, heading, _ in columns)]
+  ]
+  labels = [
+    chr(ord('A') + i) if i < 26 else str(i + 1) for i in range(len(runs))
+  ]
+  best = []
+  for key, _, less in columns:
+    values = [m.get(key, math.nan) for m in measures]
+    finite = [v for v in values if math.isfinite(v)]
+    if less is None:
+      less = not selection.higher_is_better(runs[0].metric)
+      if not same_metric:
+        finite = []
+    best.append((min if less else max)(finite) if finite else None)
+  for label, run, values in zip(labels, runs, measures, strict=True):
+    rounds = str(run.rounds)
+    if not run.finished:
+      rounds += f' of {run.settings.get("total_rounds")}'
+    row = [label, run.method, rounds]
+    for (key, _, _), top in zip(columns, best, strict=True):
+      value = values.get(key)
+      text = '-' if value is None else progress.number(value)
+      row.append(text + ('*' if value is not None and value == top else ' '))
+    cells.append(row)
+  lines = _aligned(cells, left=2)
+  metrics = ', '.join(
+    dict.fromkeys(progress.short(r.metric) for r in runs if r.metric)
+  )
+  window = {selection.window(run.rounds) for run in runs}
+  over = str(window.pop()) if len(window) == 1 else 'last tenth of the'
+  lines += [
+    '',
+    f'metric: {metrics or "none"}; training and validation are means over the '
+    f'last {over} rounds; * best',
+    '',
+  ]
+  different = differences(runs)
+  if different:
+    lines.append('what differs')
+    rows = [['', *labels]]
+    for name in different:
+      rows.append([f'--{name}', *(_word(r.settings.get(name)) for r in runs)])
+    lines += _aligned(rows, left=1)
+    lines.append('')
+  lines += [
+    f'{label}  {run.path}' for label, run in zip(labels, runs, strict=True)
+  ]
+  return '\n'.join(lines)
+
+
+def _word(value: Any) -> str:
+  return '-' if value is None else f'{value}'
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+  widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+  return [
+    '  '.join(
+      cell.ljust(width) if i < left else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ).rstrip()
+    for row in rows
+  ]
+
+
+def main(arguments: Sequence[str]) -> int:
+  """`main.py compare RUN...`; returns the exit code."""
+  _, words = build_options().read(arguments)
+  if not words:
+    raise errors.SettingsError(
+      'compare takes the folders of runs, or of a sweep; none was given.'
+    )
+  print(table(find([pathlib.Path(word) for word in words])))
+  return 0

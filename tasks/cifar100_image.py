@@ -102,7 +102,7 @@ def create(
     seed=seed,
   )
   if data == 'synthetic':
-    train, test = _synthetic(options, seed)
+    train, test = _synthetic(partition, beta, options, seed)
   elif partition == 'native':
     train, test = _load_native(cache_dir, seed)
   else:
@@ -137,9 +137,8 @@ def create(
 def _split(kind, arrays, beta, options):
   if kind != 'pam':
     return splits.build(kind, arrays['label'], **options)
-  size = options['examples_per_client'] or (
-    len(arrays['label']) // options['num_clients']
-  )
+  most = len(arrays['label']) // options['num_clients']
+  size = options['examples_per_client'] or most
   return partition_lib.pam(
     arrays['coarse_label'],
     arrays['label'],
@@ -150,13 +149,19 @@ def _split(kind, arrays, beta, options):
   )
 
 
-def _synthetic(options, seed):
+def _synthetic(kind, beta, options, seed):
   images, labels, test_images, test_labels = cifar.synthetic_arrays(
     NUM_CLASSES, seed
   )
-  split = splits.build('lda', labels, stand_in=True, **options)
+  arrays = _arrays(images, labels // 5, labels)
+  if kind in ('native', 'pam'):
+    # In place of the clients of TFF's file, which are by Pachinko allocation.
+    few = dict(options, num_clients=20, examples_per_client=20)
+    split = _split('pam', arrays, beta, few)
+  else:
+    split = splits.build(kind, labels, stand_in=True, **options)
   return (
-    client_data.ArrayClientData(_arrays(images, labels // 5, labels), split),
+    client_data.ArrayClientData(arrays, split),
     tf.data.Dataset.from_tensor_slices(
       _arrays(test_images, test_labels // 5, test_labels)
     ),

@@ -60,6 +60,17 @@ def test_every_task_is_described(name):
   assert not any(pathlib.PurePath(f).is_absolute() for f in info.files)
 
 
+@pytest.mark.parametrize('name', tasks.names())
+def test_every_task_is_in_the_documentation(name):
+  text = (_ROOT / 'docs' / 'tasks.md').read_text(encoding='utf-8')
+  (row,) = [r for r in text.splitlines() if r.startswith(f'| `{name}` | ')][:1]
+  info = tasks.info(name)
+  weights = info.model.rsplit(', ', 1)[-1].removesuffix(' weights')
+  assert weights.split()[0] in row
+  for file in info.files[:1]:
+    assert file.split('/', maxsplit=1)[0] in row
+
+
 def test_an_unknown_name_lists_the_tasks():
   for function in (tasks.info, tasks.parameters_of, tasks.create):
     with pytest.raises(ValueError, match=r"digits.*got 'digitz'"):

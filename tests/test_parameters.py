@@ -3,7 +3,8 @@
 import pathlib
 import subprocess
 import sys
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import pytest
 
@@ -12,14 +13,14 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def build(
-    model=None,
-    *,
-    rate: parameters.Positive = 0.5,
-    decay: parameters.Fraction = 0.9,
-    steps: parameters.Count = 1,
-    word: Literal['one', 'two'] = 'one',
-    flag: bool = False,
-    maybe: Optional[parameters.NonNegative] = None,
+  model=None,
+  *,
+  rate: parameters.Positive = 0.5,
+  decay: parameters.Fraction = 0.9,
+  steps: parameters.Count = 1,
+  word: Literal['one', 'two'] = 'one',
+  flag: bool = False,
+  maybe: Optional[parameters.NonNegative] = None,
 ):
   """Does nothing.
 
@@ -34,7 +35,7 @@ def build(
     All of them.
   """
   return dict(
-      rate=rate, decay=decay, steps=steps, word=word, flag=flag, maybe=maybe
+    rate=rate, decay=decay, steps=steps, word=word, flag=flag, maybe=maybe
   )
 
 
@@ -54,21 +55,21 @@ def test_signature_is_read_from_the_source(read):
 
 
 @pytest.mark.parametrize(
-    'name,value,words',
-    [
-        ('rate', 0, 'a number above 0, got 0'),
-        ('rate', float('nan'), 'a number above 0, got nan'),
-        ('rate', float('inf'), 'a number above 0, got inf'),
-        ('rate', 'fast', "a number above 0, got 'fast'"),
-        ('rate', True, 'a number above 0, got True'),
-        ('rate', None, 'a number above 0, got None'),
-        ('decay', 1.0, 'a number at least 0 and below 1, got 1.0'),
-        ('steps', 1.5, 'a whole number at least 1, got 1.5'),
-        ('steps', 0, 'a whole number at least 1, got 0'),
-        ('word', 'three', "one of 'one', 'two', got 'three'"),
-        ('flag', 1, 'True or False, got 1'),
-        ('maybe', -1, 'a number at least 0 or None, got -1'),
-    ],
+  'name,value,words',
+  [
+    ('rate', 0, 'a number above 0, got 0'),
+    ('rate', float('nan'), 'a number above 0, got nan'),
+    ('rate', float('inf'), 'a number above 0, got inf'),
+    ('rate', 'fast', "a number above 0, got 'fast'"),
+    ('rate', True, 'a number above 0, got True'),
+    ('rate', None, 'a number above 0, got None'),
+    ('decay', 1.0, 'a number at least 0 and below 1, got 1.0'),
+    ('steps', 1.5, 'a whole number at least 1, got 1.5'),
+    ('steps', 0, 'a whole number at least 1, got 0'),
+    ('word', 'three', "one of 'one', 'two', got 'three'"),
+    ('flag', 1, 'True or False, got 1'),
+    ('maybe', -1, 'a number at least 0 or None, got -1'),
+  ],
 )
 def test_values_out_of_range_are_refused_in_words(read, name, value, words):
   with pytest.raises(parameters.ParameterError) as error:
@@ -87,16 +88,16 @@ def test_values_in_range_arrive_with_the_type_that_is_meant():
 
 
 @pytest.mark.parametrize(
-    'name,text,value',
-    [
-        ('rate', '1e-3', 1e-3),
-        ('steps', '3', 3),
-        ('word', 'two', 'two'),
-        ('flag', 'true', True),
-        ('flag', 'False', False),
-        ('maybe', 'None', None),
-        ('maybe', '0', 0.0),
-    ],
+  'name,text,value',
+  [
+    ('rate', '1e-3', 1e-3),
+    ('steps', '3', 3),
+    ('word', 'two', 'two'),
+    ('flag', 'true', True),
+    ('flag', 'False', False),
+    ('maybe', 'None', None),
+    ('maybe', '0', 0.0),
+  ],
 )
 def test_words_of_the_command_line(read, name, text, value):
   assert read[name].parse(text) == value
@@ -116,12 +117,12 @@ def test_missing_function_is_an_error():
 
 def test_the_package_and_its_lists_import_no_tensorflow():
   code = (
-      'import sys\n'
-      'from tff_adaptive import algorithms, optimizers\n'
-      'for name in algorithms.names(): algorithms.parameters_of(name)\n'
-      'optimizers.parameters_of("client", "delta_sgd")\n'
-      'algorithms.check("fedadam", client_learning_rate=0.1)\n'
-      'assert "tensorflow" not in sys.modules\n'
+    'import sys\n'
+    'from tff_adaptive import algorithms, optimizers\n'
+    'for name in algorithms.names(): algorithms.parameters_of(name)\n'
+    'optimizers.parameters_of("client", "delta_sgd")\n'
+    'algorithms.check("fedadam", client_learning_rate=0.1)\n'
+    'assert "tensorflow" not in sys.modules\n'
   )
   root = pathlib.Path(__file__).resolve().parents[1]
   subprocess.run([sys.executable, '-c', code], check=True, cwd=root, timeout=60)

@@ -10,14 +10,16 @@ from typing import Any
 
 __version__ = '0.1.0'
 
-_PARTS = frozenset({
+_PARTS = frozenset(
+  {
     'algorithms',
     'experiment',
     'optimizers',
     'parameters',
     'processes',
     'runtime',
-})
+  }
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,13 @@ import re
 import textwrap
 import types
 import typing
-from typing import Annotated, Any, Callable, Literal, Mapping, Optional, Union
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Annotated
+from typing import Any
+from typing import Literal
+from typing import Optional
+from typing import Union
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,12 +152,12 @@ class Parameter:
     elif split.kind is int and _is_number(value) and value == int(value):
       value = int(value)
     elif not isinstance(value, split.kind) or (
-        isinstance(value, bool) and split.kind is not bool
+      isinstance(value, bool) and split.kind is not bool
     ):
       raise ParameterError(f'{message}, got {value!r}.')
     if split.kind in (int, float):
       if not math.isfinite(value) or (
-          split.range is not None and value not in split.range
+        split.range is not None and value not in split.range
       ):
         raise ParameterError(f'{message}, got {value!r}.')
     return value
@@ -164,7 +170,7 @@ class Parameter:
       value = None
     elif split.kind is bool:
       value = {'true': True, '1': True, 'false': False, '0': False}.get(
-          text.lower(), text
+        text.lower(), text
       )
     elif split.kind in (int, float):
       try:
@@ -199,7 +205,9 @@ def _split(annotation: Any) -> _Split:
     ranges = [e for e in extra if isinstance(e, Range)]
     return _Split(kind, ranges[0] if ranges else None, None, optional)
   kind = typing.get_origin(annotation) or annotation
-  return _Split(kind if isinstance(kind, type) else object, None, None, optional)
+  return _Split(
+    kind if isinstance(kind, type) else object, None, None, optional
+  )
 
 
 def _is_number(value: Any) -> bool:
@@ -218,14 +226,14 @@ def checked(builder: Callable[..., Any]) -> Callable[..., Any]:
   (a model, say) that the builder checks itself.
   """
   keywords = {
-      p.name: Parameter(
-          p.name,
-          p.annotation,
-          REQUIRED if p.default is inspect.Parameter.empty else p.default,
-      )
-      for p in inspect.signature(builder).parameters.values()
-      if p.kind is inspect.Parameter.KEYWORD_ONLY
-      and p.annotation is not inspect.Parameter.empty
+    p.name: Parameter(
+      p.name,
+      p.annotation,
+      REQUIRED if p.default is inspect.Parameter.empty else p.default,
+    )
+    for p in inspect.signature(builder).parameters.values()
+    if p.kind is inspect.Parameter.KEYWORD_ONLY
+    and p.annotation is not inspect.Parameter.empty
   }
 
   @functools.wraps(builder)
@@ -238,9 +246,9 @@ def checked(builder: Callable[..., Any]) -> Callable[..., Any]:
   return build
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def read_signature(
-    path: Union[str, pathlib.Path], function: str
+  path: Union[str, pathlib.Path], function: str
 ) -> Mapping[str, Parameter]:
   """The keyword-only parameters of a function, without importing its module.
 
@@ -265,11 +273,11 @@ def read_signature(
   else:
     raise LookupError(f'{path} defines no function {function}.')
   names = dict(
-      parameters=types.SimpleNamespace(**globals()),
-      Literal=Literal,
-      Optional=Optional,
-      Any=Any,
-      Sequence=typing.Sequence,
+    parameters=types.SimpleNamespace(**globals()),
+    Literal=Literal,
+    Optional=Optional,
+    Any=Any,
+    Sequence=typing.Sequence,
   )
   helps = argument_help(ast.get_docstring(node) or '')
   result = {}
@@ -282,10 +290,10 @@ def read_signature(
       except NameError:
         annotation = Any
     result[argument.arg] = Parameter(
-        argument.arg,
-        annotation,
-        REQUIRED if default is None else ast.literal_eval(default),
-        helps.get(argument.arg, ''),
+      argument.arg,
+      annotation,
+      REQUIRED if default is None else ast.literal_eval(default),
+      helps.get(argument.arg, ''),
     )
   return types.MappingProxyType(result)
 
@@ -293,7 +301,7 @@ def read_signature(
 def argument_help(docstring: str) -> dict[str, str]:
   """The `Args:` section of a docstring: each argument's text on one line."""
   match = re.search(
-      r'^Args:\n(.*?)(?=^\S|\Z)', docstring, re.MULTILINE | re.DOTALL
+    r'^Args:\n(.*?)(?=^\S|\Z)', docstring, re.MULTILINE | re.DOTALL
   )
   if match is None:
     return {}

@@ -42,11 +42,11 @@ def adaalter(rounds, start, departure=None):
 def test_local_adaalter(start):
   more = {} if start is None else {'initial_accumulator': start}
   process = algorithms.build(
-      'local_adaalter',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_adaptivity=EPSILON,
-      **more,
+    'local_adaalter',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_adaptivity=EPSILON,
+    **more,
   )
   weights, _ = linear.run(process, 3)
   first = EPSILON**2 if start is None else start
@@ -80,20 +80,20 @@ def amsgrad(rounds, beta_1, beta_2, epsilon, local_max=False, keeps=True):
 def test_local_amsgrad():
   settings = dict(beta_1=0.8, beta_2=0.6)
   process = algorithms.build(
-      'local_amsgrad',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_adaptivity=EPSILON,
-      **settings,
+    'local_amsgrad',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_adaptivity=EPSILON,
+    **settings,
   )
   weights, _ = linear.run(process, 4)
   expected = amsgrad(4, 0.8, 0.6, EPSILON)
   np.testing.assert_allclose(weights, expected, rtol=1e-4)
   assert not np.allclose(
-      expected, amsgrad(4, 0.8, 0.6, EPSILON, local_max=True), rtol=1e-3
+    expected, amsgrad(4, 0.8, 0.6, EPSILON, local_max=True), rtol=1e-3
   )
   assert not np.allclose(
-      expected, amsgrad(4, 0.8, 0.6, EPSILON, keeps=False), rtol=3e-4
+    expected, amsgrad(4, 0.8, 0.6, EPSILON, keeps=False), rtol=3e-4
   )
 
 
@@ -103,7 +103,7 @@ def test_the_statistics_of_bad_clients_are_left_out(name):
   alone, _ = linear.run(process, 2)
   nan, overflow = [([float('nan')], [1.0])], [([1e12], [1e12])]
   weights, metrics = linear.run(
-      process, 2, linear.CLIENTS + [nan, overflow, []]
+    process, 2, [*linear.CLIENTS, nan, overflow, []]
   )
   np.testing.assert_allclose(weights, alone, rtol=1e-5)
   assert metrics['client_work']['clients']['rejected'] == 2

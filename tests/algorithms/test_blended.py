@@ -16,12 +16,12 @@ ALONE = [[batches] for batches in linear.CLIENTS]
 
 def build(**settings):
   return algorithms.build(
-      'fedada2_blended',
-      linear.model_fn,
-      server_optimizer='adagrad',
-      server_learning_rate=0.5,
-      server_adaptivity=0.5,
-      **settings,
+    'fedada2_blended',
+    linear.model_fn,
+    server_optimizer='adagrad',
+    server_learning_rate=0.5,
+    server_adaptivity=0.5,
+    **settings,
   )
 
 
@@ -32,27 +32,27 @@ def step_counts(process, clients):
 
 def test_a_mix_of_one_is_that_optimizer():
   blended = build(
-      client_mix='adagrad=1', client_learning_rates='adagrad=0.3', delay_mix='2=1'
+    client_mix='adagrad=1', client_learning_rates='adagrad=0.3', delay_mix='2=1'
   )
   direct = algorithms.build(
-      'joint_zero_init',
-      linear.model_fn,
-      client_optimizer='adagrad',
-      client_learning_rate=0.3,
-      delay=2,
-      server_learning_rate=0.5,
-      server_adaptivity=0.5,
+    'joint_zero_init',
+    linear.model_fn,
+    client_optimizer='adagrad',
+    client_learning_rate=0.3,
+    delay=2,
+    server_learning_rate=0.5,
+    server_adaptivity=0.5,
   )
   np.testing.assert_allclose(
-      linear.run(blended, 2)[0], linear.run(direct, 2)[0], rtol=1e-6
+    linear.run(blended, 2)[0], linear.run(direct, 2)[0], rtol=1e-6
   )
 
 
 def test_draws_repeat_and_follow_seed_and_round():
   """SGD with two very different rates shows who drew what."""
   settings = dict(
-      client_mix='sgd=0.5,adagrad=0.5',
-      client_learning_rates='sgd=0.05,adagrad=1e-9',
+    client_mix='sgd=0.5,adagrad=0.5',
+    client_learning_rates='sgd=0.05,adagrad=1e-9',
   )
   process = build(**settings)
 
@@ -80,8 +80,8 @@ def test_draws_do_not_depend_on_the_order_of_clients():
 def test_shares_are_met():
   """Of 90 clients with the shares 1/3 and 2/3, SGD's part moves."""
   process = build(
-      client_mix='sgd=0.3333333,adagrad=0.6666667',
-      client_learning_rates='sgd=0.05,adagrad=1e-9',
+    client_mix='sgd=0.3333333,adagrad=0.6666667',
+    client_learning_rates='sgd=0.05,adagrad=1e-9',
   )
   clients = [[([1.0 + 0.01 * i], [2.0])] for i in range(90)]
   state = process.initialize()
@@ -102,17 +102,17 @@ def test_fewer_epochs_are_fewer_steps():
 
 
 @pytest.mark.parametrize(
-    'settings,words',
-    [
-        (dict(client_mix='adam=0.5,sgd=0.4'), 'must sum to 1, got 0.9'),
-        (dict(client_mix='adam'), 'each choice once with its share'),
-        (dict(client_mix='adam=-1,sgd=2'), 'each choice once with its share'),
-        (dict(client_mix='adamw=1'), 'may name adagrad, adam'),
-        (dict(delay_mix='0=1'), 'whole numbers at least 1'),
-        (dict(epochs_mix='x=1'), 'whole numbers at least 1'),
-        (dict(client_learning_rates='sgd=0'), 'above 0, got 0'),
-        (dict(client_learning_rates='delta_sgd=1'), 'that have one'),
-    ],
+  'settings,words',
+  [
+    (dict(client_mix='adam=0.5,sgd=0.4'), 'must sum to 1, got 0.9'),
+    (dict(client_mix='adam'), 'each choice once with its share'),
+    (dict(client_mix='adam=-1,sgd=2'), 'each choice once with its share'),
+    (dict(client_mix='adamw=1'), 'may name adagrad, adam'),
+    (dict(delay_mix='0=1'), 'whole numbers at least 1'),
+    (dict(epochs_mix='x=1'), 'whole numbers at least 1'),
+    (dict(client_learning_rates='sgd=0'), 'above 0, got 0'),
+    (dict(client_learning_rates='delta_sgd=1'), 'that have one'),
+  ],
 )
 def test_mixes_that_make_no_sense(settings, words):
   with pytest.raises(parameters.ParameterError, match=words):

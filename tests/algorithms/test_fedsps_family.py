@@ -33,11 +33,11 @@ def feddecsps(w, batches, first, gamma_b=GAMMA_B, lower_bound=0.0):
 @pytest.mark.parametrize('lower_bound', [0.0, 1.0])
 def test_feddecsps(count, lower_bound):
   process = algorithms.build(
-      'feddecsps',
-      linear.model_fn,
-      gamma_b=GAMMA_B,
-      count=count,
-      lower_bound=lower_bound,
+    'feddecsps',
+    linear.model_fn,
+    gamma_b=GAMMA_B,
+    count=count,
+    lower_bound=lower_bound,
   )
   weights, _ = linear.run(process, 3)
 
@@ -45,7 +45,7 @@ def test_feddecsps(count, lower_bound):
     w, done, result = linear.START, 0, []
     for _ in range(3):
       w = w + linear.round_update(
-          w, lambda w, b: feddecsps(w, b, done, GAMMA_B, lower_bound)[0]
+        w, lambda w, b: feddecsps(w, b, done, GAMMA_B, lower_bound)[0]
       )
       if counts == 'training':
         done += max(map(len, linear.CLIENTS))
@@ -61,7 +61,7 @@ def test_feddecsps(count, lower_bound):
 def test_feddecsps_forgets_a_step_of_zero():
   """A batch below the bound takes no step, and later batches still do."""
   process = algorithms.build(
-      'feddecsps', linear.model_fn, gamma_b=GAMMA_B, lower_bound=4.0
+    'feddecsps', linear.model_fn, gamma_b=GAMMA_B, lower_bound=4.0
   )
   batches = [linear.CLIENTS[0][0], linear.CLIENTS[2][0]]
   assert linear.loss(linear.START, batches[0]) < 4.0
@@ -82,7 +82,7 @@ def fedsps(w, batches):
 
 def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
   process = algorithms.build(
-      'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
+    'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
   )
   weights, _ = linear.run(process, 2)
 
@@ -102,10 +102,10 @@ def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
 def test_fedsps_normalized_leaves_out_clients_that_did_not_step():
   still = [([1.0], [linear.START])]  # Loss 0: no step.
   process = algorithms.build(
-      'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
+    'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
   )
   alone, _ = linear.run(process, 1)
-  weights, _ = linear.run(process, 1, linear.CLIENTS + [still])
+  weights, _ = linear.run(process, 1, [*linear.CLIENTS, still])
   np.testing.assert_allclose(weights, alone, rtol=1e-6)
   nobody, metrics = linear.run(process, 1, [still, still])
   assert nobody == [linear.START]
@@ -124,8 +124,8 @@ def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
   w, gamma, path, gammas = linear.START, gamma_0, [], []
   for _ in range(rounds):
     ends, values, gradients = map(
-        np.array,
-        zip(*(last_step(w, batches, gamma) for batches in linear.CLIENTS)),
+      np.array,
+      zip(*(last_step(w, batches, gamma) for batches in linear.CLIENTS)),
     )
     gammas.append(gamma)
     if aggregation == 'a':
@@ -144,12 +144,12 @@ def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
 def test_fedsps_global(aggregation):
   settings = dict(gamma_b=0.5, gamma_0=0.05)
   process = algorithms.build(
-      'fedsps_global', linear.model_fn, aggregation=aggregation, **settings
+    'fedsps_global', linear.model_fn, aggregation=aggregation, **settings
   )
   weights, metrics = linear.run(process, 3)
   paths = {
-      a: fedsps_global(3, a, settings['gamma_0'], settings['gamma_b'])
-      for a in 'abc'
+    a: fedsps_global(3, a, settings['gamma_0'], settings['gamma_b'])
+    for a in 'abc'
   }
   path, gammas = paths[aggregation]
   np.testing.assert_allclose(weights, path, rtol=1e-4)
@@ -170,7 +170,7 @@ def test_fedsps_global_starts_at_its_bound():
 
 def test_fedsps_global_keeps_its_step_through_a_round_without_clients():
   process = algorithms.build(
-      'fedsps_global', linear.model_fn, gamma_0=0.05, gamma_b=0.5
+    'fedsps_global', linear.model_fn, gamma_0=0.05, gamma_b=0.5
   )
   state = process.initialize()
   nan = [([float('nan')], [1.0])]

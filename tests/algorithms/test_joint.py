@@ -41,7 +41,7 @@ def joint(client_kind, server_kind, direct, rounds=3):
   x, m, v, path = linear.START, 0.0, TAU**2, []
   for _ in range(rounds):
     local = lambda w, batches, v=v: client(
-        client_kind, w, batches, v if direct else None
+      client_kind, w, batches, v if direct else None
     )
     delta = linear.round_update(x, local)
     if server_kind == 'adagrad':
@@ -56,12 +56,12 @@ def joint(client_kind, server_kind, direct, rounds=3):
 
 def build(name, client_kind, server_kind):
   settings = dict(
-      client_optimizer=client_kind,
-      server_optimizer=server_kind,
-      client_learning_rate=RATE,
-      client_adaptivity=EPSILON,
-      server_learning_rate=ETA,
-      server_adaptivity=TAU,
+    client_optimizer=client_kind,
+    server_optimizer=server_kind,
+    client_learning_rate=RATE,
+    client_adaptivity=EPSILON,
+    server_learning_rate=ETA,
+    server_adaptivity=TAU,
   )
   if client_kind.endswith('adam'):
     settings |= dict(client_beta_1=B1, client_beta_2=B2)
@@ -72,7 +72,7 @@ def build(name, client_kind, server_kind):
 
 @pytest.mark.parametrize('server_kind', ['adagrad', 'adam'])
 @pytest.mark.parametrize(
-    'client_kind', ['adagrad', 'adam', 'sm3_adagrad', 'sm3_adam']
+  'client_kind', ['adagrad', 'adam', 'sm3_adagrad', 'sm3_adam']
 )
 def test_direct_joint(client_kind, server_kind):
   process = build('direct_joint', client_kind, server_kind)
@@ -84,13 +84,13 @@ def test_direct_joint(client_kind, server_kind):
 
 
 @pytest.mark.parametrize(
-    'name,client_kind',
-    [
-        ('joint_zero_init', 'adagrad'),
-        ('joint_zero_init', 'adam'),
-        ('fedada2', 'sm3_adagrad'),
-        ('fedada2', 'sm3_adam'),
-    ],
+  'name,client_kind',
+  [
+    ('joint_zero_init', 'adagrad'),
+    ('joint_zero_init', 'adam'),
+    ('fedada2', 'sm3_adagrad'),
+    ('fedada2', 'sm3_adam'),
+  ],
 )
 def test_zero_start(name, client_kind):
   weights, _ = linear.run(build(name, client_kind, 'adagrad'), 3)
@@ -101,22 +101,20 @@ def test_zero_start(name, client_kind):
 def test_direct_joint_under_a_server_schedule():
   """The schedule keeps the server's state one level down."""
   process = algorithms.build(
-      'direct_joint',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_adaptivity=EPSILON,
-      server_learning_rate=2 * ETA,
-      server_adaptivity=TAU,
-      server_lr_schedule='exp_decay',
-      server_lr_decay_steps=1,
-      server_lr_decay_rate=0.5,
+    'direct_joint',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_adaptivity=EPSILON,
+    server_learning_rate=2 * ETA,
+    server_adaptivity=TAU,
+    server_lr_schedule='exp_decay',
+    server_lr_decay_steps=1,
+    server_lr_decay_rate=0.5,
   )
   weights, _ = linear.run(process, 2)
   x, v, path = linear.START, TAU**2, []
   for eta in (2 * ETA, ETA):
-    delta = linear.round_update(
-        x, lambda w, b, v=v: client('adagrad', w, b, v)
-    )
+    delta = linear.round_update(x, lambda w, b, v=v: client('adagrad', w, b, v))
     v = v + delta**2
     x = x + eta * delta / (np.sqrt(v) + TAU)
     path.append(x)
@@ -125,14 +123,14 @@ def test_direct_joint_under_a_server_schedule():
 
 def test_warm_up_over_local_steps():
   process = algorithms.build(
-      'joint_zero_init',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_adaptivity=EPSILON,
-      client_warmup_steps=2,
-      server_optimizer='adagrad',
-      server_learning_rate=ETA,
-      server_adaptivity=TAU,
+    'joint_zero_init',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_adaptivity=EPSILON,
+    client_warmup_steps=2,
+    server_optimizer='adagrad',
+    server_learning_rate=ETA,
+    server_adaptivity=TAU,
   )
   weights, _ = linear.run(process, 2)
   x, v, path = linear.START, TAU**2, []
@@ -155,16 +153,16 @@ def test_warm_up_over_local_steps():
 
 def test_pairs_without_a_preconditioner_are_refused():
   for settings in (
-      dict(server_optimizer='sgd'),
-      dict(client_optimizer='delta_sgd'),
+    dict(server_optimizer='sgd'),
+    dict(client_optimizer='delta_sgd'),
   ):
     with pytest.raises(parameters.ParameterError, match='accepts the'):
       algorithms.build('direct_joint', linear.model_fn, **settings)
   with pytest.raises(parameters.ParameterError, match='second moment'):
     algorithms.build(
-        'direct_joint',
-        linear.model_fn,
-        server_optimizer=optimizers.server('sgd'),
+      'direct_joint',
+      linear.model_fn,
+      server_optimizer=optimizers.server('sgd'),
     )
 
 

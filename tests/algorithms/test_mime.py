@@ -43,12 +43,12 @@ def mime(rounds, corrects, weight=linear.num_examples, clients=None):
 
 def build(name, **more):
   return algorithms.build(
-      name,
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_momentum=MOMENTUM,
-      server_learning_rate=ETA,
-      **more,
+    name,
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_momentum=MOMENTUM,
+    server_learning_rate=ETA,
+    **more,
   )
 
 
@@ -65,26 +65,26 @@ def test_rounds(name, weighting):
 
 
 @pytest.mark.parametrize(
-    'base',
-    [
-        lambda: tff.learning.optimizers.build_sgdm(RATE, MOMENTUM),
-        lambda: tff.learning.optimizers.build_adam(RATE, epsilon=0.1),
-    ],
+  'base',
+  [
+    lambda: tff.learning.optimizers.build_sgdm(RATE, MOMENTUM),
+    lambda: tff.learning.optimizers.build_adam(RATE, epsilon=0.1),
+  ],
 )
 def test_mimelite_is_that_of_tff_learning(base):
   theirs = tff.learning.algorithms.build_weighted_mime_lite(
-      linear.model_fn,
-      base(),
-      tff.learning.optimizers.build_sgdm(ETA),
+    linear.model_fn,
+    base(),
+    tff.learning.optimizers.build_sgdm(ETA),
   )
   ours = algorithms.build(
-      'mimelite',
-      linear.model_fn,
-      client_optimizer=base(),
-      server_learning_rate=ETA,
+    'mimelite',
+    linear.model_fn,
+    client_optimizer=base(),
+    server_learning_rate=ETA,
   )
   np.testing.assert_allclose(
-      linear.run(ours, 3)[0], linear.run(theirs, 3)[0], rtol=1e-5
+    linear.run(ours, 3)[0], linear.run(theirs, 3)[0], rtol=1e-5
   )
 
 
@@ -92,9 +92,7 @@ def test_mimelite_is_that_of_tff_learning(base):
 def test_a_client_without_finite_gradient_spoils_nothing(name):
   nan, empty = [([float('nan')], [1.0])], []
   alone, _ = linear.run(build(name), 2)
-  weights, metrics = linear.run(
-      build(name), 2, linear.CLIENTS + [nan, empty]
-  )
+  weights, metrics = linear.run(build(name), 2, [*linear.CLIENTS, nan, empty])
   np.testing.assert_allclose(weights, alone, rtol=1e-5)
   assert metrics['client_work']['clients']['rejected'] == 1
 
@@ -102,11 +100,11 @@ def test_a_client_without_finite_gradient_spoils_nothing(name):
 def test_adam_counts_the_received_steps_and_one():
   """Three local steps of a round all correct as the first step does."""
   process = algorithms.build(
-      'mimelite',
-      linear.model_fn,
-      client_optimizer='adam',
-      client_learning_rate=RATE,
-      client_adaptivity=0.5,
+    'mimelite',
+    linear.model_fn,
+    client_optimizer='adam',
+    client_learning_rate=RATE,
+    client_adaptivity=0.5,
   )
   weights, _ = linear.run(process, 1, linear.CLIENTS[:1])
   w = linear.START
@@ -121,5 +119,5 @@ def test_base_optimizers_that_need_the_batch_are_refused():
     algorithms.build('mime', linear.model_fn, client_optimizer='polyak')
   with pytest.raises(ValueError, match='gradients alone'):
     algorithms.build(
-        'mime', linear.model_fn, client_optimizer=optimizers.client('delta_sgd')
+      'mime', linear.model_fn, client_optimizer=optimizers.client('delta_sgd')
     )

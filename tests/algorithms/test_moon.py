@@ -17,24 +17,28 @@ FIRST = np.array([[0.5, -0.3], [0.2, 0.8]], np.float32)
 LAST = np.array([[1.0], [-0.5]], np.float32)
 RATE, TEMPERATURE = 0.1, 0.5
 SPEC = collections.OrderedDict(
-    x=tf.TensorSpec([None, 2], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
+  x=tf.TensorSpec([None, 2], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
 )
 BATCHES = [
-    (np.array([[1.0, 2.0], [0.5, -1.0]]), np.array([[1.0], [0.0]])),
-    (np.array([[-1.0, 0.3]]), np.array([[2.0]])),
+  (np.array([[1.0, 2.0], [0.5, -1.0]]), np.array([[1.0], [0.0]])),
+  (np.array([[-1.0, 0.3]]), np.array([[2.0]])),
 ]
 
 
 def model_fn():
   constant = tf.keras.initializers.Constant
-  keras_model = tf.keras.Sequential([
+  keras_model = tf.keras.Sequential(
+    [
       tf.keras.layers.Dense(
-          2, use_bias=False, kernel_initializer=constant(FIRST), input_shape=(2,)
+        2, use_bias=False, kernel_initializer=constant(FIRST), input_shape=(2,)
       ),
-      tf.keras.layers.Dense(1, use_bias=False, kernel_initializer=constant(LAST)),
-  ])
+      tf.keras.layers.Dense(
+        1, use_bias=False, kernel_initializer=constant(LAST)
+      ),
+    ]
+  )
   return tff.learning.models.from_keras_model(
-      keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
+    keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
   )
 
 
@@ -42,7 +46,7 @@ def dataset():
   whole = None
   for x, y in BATCHES:
     part = tf.data.Dataset.from_tensor_slices(
-        collections.OrderedDict(x=np.float32(x), y=np.float32(y))
+      collections.OrderedDict(x=np.float32(x), y=np.float32(y))
     ).batch(2)
     whole = part if whole is None else whole.concatenate(part)
   return whole
@@ -50,7 +54,7 @@ def dataset():
 
 def cosine(a, b):
   return np.sum(a * b, -1) / (
-      np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
   )
 
 
@@ -90,12 +94,12 @@ def client(start, previous, mu):
 @pytest.mark.parametrize('mu', [0.0, 2.0])
 def test_rounds(mu):
   process = algorithms.build(
-      'moon',
-      model_fn,
-      client_learning_rate=RATE,
-      contrastive_strength=mu,
-      temperature=TEMPERATURE,
-      server_learning_rate=0.5,
+    'moon',
+    model_fn,
+    client_learning_rate=RATE,
+    contrastive_strength=mu,
+    temperature=TEMPERATURE,
+    server_learning_rate=0.5,
   )
   state, memory = process.initialize(), process.initialize_client_state()
   x = previous = [FIRST.astype(np.float64), LAST.astype(np.float64)]
@@ -126,29 +130,29 @@ def test_the_previous_model_of_a_new_client_is_what_it_receives():
   fresh = process.initialize_client_state()
   assert not fresh['seen']
   seen = collections.OrderedDict(
-      seen=True, weights=tuple(process.get_model_weights(state).trainable)
+    seen=True, weights=tuple(process.get_model_weights(state).trainable)
   )
   one = process.next(state, [fresh], [dataset()])
   other = process.next(state, [seen], [dataset()])
   tf.nest.map_structure(
-      np.testing.assert_array_equal,
-      one.client_states[0]['weights'],
-      other.client_states[0]['weights'],
+    np.testing.assert_array_equal,
+    one.client_states[0]['weights'],
+    other.client_states[0]['weights'],
   )
 
 
 @pytest.mark.parametrize(
-    'settings',
-    [
-        dict(client_optimizer='delta_sgd', smoothness_batch='same'),
-        dict(client_optimizer='polyak', server_optimizer='adam'),
-        dict(proximal_strength=0.5),
-    ],
+  'settings',
+  [
+    dict(client_optimizer='delta_sgd', smoothness_batch='same'),
+    dict(client_optimizer='polyak', server_optimizer='adam'),
+    dict(proximal_strength=0.5),
+  ],
 )
 def test_clients_losses_and_servers_combine(settings):
   process = algorithms.build('moon', model_fn, **settings)
   output = process.next(
-      process.initialize(), [process.initialize_client_state()], [dataset()]
+    process.initialize(), [process.initialize_client_state()], [dataset()]
   )
   train = output.metrics['client_work']['train']
   assert train['num_batches'] == 2 and np.isfinite(train['loss'])
@@ -158,10 +162,10 @@ def test_clients_losses_and_servers_combine(settings):
 
 def test_models_without_a_representation_are_refused():
   with pytest.raises(
-      local_model.NoRepresentationError, match='layer with weights before'
+    local_model.NoRepresentationError, match='layer with weights before'
   ):
     algorithms.build('moon', linear.model_fn)
   with pytest.raises(
-      local_model.NoRepresentationError, match='FunctionalModel'
+    local_model.NoRepresentationError, match='FunctionalModel'
   ):
     algorithms.build('moon', linear.functional_model())

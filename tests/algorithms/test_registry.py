@@ -39,43 +39,43 @@ def test_every_method_says_what_it_does(name):
 
 
 @pytest.mark.parametrize(
-    'name,settings,words',
-    [
-        ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
-        ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts beta_1'),
-        ('fedavg', {'momentum': 0.9}, 'no use for `momentum`'),
-        ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
-        ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),
-        ('fedadam', {'server_learning_rate': -1}, 'above 0, got -1'),
-        ('fedadam', {'server_optimizer': 'yogi'}, 'its own server optimizer'),
-        ('delta_sgd', {'client_optimizer': 'sgd'}, 'its own client optimizer'),
-        ('fedprox', {'client_optimizer': 'adamw'}, 'must be one of adagrad'),
-        ('fedprox', {'proximal_strength': -0.1}, 'at least 0'),
-        ('fedavg', {'client_weighting': 'votes'}, "'examples', 'uniform'"),
-        (
-            'fedavg',
-            {'client_lr_schedule': 'exp_decay'},
-            'needs client_lr_decay_steps and client_lr_decay_rate',
-        ),
-        (
-            'fedavg',
-            {'server_lr_decay_steps': 3},
-            'server_lr_decay_steps would be ignored',
-        ),
-        (
-            'delta_sgd',
-            {'client_lr_schedule': 'exp_decay'},
-            'no use for `client_lr_schedule`',
-        ),
-        ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
-        ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
-        ('scaffold', {'client_momentum': 0.9}, 'no use for'),
-    ],
+  'name,settings,words',
+  [
+    ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
+    ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts beta_1'),
+    ('fedavg', {'momentum': 0.9}, 'no use for `momentum`'),
+    ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
+    ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),
+    ('fedadam', {'server_learning_rate': -1}, 'above 0, got -1'),
+    ('fedadam', {'server_optimizer': 'yogi'}, 'its own server optimizer'),
+    ('delta_sgd', {'client_optimizer': 'sgd'}, 'its own client optimizer'),
+    ('fedprox', {'client_optimizer': 'adamw'}, 'must be one of adagrad'),
+    ('fedprox', {'proximal_strength': -0.1}, 'at least 0'),
+    ('fedavg', {'client_weighting': 'votes'}, "'examples', 'uniform'"),
+    (
+      'fedavg',
+      {'client_lr_schedule': 'exp_decay'},
+      'needs client_lr_decay_steps and client_lr_decay_rate',
+    ),
+    (
+      'fedavg',
+      {'server_lr_decay_steps': 3},
+      'server_lr_decay_steps would be ignored',
+    ),
+    (
+      'delta_sgd',
+      {'client_lr_schedule': 'exp_decay'},
+      'no use for `client_lr_schedule`',
+    ),
+    ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
+    ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
+    ('scaffold', {'client_momentum': 0.9}, 'no use for'),
+  ],
 )
 def test_errors_say_what_is_accepted(name, settings, words):
   for call in (
-      lambda: algorithms.check(name, **settings),
-      lambda: algorithms.build(name, linear.model_fn, **settings),
+    lambda: algorithms.check(name, **settings),
+    lambda: algorithms.build(name, linear.model_fn, **settings),
   ):
     with pytest.raises(parameters.ParameterError) as error:
       call()
@@ -93,30 +93,30 @@ def test_models_of_other_kinds_are_refused():
 
 def test_optimizer_objects_and_tff_weighting_are_accepted():
   process = algorithms.build(
-      'fedprox',
-      linear.model_fn,
-      client_optimizer=optimizers.client('delta_sgd'),
-      server_optimizer=tff.learning.optimizers.build_adam(0.1),
-      client_weighting=tff.learning.ClientWeighting.UNIFORM,
+    'fedprox',
+    linear.model_fn,
+    client_optimizer=optimizers.client('delta_sgd'),
+    server_optimizer=tff.learning.optimizers.build_adam(0.1),
+    client_weighting=tff.learning.ClientWeighting.UNIFORM,
   )
   assert isinstance(process, tff.learning.templates.LearningProcess)
   assert not algorithms.is_stateful(process)
   with pytest.raises(parameters.ParameterError, match='no use for `beta_1`'):
     algorithms.check(
-        'fedprox',
-        server_optimizer=tff.learning.optimizers.build_adam(0.1),
-        beta_1=0.5,
+      'fedprox',
+      server_optimizer=tff.learning.optimizers.build_adam(0.1),
+      beta_1=0.5,
     )
 
 
 def test_describe_shows_what_was_resolved():
   text = algorithms.describe(
-      'fedadam',
-      variant='reference',
-      proximal_strength=0.25,
-      client_lr_schedule='inv_sqrt_decay',
-      client_lr_decay_steps=10,
-      client_lr_decay_rate=0.5,
+    'fedadam',
+    variant='reference',
+    proximal_strength=0.25,
+    client_lr_schedule='inv_sqrt_decay',
+    client_lr_decay_steps=10,
+    client_lr_decay_rate=0.5,
   )
   assert 'sqrt(1 - beta_2^t) / (1 - beta_1^t)' in text
   assert '0.25 / 2 |x - x_t|^2' in text

@@ -12,7 +12,9 @@ RATE = 0.05
 ROUNDS = [(0, 1), (0, 2), (1, 2), (0, 1)]
 
 
-def scaffold(rounds, population, weight=linear.num_examples, rate=lambda r: RATE):
+def scaffold(
+  rounds, population, weight=linear.num_examples, rate=lambda r: RATE
+):
   """Algorithm 6 of Adaptive Federated Optimization on the linear model."""
   x, c, own, path = linear.START, 0.0, {}, []
   for r, cohort in enumerate(rounds):
@@ -37,9 +39,9 @@ def run(process, rounds):
   state, memories, path = process.initialize(), {}, []
   for cohort in rounds:
     output = process.next(
-        state,
-        [memories.get(i, process.initialize_client_state()) for i in cohort],
-        linear.datasets([linear.CLIENTS[i] for i in cohort]),
+      state,
+      [memories.get(i, process.initialize_client_state()) for i in cohort],
+      linear.datasets([linear.CLIENTS[i] for i in cohort]),
     )
     state = output.state
     memories.update(zip(cohort, output.client_states))
@@ -50,11 +52,11 @@ def run(process, rounds):
 @pytest.mark.parametrize('weighting', ['examples', 'uniform'])
 def test_rounds(weighting):
   process = algorithms.build(
-      'scaffold',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      population=3,
-      client_weighting=weighting,
+    'scaffold',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    population=3,
+    client_weighting=weighting,
   )
   assert algorithms.is_stateful(process)
   path, state, memories = run(process, ROUNDS)
@@ -83,7 +85,7 @@ def test_inputs_tell_scaffold_from_its_neighbours():
 def test_clients_seen_at_most_once_make_it_fedavg():
   rounds = [(0,), (1,), (2,)]
   process = algorithms.build(
-      'scaffold', linear.model_fn, client_learning_rate=RATE, population=50
+    'scaffold', linear.model_fn, client_learning_rate=RATE, population=50
   )
   path, _, _ = run(process, rounds)
   x, expected = linear.START, []
@@ -96,7 +98,7 @@ def test_clients_seen_at_most_once_make_it_fedavg():
 def test_without_a_population_the_cohort_is_all_there_is():
   rounds = [(0, 1, 2)] * 3
   process = algorithms.build(
-      'scaffold', linear.model_fn, client_learning_rate=RATE
+    'scaffold', linear.model_fn, client_learning_rate=RATE
   )
   path, _, _ = run(process, rounds)
   np.testing.assert_allclose(path, scaffold(rounds, 3)[0], rtol=1e-4)
@@ -104,13 +106,13 @@ def test_without_a_population_the_cohort_is_all_there_is():
 
 def test_a_schedule_reaches_the_control_variates():
   process = algorithms.build(
-      'scaffold',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      population=3,
-      client_lr_schedule='exp_decay',
-      client_lr_decay_steps=1,
-      client_lr_decay_rate=0.5,
+    'scaffold',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    population=3,
+    client_lr_schedule='exp_decay',
+    client_lr_decay_steps=1,
+    client_lr_decay_rate=0.5,
   )
   path, _, _ = run(process, ROUNDS)
   expected, _, _ = scaffold(ROUNDS, 3, rate=lambda r: RATE * 0.5**r)
@@ -125,22 +127,22 @@ def test_bad_and_empty_clients_keep_what_they_had():
   kept = first.client_states[0]
   nan = [([float('nan')], [1.0])]
   output = process.next(
-      first.state,
-      [kept, fresh, fresh],
-      linear.datasets([nan, [], linear.CLIENTS[1]]),
+    first.state,
+    [kept, fresh, fresh],
+    linear.datasets([nan, [], linear.CLIENTS[1]]),
   )
-  np.testing.assert_array_equal(
-      output.client_states[0]['c'][0], kept['c'][0]
-  )
+  np.testing.assert_array_equal(output.client_states[0]['c'][0], kept['c'][0])
   assert not output.client_states[1]['seen']
   assert output.client_states[2]['seen']
-  alone = process.next(first.state, [fresh], linear.datasets([linear.CLIENTS[1]]))
+  alone = process.next(
+    first.state, [fresh], linear.datasets([linear.CLIENTS[1]])
+  )
   assert linear.weight_of(process, output.state) == linear.weight_of(
-      process, alone.state
+    process, alone.state
   )
   np.testing.assert_allclose(
-      output.state.client_work['statistics']['c'][0],
-      alone.state.client_work['statistics']['c'][0],
+    output.state.client_work['statistics']['c'][0],
+    alone.state.client_work['statistics']['c'][0],
   )
 
 
@@ -155,6 +157,6 @@ def test_stateful_processes_set_weights_and_hyperparameters():
   hparams['client_work']['learning_rate'] = np.float32(0.0)
   state = process.set_hparams(state, hparams)
   output = process.next(
-      state, [process.initialize_client_state()], linear.datasets()[:1]
+    state, [process.initialize_client_state()], linear.datasets()[:1]
   )
   assert linear.weight_of(process, output.state) == 2.0

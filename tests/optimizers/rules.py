@@ -31,17 +31,17 @@ def fedavgm(deltas, eta, momentum):
 
 
 def fedopt(
-    deltas,
-    eta,
-    beta_1,
-    beta_2,
-    tau,
-    rule,
-    *,
-    v_start,
-    squares='delta',
-    corrects=False,
-    root=lambda v, tau: np.sqrt(v) + tau,
+  deltas,
+  eta,
+  beta_1,
+  beta_2,
+  tau,
+  rule,
+  *,
+  v_start,
+  squares='delta',
+  corrects=False,
+  root=lambda v, tau: np.sqrt(v) + tau,
 ):
   """Algorithm 2 of Adaptive Federated Optimization.
 
@@ -176,9 +176,9 @@ def slices(shape):
   if len(shape) < 2:
     return [[p] for p in positions.ravel()]
   return [
-      np.take(positions, index, axis=axis).ravel().tolist()
-      for axis, size in enumerate(shape)
-      for index in range(size)
+    np.take(positions, index, axis=axis).ravel().tolist()
+    for axis, size in enumerate(shape)
+    for index in range(size)
   ]
 
 
@@ -194,10 +194,12 @@ def sm3(gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None):
   x, m, path = np.zeros(size), np.zeros(size), []
 
   def smallest():
-    return np.array([
+    return np.array(
+      [
         min(mu[r] for r, members in enumerate(cover) if j in members)
         for j in range(size)
-    ])
+      ]
+    )
 
   for k, gradient in enumerate(gradients):
     g = np.asarray(gradient, np.float64).ravel()
@@ -207,7 +209,9 @@ def sm3(gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None):
         v = keep * smallest() + add * g**2
         mu = np.array([max(v[j] for j in members) for members in cover])
       else:
-        largest = np.array([max(g[j] ** 2 for j in members) for members in cover])
+        largest = np.array(
+          [max(g[j] ** 2 for j in members) for members in cover]
+        )
         mu = keep * mu + add * largest
         v = smallest()
     else:

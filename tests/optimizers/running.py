@@ -11,8 +11,8 @@ from . import rules
 def start():
   """The start weights, split over two tensors of a nested structure."""
   return (
-      tf.constant(rules.START[:2], tf.float32),
-      {'b': tf.constant(rules.START[2:], tf.float32)},
+    tf.constant(rules.START[:2], tf.float32),
+    {'b': tf.constant(rules.START[2:], tf.float32)},
   )
 
 
@@ -26,7 +26,9 @@ def join(weights):
 
 
 def specs(weights):
-  return tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+  return tf.nest.map_structure(
+    lambda w: tf.TensorSpec(w.shape, w.dtype), weights
+  )
 
 
 def run_server(optimizer, deltas):
@@ -48,13 +50,13 @@ def run_client(optimizer, gradients, losses=None, sizes=None):
   for k, gradient in enumerate(gradients):
     x = join(weights)
     batch = protocol.Batch(
-        loss=tf.constant(losses[k](x) if losses else 0.0, tf.float32),
-        gradient_fn=lambda w, f=gradient: split(f(join(w))),
-        size=tf.constant(sizes[k] if sizes else 1, tf.int64),
-        client_size=tf.constant(sum(sizes) if sizes else 1, tf.int64),
+      loss=tf.constant(losses[k](x) if losses else 0.0, tf.float32),
+      gradient_fn=lambda w, f=gradient: split(f(join(w))),
+      size=tf.constant(sizes[k] if sizes else 1, tf.int64),
+      client_size=tf.constant(sum(sizes) if sizes else 1, tf.int64),
     )
     state, weights = protocol.take_step(
-        optimizer, state, weights, split(gradient(x)), batch
+      optimizer, state, weights, split(gradient(x)), batch
     )
     path.append(join(weights))
     step = None

@@ -9,20 +9,20 @@ from tff_adaptive import optimizers
 from . import rules
 from . import running
 
-# Batch k has the loss sum(a_k (x - b_k)^2) / 2: curvatures and minima differ, so
-# that the gradient's change depends on whose batch it is taken on.
+# Batch k has the loss sum(a_k (x - b_k)^2) / 2: curvatures and minima differ,
+# so that the gradient's change depends on whose batch it is taken on.
 CURVATURES = np.array(
-    [[1.0, 3.0, 0.5], [2.0, 0.3, 1.5], [0.2, 1.0, 4.0], [1.5, 2.5, 0.1]] * 2
+  [[1.0, 3.0, 0.5], [2.0, 0.3, 1.5], [0.2, 1.0, 4.0], [1.5, 2.5, 0.1]] * 2
 )
 MINIMA = np.array(
-    [[0.0, 0.5, 0.0], [0.3, -0.5, 1.0], [2.0, 0.0, -0.4], [-1.0, 0.2, 0.0]] * 2
+  [[0.0, 0.5, 0.0], [0.3, -0.5, 1.0], [2.0, 0.0, -0.4], [-1.0, 0.2, 0.0]] * 2
 )
 GRADIENTS = [
-    lambda x, a=a, b=b: a * (x - b) for a, b in zip(CURVATURES, MINIMA)
+  lambda x, a=a, b=b: a * (x - b) for a, b in zip(CURVATURES, MINIMA)
 ]
 LOSSES = [
-    lambda x, a=a, b=b: 0.5 * np.sum(a * (x - b) ** 2)
-    for a, b in zip(CURVATURES, MINIMA)
+  lambda x, a=a, b=b: 0.5 * np.sum(a * (x - b) ** 2)
+  for a, b in zip(CURVATURES, MINIMA)
 ]
 SIZES = [4, 4, 4, 4, 4, 4, 4, 2]
 
@@ -33,11 +33,11 @@ def close(path, expected, rtol=2e-4):
 
 @pytest.mark.parametrize('batch', ['same', 'successive'])
 @pytest.mark.parametrize(
-    'settings',
-    [
-        dict(gamma=2.0, delta=0.1, eta_0=0.2, theta_0=1.0),
-        dict(gamma=1.0, delta=0.5, eta_0=0.05, theta_0=2.0),
-    ],
+  'settings',
+  [
+    dict(gamma=2.0, delta=0.1, eta_0=0.2, theta_0=1.0),
+    dict(gamma=1.0, delta=0.5, eta_0=0.05, theta_0=2.0),
+  ],
 )
 def test_delta_sgd(batch, settings):
   optimizer = optimizers.client('delta_sgd', smoothness_batch=batch, **settings)
@@ -49,7 +49,7 @@ def test_delta_sgd(batch, settings):
 
 def test_delta_sgd_takes_both_branches():
   _, steps = running.run_client(
-      optimizers.client('delta_sgd', smoothness_batch='same'), GRADIENTS
+    optimizers.client('delta_sgd', smoothness_batch='same'), GRADIENTS
   )
   assert len({bound for _, bound in steps[1:]}) == 2
 
@@ -59,11 +59,13 @@ def test_delta_sgd_inputs_tell_its_neighbours_apart():
   same, _ = rules.delta_sgd(GRADIENTS, batch='same', **settings)
   successive, _ = rules.delta_sgd(GRADIENTS, batch='successive', **settings)
   first_step_grown, _ = rules.delta_sgd(
-      GRADIENTS, batch='same', **(settings | dict(eta_0=0.2 * np.sqrt(1.1)))
+    GRADIENTS, batch='same', **(settings | dict(eta_0=0.2 * np.sqrt(1.1)))
   )
-  slow, _ = rules.delta_sgd(GRADIENTS, batch='same', **(settings | {'delta': 0}))
+  slow, _ = rules.delta_sgd(
+    GRADIENTS, batch='same', **(settings | {'delta': 0})
+  )
   damped, _ = rules.delta_sgd(
-      GRADIENTS, batch='same', **(settings | {'gamma': 1})
+    GRADIENTS, batch='same', **(settings | {'gamma': 1})
   )
   for other in (successive, first_step_grown, slow, damped):
     assert running.differs(same, other)
@@ -73,7 +75,7 @@ def test_delta_sgd_inputs_tell_its_neighbours_apart():
 def test_delta_sgd_grows_where_the_gradient_does_not_change(batch):
   constant = [lambda x: np.array([1.0, 1.0, 1.0])] * 4
   optimizer = optimizers.client(
-      'delta_sgd', eta_0=0.1, delta=0.44, theta_0=1.0, smoothness_batch=batch
+    'delta_sgd', eta_0=0.1, delta=0.44, theta_0=1.0, smoothness_batch=batch
   )
   path, steps = running.run_client(optimizer, constant)
   expected, etas = rules.delta_sgd(constant, 2.0, 0.44, 0.1, 1.0, batch)
@@ -99,11 +101,11 @@ def test_delta_sgd_cap():
 
 
 @pytest.mark.parametrize(
-    'settings',
-    [
-        dict(c=0.5, gamma_b=0.6, lower_bound=0.0),
-        dict(c=2.0, gamma_b=0.3, lower_bound=0.2),
-    ],
+  'settings',
+  [
+    dict(c=0.5, gamma_b=0.6, lower_bound=0.0),
+    dict(c=2.0, gamma_b=0.3, lower_bound=0.2),
+  ],
 )
 def test_polyak(settings):
   optimizer = optimizers.client('polyak', **settings)
@@ -127,9 +129,7 @@ def test_polyak_inputs_tell_its_neighbours_apart():
 def test_polyak_smoothing():
   optimizer = optimizers.client('polyak', smoothing=True)
   path, steps = running.run_client(optimizer, GRADIENTS, LOSSES, SIZES)
-  expected, gammas = rules.polyak(
-      LOSSES, GRADIENTS, 0.5, 1.0, 0.0, sizes=SIZES
-  )
+  expected, gammas = rules.polyak(LOSSES, GRADIENTS, 0.5, 1.0, 0.0, sizes=SIZES)
   close(path, expected)
   np.testing.assert_allclose([s for s, _ in steps], gammas, rtol=1e-3)
 
@@ -144,7 +144,7 @@ def test_polyak_below_its_lower_bound_takes_no_step():
 def test_polyak_without_gradient_does_not_move():
   optimizer = optimizers.client('polyak', gamma_b=0.7)
   path, steps = running.run_client(
-      optimizer, [lambda x: np.zeros(3)], [lambda x: 1.0]
+    optimizer, [lambda x: np.zeros(3)], [lambda x: 1.0]
   )
   close(path, [rules.START])
   assert steps == [(pytest.approx(0.7), True)]
@@ -161,7 +161,7 @@ def test_polyak_says_what_it_lacks():
 @pytest.mark.parametrize('z', [1, 3])
 def test_adagrad(z):
   optimizer = optimizers.client(
-      'adagrad', learning_rate=0.1, epsilon=0.01, delay=z
+    'adagrad', learning_rate=0.1, epsilon=0.01, delay=z
   )
   path, _ = running.run_client(optimizer, GRADIENTS)
   close(path, rules.client_adagrad(GRADIENTS, 0.1, 0.01, z))
@@ -170,7 +170,7 @@ def test_adagrad(z):
 @pytest.mark.parametrize('z', [1, 3])
 def test_adam(z):
   optimizer = optimizers.client(
-      'adam', learning_rate=0.1, beta_1=0.8, beta_2=0.9, epsilon=0.01, delay=z
+    'adam', learning_rate=0.1, beta_1=0.8, beta_2=0.9, epsilon=0.01, delay=z
   )
   path, _ = running.run_client(optimizer, GRADIENTS)
   close(path, rules.client_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, z))
@@ -178,8 +178,8 @@ def test_adam(z):
 
 def test_delays_are_told_apart():
   for rule, settings in (
-      (rules.client_adagrad, (0.1, 0.01)),
-      (rules.client_adam, (0.1, 0.8, 0.9, 0.01)),
+    (rules.client_adagrad, (0.1, 0.01)),
+    (rules.client_adam, (0.1, 0.8, 0.9, 0.01)),
   ):
     paths = [rule(GRADIENTS, *settings, z) for z in (1, 2, 3)]
     assert running.differs(paths[0], paths[1])
@@ -189,7 +189,7 @@ def test_delays_are_told_apart():
 def test_adam_without_delay_is_keras_adam_with_epsilon_moved():
   """Keras adds epsilon to the uncorrected root: equal where epsilon is 0."""
   optimizer = optimizers.client(
-      'adam', learning_rate=0.1, beta_1=0.8, beta_2=0.9, epsilon=0.0
+    'adam', learning_rate=0.1, beta_1=0.8, beta_2=0.9, epsilon=0.0
   )
   path, _ = running.run_client(optimizer, GRADIENTS)
   keras = tf.keras.optimizers.Adam(0.1, 0.8, 0.9, epsilon=1e-30)

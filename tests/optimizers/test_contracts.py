@@ -12,41 +12,41 @@ from tff_adaptive import parameters
 from tff_adaptive.optimizers import protocol
 
 ALL = [('client', name) for name in optimizers.client_names()] + [
-    ('server', name) for name in optimizers.server_names()
+  ('server', name) for name in optimizers.server_names()
 ]
 STRUCTURES = {
-    'scalar': tf.constant(2.0),
-    'nested': collections.OrderedDict(
-        a=[tf.constant([1.0, -1.0]), tf.constant([[0.5]])], b=tf.constant(3.0)
-    ),
-    'mixed dtypes': (
-        tf.constant([1.0], tf.float32),
-        tf.constant([2.0], tf.float64),
-    ),
-    'empty': (),
+  'scalar': tf.constant(2.0),
+  'nested': collections.OrderedDict(
+    a=[tf.constant([1.0, -1.0]), tf.constant([[0.5]])], b=tf.constant(3.0)
+  ),
+  'mixed dtypes': (
+    tf.constant([1.0], tf.float32),
+    tf.constant([2.0], tf.float64),
+  ),
+  'empty': (),
 }
 
 
 def step(optimizer, state, weights, gradients):
   batch = protocol.Batch(
-      loss=tf.constant(1.0),
-      gradient_fn=lambda w: tf.nest.map_structure(lambda x: 0.5 * x, gradients),
-      size=tf.constant(2, tf.int64),
-      client_size=tf.constant(4, tf.int64),
+    loss=tf.constant(1.0),
+    gradient_fn=lambda w: tf.nest.map_structure(lambda x: 0.5 * x, gradients),
+    size=tf.constant(2, tf.int64),
+    client_size=tf.constant(4, tf.int64),
   )
   return protocol.take_step(optimizer, state, weights, gradients, batch)
 
 
 def start(optimizer, weights):
   return optimizer.initialize(
-      tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
+    tf.nest.map_structure(lambda w: tf.TensorSpec(w.shape, w.dtype), weights)
   )
 
 
 def as_specs(structure):
   return tf.nest.map_structure(
-      lambda t: (tf.convert_to_tensor(t).shape, tf.convert_to_tensor(t).dtype),
-      structure,
+    lambda t: (tf.convert_to_tensor(t).shape, tf.convert_to_tensor(t).dtype),
+    structure,
   )
 
 
@@ -101,9 +101,7 @@ def test_hyperparameters_round_trip(optimizer):
   state = start(optimizer, weights)
   hparams = optimizer.get_hparams(state)
   assert hparams
-  changed = collections.OrderedDict(
-      (k, tf.constant(0.125)) for k in hparams
-  )
+  changed = collections.OrderedDict((k, tf.constant(0.125)) for k in hparams)
   read = optimizer.get_hparams(optimizer.set_hparams(state, changed))
   assert {k: float(v) for k, v in read.items()} == {k: 0.125 for k in hparams}
 
@@ -114,7 +112,7 @@ def test_a_schedule_can_set_the_rate(side, name):
     pytest.skip('chooses its own step')
   optimizer = getattr(optimizers, side)(name)
   still = tff.learning.optimizers.schedule_learning_rate(
-      optimizer, lambda r: tf.cast(r, tf.float32)
+    optimizer, lambda r: tf.cast(r, tf.float32)
   )
   weights = (tf.constant([1.0]),)
   state = start(still, weights)
@@ -137,13 +135,13 @@ def test_an_ill_conditioned_quadratic_goes_down(side, name):
   first = loss(weights)
   for _ in range(40):
     batch = protocol.Batch(
-        loss(weights),
-        lambda w: (scale * w[0],),
-        tf.constant(1, tf.int64),
-        tf.constant(1, tf.int64),
+      loss(weights),
+      lambda w: (scale * w[0],),
+      tf.constant(1, tf.int64),
+      tf.constant(1, tf.int64),
     )
     state, weights = protocol.take_step(
-        optimizer, state, weights, (scale * weights[0],), batch
+      optimizer, state, weights, (scale * weights[0],), batch
     )
   assert loss(weights) < 0.5 * first
 

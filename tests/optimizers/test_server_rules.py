@@ -13,17 +13,17 @@ from . import running
 # Signs change, sizes vary, and after the large round v is above Delta^2 in some
 # coordinates and below in others, so that Yogi leaves Adam.
 DELTAS = [
-    [1.0, -0.5, 0.02],
-    [-0.5, 0.3, 0.01],
-    [0.05, 2.0, -0.5],
-    [2.0, -0.1, 0.3],
-    [0.1, 0.1, 0.0],
+  [1.0, -0.5, 0.02],
+  [-0.5, 0.3, 0.01],
+  [0.05, 2.0, -0.5],
+  [2.0, -0.1, 0.3],
+  [0.1, 0.1, 0.0],
 ]
 ETA, BETA_1, BETA_2, TAU = 0.1, 0.8, 0.9, 0.05
 RULES = {
-    'adagrad': rules.adagrad_rule,
-    'adam': rules.adam_rule,
-    'yogi': rules.yogi_rule,
+  'adagrad': rules.adagrad_rule,
+  'adam': rules.adam_rule,
+  'yogi': rules.yogi_rule,
 }
 
 
@@ -36,14 +36,12 @@ def build(name, **more):
 
 def paper(name, **more):
   settings = dict(v_start=TAU**2) | more
-  return rules.fedopt(
-      DELTAS, ETA, BETA_1, BETA_2, TAU, RULES[name], **settings
-  )
+  return rules.fedopt(DELTAS, ETA, BETA_1, BETA_2, TAU, RULES[name], **settings)
 
 
 def check(optimizer, expected):
   np.testing.assert_allclose(
-      running.run_server(optimizer, DELTAS), expected, rtol=2e-5, atol=1e-6
+    running.run_server(optimizer, DELTAS), expected, rtol=2e-5, atol=1e-6
   )
 
 
@@ -75,15 +73,15 @@ def test_switches_alone(name):
   check(build(name, bias_correction=True), paper(name, corrects=True))
   check(build(name, initial_accumulator=0.3), paper(name, v_start=0.3))
   check(
-      build(name, variant='reference', bias_correction=False),
-      paper(name, v_start=0.0),
+    build(name, variant='reference', bias_correction=False),
+    paper(name, v_start=0.0),
   )
 
 
 def test_default_beta_1_of_adagrad_is_zero():
   optimizer = optimizers.server('adagrad', learning_rate=ETA, epsilon=TAU)
   expected = rules.fedopt(
-      DELTAS, ETA, 0.0, None, TAU, rules.adagrad_rule, v_start=TAU**2
+    DELTAS, ETA, 0.0, None, TAU, rules.adagrad_rule, v_start=TAU**2
   )
   check(optimizer, expected)
 
@@ -91,30 +89,28 @@ def test_default_beta_1_of_adagrad_is_zero():
 @pytest.mark.parametrize('variant', ['paper', 'amsgrad', 'reference'])
 def test_ams(variant):
   check(
-      build('ams', variant=variant),
-      rules.fedams(DELTAS, ETA, BETA_1, BETA_2, TAU, variant),
+    build('ams', variant=variant),
+    rules.fedams(DELTAS, ETA, BETA_1, BETA_2, TAU, variant),
   )
 
 
 def test_inputs_tell_every_rule_from_its_neighbours():
   paths = {
-      **{name: paper(name) for name in RULES},
-      **{
-          f'{name} {key}': paper(name, **more)
-          for name in ('adam', 'yogi')
-          for key, more in {
-              'momentum': dict(squares='momentum'),
-              'corrected': dict(corrects=True),
-              'from zero': dict(v_start=0.0),
-              'inside the root': dict(root=lambda v, tau: np.sqrt(v + tau)),
-          }.items()
-      },
-      **{
-          f'ams {variant}': rules.fedams(
-              DELTAS, ETA, BETA_1, BETA_2, TAU, variant
-          )
-          for variant in ('paper', 'amsgrad', 'reference')
-      },
+    **{name: paper(name) for name in RULES},
+    **{
+      f'{name} {key}': paper(name, **more)
+      for name in ('adam', 'yogi')
+      for key, more in {
+        'momentum': dict(squares='momentum'),
+        'corrected': dict(corrects=True),
+        'from zero': dict(v_start=0.0),
+        'inside the root': dict(root=lambda v, tau: np.sqrt(v + tau)),
+      }.items()
+    },
+    **{
+      f'ams {variant}': rules.fedams(DELTAS, ETA, BETA_1, BETA_2, TAU, variant)
+      for variant in ('paper', 'amsgrad', 'reference')
+    },
   }
   names = list(paths)
   for i, one in enumerate(names):
@@ -123,40 +119,40 @@ def test_inputs_tell_every_rule_from_its_neighbours():
 
 
 @pytest.mark.parametrize(
-    'name,peer',
-    [
-        (
-            'adam',
-            lambda: tff.learning.optimizers.build_adam(ETA, BETA_1, BETA_2, TAU),
-        ),
-        (
-            'yogi',
-            lambda: tff.learning.optimizers.build_yogi(
-                ETA, BETA_1, BETA_2, TAU, initial_preconditioner_value=0.0
-            ),
-        ),
-    ],
+  'name,peer',
+  [
+    (
+      'adam',
+      lambda: tff.learning.optimizers.build_adam(ETA, BETA_1, BETA_2, TAU),
+    ),
+    (
+      'yogi',
+      lambda: tff.learning.optimizers.build_yogi(
+        ETA, BETA_1, BETA_2, TAU, initial_preconditioner_value=0.0
+      ),
+    ),
+  ],
 )
 def test_reference_variant_equals_tff(name, peer):
   np.testing.assert_allclose(
-      running.run_server(build(name, variant='reference'), DELTAS),
-      running.run_server(peer(), DELTAS),
-      rtol=1e-6,
-      atol=1e-6,
+    running.run_server(build(name, variant='reference'), DELTAS),
+    running.run_server(peer(), DELTAS),
+    rtol=1e-6,
+    atol=1e-6,
   )
 
 
 @pytest.mark.parametrize(
-    'name,peer',
-    [
-        ('adam', lambda: tf.keras.optimizers.Adam(ETA, BETA_1, BETA_2, TAU)),
-        (
-            'adagrad',
-            lambda: tf.keras.optimizers.legacy.Adagrad(
-                ETA, initial_accumulator_value=0.0, epsilon=TAU
-            ),
-        ),
-    ],
+  'name,peer',
+  [
+    ('adam', lambda: tf.keras.optimizers.Adam(ETA, BETA_1, BETA_2, TAU)),
+    (
+      'adagrad',
+      lambda: tf.keras.optimizers.legacy.Adagrad(
+        ETA, initial_accumulator_value=0.0, epsilon=TAU
+      ),
+    ),
+  ],
 )
 def test_reference_variant_equals_keras(name, peer):
   more = {'beta_1': 0.0} if name == 'adagrad' else {}
@@ -172,10 +168,10 @@ def test_reference_variant_equals_keras(name, peer):
 def test_tffs_adagrad_has_epsilon_inside_the_root():
   """The departure that the documentation warns of is real."""
   theirs = running.run_server(
-      tff.learning.optimizers.build_adagrad(ETA, 0.0, TAU), DELTAS
+    tff.learning.optimizers.build_adagrad(ETA, 0.0, TAU), DELTAS
   )
   ours = running.run_server(
-      build('adagrad', variant='reference', beta_1=0.0), DELTAS
+    build('adagrad', variant='reference', beta_1=0.0), DELTAS
   )
   assert running.differs(ours, theirs)
 

@@ -8,32 +8,34 @@ import tensorflow_federated as tff
 
 START = 0.5
 SPEC = collections.OrderedDict(
-    x=tf.TensorSpec([None, 1], tf.float32),
-    y=tf.TensorSpec([None, 1], tf.float32),
+  x=tf.TensorSpec([None, 1], tf.float32),
+  y=tf.TensorSpec([None, 1], tf.float32),
 )
 
 # Batches of (x, y) per client; sizes differ, so that weighting matters.
 CLIENTS = [
-    [([1.0, 2.0], [1.0, 3.0]), ([0.5, -1.0], [2.0, 0.0]), ([3.0], [1.0])],
-    [([2.0, 1.0], [-1.0, 0.5])],
-    [([0.3, 0.2], [5.0, 4.0]), ([1.5, 1.0], [0.0, 1.0])],
+  [([1.0, 2.0], [1.0, 3.0]), ([0.5, -1.0], [2.0, 0.0]), ([3.0], [1.0])],
+  [([2.0, 1.0], [-1.0, 0.5])],
+  [([0.3, 0.2], [5.0, 4.0]), ([1.5, 1.0], [0.0, 1.0])],
 ]
 
 
 def model_fn():
-  keras_model = tf.keras.Sequential([
+  keras_model = tf.keras.Sequential(
+    [
       tf.keras.layers.Dense(
-          1,
-          use_bias=False,
-          kernel_initializer=tf.keras.initializers.Constant(START),
-          input_shape=(1,),
+        1,
+        use_bias=False,
+        kernel_initializer=tf.keras.initializers.Constant(START),
+        input_shape=(1,),
       )
-  ])
+    ]
+  )
   return tff.learning.models.from_keras_model(
-      keras_model,
-      loss=tf.keras.losses.MeanSquaredError(),
-      input_spec=SPEC,
-      metrics=[lambda: tf.keras.metrics.MeanAbsoluteError(name='mae')],
+    keras_model,
+    loss=tf.keras.losses.MeanSquaredError(),
+    input_spec=SPEC,
+    metrics=[lambda: tf.keras.metrics.MeanAbsoluteError(name='mae')],
   )
 
 
@@ -44,17 +46,15 @@ def functional_model():
     return tf.matmul(x, weights[0][0])
 
   return tff.learning.models.FunctionalModel(
-      initial_weights=((np.array([[START]], np.float32),), ()),
-      predict_on_batch_fn=predict,
-      loss_fn=lambda output, label, sample_weight=None: tf.reduce_mean(
-          tf.square(output - label)
-      ),
-      metrics_fns=tff.learning.metrics.create_functional_metric_fns(
-          lambda: collections.OrderedDict(
-              mae=tf.keras.metrics.MeanAbsoluteError()
-          )
-      ),
-      input_spec=SPEC,
+    initial_weights=((np.array([[START]], np.float32),), ()),
+    predict_on_batch_fn=predict,
+    loss_fn=lambda output, label, sample_weight=None: tf.reduce_mean(
+      tf.square(output - label)
+    ),
+    metrics_fns=tff.learning.metrics.create_functional_metric_fns(
+      lambda: collections.OrderedDict(mae=tf.keras.metrics.MeanAbsoluteError())
+    ),
+    input_spec=SPEC,
   )
 
 
@@ -62,23 +62,23 @@ def materialized(batches):
   """A client's batches as a dataset."""
   if not batches:
     empty = collections.OrderedDict(
-        x=np.zeros((0, 1), np.float32), y=np.zeros((0, 1), np.float32)
+      x=np.zeros((0, 1), np.float32), y=np.zeros((0, 1), np.float32)
     )
     return tf.data.Dataset.from_tensor_slices(empty).batch(2)
   parts = []
   for x, y in batches:
     parts.append(
-        tf.data.Dataset.from_tensors(
-            collections.OrderedDict(
-                x=np.array(x, np.float32).reshape(-1, 1),
-                y=np.array(y, np.float32).reshape(-1, 1),
-            )
-        ).map(
-            lambda e: collections.OrderedDict(
-                x=tf.ensure_shape(tf.reshape(e['x'], [-1, 1]), [None, 1]),
-                y=tf.ensure_shape(tf.reshape(e['y'], [-1, 1]), [None, 1]),
-            )
+      tf.data.Dataset.from_tensors(
+        collections.OrderedDict(
+          x=np.array(x, np.float32).reshape(-1, 1),
+          y=np.array(y, np.float32).reshape(-1, 1),
         )
+      ).map(
+        lambda e: collections.OrderedDict(
+          x=tf.ensure_shape(tf.reshape(e['x'], [-1, 1]), [None, 1]),
+          y=tf.ensure_shape(tf.reshape(e['y'], [-1, 1]), [None, 1]),
+        )
+      )
     )
   whole = parts[0]
   for part in parts[1:]:

@@ -13,19 +13,21 @@ from tff_adaptive.processes import randomness
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
 SPEC = collections.OrderedDict(
-    x=tf.TensorSpec([None, 6], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
+  x=tf.TensorSpec([None, 6], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
 )
 
 
 def model_fn():
-  keras_model = tf.keras.Sequential([
+  keras_model = tf.keras.Sequential(
+    [
       tf.keras.layers.Dropout(0.5, input_shape=(6,)),
       tf.keras.layers.Dense(4, kernel_initializer='ones', activation='tanh'),
       tf.keras.layers.Dropout(0.5),
       tf.keras.layers.Dense(1, kernel_initializer='ones'),
-  ])
+    ]
+  )
   return tff.learning.models.from_keras_model(
-      keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
+    keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
   )
 
 
@@ -34,12 +36,12 @@ def datasets(order=(0, 1, 2)):
   for client in order:
     numbers = np.random.RandomState(client)
     made.append(
-        tf.data.Dataset.from_tensor_slices(
-            collections.OrderedDict(
-                x=numbers.randn(9, 6).astype(np.float32),
-                y=numbers.randn(9, 1).astype(np.float32),
-            )
-        ).batch(3)
+      tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(
+          x=numbers.randn(9, 6).astype(np.float32),
+          y=numbers.randn(9, 1).astype(np.float32),
+        )
+      ).batch(3)
     )
   return made
 
@@ -48,9 +50,9 @@ def weights_after(process, rounds=1, order=(0, 1, 2)):
   state = process.initialize()
   for _ in range(rounds):
     state = process.next(state, datasets(order)).state
-  return np.concatenate([
-      np.ravel(w) for w in process.get_model_weights(state).trainable
-  ])
+  return np.concatenate(
+    [np.ravel(w) for w in process.get_model_weights(state).trainable]
+  )
 
 
 @pytest.fixture(name='process', scope='module')
@@ -62,7 +64,7 @@ def test_a_round_repeats_whatever_the_order_of_clients(process):
   first = weights_after(process, 2)
   np.testing.assert_array_equal(weights_after(process, 2), first)
   np.testing.assert_allclose(
-      weights_after(process, 2, (2, 0, 1)), first, rtol=1e-5, atol=1e-6
+    weights_after(process, 2, (2, 0, 1)), first, rtol=1e-5, atol=1e-6
   )
 
 
@@ -74,7 +76,7 @@ def test_another_seed_draws_other_masks(process):
 def test_dropout_is_on_and_rounds_differ():
   """Clients without learning rate keep the weights: only the masks change."""
   process = algorithms.build(
-      'fedavg', model_fn, client_learning_rate=1e-12, server_learning_rate=1e-12
+    'fedavg', model_fn, client_learning_rate=1e-12, server_learning_rate=1e-12
   )
   state, losses = process.initialize(), []
   for _ in range(3):
@@ -91,16 +93,18 @@ def test_both_gradients_of_a_delta_sgd_step_see_one_mask():
   """
 
   def linear_model_fn():
-    keras_model = tf.keras.Sequential([
+    keras_model = tf.keras.Sequential(
+      [
         tf.keras.layers.Dropout(0.5, input_shape=(6,)),
         tf.keras.layers.Dense(1, kernel_initializer='ones'),
-    ])
+      ]
+    )
     return tff.learning.models.from_keras_model(
-        keras_model, loss=_PredictionItself(), input_spec=SPEC
+      keras_model, loss=_PredictionItself(), input_spec=SPEC
     )
 
   process = algorithms.build(
-      'delta_sgd', linear_model_fn, smoothness_batch='same'
+    'delta_sgd', linear_model_fn, smoothness_batch='same'
   )
   output = process.next(process.initialize(), datasets())
   figures = output.metrics['client_work']['step_size']
@@ -109,7 +113,6 @@ def test_both_gradients_of_a_delta_sgd_step_see_one_mask():
 
 
 class _PredictionItself(tf.keras.losses.Loss):
-
   def call(self, y_true, y_pred):
     return tf.reduce_mean(y_pred, axis=-1)
 
@@ -119,9 +122,9 @@ def test_layers_and_draws_have_masks_of_their_own():
   seed = randomness.seed_variable(built)
   seed.assign([5, 7])
   layers = [
-      layer
-      for layer in built._keras_model.layers
-      if isinstance(layer, tf.keras.layers.Dropout)
+    layer
+    for layer in built._keras_model.layers
+    if isinstance(layer, tf.keras.layers.Dropout)
   ]
   ones = tf.ones([4, 6])
   one, again = (layers[0](ones, training=True) for _ in range(2))
@@ -133,10 +136,10 @@ def test_layers_and_draws_have_masks_of_their_own():
 def test_models_without_random_layers_have_no_seed():
   def plain():
     keras_model = tf.keras.Sequential(
-        [tf.keras.layers.Dense(1, input_shape=(6,))]
+      [tf.keras.layers.Dense(1, input_shape=(6,))]
     )
     return tff.learning.models.from_keras_model(
-        keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
+      keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
     )
 
   assert randomness.seed_variable(plain()) is None
@@ -146,9 +149,9 @@ def test_fingerprint_tells_batches_apart():
   batch = dict(x=tf.constant([[1.0, 2.0]]), s=tf.constant(['a']))
   same = dict(x=tf.constant([[1.0, 2.0]]), s=tf.constant(['a']))
   others = [
-      dict(x=tf.constant([[2.0, 1.0]]), s=tf.constant(['a'])),
-      dict(x=tf.constant([[1.0, 2.0]]), s=tf.constant(['b'])),
-      dict(x=tf.constant([[1.0, 2.0], [0.0, 0.5]]), s=tf.constant(['a'])),
+    dict(x=tf.constant([[2.0, 1.0]]), s=tf.constant(['a'])),
+    dict(x=tf.constant([[1.0, 2.0]]), s=tf.constant(['b'])),
+    dict(x=tf.constant([[1.0, 2.0], [0.0, 0.5]]), s=tf.constant(['a'])),
   ]
   mark = int(randomness.fingerprint(batch))
   assert mark == int(randomness.fingerprint(same))

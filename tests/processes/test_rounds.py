@@ -28,28 +28,28 @@ def fedavg(local, rounds, eta=1.0, **more):
 
 def test_fedavg_follows_the_arithmetic():
   process = algorithms.build(
-      'fedavg',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      server_learning_rate=0.7,
+    'fedavg',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    server_learning_rate=0.7,
   )
   weights, metrics = linear.run(process, 3)
   np.testing.assert_allclose(
-      weights, fedavg(linear.sgd(RATE), 3, eta=0.7), rtol=1e-5
+    weights, fedavg(linear.sgd(RATE), 3, eta=0.7), rtol=1e-5
   )
   train = metrics['client_work']['train']
   assert train['num_examples'] == 11 and train['num_batches'] == 6
   assert metrics['client_work']['clients'] == collections.OrderedDict(
-      count=3, empty=0, rejected=0, steps=6
+    count=3, empty=0, rejected=0, steps=6
   )
 
 
 def test_uniform_weighting():
   process = algorithms.build(
-      'fedavg',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_weighting='uniform',
+    'fedavg',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_weighting='uniform',
   )
   weights, _ = linear.run(process, 2)
   expected = fedavg(linear.sgd(RATE), 2, weight=lambda _: 1)
@@ -59,27 +59,27 @@ def test_uniform_weighting():
 
 def test_client_momentum():
   process = algorithms.build(
-      'fedavg',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      client_momentum=0.9,
+    'fedavg',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    client_momentum=0.9,
   )
   weights, _ = linear.run(process, 2)
   np.testing.assert_allclose(
-      weights, fedavg(linear.sgd(RATE, momentum=0.9), 2), rtol=1e-5
+    weights, fedavg(linear.sgd(RATE, momentum=0.9), 2), rtol=1e-5
   )
 
 
 def test_fedadam_follows_the_arithmetic():
   eta, beta_1, beta_2, tau = 0.1, 0.8, 0.9, 0.05
   process = algorithms.build(
-      'fedadam',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      server_learning_rate=eta,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      server_adaptivity=tau,
+    'fedadam',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    server_learning_rate=eta,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    server_adaptivity=tau,
   )
   weights, _ = linear.run(process, 3)
   w, m, v, path = linear.START, 0.0, tau**2, []
@@ -94,10 +94,10 @@ def test_fedadam_follows_the_arithmetic():
 
 def proximal_process(mu):
   return algorithms.build(
-      'fedprox',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      proximal_strength=mu,
+    'fedprox',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    proximal_strength=mu,
   )
 
 
@@ -142,10 +142,10 @@ def delta_sgd(batch_kind, mu=0.0):
 @pytest.mark.parametrize('mu', [0.0, 1.5])
 def test_delta_sgd_with_and_without_proximal_term(batch_kind, mu):
   process = algorithms.build(
-      'delta_sgd',
-      linear.model_fn,
-      smoothness_batch=batch_kind,
-      proximal_strength=mu,
+    'delta_sgd',
+    linear.model_fn,
+    smoothness_batch=batch_kind,
+    proximal_strength=mu,
   )
   weights, metrics = linear.run(process, 2)
   expected = fedavg(delta_sgd(batch_kind, mu), 2)
@@ -173,16 +173,16 @@ def polyak(mu=0.0, c=0.5, gamma_b=0.15, grows=False):
 
 
 @pytest.mark.parametrize(
-    'more,settings',
-    [
-        ({}, {}),
-        ({'mu': 1.5}, {'proximal_strength': 1.5}),
-        ({'grows': True}, {'smoothing': True}),
-    ],
+  'more,settings',
+  [
+    ({}, {}),
+    ({'mu': 1.5}, {'proximal_strength': 1.5}),
+    ({'grows': True}, {'smoothing': True}),
+  ],
 )
 def test_fedsps(more, settings):
   process = algorithms.build(
-      'fedsps', linear.model_fn, gamma_b=0.15, **settings
+    'fedsps', linear.model_fn, gamma_b=0.15, **settings
   )
   weights, metrics = linear.run(process, 2)
   np.testing.assert_allclose(weights, fedavg(polyak(**more), 2), rtol=1e-4)
@@ -204,16 +204,16 @@ def test_step_size_figures():
   everything = np.concatenate(steps)
   figures = metrics['client_work']['step_size']
   expected = dict(
-      mean=everything.mean(),
-      min=everything.min(),
-      max=everything.max(),
-      between_clients=np.std([np.mean(own) for own in steps]),
-      within_clients=np.mean([np.std(own) for own in steps]),
-      at_bound=np.mean(everything == 0.15),
+    mean=everything.mean(),
+    min=everything.min(),
+    max=everything.max(),
+    between_clients=np.std([np.mean(own) for own in steps]),
+    within_clients=np.mean([np.std(own) for own in steps]),
+    at_bound=np.mean(everything == 0.15),
   )
   assert list(figures) == list(expected)
   np.testing.assert_allclose(
-      list(figures.values()), list(expected.values()), rtol=1e-4, atol=1e-6
+    list(figures.values()), list(expected.values()), rtol=1e-4, atol=1e-6
   )
 
 
@@ -221,7 +221,7 @@ def train_pairs(pairs):
   results = []
   for client, server in pairs:
     process = processes.compose(
-        linear.model_fn, optimizers.client(client), optimizers.server(server)
+      linear.model_fn, optimizers.client(client), optimizers.server(server)
     )
     weights, _ = linear.run(process, 1)
     results.append(weights[0])
@@ -242,36 +242,38 @@ def test_every_server_optimizer_trains():
 
 @pytest.mark.slow
 def test_any_client_under_any_server():
-  train_pairs([
+  train_pairs(
+    [
       (client, server)
       for client in optimizers.client_names()
       for server in optimizers.server_names()
-  ])
+    ]
+  )
 
 
 @pytest.mark.parametrize(
-    'client,server',
-    [
-        (
-            tff.learning.optimizers.build_sgdm(RATE, 0.9),
-            tff.learning.optimizers.build_sgdm(1.0, 0.9),
-        ),
-        (
-            tff.learning.optimizers.build_adam(RATE),
-            tff.learning.optimizers.build_yogi(0.1),
-        ),
-    ],
+  'client,server',
+  [
+    (
+      tff.learning.optimizers.build_sgdm(RATE, 0.9),
+      tff.learning.optimizers.build_sgdm(1.0, 0.9),
+    ),
+    (
+      tff.learning.optimizers.build_adam(RATE),
+      tff.learning.optimizers.build_yogi(0.1),
+    ),
+  ],
 )
 def test_tff_optimizers_give_what_tff_learning_gives(client, server):
   theirs = tff.learning.algorithms.build_weighted_fed_avg(
-      linear.model_fn, client, server
+    linear.model_fn, client, server
   )
   ours = algorithms.build(
-      'fedprox',
-      linear.model_fn,
-      proximal_strength=0.0,
-      client_optimizer=client,
-      server_optimizer=server,
+    'fedprox',
+    linear.model_fn,
+    proximal_strength=0.0,
+    client_optimizer=client,
+    server_optimizer=server,
   )
   their_weights, their_metrics = linear.run(theirs, 3)
   our_weights, our_metrics = linear.run(ours, 3)
@@ -280,56 +282,56 @@ def test_tff_optimizers_give_what_tff_learning_gives(client, server):
   our_train = our_metrics['client_work']['train']
   assert list(our_train) == list(their_train)
   np.testing.assert_allclose(
-      list(our_train.values()), list(their_train.values()), rtol=1e-5
+    list(our_train.values()), list(their_train.values()), rtol=1e-5
   )
 
 
 @pytest.mark.parametrize(
-    'settings',
-    [
-        dict(client_optimizer='sgd', client_learning_rate=RATE),
-        dict(client_optimizer='delta_sgd', smoothness_batch='same'),
-        dict(client_optimizer='polyak', smoothing=True),
-    ],
+  'settings',
+  [
+    dict(client_optimizer='sgd', client_learning_rate=RATE),
+    dict(client_optimizer='delta_sgd', smoothness_batch='same'),
+    dict(client_optimizer='polyak', smoothing=True),
+  ],
 )
 def test_functional_models_train_alike(settings):
   settings = dict(settings, proximal_strength=0.5)
   one, _ = linear.run(
-      algorithms.build('fedadam', linear.model_fn, **settings), 2
+    algorithms.build('fedadam', linear.model_fn, **settings), 2
   )
   two, metrics = linear.run(
-      algorithms.build('fedadam', linear.functional_model(), **settings), 2
+    algorithms.build('fedadam', linear.functional_model(), **settings), 2
   )
   np.testing.assert_allclose(two, one, rtol=1e-5)
   assert metrics['client_work']['train']['mae'] > 0
 
 
 @pytest.mark.parametrize(
-    'schedule,rates',
-    [
-        (
-            dict(
-                client_lr_schedule='exp_decay',
-                client_lr_decay_steps=2,
-                client_lr_decay_rate=0.25,
-            ),
-            [1.0, 0.5, 0.25],
-        ),
-        (
-            dict(
-                client_lr_schedule='exp_decay',
-                client_lr_decay_steps=2,
-                client_lr_decay_rate=0.25,
-                client_lr_staircase=True,
-            ),
-            [1.0, 1.0, 0.25],
-        ),
-        (dict(client_lr_warmup_steps=2), [0.5, 1.0, 1.0]),
-    ],
+  'schedule,rates',
+  [
+    (
+      dict(
+        client_lr_schedule='exp_decay',
+        client_lr_decay_steps=2,
+        client_lr_decay_rate=0.25,
+      ),
+      [1.0, 0.5, 0.25],
+    ),
+    (
+      dict(
+        client_lr_schedule='exp_decay',
+        client_lr_decay_steps=2,
+        client_lr_decay_rate=0.25,
+        client_lr_staircase=True,
+      ),
+      [1.0, 1.0, 0.25],
+    ),
+    (dict(client_lr_warmup_steps=2), [0.5, 1.0, 1.0]),
+  ],
 )
 def test_client_schedule(schedule, rates):
   process = algorithms.build(
-      'fedavg', linear.model_fn, client_learning_rate=RATE, **schedule
+    'fedavg', linear.model_fn, client_learning_rate=RATE, **schedule
   )
   weights, _ = linear.run(process, 3)
   w, path = linear.START, []
@@ -341,13 +343,13 @@ def test_client_schedule(schedule, rates):
 
 def test_server_schedule():
   process = algorithms.build(
-      'fedavg',
-      linear.model_fn,
-      client_learning_rate=RATE,
-      server_learning_rate=0.8,
-      server_lr_schedule='inv_lin_decay',
-      server_lr_decay_steps=1,
-      server_lr_decay_rate=1.0,
+    'fedavg',
+    linear.model_fn,
+    client_learning_rate=RATE,
+    server_learning_rate=0.8,
+    server_lr_schedule='inv_lin_decay',
+    server_lr_decay_steps=1,
+    server_lr_decay_rate=1.0,
   )
   weights, _ = linear.run(process, 3)
   w, path = linear.START, []
@@ -366,9 +368,9 @@ def test_hyperparameters_can_be_set_in_the_state():
   state = process.set_hparams(state, hparams)
   output = process.next(state, linear.datasets())
   np.testing.assert_allclose(
-      linear.weight_of(process, output.state),
-      fedavg(linear.sgd(RATE), 1, eta=0.5)[0],
-      rtol=1e-5,
+    linear.weight_of(process, output.state),
+    fedavg(linear.sgd(RATE), 1, eta=0.5)[0],
+    rtol=1e-5,
   )
 
 
@@ -381,20 +383,20 @@ HUGE_CLIENT = [([1e30], [1.0]), ([1.0], [1.0])]
 @pytest.mark.parametrize('client', ['sgd', 'delta_sgd', 'polyak'])
 def test_bad_and_empty_clients_are_left_out_and_counted(bad, weighting, client):
   process = algorithms.build(
-      'fedadam',
-      linear.model_fn,
-      client_optimizer=client,
-      client_weighting=weighting,
+    'fedadam',
+    linear.model_fn,
+    client_optimizer=client,
+    client_weighting=weighting,
   )
   alone, clean = linear.run(process, 2)
-  weights, metrics = linear.run(process, 2, linear.CLIENTS + [bad, []])
+  weights, metrics = linear.run(process, 2, [*linear.CLIENTS, bad, []])
   np.testing.assert_allclose(weights, alone, rtol=1e-6)
   clients = metrics['client_work']['clients']
   assert clients['count'] == 5
   assert clients['empty'] == 1 and clients['rejected'] == 1
   assert (
-      metrics['client_work']['train']['loss']
-      == clean['client_work']['train']['loss']
+    metrics['client_work']['train']['loss']
+    == clean['client_work']['train']['loss']
   )
   if client != 'sgd':
     ours, theirs = (m['client_work']['step_size'] for m in (metrics, clean))
@@ -410,16 +412,16 @@ def test_a_cohort_without_a_usable_client_changes_nothing(clients):
   before, after = state, output.state
   assert linear.weight_of(process, before) == linear.weight_of(process, after)
   tf.nest.map_structure(
-      np.testing.assert_array_equal, before.finalizer, after.finalizer
+    np.testing.assert_array_equal, before.finalizer, after.finalizer
   )
 
 
 def test_the_norm_of_the_update_is_measured():
   process = algorithms.build(
-      'fedavg', linear.model_fn, client_learning_rate=RATE
+    'fedavg', linear.model_fn, client_learning_rate=RATE
   )
   _, metrics = linear.run(process, 1)
   expected = abs(linear.round_update(linear.START, linear.sgd(RATE)))
   assert metrics['finalizer']['update_norm'] == pytest.approx(
-      expected, rel=1e-5
+    expected, rel=1e-5
   )

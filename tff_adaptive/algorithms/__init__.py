@@ -8,7 +8,9 @@
 `names`, `parameters_of` and `check` import no TensorFlow.
 """
 
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
@@ -26,9 +28,9 @@ def summary(name: str) -> str:
 
 
 def parameters_of(
-    name: str,
-    client_optimizer: Optional[str] = None,
-    server_optimizer: Optional[str] = None,
+  name: str,
+  client_optimizer: Optional[str] = None,
+  server_optimizer: Optional[str] = None,
 ) -> Mapping[str, parameters.Parameter]:
   """The hyperparameters that a method accepts, by name.
 

@@ -11,8 +11,8 @@ from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.optimizers import schedules
 
 _WEIGHTING = {
-    'examples': tff.learning.ClientWeighting.NUM_EXAMPLES,
-    'uniform': tff.learning.ClientWeighting.UNIFORM,
+  'examples': tff.learning.ClientWeighting.NUM_EXAMPLES,
+  'uniform': tff.learning.ClientWeighting.UNIFORM,
 }
 
 
@@ -20,16 +20,16 @@ def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
   """Builds the process that a plan describes."""
   pieces = _pieces(plan)
   return processes.compose(
-      model,
-      pieces.pop('client_optimizer'),
-      pieces.pop('server_optimizer'),
-      schedule=_schedule(plan, 'client'),
-      server_schedule=_schedule(plan, 'server'),
-      client_weighting=_WEIGHTING[plan.common['client_weighting']],
-      warmup_steps=plan.common.get('client_warmup_steps', 0),
-      seed=plan.common['seed'],
-      model_aggregator=plan.model_aggregator,
-      **pieces,
+    model,
+    pieces.pop('client_optimizer'),
+    pieces.pop('server_optimizer'),
+    schedule=_schedule(plan, 'client'),
+    server_schedule=_schedule(plan, 'server'),
+    client_weighting=_WEIGHTING[plan.common['client_weighting']],
+    warmup_steps=plan.common.get('client_warmup_steps', 0),
+    seed=plan.common['seed'],
+    model_aggregator=plan.model_aggregator,
+    **pieces,
   )
 
 
@@ -48,15 +48,14 @@ def describe(plan: plan_lib.Plan) -> str:
     lines.extend('  ' + line for line in formula.splitlines())
     if plan.schedule_arguments[side]:
       settings = ', '.join(
-          f'{k} = {v}'
-          for k, v in plan.schedule_arguments[side].items()
-          if v is not None
+        f'{k} = {v}'
+        for k, v in plan.schedule_arguments[side].items()
+        if v is not None
       )
       lines.append(f'  learning rate scheduled by rounds: {settings}')
   weights = {'examples': 'the examples it iterated', 'uniform': '1'}
   lines.append(
-      'a client counts with weight '
-      + weights[plan.common['client_weighting']]
+    'a client counts with weight ' + weights[plan.common['client_weighting']]
   )
   return '\n'.join(lines)
 
@@ -72,9 +71,9 @@ def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
   if not momentum:
     return f'x = x {sign} learning_rate {g}\n{rate}'
   return (
-      f'm = momentum m + {g}, from 0\n'
-      f'x = x {sign} learning_rate m\n'
-      f'{rate}, momentum = {momentum:g}'
+    f'm = momentum m + {g}, from 0\n'
+    f'x = x {sign} learning_rate m\n'
+    f'{rate}, momentum = {momentum:g}'
   )
 
 
@@ -87,26 +86,27 @@ def _optimizer(plan: plan_lib.Plan, side: str):
 
 
 def _schedule(plan: plan_lib.Plan, side: str):
-  settings = plan.schedule_arguments[side]
-  if not settings:
+  settings, rate = plan.schedule_arguments[side], plan.rate[side]
+  if not settings or rate is None:
     return None
-  return schedules.build_schedule(plan.rate[side], **settings)
+  return schedules.build_schedule(rate, **settings)
 
 
 def _pieces(plan: plan_lib.Plan) -> dict[str, Any]:
   """The optimizers, the objective, and what the method's own module adds."""
   pieces = {
-      f'{side}_optimizer': _optimizer(plan, side)
-      for side in ('client', 'server')
+    f'{side}_optimizer': _optimizer(plan, side) for side in ('client', 'server')
   }
   own = {}
   if plan.method.module is not None:
     module = importlib.import_module(
-        f'tff_adaptive.algorithms.{plan.method.module}'
+      f'tff_adaptive.algorithms.{plan.method.module}'
     )
     make = getattr(module, plan.method.function)
-    own = make(pieces['client_optimizer'], pieces['server_optimizer'], **plan.own)
-  terms = []
+    own = make(
+      pieces['client_optimizer'], pieces['server_optimizer'], **plan.own
+    )
+  terms: list[processes.Objective] = []
   if plan.common['proximal_strength']:
     terms.append(processes.Proximal(plan.common['proximal_strength']))
   if 'objective' in own:

@@ -1,7 +1,8 @@
 """FedDecSPS: decreasing stochastic Polyak steps."""
 
 import collections
-from typing import Any, Literal
+from typing import Any
+from typing import Literal
 
 import tensorflow as tf
 
@@ -20,27 +21,25 @@ class CountSteps(exchange.Exchange):
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
 
   def begin(self, statistics, optimizer_state, start, survey):
-    return collections.OrderedDict(
-        optimizer_state, count=statistics['count']
-    )
+    return collections.OrderedDict(optimizer_state, count=statistics['count'])
 
   def report(self, local):
     return exchange.report(
-        maximum=collections.OrderedDict(num_steps=local.num_steps)
+      maximum=collections.OrderedDict(num_steps=local.num_steps)
     )
 
   def merge(self, statistics, cohort):
     return collections.OrderedDict(
-        count=statistics['count'] + cohort.report.maximum['num_steps']
+      count=statistics['count'] + cohort.report.maximum['num_steps']
     )
 
 
 @parameters.checked
 def pieces(
-    client_optimizer: Any,
-    server_optimizer: Any,
-    *,
-    count: Literal['training', 'round'] = 'training',
+  client_optimizer: Any,
+  server_optimizer: Any,
+  *,
+  count: Literal['training', 'round'] = 'training',
 ) -> dict[str, Any]:
   """What FedDecSPS adds to its clients.
 

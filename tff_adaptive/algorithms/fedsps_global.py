@@ -1,7 +1,9 @@
 """FedSPS-Global: one stochastic Polyak step size for all clients of a round."""
 
 import collections
-from typing import Any, Literal, Optional
+from typing import Any
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 
@@ -27,8 +29,8 @@ class GlobalStep(exchange.Exchange):
   def begin(self, statistics, optimizer_state, start, survey):
     gamma = statistics['gamma']
     return collections.OrderedDict(
-        optimizer_state,
-        gamma=tf.where(gamma < 0, optimizer_state['gamma_b'], gamma),
+      optimizer_state,
+      gamma=tf.where(gamma < 0, optimizer_state['gamma_b'], gamma),
     )
 
   def report(self, local):
@@ -36,7 +38,7 @@ class GlobalStep(exchange.Exchange):
     values = collections.OrderedDict(c=state['c'], gamma_b=state['gamma_b'])
     if self._aggregation == 'a':
       values['gamma'] = polyak_global.bounded_step(
-          state['gap'], state['squared_norm'], state['c'], state['gamma_b']
+        state['gap'], state['squared_norm'], state['c'], state['gamma_b']
       )
     else:
       values['gap'] = state['gap']
@@ -58,18 +60,18 @@ class GlobalStep(exchange.Exchange):
       else:
         squared_norm = tree.squared_norm(mean['gradient'])
       gamma = polyak_global.bounded_step(
-          mean['gap'], squared_norm, mean['c'], mean['gamma_b']
+        mean['gap'], squared_norm, mean['c'], mean['gamma_b']
       )
     return collections.OrderedDict(gamma=gamma)
 
 
 @parameters.checked
 def pieces(
-    client_optimizer: Any,
-    server_optimizer: Any,
-    *,
-    aggregation: Literal['a', 'b', 'c'] = 'a',
-    gamma_0: Optional[parameters.Positive] = None,
+  client_optimizer: Any,
+  server_optimizer: Any,
+  *,
+  aggregation: Literal['a', 'b', 'c'] = 'a',
+  gamma_0: Optional[parameters.Positive] = None,
 ) -> dict[str, Any]:
   """What FedSPS-Global adds: the step size that all clients share.
 

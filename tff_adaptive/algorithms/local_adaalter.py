@@ -1,7 +1,8 @@
 """Local-AdaAlter: an accumulator averaged every round."""
 
 import collections
-from typing import Any, Optional
+from typing import Any
+from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.optimizers import tree
@@ -15,21 +16,19 @@ class Accumulator(exchange.Exchange):
     self._start = start
 
   def initialize(self, specs):
-    return collections.OrderedDict(
-        accumulator=tree.zeros(specs, self._start)
-    )
+    return collections.OrderedDict(accumulator=tree.zeros(specs, self._start))
 
   def begin(self, statistics, optimizer_state, start, survey):
     received = statistics['accumulator']
     return collections.OrderedDict(
-        optimizer_state, received=received, accumulated=received
+      optimizer_state, received=received, accumulated=received
     )
 
   def report(self, local):
     return exchange.report(
-        weighted=collections.OrderedDict(
-            accumulator=local.optimizer_state['accumulated']
-        )
+      weighted=collections.OrderedDict(
+        accumulator=local.optimizer_state['accumulated']
+      )
     )
 
   def merge(self, statistics, cohort):
@@ -38,10 +37,10 @@ class Accumulator(exchange.Exchange):
 
 @parameters.checked
 def pieces(
-    client_optimizer: Any,
-    server_optimizer: Any,
-    *,
-    initial_accumulator: Optional[parameters.NonNegative] = None,
+  client_optimizer: Any,
+  server_optimizer: Any,
+  *,
+  initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> dict[str, Any]:
   """What Local-AdaAlter exchanges.
 

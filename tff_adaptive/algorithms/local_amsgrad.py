@@ -20,9 +20,9 @@ class Moments(exchange.Exchange):
 
   def initialize(self, specs):
     return collections.OrderedDict(
-        m=tree.zeros(specs),
-        v=tree.zeros(specs, self._start),
-        v_max=tree.zeros(specs, self._start),
+      m=tree.zeros(specs),
+      v=tree.zeros(specs, self._start),
+      v_max=tree.zeros(specs, self._start),
     )
 
   def begin(self, statistics, optimizer_state, start, survey):
@@ -31,17 +31,15 @@ class Moments(exchange.Exchange):
   def report(self, local):
     state = local.optimizer_state
     return exchange.report(
-        weighted=collections.OrderedDict(m=state['m'], v=state['v'])
+      weighted=collections.OrderedDict(m=state['m'], v=state['v'])
     )
 
   def merge(self, statistics, cohort):
     mean = cohort.report.weighted
     return collections.OrderedDict(
-        m=mean['m'],
-        v=mean['v'],
-        v_max=tf.nest.map_structure(
-            tf.maximum, statistics['v_max'], mean['v']
-        ),
+      m=mean['m'],
+      v=mean['v'],
+      v_max=tf.nest.map_structure(tf.maximum, statistics['v_max'], mean['v']),
     )
 
 

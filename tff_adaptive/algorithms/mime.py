@@ -26,7 +26,7 @@ class ServerStatistics(exchange.Exchange):
   def initialize(self, specs):
     state = self._base.initialize(specs)
     return collections.OrderedDict(
-        base=tf.nest.map_structure(tf.convert_to_tensor, state)
+      base=tf.nest.map_structure(tf.convert_to_tensor, state)
     )
 
   def begin(self, statistics, optimizer_state, start, survey):
@@ -60,6 +60,6 @@ def lite_pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
 def _pieces(client_optimizer, server_optimizer, corrects):
   del server_optimizer
   return {
-      'client_optimizer': frozen.Frozen(client_optimizer, corrects=corrects),
-      'exchange': ServerStatistics(client_optimizer, corrects),
+    'client_optimizer': frozen.Frozen(client_optimizer, corrects=corrects),
+    'exchange': ServerStatistics(client_optimizer, corrects),
   }

@@ -18,14 +18,14 @@ class PreviousModel(exchange.Exchange):
 
   def memory(self, specs):
     return collections.OrderedDict(
-        seen=tf.constant(False),
-        weights=tuple(tf.zeros(s.shape, s.dtype) for s in specs),
+      seen=tf.constant(False),
+      weights=tuple(tf.zeros(s.shape, s.dtype) for s in specs),
     )
 
   def context(self, statistics, memory, start):
     return tuple(
-        tf.where(memory['seen'], previous, received)
-        for previous, received in zip(memory['weights'], start)
+      tf.where(memory['seen'], previous, received)
+      for previous, received in zip(memory['weights'], start)
     )
 
   def remember(self, local):
@@ -34,11 +34,11 @@ class PreviousModel(exchange.Exchange):
 
 @parameters.checked
 def pieces(
-    client_optimizer: Any,
-    server_optimizer: Any,
-    *,
-    contrastive_strength: parameters.NonNegative = 1.0,
-    temperature: parameters.Positive = 0.5,
+  client_optimizer: Any,
+  server_optimizer: Any,
+  *,
+  contrastive_strength: parameters.NonNegative = 1.0,
+  temperature: parameters.Positive = 0.5,
 ) -> dict[str, Any]:
   """What MOON (Li et al., arXiv 2103.16257) adds: the contrastive term.
 
@@ -50,6 +50,6 @@ def pieces(
   """
   del client_optimizer, server_optimizer
   return {
-      'exchange': PreviousModel(),
-      'objective': objectives.Contrastive(contrastive_strength, temperature),
+    'exchange': PreviousModel(),
+    'objective': objectives.Contrastive(contrastive_strength, temperature),
   }

@@ -3,10 +3,14 @@
 import collections
 import dataclasses
 import pathlib
-from typing import Any, Literal, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
+from typing import Literal
+from typing import Optional
 
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import privacy
 from tff_adaptive.algorithms import registry
 from tff_adaptive.optimizers import schedules
 
@@ -15,11 +19,11 @@ _SIDES = ('client', 'server')
 
 
 def common(
-    *,
-    client_weighting: Literal['examples', 'uniform'] = 'examples',
-    proximal_strength: parameters.NonNegative = 0.0,
-    client_warmup_steps: parameters.NonNegativeInt = 0,
-    seed: parameters.NonNegativeInt = 0,
+  *,
+  client_weighting: Literal['examples', 'uniform'] = 'examples',
+  proximal_strength: parameters.NonNegative = 0.0,
+  client_warmup_steps: parameters.NonNegativeInt = 0,
+  seed: parameters.NonNegativeInt = 0,
 ) -> None:
   """What every method accepts; only the signature is used.
 
@@ -49,6 +53,7 @@ class Plan:
     common: Values for `common`'s parameters.
     own: Values for the parameters of the method's own module.
     model_aggregator: As given.
+    aggregation: How updates are aggregated otherwise.
   """
 
   method: registry.Method
@@ -59,6 +64,7 @@ class Plan:
   common: Mapping[str, Any]
   own: Mapping[str, Any]
   model_aggregator: Any
+  aggregation: privacy.Aggregation
 
 
 def method_of(name: str) -> registry.Method:
@@ -69,8 +75,8 @@ def method_of(name: str) -> registry.Method:
   """
   if not isinstance(name, str) or name not in registry.METHODS:
     raise parameters.ParameterError(
-        f'The algorithm must be one of {", ".join(registry.METHODS)}, got '
-        f'{name!r}.'
+      f'The algorithm must be one of {", ".join(registry.METHODS)}, got '
+      f'{name!r}.'
     )
   return registry.METHODS[name]
 
@@ -85,7 +91,7 @@ class _Slot:
 
 
 def _slots(
-    method: registry.Method, chosen: Mapping[str, Any]
+  method: registry.Method, chosen: Mapping[str, Any]
 ) -> Mapping[str, _Slot]:
   """Every hyperparameter that the method accepts with these optimizers."""
   slots = collections.OrderedDict()
@@ -95,10 +101,10 @@ def _slots(
       return
     if public in method.defaults:
       parameter = dataclasses.replace(
-          parameter, default=method.defaults[public]
+        parameter, default=method.defaults[public]
       )
     slots[public] = _Slot(
-        group, parameter.name, dataclasses.replace(parameter, name=public)
+      group, parameter.name, dataclasses.replace(parameter, name=public)
     )
 
   for side in _SIDES:
@@ -111,22 +117,26 @@ def _slots(
         add(public, side, parameter)
     if has_rate:
       for name, parameter in parameters.read_signature(
-          _FOLDER.parent / 'optimizers' / 'schedules.py', 'build_schedule'
+        _FOLDER.parent / 'optimizers' / 'schedules.py', 'build_schedule'
       ).items():
         add(f'{side}_{name}', f'{side}_schedule', parameter)
+  for name, parameter in parameters.read_signature(
+    _FOLDER.parent / 'privacy.py', 'aggregation'
+  ).items():
+    add(name, 'aggregation', parameter)
   for name, parameter in parameters.read_signature(__file__, 'common').items():
     if name != 'client_warmup_steps' or 'client_lr_schedule' in slots:
       add(name, 'common', parameter)
   if method.module is not None:
     for name, parameter in parameters.read_signature(
-        _FOLDER / f'{method.module}.py', method.function
+      _FOLDER / f'{method.module}.py', method.function
     ).items():
       add(name, 'own', parameter)
   return slots
 
 
 def _choose(
-    method: registry.Method, given: Mapping[str, Any]
+  method: registry.Method, given: Mapping[str, Any]
 ) -> Mapping[str, Any]:
   """The optimizer of each side: a name or an object."""
   chosen = {}
@@ -137,40 +147,40 @@ def _choose(
       chosen[side] = own
     elif side in method.fixes:
       raise parameters.ParameterError(
-          f'The algorithm {method.name} has its own {side} optimizer, {own}: '
-          f'`{side}_optimizer` cannot be {choice!r}.'
+        f'The algorithm {method.name} has its own {side} optimizer, {own}: '
+        f'`{side}_optimizer` cannot be {choice!r}.'
       )
     else:
       if isinstance(choice, str):
         accepted = getattr(optimizers, f'{side}_names')()
         if choice not in accepted:
           raise parameters.ParameterError(
-              f'`{side}_optimizer` must be one of {", ".join(accepted)}, got '
-              f'{choice!r}.'
+            f'`{side}_optimizer` must be one of {", ".join(accepted)}, got '
+            f'{choice!r}.'
           )
       chosen[side] = choice
       allowed = method.accepts.get(side)
       if isinstance(choice, str) and allowed and choice not in allowed:
         raise parameters.ParameterError(
-            f'The algorithm {method.name} accepts the {side} optimizers '
-            f'{", ".join(allowed)}, got {choice!r}.'
+          f'The algorithm {method.name} accepts the {side} optimizers '
+          f'{", ".join(allowed)}, got {choice!r}.'
         )
   return chosen
 
 
 def parameters_of(
-    name: str,
-    client_optimizer: Any = None,
-    server_optimizer: Any = None,
+  name: str,
+  client_optimizer: Any = None,
+  server_optimizer: Any = None,
 ) -> Mapping[str, parameters.Parameter]:
   """See `algorithms.parameters_of`."""
   method = method_of(name)
   chosen = _choose(
-      method,
-      dict(client_optimizer=client_optimizer, server_optimizer=server_optimizer),
+    method,
+    dict(client_optimizer=client_optimizer, server_optimizer=server_optimizer),
   )
   return collections.OrderedDict(
-      (public, slot.parameter) for public, slot in _slots(method, chosen).items()
+    (public, slot.parameter) for public, slot in _slots(method, chosen).items()
   )
 
 
@@ -187,10 +197,10 @@ def resolve(name: str, given: Mapping[str, Any]) -> Plan:
   for word in given:
     if word not in slots and word not in elsewhere:
       raise parameters.ParameterError(
-          f'The algorithm {name} with client optimizer '
-          f'{_called(chosen["client"])} and server optimizer '
-          f'{_called(chosen["server"])} has no use for `{word}`; it accepts '
-          f'{", ".join(sorted(set(slots) | elsewhere))}.'
+        f'The algorithm {name} with client optimizer '
+        f'{_called(chosen["client"])} and server optimizer '
+        f'{_called(chosen["server"])} has no use for `{word}`; it accepts '
+        f'{", ".join(sorted(set(slots) | elsewhere))}.'
       )
   groups: dict[str, dict[str, Any]] = collections.defaultdict(dict)
   for public, slot in slots.items():
@@ -200,9 +210,7 @@ def resolve(name: str, given: Mapping[str, Any]) -> Plan:
     elif not slot.parameter.required:
       groups[slot.group][slot.name] = slot.parameter.default
     else:
-      raise parameters.ParameterError(
-          f'The algorithm {name} needs `{public}`.'
-      )
+      raise parameters.ParameterError(f'The algorithm {name} needs `{public}`.')
   rates = {}
   for side in _SIDES:
     rates[side] = groups[side].get('learning_rate')
@@ -211,23 +219,23 @@ def resolve(name: str, given: Mapping[str, Any]) -> Plan:
       scheduled = schedules.build_schedule(rates[side] or 1.0, **settings)
     except parameters.ParameterError as e:
       raise parameters.ParameterError(
-          str(e).replace('lr_', f'{side}_lr_')
+        str(e).replace('lr_', f'{side}_lr_')
       ) from e
     if scheduled is None:
       settings.clear()
     elif rates[side] is None:
       raise parameters.ParameterError(
-          f'A {side} learning-rate schedule needs the {side} optimizer by name.'
+        f'A {side} learning-rate schedule needs the {side} optimizer by name.'
       )
   return Plan(
-      method,
-      chosen,
-      {side: dict(groups[side]) for side in _SIDES},
-      {side: dict(groups[f'{side}_schedule']) for side in _SIDES},
-      rates,
-      dict(groups['common']),
-      dict(groups['own']),
-      given.get('model_aggregator'),
+    method,
+    chosen,
+    {side: dict(groups[side]) for side in _SIDES},
+    {side: dict(groups[f'{side}_schedule']) for side in _SIDES},
+    rates,
+    dict(groups['common']),
+    dict(groups['own']),
+    given.get('model_aggregator'),
   )
 
 

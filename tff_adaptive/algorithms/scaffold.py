@@ -1,7 +1,8 @@
 """SCAFFOLD: control variates on clients and server."""
 
 import collections
-from typing import Any, Optional
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
@@ -19,8 +20,8 @@ class ControlVariates(exchange.Exchange):
     c_i+ = c_i - c + (x_t - x_K) / (K_i learning_rate)
     c    = c + (|S| / N) mean of (c_i+ - c_i)
 
-  The mean uses the weights of the model's mean. c starts at 0; a client that was
-  never seen has c_i = c. A client that is left out keeps its c_i.
+  The mean uses the weights of the model's mean. c starts at 0; a client never
+  seen before has c_i = c. A client that is left out keeps its c_i.
   """
 
   def __init__(self, population: Optional[int]):
@@ -34,8 +35,8 @@ class ControlVariates(exchange.Exchange):
 
   def _own(self, statistics, memory):
     return tuple(
-        tf.where(memory['seen'], own, server)
-        for own, server in zip(memory['c'], statistics['c'])
+      tf.where(memory['seen'], own, server)
+      for own, server in zip(memory['c'], statistics['c'])
     )
 
   def context(self, statistics, memory, start):
@@ -45,15 +46,13 @@ class ControlVariates(exchange.Exchange):
   def remember(self, local):
     own = self._own(local.statistics, local.memory)
     path = local.optimizer_state['learning_rate'] * tf.cast(
-        local.num_steps, tf.float32
+      local.num_steps, tf.float32
     )
     renewed = tuple(
-        c_i
-        - c
-        + tf.math.divide_no_nan(begin - end, tf.cast(path, begin.dtype))
-        for c_i, c, begin, end in zip(
-            own, local.statistics['c'], local.start, local.end
-        )
+      c_i - c + tf.math.divide_no_nan(begin - end, tf.cast(path, begin.dtype))
+      for c_i, c, begin, end in zip(
+        own, local.statistics['c'], local.start, local.end
+      )
     )
     return collections.OrderedDict(seen=tf.constant(True), c=renewed)
 
@@ -68,10 +67,10 @@ class ControlVariates(exchange.Exchange):
     if self._population is not None:
       share = cohort.size / self._population
     return collections.OrderedDict(
-        c=tuple(
-            c + tf.cast(share, c.dtype) * change
-            for c, change in zip(statistics['c'], cohort.report.weighted['c'])
-        )
+      c=tuple(
+        c + tf.cast(share, c.dtype) * change
+        for c, change in zip(statistics['c'], cohort.report.weighted['c'])
+      )
     )
 
 
@@ -81,10 +80,10 @@ def _zeros(specs):
 
 @parameters.checked
 def pieces(
-    client_optimizer: Any,
-    server_optimizer: Any,
-    *,
-    population: Optional[parameters.Count] = None,
+  client_optimizer: Any,
+  server_optimizer: Any,
+  *,
+  population: Optional[parameters.Count] = None,
 ) -> dict[str, Any]:
   """What SCAFFOLD adds to SGD: the correction c - c_i of every gradient.
 
@@ -96,6 +95,6 @@ def pieces(
   """
   del client_optimizer, server_optimizer
   return {
-      'exchange': ControlVariates(population),
-      'objective': objectives.Correction(),
+    'exchange': ControlVariates(population),
+    'objective': objectives.Correction(),
   }

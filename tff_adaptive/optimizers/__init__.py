@@ -10,7 +10,8 @@ Importing this module imports no TensorFlow; `client` and `server` do.
 import dataclasses
 import importlib
 import pathlib
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from tff_adaptive import parameters
 
@@ -24,31 +25,31 @@ class _Entry:
 
 
 _CLIENT = {
-    'adagrad': _Entry('client_adagrad', 'build_client_adagrad'),
-    'adam': _Entry('client_adam', 'build_client_adam'),
-    'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd'),
-    'polyak': _Entry('polyak', 'build_polyak'),
-    'sgd': _Entry('sgd', 'build_sgd'),
-    'sm3_adagrad': _Entry('sm3', 'build_sm3_adagrad'),
-    'sm3_adam': _Entry('sm3', 'build_sm3_adam'),
+  'adagrad': _Entry('client_adagrad', 'build_client_adagrad'),
+  'adam': _Entry('client_adam', 'build_client_adam'),
+  'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd'),
+  'polyak': _Entry('polyak', 'build_polyak'),
+  'sgd': _Entry('sgd', 'build_sgd'),
+  'sm3_adagrad': _Entry('sm3', 'build_sm3_adagrad'),
+  'sm3_adam': _Entry('sm3', 'build_sm3_adam'),
 }
 
 _SERVER = {
-    'adagrad': _Entry('adagrad', 'build_adagrad'),
-    'adam': _Entry('adam', 'build_adam'),
-    'ams': _Entry('ams', 'build_ams'),
-    'sgd': _Entry('sgd', 'build_server_sgd'),
-    'yogi': _Entry('yogi', 'build_yogi'),
+  'adagrad': _Entry('adagrad', 'build_adagrad'),
+  'adam': _Entry('adam', 'build_adam'),
+  'ams': _Entry('ams', 'build_ams'),
+  'sgd': _Entry('sgd', 'build_server_sgd'),
+  'yogi': _Entry('yogi', 'build_yogi'),
 }
 
 # Clients that only make sense under the method that they belong to: methods
 # name them, users do not.
 _METHOD_CLIENT = {
-    'adaalter': _Entry('adaalter', 'build_adaalter'),
-    'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
-    'blended': _Entry('blended', 'build_blended'),
-    'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
-    'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
+  'adaalter': _Entry('adaalter', 'build_adaalter'),
+  'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
+  'blended': _Entry('blended', 'build_blended'),
+  'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
+  'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
 }
 
 _SIDES = {'client': _CLIENT | _METHOD_CLIENT, 'server': _SERVER}
@@ -56,18 +57,18 @@ _SIDES = {'client': _CLIENT | _METHOD_CLIENT, 'server': _SERVER}
 # A hyperparameter of one side only, or of the server, keeps its own name in
 # `algorithms.build`; what both sides have is told apart by these.
 _PUBLIC = {
-    'client': {
-        'learning_rate': 'client_learning_rate',
-        'epsilon': 'client_adaptivity',
-        'beta_1': 'client_beta_1',
-        'beta_2': 'client_beta_2',
-        'initial_accumulator': 'client_initial_accumulator',
-        'momentum': 'client_momentum',
-    },
-    'server': {
-        'learning_rate': 'server_learning_rate',
-        'epsilon': 'server_adaptivity',
-    },
+  'client': {
+    'learning_rate': 'client_learning_rate',
+    'epsilon': 'client_adaptivity',
+    'beta_1': 'client_beta_1',
+    'beta_2': 'client_beta_2',
+    'initial_accumulator': 'client_initial_accumulator',
+    'momentum': 'client_momentum',
+  },
+  'server': {
+    'learning_rate': 'server_learning_rate',
+    'epsilon': 'server_adaptivity',
+  },
 }
 
 # Local-AMSGrad's decays belong to statistics that the server keeps too.
@@ -107,7 +108,7 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   """
   entry = _entry(side, name)
   return parameters.read_signature(
-      _FOLDER / f'{entry.module}.py', entry.builder
+    _FOLDER / f'{entry.module}.py', entry.builder
   )
 
 
@@ -138,8 +139,8 @@ def _entry(side: str, name: str) -> _Entry:
   table = _SIDES[side]
   if not isinstance(name, str) or name not in table:
     raise parameters.ParameterError(
-        f'The {side} optimizer must be one of {", ".join(_names(side))}, '
-        f'got {name!r}.'
+      f'The {side} optimizer must be one of {", ".join(_names(side))}, '
+      f'got {name!r}.'
     )
   return table[name]
 
@@ -148,18 +149,18 @@ def _build(side: str, name: str, given: Mapping[str, Any]):
   entry = _entry(side, name)
   accepted = parameters_of(side, name)
   spelled = {public_name(side, p, name): p for p in accepted} | {
-      p: p for p in accepted
+    p: p for p in accepted
   }
   arguments = {}
   for word, value in given.items():
     if word not in spelled:
       raise parameters.ParameterError(
-          f'The {side} optimizer {name} has no hyperparameter {word!r}; it '
-          f'accepts {", ".join(accepted)}.'
+        f'The {side} optimizer {name} has no hyperparameter {word!r}; it '
+        f'accepts {", ".join(accepted)}.'
       )
     if spelled[word] in arguments:
       raise parameters.ParameterError(
-          f'The {side} optimizer {name} was given {spelled[word]} twice.'
+        f'The {side} optimizer {name} was given {spelled[word]} twice.'
       )
     arguments[spelled[word]] = value
   module = importlib.import_module(f'{__name__}.{entry.module}')

@@ -17,21 +17,21 @@ class AdaAlter(protocol.LocalOptimizer):
 
   def __init__(self, *, learning_rate: float, epsilon: float):
     self._hparams = collections.OrderedDict(
-        learning_rate=learning_rate, epsilon=epsilon
+      learning_rate=learning_rate, epsilon=epsilon
     )
     self.epsilon = epsilon
 
   @property
   def formula(self) -> str:
     return (
-        'x = x - learning_rate g / sqrt(B^2 + k epsilon^2), B^2 as received\n'
-        'A^2 = A^2 + g^2, from B^2; the server averages it\nwith '
-        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'x = x - learning_rate g / sqrt(B^2 + k epsilon^2), B^2 as received\n'
+      'A^2 = A^2 + g^2, from B^2; the server averages it\nwith '
+      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['step'] = tf.constant(0, tf.int32)
     state['received'] = tree.zeros(specs, self.epsilon**2)
@@ -44,18 +44,18 @@ class AdaAlter(protocol.LocalOptimizer):
     step = state['step'] + 1
     added = tf.cast(step, tf.float32) * tf.square(state['epsilon'])
     weights = tree.map_cast(
-        lambda rate, added, x, g, b: x - rate * g / tf.sqrt(b + added),
-        (state['learning_rate'], added),
-        weights,
-        gradients,
-        state['received'],
+      lambda rate, added, x, g, b: x - rate * g / tf.sqrt(b + added),
+      (state['learning_rate'], added),
+      weights,
+      gradients,
+      state['received'],
     )
     accumulated = tf.nest.map_structure(
-        lambda a, g: a + tf.square(g), state['accumulated'], gradients
+      lambda a, g: a + tf.square(g), state['accumulated'], gradients
     )
     return (
-        collections.OrderedDict(state, step=step, accumulated=accumulated),
-        weights,
+      collections.OrderedDict(state, step=step, accumulated=accumulated),
+      weights,
     )
 
   def get_hparams(self, state):
@@ -67,9 +67,9 @@ class AdaAlter(protocol.LocalOptimizer):
 
 @parameters.checked
 def build_adaalter(
-    *,
-    learning_rate: parameters.Positive = 0.1,
-    epsilon: parameters.Positive = 1.0,
+  *,
+  learning_rate: parameters.Positive = 0.1,
+  epsilon: parameters.Positive = 1.0,
 ) -> tff.learning.optimizers.Optimizer:
   """Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
 

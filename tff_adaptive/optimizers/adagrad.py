@@ -1,6 +1,7 @@
 """FedAdagrad."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -8,20 +9,20 @@ from tff_adaptive import parameters
 from tff_adaptive.optimizers import fedopt
 
 RULE = fedopt.SecondMoment(
-    lambda v, squared, _: v + squared, 'v + s^2', decays=False
+  lambda v, squared, _: v + squared, 'v + s^2', decays=False
 )
 
 
 @parameters.checked
 def build_adagrad(
-    *,
-    learning_rate: parameters.Positive = 0.1,
-    beta_1: parameters.Fraction = 0.0,
-    epsilon: parameters.Positive = 1e-3,
-    variant: Literal['paper', 'reference'] = 'paper',
-    second_moment: Literal['gradient', 'momentum'] = 'gradient',
-    bias_correction: Optional[bool] = None,
-    initial_accumulator: Optional[parameters.NonNegative] = None,
+  *,
+  learning_rate: parameters.Positive = 0.1,
+  beta_1: parameters.Fraction = 0.0,
+  epsilon: parameters.Positive = 1e-3,
+  variant: Literal['paper', 'reference'] = 'paper',
+  second_moment: Literal['gradient', 'momentum'] = 'gradient',
+  bias_correction: Optional[bool] = None,
+  initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """FedAdagrad server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 
@@ -51,17 +52,17 @@ def build_adagrad(
     ParameterError: If a hyperparameter is outside its range.
   """
   switches = fedopt.resolve(
-      second_moment=second_moment,
-      bias_correction=bias_correction,
-      initial_accumulator=initial_accumulator,
-      corrects=False,
-      start=epsilon**2 if variant == 'paper' else 0.0,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
+    corrects=False,
+    start=epsilon**2 if variant == 'paper' else 0.0,
   )
   return fedopt.AdaptiveServerOptimizer(
-      learning_rate=learning_rate,
-      beta_1=beta_1,
-      beta_2=None,
-      epsilon=epsilon,
-      second_moment=RULE,
-      **vars(switches),
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    beta_2=None,
+    epsilon=epsilon,
+    second_moment=RULE,
+    **vars(switches),
   )

@@ -1,6 +1,7 @@
 """FedAdam."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -8,22 +9,22 @@ from tff_adaptive import parameters
 from tff_adaptive.optimizers import fedopt
 
 RULE = fedopt.SecondMoment(
-    lambda v, squared, beta_2: beta_2 * v + (1 - beta_2) * squared,
-    'beta_2 v + (1 - beta_2) s^2',
+  lambda v, squared, beta_2: beta_2 * v + (1 - beta_2) * squared,
+  'beta_2 v + (1 - beta_2) s^2',
 )
 
 
 @parameters.checked
 def build_adam(
-    *,
-    learning_rate: parameters.Positive = 0.01,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.99,
-    epsilon: parameters.Positive = 1e-3,
-    variant: Literal['paper', 'reference'] = 'paper',
-    second_moment: Literal['gradient', 'momentum'] = 'gradient',
-    bias_correction: Optional[bool] = None,
-    initial_accumulator: Optional[parameters.NonNegative] = None,
+  *,
+  learning_rate: parameters.Positive = 0.01,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.99,
+  epsilon: parameters.Positive = 1e-3,
+  variant: Literal['paper', 'reference'] = 'paper',
+  second_moment: Literal['gradient', 'momentum'] = 'gradient',
+  bias_correction: Optional[bool] = None,
+  initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """FedAdam server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 
@@ -54,17 +55,17 @@ def build_adam(
     ParameterError: If a hyperparameter is outside its range.
   """
   switches = fedopt.resolve(
-      second_moment=second_moment,
-      bias_correction=bias_correction,
-      initial_accumulator=initial_accumulator,
-      corrects=variant == 'reference',
-      start=epsilon**2 if variant == 'paper' else 0.0,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
+    corrects=variant == 'reference',
+    start=epsilon**2 if variant == 'paper' else 0.0,
   )
   return fedopt.AdaptiveServerOptimizer(
-      learning_rate=learning_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      second_moment=RULE,
-      **vars(switches),
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    epsilon=epsilon,
+    second_moment=RULE,
+    **vars(switches),
   )

@@ -1,6 +1,7 @@
 """FedAMS and FedAMSGrad."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -11,15 +12,15 @@ from tff_adaptive.optimizers import fedopt
 
 @parameters.checked
 def build_ams(
-    *,
-    learning_rate: parameters.Positive = 0.01,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.99,
-    epsilon: parameters.Positive = 1e-3,
-    variant: Literal['paper', 'amsgrad', 'reference'] = 'paper',
-    second_moment: Literal['gradient', 'momentum'] = 'gradient',
-    bias_correction: Optional[bool] = None,
-    initial_accumulator: Optional[parameters.NonNegative] = None,
+  *,
+  learning_rate: parameters.Positive = 0.01,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.99,
+  epsilon: parameters.Positive = 1e-3,
+  variant: Literal['paper', 'amsgrad', 'reference'] = 'paper',
+  second_moment: Literal['gradient', 'momentum'] = 'gradient',
+  bias_correction: Optional[bool] = None,
+  initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """FedAMS server optimizer: Wang et al. 2022, arXiv 2205.02719.
 
@@ -52,22 +53,22 @@ def build_ams(
     ParameterError: If a hyperparameter is outside its range.
   """
   switches = fedopt.resolve(
-      second_moment=second_moment,
-      bias_correction=bias_correction,
-      initial_accumulator=initial_accumulator,
-      corrects=variant == 'reference',
-      start=0.0,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
+    corrects=variant == 'reference',
+    start=0.0,
   )
   return fedopt.AdaptiveServerOptimizer(
-      learning_rate=learning_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      second_moment=adam.RULE,
-      maximum=fedopt.Maximum(
-          start=epsilon if variant == 'reference' else 0.0,
-          floor=variant == 'paper',
-      ),
-      adds_epsilon=variant == 'amsgrad',
-      **vars(switches),
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    epsilon=epsilon,
+    second_moment=adam.RULE,
+    maximum=fedopt.Maximum(
+      start=epsilon if variant == 'reference' else 0.0,
+      floor=variant == 'paper',
+    ),
+    adds_epsilon=variant == 'amsgrad',
+    **vars(switches),
   )

@@ -16,31 +16,31 @@ class LocalAmsgrad(protocol.LocalOptimizer):
   uses_batch = False
 
   def __init__(
-      self,
-      *,
-      learning_rate: float,
-      beta_1: float,
-      beta_2: float,
-      epsilon: float,
+    self,
+    *,
+    learning_rate: float,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
   ):
     self._hparams = collections.OrderedDict(
-        learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2
+      learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2
     )
     self.epsilon = epsilon
 
   @property
   def formula(self) -> str:
     return (
-        'm = beta_1 m + (1 - beta_1) g, v = beta_2 v + (1 - beta_2) g^2, both '
-        'from the values received\n'
-        'x = x - learning_rate m / sqrt(v_max), v_max as received\n'
-        f'the server averages m and v; v and v_max start at {self.epsilon:g}\n'
-        'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'm = beta_1 m + (1 - beta_1) g, v = beta_2 v + (1 - beta_2) g^2, both '
+      'from the values received\n'
+      'x = x - learning_rate m / sqrt(v_max), v_max as received\n'
+      f'the server averages m and v; v and v_max start at {self.epsilon:g}\n'
+      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['m'] = tree.zeros(specs)
     state['v'] = tree.zeros(specs, self.epsilon)
@@ -51,23 +51,23 @@ class LocalAmsgrad(protocol.LocalOptimizer):
     del batch
     gradients = tree.dense(weights, gradients)
     m = tree.map_cast(
-        lambda b, m, g: b * m + (1 - b) * g,
-        (state['beta_1'],),
-        state['m'],
-        gradients,
+      lambda b, m, g: b * m + (1 - b) * g,
+      (state['beta_1'],),
+      state['m'],
+      gradients,
     )
     v = tree.map_cast(
-        lambda b, v, g: b * v + (1 - b) * tf.square(g),
-        (state['beta_2'],),
-        state['v'],
-        gradients,
+      lambda b, v, g: b * v + (1 - b) * tf.square(g),
+      (state['beta_2'],),
+      state['v'],
+      gradients,
     )
     weights = tree.map_cast(
-        lambda rate, x, m, v_max: x - rate * m / tf.sqrt(v_max),
-        (state['learning_rate'],),
-        weights,
-        m,
-        state['v_max'],
+      lambda rate, x, m, v_max: x - rate * m / tf.sqrt(v_max),
+      (state['learning_rate'],),
+      weights,
+      m,
+      state['v_max'],
     )
     return collections.OrderedDict(state, m=m, v=v), weights
 
@@ -80,11 +80,11 @@ class LocalAmsgrad(protocol.LocalOptimizer):
 
 @parameters.checked
 def build_local_amsgrad(
-    *,
-    learning_rate: parameters.Positive = 0.001,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.999,
-    epsilon: parameters.Positive = 1e-5,
+  *,
+  learning_rate: parameters.Positive = 0.001,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.999,
+  epsilon: parameters.Positive = 1e-5,
 ) -> tff.learning.optimizers.Optimizer:
   """Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
 
@@ -108,5 +108,5 @@ def build_local_amsgrad(
     ParameterError: If a hyperparameter is outside its range.
   """
   return LocalAmsgrad(
-      learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon
+    learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon
   )

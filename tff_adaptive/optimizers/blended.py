@@ -1,7 +1,7 @@
 """Clients that draw their own local optimizer, epochs and delay."""
 
 import collections
-from typing import Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -31,14 +31,14 @@ def read_mix(text: str, name: str) -> dict[str, float]:
     word = word.strip()
     if not word or not value >= 0 or word in mix:
       raise parameters.ParameterError(
-          f'`{name}` must list each choice once with its share, such as '
-          f"'a=0.25,b=0.75', got {text!r}."
+        f'`{name}` must list each choice once with its share, such as '
+        f"'a=0.25,b=0.75', got {text!r}."
       )
     mix[word] = value
   total = sum(mix.values())
   if abs(total - 1) > 1e-6:
     raise parameters.ParameterError(
-        f'The shares of `{name}` must sum to 1, got {total:g} from {text!r}.'
+      f'The shares of `{name}` must sum to 1, got {total:g} from {text!r}.'
     )
   return mix
 
@@ -48,8 +48,8 @@ def _read_counts(text: str, name: str) -> dict[int, float]:
   for word, share in read_mix(text, name).items():
     if not word.isdecimal() or int(word) < 1:
       raise parameters.ParameterError(
-          f'The choices of `{name}` must be whole numbers at least 1, got '
-          f'{word!r}.'
+        f'The choices of `{name}` must be whole numbers at least 1, got '
+        f'{word!r}.'
       )
     counts[int(word)] = share
   return counts
@@ -61,18 +61,16 @@ def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
   for name in shares:
     if name not in accepted:
       raise parameters.ParameterError(
-          f'`client_mix` may name {", ".join(accepted)}, got {name!r}.'
+        f'`client_mix` may name {", ".join(accepted)}, got {name!r}.'
       )
   given: dict[str, float] = {}
   for part in filter(None, rates.split(',')):
     name, _, rate = part.partition('=')
-    own = (
-        optimizers.parameters_of('client', name) if name in shares else {}
-    )
+    own = optimizers.parameters_of('client', name) if name in shares else {}
     if 'learning_rate' not in own:
       raise parameters.ParameterError(
-          '`client_learning_rates` gives rates to optimizers of `client_mix` '
-          f'that have one, such as \'adam=0.001\', got {part!r}.'
+        '`client_learning_rates` gives rates to optimizers of `client_mix` '
+        f"that have one, such as 'adam=0.001', got {part!r}."
       )
     given[name] = own['learning_rate'].parse(rate, '`client_learning_rates`')
   return shares, given
@@ -85,25 +83,25 @@ class Blended(protocol.LocalOptimizer):
   needs_client_size = True
 
   def __init__(
-      self,
-      shares: Mapping[str, float],
-      rates: Mapping[str, float],
-      delays: Mapping[int, float],
-      epochs: Mapping[int, float],
+    self,
+    shares: Mapping[str, float],
+    rates: Mapping[str, float],
+    delays: Mapping[int, float],
+    epochs: Mapping[int, float],
   ):
     self._shares, self._delays, self._epochs = shares, delays, epochs
     # A branch for every optimizer and delay; optimizers without a delay have
     # one branch whatever the delay drawn.
     self._families = [
-        {
-            delay: optimizers.client(
-                name,
-                **({'learning_rate': rates[name]} if name in rates else {}),
-                **({'delay': delay} if name in _DELAYS else {}),
-            )
-            for delay in delays
-        }
-        for name in shares
+      {
+        delay: optimizers.client(
+          name,
+          **({'learning_rate': rates[name]} if name in rates else {}),
+          **({'delay': delay} if name in _DELAYS else {}),
+        )
+        for delay in delays
+      }
+      for name in shares
     ]
 
   @property
@@ -112,24 +110,24 @@ class Blended(protocol.LocalOptimizer):
       return ', '.join(f'{word} ({share:g})' for word, share in mix.items())
 
     return (
-        'each client draws in every round\n'
-        f'  its optimizer from {listed(self._shares)}\n'
-        f'  its delay z from {listed(self._delays)}\n'
-        f'  its local epochs from {listed(self._epochs)}'
+      'each client draws in every round\n'
+      f'  its optimizer from {listed(self._shares)}\n'
+      f'  its delay z from {listed(self._delays)}\n'
+      f'  its local epochs from {listed(self._epochs)}'
     )
 
   def initialize(self, specs):
     return collections.OrderedDict(
-        optimizer=tf.constant(0, tf.int32),
-        delay=tf.constant(0, tf.int32),
-        # The delay decides when state changes, not what it is made of.
-        states=tuple(
-            tf.nest.map_structure(
-                tf.convert_to_tensor,
-                next(iter(family.values())).initialize(specs),
-            )
-            for family in self._families
-        ),
+      optimizer=tf.constant(0, tf.int32),
+      delay=tf.constant(0, tf.int32),
+      # The delay decides when state changes, not what it is made of.
+      states=tuple(
+        tf.nest.map_structure(
+          tf.convert_to_tensor,
+          next(iter(family.values())).initialize(specs),
+        )
+        for family in self._families
+      ),
     )
 
   def draw(self, state, seed, num_batches):
@@ -146,18 +144,18 @@ class Blended(protocol.LocalOptimizer):
     """
     uniform = tf.random.stateless_uniform([3], seed)
     epochs = tf.gather(
-        tf.constant(list(self._epochs), tf.int64),
-        _pick(self._epochs, uniform[2]),
+      tf.constant(list(self._epochs), tf.int64),
+      _pick(self._epochs, uniform[2]),
     )
     longest = max(self._epochs)
     used = (num_batches * epochs + longest - 1) // longest
     return (
-        collections.OrderedDict(
-            state,
-            optimizer=_pick(self._shares, uniform[0]),
-            delay=_pick(self._delays, uniform[1]),
-        ),
-        used,
+      collections.OrderedDict(
+        state,
+        optimizer=_pick(self._shares, uniform[0]),
+        delay=_pick(self._delays, uniform[1]),
+      ),
+      used,
     )
 
   def next(self, state, weights, gradients, *, batch=None):
@@ -167,7 +165,7 @@ class Blended(protocol.LocalOptimizer):
     def branch(index, optimizer):
       def step():
         own, moved = protocol.take_step(
-            optimizer, state['states'][index], weights, gradients, batch
+          optimizer, state['states'][index], weights, gradients, batch
         )
         own = tf.nest.map_structure(tf.convert_to_tensor, own)
         states = list(state['states'])
@@ -177,9 +175,9 @@ class Blended(protocol.LocalOptimizer):
       return step
 
     branches = [
-        branch(index, optimizer)
-        for index, family in enumerate(self._families)
-        for optimizer in family.values()
+      branch(index, optimizer)
+      for index, family in enumerate(self._families)
+      for optimizer in family.values()
     ]
     chosen = state['optimizer'] * len(self._delays) + state['delay']
     states, weights = tf.switch_case(chosen, branches)
@@ -195,11 +193,11 @@ def _pick(mix, uniform):
 
 
 def build_blended(
-    *,
-    client_mix: str = 'adam=0.25,adagrad=0.25,sgd=0.25,sm3_adagrad=0.25',
-    client_learning_rates: str = '',
-    delay_mix: str = '1=1',
-    epochs_mix: str = '1=1',
+  *,
+  client_mix: str = 'adam=0.25,adagrad=0.25,sgd=0.25,sm3_adagrad=0.25',
+  client_learning_rates: str = '',
+  delay_mix: str = '1=1',
+  epochs_mix: str = '1=1',
 ) -> tff.learning.optimizers.Optimizer:
   """FedAda2 with blended clients (arXiv 2410.18117), Algorithm 5.
 
@@ -221,8 +219,8 @@ def build_blended(
   """
   shares, rates = _read_optimizers(client_mix, client_learning_rates)
   return Blended(
-      shares,
-      rates,
-      _read_counts(delay_mix, 'delay_mix'),
-      _read_counts(epochs_mix, 'epochs_mix'),
+    shares,
+    rates,
+    _read_counts(delay_mix, 'delay_mix'),
+    _read_counts(epochs_mix, 'epochs_mix'),
   )

@@ -1,6 +1,7 @@
 """AdaGrad on a client."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -10,14 +11,14 @@ from tff_adaptive.optimizers import preconditioned
 
 @parameters.checked
 def build_client_adagrad(
-    *,
-    learning_rate: parameters.Positive = 0.01,
-    epsilon: parameters.NonNegative = 1e-5,
-    initial_accumulator: parameters.NonNegative = 0.0,
-    delay: parameters.Count = 1,
-    delay_unit: Literal['steps', 'epochs'] = 'steps',
-    local_epochs: Optional[parameters.Count] = None,
-    min_step_norm: parameters.NonNegative = 0.0,
+  *,
+  learning_rate: parameters.Positive = 0.01,
+  epsilon: parameters.NonNegative = 1e-5,
+  initial_accumulator: parameters.NonNegative = 0.0,
+  delay: parameters.Count = 1,
+  delay_unit: Literal['steps', 'epochs'] = 'steps',
+  local_epochs: Optional[parameters.Count] = None,
+  min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """AdaGrad client optimizer, FedAda2 (arXiv 2410.18117), Algorithm 9 (AGDU).
 
@@ -44,11 +45,11 @@ def build_client_adagrad(
     ValueError: If a hyperparameter is outside its range.
   """
   return preconditioned.PreconditionedClient(
-      preconditioned.Full(preconditioned.adagrad_rule, initial_accumulator),
-      learning_rate=learning_rate,
-      epsilon=epsilon,
-      delay=delay,
-      delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
-      min_step_norm=min_step_norm,
-      rule_text=f'v = v + g^2, from {initial_accumulator:g}',
+    preconditioned.Full(preconditioned.adagrad_rule, initial_accumulator),
+    learning_rate=learning_rate,
+    epsilon=epsilon,
+    delay=delay,
+    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    min_step_norm=min_step_norm,
+    rule_text=f'v = v + g^2, from {initial_accumulator:g}',
   )

@@ -1,6 +1,7 @@
 """Adam on a client."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -10,15 +11,15 @@ from tff_adaptive.optimizers import preconditioned
 
 @parameters.checked
 def build_client_adam(
-    *,
-    learning_rate: parameters.Positive = 0.001,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.999,
-    epsilon: parameters.NonNegative = 1e-5,
-    delay: parameters.Count = 1,
-    delay_unit: Literal['steps', 'epochs'] = 'steps',
-    local_epochs: Optional[parameters.Count] = None,
-    min_step_norm: parameters.NonNegative = 0.0,
+  *,
+  learning_rate: parameters.Positive = 0.001,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.999,
+  epsilon: parameters.NonNegative = 1e-5,
+  delay: parameters.Count = 1,
+  delay_unit: Literal['steps', 'epochs'] = 'steps',
+  local_epochs: Optional[parameters.Count] = None,
+  min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """Adam client optimizer, FedAda2 (arXiv 2410.18117), Algorithm 7 (ADMU).
 
@@ -49,14 +50,14 @@ def build_client_adam(
     ValueError: If a hyperparameter is outside its range.
   """
   return preconditioned.PreconditionedClient(
-      preconditioned.Full(preconditioned.adam_rule),
-      learning_rate=learning_rate,
-      epsilon=epsilon,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      corrects_bias=True,
-      delay=delay,
-      delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
-      min_step_norm=min_step_norm,
-      rule_text='v = beta_2 v + (1 - beta_2) g^2, from 0',
+    preconditioned.Full(preconditioned.adam_rule),
+    learning_rate=learning_rate,
+    epsilon=epsilon,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    corrects_bias=True,
+    delay=delay,
+    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    min_step_norm=min_step_norm,
+    rule_text='v = beta_2 v + (1 - beta_2) g^2, from 0',
   )

@@ -1,7 +1,8 @@
 """Delta-SGD: a client that tunes its own step size."""
 
 import collections
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -15,14 +16,14 @@ class DeltaSgd(protocol.LocalOptimizer):
   """See `build_delta_sgd`."""
 
   def __init__(
-      self,
-      *,
-      gamma: float,
-      delta: float,
-      eta_0: float,
-      theta_0: float,
-      smoothness_batch: str,
-      max_step_size: Optional[float],
+    self,
+    *,
+    gamma: float,
+    delta: float,
+    eta_0: float,
+    theta_0: float,
+    smoothness_batch: str,
+    max_step_size: Optional[float],
   ):
     self._hparams = collections.OrderedDict(gamma=gamma, delta=delta)
     self._eta_0 = eta_0
@@ -35,18 +36,18 @@ class DeltaSgd(protocol.LocalOptimizer):
     batch = 'k' if self._same_batch else 'k and k - 1'
     cap = '' if self._max_step_size is None else f', {self._max_step_size:g}'
     return (
-        'eta_k = min(gamma |x_k - x_(k-1)| / (2 |g_k - g_(k-1)|), '
-        f'sqrt(1 + delta theta_(k-1)) eta_(k-1){cap})\n'
-        'theta_k = eta_k / eta_(k-1)\n'
-        'x_(k+1) = x_k - eta_k g_k\n'
-        f'with the gradients of batch {batch}, eta_0 = {self._eta_0:g}, '
-        f'theta_0 = {self._theta_0:g}, '
-        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'eta_k = min(gamma |x_k - x_(k-1)| / (2 |g_k - g_(k-1)|), '
+      f'sqrt(1 + delta theta_(k-1)) eta_(k-1){cap})\n'
+      'theta_k = eta_k / eta_(k-1)\n'
+      'x_(k+1) = x_k - eta_k g_k\n'
+      f'with the gradients of batch {batch}, eta_0 = {self._eta_0:g}, '
+      f'theta_0 = {self._theta_0:g}, '
+      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['step'] = tf.constant(0, tf.int32)
     state['eta'] = tf.constant(self._eta_0, tf.float32)
@@ -62,12 +63,12 @@ class DeltaSgd(protocol.LocalOptimizer):
     is_first = tf.equal(state['step'], 0)
     if self._same_batch:
       batch = protocol.require_batch(
-          batch, "Delta-SGD with smoothness_batch='same'"
+        batch, "Delta-SGD with smoothness_batch='same'"
       )
       previous_gradients = tf.cond(
-          is_first,
-          lambda: gradients,
-          lambda: tree.dense(weights, batch.gradient_fn(state['previous'])),
+        is_first,
+        lambda: gradients,
+        lambda: tree.dense(weights, batch.gradient_fn(state['previous'])),
       )
       kept = weights
     else:
@@ -77,30 +78,28 @@ class DeltaSgd(protocol.LocalOptimizer):
     # A gradient that did not change says nothing against a longer step: the
     # first term is infinite and the growth limit decides. NaN stays NaN.
     by_curvature = tf.where(
-        tf.equal(change, 0.0),
-        float('inf'),
-        state['gamma'] * state['distance'] / (2 * change),
+      tf.equal(change, 0.0),
+      float('inf'),
+      state['gamma'] * state['distance'] / (2 * change),
     )
     limit = tf.sqrt(1 + state['delta'] * state['theta']) * state['eta']
     if self._max_step_size is not None:
       limit = tf.minimum(limit, self._max_step_size)
     eta = tf.where(is_first, state['eta'], tf.minimum(by_curvature, limit))
     theta = tf.where(
-        is_first,
-        state['theta'],
-        # With x_k = x_(k-1) the curvature term is 0 and no later step moves.
-        tf.math.divide_no_nan(eta, state['eta']),
+      is_first,
+      state['theta'],
+      # With x_k = x_(k-1) the curvature term is 0 and no later step moves.
+      tf.math.divide_no_nan(eta, state['eta']),
     )
     new_state = collections.OrderedDict(
-        state,
-        step=state['step'] + 1,
-        eta=eta,
-        theta=theta,
-        at_bound=tf.logical_and(
-            tf.logical_not(is_first), by_curvature >= limit
-        ),
-        distance=eta * tree.norm(gradients),
-        previous=kept,
+      state,
+      step=state['step'] + 1,
+      eta=eta,
+      theta=theta,
+      at_bound=tf.logical_and(tf.logical_not(is_first), by_curvature >= limit),
+      distance=eta * tree.norm(gradients),
+      previous=kept,
     )
     return new_state, tree.add_scaled(weights, -eta, gradients)
 
@@ -116,13 +115,13 @@ class DeltaSgd(protocol.LocalOptimizer):
 
 @parameters.checked
 def build_delta_sgd(
-    *,
-    gamma: parameters.Positive = 2.0,
-    delta: parameters.NonNegative = 0.1,
-    eta_0: parameters.Positive = 0.2,
-    theta_0: parameters.NonNegative = 1.0,
-    smoothness_batch: Literal['same', 'successive'] = 'successive',
-    max_step_size: Optional[parameters.Positive] = None,
+  *,
+  gamma: parameters.Positive = 2.0,
+  delta: parameters.NonNegative = 0.1,
+  eta_0: parameters.Positive = 0.2,
+  theta_0: parameters.NonNegative = 1.0,
+  smoothness_batch: Literal['same', 'successive'] = 'successive',
+  max_step_size: Optional[parameters.Positive] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
 
@@ -155,10 +154,10 @@ def build_delta_sgd(
     ParameterError: If a hyperparameter is outside its range.
   """
   return DeltaSgd(
-      gamma=gamma,
-      delta=delta,
-      eta_0=eta_0,
-      theta_0=theta_0,
-      smoothness_batch=smoothness_batch,
-      max_step_size=max_step_size,
+    gamma=gamma,
+    delta=delta,
+    eta_0=eta_0,
+    theta_0=theta_0,
+    smoothness_batch=smoothness_batch,
+    max_step_size=max_step_size,
   )

@@ -13,7 +13,9 @@ server optimizer -Delta as gradient; nothing but the sign of the step changes.
 
 import collections
 import dataclasses
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -54,18 +56,18 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
   """The common step of the module's docstring, once per round."""
 
   def __init__(
-      self,
-      *,
-      learning_rate: float,
-      beta_1: float,
-      beta_2: Optional[float],
-      epsilon: float,
-      second_moment: SecondMoment,
-      squares_momentum: bool,
-      bias_correction: bool,
-      initial_accumulator: float,
-      maximum: Optional[Maximum] = None,
-      adds_epsilon: bool = True,
+    self,
+    *,
+    learning_rate: float,
+    beta_1: float,
+    beta_2: Optional[float],
+    epsilon: float,
+    second_moment: SecondMoment,
+    squares_momentum: bool,
+    bias_correction: bool,
+    initial_accumulator: float,
+    maximum: Optional[Maximum] = None,
+    adds_epsilon: bool = True,
   ):
     """Takes values that the builders have checked and resolved.
 
@@ -83,7 +85,7 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
       adds_epsilon: Whether epsilon is added to the root.
     """
     self._hparams = collections.OrderedDict(
-        learning_rate=learning_rate, beta_1=beta_1, epsilon=epsilon
+      learning_rate=learning_rate, beta_1=beta_1, epsilon=epsilon
     )
     if beta_2 is not None:
       self._hparams['beta_2'] = beta_2
@@ -96,8 +98,8 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
 
   def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
     state = collections.OrderedDict(
-        (name, tf.constant(value, tf.float32))
-        for name, value in self._hparams.items()
+      (name, tf.constant(value, tf.float32))
+      for name, value in self._hparams.items()
     )
     if self._bias_correction:
       state['step'] = tf.constant(0, tf.int32)
@@ -115,19 +117,19 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
     beta_2 = state.get('beta_2', beta_1)
 
     m = tree.map_cast(
-        lambda b1, m, g: b1 * m + (1 - b1) * g,
-        (beta_1,),
-        state['m'],
-        gradients,
+      lambda b1, m, g: b1 * m + (1 - b1) * g,
+      (beta_1,),
+      state['m'],
+      gradients,
     )
     squared = tf.nest.map_structure(
-        tf.square, m if self._squares_momentum else gradients
+      tf.square, m if self._squares_momentum else gradients
     )
     v = tree.map_cast(
-        lambda b2, v, s: self._second_moment.rule(v, s, b2),
-        (beta_2,),
-        state['v'],
-        squared,
+      lambda b2, v, s: self._second_moment.rule(v, s, b2),
+      (beta_2,),
+      state['v'],
+      squared,
     )
     new_state = collections.OrderedDict(state, m=m, v=v)
     divisor = v
@@ -135,7 +137,7 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
       divisor = tf.nest.map_structure(tf.maximum, state['v_max'], v)
       if self._maximum.floor:
         divisor = tree.map_cast(
-            lambda e, d: tf.maximum(d, e), (epsilon,), divisor
+          lambda e, d: tf.maximum(d, e), (epsilon,), divisor
         )
       new_state['v_max'] = divisor
     step = state['learning_rate']
@@ -146,12 +148,13 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
     # A coordinate that no client ever moved has m = 0 and, with nothing added
     # to the root, v = 0: it stays where it is.
     new_weights = tree.map_cast(
-        lambda step, e, x, m, d: x
-        - step * tf.math.divide_no_nan(m, tf.sqrt(d) + e),
-        (step, added),
-        weights,
-        m,
-        divisor,
+      lambda step, e, x, m, d: (
+        x - step * tf.math.divide_no_nan(m, tf.sqrt(d) + e)
+      ),
+      (step, added),
+      weights,
+      m,
+      divisor,
     )
     return new_state, new_weights
 
@@ -169,14 +172,16 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
     squared = 'm' if self._squares_momentum else 'Delta'
     rule = self._second_moment.text.replace('s^2', f'{squared}^2')
     lines = [
-        'm = beta_1 m + (1 - beta_1) Delta, from 0',
-        f'v = {rule}, from {self._initial_accumulator:g}',
+      'm = beta_1 m + (1 - beta_1) Delta, from 0',
+      f'v = {rule}, from {self._initial_accumulator:g}',
     ]
     root = 'v'
     if self._maximum is not None:
       floor = ', epsilon' if self._maximum.floor else ''
       root = 'v_max'
-      lines.append(f'v_max = max(v_max, v{floor}), from {self._maximum.start:g}')
+      lines.append(
+        f'v_max = max(v_max, v{floor}), from {self._maximum.start:g}'
+      )
     rate = 'learning_rate'
     if self._bias_correction:
       root_part = 'sqrt(1 - beta_2^t) ' if self._second_moment.decays else ''
@@ -197,19 +202,19 @@ def _check_state_match(weights, state, name):
   try:
     tf.nest.assert_same_structure(weights, state)
     shapes = tf.nest.map_structure(
-        lambda x, s: x.shape.is_compatible_with(s.shape) and x.dtype == s.dtype,
-        weights,
-        state,
+      lambda x, s: x.shape.is_compatible_with(s.shape) and x.dtype == s.dtype,
+      weights,
+      state,
     )
     matches = all(tf.nest.flatten(shapes))
   except (TypeError, ValueError):
     matches = False
   if not matches:
     raise ValueError(
-        f'The optimizer state `{name}` and the weights do not match: the state '
-        f'has {tf.nest.map_structure(lambda t: t.shape, state)}, the weights '
-        f'have {tf.nest.map_structure(lambda t: t.shape, weights)}. Initialize '
-        'the optimizer with specs of these weights.'
+      f'The optimizer state `{name}` and the weights do not match: the state '
+      f'has {tf.nest.map_structure(lambda t: t.shape, state)}, the weights '
+      f'have {tf.nest.map_structure(lambda t: t.shape, weights)}. Initialize '
+      'the optimizer with specs of these weights.'
     )
 
 
@@ -223,12 +228,12 @@ class Switches:
 
 
 def resolve(
-    *,
-    second_moment: str,
-    bias_correction: Optional[bool],
-    initial_accumulator: Optional[float],
-    corrects: bool,
-    start: float,
+  *,
+  second_moment: str,
+  bias_correction: Optional[bool],
+  initial_accumulator: Optional[float],
+  corrects: bool,
+  start: float,
 ) -> Switches:
   """Fills the switches that were not set alone with those of the variant.
 
@@ -240,7 +245,7 @@ def resolve(
     start: Where the variant lets v start.
   """
   return Switches(
-      second_moment == 'momentum',
-      corrects if bias_correction is None else bias_correction,
-      start if initial_accumulator is None else initial_accumulator,
+    second_moment == 'momentum',
+    corrects if bias_correction is None else bias_correction,
+    start if initial_accumulator is None else initial_accumulator,
   )

@@ -22,7 +22,7 @@ class Frozen(protocol.LocalOptimizer):
   """
 
   def __init__(
-      self, base: tff.learning.optimizers.Optimizer, *, corrects: bool
+    self, base: tff.learning.optimizers.Optimizer, *, corrects: bool
   ):
     """Takes the base optimizer.
 
@@ -35,9 +35,9 @@ class Frozen(protocol.LocalOptimizer):
     """
     if isinstance(base, protocol.LocalOptimizer) and base.uses_batch:
       raise ValueError(
-          "MIME's base optimizer must step from gradients alone, because the "
-          'server steps it too; '
-          f'{type(base).__name__} looks at the batch.'
+        "MIME's base optimizer must step from gradients alone, because the "
+        'server steps it too; '
+        f'{type(base).__name__} looks at the batch.'
       )
     self.base = base
     self._corrects = corrects
@@ -61,10 +61,10 @@ class Frozen(protocol.LocalOptimizer):
       batch = protocol.require_batch(batch, "MIME's correction")
       at_start = tree.dense(weights, batch.gradient_fn(state['start']))
       gradients = tf.nest.map_structure(
-          lambda g, old, mean: g - old + mean,
-          gradients,
-          at_start,
-          state['mean_gradient'],
+        lambda g, old, mean: g - old + mean,
+        gradients,
+        at_start,
+        state['mean_gradient'],
       )
     _, weights = self.base.next(state['base'], weights, gradients)
     return state, weights
@@ -74,5 +74,5 @@ class Frozen(protocol.LocalOptimizer):
 
   def set_hparams(self, state, hparams):
     return collections.OrderedDict(
-        state, base=self.base.set_hparams(state['base'], hparams)
+      state, base=self.base.set_hparams(state['base'], hparams)
     )

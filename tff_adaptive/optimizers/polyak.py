@@ -11,12 +11,12 @@ from tff_adaptive.optimizers import tree
 
 
 def polyak_ratio(
-    loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
+  loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
 ) -> tf.Tensor:
   """(loss - lower_bound) / |g|^2: 0 below the bound, infinite where g is 0."""
   gap = tf.maximum(tf.cast(loss, tf.float32) - lower_bound, 0.0)
   ratio = tf.where(
-      tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
+    tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
   )
   # The order of the two guards: a loss below the bound takes no step at all,
   # even where there is no gradient.
@@ -27,10 +27,10 @@ class Polyak(protocol.LocalOptimizer):
   """See `build_polyak`."""
 
   def __init__(
-      self, *, c: float, gamma_b: float, lower_bound: float, smoothing: bool
+    self, *, c: float, gamma_b: float, lower_bound: float, smoothing: bool
   ):
     self._hparams = collections.OrderedDict(
-        c=c, gamma_b=gamma_b, lower_bound=lower_bound
+      c=c, gamma_b=gamma_b, lower_bound=lower_bound
     )
     self._smoothing = smoothing
     self.needs_client_size = smoothing
@@ -40,19 +40,21 @@ class Polyak(protocol.LocalOptimizer):
     grows = ''
     if self._smoothing:
       grows = (
-          'gamma_b is 1 at the first local step, and 2^(batch size / client '
-          'size) times its last value at each later one\n'
+        'gamma_b is 1 at the first local step, and 2^(batch size / client '
+        'size) times its last value at each later one\n'
       )
     return (
-        'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
-        'x = x - gamma g\n' + grows + 'with '
-        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
+      'x = x - gamma g\n'
+      + grows
+      + 'with '
+      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     del specs  # A few numbers are all the state there is.
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     if self._smoothing:
       state['bound'] = tf.constant(1.0)
@@ -70,12 +72,12 @@ class Polyak(protocol.LocalOptimizer):
     if self._smoothing:
       if batch.client_size is None:
         raise TypeError(
-            'A stochastic Polyak step with smoothing needs `client_size`.'
+          'A stochastic Polyak step with smoothing needs `client_size`.'
         )
       growth = tf.pow(
-          2.0,
-          tf.cast(batch.size, tf.float32)
-          / tf.cast(batch.client_size, tf.float32),
+        2.0,
+        tf.cast(batch.size, tf.float32)
+        / tf.cast(batch.client_size, tf.float32),
       )
       bound = state['bound'] * tf.where(tf.equal(state['step'], 0), 1.0, growth)
       new_state['bound'] = bound
@@ -83,10 +85,10 @@ class Polyak(protocol.LocalOptimizer):
     else:
       bound = state['gamma_b']
     ratio = (
-        polyak_ratio(
-            batch.loss, state['lower_bound'], tree.squared_norm(gradients)
-        )
-        / state['c']
+      polyak_ratio(
+        batch.loss, state['lower_bound'], tree.squared_norm(gradients)
+      )
+      / state['c']
     )
     gamma = tf.minimum(ratio, bound)
     new_state['gamma'] = gamma
@@ -106,11 +108,11 @@ class Polyak(protocol.LocalOptimizer):
 
 @parameters.checked
 def build_polyak(
-    *,
-    c: parameters.Positive = 0.5,
-    gamma_b: parameters.Positive = 1.0,
-    lower_bound: float = 0.0,
-    smoothing: bool = False,
+  *,
+  c: parameters.Positive = 0.5,
+  gamma_b: parameters.Positive = 1.0,
+  lower_bound: float = 0.0,
+  smoothing: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
   """FedSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
 
@@ -136,5 +138,5 @@ def build_polyak(
     ParameterError: If a hyperparameter is outside its range.
   """
   return Polyak(
-      c=c, gamma_b=gamma_b, lower_bound=lower_bound, smoothing=smoothing
+    c=c, gamma_b=gamma_b, lower_bound=lower_bound, smoothing=smoothing
   )

@@ -16,22 +16,22 @@ class PolyakDecreasing(protocol.LocalOptimizer):
 
   def __init__(self, *, c: float, gamma_b: float, lower_bound: float):
     self._hparams = collections.OrderedDict(
-        c=c, gamma_b=gamma_b, lower_bound=lower_bound
+      c=c, gamma_b=gamma_b, lower_bound=lower_bound
     )
 
   @property
   def formula(self) -> str:
     return (
-        'gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k\n'
-        'c_k = c sqrt(k + 1), c_(-1) = c, gamma_(-1) = gamma_b\n'
-        'x = x - gamma_k g\nwith '
-        + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k\n'
+      'c_k = c sqrt(k + 1), c_(-1) = c, gamma_(-1) = gamma_b\n'
+      'x = x - gamma_k g\nwith '
+      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     del specs
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['count'] = tf.constant(0, tf.int32)
     # c_(k-1) gamma_(k-1) as a share of c gamma_b, so that setting either
@@ -45,7 +45,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     batch = protocol.require_batch(batch, 'A decreasing Polyak step')
     gradients = tree.dense(weights, gradients)
     ratio = polyak.polyak_ratio(
-        batch.loss, state['lower_bound'], tree.squared_norm(gradients)
+      batch.loss, state['lower_bound'], tree.squared_norm(gradients)
     )
     unit = state['c'] * state['gamma_b']
     bound = unit * state['bound']
@@ -53,12 +53,12 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     c_k = state['c'] * tf.sqrt(tf.cast(state['count'] + 1, tf.float32))
     gamma = scaled / c_k
     new_state = collections.OrderedDict(
-        state,
-        count=state['count'] + 1,
-        # A step of 0 is taken but not remembered: it would end all steps.
-        bound=tf.where(scaled > 0, scaled / unit, state['bound']),
-        gamma=gamma,
-        at_bound=ratio >= bound,
+      state,
+      count=state['count'] + 1,
+      # A step of 0 is taken but not remembered: it would end all steps.
+      bound=tf.where(scaled > 0, scaled / unit, state['bound']),
+      gamma=gamma,
+      at_bound=ratio >= bound,
     )
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
@@ -74,10 +74,10 @@ class PolyakDecreasing(protocol.LocalOptimizer):
 
 @parameters.checked
 def build_polyak_decreasing(
-    *,
-    c: parameters.Positive = 0.5,
-    gamma_b: parameters.Positive = 1.0,
-    lower_bound: float = 0.0,
+  *,
+  c: parameters.Positive = 0.5,
+  gamma_b: parameters.Positive = 1.0,
+  lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """FedDecSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
 
@@ -88,8 +88,8 @@ def build_polyak_decreasing(
     gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k
     x       = x - gamma_k g
 
-  and c_(k-1) gamma_(k-1) starts every round at c gamma_b. A loss below the bound
-  takes a step of 0, which later steps do not remember.
+  and c_(k-1) gamma_(k-1) starts every round at c gamma_b. A loss below the
+  bound takes a step of 0, which later steps do not remember.
 
   Args:
     c: c_0, scale of the Polyak step.

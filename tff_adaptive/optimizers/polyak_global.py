@@ -16,20 +16,20 @@ class PolyakGlobal(protocol.LocalOptimizer):
 
   def __init__(self, *, c: float, gamma_b: float, lower_bound: float):
     self._hparams = collections.OrderedDict(
-        c=c, gamma_b=gamma_b, lower_bound=lower_bound
+      c=c, gamma_b=gamma_b, lower_bound=lower_bound
     )
 
   @property
   def formula(self) -> str:
     return (
-        'x = x - gamma g, gamma the same for all clients of a round\n'
-        'reports min((F - lower_bound) / (c |g|^2), gamma_b) of its last step\n'
-        'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'x = x - gamma g, gamma the same for all clients of a round\n'
+      'reports min((F - lower_bound) / (c |g|^2), gamma_b) of its last step\n'
+      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
 
   def initialize(self, specs):
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['gamma'] = state['gamma_b']
     state['gap'] = tf.constant(0.0)
@@ -41,17 +41,15 @@ class PolyakGlobal(protocol.LocalOptimizer):
     batch = protocol.require_batch(batch, 'A global Polyak step')
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(
-        state,
-        gap=tf.cast(batch.loss, tf.float32) - state['lower_bound'],
-        squared_norm=tree.squared_norm(gradients),
-        gradient=gradients,
+      state,
+      gap=tf.cast(batch.loss, tf.float32) - state['lower_bound'],
+      squared_norm=tree.squared_norm(gradients),
+      gradient=gradients,
     )
     return new_state, tree.add_scaled(weights, -state['gamma'], gradients)
 
   def step_size(self, state):
-    return protocol.StepSize(
-        state['gamma'], state['gamma'] >= state['gamma_b']
-    )
+    return protocol.StepSize(state['gamma'], state['gamma'] >= state['gamma_b'])
 
   def get_hparams(self, state):
     return collections.OrderedDict((k, state[k]) for k in self._hparams)
@@ -67,12 +65,12 @@ def bounded_step(gap, squared_norm, c, gamma_b):
 
 @parameters.checked
 def build_polyak_global(
-    *,
-    c: parameters.Positive = 0.5,
-    gamma_b: parameters.Positive = 1.0,
-    lower_bound: float = 0.0,
+  *,
+  c: parameters.Positive = 0.5,
+  gamma_b: parameters.Positive = 1.0,
+  lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedSPS-Global's client: Mukherjee et al., Locally Adaptive Federated Learning.
+  """FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
 
   Steps with a given gamma that stays for the whole round, and keeps the loss
   and the gradient of its last step, from which the server makes the next gamma.

@@ -13,7 +13,10 @@ SM3's maxima over the slices of each tensor.
 
 import abc
 import collections
-from typing import Any, Callable, Optional
+import copy
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
@@ -42,7 +45,7 @@ class Preconditioner(abc.ABC):
 
   @abc.abstractmethod
   def renew(
-      self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor
+    self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor
   ) -> tuple[Any, tf.Tensor]:
     """Takes up g^2; returns what is kept now, and v."""
 
@@ -101,7 +104,7 @@ class Sm3(Preconditioner):
     if self._form == 'I':
       maxima = self._maxima(squared)
       kept = tuple(
-          self._rule(old, new, beta_2) for old, new in zip(kept, maxima)
+        self._rule(old, new, beta_2) for old, new in zip(kept, maxima)
       )
       return kept, self.read(kept)
     v = self._rule(self.read(kept), squared, beta_2)
@@ -126,8 +129,8 @@ class Sm3(Preconditioner):
     if rank < 2:
       return (values,)
     return tuple(
-        tf.reduce_max(values, [a for a in range(rank) if a != axis])
-        for axis in range(rank)
+      tf.reduce_max(values, [a for a in range(rank) if a != axis])
+      for axis in range(rank)
     )
 
 
@@ -135,19 +138,18 @@ class PreconditionedClient(protocol.LocalOptimizer):
   """The step of the module's docstring."""
 
   def __init__(
-      self,
-      preconditioner: Preconditioner,
-      *,
-      learning_rate: float,
-      epsilon: float,
-      beta_1: Optional[float] = None,
-      beta_2: Optional[float] = None,
-      corrects_bias: bool = False,
-      delay: int = 1,
-      delay_epochs: Optional[int] = None,
-      min_step_norm: float = 0.0,
-      rule_text: str = '',
-      corrects_v: bool = True,
+    self,
+    preconditioner: Preconditioner,
+    *,
+    learning_rate: float,
+    epsilon: float,
+    beta_1: Optional[float] = None,
+    beta_2: Optional[float] = None,
+    corrects_bias: bool = False,
+    delay: int = 1,
+    delay_epochs: Optional[int] = None,
+    min_step_norm: float = 0.0,
+    rule_text: str = '',
   ):
     """Takes values that the builders have checked.
 
@@ -163,35 +165,23 @@ class PreconditionedClient(protocol.LocalOptimizer):
       min_step_norm: epsilon_s: a step m' / (sqrt(v') + epsilon) with a norm
         above 0 and below this is not taken.
       rule_text: The rule of v, for people.
-      corrects_v: Whether v is among what is corrected; a v received from the
-        server is not.
     """
     self._preconditioner = preconditioner
     self._hparams = collections.OrderedDict(
-        learning_rate=learning_rate, epsilon=epsilon
+      learning_rate=learning_rate, epsilon=epsilon
     )
     if beta_1 is not None:
       self._hparams['beta_1'] = beta_1
     if beta_2 is not None:
       self._hparams['beta_2'] = beta_2
     self._corrects_bias = corrects_bias
-    self._corrects_v = corrects_v
+    # A v received from the server is not corrected; see `received_form`.
+    self._corrects_v = True
     self._delay = delay
     self._delay_epochs = delay_epochs
     self._min_step_norm = min_step_norm
     self._rule_text = rule_text
     self.needs_client_size = self.uses_batch = delay_epochs is not None
-    self._arguments = dict(
-        learning_rate=learning_rate,
-        epsilon=epsilon,
-        beta_1=beta_1,
-        beta_2=beta_2,
-        corrects_bias=corrects_bias,
-        delay=delay,
-        delay_epochs=delay_epochs,
-        min_step_norm=min_step_norm,
-        rule_text=rule_text,
-    )
 
   @property
   def formula(self) -> str:
@@ -210,15 +200,15 @@ class PreconditionedClient(protocol.LocalOptimizer):
     if self._min_step_norm:
       lines.append(f'steps of a norm below {self._min_step_norm:g} not taken')
     lines.append(
-        'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
     )
     return '\n'.join(lines)
 
   def received_form(self) -> 'PreconditionedClient':
     """This optimizer for a v that starts from the server's."""
-    return PreconditionedClient(
-        self._preconditioner, **self._arguments, corrects_v=False
-    )
+    form = copy.copy(self)
+    form._corrects_v = False
+    return form
 
   def receive(self, state: Any, v: tuple[tf.Tensor, ...]) -> Any:
     """The state with v started from the server's, flat."""
@@ -227,7 +217,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
 
   def initialize(self, specs):
     state = collections.OrderedDict(
-        (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
+      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
     )
     state['step'] = tf.constant(0, tf.int32)
     if self._corrects_bias:
@@ -235,7 +225,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     if self._delay_epochs is not None:
       state['examples'] = tf.constant(0, tf.int64)
     state['preconditioner'] = tuple(
-        self._preconditioner.start(spec) for spec in tf.nest.flatten(specs)
+      self._preconditioner.start(spec) for spec in tf.nest.flatten(specs)
     )
     if 'beta_1' in self._hparams:
       state['m'] = tree.zeros(specs)
@@ -251,10 +241,10 @@ class PreconditionedClient(protocol.LocalOptimizer):
     m = gradients
     if 'beta_1' in self._hparams:
       m = tree.map_cast(
-          lambda b, m, g: b * m + (1 - b) * g,
-          (state['beta_1'],),
-          state['m'],
-          gradients,
+        lambda b, m, g: b * m + (1 - b) * g,
+        (state['beta_1'],),
+        state['m'],
+        gradients,
       )
       new_state['m'] = m
     scale_m, scale_v = tf.constant(1.0), tf.constant(1.0)
@@ -267,12 +257,12 @@ class PreconditionedClient(protocol.LocalOptimizer):
         scale_v = 1 / (1 - tf.pow(state['beta_2'], renewals))
     # Where nothing was ever seen and nothing is added, 0 / 0 is no step.
     step = tree.map_cast(
-        lambda scale_m, scale_v, e, m, v: tf.math.divide_no_nan(
-            m * scale_m, tf.sqrt(v * scale_v) + e
-        ),
-        (scale_m, scale_v, state['epsilon']),
-        m,
-        v,
+      lambda scale_m, scale_v, e, m, v: tf.math.divide_no_nan(
+        m * scale_m, tf.sqrt(v * scale_v) + e
+      ),
+      (scale_m, scale_v, state['epsilon']),
+      m,
+      v,
     )
     rate = state['learning_rate']
     if self._min_step_norm:
@@ -298,17 +288,15 @@ class PreconditionedClient(protocol.LocalOptimizer):
 
     def renew():
       pairs = [
-          self._preconditioner.renew(
-              own, tf.square(g), tf.cast(beta_2, g.dtype)
-          )
-          for own, g in zip(kept, leaves)
+        self._preconditioner.renew(own, tf.square(g), tf.cast(beta_2, g.dtype))
+        for own, g in zip(kept, leaves)
       ]
       return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
     def keep():
       v = tuple(
-          tf.broadcast_to(self._preconditioner.read(own), g.shape)
-          for own, g in zip(kept, leaves)
+        tf.broadcast_to(self._preconditioner.read(own), g.shape)
+        for own, g in zip(kept, leaves)
       )
       return kept, v
 
@@ -329,8 +317,8 @@ def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
   """Checks the pair; returns the epochs if the delay is counted in them."""
   if (delay_unit == 'epochs') != (local_epochs is not None):
     raise ValueError(
-        "`local_epochs`, the local epochs of a round, goes with "
-        f"`delay_unit='epochs'` and only with it; got {delay_unit!r} and "
-        f'{local_epochs!r}.'
+      '`local_epochs`, the local epochs of a round, goes with '
+      f"`delay_unit='epochs'` and only with it; got {delay_unit!r} and "
+      f'{local_epochs!r}.'
     )
   return local_epochs

@@ -9,7 +9,10 @@ drives TFF's own optimizers and these alike.
 """
 
 import abc
-from typing import Any, Callable, NamedTuple, Optional
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -91,18 +94,17 @@ class LocalOptimizer(tff.learning.optimizers.Optimizer):
     """
 
   def step_size(self, state: Any) -> Optional[StepSize]:
-    """The step size used by the step that led to `state`, if the rule has one.
-    """
+    """The step size that led to `state`, if the rule has one."""
     del state
     return None
 
 
 def take_step(
-    optimizer: tff.learning.optimizers.Optimizer,
-    state: Any,
-    weights: Any,
-    gradients: Any,
-    batch: Batch,
+  optimizer: tff.learning.optimizers.Optimizer,
+  state: Any,
+  weights: Any,
+  gradients: Any,
+  batch: Batch,
 ) -> tuple[Any, Any]:
   """Calls `optimizer.next` with as much of the batch as it can take."""
   if isinstance(optimizer, LocalOptimizer):
@@ -114,9 +116,9 @@ def require_batch(batch: Optional[Batch], rule: str) -> Batch:
   """Returns `batch`, or raises `TypeError` saying what the rule lacks."""
   if batch is None:
     raise TypeError(
-        f'{rule} needs the batch, not its gradient alone: call '
-        'next(state, weights, gradients, batch=protocol.Batch(...)), as '
-        'tff_adaptive.processes.build_client_work does. The client work of '
-        'tff.learning cannot.'
+      f'{rule} needs the batch, not its gradient alone: call '
+      'next(state, weights, gradients, batch=protocol.Batch(...)), as '
+      'tff_adaptive.processes.build_client_work does. The client work of '
+      'tff.learning cannot.'
     )
   return batch

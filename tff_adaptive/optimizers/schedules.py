@@ -5,7 +5,10 @@ Delta-SGD's baselines. Importing this module imports no TensorFlow, so that a
 wrong flag is refused before anything slow happens.
 """
 
-from typing import Any, Callable, Literal, Optional
+from collections.abc import Callable
+from typing import Any
+from typing import Literal
+from typing import Optional
 
 from tff_adaptive import parameters
 
@@ -13,15 +16,15 @@ _NEEDS_RATE = ('exp_decay', 'inv_lin_decay', 'inv_sqrt_decay')
 
 
 def build_schedule(
-    learning_rate: float,
-    *,
-    lr_schedule: Literal[
-        'constant', 'exp_decay', 'inv_lin_decay', 'inv_sqrt_decay', 'step_decay'
-    ] = 'constant',
-    lr_decay_steps: Optional[parameters.Count] = None,
-    lr_decay_rate: Optional[parameters.Positive] = None,
-    lr_staircase: Optional[bool] = None,
-    lr_warmup_steps: parameters.NonNegativeInt = 0,
+  learning_rate: float,
+  *,
+  lr_schedule: Literal[
+    'constant', 'exp_decay', 'inv_lin_decay', 'inv_sqrt_decay', 'step_decay'
+  ] = 'constant',
+  lr_decay_steps: Optional[parameters.Count] = None,
+  lr_decay_rate: Optional[parameters.Positive] = None,
+  lr_staircase: Optional[bool] = None,
+  lr_warmup_steps: parameters.NonNegativeInt = 0,
 ) -> Optional[Callable[[Any], Any]]:
   """Maps completed rounds to a learning rate.
 
@@ -55,9 +58,9 @@ def build_schedule(
   """
   decays = lr_schedule != 'constant'
   given = dict(
-      lr_decay_steps=lr_decay_steps,
-      lr_decay_rate=lr_decay_rate,
-      lr_staircase=lr_staircase,
+    lr_decay_steps=lr_decay_steps,
+    lr_decay_rate=lr_decay_rate,
+    lr_staircase=lr_staircase,
   )
   if not decays:
     stray = [name for name, value in given.items() if value is not None]
@@ -66,8 +69,7 @@ def build_schedule(
     stray = [name for name in stray if given[name] is not None]
   if stray:
     raise parameters.ParameterError(
-        f'{", ".join(stray)} would be ignored: lr_schedule is '
-        f'{lr_schedule!r}.'
+      f'{", ".join(stray)} would be ignored: lr_schedule is {lr_schedule!r}.'
     )
   missing = ['lr_decay_steps'] if decays else []
   if lr_schedule in _NEEDS_RATE:
@@ -75,7 +77,7 @@ def build_schedule(
   missing = [name for name in missing if given[name] is None]
   if missing:
     raise parameters.ParameterError(
-        f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
+      f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
     )
   if not decays and not lr_warmup_steps:
     return None
@@ -99,14 +101,14 @@ def build_schedule(
         rate /= tf.sqrt(1 + decay_rate * units)
       else:
         drops = tf.cast(units >= 0.5, tf.float32) + tf.cast(
-            units >= 0.75, tf.float32
+          units >= 0.75, tf.float32
         )
         rate *= tf.pow(decay_rate, drops)
     if lr_warmup_steps:
       rate = tf.where(
-          completed < lr_warmup_steps,
-          learning_rate * (completed + 1) / lr_warmup_steps,
-          rate,
+        completed < lr_warmup_steps,
+        learning_rate * (completed + 1) / lr_warmup_steps,
+        rate,
       )
     return rate
 

@@ -7,9 +7,9 @@ from tff_adaptive import parameters
 
 @parameters.checked
 def build_sgd(
-    *,
-    learning_rate: parameters.Positive = 0.1,
-    momentum: parameters.Fraction = 0.0,
+  *,
+  learning_rate: parameters.Positive = 0.1,
+  momentum: parameters.Fraction = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """Stochastic gradient descent on a client.
 
@@ -30,9 +30,9 @@ def build_sgd(
 
 @parameters.checked
 def build_server_sgd(
-    *,
-    learning_rate: parameters.Positive = 1.0,
-    momentum: parameters.Fraction = 0.0,
+  *,
+  learning_rate: parameters.Positive = 1.0,
+  momentum: parameters.Fraction = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """FedAvg and FedAvgM on the server: Reddi et al., arXiv 2003.00295.
 

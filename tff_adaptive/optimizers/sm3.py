@@ -1,6 +1,7 @@
 """SM3 on a client: adaptive steps with sublinear memory."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow_federated as tff
 
@@ -8,21 +9,21 @@ from tff_adaptive import parameters
 from tff_adaptive.optimizers import preconditioned
 
 _FORMS = {
-    'I': '{decay}mu(r) {plus} max of g^2 over slice r; v = min of mu',
-    'II': 'v = {decay}min of mu {plus} g^2; mu(r) = max of v over slice r',
+  'I': '{decay}mu(r) {plus} max of g^2 over slice r; v = min of mu',
+  'II': 'v = {decay}min of mu {plus} g^2; mu(r) = max of v over slice r',
 }
 
 
 @parameters.checked
 def build_sm3_adagrad(
-    *,
-    learning_rate: parameters.Positive = 0.01,
-    epsilon: parameters.NonNegative = 1e-5,
-    form: Literal['I', 'II'] = 'II',
-    delay: parameters.Count = 1,
-    delay_unit: Literal['steps', 'epochs'] = 'steps',
-    local_epochs: Optional[parameters.Count] = None,
-    min_step_norm: parameters.NonNegative = 0.0,
+  *,
+  learning_rate: parameters.Positive = 0.01,
+  epsilon: parameters.NonNegative = 1e-5,
+  form: Literal['I', 'II'] = 'II',
+  delay: parameters.Count = 1,
+  delay_unit: Literal['steps', 'epochs'] = 'steps',
+  local_epochs: Optional[parameters.Count] = None,
+  min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """SM3 AdaGrad, FedAda2 (arXiv 2410.18117), Algorithms 3 (I) and 4 (II).
 
@@ -32,7 +33,7 @@ def build_sm3_adagrad(
     mu(r) = max over j in S_r of v(j)
     x     = x - learning_rate g / (sqrt(v) + epsilon)
 
-  Form I: mu(r) = mu(r) + max over j in S_r of g(j)^2, and v(j) is the minimum of
+  Form I: mu(r) = mu(r) + max over j in S_r of g(j)^2; v(j) is the minimum of
   mu. At the steps that the delay leaves out, the paper keeps v; here only mu is
   kept and v is its minimum, so that nothing of the tensor's size is stored.
 
@@ -51,28 +52,28 @@ def build_sm3_adagrad(
     ValueError: If a hyperparameter is outside its range.
   """
   return preconditioned.PreconditionedClient(
-      preconditioned.Sm3(preconditioned.adagrad_rule, form),
-      learning_rate=learning_rate,
-      epsilon=epsilon,
-      delay=delay,
-      delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
-      min_step_norm=min_step_norm,
-      rule_text=_FORMS[form].format(decay='', plus='+'),
+    preconditioned.Sm3(preconditioned.adagrad_rule, form),
+    learning_rate=learning_rate,
+    epsilon=epsilon,
+    delay=delay,
+    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    min_step_norm=min_step_norm,
+    rule_text=_FORMS[form].format(decay='', plus='+'),
   )
 
 
 @parameters.checked
 def build_sm3_adam(
-    *,
-    learning_rate: parameters.Positive = 0.001,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.999,
-    epsilon: parameters.NonNegative = 1e-5,
-    form: Literal['I', 'II'] = 'II',
-    delay: parameters.Count = 1,
-    delay_unit: Literal['steps', 'epochs'] = 'steps',
-    local_epochs: Optional[parameters.Count] = None,
-    min_step_norm: parameters.NonNegative = 0.0,
+  *,
+  learning_rate: parameters.Positive = 0.001,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.999,
+  epsilon: parameters.NonNegative = 1e-5,
+  form: Literal['I', 'II'] = 'II',
+  delay: parameters.Count = 1,
+  delay_unit: Literal['steps', 'epochs'] = 'steps',
+  local_epochs: Optional[parameters.Count] = None,
+  min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
   """SM3 with Adam's averages: FedAda2 (arXiv 2410.18117).
 
@@ -101,13 +102,13 @@ def build_sm3_adam(
     ValueError: If a hyperparameter is outside its range.
   """
   return preconditioned.PreconditionedClient(
-      preconditioned.Sm3(preconditioned.adam_rule, form),
-      learning_rate=learning_rate,
-      epsilon=epsilon,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      delay=delay,
-      delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
-      min_step_norm=min_step_norm,
-      rule_text=_FORMS[form].format(decay='beta_2 ', plus='+ (1 - beta_2)'),
+    preconditioned.Sm3(preconditioned.adam_rule, form),
+    learning_rate=learning_rate,
+    epsilon=epsilon,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    delay=delay,
+    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    min_step_norm=min_step_norm,
+    rule_text=_FORMS[form].format(decay='beta_2 ', plus='+ (1 - beta_2)'),
   )

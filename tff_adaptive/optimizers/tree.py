@@ -1,6 +1,7 @@
 """Arithmetic on structures of tensors, shared by the update rules."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -20,22 +21,22 @@ def dense(weights: Any, gradients: Any) -> Any:
   gradients = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   tff.learning.optimizers.check_weights_gradients_match(weights, gradients)
   return tf.nest.map_structure(
-      lambda x, g: tf.zeros_like(x) if g is None else g, weights, gradients
+    lambda x, g: tf.zeros_like(x) if g is None else g, weights, gradients
   )
 
 
 def zeros(specs: Any, value: float = 0.0) -> Any:
   """Tensors of the given `tf.TensorSpec`s, filled with one value."""
   return tf.nest.map_structure(
-      lambda s: tf.fill(s.shape, tf.cast(value, s.dtype)), specs
+    lambda s: tf.fill(s.shape, tf.cast(value, s.dtype)), specs
   )
 
 
 def squared_norm(structure: Any) -> tf.Tensor:
   """Squared Euclidean norm over all leaves together, scalar float32."""
   leaves = [
-      tf.reduce_sum(tf.square(tf.cast(leaf, tf.float32)))
-      for leaf in tf.nest.flatten(structure)
+    tf.reduce_sum(tf.square(tf.cast(leaf, tf.float32)))
+    for leaf in tf.nest.flatten(structure)
   ]
   return tf.add_n(leaves) if leaves else tf.constant(0.0)
 
@@ -53,12 +54,12 @@ def subtract(a: Any, b: Any) -> Any:
 def add_scaled(a: Any, scale: tf.Tensor, b: Any) -> Any:
   """`a + scale * b`, leaf by leaf, in each leaf's dtype."""
   return tf.nest.map_structure(
-      lambda x, y: x + tf.cast(scale, x.dtype) * y, a, b
+    lambda x, y: x + tf.cast(scale, x.dtype) * y, a, b
   )
 
 
 def map_cast(
-    fn: Callable[..., Any], scalars: tuple[Any, ...], *structures: Any
+  fn: Callable[..., Any], scalars: tuple[Any, ...], *structures: Any
 ) -> Any:
   """Maps `fn(*scalars, *leaves)` with the scalars in each leaf's dtype."""
 

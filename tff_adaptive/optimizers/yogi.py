@@ -1,6 +1,7 @@
 """FedYogi."""
 
-from typing import Literal, Optional
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -9,23 +10,22 @@ from tff_adaptive import parameters
 from tff_adaptive.optimizers import fedopt
 
 RULE = fedopt.SecondMoment(
-    lambda v, squared, beta_2: v
-    - (1 - beta_2) * squared * tf.sign(v - squared),
-    'v - (1 - beta_2) s^2 sign(v - s^2)',
+  lambda v, squared, beta_2: v - (1 - beta_2) * squared * tf.sign(v - squared),
+  'v - (1 - beta_2) s^2 sign(v - s^2)',
 )
 
 
 @parameters.checked
 def build_yogi(
-    *,
-    learning_rate: parameters.Positive = 0.01,
-    beta_1: parameters.Fraction = 0.9,
-    beta_2: parameters.Fraction = 0.99,
-    epsilon: parameters.Positive = 1e-3,
-    variant: Literal['paper', 'reference'] = 'paper',
-    second_moment: Literal['gradient', 'momentum'] = 'gradient',
-    bias_correction: Optional[bool] = None,
-    initial_accumulator: Optional[parameters.NonNegative] = None,
+  *,
+  learning_rate: parameters.Positive = 0.01,
+  beta_1: parameters.Fraction = 0.9,
+  beta_2: parameters.Fraction = 0.99,
+  epsilon: parameters.Positive = 1e-3,
+  variant: Literal['paper', 'reference'] = 'paper',
+  second_moment: Literal['gradient', 'momentum'] = 'gradient',
+  bias_correction: Optional[bool] = None,
+  initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """FedYogi server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 
@@ -55,17 +55,17 @@ def build_yogi(
     ParameterError: If a hyperparameter is outside its range.
   """
   switches = fedopt.resolve(
-      second_moment=second_moment,
-      bias_correction=bias_correction,
-      initial_accumulator=initial_accumulator,
-      corrects=variant == 'reference',
-      start=epsilon**2 if variant == 'paper' else 0.0,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
+    corrects=variant == 'reference',
+    start=epsilon**2 if variant == 'paper' else 0.0,
   )
   return fedopt.AdaptiveServerOptimizer(
-      learning_rate=learning_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      second_moment=RULE,
-      **vars(switches),
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    epsilon=epsilon,
+    second_moment=RULE,
+    **vars(switches),
   )

@@ -1,5 +1,6 @@
 """How a round works: local models, objectives, client work, composition."""
 
+from tff_adaptive.processes.aggregation import build_aggregator
 from tff_adaptive.processes.client_work import build_client_work
 from tff_adaptive.processes.composition import compose
 from tff_adaptive.processes.composition import Process
@@ -15,17 +16,17 @@ from tff_adaptive.processes.objectives import Proximal
 from tff_adaptive.processes.objectives import Sum
 
 __all__ = [
-    'build_client_work',
-    'compose',
-    'Contrastive',
-    'Correction',
-    'Exchange',
-    'NoExchange',
-    'Objective',
-    'Plain',
-    'Process',
-    'Proximal',
-    'StatefulLearningProcess',
-    'StatefulOutput',
-    'Sum',
+  'Contrastive',
+  'Correction',
+  'Exchange',
+  'NoExchange',
+  'Objective',
+  'Plain',
+  'Process',
+  'Proximal',
+  'StatefulLearningProcess',
+  'StatefulOutput',
+  'Sum',
+  'build_client_work',
+  'compose',
 ]

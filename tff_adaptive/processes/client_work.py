@@ -9,7 +9,10 @@ sizes that were used and the clients that had to be left out.
 """
 
 import collections
-from typing import Any, NamedTuple, Optional
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -52,47 +55,45 @@ class ClientWork:
   """
 
   def __init__(
-      self,
-      model: local_model.Model,
-      optimizer: tff.learning.optimizers.Optimizer,
-      *,
-      client_weighting: tff.learning.ClientWeighting = (
-          tff.learning.ClientWeighting.NUM_EXAMPLES
-      ),
-      objective: Optional[objectives.Objective] = None,
-      exchange: Optional[exchange_lib.Exchange] = None,
-      schedule: Optional[Schedule] = None,
-      warmup_steps: int = 0,
-      seed: int = 0,
-      metrics_aggregator: Optional[Any] = None,
+    self,
+    model: local_model.Model,
+    optimizer: tff.learning.optimizers.Optimizer,
+    *,
+    client_weighting: tff.learning.ClientWeighting = (
+      tff.learning.ClientWeighting.NUM_EXAMPLES
+    ),
+    objective: Optional[objectives.Objective] = None,
+    exchange: Optional[exchange_lib.Exchange] = None,
+    schedule: Optional[Schedule] = None,
+    warmup_steps: int = 0,
+    seed: int = 0,
+    metrics_aggregator: Optional[Any] = None,
   ):
     """See `build_client_work`."""
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
-          'The client optimizer must be a tff.learning.optimizers.Optimizer, '
-          f'got {optimizer!r}.'
+        'The client optimizer must be a tff.learning.optimizers.Optimizer, '
+        f'got {optimizer!r}.'
       )
     self.facts = local_model.facts(model)
     trainer = trainer_lib.Trainer(
-        model=model,
-        specs=tuple(
-            tf.nest.flatten(
-                tff.types.type_to_tf_tensor_specs(
-                    self.facts.weights_type.trainable
-                )
-            )
-        ),
-        optimizer=optimizer,
-        objective=objective or objectives.Plain(),
-        exchange=exchange or exchange_lib.NoExchange(),
-        schedule=schedule,
-        warmup_steps=warmup_steps,
-        client_weighting=client_weighting,
-        seed=seed,
+      model=model,
+      specs=tuple(
+        tf.nest.flatten(
+          tff.types.type_to_tf_tensor_specs(self.facts.weights_type.trainable)
+        )
+      ),
+      optimizer=optimizer,
+      objective=objective or objectives.Plain(),
+      exchange=exchange or exchange_lib.NoExchange(),
+      schedule=schedule,
+      warmup_steps=warmup_steps,
+      client_weighting=client_weighting,
+      seed=seed,
     )
     self.exchange = trainer.exchange
     self._aggregate_metrics = (
-        metrics_aggregator or tff.learning.metrics.sum_then_finalize
+      metrics_aggregator or tff.learning.metrics.sum_then_finalize
     )(self.facts.metric_finalizers)
     self._build(trainer)
 
@@ -103,7 +104,7 @@ class ClientWork:
     self.memory_type = self.initialize_memory = None
     if trainer.exchange.memory(trainer.specs) is not None:
       self.initialize_memory = tff.tensorflow.computation(
-          lambda: trainer.exchange.memory(trainer.specs)
+        lambda: trainer.exchange.memory(trainer.specs)
       )
       self.memory_type = self.initialize_memory.type_signature.result
 
@@ -112,10 +113,10 @@ class ClientWork:
     extra = []
     if trainer.exchange.surveys is not None:
       self._survey = tff.tensorflow.computation(
-          trainer.survey, [weights_type, data_type]
+        trainer.survey, [weights_type, data_type]
       )
       self._mean_survey = tff.tensorflow.computation(
-          trainer.mean_survey, self._survey.type_signature.result
+        trainer.mean_survey, self._survey.type_signature.result
       )
       if trainer.exchange.surveys == 'before':
         extra.append(self._mean_survey.type_signature.result)
@@ -124,33 +125,32 @@ class ClientWork:
       extra.append(self.memory_type)
     # TFF takes functions of a fixed number of arguments only.
     train = {
-        (False, False): lambda s, w, d: trainer.train(s, w, d),
-        (True, False): lambda s, w, d, survey: trainer.train(
-            s, w, d, survey=survey
-        ),
-        (False, True): lambda s, w, d, memory: trainer.train(
-            s, w, d, memory=memory
-        ),
-        (True, True): lambda s, w, d, survey, memory: trainer.train(
-            s, w, d, survey=survey, memory=memory
-        ),
+      (False, False): lambda s, w, d: trainer.train(s, w, d),
+      (True, False): lambda s, w, d, survey: trainer.train(
+        s, w, d, survey=survey
+      ),
+      (False, True): lambda s, w, d, memory: trainer.train(
+        s, w, d, memory=memory
+      ),
+      (True, True): lambda s, w, d, survey, memory: trainer.train(
+        s, w, d, survey=survey, memory=memory
+      ),
     }[self._surveys_before, self.memory_type is not None]
     self._train = tff.tensorflow.computation(
-        train, [self.state_type, weights_type, data_type, *extra]
+      train, [self.state_type, weights_type, data_type, *extra]
     )
     done_type = self._train.type_signature.result
     totals = [done_type['sums'], done_type['maxima']]
+    known = [self.state_type, *totals]
+    next_state: Callable[..., Any]
     if self._mean_survey is None:
-      survey_mean_types = []
-      next_state = lambda s, sums, maxima: trainer.next_state(s, sums, maxima)
-    else:
-      survey_mean_types = [self._mean_survey.type_signature.result]
-      next_state = lambda s, sums, maxima, survey: trainer.next_state(
-          s, sums, maxima, survey
+      next_state = lambda s, sums, maxima: trainer.next_state(
+        s, sums, maxima, None
       )
-    self._next_state = tff.tensorflow.computation(
-        next_state, [self.state_type, *totals, *survey_mean_types]
-    )
+    else:
+      known.append(self._mean_survey.type_signature.result)
+      next_state = trainer.next_state
+    self._next_state = tff.tensorflow.computation(next_state, known)
     self._measure = tff.tensorflow.computation(trainer.measure, totals)
 
     @tff.federated_computation
@@ -178,13 +178,13 @@ class ClientWork:
     @tff.tensorflow.computation(self.state_type, server_state_type)
     def share(state, server_state):
       return collections.OrderedDict(
-          state, statistics=exchange.share(state['statistics'], server_state)
+        state, statistics=exchange.share(state['statistics'], server_state)
       )
 
     return share
 
   def run(
-      self, state: Any, weights: Any, data: Any, memories: Any = None
+    self, state: Any, weights: Any, data: Any, memories: Any = None
   ) -> RoundOutput:
     """The round's work; called inside a federated computation.
 
@@ -198,7 +198,7 @@ class ClientWork:
     survey = []
     if self._survey is not None:
       surveyed = tff.federated_sum(
-          tff.federated_map(self._survey, (weights, data))
+        tff.federated_map(self._survey, (weights, data))
       )
       survey.append(tff.federated_map(self._mean_survey, surveyed))
       if self._surveys_before:
@@ -206,28 +206,28 @@ class ClientWork:
     if memories is not None:
       extra.append(memories)
     done = tff.federated_map(
-        self._train, (tff.federated_broadcast(state), weights, data, *extra)
+      self._train, (tff.federated_broadcast(state), weights, data, *extra)
     )
     sums = tff.federated_sum(done['sums'])
     maxima = tff.federated_max(done['maxima'])
     measured = tff.federated_map(self._measure, (sums, maxima))
     measurements = collections.OrderedDict(
-        train=self._aggregate_metrics(done['metrics'])
+      train=self._aggregate_metrics(done['metrics'])
     )
     for name in tff.structure.name_list(self._measure.type_signature.result):
       measurements[name] = measured[name]
     return RoundOutput(
-        tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
-        done['result'],
-        tff.federated_zip(measurements),
-        None if memories is None else done['memory'],
+      tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
+      done['result'],
+      tff.federated_zip(measurements),
+      None if memories is None else done['memory'],
     )
 
 
 def build_client_work(
-    model: local_model.Model,
-    optimizer: tff.learning.optimizers.Optimizer,
-    **arguments: Any,
+  model: local_model.Model,
+  optimizer: tff.learning.optimizers.Optimizer,
+  **arguments: Any,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Builds the work that a client does in a round.
 
@@ -245,14 +245,14 @@ def build_client_work(
       added to the loss (none); `exchange`, an `exchange.Exchange` (none);
       `schedule`, a function from completed rounds to the learning rate (the
       optimizer's own); `warmup_steps`, local steps over which the learning rate
-      rises to its value in every round (0); `seed` of what is random inside a round (0);
-      `metrics_aggregator` as tff.learning's builders take it
+      rises to its value in every round (0); `seed` of what is random inside a
+      round (0); `metrics_aggregator` as tff.learning's builders take it
       (`tff.learning.metrics.sum_then_finalize`).
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`
-    (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`) and,
-    where the optimizer has a step size of its own, `step_size`.
+    (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`)
+    and, where the optimizer has a step size of its own, `step_size`.
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange
@@ -262,25 +262,25 @@ def build_client_work(
   work = ClientWork(model, optimizer, **arguments)
   if work.memory_type is not None:
     raise TypeError(
-        'A tff.learning.templates.ClientWorkProcess has no place for what '
-        f'{type(work.exchange).__name__} keeps on clients; use '
-        'processes.compose.'
+      'A tff.learning.templates.ClientWorkProcess has no place for what '
+      f'{type(work.exchange).__name__} keeps on clients; use '
+      'processes.compose.'
     )
 
   @tff.federated_computation(
-      tff.FederatedType(work.state_type, tff.SERVER),
-      tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
-      tff.FederatedType(work.facts.data_type, tff.CLIENTS),
+    tff.FederatedType(work.state_type, tff.SERVER),
+    tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
+    tff.FederatedType(work.facts.data_type, tff.CLIENTS),
   )
   def next_fn(state, weights, data):
     output = work.run(state, weights, data)
     return tff.templates.MeasuredProcessOutput(
-        output.state, output.result, output.measurements
+      output.state, output.result, output.measurements
     )
 
   return tff.learning.templates.ClientWorkProcess(
-      work.initialize,
-      next_fn,
-      get_hparams_fn=work.get_hparams,
-      set_hparams_fn=work.set_hparams,
+    work.initialize,
+    next_fn,
+    get_hparams_fn=work.get_hparams,
+    set_hparams_fn=work.set_hparams,
   )

@@ -1,7 +1,10 @@
 """From pieces to a learning process."""
 
 import collections
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
+from typing import Union
 
 import attrs
 import tensorflow as tf
@@ -57,10 +60,10 @@ Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
 def _reject_non_finite(state, update):
   """Keeps model and optimizer as they were after an update with NaN or inf."""
   reject, measurements = tff.learning.templates.reject_non_finite_update(
-      state, update
+    state, update
   )
   measurements = collections.OrderedDict(
-      measurements, update_norm=tree.norm(update)
+    measurements, update_norm=tree.norm(update)
   )
   return reject, measurements
 
@@ -74,15 +77,13 @@ class _Pieces(NamedTuple):
 
 
 def compose(
-    model: local_model.Model,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-    *,
-    server_schedule: Optional[client_work_lib.Schedule] = None,
-    model_aggregator: Optional[
-        tff.aggregators.WeightedAggregationFactory
-    ] = None,
-    **client_work: Any,
+  model: local_model.Model,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  server_schedule: Optional[client_work_lib.Schedule] = None,
+  model_aggregator: Optional[tff.aggregators.WeightedAggregationFactory] = None,
+  **client_work: Any,
 ) -> Process:
   """Composes a learning process: broadcast, client work, mean, server step.
 
@@ -105,27 +106,28 @@ def compose(
   Returns:
     A `tff.learning.templates.LearningProcess`, or a `StatefulLearningProcess`
     if the exchange keeps something on clients. Its metrics are those of
-    `tff.learning.templates.compose_learning_process`, with `build_client_work`'s
-    under `client_work`, and under `finalizer` `update_non_finite` (1 if the
-    round was thrown away) and `update_norm` (of the aggregated update).
+    `tff.learning.templates.compose_learning_process`, with those of
+    `build_client_work` under `client_work`, and under `finalizer`
+    `update_non_finite` (1 if the round was thrown away) and `update_norm` (of
+    the aggregated update).
   """
   work = client_work_lib.ClientWork(model, client_optimizer, **client_work)
   weights_type = work.facts.weights_type
   if server_schedule is not None:
     server_optimizer = tff.learning.optimizers.schedule_learning_rate(
-        server_optimizer, server_schedule
+      server_optimizer, server_schedule
     )
   model_aggregator = model_aggregator or tff.aggregators.MeanFactory()
   pieces = _Pieces(
-      work.facts.initial_weights,
-      tff.learning.templates.build_broadcast_process(weights_type),
-      work,
-      model_aggregator.create(
-          weights_type.trainable, tff.TensorType(tf.float32.as_numpy_dtype)
-      ),
-      tff.learning.templates.build_apply_optimizer_finalizer(
-          server_optimizer, weights_type, _reject_non_finite
-      ),
+    work.facts.initial_weights,
+    tff.learning.templates.build_broadcast_process(weights_type),
+    work,
+    model_aggregator.create(
+      weights_type.trainable, tff.TensorType(tf.float32.as_numpy_dtype)
+    ),
+    tff.learning.templates.build_apply_optimizer_finalizer(
+      server_optimizer, weights_type, _reject_non_finite
+    ),
   )
   return _compose(pieces)
 
@@ -136,13 +138,13 @@ def _compose(pieces: _Pieces) -> Process:
   @tff.federated_computation
   def initialize():
     return tff.federated_zip(
-        tff.learning.templates.LearningAlgorithmState(
-            tff.federated_eval(pieces.initial_weights, tff.SERVER),
-            pieces.distributor.initialize(),
-            work.initialize(),
-            pieces.aggregator.initialize(),
-            pieces.finalizer.initialize(),
-        )
+      tff.learning.templates.LearningAlgorithmState(
+        tff.federated_eval(pieces.initial_weights, tff.SERVER),
+        pieces.distributor.initialize(),
+        work.initialize(),
+        pieces.aggregator.initialize(),
+        pieces.finalizer.initialize(),
+      )
     )
 
   placed_state_type = initialize.type_signature.result
@@ -154,30 +156,30 @@ def _compose(pieces: _Pieces) -> Process:
   def run(state, data, memories=None):
     """Returns (next state, metrics, memories), inside a computation."""
     sent = pieces.distributor.next(
-        state.distributor, state.global_model_weights
+      state.distributor, state.global_model_weights
     )
     work_state = state.client_work
     if share is not None:
       work_state = tff.federated_map(share, (work_state, state.finalizer))
     done = work.run(work_state, sent.result, data, memories)
     mean = pieces.aggregator.next(
-        state.aggregator, done.result.update, done.result.update_weight
+      state.aggregator, done.result.update, done.result.update_weight
     )
     stepped = pieces.finalizer.next(
-        state.finalizer, state.global_model_weights, mean.result
+      state.finalizer, state.global_model_weights, mean.result
     )
     next_state = tff.federated_zip(
-        tff.learning.templates.LearningAlgorithmState(
-            stepped.result, sent.state, done.state, mean.state, stepped.state
-        )
+      tff.learning.templates.LearningAlgorithmState(
+        stepped.result, sent.state, done.state, mean.state, stepped.state
+      )
     )
     metrics = tff.federated_zip(
-        collections.OrderedDict(
-            distributor=sent.measurements,
-            client_work=done.measurements,
-            aggregator=mean.measurements,
-            finalizer=stepped.measurements,
-        )
+      collections.OrderedDict(
+        distributor=sent.measurements,
+        client_work=done.measurements,
+        aggregator=mean.measurements,
+        finalizer=stepped.measurements,
+      )
     )
     return next_state, metrics, done.memories
 
@@ -192,17 +194,17 @@ def _compose(pieces: _Pieces) -> Process:
   @tff.tensorflow.computation(state_type)
   def get_hparams(state):
     return collections.OrderedDict(
-        client_work=work.get_hparams(state.client_work),
-        finalizer=pieces.finalizer.get_hparams(state.finalizer),
+      client_work=work.get_hparams(state.client_work),
+      finalizer=pieces.finalizer.get_hparams(state.finalizer),
     )
 
   @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
   def set_hparams(state, hparams):
     return state._replace(
-        client_work=work.set_hparams(state.client_work, hparams['client_work']),
-        finalizer=pieces.finalizer.set_hparams(
-            state.finalizer, hparams['finalizer']
-        ),
+      client_work=work.set_hparams(state.client_work, hparams['client_work']),
+      finalizer=pieces.finalizer.set_hparams(
+        state.finalizer, hparams['finalizer']
+      ),
     )
 
   if work.memory_type is None:
@@ -213,29 +215,29 @@ def _compose(pieces: _Pieces) -> Process:
       return tff.learning.templates.LearningProcessOutput(next_state, metrics)
 
     return tff.learning.templates.LearningProcess(
-        initialize,
-        next_fn,
-        get_model_weights,
-        set_model_weights,
-        get_hparams_fn=get_hparams,
-        set_hparams_fn=set_hparams,
+      initialize,
+      next_fn,
+      get_model_weights,
+      set_model_weights,
+      get_hparams_fn=get_hparams,
+      set_hparams_fn=set_hparams,
     )
 
   @tff.federated_computation(
-      placed_state_type,
-      tff.FederatedType(work.memory_type, tff.CLIENTS),
-      data_type,
+    placed_state_type,
+    tff.FederatedType(work.memory_type, tff.CLIENTS),
+    data_type,
   )
   def next_with_memory(state, client_states, client_data):
     next_state, metrics, memories = run(state, client_data, client_states)
     return StatefulOutput(next_state, memories, metrics)
 
   return StatefulLearningProcess(
-      initialize,
-      work.initialize_memory,
-      next_with_memory,
-      get_model_weights,
-      set_model_weights,
-      get_hparams,
-      set_hparams,
+    initialize,
+    work.initialize_memory,
+    next_with_memory,
+    get_model_weights,
+    set_model_weights,
+    get_hparams,
+    set_hparams,
   )

@@ -8,9 +8,10 @@ and how the server takes up what the cohort reported. The client work does the
 sending, so that such a method needs no client work of its own.
 """
 
-import abc
 import collections
-from typing import Any, NamedTuple, Optional
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 
@@ -74,11 +75,13 @@ class Cohort(NamedTuple):
 
 def report(**parts: collections.OrderedDict) -> Report:
   """A `Report` with nothing in the parts that are not given."""
-  none = {name: collections.OrderedDict() for name in Report._fields}
+  none: dict[str, collections.OrderedDict] = {
+    name: collections.OrderedDict() for name in Report._fields
+  }
   return Report(**(none | parts))
 
 
-class Exchange(abc.ABC):
+class Exchange:
   """What a method exchanges beside the model; by default nothing.
 
   Attributes:
@@ -112,11 +115,11 @@ class Exchange(abc.ABC):
     return None
 
   def begin(
-      self,
-      statistics: Any,
-      optimizer_state: Any,
-      start: tuple[tf.Tensor, ...],
-      survey: Any,
+    self,
+    statistics: Any,
+    optimizer_state: Any,
+    start: tuple[tf.Tensor, ...],
+    survey: Any,
   ) -> Any:
     """The client's optimizer state at its first step.
 
@@ -130,7 +133,7 @@ class Exchange(abc.ABC):
     return optimizer_state
 
   def context(
-      self, statistics: Any, memory: Any, start: tuple[tf.Tensor, ...]
+    self, statistics: Any, memory: Any, start: tuple[tf.Tensor, ...]
   ) -> Any:
     """What the objective's term may use on this client in this round."""
     del statistics, memory, start

@@ -7,7 +7,10 @@ travel through the loop over batches, which is nothing for the former.
 
 import abc
 import collections
-from typing import Any, Callable, NamedTuple, Union
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+from typing import Union
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +20,8 @@ from tff_adaptive import tff_internals
 from tff_adaptive.processes import randomness
 
 Model = Union[
-    Callable[[], tff.learning.models.VariableModel],
-    tff.learning.models.FunctionalModel,
+  Callable[[], tff.learning.models.VariableModel],
+  tff.learning.models.FunctionalModel,
 ]
 
 
@@ -52,9 +55,9 @@ class LocalModel(abc.ABC):
     """Raises `NoRepresentationError` if the objective asks for too much."""
     if objective.needs_representation:
       raise NoRepresentationError(
-          'A contrastive loss (MOON) needs a Keras model with a layer before '
-          'its last one, whose output is the representation to compare; a '
-          'tff.learning.models.FunctionalModel has none to name.'
+        'A contrastive loss (MOON) needs a Keras model with a layer before '
+        'its last one, whose output is the representation to compare; a '
+        'tff.learning.models.FunctionalModel has none to name.'
       )
 
   def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
@@ -75,18 +78,18 @@ class LocalModel(abc.ABC):
 
   @abc.abstractmethod
   def evaluate(
-      self, carry: Any, batch: Any, term: Term
+    self, carry: Any, batch: Any, term: Term
   ) -> tuple[Any, Evaluated]:
     """Loss plus term with its gradient on a batch; counts into the metrics."""
 
   @abc.abstractmethod
   def gradients_at(
-      self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any, term: Term
+    self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any, term: Term
   ) -> tuple[tf.Tensor, ...]:
     """The same gradient at other weights, leaving carry and metrics alone."""
 
   def represent_at(
-      self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any
+    self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any
   ) -> tf.Tensor:
     """The input of the last layer under other weights, [batch, features]."""
     raise NotImplementedError
@@ -104,7 +107,7 @@ class _VariableLocalModel(LocalModel):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
-    self._representation = None
+    self._representation: Any = None
 
   def check_objective(self, objective):
     if objective.needs_representation:
@@ -116,7 +119,7 @@ class _VariableLocalModel(LocalModel):
 
   def begin(self, weights):
     tf.nest.map_structure(
-        lambda variable, value: variable.assign(value), self._weights, weights
+      lambda variable, value: variable.assign(value), self._weights, weights
     )
     return ()
 
@@ -138,9 +141,9 @@ class _VariableLocalModel(LocalModel):
       added = term(self.trainable(()), lambda: self._represent(batch))
       loss = tf.cast(output.loss, tf.float32) + added
     gradients = tape.gradient(
-        loss,
-        self._variables,
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+      loss,
+      self._variables,
+      unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     if output.num_examples is None:
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
@@ -155,7 +158,7 @@ class _VariableLocalModel(LocalModel):
 
   def gradients_at(self, carry, weights, batch, term):
     return self._elsewhere(
-        weights, lambda: self._evaluate(batch, term).gradients
+      weights, lambda: self._evaluate(batch, term).gradients
     )
 
   def represent_at(self, carry, weights, batch):
@@ -168,7 +171,7 @@ class _VariableLocalModel(LocalModel):
     may change its non-trainable weights.
     """
     counted = tuple(self._model.local_variables) + tuple(
-        tf.nest.flatten(self._weights.non_trainable)
+      tf.nest.flatten(self._weights.non_trainable)
     )
     kept = tuple(v.read_value() for v in counted)
     here = self.trainable(())
@@ -186,10 +189,10 @@ class _VariableLocalModel(LocalModel):
 
 
 def _representation_model(
-    model: tff.learning.models.VariableModel,
+  model: tff.learning.models.VariableModel,
 ) -> tf.keras.Model:
   """The part of a Keras model before its last layer that has weights."""
-  keras_model = tff_internals.keras_model_of(model)
+  keras_model: Any = tff_internals.keras_model_of(model)
   layers = getattr(keras_model, 'layers', [])
   with_weights = [layer for layer in layers if layer.trainable_weights]
   try:
@@ -199,11 +202,11 @@ def _representation_model(
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
     raise NoRepresentationError(
-        'A contrastive loss (MOON) needs a Keras model, built of layers in a '
-        'tf.keras.Sequential or functional model, with a layer with weights '
-        f'before its last one; the output of that part is compared. Got '
-        f'{type(keras_model or model).__name__} with '
-        f'{len(with_weights)} layers with weights.'
+      'A contrastive loss (MOON) needs a Keras model, built of layers in a '
+      'tf.keras.Sequential or functional model, with a layer with weights '
+      f'before its last one; the output of that part is compared. Got '
+      f'{type(keras_model or model).__name__} with '
+      f'{len(with_weights)} layers with weights.'
     ) from e
 
 
@@ -215,9 +218,9 @@ class _FunctionalLocalModel(LocalModel):
 
   def begin(self, weights):
     return (
-        tuple(weights.trainable),
-        tuple(weights.non_trainable),
-        self._model.initialize_metrics_state(),
+      tuple(weights.trainable),
+      tuple(weights.non_trainable),
+      self._model.initialize_metrics_state(),
     )
 
   def trainable(self, carry):
@@ -232,16 +235,16 @@ class _FunctionalLocalModel(LocalModel):
     with tf.GradientTape() as tape:
       tape.watch(weights)
       predictions = self._model.predict_on_batch(
-          (weights, fixed), x, training=True
+        (weights, fixed), x, training=True
       )
       model_loss = self._model.loss(output=predictions, label=y)
       loss = tf.cast(model_loss, tf.float32) + term(weights, None)
     gradients = tape.gradient(
-        loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+      loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
     count = tf.shape(tf.nest.flatten(predictions)[0])[0]
     output = tff.learning.models.BatchOutput(
-        loss=model_loss, predictions=predictions, num_examples=count
+      loss=model_loss, predictions=predictions, num_examples=count
     )
     dense = _dense(gradients, weights)
     return Evaluated(loss, dense, tf.cast(count, tf.int64)), output, y
@@ -250,7 +253,7 @@ class _FunctionalLocalModel(LocalModel):
     weights, fixed, metrics = carry
     evaluated, output, labels = self._evaluate(weights, fixed, batch, term)
     metrics = self._model.update_metrics_state(
-        metrics, batch_output=output, labels=labels
+      metrics, batch_output=output, labels=labels
     )
     return (weights, fixed, metrics), evaluated
 
@@ -259,9 +262,9 @@ class _FunctionalLocalModel(LocalModel):
 
   def metrics(self, carry, discard):
     return tf.nest.map_structure(
-        lambda none, counted: tf.where(discard, none, counted),
-        self._model.initialize_metrics_state(),
-        carry[2],
+      lambda none, counted: tf.where(discard, none, counted),
+      self._model.initialize_metrics_state(),
+      carry[2],
     )
 
 
@@ -289,16 +292,16 @@ def check(model: Model) -> None:
     return
   if isinstance(model, tff.learning.models.VariableModel):
     raise TypeError(
-        '`model` must be a no-argument function that returns a '
-        'tff.learning.models.VariableModel, got the model itself: a model '
-        'whose variables exist already cannot be built anew for each client. '
-        'Pass the function.'
+      '`model` must be a no-argument function that returns a '
+      'tff.learning.models.VariableModel, got the model itself: a model '
+      'whose variables exist already cannot be built anew for each client. '
+      'Pass the function.'
     )
   if not callable(model):
     raise TypeError(
-        '`model` must be a no-argument function that returns a '
-        'tff.learning.models.VariableModel, or a '
-        f'tff.learning.models.FunctionalModel, got {model!r}.'
+      '`model` must be a no-argument function that returns a '
+      'tff.learning.models.VariableModel, or a '
+      f'tff.learning.models.FunctionalModel, got {model!r}.'
     )
 
 
@@ -334,8 +337,8 @@ def facts(model: Model) -> ModelFacts:
     def initial_weights():
       trainable, non_trainable = model.initial_weights
       return tff.learning.models.ModelWeights(
-          tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
-          tuple(tf.convert_to_tensor(np.asarray(w)) for w in non_trainable),
+        tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
+        tuple(tf.convert_to_tensor(np.asarray(w)) for w in non_trainable),
       )
 
   else:
@@ -343,8 +346,8 @@ def facts(model: Model) -> ModelFacts:
       built = model()
       if not isinstance(built, tff.learning.models.VariableModel):
         raise TypeError(
-            '`model` must return a tff.learning.models.VariableModel, got '
-            f'{type(built).__name__}.'
+          '`model` must return a tff.learning.models.VariableModel, got '
+          f'{type(built).__name__}.'
         )
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
@@ -355,14 +358,14 @@ def facts(model: Model) -> ModelFacts:
 
   weights_type = initial_weights.type_signature.result
   if not tf.nest.flatten(
-      tff.types.type_to_tf_tensor_specs(weights_type.trainable)
+    tff.types.type_to_tf_tensor_specs(weights_type.trainable)
   ):
     raise ValueError('The model has no trainable weights: nothing to train.')
   return ModelFacts(
-      initial_weights,
-      weights_type,
-      tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
-      finalizers,
+    initial_weights,
+    weights_type,
+    tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
+    finalizers,
   )
 
 
@@ -374,6 +377,6 @@ def _dense(gradients, weights) -> tuple[tf.Tensor, ...]:
   """
   dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   return tuple(
-      tf.ensure_shape(g, w.shape)
-      for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
+    tf.ensure_shape(g, w.shape)
+    for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
   )

@@ -1,7 +1,10 @@
 """What a client minimises: the model's loss, and terms added to it."""
 
 import abc
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 
@@ -26,7 +29,7 @@ class Place(NamedTuple):
   start: Weights
   context: Any
   batch: Any
-  represent: Callable[[], tf.Tensor]
+  represent: Optional[Callable[[], tf.Tensor]] = None
 
 
 class Objective(abc.ABC):
@@ -42,7 +45,7 @@ class Objective(abc.ABC):
   needs_representation = False
 
   def constants(
-      self, place: Place, represent_at: Callable[[Weights], tf.Tensor]
+    self, place: Place, represent_at: Callable[[Weights], tf.Tensor]
   ) -> Any:
     """What the term needs and is not to be differentiated, once per batch.
 
@@ -83,7 +86,7 @@ class Sum(Objective):
 
   def term(self, place, constants):
     return tf.add_n(
-        [part.term(place, own) for part, own in zip(self._parts, constants)]
+      [part.term(place, own) for part, own in zip(self._parts, constants)]
     )
 
   @property
@@ -110,7 +113,7 @@ class Proximal(Objective):
     """
     if not strength >= 0:
       raise ValueError(
-          f'`proximal_strength` must be at least 0, got {strength!r}.'
+        f'`proximal_strength` must be at least 0, got {strength!r}.'
       )
     self._strength = strength
 
@@ -131,8 +134,8 @@ class Correction(Objective):
 
   def term(self, place, constants):
     products = [
-        tf.reduce_sum(tf.cast(c * x, tf.float32))
-        for c, x in zip(place.context, place.weights)
+      tf.reduce_sum(tf.cast(c * x, tf.float32))
+      for c, x in zip(place.context, place.weights)
     ]
     return tf.add_n(products)
 
@@ -142,13 +145,13 @@ class Correction(Objective):
 
 
 class Contrastive(Objective):
-  """MOON (Li et al., arXiv 2103.16257): keeps representations near the server's.
+  """MOON (Li et al., arXiv 2103.16257): representations near the server's.
 
   With z the input of the last layer under the current weights, z_glob under the
   received ones and z_prev under the client's previous model (both constants),
   the term is mu times the batch mean of
 
-    -log(e^(cos(z, z_glob) / T) / (e^(cos(z, z_glob) / T) + e^(cos(z, z_prev) / T)))
+    -log(a / (a + b)), a = e^(cos(z, z_glob) / T), b = e^(cos(z, z_prev) / T)
 
   The exchange's context is the previous model's weights, flat.
   """
@@ -167,7 +170,7 @@ class Contrastive(Objective):
     """
     if not strength >= 0:
       raise ValueError(
-          f'`contrastive_strength` must be at least 0, got {strength!r}.'
+        f'`contrastive_strength` must be at least 0, got {strength!r}.'
       )
     if not temperature > 0:
       raise ValueError(f'`temperature` must be above 0, got {temperature!r}.')
@@ -180,8 +183,8 @@ class Contrastive(Objective):
   def term(self, place, constants):
     z = place.represent()
     to_global, to_previous = (
-        _cosine(z, tf.stop_gradient(other)) / self._temperature
-        for other in constants
+      _cosine(z, tf.stop_gradient(other)) / self._temperature
+      for other in constants
     )
     # log(1 + e^(b - a)), without overflow.
     losses = tf.math.softplus(to_previous - to_global)
@@ -195,6 +198,6 @@ class Contrastive(Objective):
 def _cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
   """Cosine of the angle between rows; 0 where a row is 0."""
   return tf.reduce_sum(
-      tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),
-      axis=-1,
+    tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),
+    axis=-1,
   )

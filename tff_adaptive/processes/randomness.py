@@ -7,7 +7,8 @@ order of clients, on the number of threads, or on the machine. Two evaluations
 of the same batch in the same step, as Delta-SGD makes them, see the same mask.
 """
 
-from typing import Any, Optional
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -31,32 +32,32 @@ class _StatelessGenerator:
     # different numbers; tracing fixes the order.
     self._draws += 1
     return self._seed.read_value() + tf.constant(
-        [self._layer, self._draws], tf.int32
+      [self._layer, self._draws], tf.int32
     )
 
   def dropout(self, inputs, rate, noise_shape=None):
     return tf.nn.experimental.stateless_dropout(
-        inputs, rate=rate, seed=self._next_seed(), noise_shape=noise_shape
+      inputs, rate=rate, seed=self._next_seed(), noise_shape=noise_shape
     )
 
   def random_uniform(self, shape, minval=0.0, maxval=None, dtype=None, **_):
     return tf.random.stateless_uniform(
-        shape, self._next_seed(), minval, maxval, dtype or tf.float32
+      shape, self._next_seed(), minval, maxval, dtype or tf.float32
     )
 
   def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, **_):
     return tf.random.stateless_normal(
-        shape, self._next_seed(), mean, stddev, dtype or tf.float32
+      shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
 
   def truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, **_):
     return tf.random.stateless_truncated_normal(
-        shape, self._next_seed(), mean, stddev, dtype or tf.float32
+      shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
 
 
 def seed_variable(
-    model: tff.learning.models.VariableModel,
+  model: tff.learning.models.VariableModel,
 ) -> Optional[tf.Variable]:
   """Makes a Keras model's random layers draw from a seed held in a variable.
 
@@ -73,13 +74,13 @@ def seed_variable(
     return None
   seed = tf.Variable([0, 0], trainable=False, dtype=tf.int32, name='step_seed')
   count = tff_internals.replace_random_generators(
-      keras_model, lambda layer: _StatelessGenerator(seed, layer)
+    keras_model, lambda layer: _StatelessGenerator(seed, layer)
   )
   return seed if count else None
 
 
 def step_seed(
-    seed: int, round_number: tf.Tensor, step: tf.Tensor, batch: Any
+  seed: int, round_number: tf.Tensor, step: tf.Tensor, batch: Any
 ) -> tf.Tensor:
   """The seed of one local step, int32 of shape [2].
 
@@ -96,9 +97,7 @@ def step_seed(
   return _mixed(seed, round_number, step, fingerprint(batch))
 
 
-def draw_seed(
-    seed: int, round_number: tf.Tensor, mark: tf.Tensor
-) -> tf.Tensor:
+def draw_seed(seed: int, round_number: tf.Tensor, mark: tf.Tensor) -> tf.Tensor:
   """The seed of what a client draws once in a round, int32 of shape [2].
 
   Args:
@@ -111,14 +110,14 @@ def draw_seed(
 
 def _mixed(seed, round_number, step, mark):
   position = (
-      tf.constant(seed & 0x7FFFFFFF, tf.int32) * _MIX + round_number
+    tf.constant(seed & 0x7FFFFFFF, tf.int32) * _MIX + round_number
   ) * _MIX + step
   # Keras layers add their index to the first word: spread words first.
   return tf.stack([mark * _MIX, position * _MIX])
 
 
 def fingerprint(batch: Any) -> tf.Tensor:
-  """A number that tells batches apart, int32 scalar; equal for equal batches."""
+  """A number that tells batches apart, int32 scalar."""
   total = tf.constant(0, tf.int32)
   for leaf in tf.nest.flatten(batch, expand_composites=True):
     if leaf.dtype == tf.string:

@@ -18,14 +18,14 @@ _FAR = tf.float32.max
 def start() -> collections.OrderedDict[str, tf.Tensor]:
   """A client that has done no step."""
   return collections.OrderedDict(
-      count=tf.constant(0.0),
-      # Sums of squares cancel where all steps are nearly alike; a running mean
-      # with squared deviations (Welford) does not.
-      mean=tf.constant(0.0),
-      deviation=tf.constant(0.0),
-      low=tf.constant(_FAR),
-      high=tf.constant(-_FAR),
-      at_bound=tf.constant(0.0),
+    count=tf.constant(0.0),
+    # Sums of squares cancel where all steps are nearly alike; a running mean
+    # with squared deviations (Welford) does not.
+    mean=tf.constant(0.0),
+    deviation=tf.constant(0.0),
+    low=tf.constant(_FAR),
+    high=tf.constant(-_FAR),
+    at_bound=tf.constant(0.0),
   )
 
 
@@ -36,12 +36,12 @@ def add(totals: Any, step: protocol.StepSize) -> Any:
   difference = value - totals['mean']
   mean = totals['mean'] + difference / count
   return collections.OrderedDict(
-      count=count,
-      mean=mean,
-      deviation=totals['deviation'] + difference * (value - mean),
-      low=tf.minimum(totals['low'], value),
-      high=tf.maximum(totals['high'], value),
-      at_bound=totals['at_bound'] + tf.cast(step.at_bound, tf.float32),
+    count=count,
+    mean=mean,
+    deviation=totals['deviation'] + difference * (value - mean),
+    low=tf.minimum(totals['low'], value),
+    high=tf.maximum(totals['high'], value),
+    at_bound=totals['at_bound'] + tf.cast(step.at_bound, tf.float32),
   )
 
 
@@ -49,24 +49,24 @@ def sums(totals: Any, takes_part: tf.Tensor) -> Any:
   """What a client adds to the cohort's sums; nothing if it is left out."""
   within = tf.sqrt(tf.math.divide_no_nan(totals['deviation'], totals['count']))
   values = collections.OrderedDict(
-      steps=totals['count'],
-      total=totals['mean'] * totals['count'],
-      at_bound=totals['at_bound'],
-      clients=tf.constant(1.0),
-      means=totals['mean'],
-      squared_means=tf.square(totals['mean']),
-      within=within,
+    steps=totals['count'],
+    total=totals['mean'] * totals['count'],
+    at_bound=totals['at_bound'],
+    clients=tf.constant(1.0),
+    means=totals['mean'],
+    squared_means=tf.square(totals['mean']),
+    within=within,
   )
   return tf.nest.map_structure(
-      lambda v: tf.where(takes_part, v, tf.zeros_like(v)), values
+    lambda v: tf.where(takes_part, v, tf.zeros_like(v)), values
   )
 
 
 def maxima(totals: Any, takes_part: tf.Tensor) -> Any:
   """What a client contributes to the cohort's maxima."""
   return collections.OrderedDict(
-      high=tf.where(takes_part, totals['high'], -_FAR),
-      negative_low=tf.where(takes_part, -totals['low'], -_FAR),
+    high=tf.where(takes_part, totals['high'], -_FAR),
+    negative_low=tf.where(takes_part, -totals['low'], -_FAR),
   )
 
 
@@ -81,17 +81,17 @@ def figures(summed: Any, maximised: Any) -> Any:
   clients = summed['clients']
   mean_of_means = summed['means'] / clients
   between = tf.maximum(
-      summed['squared_means'] / clients - tf.square(mean_of_means), 0.0
+    summed['squared_means'] / clients - tf.square(mean_of_means), 0.0
   )
   none = tf.equal(clients, 0)
   values = collections.OrderedDict(
-      mean=summed['total'] / summed['steps'],
-      min=-maximised['negative_low'],
-      max=maximised['high'],
-      between_clients=tf.sqrt(between),
-      within_clients=summed['within'] / clients,
-      at_bound=summed['at_bound'] / summed['steps'],
+    mean=summed['total'] / summed['steps'],
+    min=-maximised['negative_low'],
+    max=maximised['high'],
+    between_clients=tf.sqrt(between),
+    within_clients=summed['within'] / clients,
+    at_bound=summed['at_bound'] / summed['steps'],
   )
   return tf.nest.map_structure(
-      lambda v: tf.where(none, float('nan'), v), values
+    lambda v: tf.where(none, float('nan'), v), values
   )

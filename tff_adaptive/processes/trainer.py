@@ -5,7 +5,10 @@
 
 import collections
 import dataclasses
-from typing import Any, Callable, Optional
+import functools
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -43,22 +46,22 @@ class Trainer:
     scheduled = self.schedule is not None or self.warmup_steps
     if scheduled and _RATE not in hparams:
       raise ValueError(
-          'A client learning-rate schedule or warm-up needs an optimizer with a learning '
-          f'rate; {type(self.optimizer).__name__} has none.'
+        'A client learning-rate schedule or warm-up needs an optimizer with a '
+        f'learning rate; {type(self.optimizer).__name__} has none.'
       )
     return collections.OrderedDict(
-        round=tf.constant(0, tf.int32),
-        hparams=hparams,
-        statistics=self.exchange.initialize(self.specs),
+      round=tf.constant(0, tf.int32),
+      hparams=hparams,
+      statistics=self.exchange.initialize(self.specs),
     )
 
   def train(
-      self,
-      state: Any,
-      weights: Any,
-      data: tf.data.Dataset,
-      survey: Any = None,
-      memory: Any = None,
+    self,
+    state: Any,
+    weights: Any,
+    data: tf.data.Dataset,
+    survey: Any = None,
+    memory: Any = None,
   ) -> Any:
     """A client's round; called inside the graph of a TFF computation."""
     local = local_model.create(self.model)
@@ -82,9 +85,9 @@ class Trainer:
             mark += randomness.fingerprint(batch)
         if self._draws:
           optimizer_state, num_batches = self.optimizer.draw(
-              optimizer_state,
-              randomness.draw_seed(self.seed, state['round'], mark),
-              num_batches,
+            optimizer_state,
+            randomness.draw_seed(self.seed, state['round'], mark),
+            num_batches,
           )
           data = data.take(num_batches)
       num_steps = tf.constant(0, tf.int32)
@@ -92,32 +95,32 @@ class Trainer:
       steps = step_sizes.start()
       for batch in iter(data):
         seed = lambda batch=batch, step=num_steps: randomness.step_seed(
-            self.seed, state['round'], step, batch
+          self.seed, state['round'], step, batch
         )
         carry, optimizer_state, size = self._step(
-            local,
-            carry,
-            optimizer_state,
-            batch,
-            start,
-            context,
-            seed,
-            client_size,
-            num_steps,
+          local,
+          carry,
+          optimizer_state,
+          batch,
+          start,
+          context,
+          seed,
+          client_size,
+          num_steps,
         )
         steps = self._count_step(steps, optimizer_state)
         num_steps += 1
         num_examples += size
       done = exchange_lib.Local(
-          statistics=state['statistics'],
-          memory=memory,
-          survey=survey,
-          optimizer_state=optimizer_state,
-          start=start,
-          end=local.trainable(carry),
-          num_steps=num_steps,
-          num_examples=num_examples,
-          weight=self._weight(num_examples),
+        statistics=state['statistics'],
+        memory=memory,
+        survey=survey,
+        optimizer_state=optimizer_state,
+        start=start,
+        end=local.trainable(carry),
+        num_steps=num_steps,
+        num_examples=num_examples,
+        weight=self._weight(num_examples),
       )
       return self._finish(local, carry, weights, done, steps)
 
@@ -126,15 +129,15 @@ class Trainer:
   @property
   def _needs_client_size(self) -> bool:
     return (
-        isinstance(self.optimizer, protocol.LocalOptimizer)
-        and self.optimizer.needs_client_size
+      isinstance(self.optimizer, protocol.LocalOptimizer)
+      and self.optimizer.needs_client_size
     )
 
   @property
   def _draws(self) -> bool:
     return (
-        isinstance(self.optimizer, protocol.LocalOptimizer)
-        and self.optimizer.draws
+      isinstance(self.optimizer, protocol.LocalOptimizer)
+      and self.optimizer.draws
     )
 
   def _weight(self, num_examples):
@@ -154,16 +157,22 @@ class Trainer:
     return self.exchange.begin(state['statistics'], first, start, survey)
 
   def _step(
-      self, local, carry, optimizer_state, batch, start, context, seed,
-      client_size, num_steps,
+    self,
+    local,
+    carry,
+    optimizer_state,
+    batch,
+    start,
+    context,
+    seed,
+    client_size,
+    num_steps,
   ):
     """One batch: evaluate the objective, take the optimizer's step."""
     local.set_seed(seed)
-    place = objectives.Place(
-        local.trainable(carry), start, context, batch, represent=None
-    )
+    place = objectives.Place(local.trainable(carry), start, context, batch)
     constants = self.objective.constants(
-        place, lambda weights: local.represent_at(carry, weights, batch)
+      place, lambda weights: local.represent_at(carry, weights, batch)
     )
 
     def term(weights, represent):
@@ -176,19 +185,19 @@ class Trainer:
     hparams = self.optimizer.get_hparams(optimizer_state)
     if self.warmup_steps:
       optimizer_state = self.optimizer.set_hparams(
-          optimizer_state, self._warmed_up(hparams, num_steps)
+        optimizer_state, self._warmed_up(hparams, num_steps)
       )
     optimizer_state, weights = protocol.take_step(
-        self.optimizer,
-        optimizer_state,
-        local.trainable(after),
-        evaluated.gradients,
-        protocol.Batch(
-            evaluated.loss,
-            lambda weights: local.gradients_at(after, weights, batch, term),
-            evaluated.num_examples,
-            client_size,
-        ),
+      self.optimizer,
+      optimizer_state,
+      local.trainable(after),
+      evaluated.gradients,
+      protocol.Batch(
+        evaluated.loss,
+        lambda weights: local.gradients_at(after, weights, batch, term),
+        evaluated.num_examples,
+        client_size,
+      ),
     )
     if self.warmup_steps:
       optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
@@ -220,9 +229,9 @@ class Trainer:
   def _finish(self, local, carry, weights, done, steps):
     """What the client sends and keeps."""
     update = tf.nest.map_structure(
-        tf.subtract,
-        weights.trainable,
-        tf.nest.pack_sequence_as(weights.trainable, done.end),
+      tf.subtract,
+      weights.trainable,
+      tf.nest.pack_sequence_as(weights.trainable, done.end),
     )
     report = self.exchange.report(done)
     remembered = self.exchange.remember(done)
@@ -230,7 +239,7 @@ class Trainer:
     # One test for all that leaves the client: an accumulator or a step size
     # can overflow while the weights have not yet.
     finite = all_finite(
-        (update, done.optimizer_state, report, remembered, weight)
+      (update, done.optimizer_state, report, remembered, weight)
     )
     empty = tf.equal(done.num_examples, 0)
     takes_part = tf.logical_and(finite, tf.logical_not(empty))
@@ -240,40 +249,40 @@ class Trainer:
       return tf.where(takes_part, tensor, tf.zeros_like(tensor))
 
     sums = collections.OrderedDict(
-        clients=collections.OrderedDict(
-            count=tf.constant(1, tf.int32),
-            empty=tf.cast(empty, tf.int32),
-            rejected=tf.cast(tf.logical_not(finite), tf.int32),
-            steps=done.num_steps,
-        ),
-        weight=weight,
-        weighted=tf.nest.map_structure(
-            lambda t: zero_if_out(tf.cast(weight, t.dtype) * t), report.weighted
-        ),
-        taking_part=tf.cast(takes_part, tf.float32),
-        mean=tf.nest.map_structure(zero_if_out, report.mean),
+      clients=collections.OrderedDict(
+        count=tf.constant(1, tf.int32),
+        empty=tf.cast(empty, tf.int32),
+        rejected=tf.cast(tf.logical_not(finite), tf.int32),
+        steps=done.num_steps,
+      ),
+      weight=weight,
+      weighted=tf.nest.map_structure(
+        lambda t: zero_if_out(tf.cast(weight, t.dtype) * t), report.weighted
+      ),
+      taking_part=tf.cast(takes_part, tf.float32),
+      mean=tf.nest.map_structure(zero_if_out, report.mean),
     )
     maxima = collections.OrderedDict(
-        (name, tf.where(takes_part, value, value.dtype.min))
-        for name, value in report.maximum.items()
+      (name, tf.where(takes_part, value, value.dtype.min))
+      for name, value in report.maximum.items()
     )
     if self.has_step_size:
       sums['step_size'] = step_sizes.sums(steps, takes_part)
       maxima.update(step_sizes.maxima(steps, takes_part))
     output = collections.OrderedDict(
-        result=tff.learning.templates.ClientResult(
-            update=tf.nest.map_structure(zero_if_out, update),
-            update_weight=weight,
-        ),
-        metrics=local.metrics(carry, discard=tf.logical_not(finite)),
-        sums=sums,
-        maxima=maxima,
+      result=tff.learning.templates.ClientResult(
+        update=tf.nest.map_structure(zero_if_out, update),
+        update_weight=weight,
+      ),
+      metrics=local.metrics(carry, discard=tf.logical_not(finite)),
+      sums=sums,
+      maxima=maxima,
     )
     if done.memory is not None:
       output['memory'] = tf.nest.map_structure(
-          lambda new, old: tf.where(takes_part, new, old),
-          remembered,
-          done.memory,
+        lambda new, old: tf.where(takes_part, new, old),
+        remembered,
+        done.memory,
       )
     return output
 
@@ -294,27 +303,29 @@ class Trainer:
       total = tuple(tf.zeros_like(x) for x in start)
       count = tf.constant(0, tf.int64)
       for batch in iter(data):
-        local.set_seed(lambda batch=batch: randomness.fingerprint(batch) + [0, 1])
+        mark = randomness.fingerprint(batch)
+        seed = randomness.draw_seed(self.seed, tf.constant(0), mark)
+        local.set_seed(functools.partial(tf.identity, seed))
         gradients = local.gradients_at(
-            carry, start, batch, lambda weights, represent: tf.constant(0.0)
+          carry, start, batch, lambda weights, represent: tf.constant(0.0)
         )
         size = local_model.batch_size(batch)
         total = tuple(
-            t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
+          t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
         )
         count += size
       usable = tf.logical_and(all_finite(total), count > 0)
       weight = tf.where(usable, self._weight(count), 0.0)
       # Divided first: a sum over many examples loses what a mean keeps.
       mean = tuple(
-          tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
+        tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
       )
       return collections.OrderedDict(
-          gradient=tuple(
-              tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
-              for g in mean
-          ),
-          weight=weight,
+        gradient=tuple(
+          tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
+          for g in mean
+        ),
+        weight=weight,
       )
 
     return loop(weights, data)
@@ -322,39 +333,37 @@ class Trainer:
   def mean_survey(self, total: Any) -> Any:
     """The mean gradient, flat; 0 if no client had one."""
     return tuple(
-        tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
-        for t in total['gradient']
+      tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
+      for t in total['gradient']
     )
 
-  def next_state(
-      self, state: Any, sums: Any, maxima: Any, survey: Any = None
-  ) -> Any:
+  def next_state(self, state: Any, sums: Any, maxima: Any, survey: Any) -> Any:
     """The server's state after a round."""
 
     def divide(structure, by):
       return tf.nest.map_structure(
-          lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
+        lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
       )
 
     cohort = exchange_lib.Cohort(
-        exchange_lib.Report(
-            weighted=divide(sums['weighted'], sums['weight']),
-            mean=divide(sums['mean'], sums['taking_part']),
-            maximum=maxima,
-        ),
-        sums['taking_part'],
-        survey,
+      exchange_lib.Report(
+        weighted=divide(sums['weighted'], sums['weight']),
+        mean=divide(sums['mean'], sums['taking_part']),
+        maximum=maxima,
+      ),
+      sums['taking_part'],
+      survey,
     )
     kept = state['statistics']
     # With no weight at all there is no mean to take up.
     nobody = tf.equal(sums['weight'], 0)
     merged = tf.nest.map_structure(
-        lambda old, new: tf.where(nobody, old, new),
-        kept,
-        self.exchange.merge(kept, cohort),
+      lambda old, new: tf.where(nobody, old, new),
+      kept,
+      self.exchange.merge(kept, cohort),
     )
     return collections.OrderedDict(
-        round=state['round'] + 1, hparams=state['hparams'], statistics=merged
+      round=state['round'] + 1, hparams=state['hparams'], statistics=merged
     )
 
   def measure(self, sums: Any, maxima: Any) -> Any:
@@ -368,8 +377,8 @@ class Trainer:
 def all_finite(structure: Any) -> tf.Tensor:
   """Whether no floating-point leaf has a NaN or an infinity, bool scalar."""
   checks = [
-      tf.reduce_all(tf.math.is_finite(leaf))
-      for leaf in tf.nest.flatten(structure)
-      if leaf is not None and leaf.dtype.is_floating
+    tf.reduce_all(tf.math.is_finite(leaf))
+    for leaf in tf.nest.flatten(structure)
+    if leaf is not None and leaf.dtype.is_floating
   ]
   return tf.reduce_all(tf.stack(checks))

@@ -1,0 +1,150 @@
+"""Aggregators of clients' updates, from `privacy.aggregation`'s parameters."""
+
+import collections
+from typing import Any
+
+import dp_accounting
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+from tff_adaptive import privacy
+
+
+class ClippedSum(tfp.SumAggregationDPQuery):
+  """Clips, sums, adds Gaussian noise that a seed decides, and divides.
+
+  What `DifferentiallyPrivateFactory.gaussian_fixed` and `gaussian_adaptive` do,
+  but for where the noise comes from: theirs is drawn afresh whenever a round is
+  run, so that no run could be repeated and no interrupted one could be gone on
+  with exactly. Here it is a function of (seed, round, tensor).
+
+  Whoever knows the seed can take the noise away again: a run whose model is to
+  leave the house must keep its seed secret.
+  """
+
+  def __init__(self, settings: privacy.Aggregation, seed: int):
+    """Initializes the query.
+
+    Args:
+      settings: `private`, with all of `dp_clip_norm`, `dp_clients_per_round`.
+      seed: Any whole number; 31 bits of it count.
+    """
+    self._settings = settings
+    self._seed = seed & 0x7FFFFFFF
+
+  def initial_global_state(self):
+    return collections.OrderedDict(
+      clip=tf.constant(self._settings.dp_clip_norm, tf.float32),
+      round=tf.constant(0, tf.int32),
+    )
+
+  def derive_sample_params(self, global_state):
+    return global_state['clip']
+
+  def initial_sample_state(self, template):
+    zeros = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), template)
+    return self._sample(zeros, tf.constant(0.0))
+
+  def _sample(self, record, unclipped):
+    if not self._settings.dp_adaptive_clipping:
+      return record
+    return collections.OrderedDict(sum=record, unclipped=unclipped)
+
+  def preprocess_record(self, params, record):
+    # Not tf.clip_by_global_norm, which makes NaN of a finite record whose
+    # norm overflows: such a record must not reach the others' sum.
+    leaves = tf.nest.flatten(record)
+    largest = tf.reduce_max(
+      tf.stack([tf.reduce_max(tf.abs(tf.cast(x, tf.float32))) for x in leaves])
+    )
+    shrunk = [
+      tf.math.divide_no_nan(tf.cast(x, tf.float32), largest) for x in leaves
+    ]
+    norm = tf.linalg.global_norm(shrunk) * largest
+    scale = tf.minimum(1.0, tf.math.divide_no_nan(params, norm))
+    scale = tf.where(norm > 0, scale, 1.0)
+    clipped = [tf.cast(scale, x.dtype) * x for x in leaves]
+    # Counted from -1/2 to 1/2: a client that comes or goes moves it by 1/2.
+    unclipped = tf.cast(norm <= params, tf.float32) - 0.5
+    return self._sample(tf.nest.pack_sequence_as(record, clipped), unclipped)
+
+  def get_noised_result(self, sample_state, global_state):
+    settings = self._settings
+    clip = global_state['clip']
+    seed = tf.random.experimental.stateless_fold_in(
+      tf.constant([self._seed, 0x0D9], tf.int32), global_state['round']
+    )
+
+    def noise(index, shape, stddev):
+      own = tf.random.experimental.stateless_fold_in(seed, index)
+      return stddev * tf.random.stateless_normal(shape, own)
+
+    clients = float(settings.dp_clients_per_round)
+    total = sample_state
+    if settings.dp_adaptive_clipping:
+      total = sample_state['sum']
+    leaves = tf.nest.flatten(total)
+    stddev = settings.sum_noise_multiplier * clip
+    mean = [
+      (x + tf.cast(noise(i, tf.shape(x), stddev), x.dtype))
+      / tf.cast(clients, x.dtype)
+      for i, x in enumerate(leaves)
+    ]
+    if settings.dp_adaptive_clipping:
+      count = sample_state['unclipped'] + noise(
+        len(leaves), [], settings.count_stddev
+      )
+      share = count / clients + 0.5
+      clip = clip * tf.exp(
+        -settings.dp_clip_learning_rate * (share - settings.dp_clip_quantile)
+      )
+    return (
+      tf.nest.pack_sequence_as(total, mean),
+      collections.OrderedDict(clip=clip, round=global_state['round'] + 1),
+      dp_accounting.GaussianDpEvent(
+        tf.constant(settings.dp_noise_multiplier or 0.0, tf.float32)
+      ),
+    )
+
+  def derive_metrics(self, global_state):
+    # A fixed norm is among the settings, not among the measurements.
+    if not self._settings.dp_adaptive_clipping:
+      return collections.OrderedDict()
+    return collections.OrderedDict(clip_norm=global_state['clip'])
+
+
+def build_aggregator(
+  settings: privacy.Aggregation, seed: int = 0
+) -> tff.aggregators.WeightedAggregationFactory:
+  """Builds the aggregator of clients' updates.
+
+  Args:
+    settings: What `privacy.check` returned.
+    seed: Of the noise, where there is noise.
+
+  Returns:
+    A weighted mean; under differential privacy all clients weigh the same
+    whatever weights they are given.
+  """
+  if settings.private:
+    records = None
+    if settings.aggregator == 'secure':
+      # No coordinate of a clipped update exceeds the norm. What secure
+      # summation rounds is a 2^-32th of it.
+      records = tff.aggregators.SecureSumFactory(settings.dp_clip_norm)
+    return tff.aggregators.as_weighted_aggregator(
+      tff.aggregators.DifferentiallyPrivateFactory(
+        ClippedSum(settings, seed), records
+      )
+    )
+  build: Any = {
+    'mean': tff.learning.robust_aggregator,
+    'compression': tff.learning.compression_aggregator,
+    'secure': tff.learning.secure_aggregator,
+  }[settings.aggregator]
+  return build(
+    zeroing=settings.aggregator_zeroing,
+    clipping=settings.aggregator_clipping,
+    weighted=True,
+  )

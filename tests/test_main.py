@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from tff_adaptive import runtime
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SMALL = [
   '--data=synthetic',
@@ -131,6 +133,25 @@ def test_complaints_are_one_sentence_and_exit_code_2(
   captured = capsys.readouterr()
   assert part in captured.err and len(captured.err.splitlines()) == 1
   assert not captured.out
+
+
+def test_runtime_that_cannot_start_is_one_sentence_and_exit_code_1(
+  main, capsys, monkeypatch, tmp_path
+):
+  def fail(addresses):
+    raise runtime.WorkerFailure(f'No worker answered at {addresses}.')
+
+  monkeypatch.setattr(runtime, 'set_remote_context', fail)
+  code = main.main(
+    [
+      '--runtime=remote',
+      '--worker_addresses=a:1',
+      f'--root_output_dir={tmp_path / "runs"}',
+    ]
+  )
+  assert code == 1
+  assert capsys.readouterr().err == "No worker answered at ['a:1'].\n"
+  assert not list(tmp_path.iterdir())
 
 
 def test_train_finish_refuse(tmp_path):

@@ -32,7 +32,13 @@ def set_runtime(settings: settings_lib.Settings) -> Any:
   own default, complains when the interpreter ends with it in place.
   """
   set_context = getattr(runtime, f'set_{settings.runtime}_context')
-  return set_context(**settings.runtime_options)
+  try:
+    return set_context(**settings.runtime_options)
+  except (runtime.RuntimeFailure, ValueError) as e:
+    runtime.set_in_process_context()
+    if isinstance(e, ValueError):
+      raise errors.SettingsError(f'--runtime={settings.runtime}: {e}') from e
+    raise
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:

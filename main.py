@@ -21,6 +21,7 @@ from tff_adaptive.experiment import export
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import listing
+from tff_adaptive.experiment import report
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep
 from tff_adaptive.experiment import train
@@ -30,12 +31,18 @@ _COMMANDS = {
   'train': 'runs an experiment, or goes on with it; what is done without a '
   'command',
   'sweep': 'runs many experiments, or goes on with them',
+  'report': 'DIR: writes a page with figures and tables about runs',
   'compare': 'RUN...: shows results of runs side by side',
   'export': "RUN DIR: writes a run's model for use without TFF",
   'list': 'says which tasks, algorithms, optimizers and presets there are',
 }
 # Commands with flags of their own.
-_MAINS = {'sweep': sweep, 'compare': compare, 'export': export}
+_MAINS = {
+  'sweep': sweep,
+  'report': report,
+  'compare': compare,
+  'export': export,
+}
 
 
 def _help(command: str, full: bool) -> str:

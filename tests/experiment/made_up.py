@@ -14,7 +14,7 @@ def rows_of(settings, *, first=0):
   rate = settings.hyperparameters.get('client_learning_rate') or 0.1
   server = settings.hyperparameters.get('server_learning_rate') or 1.0
   distance = abs(math.log10(rate) + 1) + 0.3 * abs(math.log10(server))
-  distance += 0.01 * settings.seed
+  distance += 0.01 * settings.seed + 0.05 * len(settings.algorithm)
   for number in range(first, settings.total_rounds + 1):
     share = number / settings.total_rounds
     loss = 2.3 * math.exp(-2 * share / (1 + distance)) + 0.1 * distance

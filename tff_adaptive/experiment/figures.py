@@ -7,12 +7,7 @@ from typing import Optional
 
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress
-
-# Okabe and Ito's palette: told apart with any colour vision; the line styles
-# and markers tell the same without colour.
-_TRAIN = dict(color='#0072B2', linestyle='-', linewidth=1.2)
-_VALIDATION = dict(color='#D55E00', linestyle='--', marker='o', markersize=3)
-_STEP = dict(color='#009E73', linestyle='-.', linewidth=1.2)
+from tff_adaptive.experiment import styles
 
 
 def _series(
@@ -54,7 +49,9 @@ def draw_curves(
     figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
     if name is None:
-      axes.plot(*_series(rows, 'step_size/mean'), label='mean', **_STEP)
+      axes.plot(
+        *_series(rows, 'step_size/mean'), label='mean', **styles.STEP_SIZE
+      )
       low = _series(rows, 'step_size/min')
       high = _series(rows, 'step_size/max')
       if low[0] and low[0] == high[0]:
@@ -62,14 +59,17 @@ def draw_curves(
           low[0],
           low[1],
           high[1],
-          color=_STEP['color'],
+          color=styles.STEP_SIZE['color'],
           alpha=0.2,
           label='min to max',
         )
       axes.set_ylabel('client step size')
       axes.set_yscale('log')
     else:
-      for split, style in (('train', _TRAIN), ('validation', _VALIDATION)):
+      for split, style in (
+        ('train', styles.TRAIN),
+        ('validation', styles.VALIDATION),
+      ):
         rounds, values = _series(rows, f'{split}/{name}')
         if rounds:
           axes.plot(rounds, values, label=split, **style)

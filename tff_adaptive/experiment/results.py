@@ -1,6 +1,7 @@
 """Finished runs, read back from their folders, without TensorFlow."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Mapping
@@ -43,13 +44,13 @@ class Run:
   def finished(self) -> bool:
     return self.rounds == self.settings.get('total_rounds')
 
-  @property
+  @functools.cached_property
   def metric(self) -> Optional[str]:
     """The task's first measure of quality besides the loss."""
     train = [c for c in self.columns if c.startswith('train/')]
     return progress.main_metric({c.partition('/')[2]: None for c in train})
 
-  @property
+  @functools.cached_property
   def columns(self) -> list[str]:
     return list(dict.fromkeys(c for row in self.rows for c in row))
 
@@ -76,9 +77,12 @@ class Run:
 
   def measures(self) -> dict[str, float]:
     """The run in a few numbers: see `selection.measures`."""
-    return selection.measures(
-      self.rows, self.metric, int(self.settings.get('clients_per_round') or 0)
-    )
+    return dict(self._measures)
+
+  @functools.cached_property
+  def _measures(self) -> dict[str, float]:
+    clients = int(self.settings.get('clients_per_round') or 0)
+    return selection.measures(self.rows, self.metric, clients)
 
 
 def method_of(settings: Mapping[str, Any]) -> str:

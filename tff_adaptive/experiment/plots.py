@@ -1,0 +1,466 @@
+"""The figures of the papers, drawn from many runs."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+from matplotlib import figure as figure_lib
+from matplotlib import ticker
+
+from tff_adaptive.experiment import progress
+from tff_adaptive.experiment import results
+from tff_adaptive.experiment import selection
+from tff_adaptive.experiment import styles
+
+# Quantiles of Student's t for a 95 % interval, by degrees of freedom from 1.
+_T = (
+  12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+  2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip
+_CLIENT = 'client_learning_rate'
+_SERVER = 'server_learning_rate'
+_TAU = 'server_adaptivity'
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """Runs that differ in their seeds only.
+
+  Attributes:
+    method: As `results.Run.method`.
+    settings: What they share.
+    runs: The finished ones.
+    complete: Whether no run of it failed or is unfinished.
+  """
+
+  method: str
+  settings: Mapping[str, Any]
+  runs: Sequence[results.Run]
+  complete: bool = True
+
+  def values(self, measure: str) -> list[float]:
+    """A measure of every run that has it."""
+    found = [r.measures().get(measure, math.nan) for r in self.runs]
+    return [v for v in found if math.isfinite(v)]
+
+  def mean(self, measure: str) -> float:
+    """The mean over seeds; not a number where there is none."""
+    return results.mean(self.values(measure))
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+  """A figure with the words that belong to it.
+
+  Attributes:
+    name: Of its files.
+    title: Its heading.
+    caption: What it shows, also for those who cannot see it.
+    figure: matplotlib's.
+  """
+
+  name: str
+  title: str
+  caption: str
+  figure: figure_lib.Figure
+
+
+def interval(values: Sequence[float]) -> float:
+  """Half the width of a 95 % confidence interval of the mean; 0 for one."""
+  if len(values) < 2:
+    return 0.0
+  quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
+  return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def _new(columns: int = 1, rows: int = 1, width: float = 4.6) -> tuple:
+  figure = figure_lib.Figure(
+    figsize=(width * columns, 3.5 * rows), dpi=120, layout='constrained'
+  )
+  return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
+  axes.set_xlabel(xlabel)
+  axes.set_ylabel(ylabel)
+  axes.grid(alpha=0.3)
+  if axes.get_legend_handles_labels()[0]:
+    axes.legend(fontsize=7, handlelength=3)
+
+
+def _label(measure_metric: Optional[str]) -> str:
+  return 'loss' if measure_metric is None else progress.short(measure_metric)
+
+
+def _bands(
+  axes: Any,
+  best: Mapping[str, Configuration],
+  series: Callable[[results.Run], tuple[Sequence[float], Sequence[float]]],
+) -> bool:
+  """A line a method with its band over seeds; whether there is any."""
+  drawn = False
+  for method, configuration in best.items():
+    lines = [series(run) for run in configuration.runs]
+    lines = [(x, y) for x, y in lines if x]
+    if not lines:
+      continue
+    # Only where all seeds have a value.
+    shared = sorted(set.intersection(*(set(x) for x, _ in lines)))
+    if not shared:
+      continue
+    columns = [dict(zip(x, y, strict=True)) for x, y in lines]
+    values = np.array([[c[x] for x in shared] for c in columns])
+    finite = np.isfinite(values).all(axis=0)
+    x, values = np.array(shared)[finite], values[:, finite]
+    if not x.size:
+      continue
+    style = styles.of_method(method)
+    mean = values.mean(axis=0)
+    axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
+    if len(lines) > 1:
+      half = np.array([interval(column) for column in values.T])
+      axes.fill_between(
+        x, mean - half, mean + half, color=style['color'], alpha=0.18, lw=0
+      )
+    drawn = True
+  return drawn
+
+
+def curves(
+  best: Mapping[str, Configuration], metric: Optional[str]
+) -> Optional[Figure]:
+  """Loss and metric by round, best configuration of every method."""
+  panels = [
+    ('train/loss', 'training loss'),
+    ('validation/loss', 'validation loss'),
+  ]
+  if metric is not None:
+    panels[1] = (f'validation/{metric}', f'validation {_label(metric)}')
+  figure, axes = _new(2)
+  drawn = False
+  for panel, (column, label) in zip(axes[0], panels, strict=True):
+    drawn |= _bands(panel, best, lambda run, c=column: run.series(c))
+    panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    _finish(panel, 'round', label)
+  if not drawn:
+    return None
+  return Figure(
+    'curves',
+    'Curves',
+    'Training loss and validation quality by round: the best configuration of '
+    'every method, mean over seeds; bands are 95 % confidence intervals of the '
+    'mean where there are several seeds.',
+    figure,
+  )
+
+
+def against_bytes(
+  best: Mapping[str, Configuration], metric: Optional[str]
+) -> Optional[Figure]:
+  """Quality by what was sent until then."""
+  column = f'validation/{metric or "loss"}'
+
+  def series(run):
+    clients = int(run.settings.get('clients_per_round') or 0)
+    x, y, sent = [], [], 0.0
+    for row in run.rows:
+      sent += row.get('bytes_down', 0.0) + row.get('bytes_up', 0.0)
+      if column in row and clients and sent:
+        x.append(sent * clients / 1e6)
+        y.append(row[column])
+    return x, y
+
+  figure, axes = _new()
+  if not _bands(axes[0][0], best, series):
+    return None
+  axes[0][0].set_xscale('log')
+  _finish(
+    axes[0][0], 'megabytes sent, both ways', f'validation {_label(metric)}'
+  )
+  return Figure(
+    'bytes',
+    'Quality against traffic',
+    'Validation quality against the megabytes that the server and all clients '
+    'of the cohorts sent each other until then.',
+    figure,
+  )
+
+
+def step_sizes(best: Mapping[str, Configuration]) -> Optional[Figure]:
+  """What step sizes clients chose."""
+  chosen = {
+    method: configuration
+    for method, configuration in best.items()
+    if any('step_size/mean' in run.columns for run in configuration.runs)
+  }
+  if not chosen:
+    return None
+  figure, axes = _new(min(len(chosen), 3), math.ceil(len(chosen) / 3))
+  panels = axes.ravel()
+  for panel, (method, configuration) in zip(
+    panels, chosen.items(), strict=False
+  ):
+    style = styles.of_method(method)
+    run = configuration.runs[0]
+    x, mean = run.series('step_size/mean')
+    panel.plot(x, mean, label='mean', markevery=max(1, len(x) // 8), **style)
+    low, high = run.series('step_size/min'), run.series('step_size/max')
+    if low[0] == high[0] == x:
+      panel.fill_between(
+        x, low[1], high[1], color=style['color'], alpha=0.2, label='min to max'
+      )
+    if min(low[1] or mean) > 0:
+      panel.set_yscale('log')
+    panel.set_title(method, fontsize=9)
+    _finish(panel, 'round', 'client step size')
+  for panel in panels[len(chosen) :]:
+    panel.set_axis_off()
+  return Figure(
+    'step_sizes',
+    'Client step sizes',
+    "The mean of the cohort's step sizes by round and how far they spread, "
+    "first seed of every method's best configuration.",
+    figure,
+  )
+
+
+def _numbers(
+  configurations: Sequence[Configuration], *flags: str
+) -> list[Configuration]:
+  """Those in which all of the flags are positive numbers."""
+  return [
+    c
+    for c in configurations
+    if all(
+      isinstance(c.settings.get(f), (int, float)) and c.settings[f] > 0
+      for f in flags
+    )
+  ]
+
+
+def _axis(configurations: Sequence[Configuration], flag: str) -> list[float]:
+  return sorted({float(c.settings[flag]) for c in configurations})
+
+
+def _power(value: float) -> str:
+  """A rate as a power of ten, or as it is."""
+  exponent = math.log10(value)
+  nearest = round(2 * exponent) / 2
+  if abs(exponent - nearest) < 1e-3:
+    text = f'{nearest:.0f}' if nearest == round(nearest) else f'{nearest:.1f}'
+    return f'$10^{{{text}}}$'
+  return f'{value:.3g}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+  """What figures of a sweep show and which of two is better.
+
+  Attributes:
+    rule: The rule by which configurations are chosen.
+    metric: The task's, if it has one.
+  """
+
+  rule: selection.Rule
+  metric: Optional[str]
+
+  @property
+  def shown(self) -> str:
+    """The measure that is drawn: the validation metric as reported."""
+    return 'validation/loss' if self.metric is None else 'validation/metric'
+
+  @property
+  def label(self) -> str:
+    return f'validation {_label(self.metric)}'
+
+  @property
+  def more_is_better(self) -> bool:
+    return selection.higher_is_better(self.metric)
+
+  def scores(self, configuration: Configuration) -> list[float]:
+    """Of a configuration's runs; infinite ones if it is not complete."""
+    if not configuration.complete or not configuration.runs:
+      return [math.inf]
+    return [
+      selection.score(self.rule, run.measures(), self.metric)
+      for run in configuration.runs
+    ]
+
+  def best(
+    self, configurations: Sequence[Configuration]
+  ) -> Optional[Configuration]:
+    """The best by the rule."""
+    chosen = selection.best(
+      {i: self.scores(c) for i, c in enumerate(configurations)}
+    )
+    return None if chosen is None else configurations[chosen]
+
+
+def heat_map(
+  method: str, configurations: Sequence[Configuration], judge: Judge
+) -> Optional[Figure]:
+  """Client rate by server rate, the best of whatever else was varied."""
+  usable = _numbers(configurations, _CLIENT, _SERVER)
+  across, up = (_axis(usable, f) for f in (_CLIENT, _SERVER))
+  if len(across) < 2 or len(up) < 2:
+    return None
+  values = np.full([len(up), len(across)], np.nan)
+  for i, server in enumerate(up):
+    for j, client in enumerate(across):
+      here = [
+        c
+        for c in usable
+        if c.settings[_CLIENT] == client and c.settings[_SERVER] == server
+      ]
+      best = judge.best(here)
+      if best is not None:
+        values[i, j] = best.mean(judge.shown)
+  figure, axes = _new(width=1.6 + 0.62 * len(across))
+  figure.set_figheight(1.4 + 0.45 * len(up))
+  panel = axes[0][0]
+  # Cells without a finished run stay hatched.
+  panel.patch.set(hatch='////', edgecolor='0.6', facecolor='white')
+  image = panel.imshow(
+    np.ma.masked_invalid(values),
+    origin='lower',
+    cmap=styles.COLOUR_MAP,
+    aspect='auto',
+  )
+  finite = values[np.isfinite(values)]
+  if finite.size:
+    middle = (finite.min() + finite.max()) / 2
+    for (i, j), value in np.ndenumerate(values):
+      if math.isfinite(value):
+        panel.text(
+          j,
+          i,
+          f'{value:.3g}',
+          ha='center',
+          va='center',
+          fontsize=7,
+          color='white' if value < middle else 'black',
+        )
+  panel.set_xticks(range(len(across)), [_power(v) for v in across])
+  panel.set_yticks(range(len(up)), [_power(v) for v in up])
+  panel.set_xlabel('client learning rate')
+  panel.set_ylabel('server learning rate')
+  panel.set_title(method, fontsize=9)
+  figure.colorbar(image, ax=panel, label=judge.label)
+  safe = ''.join(c if c.isalnum() else '_' for c in method)
+  return Figure(
+    f'heat_map_{safe}',
+    'Learning rates',
+    f'{method}: {judge.label} by client and server learning rate, the best '
+    'of what else was varied, mean over seeds; hatched cells have no finished '
+    'run.',
+    figure,
+  )
+
+
+def best_server_rates(
+  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+) -> Optional[Figure]:
+  """The best server rate for every client rate."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    usable = _numbers(configurations, _CLIENT, _SERVER)
+    rates = _axis(usable, _CLIENT)
+    if len(rates) < 2 or len(_axis(usable, _SERVER)) < 2:
+      continue
+    pairs = []
+    for rate in rates:
+      best = judge.best([c for c in usable if c.settings[_CLIENT] == rate])
+      if best is not None:
+        pairs.append((rate, float(best.settings[_SERVER])))
+    if pairs:
+      panel.plot(*zip(*pairs), label=method, **styles.of_method(method))
+      drawn = True
+  if not drawn:
+    return None
+  panel.set_xscale('log')
+  panel.set_yscale('log')
+  _finish(panel, 'client learning rate', 'best server learning rate')
+  return Figure(
+    'best_server_rates',
+    'Best server rate for every client rate',
+    'The server learning rate that was best at each client learning rate.',
+    figure,
+  )
+
+
+def adaptivity(
+  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+) -> Optional[Figure]:
+  """Quality by the server's adaptivity, the best rates at each."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    usable = _numbers(configurations, _TAU)
+    points = []
+    for tau in _axis(usable, _TAU):
+      best = judge.best([c for c in usable if c.settings[_TAU] == tau])
+      if best is not None:
+        values = best.values(judge.shown)
+        points.append((tau, results.mean(values), interval(values)))
+    if len(points) < 2:
+      continue
+    x, y, half = zip(*points, strict=True)
+    panel.errorbar(
+      x, y, yerr=half, capsize=2, label=method, **styles.of_method(method)
+    )
+    drawn = True
+  if not drawn:
+    return None
+  panel.set_xscale('log')
+  _finish(panel, r'server adaptivity $\tau$', judge.label)
+  return Figure(
+    'adaptivity',
+    'Robustness to the adaptivity',
+    f'{judge.label.capitalize()} by server adaptivity, with the best learning '
+    'rates at each.',
+    figure,
+  )
+
+
+def sorted_sweeps(
+  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+) -> Optional[Figure]:
+  """All configurations of a method, from the best to the worst."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    if len(configurations) < 2:
+      continue
+    values = [c.mean(judge.shown) for c in configurations if c.complete]
+    values = sorted(
+      (v for v in values if math.isfinite(v)), reverse=judge.more_is_better
+    )
+    if values:
+      # As a share of all that were tried: failures make a line end early.
+      x = [(i + 1) / len(configurations) for i in range(len(values))]
+      style = styles.of_method(method)
+      panel.plot(
+        x, values, label=method, markevery=max(1, len(x) // 8), **style
+      )
+      drawn = True
+  if not drawn:
+    return None
+  panel.set_xlim(0, 1.03)
+  _finish(panel, 'share of configurations', judge.label)
+  return Figure(
+    'sorted_sweeps',
+    'All configurations, best first',
+    f'{judge.label.capitalize()} of every configuration that was tried, '
+    'sorted; a line that ends before 1 is of a method of which some diverged '
+    'or failed.',
+    figure,
+  )

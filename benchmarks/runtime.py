@@ -32,8 +32,13 @@ import time
 
 _ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 _CONTENDERS = (
-    'tff_reduce', 'tff_iterator', 'in_process', 'tff_in_process', 'plain',
-    'fedjax', 'pfl',
+  'tff_reduce',
+  'tff_iterator',
+  'in_process',
+  'tff_in_process',
+  'plain',
+  'fedjax',
+  'pfl',
 )
 _MODELS = ('logistic', 'cnn', 'lstm')
 _LEARNING_RATE = 0.05
@@ -47,13 +52,12 @@ def _keras_model(name: str, width: int):
 
   layers = tf.keras.layers
   if name == 'logistic':
-    return tf.keras.Sequential(
-        [layers.InputLayer([width]), layers.Dense(62)]
-    )
+    return tf.keras.Sequential([layers.InputLayer([width]), layers.Dense(62)])
   if name == 'cnn':
     # The EMNIST CNN of Reddi et al. without its dropout, so that losses can be
     # compared.
-    return tf.keras.Sequential([
+    return tf.keras.Sequential(
+      [
         layers.InputLayer([28, 28, 1]),
         layers.Conv2D(32, 3, activation='relu'),
         layers.Conv2D(64, 3, activation='relu'),
@@ -61,14 +65,17 @@ def _keras_model(name: str, width: int):
         layers.Flatten(),
         layers.Dense(128, activation='relu'),
         layers.Dense(62),
-    ])
-  return tf.keras.Sequential([
+      ]
+    )
+  return tf.keras.Sequential(
+    [
       layers.InputLayer([80]),
       layers.Embedding(90, 8),
       layers.LSTM(256, return_sequences=True),
       layers.LSTM(256, return_sequences=True),
       layers.Dense(90),
-  ])
+    ]
+  )
 
 
 def _arrays(name: str, width: int, examples: int, client: int):
@@ -77,13 +84,13 @@ def _arrays(name: str, width: int, examples: int, client: int):
   rng = np.random.default_rng([7, client])
   if name == 'logistic':
     return (
-        rng.normal(size=(examples, width)).astype(np.float32),
-        rng.integers(0, 62, examples),
+      rng.normal(size=(examples, width)).astype(np.float32),
+      rng.integers(0, 62, examples),
     )
   if name == 'cnn':
     return (
-        rng.random((examples, 28, 28, 1)).astype(np.float32),
-        rng.integers(0, 62, examples),
+      rng.random((examples, 28, 28, 1)).astype(np.float32),
+      rng.integers(0, 62, examples),
     )
   text = rng.integers(0, 90, (examples, 81))
   return text[:, :-1], text[:, 1:]
@@ -95,16 +102,16 @@ def _model_fn(options):
 
   x, y = _arrays(options.model, options.width, 1, 0)
   spec = (
-      tf.TensorSpec([None, *x.shape[1:]], x.dtype),
-      tf.TensorSpec([None, *y.shape[1:]], y.dtype),
+    tf.TensorSpec([None, *x.shape[1:]], x.dtype),
+    tf.TensorSpec([None, *y.shape[1:]], y.dtype),
   )
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-        _keras_model(options.model, options.width),
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        input_spec=spec,
-        metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+      _keras_model(options.model, options.width),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=spec,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
     )
 
   return model_fn
@@ -116,7 +123,7 @@ def _datasets(options):
 
   def make(client):
     data = tf.data.Dataset.from_tensor_slices(
-        _arrays(options.model, options.width, options.examples, client)
+      _arrays(options.model, options.width, options.examples, client)
     )
     if options.shuffle:
       data = data.shuffle(options.examples)
@@ -136,14 +143,12 @@ def _tff_process(options, iterator: bool):
 
   loop = tff.learning.LoopImplementation
   return tff.learning.algorithms.build_weighted_fed_avg(
-      _model_fn(options),
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(_LEARNING_RATE),
-      server_optimizer_fn=tff.learning.optimizers.build_adam(
-          1e-3, epsilon=1e-3
-      ),
-      loop_implementation=(
-          loop.DATASET_ITERATOR if iterator else loop.DATASET_REDUCE
-      ),
+    _model_fn(options),
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(_LEARNING_RATE),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(1e-3, epsilon=1e-3),
+    loop_implementation=(
+      loop.DATASET_ITERATOR if iterator else loop.DATASET_REDUCE
+    ),
   )
 
 
@@ -192,11 +197,11 @@ def _make_in_process(options):
 
   runtime.set_in_process_context(max_concurrent_clients=options.threads)
   process = algorithms.build(
-      'fedadam',
-      _model_fn(options),
-      client_learning_rate=_LEARNING_RATE,
-      server_learning_rate=1e-3,
-      server_adaptivity=1e-3,
+    'fedadam',
+    _model_fn(options),
+    client_learning_rate=_LEARNING_RATE,
+    server_learning_rate=1e-3,
+    server_adaptivity=1e-3,
   )
   return _federated(options, process)
 
@@ -210,10 +215,10 @@ def _make_plain(options):
   x, y = _arrays(options.model, options.width, 1, 0)
 
   @tf.function(
-      input_signature=[
-          tf.TensorSpec([None, *x.shape[1:]], x.dtype),
-          tf.TensorSpec([None, *y.shape[1:]], y.dtype),
-      ]
+    input_signature=[
+      tf.TensorSpec([None, *x.shape[1:]], x.dtype),
+      tf.TensorSpec([None, *y.shape[1:]], y.dtype),
+    ]
   )
   def step(x, y):
     with tf.GradientTape() as tape:
@@ -224,14 +229,12 @@ def _make_plain(options):
     return loss
 
   batches = [
-      tuple(
-          tf.constant(a[i : i + options.batch_size])
-          for a in (
-              _arrays(options.model, options.width, options.examples, client)
-          )
-      )
-      for client in range(options.clients)
-      for i in range(0, options.examples, options.batch_size)
+    tuple(
+      tf.constant(a[i : i + options.batch_size])
+      for a in (_arrays(options.model, options.width, options.examples, client))
+    )
+    for client in range(options.clients)
+    for i in range(0, options.examples, options.batch_size)
   ]
 
   def run():
@@ -254,16 +257,18 @@ def _child(options) -> None:
   os.dup2(2, 1)  # Whatever else is printed is no answer.
   start = time.perf_counter()
   run = globals()[f'_make_{options.child}'](options)
-  print(json.dumps({'build': time.perf_counter() - start}), file=answers,
-        flush=True)
+  print(
+    json.dumps({'build': time.perf_counter() - start}), file=answers, flush=True
+  )
   for line in sys.stdin:
     if line.strip() != 'round':
       break
     start = time.perf_counter()
     loss = run()
     seconds = time.perf_counter() - start
-    print(json.dumps({'seconds': seconds, 'loss': loss}), file=answers,
-          flush=True)
+    print(
+      json.dumps({'seconds': seconds, 'loss': loss}), file=answers, flush=True
+    )
   print(json.dumps({'peak': _peak_bytes()}), file=answers, flush=True)
 
 
@@ -276,13 +281,13 @@ def _peak_bytes() -> int:
     try:
       with open(f'/proc/{pid}/status', encoding='ascii') as file:
         total += next(
-            int(line.split()[1]) * 1024
-            for line in file
-            if line.startswith('VmHWM:')
+          int(line.split()[1]) * 1024
+          for line in file
+          if line.startswith('VmHWM:')
         )
       for thread in os.listdir(f'/proc/{pid}/task'):
         with open(
-            f'/proc/{pid}/task/{thread}/children', encoding='ascii'
+          f'/proc/{pid}/task/{thread}/children', encoding='ascii'
         ) as file:
           pending.extend(int(child) for child in file.read().split())
     except (FileNotFoundError, StopIteration):
@@ -297,27 +302,27 @@ class _Contender:
     self.name = name
     self.rounds = []
     arguments = [
-        f'--{key}={value}'
-        for key, value in (
-            ('model', options.model),
-            ('clients', options.clients),
-            ('examples', options.examples),
-            ('batch_size', options.batch_size),
-            ('width', options.width),
-            ('child', name),
-        )
+      f'--{key}={value}'
+      for key, value in (
+        ('model', options.model),
+        ('clients', options.clients),
+        ('examples', options.examples),
+        ('batch_size', options.batch_size),
+        ('width', options.width),
+        ('child', name),
+      )
     ]
     if options.threads:
       arguments.append(f'--threads={options.threads}')
     if options.shuffle:
       arguments.append('--shuffle')
     self._process = subprocess.Popen(
-        [sys.executable, os.path.abspath(__file__), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if not options.verbose else None,
-        text=True,
-        env={**os.environ, 'PYTHONPATH': os.path.abspath(_ROOT)},
+      [sys.executable, os.path.abspath(__file__), *arguments],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL if not options.verbose else None,
+      text=True,
+      env={**os.environ, 'PYTHONPATH': os.path.abspath(_ROOT)},
     )
     self.build = self._answer()['build']
 
@@ -325,8 +330,8 @@ class _Contender:
     line = self._process.stdout.readline()
     if not line:
       raise RuntimeError(
-          f'{self.name} ended with exit code {self._process.wait()}; --verbose'
-          ' shows why.'
+        f'{self.name} ended with exit code {self._process.wait()}; --verbose'
+        ' shows why.'
       )
     return json.loads(line)
 
@@ -355,7 +360,8 @@ def compare(options) -> list[dict]:
       contender.round()
   for contender in running:
     times = [r['seconds'] for r in contender.rounds[options.warm_up :]]
-    rows.append({
+    rows.append(
+      {
         'contender': contender.name,
         'median_seconds': statistics.median(times),
         'min_seconds': min(times),
@@ -364,15 +370,16 @@ def compare(options) -> list[dict]:
         'first_loss': contender.rounds[0]['loss'],
         'last_loss': contender.rounds[-1]['loss'],
         'peak_bytes': contender.finish(),
-    })
+      }
+    )
   ours = next((r for r in rows if r['contender'] == 'in_process'), None)
   for row in rows:
     row.update(
-        model=options.model,
-        clients=options.clients,
-        examples=options.examples,
-        batch_size=options.batch_size,
-        width=options.width,
+      model=options.model,
+      clients=options.clients,
+      examples=options.examples,
+      batch_size=options.batch_size,
+      width=options.width,
     )
     if ours is not None and 'median_seconds' in row:
       row['ratio'] = row['median_seconds'] / ours['median_seconds']
@@ -381,8 +388,8 @@ def compare(options) -> list[dict]:
 
 def _print_table(rows: list[dict]) -> None:
   print(
-      f'{"model":9} {"clients":>7} {"contender":15} {"median s":>9}'
-      f' {"min s":>9} {"ratio":>6} {"first s":>8} {"loss":>16} {"peak MiB":>9}'
+    f'{"model":9} {"clients":>7} {"contender":15} {"median s":>9}'
+    f' {"min s":>9} {"ratio":>6} {"first s":>8} {"loss":>16} {"peak MiB":>9}'
   )
   for row in rows:
     head = f'{row["model"]:9} {row["clients"]:7} {row["contender"]:15}'
@@ -390,37 +397,33 @@ def _print_table(rows: list[dict]) -> None:
       print(f'{head} skipped: {row["skipped"]}')
       continue
     print(
-        f'{head} {row["median_seconds"]:9.4f} {row["min_seconds"]:9.4f}'
-        f' {row.get("ratio", float("nan")):6.2f}'
-        f' {row["first_round_seconds"]:8.2f}'
-        f' {row["first_loss"]:7.4f}->{row["last_loss"]:7.4f}'
-        f' {row["peak_bytes"] >> 20:9}'
+      f'{head} {row["median_seconds"]:9.4f} {row["min_seconds"]:9.4f}'
+      f' {row.get("ratio", float("nan")):6.2f}'
+      f' {row["first_round_seconds"]:8.2f}'
+      f' {row["first_loss"]:7.4f}->{row["last_loss"]:7.4f}'
+      f' {row["peak_bytes"] >> 20:9}'
     )
   sys.stdout.flush()
 
 
 def _parse(arguments):
   parser = argparse.ArgumentParser(
-      description=__doc__.split('\n', maxsplit=1)[0]
+    description=__doc__.split('\n', maxsplit=1)[0]
   )
   parser.add_argument('--models', default='logistic,cnn')
   parser.add_argument('--contenders', default=','.join(_CONTENDERS))
-  parser.add_argument(
-      '--rounds', type=int, default=10, help='after warm-up'
-  )
+  parser.add_argument('--rounds', type=int, default=10, help='after warm-up')
   parser.add_argument('--warm_up', type=int, default=3)
   parser.add_argument(
-      '--clients', default='10', help='cohort sizes, separated by commas'
+    '--clients', default='10', help='cohort sizes, separated by commas'
   )
-  parser.add_argument(
-      '--examples', type=int, default=None, help='per client'
-  )
+  parser.add_argument('--examples', type=int, default=None, help='per client')
   parser.add_argument('--batch_size', type=int, default=None)
   parser.add_argument(
-      '--width', type=int, default=784, help='inputs of the logistic model'
+    '--width', type=int, default=784, help='inputs of the logistic model'
   )
   parser.add_argument(
-      '--threads', type=int, default=None, help='clients at once'
+    '--threads', type=int, default=None, help='clients at once'
   )
   parser.add_argument('--shuffle', action='store_true')
   parser.add_argument('--output', help='JSON file to write')
@@ -456,7 +459,7 @@ def main(arguments=None) -> None:
       _print_table(rows[-len(options.contenders) :])
   if options.output:
     report = collections.OrderedDict(
-        cores=len(os.sched_getaffinity(0)), rows=rows
+      cores=len(os.sched_getaffinity(0)), rows=rows
     )
     with open(options.output, 'w', encoding='utf-8') as file:
       json.dump(report, file, indent=2)

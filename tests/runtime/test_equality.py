@@ -16,17 +16,19 @@ import tree
 from tff_adaptive import runtime
 
 _SPEC = collections.OrderedDict(
-    x=tf.TensorSpec([None, 4], tf.float32),
-    y=tf.TensorSpec([None, 1], tf.int64),
+  x=tf.TensorSpec([None, 4], tf.float32),
+  y=tf.TensorSpec([None, 1], tf.int64),
 )
 _LOOP = tff.learning.LoopImplementation
 
 
 def _keras_model():
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer([4]),
       tf.keras.layers.Dense(3, kernel_initializer='zeros'),
-  ])
+    ]
+  )
 
 
 def _loss():
@@ -35,23 +37,23 @@ def _loss():
 
 def _model_fn():
   return tff.learning.models.from_keras_model(
-      _keras_model(),
-      loss=_loss(),
-      input_spec=_SPEC,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    _keras_model(),
+    loss=_loss(),
+    input_spec=_SPEC,
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
   )
 
 
 def _clients(sizes=(11, 5, 8, 1)):
   rng = np.random.default_rng(0)
   return [
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(
-              x=rng.normal(size=(n, 4)).astype(np.float32),
-              y=rng.integers(0, 3, (n, 1)),
-          )
-      ).batch(4)
-      for n in sizes
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=rng.normal(size=(n, 4)).astype(np.float32),
+        y=rng.integers(0, 3, (n, 1)),
+      )
+    ).batch(4)
+    for n in sizes
   ]
 
 
@@ -71,16 +73,16 @@ def _two_rounds(process, data=None):
 
 def _fed_avg(**keywords):
   return _two_rounds(
-      tff.learning.algorithms.build_weighted_fed_avg(
-          _model_fn, client_optimizer_fn=_sgd(), **keywords
-      )
+    tff.learning.algorithms.build_weighted_fed_avg(
+      _model_fn, client_optimizer_fn=_sgd(), **keywords
+    )
   )
 
 
 def fed_avg_reduce():
   return _fed_avg(
-      server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
-      loop_implementation=_LOOP.DATASET_REDUCE,
+    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    loop_implementation=_LOOP.DATASET_REDUCE,
   )
 
 
@@ -99,11 +101,11 @@ def fed_avg_compressed():
 def fed_avg_private():
   # Without noise, which no two runs share.
   return _two_rounds(
-      tff.learning.algorithms.build_unweighted_fed_avg(
-          _model_fn,
-          client_optimizer_fn=_sgd(),
-          model_aggregator=tff.learning.dp_aggregator(0.0, 4),
-      )
+    tff.learning.algorithms.build_unweighted_fed_avg(
+      _model_fn,
+      client_optimizer_fn=_sgd(),
+      model_aggregator=tff.learning.dp_aggregator(0.0, 4),
+    )
   )
 
 
@@ -113,27 +115,27 @@ def fed_sgd():
 
 def fed_prox():
   return _two_rounds(
-      tff.learning.algorithms.build_weighted_fed_prox(
-          _model_fn, proximal_strength=0.1, client_optimizer_fn=_sgd()
-      )
+    tff.learning.algorithms.build_weighted_fed_prox(
+      _model_fn, proximal_strength=0.1, client_optimizer_fn=_sgd()
+    )
   )
 
 
 def mime_lite():
   return _two_rounds(
-      tff.learning.algorithms.build_weighted_mime_lite(
-          _model_fn,
-          base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
-      )
+    tff.learning.algorithms.build_weighted_mime_lite(
+      _model_fn,
+      base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
+    )
   )
 
 
 def k_means():
   return _two_rounds(
-      tff.learning.algorithms.build_fed_kmeans(
-          num_clusters=2, data_shape=(4,), random_seed=(1, 2)
-      ),
-      [d.unbatch().map(lambda example: example['x']) for d in _clients()],
+    tff.learning.algorithms.build_fed_kmeans(
+      num_clusters=2, data_shape=(4,), random_seed=(1, 2)
+    ),
+    [d.unbatch().map(lambda example: example['x']) for d in _clients()],
   )
 
 
@@ -142,15 +144,15 @@ def reconstruction():
     model = _keras_model()
     weights = model.trainable_variables
     build = (
-        tff.learning.models.ReconstructionModel.from_keras_model_and_variables
+      tff.learning.models.ReconstructionModel.from_keras_model_and_variables
     )
     return build(
-        keras_model=model,
-        global_trainable_variables=weights[:1],
-        global_non_trainable_variables=[],
-        local_trainable_variables=weights[1:],
-        local_non_trainable_variables=[],
-        input_spec=_SPEC,
+      keras_model=model,
+      global_trainable_variables=weights[:1],
+      global_non_trainable_variables=[],
+      local_trainable_variables=weights[1:],
+      local_non_trainable_variables=[],
+      input_spec=_SPEC,
     )
 
   def metrics_fn():
@@ -158,13 +160,13 @@ def reconstruction():
 
   split = tff.learning.models.ReconstructionModel.simple_dataset_split_fn
   return _two_rounds(
-      tff.learning.algorithms.build_fed_recon(
-          model_fn,
-          loss_fn=_loss,
-          metrics_fn=metrics_fn,
-          client_optimizer_fn=_sgd(),
-          dataset_split_fn=split,
-      )
+    tff.learning.algorithms.build_fed_recon(
+      model_fn,
+      loss_fn=_loss,
+      metrics_fn=metrics_fn,
+      client_optimizer_fn=_sgd(),
+      dataset_split_fn=split,
+    )
   )
 
 
@@ -184,16 +186,17 @@ def personalization():
           output = model.forward_pass(batch)
         variables = model.trainable_variables
         for variable, gradient in zip(
-            variables, tape.gradient(output.loss, variables)
+          variables, tape.gradient(output.loss, variables)
         ):
           variable.assign_sub(0.1 * gradient)
         return count + 1
 
       steps = train_data.batch(4).reduce(0, step)
       loss = test_data.batch(4).reduce(
-          0.0,
-          lambda total, batch: total
-          + model.forward_pass(batch, training=False).loss,
+        0.0,
+        lambda total, batch: (
+          total + model.forward_pass(batch, training=False).loss
+        ),
       )
       return collections.OrderedDict(steps=steps, loss=loss)
 
@@ -202,17 +205,17 @@ def personalization():
   def baseline(model, data):
     del model
     return collections.OrderedDict(
-        batches=data.batch(2).reduce(0, lambda count, _: count + 1)
+      batches=data.batch(2).reduce(0, lambda count, _: count + 1)
     )
 
   compute = tff.learning.algorithms.build_personalization_eval_computation(
-      _model_fn,
-      collections.OrderedDict(sgd=strategy),
-      baseline_evaluate_fn=baseline,
+    _model_fn,
+    collections.OrderedDict(sgd=strategy),
+    baseline_evaluate_fn=baseline,
   )
   data = [
-      collections.OrderedDict(train_data=d.unbatch(), test_data=d.unbatch())
-      for d in _clients()
+    collections.OrderedDict(train_data=d.unbatch(), test_data=d.unbatch())
+    for d in _clients()
   ]
   weights = tff.learning.models.ModelWeights.from_model(_model_fn())
   return compute(weights, data)
@@ -230,10 +233,10 @@ def dataset_computation():
     return tf.data.Dataset.range(5 + size).map(example).shuffle(9, 1).batch(4)
 
   process = tff.learning.algorithms.build_weighted_fed_avg(
-      _model_fn, client_optimizer_fn=_sgd()
+    _model_fn, client_optimizer_fn=_sgd()
   )
   composed = tff.simulation.compose_dataset_computation_with_iterative_process(
-      make, process
+    make, process
   )
   return _two_rounds(composed, ['a', 'bb', 'cccc'])
 
@@ -248,14 +251,14 @@ def select():
   @tff.tensorflow.computation(tff.SequenceType(take.type_signature.result))
   def total(slices):
     return slices.reduce(
-        tf.zeros([2]),
-        lambda sum_, s: sum_ + s['row'] * tf.cast(s['key'], tf.float32),
+      tf.zeros([2]),
+      lambda sum_, s: sum_ + s['row'] * tf.cast(s['key'], tf.float32),
     )
 
   @tff.federated_computation(
-      tff.FederatedType(tff.TensorType(np.int32, [2]), tff.CLIENTS),
-      tff.FederatedType(rows, tff.SERVER),
-      tff.FederatedType(np.int32, tff.SERVER),
+    tff.FederatedType(tff.TensorType(np.int32, [2]), tff.CLIENTS),
+    tff.FederatedType(rows, tff.SERVER),
+    tff.FederatedType(np.int32, tff.SERVER),
   )
   def compute(keys, value, max_key):
     slices = tff.federated_select(keys, max_key, value, take)
@@ -263,9 +266,9 @@ def select():
     return totals, tff.federated_sum(totals)
 
   return compute(
-      [[0, 1], [2, 3], [4, 4]],
-      np.arange(10, dtype=np.float32).reshape(5, 2),
-      5,
+    [[0, 1], [2, 3], [4, 4]],
+    np.arange(10, dtype=np.float32).reshape(5, 2),
+    5,
   )
 
 
@@ -275,7 +278,7 @@ def client_sequences():
     return dataset.map(lambda x: 2 * x)
 
   @tff.federated_computation(
-      tff.FederatedType(tff.SequenceType(np.int64), tff.CLIENTS)
+    tff.FederatedType(tff.SequenceType(np.int64), tff.CLIENTS)
   )
   def compute(data):
     return tff.federated_map(double, data)
@@ -288,17 +291,17 @@ def lookup_tables():
   @tff.tensorflow.computation(tff.SequenceType(np.str_))
   def encode(words):
     table = tf.lookup.StaticVocabularyTable(
-        tf.lookup.KeyValueTensorInitializer(
-            ['a', 'b'], tf.constant([0, 1], tf.int64)
-        ),
-        num_oov_buckets=1,
+      tf.lookup.KeyValueTensorInitializer(
+        ['a', 'b'], tf.constant([0, 1], tf.int64)
+      ),
+      num_oov_buckets=1,
     )
     return words.reduce(
-        tf.constant(0, tf.int64), lambda sum_, w: 10 * sum_ + table.lookup(w)
+      tf.constant(0, tf.int64), lambda sum_, w: 10 * sum_ + table.lookup(w)
     )
 
   @tff.federated_computation(
-      tff.FederatedType(tff.SequenceType(np.str_), tff.CLIENTS)
+    tff.FederatedType(tff.SequenceType(np.str_), tff.CLIENTS)
   )
   def compute(words):
     codes = tff.federated_map(encode, words)
@@ -313,11 +316,11 @@ def means_and_extremes():
   @tff.federated_computation(number, number)
   def compute(value, weight):
     return (
-        tff.federated_mean(value, weight),
-        tff.federated_mean(value),
-        tff.federated_min(value),
-        tff.federated_max(value),
-        weight,
+      tff.federated_mean(value, weight),
+      tff.federated_mean(value),
+      tff.federated_min(value),
+      tff.federated_max(value),
+      weight,
     )
 
   return compute([1.0, 2.0, 4.0], [1.0, 1.0, 2.0])
@@ -333,13 +336,13 @@ def placed_values():
     ones = tff.federated_eval(one, tff.CLIENTS)
     three = tff.federated_value(3, tff.SERVER)
     return (
-        ones,
-        tff.federated_sum(ones),
-        tff.federated_eval(one, tff.SERVER),
-        tff.federated_value(3, tff.CLIENTS),
-        tff.federated_broadcast(three),
-        three,
-        value,
+      ones,
+      tff.federated_sum(ones),
+      tff.federated_eval(one, tff.SERVER),
+      tff.federated_value(3, tff.CLIENTS),
+      tff.federated_broadcast(three),
+      three,
+      value,
     )
 
   return compute([1.0, 2.0])
@@ -365,12 +368,12 @@ def strings_and_dtypes():
   @tff.tensorflow.computation(tff.TensorType(np.str_, [2]), np.bool_)
   def compute(words, flag):
     return (
-        words,
-        tf.strings.join([words[0], words[1]]),
-        flag,
-        tf.constant(2.0, tf.float64),
-        tf.constant([1, 2], tf.uint8),
-        collections.OrderedDict(b=tf.zeros([0, 3]), a=()),
+      words,
+      tf.strings.join([words[0], words[1]]),
+      flag,
+      tf.constant(2.0, tf.float64),
+      tf.constant([1, 2], tf.uint8),
+      collections.OrderedDict(b=tf.zeros([0, 3]), a=()),
     )
 
   return compute(np.array(['ab', 'c']), True)
@@ -404,30 +407,30 @@ def assert_equal(left, right):
 
 
 @pytest.mark.parametrize(
-    'case',
-    [
-        fed_avg_reduce,
-        fed_avg_iterator,
-        fed_avg_robust,
-        fed_avg_compressed,
-        fed_avg_private,
-        fed_sgd,
-        fed_prox,
-        mime_lite,
-        k_means,
-        reconstruction,
-        evaluation,
-        personalization,
-        dataset_computation,
-        select,
-        client_sequences,
-        lookup_tables,
-        means_and_extremes,
-        placed_values,
-        two_dependent_aggregations,
-        strings_and_dtypes,
-    ],
-    ids=lambda case: case.__name__,
+  'case',
+  [
+    fed_avg_reduce,
+    fed_avg_iterator,
+    fed_avg_robust,
+    fed_avg_compressed,
+    fed_avg_private,
+    fed_sgd,
+    fed_prox,
+    mime_lite,
+    k_means,
+    reconstruction,
+    evaluation,
+    personalization,
+    dataset_computation,
+    select,
+    client_sequences,
+    lookup_tables,
+    means_and_extremes,
+    placed_values,
+    two_dependent_aggregations,
+    strings_and_dtypes,
+  ],
+  ids=lambda case: case.__name__,
 )
 def test_in_process_equals_native(case, in_process, native):
   stack = tff.framework.get_context_stack()

@@ -1,4 +1,4 @@
-"""The in-process runtime by itself: threads, devices, memory, errors, asyncio."""
+"""The in-process runtime: threads, devices, memory, errors, asyncio."""
 
 import asyncio
 import collections
@@ -241,8 +241,8 @@ def test_forgotten_computations_are_freed(context):
 def test_python_containers_come_back_as_declared(context):
   point = collections.namedtuple('point', ['y', 'x'])
   spec = point(
-      y=tff.TensorType(np.int32),
-      x=collections.OrderedDict(b=tff.TensorType(np.float32, [None])),
+    y=tff.TensorType(np.int32),
+    x=collections.OrderedDict(b=tff.TensorType(np.float32, [None])),
   )
 
   @tff.tensorflow.computation(tff.to_type(spec))
@@ -260,7 +260,7 @@ def test_dataset_in_other_containers_keeps_its_fields_apart(context):
   # Named tuples keep their order where mappings are sorted.
   example = collections.namedtuple('example', ['y', 'x'])
   declared = tff.SequenceType(
-      collections.OrderedDict(y=np.float32, x=np.float32)
+    collections.OrderedDict(y=np.float32, x=np.float32)
   )
 
   @tff.tensorflow.computation(declared)
@@ -269,7 +269,7 @@ def test_dataset_in_other_containers_keeps_its_fields_apart(context):
     return dataset.reduce(zero, lambda s, e: (s[0] + e['x'], s[1] + e['y']))
 
   data = tf.data.Dataset.from_tensor_slices(
-      example(y=np.float32([1, 2]), x=np.float32([10, 20]))
+    example(y=np.float32([1, 2]), x=np.float32([10, 20]))
   )
   assert sums(data) == (30.0, 3.0)
   assert sums([collections.OrderedDict(y=1.0, x=10.0)]) == (10.0, 1.0)
@@ -284,7 +284,7 @@ def test_shuffled_dataset_is_shuffled_anew_each_time(context):
   orders = {int(digits(data)) for _ in range(5)}
   assert len(orders) == 5
   fixed = tf.data.Dataset.range(9).shuffle(
-      9, seed=5, reshuffle_each_iteration=False
+    9, seed=5, reshuffle_each_iteration=False
   )
   assert len({int(digits(fixed)) for _ in range(3)}) == 1
 
@@ -299,10 +299,12 @@ def _sum_by_iterator(dataset):
 
 def _sum_by_reduction(dataset):
   return dataset.reduce(
-      tf.zeros([2]),
-      lambda total, batch: total * 0.5
+    tf.zeros([2]),
+    lambda total, batch: (
+      total * 0.5
       + tf.reduce_sum(batch['x'], axis=0)
-      + tf.cast(tf.shape(batch['y'])[0], tf.float32),
+      + tf.cast(tf.shape(batch['y'])[0], tf.float32)
+    ),
   )
 
 
@@ -312,17 +314,17 @@ def _sum_of_mapped(dataset):
 
 
 @pytest.mark.parametrize(
-    'loop, listed',
-    [
-        (_sum_by_iterator, True),
-        (_sum_by_reduction, True),
-        (_sum_of_mapped, False),
-    ],
-    ids=['iterator', 'reduction', 'mapped'],
+  'loop, listed',
+  [
+    (_sum_by_iterator, True),
+    (_sum_by_reduction, True),
+    (_sum_of_mapped, False),
+  ],
+  ids=['iterator', 'reduction', 'mapped'],
 )
 def test_kept_batches_give_the_same_results(loop, listed):
   element = collections.OrderedDict(
-      y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
+    y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
   )
 
   @tff.tensorflow.computation(tff.SequenceType(element))
@@ -330,20 +332,20 @@ def test_kept_batches_give_the_same_results(loop, listed):
     return tf.function(loop)(dataset)
 
   @tff.federated_computation(
-      tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
   )
   def compute(data):
     return tff.federated_map(client, data)
 
   rng = np.random.default_rng(0)
   data = [
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(
-              y=np.array([f'word {i}' for i in range(n)]),
-              x=rng.normal(size=(n, 2)).astype(np.float32),
-          )
-      ).batch(3)
-      for n in (7, 1, 6)
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        y=np.array([f'word {i}' for i in range(n)]),
+        x=rng.normal(size=(n, 2)).astype(np.float32),
+      )
+    ).batch(3)
+    for n in (7, 1, 6)
   ]
   data.append(data[0].take(0))
   kept = runtime.create_in_process_context(max_concurrent_clients=2)
@@ -366,26 +368,26 @@ def test_kept_batches_give_the_same_results(loop, listed):
 
 
 @pytest.mark.parametrize(
-    'dataset, same',
-    [
-        (lambda: tf.data.Dataset.range(5).batch(2).map(tf.square), True),
-        (lambda: tf.data.Dataset.range(5).shuffle(5, seed=1), False),
-        (lambda: tf.data.Dataset.range(5).repeat(), False),
-        (
-            lambda: tf.data.Dataset.range(5).map(
-                lambda x: x + tf.random.uniform([], 0, 9, tf.int64)
-            ),
-            False,
-        ),
-        (
-            lambda: tf.data.Dataset.from_generator(
-                lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int64)
-            ),
-            False,
-        ),
-        (lambda: tf.data.TextLineDataset(['a file']), False),
-    ],
-    ids=['map', 'shuffle', 'endless', 'random', 'generator', 'file'],
+  'dataset, same',
+  [
+    (lambda: tf.data.Dataset.range(5).batch(2).map(tf.square), True),
+    (lambda: tf.data.Dataset.range(5).shuffle(5, seed=1), False),
+    (lambda: tf.data.Dataset.range(5).repeat(), False),
+    (
+      lambda: tf.data.Dataset.range(5).map(
+        lambda x: x + tf.random.uniform([], 0, 9, tf.int64)
+      ),
+      False,
+    ),
+    (
+      lambda: tf.data.Dataset.from_generator(
+        lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int64)
+      ),
+      False,
+    ),
+    (lambda: tf.data.TextLineDataset(['a file']), False),
+  ],
+  ids=['map', 'shuffle', 'endless', 'random', 'generator', 'file'],
 )
 def test_only_datasets_that_cannot_change_are_kept(dataset, same):
   variant = tf.data.experimental.to_variant(dataset())
@@ -398,7 +400,7 @@ def test_no_more_batches_are_kept_than_allowed():
   small = tf.data.Dataset.from_tensors(np.zeros(20, np.float32))
   for dataset, kept in ((large, False), (small, True)):
     spec = tff.SequenceType(
-        tff.TensorType(np.float32, dataset.element_spec.shape)
+      tff.TensorType(np.float32, dataset.element_spec.shape)
     )
     assert not hasattr(cache.variant(dataset, spec), 'tff_adaptive_batches')
     again = cache.variant(dataset, spec)
@@ -448,8 +450,8 @@ def test_secure_sums(context):
   @tff.federated_computation(vector)
   def compute(values):
     return (
-        tff.federated_secure_sum(values, 100),
-        tff.federated_secure_sum_bitwidth(values, 8),
+      tff.federated_secure_sum(values, 100),
+      tff.federated_secure_sum_bitwidth(values, 8),
     )
 
   values = [np.array([1, 2], np.int32), np.array([30, 40], np.int32)]
@@ -488,8 +490,8 @@ def test_sequence_intrinsics(context):
   def compute(numbers):
     picked = tff.sequence_map(pick, tff.sequence_map(square, numbers))
     return (
-        tff.sequence_sum(numbers),
-        tff.sequence_reduce(picked, zero(), add),
+      tff.sequence_sum(numbers),
+      tff.sequence_reduce(picked, zero(), add),
     )
 
   assert compute([1, 2, 3]) == (6, 6.0 + 140.0)
@@ -506,8 +508,8 @@ def test_async_context_serves_the_program_platform():
     first = _mapped_sum([1, 2, 3])
     second = _mapped_sum([4])
     return await asyncio.gather(
-        tff.program.materialize_value(first),
-        tff.program.materialize_value(second),
+      tff.program.materialize_value(first),
+      tff.program.materialize_value(second),
     )
 
   @tff.tensorflow.computation(np.int32)
@@ -589,24 +591,24 @@ def test_client_out_of_memory_says_what_to_lower(context):
     return tff.federated_map(huge, values)
 
   with pytest.raises(
-      runtime.ClientFailure, match='ran out of memory.*max_concurrent_clients'
+    runtime.ClientFailure, match=r'ran out of memory.*max_concurrent'
   ):
     compute([1.0])
 
 
 def test_unknown_device_is_refused_with_the_known_ones():
-  with pytest.raises(ValueError, match="no device 'GPU:7'.*CPU:0"):
+  with pytest.raises(ValueError, match=r"no device 'GPU:7'.*CPU:0"):
     runtime.create_in_process_context(devices=['GPU:7'])
 
 
 @pytest.mark.parametrize(
-    'arguments',
-    [
-        {'max_concurrent_clients': 0},
-        {'default_num_clients': -1},
-        {'devices': []},
-        {'devices': 'CPU:0'},
-    ],
+  'arguments',
+  [
+    {'max_concurrent_clients': 0},
+    {'default_num_clients': -1},
+    {'devices': []},
+    {'devices': 'CPU:0'},
+  ],
 )
 def test_arguments_out_of_range_are_refused(arguments):
   with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -645,11 +647,11 @@ def test_what_cannot_run_is_named(context):
 
 def test_import_of_the_package_loads_neither_tensorflow_nor_the_rest():
   program = (
-      'import sys, tff_adaptive.runtime;'
-      'heavy = {"tensorflow", "tensorflow_federated", "tff_adaptive.algorithms",'
-      ' "tff_adaptive.optimizers", "tff_adaptive.experiment"};'
-      'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules)'
-      ' else 0)'
+    'import sys, tff_adaptive.runtime;'
+    'heavy = {"tensorflow", "tensorflow_federated", "tff_adaptive.algorithms",'
+    ' "tff_adaptive.optimizers", "tff_adaptive.experiment"};'
+    'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules)'
+    ' else 0)'
   )
   subprocess.run([sys.executable, '-c', program], cwd=_ROOT, check=True)
 
@@ -709,13 +711,13 @@ assert results[0] == results[1], results
   script = tmp_path / 'program.py'  # AutoGraph needs a file.
   script.write_text(program)
   done = subprocess.run(
-      [sys.executable, str(script)],
-      cwd=_ROOT,
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      capture_output=True,
-      text=True,
-      timeout=120,
-      check=False,
+    [sys.executable, str(script)],
+    cwd=_ROOT,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
   )
   assert done.returncode == 0, done.stderr
   assert "{'CPU:0': 7}" in done.stdout

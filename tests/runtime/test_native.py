@@ -59,13 +59,13 @@ def test_large_worker_is_replaced_between_computations():
 
 def test_stopped_worker_is_an_error_within_the_stated_time():
   context = native.NativeContext(
-      native.create_async(
-          default_num_clients=0,
-          max_concurrent_clients=None,
-          worker_timeout=1.0,
-          retries=0,
-          memory_limit=None,
-      )
+    native.create_async(
+      default_num_clients=0,
+      max_concurrent_clients=None,
+      worker_timeout=1.0,
+      retries=0,
+      memory_limit=None,
+    )
   )
   try:
     with tff.framework.get_context_stack().install(context):
@@ -84,18 +84,20 @@ def test_worker_that_never_listens_is_an_error(tmp_path):
   path.write_text('#!/bin/sh\nexec sleep 600\n')
   path.chmod(path.stat().st_mode | stat.S_IXUSR)
   context = native.NativeContext(
-      native.create_async(
-          default_num_clients=0,
-          max_concurrent_clients=None,
-          worker_timeout=0.5,
-          retries=0,
-          memory_limit=None,
-          binary=str(path),
-      )
+    native.create_async(
+      default_num_clients=0,
+      max_concurrent_clients=None,
+      worker_timeout=0.5,
+      retries=0,
+      memory_limit=None,
+      binary=str(path),
+    )
   )
-  with tff.framework.get_context_stack().install(context):
-    with pytest.raises(runtime.WorkerFailure, match='within 0.5 s'):
-      _sum_of_squares([1])
+  with (
+    tff.framework.get_context_stack().install(context),
+    pytest.raises(runtime.WorkerFailure, match=r'within 0\.5 s'),
+  ):
+    _sum_of_squares([1])
   assert context.service.process is None
 
 
@@ -105,7 +107,7 @@ def test_failing_computation_is_reported_and_the_worker_stays(context):
     return 1 // x
 
   with tff.framework.get_context_stack().install(context):
-    with pytest.raises(runtime.RuntimeFailure, match='(?i)division by zero'):
+    with pytest.raises(runtime.RuntimeFailure, match=r'(?i)division by zero'):
       divide(0)
     pid = context.service.process.pid
     assert divide(1) == 1
@@ -129,19 +131,21 @@ def test_asynchronous_context_leaves_the_event_loop_free():
 
 def test_closed_context_says_so(context):
   context.close()
-  with tff.framework.get_context_stack().install(context):
-    with pytest.raises(runtime.RuntimeFailure, match='was closed'):
-      _sum_of_squares([1])
+  with (
+    tff.framework.get_context_stack().install(context),
+    pytest.raises(runtime.RuntimeFailure, match='was closed'),
+  ):
+    _sum_of_squares([1])
 
 
 @pytest.mark.parametrize(
-    'arguments',
-    [
-        {'worker_timeout': 0.0},
-        {'max_concurrent_clients': 0},
-        {'retries': -1},
-        {'memory_limit': 0},
-    ],
+  'arguments',
+  [
+    {'worker_timeout': 0.0},
+    {'max_concurrent_clients': 0},
+    {'retries': -1},
+    {'memory_limit': 0},
+  ],
 )
 def test_arguments_out_of_range_are_refused(arguments):
   with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -163,17 +167,19 @@ print('worker', context.service.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
   done = subprocess.run(
-      [sys.executable, '-c', program],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      timeout=120,
-      check=False,
+    [sys.executable, '-c', program],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
   )
   assert 'worker' in done.stdout, done.stderr
   pid = int(done.stdout.split()[-1])
   assert worker.wait_until(
-      lambda: not os.path.exists(f'/proc/{pid}/statm')
-      or worker.resident_bytes(pid) == 0,
-      5.0,
+    lambda: (
+      not os.path.exists(f'/proc/{pid}/statm')
+      or worker.resident_bytes(pid) == 0
+    ),
+    5.0,
   )

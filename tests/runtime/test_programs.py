@@ -10,19 +10,21 @@ import tensorflow_federated as tff
 from tff_adaptive import runtime
 
 _SPEC = collections.OrderedDict(
-    x=tf.TensorSpec([None, 2], tf.float32),
-    y=tf.TensorSpec([None, 1], tf.float32),
+  x=tf.TensorSpec([None, 2], tf.float32),
+  y=tf.TensorSpec([None, 1], tf.float32),
 )
 
 
 def _model_fn():
   return tff.learning.models.from_keras_model(
-      tf.keras.Sequential([
-          tf.keras.layers.InputLayer([2]),
-          tf.keras.layers.Dense(1, kernel_initializer='zeros'),
-      ]),
-      loss=tf.keras.losses.MeanSquaredError(),
-      input_spec=_SPEC,
+    tf.keras.Sequential(
+      [
+        tf.keras.layers.InputLayer([2]),
+        tf.keras.layers.Dense(1, kernel_initializer='zeros'),
+      ]
+    ),
+    loss=tf.keras.losses.MeanSquaredError(),
+    input_spec=_SPEC,
   )
 
 
@@ -30,19 +32,19 @@ def _clients(round_number=None):
   del round_number
   rng = np.random.default_rng(0)
   return [
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(
-              x=rng.normal(size=(8, 2)).astype(np.float32),
-              y=rng.normal(size=(8, 1)).astype(np.float32),
-          )
-      ).batch(4)
-      for _ in range(3)
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=rng.normal(size=(8, 2)).astype(np.float32),
+        y=rng.normal(size=(8, 1)).astype(np.float32),
+      )
+    ).batch(4)
+    for _ in range(3)
   ]
 
 
 def _process():
   return tff.learning.algorithms.build_weighted_fed_avg(
-      _model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
+    _model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
   )
 
 
@@ -60,11 +62,11 @@ def test_run_training_process(tmp_path):
       # TFF asks the thread for its event loop, which asyncio.run() takes away.
       asyncio.set_event_loop(asyncio.new_event_loop())
       return tff.simulation.run_training_process(
-          process,
-          _clients,
-          total_rounds,
-          program_state_manager=tff.program.FileProgramStateManager(tmp_path),
-          metrics_managers=[metrics],
+        process,
+        _clients,
+        total_rounds,
+        program_state_manager=tff.program.FileProgramStateManager(tmp_path),
+        metrics_managers=[metrics],
       )
 
     run(2)
@@ -88,25 +90,25 @@ def test_train_model(tmp_path):
 
   context = runtime.create_in_process_context(asynchronous=True)
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-      make_dataset, _process()
+    make_dataset, _process()
   )
   metrics = tff.program.MemoryReleaseManager()
   output = tff.program.MemoryReleaseManager()
   with tff.framework.get_context_stack().install(
-      tff.program.NativeFederatedContext(context)
+    tff.program.NativeFederatedContext(context)
   ):
     asyncio.run(
-        tff.learning.programs.train_model(
-            train_process=process,
-            train_data_source=tff.program.ClientIdDataSource(['a', 'bb']),
-            train_per_round_clients=2,
-            train_total_rounds=4,
-            program_state_manager=tff.program.FileProgramStateManager(tmp_path),
-            model_output_manager=output,
-            train_metrics_manager=metrics,
-            evaluation_manager=None,
-            evaluation_periodicity=1,
-        )
+      tff.learning.programs.train_model(
+        train_process=process,
+        train_data_source=tff.program.ClientIdDataSource(['a', 'bb']),
+        train_per_round_clients=2,
+        train_total_rounds=4,
+        program_state_manager=tff.program.FileProgramStateManager(tmp_path),
+        model_output_manager=output,
+        train_metrics_manager=metrics,
+        evaluation_manager=None,
+        evaluation_periodicity=1,
+      )
     )
   context.close()
   assert list(metrics.values()) == [1, 2, 3, 4]

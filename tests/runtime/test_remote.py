@@ -27,16 +27,16 @@ class _Server:
   def __init__(self, **arguments):
     keywords = ''.join(f', {k}={v!r}' for k, v in arguments.items())
     self.process = subprocess.Popen(
-        [
-            sys.executable,
-            '-c',
-            'import sys; from tff_adaptive import runtime;'
-            f' sys.exit(runtime.serve_worker(0{keywords}))',
-        ],
-        cwd=_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+      [
+        sys.executable,
+        '-c',
+        'import sys; from tff_adaptive import runtime;'
+        f' sys.exit(runtime.serve_worker(0{keywords}))',
+      ],
+      cwd=_ROOT,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=True,
     )
 
   @property
@@ -44,7 +44,7 @@ class _Server:
     if not hasattr(self, '_address'):
       line = self.process.stdout.readline()  # Printed once it can be reached.
       assert 'listening on' in line, line
-      self._address = f"127.0.0.1:{line.split()[3].rpartition(':')[2]}"
+      self._address = f'127.0.0.1:{line.split()[3].rpartition(":")[2]}'
     return self._address
 
   def kill(self):
@@ -81,37 +81,39 @@ def _sum_of_squares(values):
 
 def _process():
   spec = collections.OrderedDict(
-      x=tf.TensorSpec([None, 4], tf.float32),
-      y=tf.TensorSpec([None, 1], tf.int64),
+    x=tf.TensorSpec([None, 4], tf.float32),
+    y=tf.TensorSpec([None, 1], tf.int64),
   )
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-        tf.keras.Sequential([
-            tf.keras.layers.InputLayer([4]),
-            tf.keras.layers.Dense(3, kernel_initializer='zeros'),
-        ]),
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        input_spec=spec,
+      tf.keras.Sequential(
+        [
+          tf.keras.layers.InputLayer([4]),
+          tf.keras.layers.Dense(3, kernel_initializer='zeros'),
+        ]
+      ),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=spec,
     )
 
   return tff.learning.algorithms.build_weighted_fed_avg(
-      model_fn,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-      server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    model_fn,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
   )
 
 
 def _clients():
   rng = np.random.default_rng(0)
   return [
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(
-              x=rng.normal(size=(n, 4)).astype(np.float32),
-              y=rng.integers(0, 3, (n, 1)),
-          )
-      ).batch(4)
-      for n in (11, 5, 8, 1, 6)
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=rng.normal(size=(n, 4)).astype(np.float32),
+        y=rng.integers(0, 3, (n, 1)),
+      )
+    ).batch(4)
+    for n in (11, 5, 8, 1, 6)
   ]
 
 
@@ -165,7 +167,7 @@ def test_training_goes_on_when_a_worker_dies(workers, expected):
 def test_without_retries_the_lost_worker_is_named(workers):
   with _servers({}) as (victim,):
     context = runtime.create_remote_context(
-        [workers[0], victim.address], retries=0
+      [workers[0], victim.address], retries=0
     )
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1.0, 2.0, 3.0]) == 14.0
@@ -181,7 +183,7 @@ def test_without_retries_the_lost_worker_is_named(workers):
 def test_silent_worker_is_lost_within_the_stated_time(workers):
   with _servers({}) as (victim,):
     context = runtime.create_remote_context(
-        [workers[0], victim.address], worker_timeout=1.0
+      [workers[0], victim.address], worker_timeout=1.0
     )
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1.0, 2.0]) == 5.0
@@ -201,7 +203,7 @@ def test_what_cannot_be_cut_runs_on_one_worker(workers):
   def variance(values):
     mean = tff.federated_broadcast(tff.federated_mean(values))
     return tff.federated_mean(
-        tff.federated_map(squared_distance, (values, mean))
+      tff.federated_map(squared_distance, (values, mean))
     )
 
   @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
@@ -251,8 +253,8 @@ def test_unreachable_address_is_named():
 
 
 @pytest.mark.parametrize(
-    'addresses',
-    [[], 'localhost:1', ['localhost'], ['localhost:x'], ['a:1', 'a:1']],
+  'addresses',
+  [[], 'localhost:1', ['localhost'], ['localhost:x'], ['a:1', 'a:1']],
 )
 def test_malformed_addresses_are_refused(addresses):
   with pytest.raises(ValueError, match='address'):
@@ -278,13 +280,13 @@ def test_worker_listens_on_loopback_and_ends_on_sigterm():
 
 
 @pytest.mark.parametrize(
-    'arguments, message',
-    [
-        ({'engine': 'fast'}, 'in_process'),
-        ({'engine': 'native'}, '0.0.0.0'),
-        ({'certificate': 'file'}, 'private_key'),
-        ({'client_ca': 'file'}, 'certificate'),
-    ],
+  'arguments, message',
+  [
+    ({'engine': 'fast'}, 'in_process'),
+    ({'engine': 'native'}, '0.0.0.0'),
+    ({'certificate': 'file'}, 'private_key'),
+    ({'client_ca': 'file'}, 'certificate'),
+  ],
 )
 def test_worker_arguments_are_checked(arguments, message):
   with pytest.raises(ValueError, match=message):
@@ -306,33 +308,33 @@ def _make_certificates(folder):
   def make(name, issuer, issuer_key, is_ca):
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
-        [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)]
+      [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)]
     )
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(is_ca, None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [x509.IPAddress(ipaddress.ip_address('127.0.0.1'))]
-            ),
-            critical=False,
-        )
-        .sign(issuer_key or key, hashes.SHA256())
+      x509.CertificateBuilder()
+      .subject_name(subject)
+      .issuer_name(issuer or subject)
+      .public_key(key.public_key())
+      .serial_number(x509.random_serial_number())
+      .not_valid_before(now - datetime.timedelta(days=1))
+      .not_valid_after(now + datetime.timedelta(days=1))
+      .add_extension(x509.BasicConstraints(is_ca, None), critical=True)
+      .add_extension(
+        x509.SubjectAlternativeName(
+          [x509.IPAddress(ipaddress.ip_address('127.0.0.1'))]
+        ),
+        critical=False,
+      )
+      .sign(issuer_key or key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
     (folder / f'{name}.pem').write_bytes(certificate.public_bytes(pem))
     (folder / f'{name}.key').write_bytes(
-        key.private_bytes(
-            pem,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+      key.private_bytes(
+        pem,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+      )
     )
     return subject, key
 
@@ -344,16 +346,16 @@ def _make_certificates(folder):
 def test_tls_with_client_authentication(tmp_path):
   _make_certificates(tmp_path)
   ca, certificate, key = (
-      str(tmp_path / name) for name in ('ca.pem', 'worker.pem', 'worker.key')
+    str(tmp_path / name) for name in ('ca.pem', 'worker.pem', 'worker.key')
   )
   with _servers(
-      {'certificate': certificate, 'private_key': key, 'client_ca': ca}
+    {'certificate': certificate, 'private_key': key, 'client_ca': ca}
   ) as (server,):
     context = runtime.create_remote_context(
-        [server.address],
-        ca_certificate=ca,
-        client_certificate=certificate,
-        client_private_key=key,
+      [server.address],
+      ca_certificate=ca,
+      client_certificate=certificate,
+      client_private_key=key,
     )
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1.0, 2.0]) == 5.0
@@ -362,7 +364,7 @@ def test_tls_with_client_authentication(tmp_path):
       runtime.create_remote_context([server.address], connect_timeout=1.0)
     with pytest.raises(runtime.WorkerFailure, match=server.address):
       runtime.create_remote_context(
-          [server.address], ca_certificate=ca, connect_timeout=1.0
+        [server.address], ca_certificate=ca, connect_timeout=1.0
       )
 
 

@@ -51,28 +51,28 @@ print(found[0].pid, flush=True)
 
 
 @pytest.mark.parametrize(
-    'ending',
-    [
-        'pass',
-        'raise ValueError("on purpose")',
-        'os.kill(os.getpid(), signal.SIGINT); time.sleep(60)',
-        'os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)',
-        'os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)',
-        'os._exit(3)',
-    ],
-    ids=['end', 'exception', 'ctrl-c', 'sigterm', 'sigkill', 'os-exit'],
+  'ending',
+  [
+    'pass',
+    'raise ValueError("on purpose")',
+    'os.kill(os.getpid(), signal.SIGINT); time.sleep(60)',
+    'os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)',
+    'os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)',
+    'os._exit(3)',
+  ],
+  ids=['end', 'exception', 'ctrl-c', 'sigterm', 'sigkill', 'os-exit'],
 )
 def test_no_worker_survives_its_parent(binary, ending):
   program = textwrap.dedent(_PROGRAM).format(binary=binary, ending=ending)
   # Reading the pipe to its end also shows that the worker does not keep the
   # inherited output open: this call would then wait for 600 seconds.
   done = subprocess.run(
-      [sys.executable, '-c', program],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      timeout=30,
-      check=False,
+    [sys.executable, '-c', program],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=30,
+    check=False,
   )
   assert done.stdout.strip().isdigit(), done.stderr
   pid = int(done.stdout)

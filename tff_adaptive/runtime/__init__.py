@@ -9,8 +9,8 @@ below do so when called.
   output = process.next(state, client_datasets)
 """
 
-from collections.abc import Sequence
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from tff_adaptive.runtime.errors import ClientFailure
@@ -19,17 +19,17 @@ from tff_adaptive.runtime.errors import UnsupportedComputationError
 from tff_adaptive.runtime.errors import WorkerFailure
 
 __all__ = [
-    'ClientFailure',
-    'RuntimeFailure',
-    'UnsupportedComputationError',
-    'WorkerFailure',
-    'create_in_process_context',
-    'create_native_context',
-    'create_remote_context',
-    'serve_worker',
-    'set_in_process_context',
-    'set_native_context',
-    'set_remote_context',
+  'ClientFailure',
+  'RuntimeFailure',
+  'UnsupportedComputationError',
+  'WorkerFailure',
+  'create_in_process_context',
+  'create_native_context',
+  'create_remote_context',
+  'serve_worker',
+  'set_in_process_context',
+  'set_native_context',
+  'set_remote_context',
 ]
 
 
@@ -41,12 +41,12 @@ def _set_default(context: Any) -> Any:
 
 
 def create_in_process_context(
-    *,
-    max_concurrent_clients: int | None = None,
-    devices: Sequence[str] | None = None,
-    default_num_clients: int = 0,
-    dataset_cache_bytes: int = 256 << 20,
-    asynchronous: bool = False,
+  *,
+  max_concurrent_clients: int | None = None,
+  devices: Sequence[str] | None = None,
+  default_num_clients: int = 0,
+  dataset_cache_bytes: int = 256 << 20,
+  asynchronous: bool = False,
 ) -> Any:
   """Creates a context that runs computations in this process.
 
@@ -81,10 +81,10 @@ def create_in_process_context(
   from tff_adaptive.runtime import in_process  # pylint: disable=g-import-not-at-top
 
   engine = in_process.Engine(
-      max_concurrent_clients=max_concurrent_clients,
-      devices=devices,
-      default_num_clients=default_num_clients,
-      dataset_cache_bytes=dataset_cache_bytes,
+    max_concurrent_clients=max_concurrent_clients,
+    devices=devices,
+    default_num_clients=default_num_clients,
+    dataset_cache_bytes=dataset_cache_bytes,
   )
   if asynchronous:
     return in_process.InProcessAsyncContext(engine)
@@ -101,13 +101,13 @@ def set_in_process_context(**arguments: Any) -> Any:
 
 
 def create_native_context(
-    *,
-    default_num_clients: int = 0,
-    max_concurrent_clients: int | None = None,
-    worker_timeout: float = 60.0,
-    retries: int = 1,
-    memory_limit: int | None = None,
-    asynchronous: bool = False,
+  *,
+  default_num_clients: int = 0,
+  max_concurrent_clients: int | None = None,
+  worker_timeout: float = 60.0,
+  retries: int = 1,
+  memory_limit: int | None = None,
+  asynchronous: bool = False,
 ) -> Any:
   """Creates a context on TFF's C++ runtime, with its worker under control.
 
@@ -143,15 +143,13 @@ def create_native_context(
   from tff_adaptive.runtime import native  # pylint: disable=g-import-not-at-top
 
   if memory_limit is None:
-    memory_limit = (
-        os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
-    )
+    memory_limit = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
   context = native.create_async(
-      default_num_clients=default_num_clients,
-      max_concurrent_clients=max_concurrent_clients,
-      worker_timeout=worker_timeout,
-      retries=retries,
-      memory_limit=memory_limit,
+    default_num_clients=default_num_clients,
+    max_concurrent_clients=max_concurrent_clients,
+    worker_timeout=worker_timeout,
+    retries=retries,
+    memory_limit=memory_limit,
   )
   return context if asynchronous else native.NativeContext(context)
 
@@ -166,14 +164,14 @@ def set_native_context(**arguments: Any) -> Any:
 
 
 def create_remote_context(
-    addresses: Sequence[str],
-    *,
-    retries: int = 1,
-    connect_timeout: float = 10.0,
-    worker_timeout: float = 60.0,
-    ca_certificate: str | None = None,
-    client_certificate: str | None = None,
-    client_private_key: str | None = None,
+  addresses: Sequence[str],
+  *,
+  retries: int = 1,
+  connect_timeout: float = 10.0,
+  worker_timeout: float = 60.0,
+  ca_certificate: str | None = None,
+  client_certificate: str | None = None,
+  client_private_key: str | None = None,
 ) -> Any:
   """Creates a context that spreads clients over workers on other machines.
 
@@ -203,13 +201,13 @@ def create_remote_context(
   from tff_adaptive.runtime import remote  # pylint: disable=g-import-not-at-top
 
   return remote.RemoteContext(
-      addresses,
-      retries=retries,
-      connect_timeout=connect_timeout,
-      silence_timeout=worker_timeout,
-      credentials=remote.channel_credentials(
-          ca_certificate, client_certificate, client_private_key
-      ),
+    addresses,
+    retries=retries,
+    connect_timeout=connect_timeout,
+    silence_timeout=worker_timeout,
+    credentials=remote.channel_credentials(
+      ca_certificate, client_certificate, client_private_key
+    ),
   )
 
 
@@ -224,15 +222,15 @@ def set_remote_context(addresses: Sequence[str], **arguments: Any) -> Any:
 
 
 def serve_worker(
-    port: int,
-    *,
-    bind_address: str = '127.0.0.1',
-    engine: str = 'in_process',
-    max_concurrent_clients: int | None = None,
-    devices: Sequence[str] | None = None,
-    certificate: str | None = None,
-    private_key: str | None = None,
-    client_ca: str | None = None,
+  port: int,
+  *,
+  bind_address: str = '127.0.0.1',
+  engine: str = 'in_process',
+  max_concurrent_clients: int | None = None,
+  devices: Sequence[str] | None = None,
+  certificate: str | None = None,
+  private_key: str | None = None,
+  client_ca: str | None = None,
 ) -> int:
   """Serves this machine to remote contexts until SIGINT or SIGTERM.
 
@@ -264,12 +262,12 @@ def serve_worker(
   from tff_adaptive.runtime import server  # pylint: disable=g-import-not-at-top
 
   return server.serve(
-      port,
-      bind_address=bind_address,
-      engine=engine,
-      max_concurrent_clients=max_concurrent_clients,
-      devices=devices,
-      certificate=certificate,
-      private_key=private_key,
-      client_ca=client_ca,
+    port,
+    bind_address=bind_address,
+    engine=engine,
+    max_concurrent_clients=max_concurrent_clients,
+    devices=devices,
+    certificate=certificate,
+    private_key=private_key,
+    client_ca=client_ca,
   )

@@ -59,10 +59,10 @@ def main(arguments: 'list[str]') -> int:
   signal.set_wakeup_fd(wake_write)
   signal.signal(signal.SIGCHLD, lambda signum, frame: None)
   process = subprocess.Popen(
-      arguments[1:],
-      stdin=subprocess.DEVNULL,
-      stdout=2,
-      preexec_fn=_die_with_supervisor,
+    arguments[1:],
+    stdin=subprocess.DEVNULL,
+    stdout=2,
+    preexec_fn=_die_with_supervisor,
   )
   try:
     os.write(1, b'%d\n' % process.pid)

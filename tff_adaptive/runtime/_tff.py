@@ -5,37 +5,50 @@ Both move their modules between releases. Whatever is not reachable from
 so that an upgrade is a change to one file.
 """
 
-from collections.abc import Mapping, Sequence
 import hashlib
 import itertools
 import os
 import typing
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import cachetools
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
+import tree  # type: ignore[import-untyped]
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
 from tensorflow.python.framework import op_def_registry
-import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.proto.v0 import executor_pb2_grpc
 from tensorflow_federated.python.common_libs import async_utils
 from tensorflow_federated.python.common_libs import structure
-from tensorflow_federated.python.core.backends.native import compiler as native_compiler
-from tensorflow_federated.python.core.backends.native import mergeable_comp_compiler
-from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
+from tensorflow_federated.python.core.backends.native import (
+  compiler as native_compiler,
+)
+from tensorflow_federated.python.core.backends.native import (
+  mergeable_comp_compiler,
+)
+from tensorflow_federated.python.core.environments.tensorflow_frontend import (
+  tensorflow_computation,
+)
 from tensorflow_federated.python.core.impl.compiler import array
 from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
-import tree
 
+ExecutorGroupServicer: Any = executor_pb2_grpc.ExecutorGroupServicer
+ExecutorGroupStub: Any = executor_pb2_grpc.ExecutorGroupStub
+add_executor_service: Any = (
+  executor_pb2_grpc.add_ExecutorGroupServicer_to_server
+)
 AsyncThreadRunner = async_utils.AsyncThreadRunner
 Struct = structure.Struct
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
@@ -54,21 +67,24 @@ def worker_binary_path() -> str:
   if not os.path.isfile(path):
     # The package's root differs from the Python root in some builds of TFF.
     path = os.path.join(
-        os.path.dirname(executor_pb2.__file__), '..', '..', 'data',
-        'worker_binary',
+      os.path.dirname(executor_pb2.__file__),
+      '..',
+      '..',
+      'data',
+      'worker_binary',
     )
   path = os.path.normpath(path)
   if not os.path.isfile(path):
     raise FileNotFoundError(
-        f"TFF's worker was expected at {path}: this installation of"
-        ' tensorflow-federated has none; use the in-process runtime or install'
-        ' the Linux x86-64 wheel.'
+      f"TFF's worker was expected at {path}: this installation of"
+      ' tensorflow-federated has none; use the in-process runtime or install'
+      ' the Linux x86-64 wheel.'
     )
   return path
 
 
 def struct_items(
-    type_spec: tff.StructType,
+  type_spec: tff.StructType,
 ) -> list[tuple[str | None, tff.Type]]:
   """Names (`None` for unnamed) and types of a struct type's elements."""
   return structure.to_elements(type_spec)
@@ -89,31 +105,31 @@ def check_array(value: object, type_spec: tff.TensorType) -> None:
     # TFF looks at each element, because a list has no dtype of its own.
     elements = tree.flatten(value)
     compatible = all(
-        array.is_compatible_dtype(x, type_spec.dtype.type) for x in elements
+      array.is_compatible_dtype(x, type_spec.dtype.type) for x in elements
     )
     value = np.asarray(value)
   else:
     compatible = isinstance(
-        value, typing.get_args(array.Array)
+      value, typing.get_args(array.Array)
     ) and array.is_compatible_dtype(value, type_spec.dtype.type)
   if not compatible or not array.is_compatible_shape(value, type_spec.shape):
     raise TypeError(
-        f'Expected a tensor of type {type_spec}, got {value!r} of type'
-        f' {type(value).__name__}.'
+      f'Expected a tensor of type {type_spec}, got {value!r} of type'
+      f' {type(value).__name__}.'
     )
 
 
 def dataset_from_elements(
-    elements: list[object], element_type: tff.Type
+  elements: list[object], element_type: tff.Type
 ) -> tf.data.Dataset:
   """A dataset of explicitly listed elements."""
   return tensorflow_utils.make_data_set_from_elements(
-      None, elements, element_type
+    None, elements, element_type
   )
 
 
 def conform_dataset(
-    dataset: tf.data.Dataset, element_type: tff.Type
+  dataset: tf.data.Dataset, element_type: tff.Type
 ) -> tf.data.Dataset:
   """`dataset`, with its components in the order that graphs expect.
 
@@ -129,14 +145,13 @@ def conform_dataset(
     got = computation_types.tensorflow_to_type(dataset.element_spec)
     if not element_type.is_assignable_from(got):
       raise TypeError(
-          f'Expected a dataset with elements of type {element_type}, got'
-          f' {got}.'
+        f'Expected a dataset with elements of type {element_type}, got {got}.'
       )
     expected = tf.nest.flatten(_element_spec(element_type))
     same = [(s.dtype, s.shape.rank) for s in expected] == [
-        (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
+      (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
     ] and _field_order(dataset.element_spec) == _field_order(
-        _element_spec(element_type)
+      _element_spec(element_type)
     )
     # The type is kept, so that its id stays its own.
     _conforming[key] = (same, element_type)
@@ -158,11 +173,11 @@ def _conform_element(element, type_spec: tff.Type):
     return element
   got = structure.from_container(element)
   parts = [
-      (name, _conform_element(got[index], part))
-      for index, (name, part) in enumerate(struct_items(type_spec))
+    (name, _conform_element(got[index], part))
+    for index, (name, part) in enumerate(struct_items(type_spec))
   ]
   return type_conversions.type_to_py_container(
-      structure.Struct(parts), type_spec
+    structure.Struct(parts), type_spec
   )
 
 
@@ -171,11 +186,11 @@ _conforming: dict = cachetools.LRUCache(1024)
 
 def _spec_key(spec):
   return (
-      tuple(
-          (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
-          for s in tf.nest.flatten(spec)
-      ),
-      _field_order(spec),
+    tuple(
+      (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
+      for s in tf.nest.flatten(spec)
+    ),
+    _field_order(spec),
   )
 
 
@@ -187,8 +202,8 @@ def _field_order(spec) -> object:
     return tuple((k, _field_order(getattr(spec, k))) for k in spec._fields)
   if attrs.has(type(spec)):
     return tuple(
-        (f.name, _field_order(getattr(spec, f.name)))
-        for f in attrs.fields(type(spec))
+      (f.name, _field_order(getattr(spec, f.name)))
+      for f in attrs.fields(type(spec))
     )
   if isinstance(spec, (list, tuple)):
     return tuple(_field_order(s) for s in spec)
@@ -198,17 +213,17 @@ def _field_order(spec) -> object:
 def _element_spec(element_type: tff.Type):
   """Specs of a dataset's elements in the containers that graphs use."""
   return type_conversions.type_to_py_container(
-      type_conversions.type_to_tf_structure(element_type), element_type
+    type_conversions.type_to_tf_structure(element_type), element_type
   )
 
 
 def dataset_from_variant(
-    variant: tf.Tensor, element_type: tff.Type
+  variant: tf.Tensor, element_type: tff.Type
 ) -> tf.data.Dataset:
   """The dataset behind a variant tensor, with TFF's element type."""
   return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
-      tf.data.experimental.from_variant(variant, _element_spec(element_type)),
-      element_type,
+    tf.data.experimental.from_variant(variant, _element_spec(element_type)),
+    element_type,
   )
 
 
@@ -253,12 +268,12 @@ def component_order(element_type: tff.Type) -> list[int]:
   def number(type_spec):
     if isinstance(type_spec, tff.StructType):
       return structure.Struct(
-          [(name, number(t)) for name, t in struct_items(type_spec)]
+        [(name, number(t)) for name, t in struct_items(type_spec)]
       )
     return next(counter)
 
   return tf.nest.flatten(
-      type_conversions.type_to_py_container(number(element_type), element_type)
+    type_conversions.type_to_py_container(number(element_type), element_type)
   )
 
 
@@ -273,7 +288,7 @@ def from_components(components: Sequence, element_type: tff.Type) -> list:
 def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
   """The dataset behind a variant, its elements flat tuples of components."""
   return tf.data.experimental.from_variant(
-      variant, tuple(_component_specs(element_type))
+    variant, tuple(_component_specs(element_type))
   )
 
 
@@ -287,7 +302,9 @@ class FastFunction:
   def __init__(self, concrete):
     """Wraps a `tf.types.experimental.ConcreteFunction` without captures."""
     if concrete.captured_inputs:
-      raise ValueError('A function that captures tensors cannot be called fast.')
+      raise ValueError(
+        'A function that captures tensors cannot be called fast.'
+      )
     self._concrete = concrete  # Keeps the function registered.
     self._name = concrete.name
     self._num_outputs = len(concrete.outputs)
@@ -295,14 +312,14 @@ class FastFunction:
     self._context.ensure_initialized()
     options = self._context.function_call_options
     self._attributes = (
-        'executor_type',
-        '',
-        'config_proto',
-        options.config_proto_serialized,
+      'executor_type',
+      '',
+      'config_proto',
+      options.config_proto_serialized,
     )
 
   def __call__(
-      self, arguments: list[tf.Tensor], device: str = ''
+    self, arguments: list[tf.Tensor], device: str = ''
   ) -> list[tf.Tensor]:
     """Runs on `device` (full name), or where TensorFlow chooses.
 
@@ -311,12 +328,12 @@ class FastFunction:
     """
     try:
       return pywrap_tfe.TFE_Py_Execute(
-          self._context._handle,
-          device,
-          self._name,
-          arguments,
-          self._attributes,
-          self._num_outputs,
+        self._context._handle,
+        device,
+        self._name,
+        arguments,
+        self._attributes,
+        self._num_outputs,
       )
     except eager_core._NotOkStatusException as e:
       raise eager_core._status_to_exception(e) from None
@@ -335,7 +352,7 @@ def deserialize_value(proto) -> tuple[object, tff.Type]:
 def computation_from_proto(proto) -> tff.framework.ConcreteComputation:
   """The computation that a message describes."""
   return tff.framework.ConcreteComputation(
-      computation_proto=proto, context_stack=tff.framework.get_context_stack()
+    computation_proto=proto, context_stack=tff.framework.get_context_stack()
   )
 
 
@@ -354,7 +371,8 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
 
 
 # Datasets whose elements follow from their inputs alone.
-_DETERMINISTIC = frozenset({
+_DETERMINISTIC = frozenset(
+  {
     'BatchDataset',
     'BatchDatasetV2',
     'ConcatenateDataset',
@@ -376,7 +394,8 @@ _DETERMINISTIC = frozenset({
     'TensorSliceDataset',
     'UnbatchDataset',
     'ZipDataset',
-})
+  }
+)
 
 
 def yields_the_same_each_time(variant: tf.Tensor) -> bool:
@@ -390,11 +409,11 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
     return False
   try:
     graph = tf.compat.v1.GraphDef.FromString(
-        tf.raw_ops.DatasetToGraphV2(
-            input_dataset=variant,
-            external_state_policy=2,  # Fail if there is any.
-            strip_device_assignment=True,
-        ).numpy()
+      tf.raw_ops.DatasetToGraphV2(
+        input_dataset=variant,
+        external_state_policy=2,  # Fail if there is any.
+        strip_device_assignment=True,
+      ).numpy()
     )
   except tf.errors.OpError:
     return False  # It cannot be written down, so it depends on other things.
@@ -403,10 +422,8 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
     nodes.extend(function.node_def)
   functions = {f.signature.name for f in graph.library.function}
   return all(
-      node.op in _DETERMINISTIC
-      or node.op in functions
-      or _is_stateless(node.op)
-      for node in nodes
+    node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
+    for node in nodes
   )
 
 
@@ -416,7 +433,7 @@ def _is_stateless(op: str) -> bool:
     return True
   definition = op_def_registry.get(op)
   return (
-      definition is not None
-      and not definition.is_stateful
-      and not op.endswith('Dataset')
+    definition is not None
+    and not definition.is_stateful
+    and not op.endswith('Dataset')
   )

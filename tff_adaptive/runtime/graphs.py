@@ -21,10 +21,11 @@ process and one graph runs for several clients at once, hence:
 """
 
 import collections
-from collections.abc import Sequence
 import functools
 import hashlib
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -33,19 +34,21 @@ from tff_adaptive.runtime import errors
 # TensorFlow's reserved name: such a variable belongs to one execution.
 _ANONYMOUS_VARIABLE = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 _ANONYMOUS_TABLES = {
-    'HashTableV2': 'AnonymousHashTable',
-    'MutableHashTableV2': 'AnonymousMutableHashTable',
-    'MutableHashTableOfTensorsV2': 'AnonymousMutableHashTableOfTensors',
-    'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
+  'HashTableV2': 'AnonymousHashTable',
+  'MutableHashTableV2': 'AnonymousMutableHashTable',
+  'MutableHashTableOfTensorsV2': 'AnonymousMutableHashTableOfTensors',
+  'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
 }
 _TABLE_NAMING = ('container', 'shared_name', 'use_node_name_sharing')
 # Queues have no anonymous kind; graphs with one run for one client at a time.
-_QUEUES = frozenset({
+_QUEUES = frozenset(
+  {
     'FIFOQueueV2',
     'PaddingFIFOQueueV2',
     'PriorityQueueV2',
     'RandomShuffleQueueV2',
-})
+  }
+)
 # Kernels that remember a random state from call to call when they have a seed.
 _SEEDED = ('seed', 'seed2')
 _unique = itertools.count()
@@ -63,19 +66,19 @@ class Graph:
   """
 
   def __init__(
-      self,
-      graph_def: tf.compat.v1.GraphDef,
-      initialize_op: str,
-      session_token: str,
-      parameters: Sequence[str],
-      results: Sequence[str],
+    self,
+    graph_def: tf.compat.v1.GraphDef,
+    initialize_op: str,
+    session_token: str,
+    parameters: Sequence[str],
+    results: Sequence[str],
   ):
     """Rewrites `graph_def`, which becomes this object's own."""
     self.parameters = [_tensor_name(name) for name in parameters]
     self.results = [_tensor_name(name) for name in results]
     _check_resources(graph_def)
     digest = hashlib.sha256(
-        graph_def.SerializeToString(deterministic=True)
+      graph_def.SerializeToString(deterministic=True)
     ).hexdigest()[:16]
     _rename_functions(graph_def, f'_{digest}')
     _make_anonymous(graph_def)
@@ -86,17 +89,16 @@ class Graph:
       _order_after_initialization(graph_def, initialize_op)
     self.graph_def = graph_def
     self.ordered = any(
-        _is_seeded(node) or node.op in _QUEUES
-        for node in _all_nodes(graph_def)
+      _is_seeded(node) or node.op in _QUEUES for node in _all_nodes(graph_def)
     )
-    self._pruned = {}
-    self._listed = {}
+    self._pruned: dict[tuple[int, ...], tf.compat.v1.GraphDef] = {}
+    self._listed: dict[str, Any] = {}
 
   def call(
-      self,
-      arguments: Sequence[tf.Tensor],
-      wanted: Sequence[int],
-      listed: Sequence[int] = (),
+    self,
+    arguments: Sequence[tf.Tensor],
+    wanted: Sequence[int],
+    listed: Sequence[int] = (),
   ):
     """Adds this graph to the graph under construction.
 
@@ -116,21 +118,25 @@ class Graph:
     _rename_frames(kept)
     nodes = {node.name for node in kept.node}
     feeds = {
-        name: value
-        for name, value in zip(self.parameters, arguments)
-        if name.split(':')[0] in nodes
+      name: value
+      for name, value in zip(self.parameters, arguments)
+      if name.split(':')[0] in nodes
     }
     # A result may be an argument passed on.
     direct = dict(zip(self.parameters, arguments))
     fetches = [name for name in names if name not in direct]
-    fetched = dict(
+    fetched = (
+      dict(
         zip(
-            fetches,
-            tf.graph_util.import_graph_def(
-                kept, input_map=feeds, return_elements=fetches, name='graph'
-            ),
+          fetches,
+          tf.graph_util.import_graph_def(
+            kept, input_map=feeds, return_elements=fetches, name='graph'
+          ),
         )
-    ) if fetches else {}
+      )
+      if fetches
+      else {}
+    )
     return [direct[n] if n in direct else fetched[n] for n in names]
 
   def listable(self, index: int) -> bool:
@@ -138,9 +144,10 @@ class Graph:
 
     It may if the graph does nothing with the dataset but iterate over it.
     """
-    return _iterations(
-        self.graph_def, self.parameters[index], self._reductions
-    ) is not None
+    return (
+      _iterations(self.graph_def, self.parameters[index], self._reductions)
+      is not None
+    )
 
   def _with_lists(self, graph_def, listed):
     changed = tf.compat.v1.GraphDef()
@@ -158,7 +165,7 @@ class Graph:
 
     for index in listed:
       for node in _iterations(
-          changed, self.parameters[index], self._reductions
+        changed, self.parameters[index], self._reductions
       ):
         node = by_name[node.name]
         inputs = list(node.input)
@@ -180,7 +187,7 @@ class Graph:
           library_, body, original, _ = self._reductions[node.name]
           if node.name not in self._listed:
             self._listed[node.name] = _reduction_loop(
-                library_, body, original, listed=True
+              library_, body, original, listed=True
             )
           set_function(node, self._listed[node.name])
     return changed
@@ -240,17 +247,17 @@ def _check_resources(graph_def: tf.compat.v1.GraphDef) -> None:
       continue
     if 'shared_name' in node.attr and not node.op.startswith('Anonymous'):
       raise errors.UnsupportedComputationError(
-          f'The in-process runtime cannot run the TensorFlow op {node.op}'
-          f' (node {node.name!r}): its state would be shared by clients that'
-          ' run at once; use the native runtime for this computation.'
+        f'The in-process runtime cannot run the TensorFlow op {node.op}'
+        f' (node {node.name!r}): its state would be shared by clients that'
+        ' run at once; use the native runtime for this computation.'
       )
 
 
 def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
   """Appends `suffix` to each function's name wherever it is mentioned."""
   names = {
-      f.signature.name: f.signature.name + suffix
-      for f in graph_def.library.function
+    f.signature.name: f.signature.name + suffix
+    for f in graph_def.library.function
   }
   if not names:
     return
@@ -275,10 +282,10 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
       rename(value)
   for gradient in graph_def.library.gradient:
     gradient.function_name = names.get(
-        gradient.function_name, gradient.function_name
+      gradient.function_name, gradient.function_name
     )
     gradient.gradient_func = names.get(
-        gradient.gradient_func, gradient.gradient_func
+      gradient.gradient_func, gradient.gradient_func
     )
 
 
@@ -301,7 +308,7 @@ def _make_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 def _drop_control_edges_from(
-    graph_def: tf.compat.v1.GraphDef, parameters: Sequence[str]
+  graph_def: tf.compat.v1.GraphDef, parameters: Sequence[str]
 ) -> None:
   """Lets nobody wait for placeholders, which are fed and never run."""
   edges = {f'^{_node_name(name)}' for name in parameters}
@@ -322,7 +329,7 @@ def _set_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
 
 
 def _order_after_initialization(
-    graph_def: tf.compat.v1.GraphDef, initialize_op: str
+  graph_def: tf.compat.v1.GraphDef, initialize_op: str
 ) -> None:
   """Makes users of variables and tables wait for `initialize_op`."""
   by_name = {node.name: node for node in graph_def.node}
@@ -336,16 +343,16 @@ def _order_after_initialization(
         before.add(name)
         stack.append(name)
   handles = {
-      node.name
-      for node in graph_def.node
-      if node.op == 'VarHandleOp' or node.op in _ANONYMOUS_TABLES.values()
+    node.name
+    for node in graph_def.node
+    if node.op == 'VarHandleOp' or node.op in _ANONYMOUS_TABLES.values()
   }
   for node in graph_def.node:
     # The edge goes to the handle's first user, not to the op that reads: the
     # former is outside of any loop (an `Enter` at most), where the
     # initialization is too; no control edge may cross a loop's border.
     if node.name not in before and any(
-        _node_name(source) in handles for source in node.input
+      _node_name(source) in handles for source in node.input
     ):
       node.input.append(f'^{initialize}')
 
@@ -397,8 +404,8 @@ def _add_function(graph_def, function, known: set[str]):
   """
   with tf.Graph().as_default() as scratch:
     placeholders = [
-        tf.compat.v1.placeholder(spec.dtype, spec.shape)
-        for spec in function.structured_input_signature[0]
+      tf.compat.v1.placeholder(spec.dtype, spec.shape)
+      for spec in function.structured_input_signature[0]
     ]
     function(*placeholders)
     traced = scratch.as_graph_def()
@@ -408,7 +415,7 @@ def _add_function(graph_def, function, known: set[str]):
       known.add(added.signature.name)
       graph_def.library.function.add().CopyFrom(added)
   return call.attr['f'].func.name, {
-      key: call.attr[key] for key in ('Tin', 'Tout')
+    key: call.attr[key] for key in ('Tin', 'Tout')
   }
 
 
@@ -435,15 +442,17 @@ def _iterations(graph_def, parameter: str, reductions):
       else:
         yield node
 
+  def origin(source):
+    """Name of the node that a tensor comes from, in the same sense."""
+    node = by_name[_node_name(source)]
+    return origin(node.input[0]) if node.op == 'Identity' else node.name
+
   found = {}
   for node in users(_node_name(parameter)):
     if node.name in reductions:
       # The dataset itself must be what is reduced, not something captured.
-      if any(
-          users_of_argument is node
-          for position, users_of_argument in _uses(node, by_name, parameter)
-          if position != 0
-      ):
+      captured = [source for source in node.input[1:] if source[0] != '^']
+      if any(origin(source) == origin(parameter) for source in captured):
         return None
       found[node.name] = node
       continue
@@ -462,19 +471,7 @@ def _iterations(graph_def, parameter: str, reductions):
   return list(found.values())
 
 
-def _uses(node, by_name, parameter):
-  """Positions at which a node reads a parameter, seen through `Identity`."""
-  for position, source in enumerate(node.input):
-    if source.startswith('^'):
-      continue
-    name = _node_name(source)
-    while by_name[name].op == 'Identity':
-      name = _node_name(by_name[name].input[0])
-    if name == _node_name(parameter):
-      yield position, node
-
-
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _next_of_list():
   """What `IteratorGetNextAsOptional` is for a list of batches.
 
@@ -483,20 +480,20 @@ def _next_of_list():
   """
 
   @tf.function(
-      input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
+    input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
   )
   def take_next(variable):
     batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
     last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
     batch = tf.raw_ops.TensorListGetItem(
-        input_handle=batches,
-        index=last,
-        element_shape=tf.constant([], tf.int32),
-        element_dtype=tf.variant,
+      input_handle=batches,
+      index=last,
+      element_shape=tf.constant([], tf.int32),
+      element_dtype=tf.variant,
     )
     # "None" stays: asking again after the end gives the same answer.
     rest = tf.raw_ops.TensorListResize(
-        input_handle=batches, size=tf.maximum(last, 1)
+      input_handle=batches, size=tf.maximum(last, 1)
     )
     store = tf.raw_ops.AssignVariableOp(resource=variable, value=rest)
     with tf.control_dependencies([store]):
@@ -520,8 +517,8 @@ def _reduction_loop(library, body, node, listed: bool):
   last = len(dtypes) - num_captured
   elements = dtypes[num_state:last]
   element_types = dict(
-      output_types=elements,
-      output_shapes=[tf.TensorShape(None)] * len(elements),
+    output_types=elements,
+    output_shapes=[tf.TensorShape(None)] * len(elements),
   )
   results = [tf.as_dtype(result.type) for result in body.signature.output_arg]
 
@@ -540,10 +537,10 @@ def _reduction_loop(library, body, node, listed: bool):
     call.attr['Tout'].list.type.extend(d.as_datatype_enum for d in results)
     call.attr['f'].func.name = body.signature.name
     return tf.graph_util.import_graph_def(
-        step,
-        input_map=feeds,
-        return_elements=[f'call:{i}' for i in range(len(results))],
-        name='step',
+      step,
+      input_map=feeds,
+      return_elements=[f'call:{i}' for i in range(len(results))],
+      name='step',
     )
 
   signature = [tf.TensorSpec([], tf.variant)]
@@ -564,19 +561,19 @@ def _reduction_loop(library, body, node, listed: bool):
 
       def take(position, *state):
         optional = tf.raw_ops.TensorListGetItem(
-            input_handle=dataset,
-            index=position,
-            element_shape=tf.constant([], tf.int32),
-            element_dtype=tf.variant,
+          input_handle=dataset,
+          index=position,
+          element_shape=tf.constant([], tf.int32),
+          element_dtype=tf.variant,
         )
         return (position - 1, *step(optional, state))
 
       first = tf.raw_ops.TensorListLength(input_handle=dataset) - 1
       outcome = tf.while_loop(
-          lambda position, *_: position > 0,
-          take,
-          (first, *state),
-          shape_invariants=(first.shape, *free),
+        lambda position, *_: position > 0,
+        take,
+        (first, *state),
+        shape_invariants=(first.shape, *free),
       )
       return list(outcome[1:])
 
@@ -584,17 +581,17 @@ def _reduction_loop(library, body, node, listed: bool):
 
     def advance():
       return tf.raw_ops.IteratorGetNextAsOptional(
-          iterator=iterator, **element_types
+        iterator=iterator, **element_types
       )
 
     made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
     with tf.control_dependencies([made]):
       following = advance()
     outcome = tf.while_loop(
-        lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
-        lambda following, *state: (advance(), *step(following, state)),
-        (following, *state),
-        shape_invariants=(following.shape, *free),
+      lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
+      lambda following, *state: (advance(), *step(following, state)),
+      (following, *state),
+      shape_invariants=(following.shape, *free),
     )
     return list(outcome[1:])
 

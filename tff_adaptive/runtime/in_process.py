@@ -5,12 +5,14 @@ See `program.py` for how a computation is compiled.
 
 import asyncio
 import collections
-from collections.abc import Callable, Sequence
 import concurrent.futures
 import os
 import threading
-from typing import Any, Optional
 import weakref
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import cachetools
 import tensorflow as tf
@@ -37,23 +39,23 @@ class Engine:
   """
 
   def __init__(
-      self,
-      *,
-      max_concurrent_clients: Optional[int] = None,
-      devices: Optional[Sequence[str]] = None,
-      default_num_clients: int = 0,
-      dataset_cache_bytes: int = 256 << 20,
+    self,
+    *,
+    max_concurrent_clients: Optional[int] = None,
+    devices: Optional[Sequence[str]] = None,
+    default_num_clients: int = 0,
+    dataset_cache_bytes: int = 256 << 20,
   ):
     """See `tff_adaptive.runtime.create_in_process_context`."""
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
-          '`max_concurrent_clients` must be at least 1 or None (chosen from'
-          f' cores and devices), got {max_concurrent_clients!r}.'
+        '`max_concurrent_clients` must be at least 1 or None (chosen from'
+        f' cores and devices), got {max_concurrent_clients!r}.'
       )
     if default_num_clients < 0:
       raise ValueError(
-          '`default_num_clients` must be at least 0, got'
-          f' {default_num_clients!r}.'
+        '`default_num_clients` must be at least 0, got'
+        f' {default_num_clients!r}.'
       )
     self.devices = _check_devices(devices)
     self._automatic = max_concurrent_clients is None
@@ -62,24 +64,24 @@ class Engine:
     self.max_concurrent_clients = max_concurrent_clients
     self._default_num_clients = default_num_clients
     self._pool = concurrent.futures.ThreadPoolExecutor(
-        max_concurrent_clients, thread_name_prefix='tff_client'
+      max_concurrent_clients, thread_name_prefix='tff_client'
     )
     # TensorFlow's own choice: the first GPU for what has a kernel there.
     self.server_device = ''
     if dataset_cache_bytes < 0:
       raise ValueError(
-          '`dataset_cache_bytes` must be at least 0, got'
-          f' {dataset_cache_bytes!r}.'
+        '`dataset_cache_bytes` must be at least 0, got'
+        f' {dataset_cache_bytes!r}.'
       )
     self._datasets = values.DatasetCache(dataset_cache_bytes)
     self._lock = threading.RLock()
     self._compiled = cachetools.LRUCache(_MAX_PROGRAMS)
     # Hashing a computation serializes it, all its constants included, so a
     # computation that was seen before is recognized as the same object.
-    self._by_id = {}
+    self._by_id: dict[int, tuple[program_lib.Program, Signature]] = {}
 
   def compile(
-      self, comp, compiled: bool = False
+    self, comp, compiled: bool = False
   ) -> tuple[program_lib.Program, 'Signature']:
     """The program of `comp`, which is in native form if `compiled`."""
     key = id(comp)
@@ -92,7 +94,7 @@ class Engine:
       if program is None:
         native = comp if compiled else _tff.compile_to_native(comp)
         program = program_lib.Program(
-            native.to_building_block(), comp.type_signature.parameter
+          native.to_building_block(), comp.type_signature.parameter
         )
         self._compiled[digest] = program
       # Equal computations may still differ in their Python containers.
@@ -102,12 +104,12 @@ class Engine:
       return known
 
   def run(
-      self,
-      comp,
-      argument: Any,
-      *,
-      num_clients: Optional[int] = None,
-      compiled: bool = False,
+    self,
+    comp,
+    argument: Any,
+    *,
+    num_clients: Optional[int] = None,
+    compiled: bool = False,
   ) -> Any:
     """Runs `comp`; blocks until the result is there.
 
@@ -122,8 +124,8 @@ class Engine:
     """
     if not isinstance(comp, tff.framework.ConcreteComputation):
       raise TypeError(
-          'The in-process runtime runs `tff.Computation`s, got'
-          f' {type(comp).__name__}.'
+        'The in-process runtime runs `tff.Computation`s, got'
+        f' {type(comp).__name__}.'
       )
     program, signature = self.compile(comp, compiled)
     count = signature.num_clients(argument)
@@ -158,10 +160,10 @@ class Signature:
   """How a computation's arguments and results become tensors and back."""
 
   def __init__(
-      self,
-      program: program_lib.Program,
-      type_signature,
-      datasets: values.DatasetCache,
+    self,
+    program: program_lib.Program,
+    type_signature,
+    datasets: values.DatasetCache,
   ):
     """Compiles the conversions.
 
@@ -170,11 +172,11 @@ class Signature:
       type_signature: Its `tff.FunctionType`, with Python containers.
       datasets: Datasets seen before.
     """
-    self._parts = []
+    self._parts: list[tuple[bool, list[int], Callable]] = []
     self._parameter = type_signature.parameter
-    self._split = None
+    self._split: Callable = lambda value, out: None
     if self._parameter is not None:
-      members = []
+      members: list[tff.Type] = []
       self._split = _compile_parts(self._parameter, members)
       for (kind, node), member in zip(program.arguments, members):
         slots = [leaf.slot for leaf in node.leaves]
@@ -185,21 +187,21 @@ class Signature:
   def num_clients(self, argument: Any) -> Optional[int]:
     if self._parameter is None or not any(part[0] for part in self._parts):
       return None
-    parts = []
+    parts: list[Any] = []
     self._split(argument, parts)
     counts = set()
     for (at_clients, _, _), value in zip(self._parts, parts):
       if at_clients:
         if not isinstance(value, (list, tuple)):
           raise TypeError(
-              'Expected a list or tuple with one value per client, got'
-              f' {type(value).__name__}.'
+            'Expected a list or tuple with one value per client, got'
+            f' {type(value).__name__}.'
           )
         counts.add(len(value))
     if len(counts) > 1:
       raise ValueError(
-          'The arguments disagree about the number of clients: they have'
-          f' {sorted(counts)} elements.'
+        'The arguments disagree about the number of clients: they have'
+        f' {sorted(counts)} elements.'
       )
     return counts.pop()
 
@@ -207,12 +209,12 @@ class Signature:
     """Puts the argument's tensors into the slots of server and clients."""
     if self._parameter is None:
       return
-    parts = []
+    parts: list[Any] = []
     self._split(argument, parts)
     for (at_clients, slots, ingest), value in zip(self._parts, parts):
       if at_clients:
         for index, (store, one) in enumerate(zip(clients, value)):
-          leaves = []
+          leaves: list[tf.Tensor] = []
           try:
             ingest(one, leaves)
           except TypeError as e:
@@ -245,8 +247,8 @@ def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
   if isinstance(type_spec, tff.StructType):
     split = values.compile_split(type_spec)
     inner = [
-        _compile_parts(element, members)
-        for _, element in _tff.struct_items(type_spec)
+      _compile_parts(element, members)
+      for _, element in _tff.struct_items(type_spec)
     ]
 
     def parts(value, out):
@@ -265,27 +267,24 @@ def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
     restore = values.compile_restore(type_spec.member)
     if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
       return lambda server, clients: [
-          restore(
-              iter([
-                  store[slot] if slot in store else server[slot]
-                  for slot in slots
-              ])
+        restore(
+          iter(
+            [store[slot] if slot in store else server[slot] for slot in slots]
           )
-          for store in clients
+        )
+        for store in clients
       ]
     return lambda server, clients: restore(
-        iter([server[slot] for slot in slots])
+      iter([server[slot] for slot in slots])
     )
   if isinstance(type_spec, tff.StructType):
     parts = [
-        _compile_result(element, element_type)
-        for element, (_, element_type) in zip(
-            value, _tff.struct_items(type_spec)
-        )
+      _compile_result(element, element_type)
+      for element, (_, element_type) in zip(value, _tff.struct_items(type_spec))
     ]
     pack = values.compile_pack(type_spec)
     return lambda server, clients: pack(
-        [part(server, clients) for part in parts]
+      [part(server, clients) for part in parts]
     )
   restore = values.compile_restore(type_spec)
   return lambda server, clients: restore(iter([server[value.slot]]))
@@ -295,10 +294,10 @@ class _Run:
   """One invocation: the tensors in the slots of the server and each client."""
 
   def __init__(
-      self,
-      engine: Engine,
-      program: program_lib.Program,
-      num_clients: int,
+    self,
+    engine: Engine,
+    program: program_lib.Program,
+    num_clients: int,
   ):
     self._engine = engine
     self._program = program
@@ -316,12 +315,12 @@ class _Run:
     server = self.server
     try:
       outputs = fused(
-          [server[leaf.slot] for leaf in fused.inputs],
-          self._engine.server_device,
+        [server[leaf.slot] for leaf in fused.inputs],
+        self._engine.server_device,
       )
     except tf.errors.OpError as e:
       raise errors.RuntimeFailure(
-          f'A computation at the server failed: {e.message}'
+        f'A computation at the server failed: {e.message}'
       ) from e
     for leaf, tensor in zip(fused.outputs, outputs):
       server[leaf.slot] = tensor
@@ -333,10 +332,10 @@ class _Run:
     fold = _Fold(self, phase)
     threads = self._engine.threads_for(work.shared_bytes)
     if (
-        threads == 1
-        or count <= 1
-        or phase.client.ordered
-        or not phase.client.outputs
+      threads == 1
+      or count <= 1
+      or phase.client.ordered
+      or not phase.client.outputs
     ):
       outcomes = map(work, range(count))
     else:
@@ -345,7 +344,7 @@ class _Run:
       fold.add(index, local)
       # Whatever no later pass needs is freed here, client by client.
       self.clients[index] = {
-          slot: local[slot] for slot in phase.keep if slot in local
+        slot: local[slot] for slot in phase.keep if slot in local
       }
     fold.finish()
     for slot, tensor in zip(phase.total, fold.totals):
@@ -362,7 +361,7 @@ class _Run:
       with gate:
         return work(index)
 
-    futures = collections.deque()
+    futures: collections.deque[concurrent.futures.Future] = collections.deque()
     following = 0
     try:
       while following < count or futures:
@@ -389,7 +388,7 @@ class _ClientWork:
     self._devices = run._engine.devices
     self._outputs = [leaf.slot for leaf in phase.client.outputs]
     self._own = []
-    shared = []
+    shared: list[Optional[tf.Tensor]] = []
     for position, leaf in enumerate(phase.client.inputs):
       if leaf.node.site == program_lib.CLIENT:
         self._own.append((position, leaf.slot))
@@ -398,9 +397,9 @@ class _ClientWork:
         shared.append(run.server[leaf.slot])
     self.shared_bytes = _size([t for t in shared if t is not None])
     self._listable = [
-        (position, leaf.slot)
-        for position, leaf in enumerate(phase.client.inputs)
-        if leaf in phase.client.listable
+      (position, leaf.slot)
+      for position, leaf in enumerate(phase.client.inputs)
+      if leaf in phase.client.listable
     ]
     # Not on GPUs, where the batches have to be copied anyway.
     if any('GPU' in device for device in self._devices):
@@ -427,9 +426,7 @@ class _ClientWork:
       for (position, _), tensor in zip(self._listable, lists):
         arguments[position] = tensor
     try:
-      outputs = self._fused(
-          arguments, self._devices[slot], lists is not None
-      )
+      outputs = self._fused(arguments, self._devices[slot], lists is not None)
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[slot]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
@@ -482,7 +479,7 @@ class _Fold:
   def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
     try:
       self.totals = self._fold(
-          self.totals, self._shared, [v for _, v in clients], self._device
+        self.totals, self._shared, [v for _, v in clients], self._device
       )
     except tf.errors.OpError as e:
       if len(clients) > 1:
@@ -496,37 +493,37 @@ class _Fold:
 
 def _size(tensors: Sequence[tf.Tensor]) -> int:
   return sum(
-      t.dtype.size * (t.shape.num_elements() or 0)
-      for t in tensors
-      if t.dtype != tf.variant
+    t.dtype.size * (t.shape.num_elements() or 0)
+    for t in tensors
+    if t.dtype != tf.variant
   )
 
 
 def _copy_to(device: str, tensors):
   with tf.device(device):
     return [
-        t if t is None or t.dtype == tf.variant else tf.identity(t)
-        for t in tensors
+      t if t is None or t.dtype == tf.variant else tf.identity(t)
+      for t in tensors
     ]
 
 
 def _client_failure(
-    error: Exception, index: int, run: _Run, device: str
+  error: Exception, index: int, run: _Run, device: str
 ) -> errors.ClientFailure:
   count = len(run.clients)
   if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
     place = device.rpartition('device:')[2] or 'this machine'
     return errors.ClientFailure(
-        f'Client {index} of {count} ran out of memory on {place}, with up to'
-        f' {run._engine.max_concurrent_clients} clients at once: lower'
-        ' max_concurrent_clients, the batch size or the size of the model.'
-        f' ({error})',
-        index,
+      f'Client {index} of {count} ran out of memory on {place}, with up to'
+      f' {run._engine.max_concurrent_clients} clients at once: lower'
+      ' max_concurrent_clients, the batch size or the size of the model.'
+      f' ({error})',
+      index,
     )
   return errors.ClientFailure(
-      f'Client {index} of {count} failed:'
-      f' {getattr(error, "message", None) or error}',
-      index,
+    f'Client {index} of {count} failed:'
+    f' {getattr(error, "message", None) or error}',
+    index,
   )
 
 
@@ -539,15 +536,15 @@ def _check_devices(names: Optional[Sequence[str]]) -> list[str]:
     return [short[name] for name in gpus] or [short['CPU:0']]
   if isinstance(names, str) or not names:
     raise ValueError(
-        f'`devices` must be a list of device names, got {names!r}; this'
-        f' process has {", ".join(short)}.'
+      f'`devices` must be a list of device names, got {names!r}; this'
+      f' process has {", ".join(short)}.'
     )
   chosen = []
   for name in names:
     key = name.rpartition('device:')[2].lstrip('/').upper()
     if name not in known and key not in short:
       raise ValueError(
-          f'There is no device {name!r}; this process has {", ".join(short)}.'
+        f'There is no device {name!r}; this process has {", ".join(short)}.'
       )
     chosen.append(name if name in known else short[key])
   return chosen
@@ -596,7 +593,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
     # Invocations wait for clients; they need threads of their own, or they
     # could occupy all those that the clients need.
     self._invocations = concurrent.futures.ThreadPoolExecutor(
-        8, thread_name_prefix='tff_invocation'
+      8, thread_name_prefix='tff_invocation'
     )
 
   @property
@@ -607,7 +604,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await asyncio.get_running_loop().run_in_executor(
-        self._invocations, self._engine.run, comp, arg
+      self._invocations, self._engine.run, comp, arg
     )
 
   def close(self) -> None:

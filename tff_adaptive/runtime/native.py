@@ -12,8 +12,8 @@ import functools
 import threading
 import time
 
-from absl import logging
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import errors
@@ -37,21 +37,21 @@ class ExecutorService(tff.framework.ExecutorFactory):
   """
 
   def __init__(
-      self,
-      *,
-      default_num_clients: int,
-      max_concurrent_clients: int | None,
-      worker_timeout: float,
-      binary: str,
+    self,
+    *,
+    default_num_clients: int,
+    max_concurrent_clients: int | None,
+    worker_timeout: float,
+    binary: str,
   ):
     self._default_num_clients = default_num_clients
     self._max_concurrent = max_concurrent_clients or -1
     self._timeout = worker_timeout
     self._binary = binary
     self._lock = threading.RLock()
-    self._process = None
-    self._stub = None
-    self._executors = None
+    self._process: worker.WorkerProcess | None = None
+    self._stub: stub_lib.GuardedStub | None = None
+    self._executors: tff.framework.ExecutorFactory | None = None
     self._closed = False
     self.starts = 0
 
@@ -63,6 +63,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
   def create_executor(self, cardinalities):
     with self._lock:
       self._ensure_worker()
+      assert self._executors is not None
       return self._executors.create_executor(dict(cardinalities))
 
   def clean_up_executor(self, cardinalities):
@@ -86,43 +87,43 @@ class ExecutorService(tff.framework.ExecutorFactory):
   def _ensure_worker(self) -> None:
     if self._closed:
       raise errors.RuntimeFailure(
-          'This native context was closed; call set_native_context again.'
+        'This native context was closed; call set_native_context again.'
       )
     if self._process is not None:
       if self._process.exit_code() is None:
         return
       self.stop()
-    for attempt in range(_START_ATTEMPTS):
+    for _ in range(_START_ATTEMPTS):
       process = worker.WorkerProcess(
-          self._binary, max_concurrent_calls=self._max_concurrent
+        self._binary, max_concurrent_calls=self._max_concurrent
       )
       self.starts += 1
       stub = stub_lib.GuardedStub(
-          stub_lib.open_channel(f'127.0.0.1:{process.port}', local=True),
-          process.address,
-          silence_timeout=self._timeout,
-          explain=functools.partial(_explain, process),
+        stub_lib.open_channel(f'127.0.0.1:{process.port}', local=True),
+        process.address,
+        silence_timeout=self._timeout,
+        explain=functools.partial(_explain, process),
       )
       self._process, self._stub = process, stub
       ready = self._wait_for_answer(process, stub)
       if ready and process.exit_code() is None:
         self._executors = tff.framework.ResourceManagingExecutorFactory(
-            self._stack
+          self._stack
         )
         return
       how = process.describe_exit()
       self.stop()
       if not ready:
         raise errors.WorkerFailure(
-            f"TFF's worker at {process.address} did not answer within"
-            f' {self._timeout:g} s; raise worker_timeout, look at what blocks'
-            ' local connections, or use the in-process runtime, which needs'
-            ' no worker.',
-            process.address,
+          f"TFF's worker at {process.address} did not answer within"
+          f' {self._timeout:g} s; raise worker_timeout, look at what blocks'
+          ' local connections, or use the in-process runtime, which needs'
+          ' no worker.',
+          process.address,
         )
     raise errors.WorkerFailure(
-        f"TFF's worker did not start ({_START_ATTEMPTS} attempts): it {how}.",
-        process.address,
+      f"TFF's worker did not start ({_START_ATTEMPTS} attempts): it {how}.",
+      process.address,
     )
 
   def _wait_for_answer(self, process, stub) -> bool:
@@ -130,12 +131,14 @@ class ExecutorService(tff.framework.ExecutorFactory):
     # A channel opened too early pauses for seconds before it tries again, so
     # gRPC is asked only once the port accepts connections.
     return worker.wait_until(
-        lambda: process.exit_code() is not None
-        or worker.accepts_connections('127.0.0.1', process.port),
-        self._timeout,
-    ) and (
+      lambda: (
         process.exit_code() is not None
-        or stub.is_alive(max(0.1, end - time.monotonic()))
+        or worker.accepts_connections('127.0.0.1', process.port)
+      ),
+      self._timeout,
+    ) and (
+      process.exit_code() is not None
+      or stub.is_alive(max(0.1, end - time.monotonic()))
     )
 
   def _stack(self, cardinalities):
@@ -153,20 +156,20 @@ class NativeAsyncContext(tff.framework.AsyncContext):
   """
 
   def __init__(
-      self,
-      service: ExecutorService,
-      *,
-      retries: int,
-      memory_limit: int | None,
+    self,
+    service: ExecutorService,
+    *,
+    retries: int,
+    memory_limit: int | None,
   ):
     self._service = service
     self._retries = retries
     self._memory_limit = memory_limit
     self._inner = tff.framework.AsyncExecutionContext(
-        executor_fn=service,
-        compiler_fn=_tff.compile_to_native,
-        transform_args=_tff.transform_args,
-        transform_result=_tff.transform_result,
+      executor_fn=service,
+      compiler_fn=_tff.compile_to_native,
+      transform_args=_tff.transform_args,
+      transform_result=_tff.transform_result,
     )
     self._runner = _tff.AsyncThreadRunner()
     self._in_flight = 0
@@ -183,7 +186,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await self._runner.await_coro_and_return_result(
-        self._invoke(comp, arg)
+      self._invoke(comp, arg)
     )
 
   def invoke_blocking(self, comp, arg):
@@ -219,10 +222,9 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     resident = process.resident_bytes()
     if resident > self._memory_limit:
       logging.warning(
-          "TFF's worker holds %d MiB, above the limit of %d MiB: restarting"
-          ' it.',
-          resident >> 20,
-          self._memory_limit >> 20,
+        "TFF's worker holds %d MiB, above the limit of %d MiB: restarting it.",
+        resident >> 20,
+        self._memory_limit >> 20,
       )
       self._service.stop()
 
@@ -253,38 +255,38 @@ class NativeContext(tff.framework.SyncContext):
 
 
 def create_async(
-    *,
-    default_num_clients: int,
-    max_concurrent_clients: int | None,
-    worker_timeout: float,
-    retries: int,
-    memory_limit: int | None,
-    binary: str | None = None,
+  *,
+  default_num_clients: int,
+  max_concurrent_clients: int | None,
+  worker_timeout: float,
+  retries: int,
+  memory_limit: int | None,
+  binary: str | None = None,
 ) -> NativeAsyncContext:
   """See `tff_adaptive.runtime.set_native_context`."""
   if worker_timeout <= 0:
     raise ValueError(
-        f'`worker_timeout` must be positive seconds, got {worker_timeout!r}.'
+      f'`worker_timeout` must be positive seconds, got {worker_timeout!r}.'
     )
   if max_concurrent_clients is not None and max_concurrent_clients < 1:
     raise ValueError(
-        '`max_concurrent_clients` must be at least 1 or None (no bound), got'
-        f' {max_concurrent_clients!r}.'
+      '`max_concurrent_clients` must be at least 1 or None (no bound), got'
+      f' {max_concurrent_clients!r}.'
     )
   if retries < 0:
     raise ValueError(f'`retries` must be at least 0, got {retries!r}.')
   if memory_limit is not None and memory_limit <= 0:
     raise ValueError(
-        '`memory_limit` must be a positive number of bytes or None, got'
-        f' {memory_limit!r}.'
+      '`memory_limit` must be a positive number of bytes or None, got'
+      f' {memory_limit!r}.'
     )
   return NativeAsyncContext(
-      ExecutorService(
-          default_num_clients=default_num_clients,
-          max_concurrent_clients=max_concurrent_clients,
-          worker_timeout=worker_timeout,
-          binary=binary or _tff.worker_binary_path(),
-      ),
-      retries=retries,
-      memory_limit=memory_limit,
+    ExecutorService(
+      default_num_clients=default_num_clients,
+      max_concurrent_clients=max_concurrent_clients,
+      worker_timeout=worker_timeout,
+      binary=binary or _tff.worker_binary_path(),
+    ),
+    retries=retries,
+    memory_limit=memory_limit,
   )

@@ -19,11 +19,14 @@ at the server. A client's intermediate values live until its fold, unless a
 later pass or the result needs them; hence memory does not grow with the cohort.
 """
 
-from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
 import threading
-from typing import Any, Optional
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -122,8 +125,8 @@ def flatten(value: Any) -> list[Leaf]:
   if isinstance(value, tuple):
     return [leaf for element in value for leaf in flatten(element)]
   raise errors.UnsupportedComputationError(
-      'The in-process runtime found a function or a placed value where TFF has'
-      ' only tensors, sequences and structures of them.'
+    'The in-process runtime found a function or a placed value where TFF has'
+    ' only tensors, sequences and structures of them.'
   )
 
 
@@ -167,7 +170,7 @@ class Tracer:
       else:
         kind, site = 'server', SERVER
       node = self.node(
-          site, [], values.leaf_specs(member), None, f'{kind} argument'
+        site, [], values.leaf_specs(member), None, f'{kind} argument'
       )
       value = _pack(member, iter(node.leaves))
       placed = Federated(type_spec.placement, value, type_spec.all_equal)
@@ -179,9 +182,7 @@ class Tracer:
         elements.append(element)
         parts.extend(more)
       return tuple(elements), parts
-    node = self.node(
-        SERVER, [], values.leaf_specs(type_spec), None, 'argument'
-    )
+    node = self.node(SERVER, [], values.leaf_specs(type_spec), None, 'argument')
     return _pack(type_spec, iter(node.leaves)), [('server', node)]
 
   # Building blocks.
@@ -211,11 +212,13 @@ class Tracer:
         scope[name] = self.evaluate(value, scope, site)
       return self.evaluate(block.result, scope, site)
     if isinstance(block, framework.Lambda):
+
       def function(argument, site):
         inner = scope
         if block.parameter_name is not None:
           inner = {**scope, block.parameter_name: argument}
         return self.evaluate(block.result, inner, site)
+
       return function
     if isinstance(block, framework.Intrinsic):
       return lambda argument, site: self._intrinsic(block, argument, site)
@@ -225,42 +228,42 @@ class Tracer:
       return self._literal(block, site)
     if isinstance(block, framework.Data):
       raise errors.UnsupportedComputationError(
-          'The in-process runtime cannot load `tff.data` references; pass the'
-          ' data as an argument.'
+        'The in-process runtime cannot load `tff.data` references; pass the'
+        ' data as an argument.'
       )
     raise errors.UnsupportedComputationError(
-        f'The in-process runtime cannot evaluate a {type(block).__name__}.'
+      f'The in-process runtime cannot evaluate a {type(block).__name__}.'
     )
 
   def _literal(self, block, site) -> Leaf:
     value = _tff.literal_value(block)
     spec = _tff.tensor_spec(block.type_signature)
     return self.node(
-        site,
-        [],
-        [spec],
-        lambda inputs, wanted: [tf.constant(value, spec.dtype)],
-        'literal',
+      site,
+      [],
+      [spec],
+      lambda inputs, wanted: [tf.constant(value, spec.dtype)],
+      'literal',
     ).leaves[0]
 
   def _graph(self, block, argument, site) -> Any:
     kind = block.proto.WhichOneof('computation')
     if kind != 'tensorflow':
       raise errors.UnsupportedComputationError(
-          f'The in-process runtime runs TensorFlow, and was given {kind!r} code'
-          ' (of a JAX computation, most likely).'
+        f'The in-process runtime runs TensorFlow, and was given {kind!r} code'
+        ' (of a JAX computation, most likely).'
       )
     graph = self._graph_of(block)
     inputs = [] if argument is None else flatten(argument)
     result = block.type_signature.result
     node = self.node(
-        site,
-        inputs,
-        values.leaf_specs(result),
-        graph.call,
-        'a TensorFlow graph',
-        ordered=graph.ordered,
-        graph=graph,
+      site,
+      inputs,
+      values.leaf_specs(result),
+      graph.call,
+      'a TensorFlow graph',
+      ordered=graph.ordered,
+      graph=graph,
     )
     return _pack(result, iter(node.leaves))
 
@@ -270,18 +273,18 @@ class Tracer:
     handler = _INTRINSICS.get(block.uri)
     if handler is None:
       raise errors.UnsupportedComputationError(
-          f'The in-process runtime does not support the intrinsic'
-          f' {block.uri!r}; it supports {", ".join(sorted(_INTRINSICS))}.'
+        f'The in-process runtime does not support the intrinsic'
+        f' {block.uri!r}; it supports {", ".join(sorted(_INTRINSICS))}.'
       )
     return handler(self, block.type_signature, argument, site)
 
   def _federated_aggregate(self, type_spec, argument, site):
     value, zero, accumulate, _, report = argument
     total = self.fold(
-        value,
-        zero,
-        type_spec.parameter[1],
-        accumulate,
+      value,
+      zero,
+      type_spec.parameter[1],
+      accumulate,
     )
     return Federated(tff.SERVER, report(total, SERVER), True)
 
@@ -293,9 +296,7 @@ class Tracer:
     aggregation = Aggregation(flatten(zero), state, [], total)
     state.site = aggregation
     packed = _pack(zero_type, iter(state.leaves))
-    aggregation.update = flatten(
-        accumulate((packed, value.value), aggregation)
-    )
+    aggregation.update = flatten(accumulate((packed, value.value), aggregation))
     self.aggregations.append(aggregation)
     # The total must follow what it is made of.
     self.nodes.remove(total)
@@ -343,16 +344,16 @@ class Tracer:
   def _secure_sum(self, type_spec, argument, site):
     value, bound = argument
     return self._checked_sum(
-        type_spec, value, bound, lambda b, dtype: tf.cast(b, dtype)
+      type_spec, value, bound, lambda b, dtype: tf.cast(b, dtype)
     )
 
   def _secure_sum_bitwidth(self, type_spec, argument, site):
     value, bits = argument
     return self._checked_sum(
-        type_spec,
-        value,
-        bits,
-        lambda b, dtype: tf.cast(2 ** tf.cast(b, tf.int64) - 1, dtype),
+      type_spec,
+      value,
+      bits,
+      lambda b, dtype: tf.cast(2 ** tf.cast(b, tf.int64) - 1, dtype),
     )
 
   def _checked_sum(self, type_spec, value, bound, maximum):
@@ -370,50 +371,50 @@ class Tracer:
         # In 64 bits: a limit may be out of the summand's range.
         limit = maximum(limit, tf.int64)
         check = tf.debugging.Assert(
-            tf.reduce_all(tf.cast(summand, tf.int64) <= limit),
-            [
-                'A client value is larger than the maximum stated for the'
-                ' secure sum:',
-                summand,
-                'maximum:',
-                limit,
-            ],
+          tf.reduce_all(tf.cast(summand, tf.int64) <= limit),
+          [
+            'A client value is larger than the maximum stated for the'
+            ' secure sum:',
+            summand,
+            'maximum:',
+            limit,
+          ],
         )
         with tf.control_dependencies([check]):
           checked.append(tf.identity(summand))
       return [checked[i] for i in wanted]
 
     checked = self.node(
-        CLIENT,
-        leaves + bounds,
-        [leaf.spec for leaf in leaves],
-        build,
-        'federated_secure_sum',
+      CLIENT,
+      leaves + bounds,
+      [leaf.spec for leaf in leaves],
+      build,
+      'federated_secure_sum',
     ).leaves
     return self._sum(member, checked)
 
   def _zeros(self, type_spec, site) -> list[Leaf]:
     specs = values.leaf_specs(type_spec)
     return self.node(
-        site,
-        [],
-        specs,
-        lambda inputs, wanted: [
-            tf.zeros(specs[i].shape, specs[i].dtype) for i in wanted
-        ],
-        'zero',
+      site,
+      [],
+      specs,
+      lambda inputs, wanted: [
+        tf.zeros(specs[i].shape, specs[i].dtype) for i in wanted
+      ],
+      'zero',
     ).leaves
 
   def _add(self, type_spec, pair, site) -> Any:
     left, right = (flatten(value) for value in pair)
     node = self.node(
-        site,
-        left + right,
-        values.leaf_specs(type_spec),
-        lambda inputs, wanted: [
-            inputs[i] + inputs[len(left) + i] for i in wanted
-        ],
-        'sum',
+      site,
+      left + right,
+      values.leaf_specs(type_spec),
+      lambda inputs, wanted: [
+        inputs[i] + inputs[len(left) + i] for i in wanted
+      ],
+      'sum',
     )
     return _pack(type_spec, iter(node.leaves))
 
@@ -421,7 +422,7 @@ class Tracer:
     value = Federated(tff.CLIENTS, _pack(member, iter(leaves)), False)
     zero = _pack(member, iter(self._zeros(member, SERVER)))
     total = self.fold(
-        value, zero, member, lambda pair, site: self._add(member, pair, site)
+      value, zero, member, lambda pair, site: self._add(member, pair, site)
     )
     return Federated(tff.SERVER, total, True)
 
@@ -434,16 +435,16 @@ class Tracer:
     if len(moduli) == 1:
       moduli = moduli * len(leaves)
     reduced = self.node(
-        SERVER,
-        leaves + moduli,
-        [leaf.spec for leaf in leaves],
-        lambda inputs, wanted: [
-            tf.math.floormod(
-                inputs[i], tf.cast(inputs[len(leaves) + i], inputs[i].dtype)
-            )
-            for i in wanted
-        ],
-        'federated_secure_modular_sum',
+      SERVER,
+      leaves + moduli,
+      [leaf.spec for leaf in leaves],
+      lambda inputs, wanted: [
+        tf.math.floormod(
+          inputs[i], tf.cast(inputs[len(leaves) + i], inputs[i].dtype)
+        )
+        for i in wanted
+      ],
+      'federated_secure_modular_sum',
     )
     return Federated(tff.SERVER, _pack(member, iter(reduced.leaves)), True)
 
@@ -453,8 +454,8 @@ class Tracer:
     # The key's range is the caller's promise; what a key outside of it means
     # is up to `select`, as in TFF's own runtime.
     inner = self._inner(
-        [tf.TensorSpec([], tf.int32)],
-        lambda parameters, site: select((state.value, parameters[0]), site),
+      [tf.TensorSpec([], tf.int32)],
+      lambda parameters, site: select((state.value, parameters[0]), site),
     )
     order = _tff.component_order(element)
 
@@ -469,12 +470,12 @@ class Tracer:
       return [tf.data.experimental.to_variant(dataset)]
 
     node = self.node(
-        CLIENT,
-        [*flatten(keys.value), *inner.captured],
-        [tf.TensorSpec([], tf.variant)],
-        build,
-        'federated_select',
-        ordered=inner.ordered,
+      CLIENT,
+      [*flatten(keys.value), *inner.captured],
+      [tf.TensorSpec([], tf.variant)],
+      build,
+      'federated_select',
+      ordered=inner.ordered,
     )
     return Federated(tff.CLIENTS, node.leaves[0], False)
 
@@ -482,10 +483,8 @@ class Tracer:
     function, sequence = argument
     source = type_spec.parameter[1].element
     inner = self._inner(
-        values.leaf_specs(source),
-        lambda parameters, site: function(
-            _pack(source, iter(parameters)), site
-        ),
+      values.leaf_specs(source),
+      lambda parameters, site: function(_pack(source, iter(parameters)), site),
     )
     order = _tff.component_order(type_spec.result.element)
 
@@ -501,35 +500,35 @@ class Tracer:
       return [tf.data.experimental.to_variant(dataset)]
 
     node = self.node(
-        site,
-        [sequence, *inner.captured],
-        [tf.TensorSpec([], tf.variant)],
-        build,
-        'sequence_map',
-        ordered=inner.ordered,
+      site,
+      [sequence, *inner.captured],
+      [tf.TensorSpec([], tf.variant)],
+      build,
+      'sequence_map',
+      ordered=inner.ordered,
     )
     return node.leaves[0]
 
   def _sequence_reduce(self, type_spec, argument, site):
     sequence, zero, function = argument
     return self._reduce(
-        sequence,
-        type_spec.parameter[0].element,
-        flatten(zero),
-        type_spec.result,
-        function,
-        site,
+      sequence,
+      type_spec.parameter[0].element,
+      flatten(zero),
+      type_spec.result,
+      function,
+      site,
     )
 
   def _sequence_sum(self, type_spec, argument, site):
     element = type_spec.result
     return self._reduce(
-        argument,
-        element,
-        self._zeros(element, site),
-        element,
-        lambda pair, site: self._add(element, pair, site),
-        site,
+      argument,
+      element,
+      self._zeros(element, site),
+      element,
+      lambda pair, site: self._add(element, pair, site),
+      site,
     )
 
   def _reduce(self, sequence, source, zero, state_type, function, site):
@@ -538,7 +537,7 @@ class Tracer:
     def body(parameters, site):
       parameters = iter(parameters)
       return function(
-          (_pack(state_type, parameters), _pack(source, parameters)), site
+        (_pack(state_type, parameters), _pack(source, parameters)), site
       )
 
     inner = self._inner(specs + values.leaf_specs(source), body)
@@ -555,12 +554,12 @@ class Tracer:
       return [result[i] for i in wanted]
 
     node = self.node(
-        site,
-        [sequence, *zero, *inner.captured],
-        specs,
-        build,
-        'sequence_reduce',
-        ordered=inner.ordered,
+      site,
+      [sequence, *zero, *inner.captured],
+      specs,
+      build,
+      'sequence_reduce',
+      ordered=inner.ordered,
     )
     return _pack(state_type, iter(node.leaves))
 
@@ -584,7 +583,7 @@ class _Inner:
   """
 
   def __init__(
-      self, nodes: list[Node], parameters: list[Leaf], results: list[Leaf]
+    self, nodes: list[Node], parameters: list[Leaf], results: list[Leaf]
   ):
     self._nodes = nodes
     self._parameters = parameters
@@ -592,51 +591,51 @@ class _Inner:
     own = set(nodes)
     read = [leaf for node in nodes for leaf in node.inputs] + results
     self.captured = list(
-        dict.fromkeys(leaf for leaf in read if leaf.node not in own)
+      dict.fromkeys(leaf for leaf in read if leaf.node not in own)
     )
     self.ordered = any(node.ordered for node in nodes)
 
   def build(
-      self, arguments: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
+    self, arguments: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]
   ) -> list[tf.Tensor]:
     """Adds the function's body to the graph under construction."""
     leaves = self._parameters + self.captured
     # The identity moves tensors of an outer graph into this one.
     known = {
-        leaf: tf.identity(tensor)
-        for leaf, tensor in zip(leaves, [*arguments, *captured])
+      leaf: tf.identity(tensor)
+      for leaf, tensor in zip(leaves, [*arguments, *captured])
     }
     return build_nodes(self._nodes, known, self._results)
 
 
 _INTRINSICS = {
-    'federated_aggregate': Tracer._federated_aggregate,
-    'federated_apply': Tracer._map,
-    'federated_broadcast': Tracer._broadcast,
-    'federated_eval_at_clients': Tracer._eval_at_clients,
-    'federated_eval_at_server': Tracer._eval_at_server,
-    'federated_map': Tracer._map,
-    'federated_map_all_equal': Tracer._map_all_equal,
-    'federated_secure_modular_sum': Tracer._secure_modular_sum,
-    'federated_secure_select': Tracer._select,
-    'federated_secure_sum': Tracer._secure_sum,
-    'federated_secure_sum_bitwidth': Tracer._secure_sum_bitwidth,
-    'federated_select': Tracer._select,
-    'federated_value_at_clients': Tracer._value_at_clients,
-    'federated_value_at_server': Tracer._value_at_server,
-    'federated_zip_at_clients': Tracer._zip,
-    'federated_zip_at_server': Tracer._zip,
-    'sequence_map': Tracer._sequence_map,
-    'sequence_reduce': Tracer._sequence_reduce,
-    'sequence_sum': Tracer._sequence_sum,
+  'federated_aggregate': Tracer._federated_aggregate,
+  'federated_apply': Tracer._map,
+  'federated_broadcast': Tracer._broadcast,
+  'federated_eval_at_clients': Tracer._eval_at_clients,
+  'federated_eval_at_server': Tracer._eval_at_server,
+  'federated_map': Tracer._map,
+  'federated_map_all_equal': Tracer._map_all_equal,
+  'federated_secure_modular_sum': Tracer._secure_modular_sum,
+  'federated_secure_select': Tracer._select,
+  'federated_secure_sum': Tracer._secure_sum,
+  'federated_secure_sum_bitwidth': Tracer._secure_sum_bitwidth,
+  'federated_select': Tracer._select,
+  'federated_value_at_clients': Tracer._value_at_clients,
+  'federated_value_at_server': Tracer._value_at_server,
+  'federated_zip_at_clients': Tracer._zip,
+  'federated_zip_at_server': Tracer._zip,
+  'sequence_map': Tracer._sequence_map,
+  'sequence_reduce': Tracer._sequence_reduce,
+  'sequence_sum': Tracer._sequence_sum,
 }
 
 
 def build_nodes(
-    nodes: Sequence[Node],
-    known: dict[Leaf, tf.Tensor],
-    wanted: Sequence[Leaf],
-    listed: frozenset[Leaf] = frozenset(),
+  nodes: Sequence[Node],
+  known: dict[Leaf, tf.Tensor],
+  wanted: Sequence[Leaf],
+  listed: frozenset[Leaf] = frozenset(),
 ) -> list[tf.Tensor]:
   """Adds `nodes` to the graph under construction.
 
@@ -654,14 +653,15 @@ def build_nodes(
   known = dict(known)
   for node in nodes:
     indices = [
-        i
-        for i, leaf in enumerate(node.leaves)
-        if leaf in needed and leaf not in known
+      i
+      for i, leaf in enumerate(node.leaves)
+      if leaf in needed and leaf not in known
     ]
     if indices and node.build is not None:
       inputs = [known[leaf] for leaf in node.inputs]
       lists = [i for i, leaf in enumerate(node.inputs) if leaf in listed]
       if lists:
+        assert node.graph is not None  # Only graphs take lists.
         built = node.graph.call(inputs, indices, lists)
       else:
         built = node.build(inputs, indices)
@@ -682,9 +682,7 @@ class Fused:
       instead of a dataset; see `graphs.py`.
   """
 
-  def __init__(
-      self, name: str, nodes: Sequence[Node], outputs: Sequence[Leaf]
-  ):
+  def __init__(self, name: str, nodes: Sequence[Node], outputs: Sequence[Leaf]):
     own = set(nodes)
     self._name = name
     self._nodes = nodes
@@ -695,25 +693,25 @@ class Fused:
       if any(leaf in needed for leaf in node.leaves):
         needed.update(node.inputs)
     self.inputs = sorted(
-        (leaf for leaf in needed if leaf.node not in own),
-        key=lambda leaf: leaf.slot,
+      (leaf for leaf in needed if leaf.node not in own),
+      key=lambda leaf: leaf.slot,
     )
     self.listable = frozenset(
-        leaf for leaf in self.inputs if self._is_listable(leaf)
+      leaf for leaf in self.inputs if self._is_listable(leaf)
     )
-    self._functions = {}
+    self._functions: dict[bool, _tff.FastFunction] = {}
 
   def _is_listable(self, leaf: Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
       return False
     uses = [
-        (node, i)
-        for node in self._nodes
-        for i, source in enumerate(node.inputs)
-        if source == leaf
+      (node, i)
+      for node in self._nodes
+      for i, source in enumerate(node.inputs)
+      if source == leaf
     ]
     return all(
-        node.graph is not None and node.graph.listable(i) for node, i in uses
+      node.graph is not None and node.graph.listable(i) for node, i in uses
     )
 
   def _function(self, listed: bool) -> '_tff.FastFunction':
@@ -726,12 +724,12 @@ class Fused:
 
       body.__name__ = self._name
       self._functions[listed] = _tff.FastFunction(
-          tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
+        tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
       )
     return self._functions[listed]
 
   def __call__(
-      self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
+    self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
   ) -> list[tf.Tensor]:
     """The outputs' tensors, computed on `device` or where TensorFlow likes.
 
@@ -761,11 +759,11 @@ class Fold:
   """
 
   def __init__(
-      self,
-      name: str,
-      nodes: Sequence[Node],
-      state: Sequence[Leaf],
-      update: Sequence[Leaf],
+    self,
+    name: str,
+    nodes: Sequence[Node],
+    state: Sequence[Leaf],
+    update: Sequence[Leaf],
   ):
     own = set(nodes)
     self._name = name
@@ -775,18 +773,18 @@ class Fold:
     self.ordered = any(node.ordered for node in nodes)
     read = [leaf for node in nodes for leaf in node.inputs] + list(update)
     outside = dict.fromkeys(
-        leaf for leaf in read if leaf.node not in own and leaf not in state
+      leaf for leaf in read if leaf.node not in own and leaf not in state
     )
     self.inputs = [leaf for leaf in outside if leaf.node.site == CLIENT]
     self.shared = [leaf for leaf in outside if leaf.node.site == SERVER]
-    self._functions = {}
+    self._functions: dict[int, _tff.FastFunction] = {}
 
   def __call__(
-      self,
-      totals: list[tf.Tensor],
-      shared: list[tf.Tensor],
-      clients: list[list[tf.Tensor]],
-      device: str = '',
+    self,
+    totals: list[tf.Tensor],
+    shared: list[tf.Tensor],
+    clients: list[list[tf.Tensor]],
+    device: str = '',
   ) -> list[tf.Tensor]:
     """The accumulators after `clients`, each in the order of `inputs`."""
     if not totals:
@@ -803,18 +801,18 @@ class Fold:
     leaves = self.state + self.shared + self.inputs * count
 
     def body(*tensors):
-      tensors = iter(tensors)
-      state = [next(tensors) for _ in self.state]
-      known = {leaf: next(tensors) for leaf in self.shared}
+      remaining = iter(tensors)
+      state = [next(remaining) for _ in self.state]
+      known = {leaf: next(remaining) for leaf in self.shared}
       for _ in range(count):
         known.update(zip(self.state, state))
-        known.update((leaf, next(tensors)) for leaf in self.inputs)
+        known.update((leaf, next(remaining)) for leaf in self.inputs)
         state = build_nodes(self._nodes, known, self._update)
       return state
 
     body.__name__ = f'{self._name}_of_{count}'
     return _tff.FastFunction(
-        tf.compat.v1.wrap_function(body, [leaf.spec for leaf in leaves])
+      tf.compat.v1.wrap_function(body, [leaf.spec for leaf in leaves])
     )
 
 
@@ -869,17 +867,19 @@ class Program:
 
     tracer = Tracer(graph_of)
     self.num_slots = 0
-    argument, self.arguments = None, []
+    argument: Any = None
+    self.arguments: list[tuple[str, Node]] = []
     if parameter_type is not None:
       argument, self.arguments = tracer.argument(parameter_type)
     self.result = tracer.evaluate(block, {}, SERVER)(argument, SERVER)
     self._plan(tracer)
     ordered = any(
-        fused.ordered
-        for phase in self.passes
-        for fused in (phase.server, phase.client, phase.fold)
+      phase.server.ordered or phase.client.ordered or phase.fold.ordered
+      for phase in self.passes
     )
-    self.lock = threading.Lock() if ordered else contextlib.nullcontext()
+    self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if ordered:
+      self.lock = threading.Lock()
 
   def _plan(self, tracer: Tracer) -> None:
     nodes = tracer.nodes
@@ -916,7 +916,7 @@ class Program:
         ready += 1
       node.phase = ready
     wanted_set = set(wanted)
-    uses = {node: [] for node in nodes}
+    uses: dict[Node, list[int]] = {node: [] for node in nodes}
     for node in reversed(nodes):
       if node.site is CLIENT and node.build is not None:
         if not any(leaf in wanted_set for leaf in node.leaves):
@@ -933,61 +933,60 @@ class Program:
 
       def used_outside(node, own):
         return [
-            leaf
-            for leaf in node.leaves
-            if leaf in wanted_set
-            or any(
-                leaf in dependencies(other)
-                for other in nodes
-                if other not in own
-            )
+          leaf
+          for leaf in node.leaves
+          if leaf in wanted_set
+          or any(
+            leaf in dependencies(other) for other in nodes if other not in own
+          )
         ]
 
       server = [
-          n
-          for n in nodes
-          if n.site is SERVER and n.phase == phase and n.build is not None
+        n
+        for n in nodes
+        if n.site is SERVER and n.phase == phase and n.build is not None
       ]
       client = [
-          n
-          for n in nodes
-          if n.site is CLIENT and n.phase == phase and n.build is not None
+        n
+        for n in nodes
+        if n.site is CLIENT and n.phase == phase and n.build is not None
       ]
       own_server, own_client = set(server), set(client)
       later = [
-          n for n in nodes
-          if (n.site is CLIENT and n.phase > phase)
-          or (n in result_of and result_of[n].phase > phase)
+        n
+        for n in nodes
+        if (n.site is CLIENT and n.phase > phase)
+        or (n in result_of and result_of[n].phase > phase)
       ]
       keep = [
-          leaf
-          for node in nodes
-          if node.site is CLIENT and node.phase <= phase
-          for leaf in node.leaves
-          if leaf in wanted_set or any(leaf in dependencies(n) for n in later)
+        leaf
+        for node in nodes
+        if node.site is CLIENT and node.phase <= phase
+        for leaf in node.leaves
+        if leaf in wanted_set or any(leaf in dependencies(n) for n in later)
       ]
       self.passes.append(
-          Pass(
-              server=Fused(
-                  f'server_{phase}',
-                  server,
-                  [x for n in server for x in used_outside(n, own_server)],
-              ),
-              client=Fused(
-                  f'client_{phase}',
-                  client,
-                  [x for n in client for x in used_outside(n, own_client)],
-              ),
-              fold=Fold(
-                  f'fold_{phase}',
-                  [n for a in here for n in folds[a] if n.build is not None],
-                  [leaf for a in here for leaf in a.state.leaves],
-                  [leaf for a in here for leaf in a.update],
-              ),
-              zero=[leaf.slot for a in here for leaf in a.zero],
-              total=[leaf.slot for a in here for leaf in a.result.leaves],
-              keep=[leaf.slot for leaf in keep],
-          )
+        Pass(
+          server=Fused(
+            f'server_{phase}',
+            server,
+            [x for n in server for x in used_outside(n, own_server)],
+          ),
+          client=Fused(
+            f'client_{phase}',
+            client,
+            [x for n in client for x in used_outside(n, own_client)],
+          ),
+          fold=Fold(
+            f'fold_{phase}',
+            [n for a in here for n in folds[a] if n.build is not None],
+            [leaf for a in here for leaf in a.state.leaves],
+            [leaf for a in here for leaf in a.update],
+          ),
+          zero=[leaf.slot for a in here for leaf in a.zero],
+          total=[leaf.slot for a in here for leaf in a.result.leaves],
+          keep=[leaf.slot for leaf in keep],
+        )
       )
 
 
@@ -1003,9 +1002,9 @@ def load_graph(proto) -> graphs.Graph:
   """The `Graph` of a `computation_pb2.TensorFlow` message."""
   names = _tff.binding_names
   return graphs.Graph(
-      _tff.unpack_graph_def(proto.graph_def),
-      proto.initialize_op,
-      proto.session_token_tensor_name,
-      names(proto.parameter) if proto.HasField('parameter') else [],
-      names(proto.result),
+    _tff.unpack_graph_def(proto.graph_def),
+    proto.initialize_op,
+    proto.session_token_tensor_name,
+    names(proto.parameter) if proto.HasField('parameter') else [],
+    names(proto.result),
   )

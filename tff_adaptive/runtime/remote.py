@@ -12,14 +12,15 @@ this process.
 """
 
 import asyncio
-from collections.abc import Sequence
 import time
-from typing import Any, Optional
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
-from absl import logging
 import cachetools
 import grpc
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import errors
@@ -42,43 +43,44 @@ class Worker(tff.framework.AsyncContext):
   """
 
   def __init__(
-      self,
-      address: str,
-      *,
-      credentials: Optional[grpc.ChannelCredentials],
-      silence_timeout: float,
+    self,
+    address: str,
+    *,
+    credentials: Optional[grpc.ChannelCredentials],
+    silence_timeout: float,
   ):
     self.address = address
     self.lost_at: Optional[float] = None
     self._credentials = credentials
     self._silence_timeout = silence_timeout
     self._runner = _tff.AsyncThreadRunner()
-    self._stub = None
-    self._context = None
+    self._stub: stub_lib.GuardedStub | None = None
+    self._context: tff.framework.AsyncContext | None = None
 
   def connect(self, timeout: float) -> bool:
     """Opens the connection anew; whether the worker answered in time."""
     self.close()
-    self._stub = stub_lib.GuardedStub(
-        stub_lib.open_channel(self.address, self._credentials),
-        self.address,
-        silence_timeout=self._silence_timeout,
+    stub = stub_lib.GuardedStub(
+      stub_lib.open_channel(self.address, self._credentials),
+      self.address,
+      silence_timeout=self._silence_timeout,
     )
+    self._stub = stub
     end = time.monotonic() + timeout
     answered = False
     while not answered and (left := end - time.monotonic()) > 0:
       # A refused connection returns at once; gRPC itself pauses between tries.
-      answered = self._stub.is_alive(left)
+      answered = stub.is_alive(left)
       if not answered:
         time.sleep(min(0.1, max(left, 0.0)))
     if answered:
       self._context = tff.framework.AsyncExecutionContext(
-          executor_fn=tff.framework.ResourceManagingExecutorFactory(
-              self._executor
-          ),
-          compiler_fn=_tff.compile_to_native,
-          transform_args=_tff.transform_args,
-          transform_result=_tff.transform_result,
+        executor_fn=tff.framework.ResourceManagingExecutorFactory(
+          self._executor
+        ),
+        compiler_fn=_tff.compile_to_native,
+        transform_args=_tff.transform_args,
+        transform_result=_tff.transform_result,
       )
       self.lost_at = None
     else:
@@ -106,10 +108,10 @@ class Worker(tff.framework.AsyncContext):
     context = self._context
     if context is None:
       raise errors.WorkerFailure(
-          f'The worker at {self.address} was lost.', self.address
+        f'The worker at {self.address} was lost.', self.address
       )
     return await self._runner.await_coro_and_return_result(
-        context.invoke(comp, arg)
+      context.invoke(comp, arg)
     )
 
   def _executor(self, cardinalities):
@@ -126,44 +128,42 @@ class RemoteContext(tff.framework.SyncContext):
   """
 
   def __init__(
-      self,
-      addresses: Sequence[str],
-      *,
-      retries: int,
-      connect_timeout: float,
-      silence_timeout: float,
-      credentials: Optional[grpc.ChannelCredentials],
+    self,
+    addresses: Sequence[str],
+    *,
+    retries: int,
+    connect_timeout: float,
+    silence_timeout: float,
+    credentials: Optional[grpc.ChannelCredentials],
   ):
     _check_addresses(addresses)
     if retries < 0:
       raise ValueError(f'`retries` must be at least 0, got {retries!r}.')
     for name, value in (
-        ('connect_timeout', connect_timeout),
-        ('worker_timeout', silence_timeout),
+      ('connect_timeout', connect_timeout),
+      ('worker_timeout', silence_timeout),
     ):
       if value <= 0:
         raise ValueError(f'`{name}` must be positive seconds, got {value!r}.')
     self._retries = retries
     self._connect_timeout = connect_timeout
     self._workers = [
-        Worker(
-            address, credentials=credentials, silence_timeout=silence_timeout
-        )
-        for address in addresses
+      Worker(address, credentials=credentials, silence_timeout=silence_timeout)
+      for address in addresses
     ]
     self._local = in_process.Engine()
     self._runner = _tff.AsyncThreadRunner()
     self._compiled = cachetools.LRUCache(_MAX_COMPILED)
     silent = [
-        w.address for w in self._workers if not w.connect(connect_timeout)
+      w.address for w in self._workers if not w.connect(connect_timeout)
     ]
     if silent:
       self.close()
       raise errors.WorkerFailure(
-          f'No worker answered at {", ".join(silent)} within'
-          f' {connect_timeout:g} s: start one there with the `worker` command,'
-          ' or look at the address, the firewall and the TLS settings.',
-          silent[0],
+        f'No worker answered at {", ".join(silent)} within'
+        f' {connect_timeout:g} s: start one there with the `worker` command,'
+        ' or look at the address, the firewall and the TLS settings.',
+        silent[0],
       )
 
   @property
@@ -179,9 +179,9 @@ class RemoteContext(tff.framework.SyncContext):
       workers = self.workers
       if not workers:
         raise errors.WorkerFailure(
-            'All workers were lost: '
-            + ', '.join(w.address for w in self._workers)
-            + '.'
+          'All workers were lost: '
+          + ', '.join(w.address for w in self._workers)
+          + '.'
         )
       try:
         return self._invoke_on(workers, comp, arg)
@@ -197,10 +197,10 @@ class RemoteContext(tff.framework.SyncContext):
     form = self._mergeable(comp)
     if form is None:
       return self._runner.run_coro_and_return_result(
-          workers[0].invoke(comp, arg)
+        workers[0].invoke(comp, arg)
       )
     merged = tff.framework.MergeableCompExecutionContext(
-        workers, transform_result=_tff.transform_result
+      workers, transform_result=_tff.transform_result
     )
     return merged.invoke(form, arg)
 
@@ -215,9 +215,9 @@ class RemoteContext(tff.framework.SyncContext):
           form = _tff.compile_to_mergeable(comp)
         except ValueError as e:
           logging.warning(
-              'This computation runs on one worker at a time, because its'
-              ' aggregations depend on each other: %s',
-              e,
+            'This computation runs on one worker at a time, because its'
+            ' aggregations depend on each other: %s',
+            e,
           )
           form = None
       self._compiled[digest] = form
@@ -227,7 +227,7 @@ class RemoteContext(tff.framework.SyncContext):
     """Leaves out the workers that do not answer any more."""
     for candidate in self.workers:
       if candidate.address == error.address or not candidate.connect(
-          self._connect_timeout
+        self._connect_timeout
       ):
         candidate.lost()
 
@@ -235,9 +235,9 @@ class RemoteContext(tff.framework.SyncContext):
     for candidate in self._workers:
       lost_at = candidate.lost_at
       if (
-          lost_at is not None
-          and time.monotonic() - lost_at > _SECONDS_BEFORE_ASKING_AGAIN
-          and candidate.connect(0.5)
+        lost_at is not None
+        and time.monotonic() - lost_at > _SECONDS_BEFORE_ASKING_AGAIN
+        and candidate.connect(0.5)
       ):
         logging.warning('The worker at %s is back.', candidate.address)
 
@@ -249,15 +249,15 @@ class RemoteContext(tff.framework.SyncContext):
 
 
 def channel_credentials(
-    ca_certificate: Optional[str],
-    client_certificate: Optional[str],
-    client_private_key: Optional[str],
+  ca_certificate: Optional[str],
+  client_certificate: Optional[str],
+  client_private_key: Optional[str],
 ) -> Optional[grpc.ChannelCredentials]:
   """TLS credentials from files of PEM text; `None` without a CA."""
   if (client_certificate is None) != (client_private_key is None):
     raise ValueError(
-        '`client_certificate` and `client_private_key` go together: give both'
-        ' or neither.'
+      '`client_certificate` and `client_private_key` go together: give both'
+      ' or neither.'
     )
   if ca_certificate is None:
     if client_certificate is not None:
@@ -271,21 +271,21 @@ def channel_credentials(
       return file.read()
 
   return grpc.ssl_channel_credentials(
-      read(ca_certificate), read(client_private_key), read(client_certificate)
+    read(ca_certificate), read(client_private_key), read(client_certificate)
   )
 
 
 def _check_addresses(addresses: Sequence[str]) -> None:
   if isinstance(addresses, str) or not addresses:
     raise ValueError(
-        f'`addresses` must be a list of host:port, got {addresses!r}.'
+      f'`addresses` must be a list of host:port, got {addresses!r}.'
     )
   for address in addresses:
     host, _, port = address.rpartition(':')
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
       raise ValueError(
-          f'A worker address is host:port, for example 10.0.0.2:8000, got'
-          f' {address!r}.'
+        f'A worker address is host:port, for example 10.0.0.2:8000, got'
+        f' {address!r}.'
       )
   if len(set(addresses)) < len(addresses):
     raise ValueError(f'`addresses` names a worker twice: {list(addresses)}.')

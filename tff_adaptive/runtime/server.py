@@ -10,16 +10,16 @@ TLS credentials. TFF's program can still be served, on all interfaces only.
 Whoever can reach a worker can run TensorFlow graphs on its machine.
 """
 
-from concurrent import futures
 import itertools
 import signal
-import sys
 import threading
-from typing import Any, Optional
+from concurrent import futures
+from typing import Any
+from typing import Optional
 
-from absl import logging
 import grpc
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import errors
@@ -30,15 +30,7 @@ from tff_adaptive.runtime import worker
 _ANY_INTERFACE = frozenset({'0.0.0.0', '::', '[::]', ''})
 
 
-class _Failure(Exception):
-  """A refusal with the status code that TFF's executors expect."""
-
-  def __init__(self, code: grpc.StatusCode, message: str):
-    super().__init__(message)
-    self.code = code
-
-
-class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
+class ExecutorService(_tff.ExecutorGroupServicer):
   """TFF's executor protocol on the in-process engine.
 
   Values live in numbered executors until they are disposed of. A call runs at
@@ -57,7 +49,7 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
     with self._lock:
       self._executors[name] = cardinalities.get(tff.CLIENTS, 0), {}
     return _tff.executor_pb2.GetExecutorResponse(
-        executor=_tff.executor_pb2.ExecutorId(id=name)
+      executor=_tff.executor_pb2.ExecutorId(id=name)
     )
 
   def CreateValue(self, request, context):
@@ -65,7 +57,7 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
       return _tff.deserialize_value(request.value)
 
     return self._create(
-        request, context, create, _tff.executor_pb2.CreateValueResponse
+      request, context, create, _tff.executor_pb2.CreateValueResponse
     )
 
   def CreateStruct(self, request, context):
@@ -79,7 +71,7 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
       return _tff.Struct(elements), tff.StructType(types)
 
     return self._create(
-        request, context, create, _tff.executor_pb2.CreateStructResponse
+      request, context, create, _tff.executor_pb2.CreateStructResponse
     )
 
   def CreateSelection(self, request, context):
@@ -88,7 +80,7 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
       return value[request.index], type_spec[request.index]
 
     return self._create(
-        request, context, create, _tff.executor_pb2.CreateSelectionResponse
+      request, context, create, _tff.executor_pb2.CreateSelectionResponse
     )
 
   def CreateCall(self, request, context):
@@ -99,12 +91,12 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
         argument, _ = values[request.argument_ref.id]
       comp = _tff.computation_from_proto(proto)
       result = self._engine.run(
-          comp, argument, num_clients=num_clients, compiled=True
+        comp, argument, num_clients=num_clients, compiled=True
       )
       return result, type_spec.result
 
     return self._create(
-        request, context, create, _tff.executor_pb2.CreateCallResponse
+      request, context, create, _tff.executor_pb2.CreateCallResponse
     )
 
   def Compute(self, request, context):
@@ -143,11 +135,11 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
       found = self._executors.get(request.executor.id)
     if found is None:
       context.abort(
-          grpc.StatusCode.FAILED_PRECONDITION,
-          f'There is no executor {request.executor.id!r}; the worker was'
-          ' restarted.',
+        grpc.StatusCode.FAILED_PRECONDITION,
+        f'There is no executor {request.executor.id!r}; the worker was'
+        ' restarted.',
       )
-    num_clients, values = found
+    num_clients, values = found or (0, {})  # abort() does not return.
     try:
       return work(values, num_clients)
     except errors.UnsupportedComputationError as e:
@@ -161,11 +153,11 @@ class ExecutorService(_tff.executor_pb2_grpc.ExecutorGroupServicer):
 
 
 def start_server(
-    engine: in_process.Engine,
-    *,
-    port: int,
-    bind_address: str,
-    credentials: Optional[grpc.ServerCredentials],
+  engine: in_process.Engine,
+  *,
+  port: int,
+  bind_address: str,
+  credentials: Optional[grpc.ServerCredentials],
 ) -> tuple[grpc.Server, int]:
   """Starts serving `engine`.
 
@@ -176,54 +168,50 @@ def start_server(
     OSError: If the address cannot be listened on.
   """
   server = grpc.server(
-      futures.ThreadPoolExecutor(32, thread_name_prefix='tff_worker'),
-      options=[*stub_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)],
+    futures.ThreadPoolExecutor(32, thread_name_prefix='tff_worker'),
+    options=[*stub_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)],
   )
-  _tff.executor_pb2_grpc.add_ExecutorGroupServicer_to_server(
-      ExecutorService(engine), server
-  )
+  _tff.add_executor_service(ExecutorService(engine), server)
   host = f'[{bind_address}]' if ':' in bind_address else bind_address
   target = f'{host}:{port}'
+  cause: Exception | None = None
   try:
     if credentials is None:
       bound = server.add_insecure_port(target)
     else:
       bound = server.add_secure_port(target, credentials)
   except RuntimeError as e:
-    bound = 0
-    cause = e
-  else:
-    cause = None
+    bound, cause = 0, e
   if not bound:
     raise OSError(
-        f'Cannot listen on {target}: the port is taken, or this machine does'
-        ' not have the address.'
+      f'Cannot listen on {target}: the port is taken, or this machine does'
+      ' not have the address.'
     ) from cause
   server.start()
   return server, bound
 
 
 def serve(
-    port: int,
-    *,
-    bind_address: str,
-    engine: str,
-    max_concurrent_clients: Optional[int],
-    devices,
-    certificate: Optional[str],
-    private_key: Optional[str],
-    client_ca: Optional[str],
+  port: int,
+  *,
+  bind_address: str,
+  engine: str,
+  max_concurrent_clients: Optional[int],
+  devices,
+  certificate: Optional[str],
+  private_key: Optional[str],
+  client_ca: Optional[str],
 ) -> int:
   """See `tff_adaptive.runtime.serve_worker`."""
   if engine not in ('in_process', 'native'):
     raise ValueError(
-        f"`engine` must be 'in_process' or 'native', got {engine!r}."
+      f"`engine` must be 'in_process' or 'native', got {engine!r}."
     )
   if not 0 <= port <= 65535:
     raise ValueError(f'`port` must be between 0 and 65535, got {port!r}.')
   if (certificate is None) != (private_key is None):
     raise ValueError(
-        '`certificate` and `private_key` go together: give both or neither.'
+      '`certificate` and `private_key` go together: give both or neither.'
     )
   if client_ca is not None and certificate is None:
     raise ValueError('`client_ca` needs `certificate` and `private_key` too.')
@@ -232,20 +220,20 @@ def serve(
     signal.signal(number, lambda *_: stop.set())
   if engine == 'native':
     return _serve_native(
-        port, bind_address, certificate, devices, max_concurrent_clients, stop
+      port, bind_address, certificate, devices, max_concurrent_clients, stop
     )
   credentials = None
-  if certificate is not None:
+  if certificate is not None and private_key is not None:
     credentials = grpc.ssl_server_credentials(
-        [(_read(private_key), _read(certificate))],
-        root_certificates=_read(client_ca) if client_ca else None,
-        require_client_auth=client_ca is not None,
+      [(_read(private_key), _read(certificate))],
+      root_certificates=_read(client_ca) if client_ca else None,
+      require_client_auth=client_ca is not None,
     )
   running = in_process.Engine(
-      max_concurrent_clients=max_concurrent_clients, devices=devices
+    max_concurrent_clients=max_concurrent_clients, devices=devices
   )
   server, bound = start_server(
-      running, port=port, bind_address=bind_address, credentials=credentials
+    running, port=port, bind_address=bind_address, credentials=credentials
   )
   _announce(bind_address, bound, 'TLS' if credentials else 'no TLS')
   stop.wait()
@@ -255,27 +243,28 @@ def serve(
 
 
 def _serve_native(
-    port, bind_address, certificate, devices, max_concurrent_clients, stop
+  port, bind_address, certificate, devices, max_concurrent_clients, stop
 ) -> int:
   if bind_address not in _ANY_INTERFACE:
     raise ValueError(
-        "TFF's own worker listens on every interface: with engine='native',"
-        f" pass bind_address='0.0.0.0' to accept that, got {bind_address!r}."
+      "TFF's own worker listens on every interface: with engine='native',"
+      f" pass bind_address='0.0.0.0' to accept that, got {bind_address!r}."
     )
   if certificate is not None or devices is not None:
     raise ValueError(
-        "TFF's own worker knows neither TLS nor devices; use"
-        " engine='in_process'."
+      "TFF's own worker knows neither TLS nor devices; use engine='in_process'."
     )
   process = worker.WorkerProcess(
-      _tff.worker_binary_path(),
-      port=port or None,
-      max_concurrent_calls=max_concurrent_clients or -1,
+    _tff.worker_binary_path(),
+    port=port or None,
+    max_concurrent_calls=max_concurrent_clients or -1,
   )
   worker.wait_until(
-      lambda: process.exit_code() is not None
-      or worker.accepts_connections('127.0.0.1', process.port),
-      30.0,
+    lambda: (
+      process.exit_code() is not None
+      or worker.accepts_connections('127.0.0.1', process.port)
+    ),
+    30.0,
   )
   if process.exit_code() is not None:
     raise OSError(f"TFF's worker {process.describe_exit()}.")
@@ -283,7 +272,7 @@ def _serve_native(
   while not stop.wait(0.5):
     if process.exit_code() is not None:
       raise errors.WorkerFailure(
-          f"TFF's worker {process.describe_exit()}.", process.address
+        f"TFF's worker {process.describe_exit()}.", process.address
       )
   process.stop()
   return 0
@@ -291,7 +280,6 @@ def _serve_native(
 
 def _announce(host: str, port: int, security: str) -> None:
   print(f'Worker listening on {host}:{port} ({security}).', flush=True)
-  sys.stdout.flush()
 
 
 def _read(path: str) -> bytes:

@@ -8,9 +8,10 @@ method that no server implements, which any gRPC server refuses at once), and
 gives up when there has been none for a stated time.
 """
 
-from collections.abc import Callable
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import tensorflow_federated as tff
@@ -20,23 +21,25 @@ from tff_adaptive.runtime import errors
 
 # -1 is gRPC's way of saying "no limit".
 CHANNEL_OPTIONS = (
-    ('grpc.max_receive_message_length', -1),
-    ('grpc.max_send_message_length', -1),
+  ('grpc.max_receive_message_length', -1),
+  ('grpc.max_send_message_length', -1),
 )
 _PING = '/tff_adaptive.runtime.Liveness/Ping'
-_UNREACHABLE = frozenset({
+_UNREACHABLE = frozenset(
+  {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
     # The worker was restarted and no longer knows the executor.
     grpc.StatusCode.FAILED_PRECONDITION,
-})
+  }
+)
 
 
 def open_channel(
-    address: str,
-    credentials: grpc.ChannelCredentials | None = None,
-    *,
-    local: bool = False,
+  address: str,
+  credentials: grpc.ChannelCredentials | None = None,
+  *,
+  local: bool = False,
 ) -> grpc.Channel:
   """A channel to `address` without a bound on the size of messages."""
   options = list(CHANNEL_OPTIONS)
@@ -53,12 +56,12 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
   """`tff.framework.RemoteExecutorStub` whose calls end in finite time."""
 
   def __init__(
-      self,
-      channel: grpc.Channel,
-      address: str,
-      *,
-      silence_timeout: float,
-      explain: Callable[[], str] = lambda: '',
+    self,
+    channel: grpc.Channel,
+    address: str,
+    *,
+    silence_timeout: float,
+    explain: Callable[[], str] = lambda: '',
   ):
     """Wraps `channel`.
 
@@ -73,12 +76,12 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     self._address = address
     self._silence_timeout = silence_timeout
     self._explain = explain
-    self._stub = _tff.executor_pb2_grpc.ExecutorGroupStub(channel)
+    self._stub = _tff.ExecutorGroupStub(channel)
     self._ping = channel.unary_unary(
-        _PING, request_serializer=bytes, response_deserializer=bytes
+      _PING, request_serializer=bytes, response_deserializer=bytes
     )
     self._lock = threading.Lock()
-    self._calls = set()
+    self._calls: set[grpc.Future] = set()
     self._closed = False
 
   def is_alive(self, timeout: float) -> bool:
@@ -102,8 +105,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     with self._lock:
       if self._closed:
         raise errors.WorkerFailure(
-            f'The connection to the worker at {self._address} was closed.',
-            self._address,
+          f'The connection to the worker at {self._address} was closed.',
+          self._address,
         )
       call = getattr(self._stub, name).future(request)
       self._calls.add(call)
@@ -133,24 +136,26 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
         with self._lock:
           self._closed = True
         raise errors.WorkerFailure(
-            f'The worker at {self._address} has not answered for'
-            f' {self._silence_timeout:g} s. {self._explain()}'.strip(),
-            self._address,
+          f'The worker at {self._address} has not answered for'
+          f' {self._silence_timeout:g} s. {self._explain()}'.strip(),
+          self._address,
         )
 
   def _failure(self, error: Exception) -> Exception:
     if isinstance(error, grpc.FutureCancelledError):
       code, details = grpc.StatusCode.CANCELLED, 'the call was cancelled'
     else:
-      code, details = error.code(), error.details()
+      # gRPC's errors are calls as well, which their type does not say.
+      call: Any = error
+      code, details = call.code(), call.details()
     if code in _UNREACHABLE:
       return errors.WorkerFailure(
-          f'The worker at {self._address} failed during a computation'
-          f' ({details}). {self._explain()}'.strip(),
-          self._address,
+        f'The worker at {self._address} failed during a computation'
+        f' ({details}). {self._explain()}'.strip(),
+        self._address,
       )
     return errors.RuntimeFailure(
-        f'The worker at {self._address} reported {code.name}: {details}'
+      f'The worker at {self._address} reported {code.name}: {details}'
     )
 
   def get_executor(self, request):

@@ -6,11 +6,14 @@ sequence type.
 """
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
 import functools
 import threading
-from typing import Any, Optional
 import weakref
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
 
 import attrs
 import numpy as np
@@ -39,12 +42,12 @@ def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
   if isinstance(type_spec, tff.TensorType):
     return [_tff.tensor_spec(type_spec)]
   raise errors.UnsupportedComputationError(
-      f'The in-process runtime has no value of type {type_spec}.'
+    f'The in-process runtime has no value of type {type_spec}.'
   )
 
 
 def compile_ingest(
-    type_spec: tff.Type, datasets: 'DatasetCache'
+  type_spec: tff.Type, datasets: 'DatasetCache'
 ) -> Callable[[Any, list], None]:
   """A function that takes values of an unplaced type apart.
 
@@ -63,8 +66,8 @@ def compile_ingest(
     return lambda value, out: out.append(datasets.variant(value, type_spec))
   if isinstance(type_spec, tff.StructType):
     parts = [
-        compile_ingest(element, datasets)
-        for _, element in _tff.struct_items(type_spec)
+      compile_ingest(element, datasets)
+      for _, element in _tff.struct_items(type_spec)
     ]
     split = compile_split(type_spec)
 
@@ -74,7 +77,7 @@ def compile_ingest(
 
     return ingest
   raise errors.UnsupportedComputationError(
-      f'The in-process runtime cannot take an argument of type {type_spec}.'
+    f'The in-process runtime cannot take an argument of type {type_spec}.'
   )
 
 
@@ -86,12 +89,12 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
 
   def refuse(value, got):
     raise TypeError(
-        f'Expected a structure with the elements {list(names)}, as in'
-        f' {type_spec}, got {got} in a {type(value).__name__}.'
+      f'Expected a structure with the elements {list(names)}, as in'
+      f' {type_spec}, got {got} in a {type(value).__name__}.'
     )
 
   def split(value):
-    kind = type(value)
+    kind: Any = type(value)
     if kind is tuple or kind is list:
       if len(value) != count:
         refuse(value, f'{len(value)} elements')
@@ -103,7 +106,7 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
     fields = _fields_of(kind)
     if fields is not None:
       if all_named and fields == names:
-        return [getattr(value, name) for name in names]
+        return [getattr(value, name) for name in fields]
       if not any(names) and len(fields) == count:
         return [getattr(value, name) for name in fields]
       refuse(value, list(fields))
@@ -112,8 +115,7 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
       value = _tff.structure.from_container(value)
     elements = _tff.structure.to_elements(value)
     if len(elements) != count or any(
-        got is not None and got != name
-        for (got, _), name in zip(elements, names)
+      got is not None and got != name for (got, _), name in zip(elements, names)
     ):
       refuse(value, [name for name, _ in elements])
     return [element for _, element in elements]
@@ -122,7 +124,7 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _fields_of(kind: type) -> Optional[tuple[str, ...]]:
+def _fields_of(kind: Any) -> Optional[tuple[str, ...]]:
   """Field names of an attrs class or a named tuple, else `None`."""
   if attrs.has(kind):
     return tuple(field.name for field in attrs.fields(kind))
@@ -140,7 +142,7 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
   scalar = dtype.type if shape == () and not is_string else None
 
   def convert(value):
-    kind = type(value)
+    kind: Any = type(value)
     if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
       return tf.constant(value)
     if kind is scalar:
@@ -149,7 +151,7 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
       value = value.read_value()
     if isinstance(value, tf.Tensor):
       if value.dtype != spec.dtype or not spec.shape.is_compatible_with(
-          value.shape
+        value.shape
       ):
         raise TypeError(f'Expected a tensor of {type_spec}, got {value!r}.')
       return value
@@ -171,7 +173,9 @@ class DatasetCache:
   """
 
   def __init__(self, max_bytes: int):
-    self._known = weakref.WeakKeyDictionary()
+    self._known: weakref.WeakKeyDictionary[tf.data.Dataset, list[Any]] = (
+      weakref.WeakKeyDictionary()
+    )
     self._room = [max_bytes]
     self._lock = threading.Lock()
 
@@ -201,22 +205,22 @@ class DatasetCache:
     optionals, size = [], 0
     for batch in flat:
       size += sum(
-          t.dtype.size * t.shape.num_elements()
-          if t.dtype != tf.string
-          else sum(len(s) + 64 for s in t.numpy().flat)
-          for t in batch
+        t.dtype.size * t.shape.num_elements()
+        if t.dtype != tf.string
+        else sum(len(s) + 64 for s in t.numpy().flat)
+        for t in batch
       )
       if size > self._room[0]:
         return
       optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
     batches = tf.raw_ops.EmptyTensorList(
-        element_shape=tf.constant([], tf.int32),
-        max_num_elements=-1,
-        element_dtype=tf.variant,
+      element_shape=tf.constant([], tf.int32),
+      max_num_elements=-1,
+      element_dtype=tf.variant,
     )
     for optional in [tf.raw_ops.OptionalNone(), *reversed(optionals)]:
       batches = tf.raw_ops.TensorListPushBack(
-          input_handle=batches, tensor=optional
+        input_handle=batches, tensor=optional
       )
     variant.tff_adaptive_batches = batches
     room = self._room
@@ -233,8 +237,8 @@ def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
     value = _tff.dataset_from_elements(list(value), type_spec.element)
   if not isinstance(value, tf.data.Dataset):
     raise TypeError(
-        f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
-        f' got {type(value).__name__}.'
+      f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
+      f' got {type(value).__name__}.'
     )
   value = _tff.conform_dataset(value, type_spec.element)
   options = _OPTIONS
@@ -246,7 +250,7 @@ def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
 
 
 def compile_restore(
-    type_spec: tff.Type,
+  type_spec: tff.Type,
 ) -> Callable[[Iterator[tf.Tensor]], Any]:
   """A function that makes Python values from tensors.
 
@@ -259,7 +263,7 @@ def compile_restore(
   """
   if isinstance(type_spec, tff.StructType):
     parts = [
-        compile_restore(element) for _, element in _tff.struct_items(type_spec)
+      compile_restore(element) for _, element in _tff.struct_items(type_spec)
     ]
     pack = compile_pack(type_spec)
     return lambda leaves: pack([part(leaves) for part in parts])
@@ -278,7 +282,7 @@ def compile_pack(type_spec: tff.StructType) -> Callable[[list[Any]], Any]:
   if None in names and any(names):
     # No container of Python's has both; TFF says so better.
     return lambda elements: _tff.to_container(
-        _tff.Struct(list(zip(names, elements))), type_spec
+      _tff.Struct(list(zip(names, elements))), type_spec
     )
   if _fields_of(container) is not None:
     return lambda elements: container(**dict(zip(names, elements)))

@@ -20,8 +20,9 @@ _live: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()
 
 def free_port() -> int:
   """A TCP port that nobody listens on at this moment."""
-  with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6()
-                     else socket.AF_INET) as probe:
+  with socket.socket(
+    socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+  ) as probe:
     probe.bind(('', 0))
     return probe.getsockname()[1]
 
@@ -58,11 +59,11 @@ class WorkerProcess:
   """
 
   def __init__(
-      self,
-      binary: str,
-      *,
-      port: int | None = None,
-      max_concurrent_calls: int = -1,
+    self,
+    binary: str,
+    *,
+    port: int | None = None,
+    max_concurrent_calls: int = -1,
   ):
     """Starts the worker; does not wait until it answers.
 
@@ -72,32 +73,35 @@ class WorkerProcess:
       max_concurrent_calls: Clients at once; nonpositive means no bound.
     """
     self.port = free_port() if port is None else port
-    self._log = tempfile.TemporaryFile()
+    self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
     self._lock = threading.Lock()
     command = [
-        binary,
-        f'--port={self.port}',
-        f'--max_concurrent_computation_calls={max_concurrent_calls}',
+      binary,
+      f'--port={self.port}',
+      f'--max_concurrent_computation_calls={max_concurrent_calls}',
     ]
     environment = dict(os.environ)
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
     self._owner = os.getpid()
     self._supervisor = subprocess.Popen(
-        # Isolated and without site: the supervisor starts in ~20 ms and no
-        # sitecustomize or PYTHONPATH can get in its way.
-        [sys.executable, '-I', '-S', _SUPERVISOR, str(self._owner), *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=self._log,
-        start_new_session=True,
-        env=environment,
+      # Isolated and without site: the supervisor starts in ~20 ms and no
+      # sitecustomize or PYTHONPATH can get in its way.
+      [sys.executable, '-I', '-S', _SUPERVISOR, str(self._owner), *command],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self._log,
+      start_new_session=True,
+      env=environment,
     )
-    line = self._supervisor.stdout.readline()
-    self._supervisor.stdout.close()
+    stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
+    assert stdin is not None and stdout is not None  # Both are pipes.
+    self._lifeline = stdin
+    line = stdout.readline()
+    stdout.close()
     if not line:
       self._supervisor.wait()
       raise errors.WorkerFailure(
-          f'Could not start {command[0]}: {self.log_tail() or "no output"}.'
+        f'Could not start {command[0]}: {self.log_tail() or "no output"}.'
       )
     self.pid = int(line)
     _live.add(self)
@@ -134,8 +138,8 @@ class WorkerProcess:
       how = f'was ended by {name}'
       if number == signal.SIGKILL:
         how += (
-            ', which is what the kernel does when memory runs out (lower'
-            ' the number of concurrent clients)'
+          ', which is what the kernel does when memory runs out (lower'
+          ' the number of concurrent clients)'
         )
     else:
       how = f'ended with exit code {code}'
@@ -148,14 +152,14 @@ class WorkerProcess:
       return  # A forked child must not end its parent's worker.
     with self._lock:
       if self._supervisor.poll() is None:
-        self._supervisor.stdin.close()  # The supervisor reads end-of-file.
+        self._lifeline.close()  # The supervisor reads end-of-file.
         try:
           self._supervisor.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
           self._supervisor.kill()  # PDEATHSIG takes the worker along.
           self._supervisor.wait()
-      elif not self._supervisor.stdin.closed:
-        self._supervisor.stdin.close()
+      elif not self._lifeline.closed:
+        self._lifeline.close()
     _live.discard(self)
 
   def wait(self) -> int:
@@ -163,7 +167,9 @@ class WorkerProcess:
     return self._supervisor.wait()
 
   def __del__(self):
-    if getattr(self, '_supervisor', None) is not None and not sys.is_finalizing():
+    if (
+      getattr(self, '_supervisor', None) is not None and not sys.is_finalizing()
+    ):
       self.stop()
 
 

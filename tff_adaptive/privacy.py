@@ -119,7 +119,7 @@ class Aggregation:
     sigma = 'sigma' if sigma is None else f'{self.sum_noise_multiplier:g}'
     lines = [
       'Delta = (sum of u min(1, c / |u|) over clients + noise) / '
-      f'{self.dp_clients_per_round or "n"}, u a client\'s update',
+      f"{self.dp_clients_per_round or 'n'}, u a client's update",
       f'noise ~ N(0, ({sigma} c)^2) on every coordinate, '
       + ('c starting at ' if self.dp_adaptive_clipping else 'c = ')
       + f'{self.dp_clip_norm:g}',
@@ -419,7 +419,9 @@ def _calibrate(budget: Budget, target: float, excess: Any) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _loss(noise_multiplier: float, share: float, sampling: str, interval: float):
+def _loss(
+  noise_multiplier: float, share: float, sampling: str, interval: float
+):
   """One round's privacy loss distribution, rounded up."""
   from dp_accounting.pld import pld_pmf  # pylint: disable=g-import-not-at-top
   from dp_accounting.pld import privacy_loss_distribution  # pylint: disable=g-import-not-at-top
@@ -432,9 +434,7 @@ def _loss(noise_multiplier: float, share: float, sampling: str, interval: float)
     )
   # The largest loss that still has a mass worth a bin.
   shift = 2 / noise_multiplier
-  largest = math.log1p(
-    share * math.expm1(min(shift**2 / 2 + 9 * shift, 700.0))
-  )
+  largest = math.log1p(share * math.expm1(min(shift**2 / 2 + 9 * shift, 700.0)))
   bins = max(1, math.ceil(largest / interval))
   deltas = fixed_size_delta(
     np.arange(-bins, bins + 1) * interval, noise_multiplier, share

@@ -28,9 +28,18 @@ def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
     client_weighting=_WEIGHTING[plan.common['client_weighting']],
     warmup_steps=plan.common.get('client_warmup_steps', 0),
     seed=plan.common['seed'],
-    model_aggregator=plan.model_aggregator,
+    model_aggregator=_aggregator(plan),
     **pieces,
   )
+
+
+def _aggregator(plan: plan_lib.Plan):
+  given = plan.model_aggregator
+  if given is None:
+    return processes.build_aggregator(plan.aggregation, plan.common['seed'])
+  if isinstance(given, tff.aggregators.UnweightedAggregationFactory):
+    return tff.aggregators.as_weighted_aggregator(given)
+  return given
 
 
 def describe(plan: plan_lib.Plan) -> str:
@@ -57,6 +66,7 @@ def describe(plan: plan_lib.Plan) -> str:
   lines.append(
     'a client counts with weight ' + weights[plan.common['client_weighting']]
   )
+  lines.extend(plan.aggregation.formula.splitlines())
   return '\n'.join(lines)
 
 

@@ -211,8 +211,11 @@ def resolve(name: str, given: Mapping[str, Any]) -> Plan:
       groups[slot.group][slot.name] = slot.parameter.default
     else:
       raise parameters.ParameterError(f'The algorithm {name} needs `{public}`.')
+  aggregation = _aggregation(method, groups, given)
   rates = {}
   for side in _SIDES:
+    if isinstance(chosen[side], str):
+      optimizers.check(side, chosen[side], groups[side])
     rates[side] = groups[side].get('learning_rate')
     settings = groups[f'{side}_schedule']
     try:
@@ -236,7 +239,48 @@ def resolve(name: str, given: Mapping[str, Any]) -> Plan:
     dict(groups['common']),
     dict(groups['own']),
     given.get('model_aggregator'),
+    aggregation,
   )
+
+
+def _aggregation(
+  method: registry.Method,
+  groups: Mapping[str, dict[str, Any]],
+  given: Mapping[str, Any],
+) -> privacy.Aggregation:
+  """Checks how updates are aggregated against the rest.
+
+  Under differential privacy clients weigh the same unless asked otherwise,
+  which is refused.
+  """
+  aggregation = privacy.check(groups['aggregation'])
+  if given.get('model_aggregator') is not None:
+    usual = parameters.read_signature(
+      _FOLDER.parent / 'privacy.py', 'aggregation'
+    )
+    for name, parameter in usual.items():
+      if groups['aggregation'][name] != parameter.default:
+        raise parameters.ParameterError(
+          f'`{name}` would be ignored: `model_aggregator` is given.'
+        )
+  if not aggregation.private:
+    return aggregation
+  if method.unnoised and groups['own'].get('count') != 'round':
+    raise parameters.ParameterError(
+      f'The algorithm {method.name} has no differential privacy: its clients '
+      f'send {method.unnoised} beside their update, to which no noise is '
+      'added.'
+    )
+  weighting = groups['common']
+  if 'client_weighting' not in given:
+    weighting['client_weighting'] = 'uniform'
+  elif weighting['client_weighting'] != 'uniform':
+    raise parameters.ParameterError(
+      "`client_weighting` must be 'uniform' under differential privacy, got "
+      f'{weighting["client_weighting"]!r}: how much a client counts must not '
+      'depend on its data.'
+    )
+  return aggregation
 
 
 def _called(optimizer: Any) -> str:

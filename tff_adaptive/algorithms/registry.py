@@ -111,7 +111,7 @@ METHODS: Mapping[str, Method] = {
       'FedSPS with steps that shrink as training goes on.',
       'polyak_decreasing',
       module='feddecsps',
-      unnoised="how many local steps they took (with `count='round'` they do not)",
+      unnoised="how many local steps they took (`count='round'` does without)",
     ),
     _client_method(
       'fedsps_normalized',

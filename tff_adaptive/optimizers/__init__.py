@@ -112,6 +112,23 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   )
 
 
+def check(side: str, name: str, arguments: Mapping[str, Any]) -> None:
+  """Checks what no argument's own range says; imports no TensorFlow.
+
+  Args:
+    side: 'client' or 'server'.
+    name: An optimizer of that side.
+    arguments: All of its hyperparameters, each checked for itself.
+
+  Raises:
+    ParameterError: If they are not accepted.
+  """
+  if (side, name) == ('client', 'blended'):
+    from tff_adaptive.optimizers import mixes  # pylint: disable=g-import-not-at-top
+
+    mixes.read(**arguments)
+
+
 def client(name: str, **hyperparameters: Any):
   """Builds a client optimizer.
 

@@ -43,7 +43,9 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     return global_state['clip']
 
   def initial_sample_state(self, template):
-    zeros = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), template)
+    zeros = tf.nest.map_structure(
+      lambda t: tf.zeros(t.shape, t.dtype), template
+    )
     return self._sample(zeros, tf.constant(0.0))
 
   def _sample(self, record, unclipped):
@@ -61,10 +63,13 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     shrunk = [
       tf.math.divide_no_nan(tf.cast(x, tf.float32), largest) for x in leaves
     ]
-    norm = tf.linalg.global_norm(shrunk) * largest
-    scale = tf.minimum(1.0, tf.math.divide_no_nan(params, norm))
-    scale = tf.where(norm > 0, scale, 1.0)
-    clipped = [tf.cast(scale, x.dtype) * x for x in leaves]
+    shrunk_norm = tf.linalg.global_norm(shrunk)
+    norm = shrunk_norm * largest  # May be infinite.
+    scale = tf.math.divide_no_nan(params, shrunk_norm)
+    clipped = [
+      tf.where(norm <= params, x, tf.cast(scale * y, x.dtype))
+      for x, y in zip(leaves, shrunk)
+    ]
     # Counted from -1/2 to 1/2: a client that comes or goes moves it by 1/2.
     unclipped = tf.cast(norm <= params, tf.float32) - 0.5
     return self._sample(tf.nest.pack_sequence_as(record, clipped), unclipped)

@@ -1,0 +1,490 @@
+"""Differential privacy: what is refused, what is sent, what it costs."""
+
+import collections
+import dataclasses
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import stats
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.processes import linear
+from tff_adaptive import algorithms
+from tff_adaptive import parameters
+from tff_adaptive import privacy
+from tff_adaptive import processes
+from tff_adaptive.algorithms import assembly
+from tff_adaptive.algorithms import plan
+
+USUAL = {
+  name: parameter.default
+  for name, parameter in parameters.read_signature(
+    privacy.__file__, 'aggregation'
+  ).items()
+}
+REFUSED = (
+  'scaffold',
+  'mime',
+  'mimelite',
+  'local_adaalter',
+  'local_amsgrad',
+  'fedsps_global',
+  'fedsps_normalized',
+  'feddecsps',
+)
+
+
+def settings(**given):
+  return privacy.check(USUAL | {'dp_clients_per_round': 4} | given)
+
+
+# --- What is accepted.
+
+
+@pytest.mark.parametrize(
+  'given, words',
+  [
+    ({'dp_noise_multiplier': 1.0}, 'noise without clipping'),
+    (
+      {'dp_clip_norm': 1.0, 'client_weighting': 'examples'},
+      "must be 'uniform' under differential privacy",
+    ),
+    ({'dp_clip_norm': 0.0}, 'above 0 or None, got 0'),
+    (
+      {'dp_clip_norm': 1.0, 'dp_noise_multiplier': -1},
+      'at least 0 or None, got -1',
+    ),
+    ({'dp_adaptive_clipping': True, 'dp_clip_quantile': 1.5}, 'at most 1'),
+    ({'dp_clip_norm': 1.0, 'dp_clip_quantile': 0.7}, 'would be ignored'),
+    ({'dp_clip_norm': 1.0, 'aggregator_zeroing': True}, 'without noise'),
+    ({'dp_clip_norm': 1.0, 'aggregator_clipping': True}, 'without noise'),
+    ({'dp_clip_norm': 1.0, 'aggregator': 'compression'}, 'quantises'),
+    (
+      {'dp_adaptive_clipping': True, 'aggregator': 'secure'},
+      'needs to know beforehand',
+    ),
+    (
+      {'dp_adaptive_clipping': True, 'dp_noise_multiplier': 1.0},
+      'more than 10 clients a round, got 4',
+    ),
+    (
+      {'dp_clip_norm': 1.0, 'dp_clients_per_round': None},
+      'needs `dp_clients_per_round`',
+    ),
+    ({'aggregator': 'median'}, "'mean', 'compression', 'secure'"),
+  ],
+)
+def test_errors_are_one_sentence(given, words):
+  given = {'dp_clients_per_round': 4} | given
+  if not privacy.is_asked(given):
+    del given['dp_clients_per_round']
+  with pytest.raises(parameters.ParameterError) as error:
+    algorithms.check('fedavg', **given)
+  message = str(error.value)
+  assert words in message
+  assert '\n' not in message and message.endswith('.')
+
+
+def test_a_setting_without_clipping_would_be_ignored():
+  with pytest.raises(parameters.ParameterError, match='would be ignored'):
+    algorithms.check('fedavg', dp_clients_per_round=4)
+  with pytest.raises(parameters.ParameterError, match='would be ignored'):
+    algorithms.check(
+      'fedavg', dp_clip_norm=1.0, dp_clients_per_round=4, model_aggregator=1
+    )
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_methods_that_send_more_than_their_update_are_refused(name):
+  given = dict(
+    dp_clip_norm=1.0, dp_noise_multiplier=1.0, dp_clients_per_round=4
+  )
+  if name not in REFUSED:
+    algorithms.check(name, **given)
+    return
+  with pytest.raises(parameters.ParameterError) as error:
+    algorithms.check(name, **given)
+  assert 'has no differential privacy: its clients send' in str(error.value)
+
+
+def test_feddecsps_that_counts_within_a_round_is_accepted():
+  algorithms.check(
+    'feddecsps', count='round', dp_clip_norm=1.0, dp_clients_per_round=4
+  )
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_refused_are_the_methods_that_report_something(name):
+  """The table in the registry against what the exchanges do."""
+  pieces = assembly._pieces(plan.resolve(name, {}))
+  own = type(pieces.get('exchange', processes.NoExchange()))
+  usual = processes.Exchange
+  reports = (
+    own.report is not usual.report
+    or own.weight is not usual.weight
+    or pieces['exchange'].surveys is not None
+    if 'exchange' in pieces
+    else False
+  )
+  assert reports == (name in REFUSED)
+
+
+def test_checks_import_neither_tensorflow_nor_dp_accounting():
+  code = (
+    'import sys\n'
+    'from tff_adaptive import algorithms\n'
+    "algorithms.check('fedavg', dp_clip_norm=1.0, dp_clients_per_round=2)\n"
+    "assert not {'tensorflow', 'dp_accounting'} & set(sys.modules)\n"
+    'from tff_adaptive import privacy\n'
+    'privacy.Budget(clients=9, clients_per_round=3, delta=.1, rounds=2)'
+    '.epsilon(1.0, 2)\n'
+    "assert 'tensorflow' not in sys.modules\n"
+  )
+  subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
+
+
+# --- What comes of a round's updates.
+
+SPECS = collections.OrderedDict(
+  a=tff.TensorType(np.float32, [3]), b=tff.TensorType(np.float32, [])
+)
+
+
+def updates(norms):
+  """Updates of given norms, in different directions."""
+  rng = np.random.default_rng(3)
+  result = []
+  for norm in norms:
+    direction = rng.normal(size=4)
+    direction *= norm / np.linalg.norm(direction)
+    result.append(
+      collections.OrderedDict(
+        a=direction[:3].astype(np.float32), b=np.float32(direction[3])
+      )
+    )
+  return result
+
+
+def flat(update):
+  return np.concatenate([update['a'], [update['b']]])
+
+
+def aggregate(factory, values, weights=None, rounds=1):
+  """The results of several rounds, and the last one's measurements."""
+  process = factory.create(tff.to_type(SPECS), tff.TensorType(np.float32))
+  state, results = process.initialize(), []
+  for _ in range(rounds):
+    output = process.next(state, values, weights or [1.0] * len(values))
+    state = output.state
+    results.append(flat(output.result))
+  return results, output.measurements
+
+
+def clipped_mean(values, clip, clients):
+  flats = [flat(v) for v in values]
+  return sum(
+    f * min(1.0, clip / np.linalg.norm(f)) for f in flats
+  ) / clients  # fmt: skip
+
+
+@pytest.mark.usefixtures('in_process_context')
+class TestAggregators:
+  NORMS = (0.1, 0.5, 2.0, 30.0)
+
+  @pytest.mark.parametrize('aggregator', ['mean', 'secure'])
+  def test_clipped_mean_without_noise(self, aggregator):
+    values = updates(self.NORMS)
+    factory = processes.build_aggregator(
+      settings(dp_clip_norm=0.75, aggregator=aggregator)
+    )
+    (result,), _ = aggregate(factory, values, weights=[1.0, 2.0, 3.0, 40.0])
+    np.testing.assert_allclose(
+      result, clipped_mean(values, 0.75, 4), rtol=1e-5, atol=1e-7
+    )
+    # Neighbours that must differ: another norm, another denominator.
+    assert not np.allclose(result, clipped_mean(values, 0.7, 4), rtol=1e-3)
+    assert not np.allclose(result, clipped_mean(values, 0.75, 3), rtol=1e-3)
+
+  def test_no_update_moves_the_sum_further_than_the_norm(self):
+    huge = collections.OrderedDict(
+      a=np.array([3e38, -3e38, 3e38], np.float32), b=np.float32(3e38)
+    )
+    tiny = collections.OrderedDict(
+      a=np.array([1e-30, 0, 0], np.float32), b=np.float32(0)
+    )
+    zero = collections.OrderedDict(a=np.zeros(3, np.float32), b=np.float32(0))
+    factory = processes.build_aggregator(settings(dp_clip_norm=0.5))
+    for update, norm in ((huge, 0.5), (tiny, 1e-30), (zero, 0.0)):
+      (result,), _ = aggregate(factory, [update, zero])
+      assert np.linalg.norm(4 * result.astype(np.float64)) == pytest.approx(
+        norm, rel=1e-5
+      )
+
+  def test_noise_has_its_size_on_every_coordinate(self):
+    rounds, clip, sigma = 500, 0.5, 3.0
+    zero = collections.OrderedDict(a=np.zeros(3, np.float32), b=np.float32(0))
+    factory = processes.build_aggregator(
+      settings(dp_clip_norm=clip, dp_noise_multiplier=sigma), seed=5
+    )
+    results, _ = aggregate(factory, [zero], rounds=rounds)
+    draws = np.array(results).ravel() * 4 / (sigma * clip)
+    assert stats.kstest(draws, 'norm').pvalue > 1e-3
+    # 2000 draws give sigma to 1.6 %; a tenth too much or too little is seen.
+    assert abs(draws.std() - 1) < 0.06
+    table = np.array(results)
+    between = np.corrcoef(table.T) - np.eye(4)
+    assert np.abs(between).max() < 0.2
+    assert abs(np.corrcoef(table[1:, 0], table[:-1, 0])[0, 1]) < 0.2
+
+  def test_noise_is_a_function_of_seed_and_round(self):
+    values = updates(self.NORMS)
+
+    def run(seed, rounds=3):
+      factory = processes.build_aggregator(
+        settings(dp_clip_norm=1.0, dp_noise_multiplier=1.0), seed=seed
+      )
+      return aggregate(factory, values, rounds=rounds)[0]
+
+    np.testing.assert_array_equal(run(1), run(1))
+    assert not np.allclose(run(1)[0], run(2)[0])
+    assert not np.allclose(run(1)[0], run(1)[1])
+
+  def test_adaptive_clipping_is_tffs(self):
+    values = updates(self.NORMS)
+    ours = processes.build_aggregator(
+      settings(
+        dp_adaptive_clipping=True,
+        dp_clip_norm=0.2,
+        dp_clip_quantile=0.6,
+        dp_clip_learning_rate=0.3,
+      )
+    )
+    theirs = tff.aggregators.as_weighted_aggregator(
+      tff.aggregators.DifferentiallyPrivateFactory.gaussian_adaptive(
+        noise_multiplier=0.0,
+        clients_per_round=4.0,
+        initial_l2_norm_clip=0.2,
+        target_unclipped_quantile=0.6,
+        learning_rate=0.3,
+      )
+    )
+    mine, measured = aggregate(ours, values, rounds=9)
+    reference, measured_there = aggregate(theirs, values, rounds=9)
+    np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-7)
+    assert measured['dp_query_metrics']['clip_norm'] == pytest.approx(
+      measured_there['dp_query_metrics']['clip'], rel=1e-5
+    )
+    # In between two norms of the four, where half of them are clipped.
+    assert 0.2 < measured['dp_query_metrics']['clip_norm'] < 2.0
+
+  @pytest.mark.parametrize('adaptive', [False, True])
+  def test_sum_and_count_have_the_noise_of_tffs(self, adaptive):
+    ours = settings(
+      dp_adaptive_clipping=adaptive,
+      dp_clip_norm=0.2,
+      dp_noise_multiplier=1.5,
+      dp_clients_per_round=40,
+    )
+    if not adaptive:
+      assert ours.sum_noise_multiplier == 1.5
+      return
+    assert ours.count_stddev == 2.0
+    # Both mechanisms together, with sensitivities 1 and 1/2.
+    assert (
+      ours.sum_noise_multiplier**-2 + (0.5 / ours.count_stddev) ** 2
+    ) ** -0.5 == pytest.approx(1.5)
+
+  def test_robust_compression_and_secure_compose(self):
+    values = updates([1.0, 1.0, 1.0, 1e9])
+    plain = np.mean([flat(v) for v in values[:3]], axis=0) * 3 / 4
+    for aggregator in ('mean', 'compression', 'secure'):
+      factory = processes.build_aggregator(
+        settings(
+          aggregator=aggregator,
+          aggregator_zeroing=True,
+          aggregator_clipping=aggregator == 'mean',
+          dp_clients_per_round=None,
+        )
+      )
+      (result,), measured = aggregate(factory, values)
+      assert np.linalg.norm(result - plain) < 1e-4, aggregator
+      assert measured['zeroed_count'] == 1
+
+  def test_rounds_of_a_method(self):
+    """One round of FedAvg under clipping is the clipped mean of its updates."""
+
+    def change(**given):
+      process = algorithms.build(
+        'fedavg', linear.model_fn, client_learning_rate=0.05, **given
+      )
+      state = process.initialize()
+      output = process.next(state, linear.datasets(linear.CLIENTS))
+      return linear.weight_of(process, output.state) - linear.START
+
+    def end(batches):
+      w = linear.START
+      for batch in batches:
+        w = w - 0.05 * linear.gradient(w, batch)
+      return w - linear.START
+
+    moves = np.array([end(batches) for batches in linear.CLIENTS])
+    clip = float(np.sort(np.abs(moves))[1])
+    expected = np.clip(moves, -clip, clip).sum() / 3
+    assert abs(expected - moves.mean()) > 1e-3
+    # The denominator is public, not the number of clients that came.
+    assert change(dp_clip_norm=clip, dp_clients_per_round=6) == pytest.approx(
+      expected / 2, rel=1e-4
+    )
+    # An unweighted aggregator object is taken as well.
+    assert change(
+      model_aggregator=tff.aggregators.UnweightedMeanFactory()
+    ) == pytest.approx(moves.mean(), rel=1e-4)
+
+
+# --- What it costs.
+
+# ADA2, Section 6.1 and Appendix H.1.
+PAPER = privacy.Budget(
+  clients=400, clients_per_round=40, delta=0.0025, rounds=500
+)
+
+
+def variant(budget, **changes):
+  return dataclasses.replace(budget, **changes)
+
+
+def test_the_papers_epsilon_is_renyi_under_poisson_sampling():
+  budget = variant(PAPER, sampling='poisson', accounting='rdp')
+  assert budget.epsilon(1.0, 500) == pytest.approx(13.1236, abs=1e-3)
+  assert budget.renyi_order(1.0) == 2.0
+  # Of order 2 in closed form: T log(1 + q^2 (exp(1/sigma^2) - 1)), and the
+  # conversion of Canonne, Kamath and Steinke.
+  renyi = 500 * math.log1p(0.1**2 * math.expm1(1.0))
+  converted = renyi + math.log1p(-1 / 2) - math.log(0.0025 * 2)
+  assert budget.epsilon(1.0, 500) == pytest.approx(converted, rel=1e-6)
+
+
+def test_what_an_honest_accountant_gives_for_the_papers_run():
+  figures = {
+    (sampling, accounting): variant(
+      PAPER, sampling=sampling, accounting=accounting
+    ).epsilon(1.0, 500)
+    for sampling in ('fixed', 'poisson')
+    for accounting in ('pld', 'rdp')
+  }
+  assert figures['poisson', 'pld'] == pytest.approx(11.503, abs=5e-3)
+  assert figures['fixed', 'pld'] == pytest.approx(73.50, abs=0.02)
+  assert figures['fixed', 'rdp'] == pytest.approx(373.66, abs=0.05)
+  text = PAPER.describe(1.0)
+  for value in ('13.12', '11.5', '73.5', '373.7', 'order 2', 'delta = 0.0025'):
+    assert value in text
+
+
+def gaussian_epsilon(shift, delta):
+  """epsilon of N(0, 1) against N(shift, 1), exactly (Balle and Wang)."""
+
+  def excess(epsilon):
+    return (
+      stats.norm.cdf(shift / 2 - epsilon / shift)
+      - math.exp(epsilon) * stats.norm.cdf(-shift / 2 - epsilon / shift)
+      - delta
+    )
+
+  return optimize.brentq(excess, 0.0, 100.0)
+
+
+@pytest.mark.parametrize(
+  'sampling, sensitivity', [('fixed', 2), ('poisson', 1)]
+)
+def test_everybody_in_every_round_is_the_gaussian_mechanism(
+  sampling, sensitivity
+):
+  budget = privacy.Budget(
+    clients=40, clients_per_round=40, delta=1e-5, rounds=100, sampling=sampling
+  )
+  for rounds in (1, 10, 100):
+    exact = gaussian_epsilon(sensitivity * math.sqrt(rounds) / 20, 1e-5)
+    epsilon = budget.epsilon(20.0, rounds)
+    assert exact <= epsilon < exact * 1.01 + 1e-3
+    # Renyi orders give an upper bound.
+    assert variant(budget, accounting='rdp').epsilon(20.0, rounds) > exact
+
+
+def test_one_round_with_a_fixed_cohort_is_amplified():
+  """Against theorem 9 of Balle et al., solved for epsilon."""
+  budget = privacy.Budget(
+    clients=50, clients_per_round=10, delta=1e-3, rounds=1
+  )
+  inner = gaussian_epsilon(2 / 1.5, 1e-3 / 0.2)
+  exact = math.log1p(0.2 * math.expm1(inner))
+  assert exact <= budget.epsilon(1.5, 1) < exact * 1.01
+  assert budget.epsilon(1.5, 1) < gaussian_epsilon(2 / 1.5, 1e-3)
+
+
+def test_fixed_size_delta_is_that_of_two_distributions():
+  """Numerically, from the densities that the profile is the worst of."""
+  sigma, share = 1.3, 0.3
+  x = np.linspace(-30, 30, 400_001)
+  p = stats.norm.pdf(x, 2 / sigma)
+  q = stats.norm.pdf(x)
+  mixed = share * p + (1 - share) * q
+  for epsilon in (0.0, 0.3, 1.0):
+    up = np.maximum(mixed - math.exp(epsilon) * q, 0)
+    down = np.maximum(q - math.exp(-epsilon) * mixed, 0)
+    step = x[1] - x[0]
+    given = privacy.fixed_size_delta(
+      np.array([epsilon, -epsilon]), sigma, share
+    )
+    assert given[0] == pytest.approx(up.sum() * step, rel=1e-4)
+    assert given[1] == pytest.approx(down.sum() * step, rel=1e-4)
+
+
+def test_epsilon_grows_with_rounds_and_falls_with_noise_and_clients():
+  for sampling in ('fixed', 'poisson'):
+    budget = variant(PAPER, sampling=sampling)
+    path = [budget.epsilon(1.0, r) for r in (0, 1, 2, 50, 500)]
+    assert path[0] == 0 and path == sorted(path) and path[1] < path[2]
+    assert budget.epsilon(2.0, 500) < path[-1]
+    assert variant(budget, clients=4000).epsilon(1.0, 500) < path[-1]
+    assert budget.epsilon(0.0, 1) == math.inf
+
+
+@pytest.mark.parametrize(
+  'sampling, accounting',
+  [('fixed', 'pld'), ('poisson', 'pld'), ('poisson', 'rdp')],
+)
+def test_noise_for_a_target(sampling, accounting):
+  budget = variant(PAPER, sampling=sampling, accounting=accounting)
+  noise = budget.noise_for(8.0)
+  assert noise == round(noise, 3)
+  assert budget.epsilon(noise, 500) <= 8.0
+  assert budget.epsilon(noise - 0.005, 500) > 8.0
+
+
+def test_the_paper_noise_is_found_again():
+  budget = variant(PAPER, sampling='poisson', accounting='rdp')
+  assert budget.noise_for(13.1237) == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+  'changes, words',
+  [
+    ({'delta': 0.0}, '`dp_delta` must be above 0 and below 1, got 0'),
+    ({'delta': 1.0}, 'got 1'),
+    ({'clients_per_round': 401}, 'from 1 to the 400 clients'),
+  ],
+)
+def test_impossible_budgets(changes, words):
+  with pytest.raises(parameters.ParameterError, match=words):
+    variant(PAPER, **changes)
+
+
+def test_a_target_out_of_reach():
+  budget = variant(PAPER, delta=1e-12, sampling='poisson', accounting='rdp')
+  with pytest.raises(parameters.ParameterError, match='No noise multiplier'):
+    budget.noise_for(1e-6)

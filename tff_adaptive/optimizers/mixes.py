@@ -1,0 +1,106 @@
+"""Mixes: choices with their shares, as words; imports no TensorFlow."""
+
+from typing import Mapping
+from typing import NamedTuple
+
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+
+
+class Mix(NamedTuple):
+  """What a blended client draws from; see `blended.build_blended`.
+
+  Attributes:
+    optimizers: Shares by optimizer.
+    rates: Learning rates by optimizer, where they were given.
+    delays: Shares by delay.
+    epochs: Shares by local epochs.
+  """
+
+  optimizers: Mapping[str, float]
+  rates: Mapping[str, float]
+  delays: Mapping[int, float]
+  epochs: Mapping[int, float]
+
+
+def read(
+  *,
+  client_mix: str,
+  client_learning_rates: str,
+  delay_mix: str,
+  epochs_mix: str,
+) -> Mix:
+  """Reads the arguments of `blended.build_blended`.
+
+  Raises:
+    ParameterError: If one cannot be read or its shares do not sum to 1.
+  """
+  shares, rates = _read_optimizers(client_mix, client_learning_rates)
+  return Mix(
+    shares,
+    rates,
+    _read_counts(delay_mix, 'delay_mix'),
+    _read_counts(epochs_mix, 'epochs_mix'),
+  )
+
+
+def read_mix(text: str, name: str) -> dict[str, float]:
+  """Reads 'adam=0.5,sgd=0.5'.
+
+  Raises:
+    ParameterError: If it cannot be read, a share is negative, or the shares do
+      not sum to 1.
+  """
+  mix: dict[str, float] = {}
+  for part in text.split(','):
+    word, _, share = part.partition('=')
+    try:
+      value = float(share)
+    except ValueError:
+      value = float('nan')
+    word = word.strip()
+    if not word or not value >= 0 or word in mix:
+      raise parameters.ParameterError(
+        f'`{name}` must list each choice once with its share, such as '
+        f"'a=0.25,b=0.75', got {text!r}."
+      )
+    mix[word] = value
+  total = sum(mix.values())
+  if abs(total - 1) > 1e-6:
+    raise parameters.ParameterError(
+      f'The shares of `{name}` must sum to 1, got {total:g} from {text!r}.'
+    )
+  return mix
+
+
+def _read_counts(text: str, name: str) -> dict[int, float]:
+  counts = {}
+  for word, share in read_mix(text, name).items():
+    if not word.isdecimal() or int(word) < 1:
+      raise parameters.ParameterError(
+        f'The choices of `{name}` must be whole numbers at least 1, got '
+        f'{word!r}.'
+      )
+    counts[int(word)] = share
+  return counts
+
+
+def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
+  shares = read_mix(mix, 'client_mix')
+  accepted = optimizers.client_names()
+  for name in shares:
+    if name not in accepted:
+      raise parameters.ParameterError(
+        f'`client_mix` may name {", ".join(accepted)}, got {name!r}.'
+      )
+  given: dict[str, float] = {}
+  for part in filter(None, rates.split(',')):
+    name, _, rate = part.partition('=')
+    own = optimizers.parameters_of('client', name) if name in shares else {}
+    if 'learning_rate' not in own:
+      raise parameters.ParameterError(
+        '`client_learning_rates` gives rates to optimizers of `client_mix` '
+        f"that have one, such as 'adam=0.001', got {part!r}."
+      )
+    given[name] = own['learning_rate'].parse(rate, '`client_learning_rates`')
+  return shares, given

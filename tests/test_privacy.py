@@ -8,10 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 from scipy import optimize
 from scipy import stats
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tests.processes import linear
 from tff_adaptive import algorithms

@@ -12,9 +12,9 @@ dp_accounting.
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 from typing import Literal
-from typing import Mapping
 from typing import Optional
 
 import numpy as np
@@ -300,11 +300,7 @@ class Budget:
     Raises:
       ParameterError: If no noise multiplier up to 10,000 does.
     """
-
-    def excess(noise_multiplier: float) -> float:
-      return self.epsilon(noise_multiplier, self.rounds) - target_epsilon
-
-    return _calibrate(self, target_epsilon, excess)
+    return _calibrate(self, target_epsilon)
 
   def describe(self, noise_multiplier: float) -> str:
     """What is guaranteed and under which assumptions, for people."""
@@ -375,9 +371,13 @@ def _renyi(
   return accountant.get_epsilon_and_optimal_order(budget.delta)
 
 
-def _calibrate(budget: Budget, target: float, excess: Any) -> float:
-  """The root of `excess`, by dp_accounting's search; see `noise_for`."""
+@functools.lru_cache(maxsize=8)
+def _calibrate(budget: Budget, target: float) -> float:
+  """See `Budget.noise_for`; the search is dp_accounting's."""
   import dp_accounting  # pylint: disable=g-import-not-at-top
+
+  def excess(noise_multiplier: float) -> float:
+    return budget.epsilon(noise_multiplier, budget.rounds) - target
 
   low, high = 0.5, 1.0
   while excess(high) > 0:

@@ -19,12 +19,12 @@ from typing import Optional
 from absl import flags as absl_flags
 
 import tasks
-from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import privacy
 from tff_adaptive import runtime
-from tff_adaptive.algorithms import registry
 from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import presets
 from tff_adaptive.experiment import settings as settings_lib
 
@@ -80,7 +80,7 @@ def _general() -> dict[str, list[parameters.Parameter]]:
       ),
       flag(
         'algorithm',
-        names(tuple(algorithms.names())),
+        names(tuple(methods.names())),
         None,
         'The method; unless given, the two optimizers decide it.',
       ),
@@ -136,6 +136,36 @@ def _general() -> dict[str, list[parameters.Parameter]]:
         parameters.NonNegativeInt,
         0,
         'Decides everything else that is random.',
+      ),
+    ],
+    'Privacy (with --dp_clip_norm and --dp_noise_multiplier)': [
+      flag(
+        'target_epsilon',
+        parameters.Positive,
+        None,
+        'Find the noise multiplier that keeps the run within this epsilon, in '
+        'place of --dp_noise_multiplier.',
+      ),
+      flag(
+        'dp_delta',
+        parameters.Annotated[
+          float, parameters.Range(0, 1, open_low=True, open_high=True)
+        ],
+        None,
+        'The delta that epsilon is stated at; 1 / clients^1.1 unless given.',
+      ),
+      flag(
+        'dp_sampling',
+        Literal['fixed', 'poisson'],
+        'fixed',
+        'How cohorts are taken to be drawn: as they are, or independently '
+        'client by client, as papers account.',
+      ),
+      flag(
+        'dp_accounting',
+        Literal['pld', 'rdp'],
+        'pld',
+        'By privacy loss distributions or Renyi orders.',
       ),
     ],
     'Looking at it': [
@@ -257,14 +287,15 @@ class _Flag:
 def _algorithm_flags() -> dict[str, _Flag]:
   """A flag for every hyperparameter of any algorithm, by its public name."""
   found: dict[str, parameters.Parameter] = {}
-  for name in algorithms.names():
-    for public, parameter in algorithms.parameters_of(name).items():
+  for name in methods.names():
+    for public, parameter in methods.parameters_of(name).items():
       found.setdefault(public, parameter)
   for side in _SIDES:
     for name in getattr(optimizers, f'{side}_names')():
       for argument, parameter in optimizers.parameters_of(side, name).items():
         found.setdefault(optimizers.public_name(side, argument), parameter)
   found.pop('seed')  # One --seed decides that of the algorithm too.
+  found.pop('dp_clients_per_round')  # As --clients_per_round.
   return {
     public: _Flag(public, parameter, public)
     for public, parameter in found.items()
@@ -420,18 +451,19 @@ class Flags:
       optimizer['client'] = _DEFAULT_OPTIMIZER['client']
     try:
       accepted = dict(
-        algorithms.parameters_of(
+        methods.parameters_of(
           algorithm, optimizer['client'], optimizer['server']
         )
       )
     except parameters.ParameterError as e:
       raise errors.SettingsError(_flagged(str(e))) from e
     accepted.pop('seed')
+    accepted.pop('dp_clients_per_round')
     for side in _SIDES:
-      own = getattr(registry.METHODS[algorithm], side)
+      own = methods.own_optimizer(algorithm, side)
       optimizer[side] = optimizer[side] or own
     hyperparameters = self._hyperparameters(
-      given, algorithm, optimizer, accepted, general['total_rounds']
+      given, algorithm, optimizer, accepted, general
     )
     task = general['task']
     options = self._task_options(given, task, general)
@@ -467,6 +499,10 @@ class Flags:
           'clients_per_round',
           'rounds_per_eval',
           'rounds_per_checkpoint',
+          'target_epsilon',
+          'dp_delta',
+          'dp_sampling',
+          'dp_accounting',
           'client_datasets_random_seed',
           'seed',
           'runtime',
@@ -493,7 +529,7 @@ class Flags:
     algorithm: str,
     optimizer: Mapping[str, str],
     accepted: Mapping[str, parameters.Parameter],
-    total_rounds: int,
+    general: Mapping[str, Any],
   ) -> dict[str, Any]:
     """The hyperparameters of `algorithms.build`, defaults resolved."""
     values: dict[str, Any] = {}
@@ -528,9 +564,14 @@ class Flags:
     for side in _SIDES:
       # The decay in steps is stated in shares of the whole run.
       if values.get(f'{side}_lr_schedule') == 'step_decay':
-        values.setdefault(f'{side}_lr_decay_steps', total_rounds)
+        values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
+    self._check_privacy(general, values)
+    if privacy.is_asked(values):
+      values['dp_clients_per_round'] = general['clients_per_round']
+      if 'client_weighting' in accepted:
+        values.setdefault('client_weighting', 'uniform')
     try:
-      algorithms.check(
+      methods.check(
         algorithm,
         client_optimizer=optimizer['client'],
         server_optimizer=optimizer['server'],
@@ -541,7 +582,32 @@ class Flags:
     return {
       name: values.get(name, parameter.default)
       for name, parameter in accepted.items()
-    }
+    } | {'dp_clients_per_round': values.get('dp_clients_per_round')}
+
+  def _check_privacy(
+    self, general: Mapping[str, Any], values: Mapping[str, Any]
+  ) -> None:
+    """Holds the flags of accounting against those of the mechanism."""
+    if privacy.is_asked(values):
+      if general['target_epsilon'] and 'dp_noise_multiplier' in values:
+        raise errors.SettingsError(
+          '--target_epsilon and --dp_noise_multiplier both decide the noise; '
+          'give one of them.'
+        )
+      return
+    if general['target_epsilon'] is not None:
+      raise errors.SettingsError(
+        f'--target_epsilon={general["target_epsilon"]:g} needs --dp_clip_norm '
+        'or --dp_adaptive_clipping: noise without clipping keeps nothing '
+        'private.'
+      )
+    usual = {'dp_delta': None, 'dp_sampling': 'fixed', 'dp_accounting': 'pld'}
+    for name, default in usual.items():
+      if general[name] != default:
+        raise errors.SettingsError(
+          f'--{name}={general[name]} would be ignored: without --dp_clip_norm '
+          'nothing is kept private.'
+        )
 
   def _task_options(
     self, given: Mapping[str, str], task: str, general: Mapping[str, Any]
@@ -591,6 +657,9 @@ class Flags:
       'server_lr_schedule',
       'client_weighting',
       'proximal_strength',
+      'aggregator',
+      'dp_clip_norm',
+      'dp_noise_multiplier',
     ):
       lines.extend(_entry(name, self._algorithm[name].parameter))
     lines.append(

@@ -193,6 +193,7 @@ def run(
   progress: Optional[progress_lib.Progress] = None,
   signals: Optional[stopping.Signals] = None,
   on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
+  columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
 ) -> Result:
   """Trains, or goes on training from the last checkpoint.
 
@@ -215,6 +216,7 @@ def run(
     on_row: Is shown every row of metrics.csv once it is written, the first
       one included. It may raise `RunError` to give the run up, or `Stopped` to
       save it and leave.
+    columns: From the number of a round to further columns of its row.
 
   Raises:
     RunError: If data cannot be read or results cannot be written.
@@ -287,6 +289,8 @@ def run(
       if rounds.traffic is not None:
         row['bytes_down'] = rounds.traffic.down
         row['bytes_up'] = rounds.traffic.up
+      if columns is not None:
+        row.update(columns(number))
       metrics.append(row)
       board.add(row)
       watch.look(row)

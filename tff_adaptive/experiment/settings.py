@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+from tff_adaptive import parameters
+from tff_adaptive import privacy
 from tff_adaptive.experiment import errors
 
 
@@ -32,6 +34,8 @@ class Settings:
     runtime: Which execution context.
     runtime_options: What that context is made with.
     cache_mib: Memory for decoded examples in MiB.
+    target_epsilon, dp_delta, dp_sampling, dp_accounting: As the flags of these
+      names.
     root_output_dir, experiment_name: Where the results go.
   """
 
@@ -53,6 +57,15 @@ class Settings:
   cache_mib: int
   root_output_dir: str
   experiment_name: Optional[str]
+  target_epsilon: Optional[float] = None
+  dp_delta: Optional[float] = None
+  dp_sampling: privacy.Sampling = 'fixed'
+  dp_accounting: privacy.Accounting = 'pld'
+
+  @property
+  def private(self) -> bool:
+    """Whether updates are clipped and noised for differential privacy."""
+    return privacy.is_asked(self.hyperparameters)
 
   @property
   def identity(self) -> dict[str, Any]:
@@ -66,6 +79,22 @@ class Settings:
     shared = {
       flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
     }
+    # How updates are aggregated is said where it is not the plain mean.
+    usual = parameters.read_signature(privacy.__file__, 'aggregation')
+    hyperparameters = {
+      name: value
+      for name, value in self.hyperparameters.items()
+      if name != 'dp_clients_per_round'
+      and (name not in usual or value != usual[name].default)
+    }
+    accounting = {}
+    if self.private:
+      accounting = {
+        'target_epsilon': self.target_epsilon,
+        'dp_delta': self.dp_delta,
+        'dp_sampling': self.dp_sampling,
+        'dp_accounting': self.dp_accounting,
+      }
     return {
       'task': self.task,
       **{f'{self.task}_{k}': v for k, v in sorted(options.items())},
@@ -73,7 +102,8 @@ class Settings:
       'algorithm': self.algorithm,
       'client_optimizer': self.client_optimizer,
       'server_optimizer': self.server_optimizer,
-      **self.hyperparameters,
+      **hyperparameters,
+      **accounting,
       'total_rounds': self.total_rounds,
       'clients_per_round': self.clients_per_round,
       'rounds_per_eval': self.rounds_per_eval,

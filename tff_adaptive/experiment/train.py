@@ -14,8 +14,10 @@ import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import runtime
+from tff_adaptive.experiment import accounting
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import progress as progress_lib
 from tff_adaptive.experiment import randomness
 from tff_adaptive.experiment import settings as settings_lib
@@ -80,8 +82,12 @@ def create_task(settings: settings_lib.Settings) -> Any:
   Raises:
     SettingsError: If its data cannot be used as asked.
   """
+  options = dict(settings.task_options)
+  if settings.algorithm == methods.CENTRALIZED:
+    # They make up a client's share of a round, of which there is none.
+    options |= dict(epochs=1, max_elements=None)
   try:
-    return tasks.create(settings.task, **settings.task_options)
+    return tasks.create(settings.task, **options)
   except (
     tasks.DataError,
     tasks.PartitionError,
@@ -90,9 +96,23 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise errors.SettingsError(str(e)) from e
 
 
+def open_ledger(
+  settings: settings_lib.Settings, task: Any
+) -> Optional[accounting.Ledger]:
+  """What the run's privacy comes to; see `accounting.open_ledger`."""
+  return accounting.open_ledger(
+    settings, len(task.datasets.train_data.client_ids)
+  )
+
+
 def build_process(settings: settings_lib.Settings, task: Any) -> Any:
-  """The settings' learning process, for a task that `create_task` made."""
-  arguments = settings.build_arguments
+  """The settings' learning process, for a task that `create_task` made.
+
+  `None` where nothing is federated.
+  """
+  if settings.algorithm == methods.CENTRALIZED:
+    return None
+  arguments = accounting.build_arguments(settings, open_ledger(settings, task))
   # A method that counts in the population means the task's, unless told.
   if arguments.get('population', 0) is None:
     arguments['population'] = len(task.datasets.train_data.client_ids)
@@ -102,6 +122,14 @@ def build_process(settings: settings_lib.Settings, task: Any) -> Any:
     seed=randomness.seed_32(settings.seed, 'inside rounds'),
     **arguments,
   )
+
+
+def _who(settings: settings_lib.Settings, population: int) -> str:
+  """Whose data a round is trained on."""
+  cohort = f'{settings.clients_per_round} of {population:,} clients'
+  if settings.algorithm == methods.CENTRALIZED:
+    return f'as many pooled examples a round as {cohort} have on average'
+  return f'{cohort} a round'
 
 
 def describe(settings: settings_lib.Settings) -> str:
@@ -126,8 +154,8 @@ def describe(settings: settings_lib.Settings) -> str:
     f'results      {settings.folder}',
     f'task         {info.name}: {info.summary}',
     f'model        {info.model}',
-    f'clients      {settings.clients_per_round} of {len(client_ids):,} a '
-    f'round, {settings.total_rounds:,} rounds',
+    f'clients      {_who(settings, len(client_ids))}, '
+    f'{settings.total_rounds:,} rounds',
     f'runtime      {settings.runtime}',
   ]
   if info.published:
@@ -138,15 +166,23 @@ def describe(settings: settings_lib.Settings) -> str:
       f'({info.published.source})'
     )
   lines.append('')
+  ledger = open_ledger(settings, task)
   lines.append(
-    algorithms.describe(settings.algorithm, **settings.build_arguments)
+    methods.describe(
+      settings.algorithm, **accounting.build_arguments(settings, ledger)
+    )
   )
   lines.append('')
+  if ledger is not None:
+    lines += [ledger.describe(), '']
   lines.append('settings')
   for name, value in settings.identity.items():
     if value is not None:
       lines.append(f'  --{name}={value}')
   lines.append('')
+  if process is None:
+    lines.append('bytes a round: none, nothing is sent')
+    return '\n'.join(lines)
   try:
     traffic = communication.of_round(process.next)
     cohort = settings.clients_per_round
@@ -194,13 +230,15 @@ def run(
     except stopping.Stopped:
       say('Stopped before training began.')
       raise
-    formula = algorithms.describe(
-      settings.algorithm, **settings.build_arguments
+    ledger = ready.ledger
+    formula = methods.describe(
+      settings.algorithm, **accounting.build_arguments(settings, ledger)
     )
     say(formula)
+    if ledger is not None:
+      say(ledger.describe())
     say(
-      f'{settings.task}: {settings.clients_per_round} of '
-      f'{len(ready.clients.client_ids):,} clients a round, '
+      f'{settings.task}: {_who(settings, len(ready.clients.client_ids))}, '
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
@@ -216,6 +254,11 @@ def run(
           {
             'settings': settings.identity,
             'algorithm': formula.splitlines(),
+            **(
+              {}
+              if ledger is None
+              else {'privacy': ledger.describe().splitlines()}
+            ),
             'versions': {
               name: importlib.metadata.version(name)
               for name in ('tensorflow', 'tensorflow-federated', 'numpy')
@@ -239,6 +282,7 @@ def run(
         progress=progress_lib.Progress(settings.total_rounds),
         signals=signals,
         on_row=on_row,
+        columns=None if ledger is None else ledger.columns,
       )
 
 
@@ -252,6 +296,7 @@ class _Ready:
   evaluator: Any
   clients: Any
   validation: Any
+  ledger: Optional[accounting.Ledger]
 
 
 def _set_up(settings: settings_lib.Settings) -> _Ready:
@@ -276,19 +321,38 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   )
   evaluator = evaluation.Evaluator(task.model_fn)
   cache_bytes = settings.cache_mib * 2**20
+  clients: data.ClientDatasets
+  if process is None:
+    from tff_adaptive.experiment import centralized
+
+    learning = centralized.build_rounds(
+      task.model_fn, settings, evaluator.weights
+    )
+    clients = centralized.PooledDatasets(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=cache_bytes,
+      clients_per_round=settings.clients_per_round,
+      epochs=settings.task_options['epochs'],
+      max_elements=settings.task_options['max_elements'],
+    )
+  else:
+    learning = rounds.build(process, initial_weights=evaluator.weights)
+    clients = data.ClientDatasets(
+      task.datasets, seed=settings.seed, cache_bytes=cache_bytes
+    )
   return _Ready(
     task=task,
     cohort_fn=cohort_fn,
-    rounds=rounds.build(process, initial_weights=evaluator.weights),
+    rounds=learning,
     evaluator=evaluator,
-    clients=data.ClientDatasets(
-      task.datasets, seed=settings.seed, cache_bytes=cache_bytes
-    ),
+    clients=clients,
     validation=data.test_split(
       task.datasets,
       num_examples=settings.num_validation_examples,
       cache_bytes=cache_bytes,
     ),
+    ledger=open_ledger(settings, task),
   )
 
 
@@ -334,6 +398,13 @@ def summary(rows, folder: files.RunFolder, seconds=None) -> str:
     ).rstrip()
     for line in table
   ]
+  last = _last(rows, 'privacy')
+  if last is not None:
+    lines.append(
+      f'privacy  epsilon = {float(last["privacy/epsilon"]):.4g}'
+      f' at delta = {float(last["privacy/delta"]):g} after round '
+      f'{last["round"]}'
+    )
   if seconds:
     total = sum(seconds.values())
     parts = ', '.join(

@@ -1,6 +1,6 @@
 """Mixes: choices with their shares, as words; imports no TensorFlow."""
 
-from typing import Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tff_adaptive import optimizers

@@ -27,6 +27,7 @@ __all__ = [
   'StatefulLearningProcess',
   'StatefulOutput',
   'Sum',
+  'build_aggregator',
   'build_client_work',
   'compose',
 ]

@@ -407,6 +407,38 @@ def test_no_more_batches_are_kept_than_allowed():
     assert hasattr(again, 'tff_adaptive_batches') == kept
 
 
+def test_dataset_object_of_several_clients_does_not_depend_on_threads():
+  @tff.tensorflow.computation(tff.SequenceType(np.int64))
+  def digits(dataset):
+    return dataset.reduce(np.int64(0), lambda sum_, x: 10 * sum_ + x)
+
+  @tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(np.int64), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(digits, data)
+
+  results = []
+  for threads in (1, 4):
+    context = runtime.create_in_process_context(max_concurrent_clients=threads)
+    data = tf.data.Dataset.range(9).shuffle(9, seed=5)
+    with tff.framework.get_context_stack().install(context):
+      results.append([compute([data] * 12) for _ in range(2)])
+    context.close()
+  assert results[0] == results[1]
+  assert len(set(results[0][0])) == 12
+
+
+def test_closed_context_says_so():
+  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  context.close()
+  with (
+    tff.framework.get_context_stack().install(context),
+    pytest.raises(runtime.RuntimeFailure, match='was closed'),
+  ):
+    _mapped_and_summed([1.0, 2.0])
+
+
 def test_infinite_dataset_may_be_left_early(context):
   @tff.tensorflow.computation(tff.SequenceType(np.int64))
   @tf.function

@@ -54,6 +54,11 @@ def create_in_process_context(
   so on GPUs where it sees any. Clients run concurrently and are aggregated in
   their order, so results do not depend on the number of threads.
 
+  A dataset object that shuffles anew in each iteration goes on with its orders
+  from one computation to the next, as anywhere in TensorFlow; TFF's own runtime
+  sends a copy, which starts with the first order each time. New dataset objects
+  in each round behave alike in both.
+
   Args:
     max_concurrent_clients: Clients that run at once. `None` chooses the number
       of cores, or two per GPU, and fewer if the model is so large that this

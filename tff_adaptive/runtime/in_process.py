@@ -138,7 +138,12 @@ class Engine:
     return signature.restore(run.server, run.clients)
 
   def submit(self, function, *arguments) -> concurrent.futures.Future:
-    return self._pool.submit(function, *arguments)
+    try:
+      return self._pool.submit(function, *arguments)
+    except RuntimeError as e:
+      raise errors.RuntimeFailure(
+        'This in-process context was closed; call set_in_process_context again.'
+      ) from e
 
   def threads_for(self, shared_bytes: int) -> int:
     """Clients that may run at once, given what each copies at least.
@@ -335,6 +340,7 @@ class _Run:
       threads == 1
       or count <= 1
       or phase.client.ordered
+      or work.ordered
       or not phase.client.outputs
     ):
       outcomes = map(work, range(count))
@@ -380,6 +386,9 @@ class _ClientWork:
 
   Attributes:
     shared_bytes: Size of what the server sends to each client.
+    ordered: Whether clients must run one after another, because some of them
+      have the same dataset object: one that shuffles gives each iteration the
+      next order, and which client gets which must not depend on threads.
   """
 
   def __init__(self, run: _Run, phase: program_lib.Pass):
@@ -404,6 +413,10 @@ class _ClientWork:
     # Not on GPUs, where the batches have to be copied anyway.
     if any('GPU' in device for device in self._devices):
       self._listable = []
+    self.ordered = any(
+      _occurs_twice([store.get(slot) for store in run.clients])
+      for _, slot in self._own
+    )
     if self._outputs:
       listed = {self._lists(store) is not None for store in run.clients}
       for form in listed:
@@ -497,6 +510,18 @@ def _size(tensors: Sequence[tf.Tensor]) -> int:
     for t in tensors
     if t.dtype != tf.variant
   )
+
+
+def _occurs_twice(tensors: Sequence[Optional[tf.Tensor]]) -> bool:
+  """Whether a dataset that may change is in the list more than once."""
+  datasets = [
+    id(t)
+    for t in tensors
+    if t is not None
+    and t.dtype == tf.variant
+    and not hasattr(t, 'tff_adaptive_batches')
+  ]
+  return len(set(datasets)) < len(datasets)
 
 
 def _copy_to(device: str, tensors):

@@ -7,6 +7,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import options as options_lib
 from tff_adaptive.experiment import progress
 from tff_adaptive.experiment import results
@@ -110,6 +111,7 @@ def table(runs: Sequence[results.Run]) -> str:
     f'last {over} rounds; * best',
     '',
   ]
+  lines += _gaps(runs, labels)
   different = differences(runs)
   if different:
     lines.append('what differs')
@@ -122,6 +124,30 @@ def table(runs: Sequence[results.Run]) -> str:
     f'{label}  {run.path}' for label, run in zip(labels, runs, strict=True)
   ]
   return '\n'.join(lines)
+
+
+def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
+  """How far every run is behind the best centralized one beside it."""
+  metric = runs[0].metric
+  measure = 'validation/metric' if metric else 'validation/loss'
+  sign = 1 if selection.higher_is_better(metric) else -1
+  central = [
+    run.measures()[measure]
+    for run in runs
+    if run.settings.get('algorithm') == methods.CENTRALIZED
+    and measure in run.measures()
+  ]
+  if not central or len({run.metric for run in runs}) > 1:
+    return []
+  top = max(central, key=lambda v: sign * v)
+  cells = [['', 'method', 'gap to centralized']]
+  for label, run in zip(labels, runs, strict=True):
+    value = run.measures().get(measure)
+    if (
+      run.settings.get('algorithm') != methods.CENTRALIZED and value is not None
+    ):
+      cells.append([label, run.method, f'{sign * (top - value):+.4f}'])
+  return [*_aligned(cells, left=2), ''] if len(cells) > 1 else []
 
 
 def _word(value: Any) -> str:

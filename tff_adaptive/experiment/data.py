@@ -26,7 +26,8 @@ _CHUNK_BYTES = 4 * 2**20
 _MOST_IN_CHUNK = 1024
 
 
-def _nbytes(tensors: Any) -> int:
+def nbytes(tensors: Any) -> int:
+  """Memory that tensors take, the words of strings counted."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
     if tensor.dtype == tf.string:
@@ -162,7 +163,7 @@ class ClientDatasets:
         ),
         self._element_spec,
       )
-    size = _nbytes(raw)
+    size = nbytes(raw)
     if size <= self._budget:
       self._cache[client_id] = raw
       self._sizes[client_id] = size
@@ -235,7 +236,7 @@ def test_split(
   size = 0
   try:
     for batch in data:
-      size += _nbytes(batch)
+      size += nbytes(batch)
       if size > cache_bytes:
         return data
       kept.append(batch)

@@ -11,10 +11,11 @@ from typing import Any
 from typing import Optional
 
 import tasks
-from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
+from tff_adaptive.experiment import flags as flags_lib
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import options as options_lib
 from tff_adaptive.experiment import results
 from tff_adaptive.experiment import settings as settings_lib
@@ -24,6 +25,9 @@ USAGE = """export RUN DIR
 
 Writes the model of RUN's last checkpoint to the new folder DIR: Keras weights
 and a SavedModel, which load without TensorFlow Federated."""
+
+# Settings without which nobody knows what was run.
+_NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
 
 
 def build_options() -> options_lib.Options:
@@ -50,40 +54,26 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
     task = known['task']
     algorithm = known['algorithm']
     clients, server = known['client_optimizer'], known['server_optimizer']
-    accepted = dict(algorithms.parameters_of(algorithm, clients, server))
+    accepted = dict(methods.parameters_of(algorithm, clients, server))
     accepted.pop('seed')
     flag_of = {option: f for f, option in settings_lib.TASK_FLAGS.items()}
     options = {
       name: known.get(flag_of.get(name, f'{task}_{name}'), parameter.default)
       for name, parameter in tasks.parameters_of(task).items()
     }
-    return settings_lib.Settings(
-      task=task,
+    # What this version has beside the settings of a run: as when not given.
+    usual = flags_lib.Flags().parse([]).settings
+    same = {f.name for f in dataclasses.fields(usual)} & set(known)
+    return dataclasses.replace(
+      usual,
+      **{name: known[name] for name in same | _NEEDED},
       task_options=options,
-      algorithm=algorithm,
-      client_optimizer=clients,
-      server_optimizer=server,
       hyperparameters={
         name: known.get(name, parameter.default)
         for name, parameter in accepted.items()
       },
-      cache_mib=0,
-      runtime_options={},
       root_output_dir=str(run.path.parent),
       experiment_name=run.path.name,
-      **{
-        name: known[name]
-        for name in (
-          'total_rounds',
-          'clients_per_round',
-          'rounds_per_eval',
-          'rounds_per_checkpoint',
-          'num_validation_examples',
-          'client_datasets_random_seed',
-          'seed',
-          'runtime',
-        )
-      },
     )
   except KeyError as e:
     raise errors.SettingsError(
@@ -173,6 +163,7 @@ def _restore(
   import tensorflow_federated as tff
 
   from tff_adaptive import tff_internals
+  from tff_adaptive.experiment import centralized
   from tff_adaptive.experiment import checkpoints
   from tff_adaptive.experiment import rounds as rounds_lib
 
@@ -187,7 +178,11 @@ def _restore(
       f'The model of the task {settings.task} is no Keras model.'
     )
   initial = tff.learning.models.ModelWeights.from_model(model)
-  rounds = rounds_lib.build(process, initial_weights=initial)
+  rounds: Any
+  if process is None:
+    rounds = centralized.build_rounds(task.model_fn, settings, initial)
+  else:
+    rounds = rounds_lib.build(process, initial_weights=initial)
   found = checkpoints.Checkpoints(folder.checkpoints).load_latest(
     rounds.program_state
   )

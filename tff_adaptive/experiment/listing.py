@@ -3,10 +3,10 @@
 import textwrap
 
 import tasks
-from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import presets
 
 
@@ -31,8 +31,8 @@ def listing() -> str:
     if info.files:
       lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
   lines += ['', 'Algorithms (--algorithm)']
-  for name in algorithms.names():
-    lines += _wrapped(name, algorithms.summary(name))
+  for name in methods.names():
+    lines += _wrapped(name, methods.summary(name))
   for side, flag in (('client', 'Client'), ('server', 'Server')):
     lines += [
       '',
@@ -43,12 +43,12 @@ def listing() -> str:
       accepted = optimizers.parameters_of(side, name)
       lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
   lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
-  methods: dict[str, list[str]] = {}
+  below: dict[str, list[str]] = {}
   for name in presets.names():
     folder, _, method = name.rpartition('/')
-    methods.setdefault(folder, []).append(method)
-  for folder, below in methods.items():
+    below.setdefault(folder, []).append(method)
+  for folder, names in below.items():
     lines.append(f'  {folder}/')
-    lines += _wrapped('', ', '.join(below))
+    lines += _wrapped('', ', '.join(names))
   lines += ['', 'Runtimes (--runtime)', '  ' + ', '.join(flags.runtimes())]
   return '\n'.join(lines)

@@ -21,6 +21,7 @@ from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import grids
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import options as options_lib
 from tff_adaptive.experiment import progress
 from tff_adaptive.experiment import results
@@ -62,6 +63,7 @@ h1 { font-size: 1.6rem; } h2 { margin-top: 2.5rem; border-bottom: 1px solid
 .row { display: flex; flex-wrap: wrap; gap: 0 1rem; }
 figure { margin: 0 0 1.5rem; } img { max-width: 100%; height: auto; }
 figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
+.row figcaption { max-width: 32rem; } table { font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid
@@ -174,7 +176,9 @@ def _table(section: Section, best: Mapping[str, Any], judge: Any) -> str:
   flags = [f for f in varied(section) if f not in _SETTING]
   rates = ['client_learning_rate', 'server_learning_rate', 'server_adaptivity']
   flags = [f for f in rates if f not in flags] + flags
-  central = best.get('centralized')
+  central = judge.best(
+    [c for m, c in best.items() if m.partition(' ')[0] == methods.CENTRALIZED]
+  )
   head = ['method', 'runs']
   head += [heading.format(metric=metric) for _, heading, _ in columns]
   if central is not None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-from tff_adaptive.algorithms import registry
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import grids
+from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import progress
 from tff_adaptive.experiment import selection
 
@@ -90,12 +90,11 @@ def method_of(settings: Mapping[str, Any]) -> str:
   algorithm = str(settings.get('algorithm'))
   name = algorithm
   client = settings.get('client_optimizer')
-  usual = registry.METHODS.get(algorithm)
-  if usual is not None:
-    if client not in (None, usual.client):
+  if algorithm in methods.names():
+    if client not in (None, methods.own_optimizer(algorithm, 'client')):
       name += f' + {client}'
     server = settings.get('server_optimizer')
-    if server not in (None, usual.server):
+    if server not in (None, methods.own_optimizer(algorithm, 'server')):
       name += f' / {server}'
   return name
 

@@ -396,9 +396,9 @@ def _sps() -> Iterator[Row]:
 def _ada2() -> Iterator[Row]:
   """Private training on Stack Overflow tags, Table 3, and ViT, Tables 4, 5."""
   rows: dict[str, dict[str, Any]] = {
-    'fedavg': dict(privacy_clip=1.0, client_learning_rate=20.0),
+    'fedavg': dict(dp_clip_norm=1.0, client_learning_rate=20.0),
     'fedadagrad': dict(
-      privacy_clip=0.1,
+      dp_clip_norm=0.1,
       client_learning_rate=1.0,
       server_learning_rate=1.0,
       server_adaptivity=1e-3,
@@ -410,7 +410,7 @@ def _ada2() -> Iterator[Row]:
     'fedada2': (0.1, 0.1, 1e-5),
   }.items():
     rows[method] = dict(
-      privacy_clip=clip,
+      dp_clip_norm=clip,
       client_learning_rate=client,
       server_learning_rate=1.0,
       server_adaptivity=tau,
@@ -425,7 +425,10 @@ def _ada2() -> Iterator[Row]:
         total_rounds=500,
         clients_per_round=40,
         stackoverflow_tag_num_users=400,
-        privacy_noise_multiplier=1.0,
+        dp_noise_multiplier=1.0,
+        dp_delta=0.0025,
+        dp_sampling='poisson',
+        dp_accounting='rdp',
         **flags,
       ),
       f'{_ADA2}, Table 3',

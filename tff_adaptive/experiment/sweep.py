@@ -33,6 +33,7 @@ from tff_adaptive.experiment import grids
 from tff_adaptive.experiment import options as options_lib
 from tff_adaptive.experiment import progress as progress_lib
 from tff_adaptive.experiment import results
+from tff_adaptive.experiment import search
 from tff_adaptive.experiment import selection
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep_store
@@ -44,6 +45,8 @@ Runs every combination of the axes, or a paper's grid, and says which is best.
 The flags of a run (main.py --help) hold for all of them. Beside those:"""
 _RULES = Literal.__getitem__(tuple(selection.RULES))
 _flag = parameters.Parameter
+_TRIALS = 20
+_HALVING_FACTOR = 3
 
 
 def build_options() -> options_lib.Options:
@@ -63,6 +66,27 @@ def build_options() -> options_lib.Options:
       'Which configuration is best: '
       + '; '.join(f'{r.name}: {r.help}' for r in selection.RULES.values())
       + '.',
+    ),
+    _flag(
+      'search',
+      Literal['grid', 'halving', 'bayesian'],
+      'grid',
+      'grid runs every point. halving runs all for a few rounds, then the best '
+      'part for more, and so forth. bayesian tries --trials configurations, '
+      'each where a Gaussian process over those before expects most.',
+    ),
+    _flag(
+      'trials',
+      parameters.Count,
+      None,
+      'Configurations that --search=bayesian tries; 20 unless given.',
+    ),
+    _flag(
+      'halving_factor',
+      parameters.Annotated[int, parameters.Range(low=2)],
+      None,
+      'One in so many configurations goes on with --search=halving; 3 unless '
+      'given.',
     ),
     _flag(
       'workers',
@@ -128,6 +152,12 @@ def parse(arguments: Sequence[str]) -> Sweep:
     SettingsError: In one sentence, what is wrong.
   """
   options, rest = build_options().split(arguments)
+  for flag, needed in (('trials', 'bayesian'), ('halving_factor', 'halving')):
+    if options[flag] is not None and options['search'] != needed:
+      raise errors.SettingsError(
+        f'--{flag}={options[flag]} would be ignored: --search='
+        f'{options["search"]}.'
+      )
   axes: dict[str, Sequence[str]] = {}
   for text in options['axis']:
     flag, values = grids.parse_axis(text)
@@ -337,15 +367,12 @@ class _Recorder:
 def run(
   sweep: Sweep,
   *,
-  plan_of: Any = None,
   stream: Optional[IO[str]] = None,
 ) -> list[dict[str, Any]]:
   """Runs a sweep, or goes on with it.
 
   Args:
     sweep: What to run.
-    plan_of: Makes the plan from the store and the jobs that are not over; the
-      whole grid unless given.
     stream: Where to say what is going on; standard output unless given.
 
   Returns:
@@ -361,7 +388,7 @@ def run(
     store.add(sweep.points)
     store.put('select', sweep.options['select'])
     jobs = _jobs_left(sweep, store)
-    plan = GridPlan(jobs) if plan_of is None else plan_of(store, jobs)
+    plan = _plan(sweep, store, jobs)
     progress = _Progress(store, stream)
     recorder = _Recorder(store, progress, plan)
     progress.say(
@@ -393,6 +420,20 @@ def run(
     return store.rows()
 
 
+def _plan(
+  sweep: Sweep, store: sweep_store.Store, jobs: Sequence[sweep_worker.Job]
+) -> Plan:
+  """The way through the grid that --search names."""
+  rule = selection.RULES[sweep.options['select']]
+  if sweep.options['search'] == 'halving':
+    factor = sweep.options['halving_factor'] or _HALVING_FACTOR
+    return search.HalvingPlan(store, jobs, rule=rule, factor=factor)
+  if sweep.options['search'] == 'bayesian':
+    trials = sweep.options['trials'] or _TRIALS
+    return search.BayesianPlan(store, jobs, rule=rule, trials=trials)
+  return GridPlan(jobs)
+
+
 def _check_folder(folder: pathlib.Path) -> None:
   inside = files.RunFolder(folder)
   if inside.hparams.exists() or inside.metrics.exists():
@@ -415,6 +456,9 @@ def _jobs_left(
     if status == sweep_store.FINISHED and not _is_there(point):
       status = sweep_store.WAITING
       store.set(point.name, status, reason='its folder was gone or unfinished')
+    elif status == sweep_store.PRUNED and sweep.options['search'] != 'halving':
+      status = sweep_store.WAITING
+      store.set(point.name, status)
     elif status == sweep_store.FAILED and sweep.options['retry_failed']:
       status = sweep_store.WAITING
     if status not in sweep_store.OVER:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive.experiment import compare  # pylint: disable=g-import-not-at-top
+from tff_adaptive.experiment import costs
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import export
 from tff_adaptive.experiment import files
@@ -33,6 +34,8 @@ _COMMANDS = {
   'sweep': 'runs many experiments, or goes on with them',
   'report': 'DIR: writes a page with figures and tables about runs',
   'compare': 'RUN...: shows results of runs side by side',
+  'costs': 'measures bytes, memory and gradients of methods, beside the '
+  "paper's table",
   'export': "RUN DIR: writes a run's model for use without TFF",
   'list': 'says which tasks, algorithms, optimizers and presets there are',
 }
@@ -41,6 +44,7 @@ _MAINS = {
   'sweep': sweep,
   'report': report,
   'compare': compare,
+  'costs': costs,
   'export': export,
 }
 

@@ -120,7 +120,7 @@ def test_feddecsps_that_counts_within_a_round_is_accepted():
 @pytest.mark.parametrize('name', algorithms.names())
 def test_refused_are_the_methods_that_report_something(name):
   """The table in the registry against what the exchanges do."""
-  pieces = assembly._pieces(plan.resolve(name, {}))
+  pieces = assembly.make_pieces(plan.resolve(name, {}))
   own = type(pieces.get('exchange', processes.NoExchange()))
   usual = processes.Exchange
   reports = (

@@ -18,7 +18,7 @@ _WEIGHTING = {
 
 def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
   """Builds the process that a plan describes."""
-  pieces = _pieces(plan)
+  pieces = make_pieces(plan)
   return processes.compose(
     model,
     pieces.pop('client_optimizer'),
@@ -44,7 +44,7 @@ def _aggregator(plan: plan_lib.Plan):
 
 def describe(plan: plan_lib.Plan) -> str:
   """The resolved rule, for people."""
-  pieces = _pieces(plan)
+  pieces = make_pieces(plan)
   lines = [f'algorithm {plan.method.name}: {plan.method.summary}']
   term = pieces['objective'].formula
   lines.append('client minimises F' + (f' + {term}' if term else ''))
@@ -102,7 +102,7 @@ def _schedule(plan: plan_lib.Plan, side: str):
   return schedules.build_schedule(rate, **settings)
 
 
-def _pieces(plan: plan_lib.Plan) -> dict[str, Any]:
+def make_pieces(plan: plan_lib.Plan) -> dict[str, Any]:
   """The optimizers, the objective, and what the method's own module adds."""
   pieces = {
     f'{side}_optimizer': _optimizer(plan, side) for side in ('client', 'server')

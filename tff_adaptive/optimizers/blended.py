@@ -43,6 +43,11 @@ class Blended(protocol.LocalOptimizer):
     ]
 
   @property
+  def choices(self) -> list[tff.learning.optimizers.Optimizer]:
+    """Everything that a client may draw."""
+    return [o for family in self._families for o in family.values()]
+
+  @property
   def formula(self) -> str:
     def listed(mix):
       return ', '.join(f'{word} ({share:g})' for word, share in mix.items())

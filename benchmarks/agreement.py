@@ -68,6 +68,30 @@ def methods(model_fn):
     )
 
 
+def draw(rows, path):
+  """Accuracy against rounds: a line a method, a dot for every seed."""
+  import matplotlib
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot
+
+  figure, axes = pyplot.subplots(figsize=(7, 4.5), layout='constrained')
+  styles = ['-', '--', '-.', ':']
+  for i, name in enumerate(dict.fromkeys(row['method'] for row in rows)):
+    own = [row for row in rows if row['method'] == name]
+    rounds = sorted({row['round'] for row in own})
+    values = [[x['accuracy'] for x in own if x['round'] == r] for r in rounds]
+    means = [sum(v) / len(v) for v in values]
+    (line,) = axes.plot(
+      rounds, means, styles[i % 4], marker='osv^DPX*'[i % 8], label=name
+    )
+    for r, seeds in zip(rounds, values, strict=True):
+      axes.plot([r] * len(seeds), seeds, '.', ms=3, color=line.get_color())
+  axes.set(xlabel='round', ylabel='test accuracy')
+  axes.legend(fontsize='small')
+  figure.savefig(path, dpi=110)
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--task', default='emnist_character')
@@ -84,7 +108,7 @@ def main():
   # Before any evaluator: Keras models built outside of graphs cannot be used
   # once others have been built inside.
   processes = list(methods(task.model_fn))
-  rows = []
+  rows: list[dict] = []
   for seed in range(options.seeds):
     tf.keras.utils.set_random_seed(seed)
     evaluator = evaluation.Evaluator(task.model_fn)
@@ -117,6 +141,7 @@ def main():
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+  draw(rows, pathlib.Path(options.output).with_suffix('.png'))
 
 
 if __name__ == '__main__':

@@ -51,6 +51,9 @@ def runtimes() -> list[str]:
   ]
 
 
+# General flags that only the full help shows.
+_RARE = ('dp_sampling', 'dp_accounting', 'client_states', 'client_state_mib')
+
 _Seed32 = parameters.Annotated[int, parameters.Range(low=0, high=2**32 - 1)]
 _Examples = parameters.Annotated[int, parameters.Range(low=-1)]
 
@@ -235,6 +238,19 @@ def _general() -> dict[str, list[parameters.Parameter]]:
         parameters.NonNegativeInt,
         2048,
         'Memory for decoded examples, in MiB.',
+      ),
+      flag(
+        'client_states',
+        Literal['auto', 'memory', 'disk'],
+        'auto',
+        'Where what clients keep between rounds is (scaffold, moon): in memory '
+        "if it fits, else in a file in the run's folder.",
+      ),
+      flag(
+        'client_state_mib',
+        parameters.NonNegativeInt,
+        2048,
+        'Memory for it, in MiB.',
       ),
     ],
   }
@@ -507,6 +523,8 @@ class Flags:
           'seed',
           'runtime',
           'cache_mib',
+          'client_states',
+          'client_state_mib',
           'root_output_dir',
         )
       },
@@ -648,7 +666,8 @@ class Flags:
     for title, group in self._general.items():
       lines.append(f'{title}:')
       for parameter in group:
-        lines.extend(_entry(parameter.name, parameter, parameter.default))
+        if parameter.name not in _RARE:
+          lines.extend(_entry(parameter.name, parameter, parameter.default))
     lines.append('Hyperparameters (main.py list says who takes which):')
     for name in (
       'client_learning_rate',
@@ -675,7 +694,12 @@ class Flags:
 
   def help_full(self) -> str:
     """All flags."""
-    lines = [self.help(), '', 'All hyperparameters:']
+    lines = [self.help(), '', 'Less often needed:']
+    for group in self._general.values():
+      for parameter in group:
+        if parameter.name in _RARE:
+          lines.extend(_entry(parameter.name, parameter, parameter.default))
+    lines += ['', 'All hyperparameters:']
     for table, title in (
       (self._algorithm, None),
       (self._optimizer, 'Of one optimizer only:'),

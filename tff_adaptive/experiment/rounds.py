@@ -1,6 +1,9 @@
 """A learning process as the loop drives it: state, one round, its measures."""
 
 import collections
+import pathlib
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +15,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
 from tff_adaptive import processes
+from tff_adaptive.experiment import client_states
 from tff_adaptive.experiment import communication
 
 
@@ -90,8 +94,8 @@ class LearningRounds:
 class StatefulRounds(LearningRounds):
   """A process whose clients keep something between rounds.
 
-  What they keep is held here, by client id, for the clients seen so far. In
-  memory: a population whose states do not fit needs another keeper.
+  What they keep is held by client id, for the clients seen so far, in memory or
+  on disk (`client_states`).
   """
 
   def __init__(
@@ -99,72 +103,94 @@ class StatefulRounds(LearningRounds):
     process: processes.StatefulLearningProcess,
     *,
     initial_weights: tff.learning.models.ModelWeights,
+    store: Optional[Callable[[client_states.Record], Any]] = None,
+    path: Optional[pathlib.Path] = None,
+    client_ids: Optional[Collection[str]] = None,
   ):
-    """Initializes the process; see `LearningRounds`."""
+    """Initializes the process; see `LearningRounds`.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+      store: Makes the store of states from the shape of one; in memory unless
+        given.
+      path: Where states are, or were, if they are on disk.
+      client_ids: The task's clients; states of others are refused. Any unless
+        given.
+    """
     super().__init__(process, initial_weights=initial_weights)
     self._fresh = process.initialize_client_state()
     # Leaves, so that it does not matter which containers a runtime returns.
-    self._clients: dict[str, list[np.ndarray]] = {}
+    self._record = client_states.Record.of(
+      [np.asarray(leaf) for leaf in tf.nest.flatten(self._fresh)]
+    )
+    self._clients = (store or client_states.MemoryStates)(self._record)
+    self._path = path
+    self._client_ids = client_ids
 
   @property
   def num_clients_seen(self) -> int:
     """How many clients keep something."""
     return len(self._clients)
 
+  def _state_of(self, client: str) -> Any:
+    leaves = self._clients.get(client)
+    if leaves is None:
+      return self._fresh
+    return tf.nest.pack_sequence_as(self._fresh, leaves)
+
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
   ) -> collections.OrderedDict[str, Any]:
     """Runs a round; see `LearningRounds.run`."""
-    states = [
-      tf.nest.pack_sequence_as(self._fresh, self._clients[client])
-      if client in self._clients
-      else self._fresh
-      for client in cohort
-    ]
+    states = [self._state_of(client) for client in cohort]
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
     for client, state in zip(cohort, output.client_states, strict=True):
-      self._clients[client] = [np.asarray(x) for x in tf.nest.flatten(state)]
+      self._clients.put(
+        client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+      )
     return columns_of(output.metrics)
 
   def snapshot(self) -> Any:
-    return self.state, dict(self._clients)
+    return self.state, self._clients.snapshot()
 
   def roll_back(self, snapshot: Any) -> None:
-    self.state, self._clients = snapshot
+    self.state, clients = snapshot
+    self._clients.roll_back(clients)
 
   @property
   def program_state(self) -> Any:
-    """The server's state, and the clients' stacked up, ids beside them."""
-    fresh = [np.asarray(leaf) for leaf in tf.nest.flatten(self._fresh)]
-    kept = list(self._clients.values())
-    return collections.OrderedDict(
-      server=self.state,
-      ids=np.array(
-        [client.encode('utf-8') for client in self._clients], dtype=np.bytes_
-      ),
-      clients=[
-        np.stack([leaves[i] for leaves in kept])
-        if kept
-        else np.zeros([0, *leaf.shape], leaf.dtype)
-        for i, leaf in enumerate(fresh)
-      ],
-    )
+    """The server's state, and the clients' or where they are."""
+    return collections.OrderedDict(server=self.state, **self._clients.save())
 
   def restore(self, program_state: Any) -> None:
+    client_states.restore(
+      self._clients,
+      self._record,
+      program_state,
+      self._path,
+      self._client_ids,
+    )
     self.state = program_state['server']
-    self._clients = {
-      client.decode('utf-8'): [leaf[i] for leaf in program_state['clients']]
-      for i, client in enumerate(program_state['ids'].tolist())
-    }
 
 
 def build(
-  process: Any, *, initial_weights: tff.learning.models.ModelWeights
+  process: Any,
+  *,
+  initial_weights: tff.learning.models.ModelWeights,
+  **states: Any,
 ) -> LearningRounds:
-  """The rounds of a process, whether or not its clients keep something."""
-  kind = StatefulRounds if algorithms.is_stateful(process) else LearningRounds
-  return kind(process, initial_weights=initial_weights)
+  """The rounds of a process, whether or not its clients keep something.
+
+  Args:
+    process: The process.
+    initial_weights: Where training starts, as arrays.
+    **states: Further arguments of `StatefulRounds`, of no use to others.
+  """
+  if algorithms.is_stateful(process):
+    return StatefulRounds(process, initial_weights=initial_weights, **states)
+  return LearningRounds(process, initial_weights=initial_weights)
 
 
 # Where a process reports something, and the column that shows it.

@@ -36,6 +36,8 @@ class Settings:
     cache_mib: Memory for decoded examples in MiB.
     target_epsilon, dp_delta, dp_sampling, dp_accounting: As the flags of these
       names.
+    client_states, client_state_mib: Where what clients keep between rounds is,
+      and how much memory it may take.
     root_output_dir, experiment_name: Where the results go.
   """
 
@@ -61,6 +63,8 @@ class Settings:
   dp_delta: Optional[float] = None
   dp_sampling: privacy.Sampling = 'fixed'
   dp_accounting: privacy.Accounting = 'pld'
+  client_states: str = 'auto'
+  client_state_mib: int = 2048
 
   @property
   def private(self) -> bool:

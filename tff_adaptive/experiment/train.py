@@ -303,6 +303,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   """Loads data and builds the process; writes nothing."""
   import tensorflow as tf
 
+  from tff_adaptive.experiment import client_states
   from tff_adaptive.experiment import data
   from tff_adaptive.experiment import evaluation
   from tff_adaptive.experiment import rounds
@@ -321,6 +322,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   )
   evaluator = evaluation.Evaluator(task.model_fn)
   cache_bytes = settings.cache_mib * 2**20
+  learning: Any
   clients: data.ClientDatasets
   if process is None:
     from tff_adaptive.experiment import centralized
@@ -337,7 +339,24 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
       max_elements=settings.task_options['max_elements'],
     )
   else:
-    learning = rounds.build(process, initial_weights=evaluator.weights)
+    client_ids = task.datasets.train_data.client_ids
+    states_path = files.RunFolder(settings.folder).path / 'client_states.bin'
+    learning = rounds.build(
+      process,
+      initial_weights=evaluator.weights,
+      client_ids=client_ids,
+      path=states_path,
+      store=lambda record: client_states.choose(
+        settings.client_states,
+        record,
+        states_path,
+        clients=len(client_ids),
+        clients_per_round=settings.clients_per_round,
+        total_rounds=settings.total_rounds,
+        rounds_per_checkpoint=settings.rounds_per_checkpoint,
+        memory_bytes=settings.client_state_mib * 2**20,
+      ),
+    )
     clients = data.ClientDatasets(
       task.datasets, seed=settings.seed, cache_bytes=cache_bytes
     )

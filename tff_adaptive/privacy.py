@@ -12,6 +12,7 @@ dp_accounting.
 import dataclasses
 import functools
 import math
+import typing
 from collections.abc import Mapping
 from typing import Any
 from typing import Literal
@@ -85,7 +86,7 @@ class Aggregation:
     """Noise on the number of clients whose update was not clipped."""
     if not self.dp_noise_multiplier or not self.dp_adaptive_clipping:
       return 0.0
-    return 0.05 * self.dp_clients_per_round
+    return 0.05 * (self.dp_clients_per_round or 0)
 
   @property
   def sum_noise_multiplier(self) -> float:
@@ -115,8 +116,9 @@ class Aggregation:
         parts = ['zeroing of outliers', *parts]
       return 'the mean has ' + ', then '.join(parts) if parts else ''
     # Calibration to a target may still have to decide the noise.
-    sigma = self.dp_noise_multiplier
-    sigma = 'sigma' if sigma is None else f'{self.sum_noise_multiplier:g}'
+    sigma = f'{self.sum_noise_multiplier:g}'
+    if self.dp_noise_multiplier is None:
+      sigma = 'sigma'
     lines = [
       'Delta = (sum of u min(1, c / |u|) over clients + noise) / '
       f"{self.dp_clients_per_round or 'n'}, u a client's update",
@@ -305,8 +307,8 @@ class Budget:
   def describe(self, noise_multiplier: float) -> str:
     """What is guaranteed and under which assumptions, for people."""
     table = []
-    for sampling in ('fixed', 'poisson'):
-      for accounting in ('pld', 'rdp'):
+    for sampling in typing.get_args(Sampling):
+      for accounting in typing.get_args(Accounting):
         budget = dataclasses.replace(
           self, sampling=sampling, accounting=accounting
         )

@@ -127,6 +127,7 @@ def test_the_table():
     (['--methods=fedavg,adam'], "got 'adam'"),
     (['--methods=fedavg', '--algorithm=moon'], 'leave it out'),
     (['--task=nothing'], '--task must be one of'),
+    (['--algorithm=centralized'], 'has no clients'),
   ],
 )
 def test_complaints(arguments, words):

@@ -172,7 +172,12 @@ def main(arguments: Sequence[str]) -> int:
   task = train.create_task(settings)
   if chosen:
     process = train.build_process(settings, task)
-    rows = {
+    if process is None:
+      raise errors.SettingsError(
+        f'The algorithm {settings.algorithm} has no clients whose costs could '
+        'be measured.'
+      )
+    rows: dict[str, Optional[Costs]] = {
       settings.algorithm: measured_costs.of_process(
         process, settings.algorithm, settings.build_arguments
       )

@@ -85,7 +85,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
       own = tf.random.experimental.stateless_fold_in(seed, index)
       return stddev * tf.random.stateless_normal(shape, own)
 
-    clients = float(settings.dp_clients_per_round)
+    clients = float(settings.dp_clients_per_round or 0)
     total = sample_state
     if settings.dp_adaptive_clipping:
       total = sample_state['sum']

@@ -522,6 +522,36 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
     assert row['train/loss'] > 0
 
 
+def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
+  """The other end of its pipe is closed, as after a SIGKILL."""
+  parsed = sweep.parse(arguments_of(tmp_path, '--axis=seed=0'))
+  stopped = []
+
+  def run(settings, on_row=None, **_):
+    try:
+      made_up.write(settings, on_row)
+    except stopping.Stopped:
+      stopped.append(settings.experiment_name)
+      raise
+
+  job = sweep.job_of(parsed, parsed.points[0])
+  job.log.parent.mkdir(parents=True)
+
+  class Closed:
+    def recv(self):
+      return job
+
+    def send(self, message):
+      raise BrokenPipeError(message)
+
+  monkeypatch.setattr(train, 'run', run)
+  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(sweep_worker, '_end_with_parent', lambda: None)
+  monkeypatch.setattr(os, 'dup2', lambda *_: None)
+  sweep_worker.serve(Closed())
+  assert stopped == ['seed=0']
+
+
 def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
   told = [
     *_TINY,

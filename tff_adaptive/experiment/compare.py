@@ -82,8 +82,7 @@ def table(runs: Sequence[results.Run]) -> str:
   ]
   best = []
   for key, _, less in columns:
-    values = [m.get(key, math.nan) for m in measures]
-    finite = [v for v in values if math.isfinite(v)]
+    finite = [m[key] for m in measures if math.isfinite(m.get(key, math.nan))]
     if less is None:
       less = not selection.higher_is_better(runs[0].metric)
       if not same_metric:

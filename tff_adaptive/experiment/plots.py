@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -144,7 +145,7 @@ def curves(
   figure, axes = _new(2)
   drawn = False
   for panel, (column, label) in zip(axes[0], panels, strict=True):
-    drawn |= _bands(panel, best, lambda run, c=column: run.series(c))
+    drawn |= _bands(panel, best, operator.methodcaller('series', column))
     panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     _finish(panel, 'round', label)
   if not drawn:

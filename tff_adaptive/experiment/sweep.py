@@ -578,7 +578,7 @@ def _with_workers(
       if not busy:
         return
       for ready in connections.wait(list(busy), timeout=1.0):
-        slot = busy[ready]
+        slot = next(s for c, s in busy.items() if c is ready)
         job = slot.job
         assert job is not None
         try:
@@ -653,17 +653,19 @@ def summary(rows: Sequence[Mapping[str, Any]], select: str) -> str:
     order.append(
       (
         results.mean(scores[best]),
-        (method, f'{results.mean(values):.4f}', str(len(values)), best),
+        (
+          method,
+          progress_lib.number(results.mean(values)),
+          str(len(values)),
+          best,
+        ),
       )
     )
   table += [cells for _, cells in sorted(order, key=lambda item: item[0])]
   widths = [max(len(row[i]) for row in table) for i in range(3)]
-  for row in table:
-    lines.append(
-      '  '.join(
-        [*(c.ljust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]
-      ).rstrip()
-    )
+  for cells in table:
+    padded = [c.ljust(w) for c, w in zip(cells[:3], widths, strict=True)]
+    lines.append('  '.join([*padded, cells[3]]).rstrip())
   return '\n'.join(lines)
 
 

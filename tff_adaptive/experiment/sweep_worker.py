@@ -145,10 +145,11 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
     report=report,
   )
   job.log.parent.mkdir(parents=True, exist_ok=True)
-  with contextlib.ExitStack() as stack:
-    log = stack.enter_context(open(job.log, 'a', encoding='utf-8', buffering=1))
-    stack.enter_context(contextlib.redirect_stdout(log))
-    stack.enter_context(contextlib.redirect_stderr(log))
+  with (
+    open(job.log, 'a', encoding='utf-8', buffering=1) as log,
+    contextlib.redirect_stdout(log),
+    contextlib.redirect_stderr(log),
+  ):
     try:
       finished = train.prepare(settings)
       if finished is None:
@@ -264,6 +265,14 @@ def serve(connection: Any) -> None:
       and ('outcome', outcome).
   """
   _end_with_parent()
+
+  def report(number: int) -> None:
+    try:
+      connection.send(('round', number))
+    except OSError as e:
+      # Nobody listens any more; the run is saved and this process ends.
+      raise stopping.Stopped(signal.SIGTERM) from e
+
   while True:
     try:
       job = connection.recv()
@@ -276,9 +285,10 @@ def serve(connection: Any) -> None:
       os.dup2(log.fileno(), 1)
       os.dup2(log.fileno(), 2)
     try:
-      outcome = run(job, lambda number: connection.send(('round', number)))
+      outcome = run(job, report)
     except (stopping.Stopped, KeyboardInterrupt):
-      connection.send(('outcome', Outcome(sweep_store.WAITING, 'stopped')))
+      with contextlib.suppress(OSError):
+        connection.send(('outcome', Outcome(sweep_store.WAITING, 'stopped')))
       return
     connection.send(('outcome', outcome))
 

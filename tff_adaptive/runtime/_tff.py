@@ -437,3 +437,22 @@ def _is_stateless(op: str) -> bool:
     and not definition.is_stateful
     and not op.endswith('Dataset')
   )
+
+
+def serialize_options(options: tf.data.Options) -> bytes:
+  """tf.data options as an op takes them."""
+  return options._to_proto().SerializeToString()
+
+
+def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
+  """The variant of `dataset` under further options.
+
+  `dataset.with_options` does the same, but takes half a millisecond.
+  """
+  specs = tf.nest.flatten(dataset.element_spec)
+  return tf.raw_ops.OptionsDataset(
+    input_dataset=tf.data.experimental.to_variant(dataset),
+    serialized_options=serialized,
+    output_types=[spec.dtype for spec in specs],
+    output_shapes=[spec.shape for spec in specs],
+  )

@@ -23,14 +23,22 @@ import tensorflow_federated as tff
 from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import errors
 
+
 # With tf.data's defaults, each iterator starts a thread that tunes it and a
 # pass that optimizes its graph. For a client's few batches both cost several
 # times the batches themselves, and clients run side by side anyway. Neither
 # changes what a dataset yields.
-_OPTIONS = tf.data.Options()
-_OPTIONS.autotune.enabled = False
-_OPTIONS.experimental_optimization.apply_default_optimizations = False
-_OPTIONS.threading.private_threadpool_size = 1
+def _options(private_threads: Optional[int]) -> bytes:
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  options.experimental_optimization.apply_default_optimizations = False
+  if private_threads is not None:
+    options.threading.private_threadpool_size = private_threads
+  return _tff.serialize_options(options)
+
+
+_PLAIN = _options(1)
+_WITH_OWN_THREADS = _options(None)
 
 
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
@@ -241,12 +249,8 @@ def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
       f' got {type(value).__name__}.'
     )
   value = _tff.conform_dataset(value, type_spec.element)
-  options = _OPTIONS
-  if value.options().threading.private_threadpool_size is not None:
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-  return tf.data.experimental.to_variant(value.with_options(options))
+  own_threads = value.options().threading.private_threadpool_size is not None
+  return _tff.apply_options(value, _WITH_OWN_THREADS if own_threads else _PLAIN)
 
 
 def compile_restore(

@@ -42,7 +42,7 @@ def test_every_method_says_what_it_does(name):
   'name,settings,words',
   [
     ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
-    ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts beta_1'),
+    ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts aggregator, '),
     ('fedavg', {'momentum': 0.9}, 'no use for `momentum`'),
     ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
     ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),

@@ -11,6 +11,7 @@ from typing import Any
 from typing import Optional
 
 import tasks
+from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
@@ -191,7 +192,11 @@ def _restore(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
     )
   round_number, state = found
-  rounds.restore(state)
+  if process is not None and algorithms.is_stateful(process):
+    # What clients keep is no part of the model; it may be anywhere.
+    rounds.state = state['server']
+  else:
+    rounds.restore(state)
   try:
     rounds.model_weights().assign_weights_to(model)
   except ValueError as e:

@@ -425,3 +425,74 @@ def test_the_norm_of_the_update_is_measured():
   assert metrics['finalizer']['update_norm'] == pytest.approx(
     expected, rel=1e-5
   )
+
+
+def token_model_fn(metrics):
+  spec = collections.OrderedDict(
+    x=tf.TensorSpec([None, 2], tf.float32),
+    y=tf.TensorSpec([None, 2], tf.float32),
+  )
+  keras_model = tf.keras.Sequential(
+    [
+      tf.keras.layers.Dense(
+        2, use_bias=False, kernel_initializer='ones', input_shape=(2,)
+      )
+    ]
+  )
+  return tff.learning.models.from_keras_model(
+    keras_model,
+    loss=tf.keras.losses.MeanSquaredError(),
+    input_spec=spec,
+    metrics=metrics,
+  )
+
+
+class _NonZeroLabels(tf.keras.metrics.Sum):
+  """Counts labels that are not padding."""
+
+  def __init__(self, name='num_tokens', dtype=tf.float32):
+    super().__init__(name, dtype)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    counts = tf.cast(tf.not_equal(y_true, 0.0), tf.float32)
+    return super().update_state(counts)
+
+
+def test_weighting_by_tokens():
+  """Two clients of one example; one has three times the other's tokens."""
+
+  def client(xs, ys):
+    return tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=np.float32(xs), y=np.float32(ys))
+    ).batch(2)
+
+  data = [
+    client([[1.0, 0.0], [0.0, 1.0]], [[5.0, 3.0], [2.0, 0.0]]),
+    client([[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]),
+  ]
+  model_fn = lambda: token_model_fn([_NonZeroLabels])
+
+  def update(weighting, datasets):
+    process = algorithms.build(
+      'fedavg', model_fn, client_learning_rate=0.1, client_weighting=weighting
+    )
+    output = process.next(process.initialize(), datasets)
+    return process.get_model_weights(output.state).trainable[0] - 1.0
+
+  alone = [update('examples', [one]) for one in data]
+  together = update('tokens', data)
+  np.testing.assert_allclose(
+    together, (3 * alone[0] + alone[1]) / 4, rtol=1e-5, atol=1e-6
+  )
+  assert not np.allclose(together, update('examples', data), rtol=1e-2)
+
+
+def test_weighting_by_tokens_needs_them():
+  with pytest.raises(ValueError, match='metric num_tokens'):
+    algorithms.build('fedavg', linear.model_fn, client_weighting='tokens')
+  with pytest.raises(ValueError, match='ServerStatistics'):
+    algorithms.build(
+      'mime',
+      lambda: token_model_fn([_NonZeroLabels]),
+      client_weighting='tokens',
+    )

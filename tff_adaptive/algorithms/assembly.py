@@ -10,11 +10,6 @@ from tff_adaptive import processes
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.optimizers import schedules
 
-_WEIGHTING = {
-  'examples': tff.learning.ClientWeighting.NUM_EXAMPLES,
-  'uniform': tff.learning.ClientWeighting.UNIFORM,
-}
-
 
 def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
   """Builds the process that a plan describes."""
@@ -25,7 +20,7 @@ def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
     pieces.pop('server_optimizer'),
     schedule=_schedule(plan, 'client'),
     server_schedule=_schedule(plan, 'server'),
-    client_weighting=_WEIGHTING[plan.common['client_weighting']],
+    client_weighting=plan.common['client_weighting'],
     warmup_steps=plan.common.get('client_warmup_steps', 0),
     seed=plan.common['seed'],
     model_aggregator=_aggregator(plan),
@@ -62,7 +57,11 @@ def describe(plan: plan_lib.Plan) -> str:
         if v is not None
       )
       lines.append(f'  learning rate scheduled by rounds: {settings}')
-  weights = {'examples': 'the examples it iterated', 'uniform': '1'}
+  weights = {
+    'examples': 'the examples it iterated',
+    'tokens': 'the tokens it predicted',
+    'uniform': '1',
+  }
   lines.append(
     'a client counts with weight ' + weights[plan.common['client_weighting']]
   )

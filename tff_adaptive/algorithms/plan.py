@@ -20,7 +20,7 @@ _SIDES = ('client', 'server')
 
 def common(
   *,
-  client_weighting: Literal['examples', 'uniform'] = 'examples',
+  client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples',
   proximal_strength: parameters.NonNegative = 0.0,
   client_warmup_steps: parameters.NonNegativeInt = 0,
   seed: parameters.NonNegativeInt = 0,
@@ -29,7 +29,8 @@ def common(
 
   Args:
     client_weighting: Whether clients count by the examples that they iterated,
-      or all alike.
+      all alike, or by the tokens that they predicted, as the FedOpt code of
+      2021 did for words and characters.
     proximal_strength: mu of the term (mu / 2) |x - x_t|^2 added to the clients'
       loss (FedProx); 0 for none.
     client_warmup_steps: Local steps in every round over which the client's

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -59,9 +60,7 @@ class ClientWork:
     model: local_model.Model,
     optimizer: tff.learning.optimizers.Optimizer,
     *,
-    client_weighting: tff.learning.ClientWeighting = (
-      tff.learning.ClientWeighting.NUM_EXAMPLES
-    ),
+    client_weighting: Union[str, tff.learning.ClientWeighting] = 'examples',
     objective: Optional[objectives.Objective] = None,
     exchange: Optional[exchange_lib.Exchange] = None,
     schedule: Optional[Schedule] = None,
@@ -88,7 +87,7 @@ class ClientWork:
       exchange=exchange or exchange_lib.NoExchange(),
       schedule=schedule,
       warmup_steps=warmup_steps,
-      client_weighting=client_weighting,
+      client_weighting=self._weighting(client_weighting, exchange),
       seed=seed,
     )
     self.exchange = trainer.exchange
@@ -96,6 +95,33 @@ class ClientWork:
       metrics_aggregator or tff.learning.metrics.sum_then_finalize
     )(self.facts.metric_finalizers)
     self._build(trainer)
+
+  def _weighting(self, given: Any, exchange: Any) -> str:
+    """Checks what clients count by; returns it as a word."""
+    words = {
+      tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
+      tff.learning.ClientWeighting.UNIFORM: 'uniform',
+    }
+    word = given if isinstance(given, str) else words.get(given, given)
+    if word not in ('examples', 'uniform', 'tokens'):
+      raise ValueError(
+        "`client_weighting` must be 'examples', 'uniform', 'tokens' or a "
+        f'tff.learning.ClientWeighting, got {given!r}.'
+      )
+    if word == 'tokens':
+      metric = trainer_lib.TOKENS_METRIC
+      if metric not in (self.facts.metric_names or ()):
+        raise ValueError(
+          f"`client_weighting='tokens'` needs a model with the metric {metric}"
+          ', as the tasks that predict words and characters have.'
+        )
+      if exchange is not None and exchange.surveys is not None:
+        raise ValueError(
+          f"`client_weighting='tokens'` does not go with "
+          f'{type(exchange).__name__}: its mean gradient is taken before any '
+          'token is counted.'
+        )
+    return word
 
   def _build(self, trainer: trainer_lib.Trainer) -> None:
     """Traces everything that clients and server do, once."""
@@ -240,8 +266,9 @@ def build_client_work(
     model: A no-argument function returning a
       `tff.learning.models.VariableModel`, or a `FunctionalModel`.
     optimizer: The client optimizer, TFF's or this package's.
-    **arguments: `client_weighting`, a `tff.learning.ClientWeighting` (by
-      examples iterated unless given); `objective`, an `objectives.Objective`
+    **arguments: `client_weighting`, 'examples' iterated, 'uniform', 'tokens'
+      (the model's metric num_tokens) or a `tff.learning.ClientWeighting`
+      ('examples'); `objective`, an `objectives.Objective`
       added to the loss (none); `exchange`, an `exchange.Exchange` (none);
       `schedule`, a function from completed rounds to the learning rate (the
       optimizer's own); `warmup_steps`, local steps over which the learning rate

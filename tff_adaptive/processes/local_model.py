@@ -10,6 +10,7 @@ import collections
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
+from typing import Optional
 from typing import Union
 
 import numpy as np
@@ -313,12 +314,15 @@ class ModelFacts(NamedTuple):
     weights_type: TFF type of `ModelWeights`.
     data_type: TFF type of a client's sequence of batches.
     metric_finalizers: As tff.learning's metric aggregators take them.
+    metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
+      which does not tell.
   """
 
   initial_weights: tff.Computation
   weights_type: tff.Type
   data_type: tff.Type
   metric_finalizers: Any
+  metric_names: Optional[tuple[str, ...]]
 
 
 def facts(model: Model) -> ModelFacts:
@@ -332,6 +336,7 @@ def facts(model: Model) -> ModelFacts:
   if isinstance(model, tff.learning.models.FunctionalModel):
     input_spec = model.input_spec
     finalizers = model.finalize_metrics
+    names = None
 
     @tff.tensorflow.computation
     def initial_weights():
@@ -351,6 +356,7 @@ def facts(model: Model) -> ModelFacts:
         )
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
+      names = tuple(finalizers)
 
     @tff.tensorflow.computation
     def initial_weights():
@@ -366,6 +372,7 @@ def facts(model: Model) -> ModelFacts:
     weights_type,
     tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
     finalizers,
+    names,
   )
 
 

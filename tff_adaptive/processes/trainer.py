@@ -25,6 +25,9 @@ Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
+# The metric that models of sequences count their tokens with, padding left out.
+TOKENS_METRIC = 'num_tokens'
+
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
@@ -37,7 +40,7 @@ class Trainer:
   exchange: exchange_lib.Exchange
   schedule: Optional[Schedule]
   warmup_steps: int
-  client_weighting: tff.learning.ClientWeighting
+  client_weighting: str
   seed: int
 
   def initial_state(self) -> Any:
@@ -120,7 +123,7 @@ class Trainer:
         end=local.trainable(carry),
         num_steps=num_steps,
         num_examples=num_examples,
-        weight=self._weight(num_examples),
+        weight=self._weight(num_examples, local, carry),
       )
       return self._finish(local, carry, weights, done, steps)
 
@@ -140,8 +143,11 @@ class Trainer:
       and self.optimizer.draws
     )
 
-  def _weight(self, num_examples):
-    if self.client_weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
+  def _weight(self, num_examples, local, carry):
+    if self.client_weighting == 'tokens':
+      counted = local.metrics(carry, discard=False)[TOKENS_METRIC]
+      return tf.cast(tf.nest.flatten(counted)[0], tf.float32)
+    if self.client_weighting == 'examples':
       return tf.cast(num_examples, tf.float32)
     return tf.constant(1.0)
 
@@ -315,7 +321,7 @@ class Trainer:
         )
         count += size
       usable = tf.logical_and(all_finite(total), count > 0)
-      weight = tf.where(usable, self._weight(count), 0.0)
+      weight = tf.where(usable, self._weight(count, local, carry), 0.0)
       # Divided first: a sum over many examples loses what a mean keeps.
       mean = tuple(
         tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total

@@ -51,7 +51,7 @@ def test_every_method_says_what_it_does(name):
     ('delta_sgd', {'client_optimizer': 'sgd'}, 'its own client optimizer'),
     ('fedprox', {'client_optimizer': 'adamw'}, 'must be one of adagrad'),
     ('fedprox', {'proximal_strength': -0.1}, 'at least 0'),
-    ('fedavg', {'client_weighting': 'votes'}, "'examples', 'uniform', 'tokens'"),
+    ('fedavg', {'client_weighting': 'votes'}, "'uniform', 'tokens'"),
     (
       'fedavg',
       {'client_lr_schedule': 'exp_decay'},

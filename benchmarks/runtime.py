@@ -225,7 +225,9 @@ def _make_plain(options):
       loss = loss_fn(y, model(x, training=True))
     variables = model.trainable_variables
     for variable, gradient in zip(variables, tape.gradient(loss, variables)):
-      variable.assign_sub(_LEARNING_RATE * gradient)
+      # An embedding's gradient is sparse.
+      dense = tf.convert_to_tensor(gradient)
+      variable.assign_sub(_LEARNING_RATE * dense)
     return loss
 
   batches = [

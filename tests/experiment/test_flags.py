@@ -228,7 +228,7 @@ def test_flag_file(parse, tmp_path):
     ),
     (['--client_delta_sgd_gamma=0'], ['--client_delta_sgd_gamma']),
     (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
-    (['--client_weighting=tokens'], ['--client_weighting', 'uniform']),
+    (['--client_weighting=votes'], ['--client_weighting', 'uniform']),
     (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
     (['--experiment_name=../up'], ['--experiment_name', '../up']),
     (['--experiment_name=.'], ['--experiment_name']),

@@ -166,7 +166,7 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
   for part in (
     'eta_k',
     'x = x + learning_rate m / (sqrt(v) + epsilon)',
-    '3 of 20 a round',
+    '3 of 20 clients a round',
     '4 rounds',
     '--server_learning_rate=0.01',
     'each client receives 54,8',

@@ -231,9 +231,11 @@ def train_pairs(pairs):
 
 
 def test_every_client_optimizer_trains():
-  pairs = [(name, 'sgd') for name in optimizers.client_names()]
-  results = train_pairs(pairs)
-  assert len(set(results)) == len(results)
+  names = optimizers.client_names()
+  results = train_pairs([(name, 'sgd') for name in names])
+  # For a matrix of one entry SM3 keeps what AdaGrad keeps.
+  expected = len(names) - 1
+  assert len(set(results)) == expected
 
 
 def test_every_server_optimizer_trains():

@@ -71,10 +71,12 @@ def test_command(command, tmp_path, request):
   'command', [c for c in _COMMANDS if c.startswith('make ')]
 )
 def test_make_target_exists(command, tmp_path):
-  code, output = run(['make', '--dry-run', command.split()[1]], tmp_path)
+  code, output = run(
+    ['make', '--no-print-directory', '-n', command.split()[1]], tmp_path
+  )
   assert code == 0, output
 
 
 def test_the_demo_is_the_program_without_flags(tmp_path):
-  _, output = run(['make', '--dry-run', 'demo'], tmp_path)
+  _, output = run(['make', '--no-print-directory', '-n', 'demo'], tmp_path)
   assert output.splitlines()[-1].endswith('python main.py')

@@ -224,7 +224,9 @@ def test_client_results_come_back_in_order(workers):
 
   context = runtime.create_remote_context(workers)
   with tff.framework.get_context_stack().install(context):
-    assert squares([1.0, 2.0, 3.0]) == [1.0, 4.0, 9.0]
+    # Often: which worker is first to finish must not matter.
+    for _ in range(10):
+      assert squares([1.0, 2.0, 3.0]) == [1.0, 4.0, 9.0]
   context.close()
 
 

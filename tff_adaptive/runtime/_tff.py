@@ -5,6 +5,7 @@ Both move their modules between releases. Whatever is not reachable from
 so that an upgrade is a change to one file.
 """
 
+import asyncio
 import hashlib
 import itertools
 import os
@@ -38,6 +39,9 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
 from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.execution_contexts import (
+  mergeable_comp_execution_context,
+)
 from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
@@ -456,3 +460,61 @@ def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
     output_types=[spec.dtype for spec in specs],
     output_shapes=[spec.shape for spec in specs],
   )
+
+
+async def invoke_mergeable(form, arg, contexts):
+  """Runs a computation cut at its aggregation, a part of its clients each.
+
+  As TFF's `MergeableCompExecutionContext` does, but in the clients' order: TFF
+  merges partial sums and joins clients' results in the order in which workers
+  finish, so that sums would depend on timing, and results reach the wrong
+  client.
+
+  Args:
+    form: What `compile_to_mergeable` made.
+    arg: Its argument, or `None`.
+    contexts: Where the parts run, each a `tff.framework.AsyncContext`.
+  """
+  pool = mergeable_comp_execution_context
+  result_type = form.after_merge.type_signature.result
+  parts = [None] * len(contexts)
+  if arg is not None:
+    parts = pool.MergeableCompExecutionContextValue(
+      arg, form.up_to_merge.type_signature.parameter, len(contexts)
+    ).value()
+  pairs = list(zip(parts, contexts))
+  partial = await asyncio.gather(
+    *(c.invoke(form.up_to_merge, part) for part, c in pairs)
+  )
+  merged = partial[0]
+  for other in partial[1:]:
+    merged = await contexts[0].invoke(
+      form.merge, structure.Struct.unnamed(merged, other)
+    )
+
+  def finish(part, context):
+    rest = merged
+    if part is not None:
+      rest = structure.Struct.unnamed(part, merged)
+    return context.invoke(form.after_merge, rest)
+
+  if not has_clients(result_type):
+    # Then it is the same whichever part of the argument it is made with.
+    pairs = pairs[:1]
+  results = await asyncio.gather(*(finish(*pair) for pair in pairs))
+  if len(pairs) == 1:
+    result = results[0]
+  else:
+    result = pool._repackage_partitioned_values(list(results), result_type)
+  return transform_result(
+    type_conversions.type_to_py_container(result, result_type)
+  )
+
+
+def has_clients(type_spec) -> bool:
+  """Whether a value of the type has a member at each client."""
+  if isinstance(type_spec, tff.FederatedType):
+    return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
+  if isinstance(type_spec, tff.StructType):
+    return any(has_clients(t) for _, t in struct_items(type_spec))
+  return False

@@ -172,7 +172,7 @@ class RemoteContext(tff.framework.SyncContext):
     return [w for w in self._workers if w.lost_at is None]
 
   def invoke(self, comp, arg):
-    if not _has_clients(comp.type_signature.parameter):
+    if not _tff.has_clients(comp.type_signature.parameter):
       return self._local.run(comp, arg)
     self._ask_lost_workers()
     for attempt in range(self._retries + 1):
@@ -199,10 +199,9 @@ class RemoteContext(tff.framework.SyncContext):
       return self._runner.run_coro_and_return_result(
         workers[0].invoke(comp, arg)
       )
-    merged = tff.framework.MergeableCompExecutionContext(
-      workers, transform_result=_tff.transform_result
+    return self._runner.run_coro_and_return_result(
+      _tff.invoke_mergeable(form, arg, workers)
     )
-    return merged.invoke(form, arg)
 
   def _mergeable(self, comp):
     """`comp`, cut at its aggregation; `None` if that cannot be done."""
@@ -289,11 +288,3 @@ def _check_addresses(addresses: Sequence[str]) -> None:
       )
   if len(set(addresses)) < len(addresses):
     raise ValueError(f'`addresses` names a worker twice: {list(addresses)}.')
-
-
-def _has_clients(type_spec: Optional[tff.Type]) -> bool:
-  if isinstance(type_spec, tff.FederatedType):
-    return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
-  if isinstance(type_spec, tff.StructType):
-    return any(_has_clients(t) for _, t in _tff.struct_items(type_spec))
-  return False

@@ -1,4 +1,4 @@
-"""Writes the flag files below presets/ from the papers' tables.
+"""Writes the flag files below tff_adaptive/presets/ from the papers' tables.
 
   python tools/make_presets.py           writes them
   python tools/make_presets.py --check   says which differ from the tables
@@ -21,6 +21,7 @@ sys.path.insert(0, str(_ROOT))
 import tasks  # noqa: E402
 from tff_adaptive import algorithms  # noqa: E402
 from tff_adaptive.experiment import flags as flags_lib  # noqa: E402
+from tff_adaptive.experiment import presets  # noqa: E402
 
 _AFO = 'Reddi et al., arXiv 2003.00295'
 _KIM = 'Kim et al., arXiv 2306.11201'
@@ -490,7 +491,7 @@ def rows() -> list[Row]:
 
 
 def main(arguments: list[str]) -> int:
-  folder = _ROOT / 'presets'
+  folder = presets.FOLDER
   check = arguments == ['--check']
   if arguments and not check:
     print(__doc__)

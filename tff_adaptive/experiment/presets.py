@@ -1,7 +1,8 @@
 """Settings that papers published, by name, without TensorFlow.
 
-A preset is a flag file below presets/. Its comments of the form `# key: text`
-say where the settings come from and which number they gave there.
+A preset is a flag file PAPER/TASK/METHOD.flags below tff_adaptive/presets/,
+which absl's own --flagfile reads as well. Its comments of the form
+`# key: text` say where the settings come from and which number they gave there.
 """
 
 import dataclasses
@@ -12,8 +13,7 @@ from typing import Optional
 
 from tff_adaptive.experiment import errors
 
-# Beside the package, in a checkout as where it is installed.
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'presets'
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'presets'
 _SUFFIX = '.flags'
 
 

@@ -1,0 +1,122 @@
+"""The command line: commands, their help and their exit codes.
+
+`main.py` and the installed command `tff-adaptive` are this. Imports no
+TensorFlow; commands that compute do.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+# Whatever TensorFlow logs about its own start; what goes wrong is raised.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from tff_adaptive.experiment import compare  # pylint: disable=g-import-not-at-top
+from tff_adaptive.experiment import costs
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import export
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import listing
+from tff_adaptive.experiment import report
+from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import sweep
+from tff_adaptive.experiment import train
+from tff_adaptive.runtime import errors as runtime_errors
+
+_COMMANDS = {
+  'train': 'runs an experiment, or goes on with it; what is done without a '
+  'command',
+  'sweep': 'runs many experiments, or goes on with them',
+  'report': 'DIR: writes a page with figures and tables about runs',
+  'compare': 'RUN...: shows results of runs side by side',
+  'costs': 'measures bytes, memory and gradients of methods, beside the '
+  "paper's table",
+  'export': "RUN DIR: writes a run's model for use without TFF",
+  'list': 'says which tasks, algorithms, optimizers and presets there are',
+}
+# Commands with flags of their own.
+_MAINS = {
+  'sweep': sweep,
+  'report': report,
+  'compare': compare,
+  'costs': costs,
+  'export': export,
+}
+
+
+def _help(command: str, full: bool) -> str:
+  lines = []
+  if command in _MAINS:
+    module = _MAINS[command]
+    lines += [f'usage: python main.py {module.USAGE}', '']
+    lines.append(module.build_options().help())
+    if command != 'sweep' or not full:
+      return '\n'.join(lines).rstrip()
+  else:
+    lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
+    lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
+    lines.append('\nCOMMAND --help tells the flags of another command.\n')
+  table = flags.Flags()
+  lines.append(table.help_full() if full else table.help())
+  return '\n'.join(lines)
+
+
+def _train(arguments: Sequence[str]) -> None:
+  parsed = flags.Flags().parse(arguments)
+  settings = parsed.settings
+  finished = train.prepare(settings)
+  if parsed.dry_run:
+    if parsed.preset is not None:
+      print(parsed.preset.describe())
+    print(train.describe(settings))
+    return
+  folder = files.RunFolder(settings.folder)
+  if finished is not None:
+    print(f'This run is finished; its results are in {folder.path}.')
+    print(train.summary(finished.rows, folder))
+    return
+  result = train.run(settings)
+  print(train.summary(result.rows, folder, result.seconds))
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs a command; returns the exit code."""
+  command = 'train'
+  if arguments and not arguments[0].startswith('-'):
+    command, *arguments = arguments
+  try:
+    if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
+      print(_help(command, full=False))
+    elif '--helpfull' in arguments:
+      print(_help(command, full=True))
+    elif command == 'list':
+      if arguments:
+        raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
+      print(listing.listing())
+    elif command == 'train':
+      _train(arguments)
+    elif command in _MAINS:
+      return _MAINS[command].main(arguments)
+    else:
+      raise errors.SettingsError(
+        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
+      )
+    return 0
+  except errors.SettingsError as e:
+    print(e, file=sys.stderr)
+    return 2
+  except (errors.RunError, runtime_errors.RuntimeFailure) as e:
+    print(e, file=sys.stderr)
+    return 1
+  except stopping.Stopped as e:
+    return 128 + e.signal_number
+  except KeyboardInterrupt:
+    print('Stopped before training began.', file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+def run() -> None:
+  """The installed command."""
+  sys.exit(main(sys.argv[1:]))

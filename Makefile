@@ -5,6 +5,8 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
+# Test files at a time; each worker takes up to 2 GB of memory.
+TEST_WORKERS ?= 2
 
 .PHONY: demo test test-slow lint check format gpu clean
 
@@ -12,7 +14,7 @@ demo: $(VENV)/.installed
 	$(PY) main.py
 
 test: $(VENV)/.installed
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 test-slow: $(VENV)/.installed
 	$(PY) -m pytest -m slow

@@ -51,18 +51,14 @@ def build_adagrad(
   Raises:
     ParameterError: If a hyperparameter is outside its range.
   """
-  switches = fedopt.resolve(
+  return fedopt.build(
+    RULE,
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    epsilon=epsilon,
+    variant=variant,
     second_moment=second_moment,
     bias_correction=bias_correction,
     initial_accumulator=initial_accumulator,
     corrects=False,
-    start=epsilon**2 if variant == 'paper' else 0.0,
-  )
-  return fedopt.AdaptiveServerOptimizer(
-    learning_rate=learning_rate,
-    beta_1=beta_1,
-    beta_2=None,
-    epsilon=epsilon,
-    second_moment=RULE,
-    **vars(switches),
   )

@@ -54,18 +54,14 @@ def build_adam(
   Raises:
     ParameterError: If a hyperparameter is outside its range.
   """
-  switches = fedopt.resolve(
-    second_moment=second_moment,
-    bias_correction=bias_correction,
-    initial_accumulator=initial_accumulator,
-    corrects=variant == 'reference',
-    start=epsilon**2 if variant == 'paper' else 0.0,
-  )
-  return fedopt.AdaptiveServerOptimizer(
+  return fedopt.build(
+    RULE,
     learning_rate=learning_rate,
     beta_1=beta_1,
     beta_2=beta_2,
     epsilon=epsilon,
-    second_moment=RULE,
-    **vars(switches),
+    variant=variant,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
   )

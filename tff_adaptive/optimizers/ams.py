@@ -52,23 +52,20 @@ def build_ams(
   Raises:
     ParameterError: If a hyperparameter is outside its range.
   """
-  switches = fedopt.resolve(
-    second_moment=second_moment,
-    bias_correction=bias_correction,
-    initial_accumulator=initial_accumulator,
-    corrects=variant == 'reference',
-    start=0.0,
-  )
-  return fedopt.AdaptiveServerOptimizer(
+  return fedopt.build(
+    adam.RULE,
     learning_rate=learning_rate,
     beta_1=beta_1,
     beta_2=beta_2,
     epsilon=epsilon,
-    second_moment=adam.RULE,
+    variant=variant,
+    second_moment=second_moment,
+    bias_correction=bias_correction,
+    initial_accumulator=initial_accumulator,
+    start=0.0,
     maximum=fedopt.Maximum(
       start=epsilon if variant == 'reference' else 0.0,
       floor=variant == 'paper',
     ),
     adds_epsilon=variant == 'amsgrad',
-    **vars(switches),
   )

@@ -218,34 +218,56 @@ def _check_state_match(weights, state, name):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Switches:
-  """The choices in which the paper and the code behind its tables differ."""
-
-  squares_momentum: bool
-  bias_correction: bool
-  initial_accumulator: float
-
-
-def resolve(
+def build(
+  rule: SecondMoment,
   *,
+  learning_rate: float,
+  beta_1: float,
+  epsilon: float,
+  variant: str,
   second_moment: str,
   bias_correction: Optional[bool],
   initial_accumulator: Optional[float],
-  corrects: bool,
-  start: float,
-) -> Switches:
+  beta_2: Optional[float] = None,
+  corrects: bool = True,
+  start: Optional[float] = None,
+  maximum: Optional[Maximum] = None,
+  adds_epsilon: bool = True,
+) -> AdaptiveServerOptimizer:
   """Fills the switches that were not set alone with those of the variant.
 
   Args:
+    rule: The rule of v.
+    learning_rate: Server step.
+    beta_1: Decay of m.
+    epsilon: The adaptivity tau.
+    variant: The name of the variant; 'reference' stands for the released code.
     second_moment: 'gradient' or 'momentum', what v squares.
     bias_correction: As given, or `None`.
     initial_accumulator: As given, or `None`.
-    corrects: What the variant says of bias correction.
-    start: Where the variant lets v start.
+    beta_2: Decay of v; `None` where the rule has none.
+    corrects: Whether the released code corrects the bias.
+    start: Where v starts; unless given, at 0 in the released code and at
+      epsilon^2 otherwise.
+    maximum: FedAMS' maximum, or `None`.
+    adds_epsilon: Whether epsilon is added to the root.
   """
-  return Switches(
-    second_moment == 'momentum',
-    corrects if bias_correction is None else bias_correction,
-    start if initial_accumulator is None else initial_accumulator,
+  released = variant == 'reference'
+  if bias_correction is None:
+    bias_correction = corrects and released
+  if start is None:
+    start = 0.0 if released else epsilon**2
+  return AdaptiveServerOptimizer(
+    learning_rate=learning_rate,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    epsilon=epsilon,
+    second_moment=rule,
+    squares_momentum=second_moment == 'momentum',
+    bias_correction=bias_correction,
+    initial_accumulator=(
+      start if initial_accumulator is None else initial_accumulator
+    ),
+    maximum=maximum,
+    adds_epsilon=adds_epsilon,
   )

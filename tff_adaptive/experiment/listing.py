@@ -5,9 +5,9 @@ import textwrap
 import tasks
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import presets
+from tff_adaptive.experiment import runtime_flags
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -50,5 +50,9 @@ def listing() -> str:
   for folder, names in below.items():
     lines.append(f'  {folder}/')
     lines += _wrapped('', ', '.join(names))
-  lines += ['', 'Runtimes (--runtime)', '  ' + ', '.join(flags.runtimes())]
+  lines += [
+    '',
+    'Runtimes (--runtime)',
+    '  ' + ', '.join(runtime_flags.RUNTIMES),
+  ]
   return '\n'.join(lines)

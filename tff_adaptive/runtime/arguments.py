@@ -1,0 +1,135 @@
+"""Checks of what people pass to the runtimes, before TensorFlow is loaded."""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+ENGINES = ('in_process', 'native')
+_ANY_INTERFACE = frozenset({'0.0.0.0', '::', '[::]', ''})
+
+
+def check_addresses(addresses: Sequence[str]) -> None:
+  """Raises `ValueError` unless all are `host:port` and none is there twice."""
+  if isinstance(addresses, str) or not addresses:
+    raise ValueError(
+      f'`addresses` must be a list of host:port, got {addresses!r}.'
+    )
+  for address in addresses:
+    host, _, port = address.rpartition(':')
+    if (
+      not re.fullmatch(r'\[[\da-fA-F:.]+\]|[^\s:\[\]]+', host)
+      or not re.fullmatch(r'\d{1,5}', port)
+      or not 0 < int(port) < 65536
+    ):
+      raise ValueError(
+        f'A worker address is host:port, for example 10.0.0.2:8000, got'
+        f' {address!r}.'
+      )
+  if len(set(addresses)) < len(addresses):
+    raise ValueError(f'`addresses` names a worker twice: {list(addresses)}.')
+
+
+def is_loopback(bind_address: str) -> bool:
+  """Whether nothing but this machine can reach the interface."""
+  try:
+    return ipaddress.ip_address(bind_address.strip('[]')).is_loopback
+  except ValueError:
+    return bind_address == 'localhost'
+
+
+def read_pem(path: str, argument: str) -> bytes:
+  """The text of a file with certificates or a private key.
+
+  Raises:
+    ValueError: If it cannot be read, or is something else. Names `argument`.
+  """
+  try:
+    with open(path, 'rb') as file:
+      text = file.read()
+  except OSError as e:
+    raise ValueError(
+      f'`{argument}`: {path!r} cannot be read: {e.strerror or e}.'
+    ) from e
+  wanted = b'PRIVATE KEY-----' if argument.endswith('key') else b'CERTIFICATE--'
+  if b'-----BEGIN ' not in text or wanted not in text:
+    what = 'private key' if argument.endswith('key') else 'certificate'
+    raise ValueError(
+      f'`{argument}`: {path!r} holds no {what} in PEM format, which starts with'
+      ' -----BEGIN.'
+    )
+  return text
+
+
+def check_remote_credentials(
+  worker_certificate: str | None,
+  trainer_certificate: str | None,
+  trainer_private_key: str | None,
+) -> None:
+  """As `create_remote_context` takes them; raises `ValueError`."""
+  if (trainer_certificate is None) != (trainer_private_key is None):
+    raise ValueError(
+      '`trainer_certificate` and `trainer_private_key` go together: give both'
+      ' or neither.'
+    )
+  if worker_certificate is None and trainer_certificate is not None:
+    raise ValueError('`trainer_certificate` needs `worker_certificate` too.')
+  for argument, path in (
+    ('worker_certificate', worker_certificate),
+    ('trainer_certificate', trainer_certificate),
+    ('trainer_private_key', trainer_private_key),
+  ):
+    if path is not None:
+      read_pem(path, argument)
+
+
+def check_worker(
+  port: int,
+  *,
+  bind_address: str,
+  engine: str,
+  devices: Sequence[str] | None,
+  certificate: str | None,
+  private_key: str | None,
+  trainer_certificate: str | None,
+  insecure: bool,
+) -> None:
+  """As `serve_worker` takes them; raises `ValueError`."""
+  if engine not in ENGINES:
+    raise ValueError(
+      f"`engine` must be 'in_process' or 'native', got {engine!r}."
+    )
+  if not 0 <= port <= 65535:
+    raise ValueError(f'`port` must be between 0 and 65535, got {port!r}.')
+  if (certificate is None) != (private_key is None):
+    raise ValueError(
+      '`certificate` and `private_key` go together: give both or neither.'
+    )
+  if trainer_certificate is not None and certificate is None:
+    raise ValueError(
+      '`trainer_certificate` needs `certificate` and `private_key` too.'
+    )
+  for argument, path in (
+    ('certificate', certificate),
+    ('private_key', private_key),
+    ('trainer_certificate', trainer_certificate),
+  ):
+    if path is not None:
+      read_pem(path, argument)
+  if engine == 'native':
+    if bind_address not in _ANY_INTERFACE:
+      raise ValueError(
+        "TFF's own worker listens on every interface: with `engine`='native',"
+        f" give `bind_address`='0.0.0.0' to accept that, got {bind_address!r}."
+      )
+    if certificate is not None or devices is not None:
+      raise ValueError(
+        "TFF's own worker knows neither TLS nor devices; use"
+        " `engine`='in_process'."
+      )
+  if certificate is None and not insecure and not is_loopback(bind_address):
+    raise ValueError(
+      f'`bind_address`={bind_address!r} lets other machines run any TensorFlow'
+      ' code here: give `certificate` and `private_key` (and'
+      ' `trainer_certificate` to serve its owner only), or `insecure` if you'
+      ' trust everyone who can reach the port.'
+    )

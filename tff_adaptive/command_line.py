@@ -20,6 +20,7 @@ from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import listing
 from tff_adaptive.experiment import report
+from tff_adaptive.experiment import serve
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep
 from tff_adaptive.experiment import train
@@ -35,6 +36,7 @@ _COMMANDS = {
   "paper's table",
   'export': "RUN DIR: writes a run's model for use without TFF",
   'list': 'says which tasks, algorithms, optimizers and presets there are',
+  'worker': 'trains clients for runs elsewhere, whose --runtime is remote',
 }
 # Commands with flags of their own.
 _MAINS = {
@@ -43,6 +45,7 @@ _MAINS = {
   'compare': compare,
   'costs': costs,
   'export': export,
+  'worker': serve,
 }
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import csv
 import os
 import pathlib
 import signal
@@ -22,16 +23,17 @@ _FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)
 
 
 class _Server:
-  """A worker in a process of its own."""
+  """A worker, started as people start one."""
 
-  def __init__(self, **arguments):
-    keywords = ''.join(f', {k}={v!r}' for k, v in arguments.items())
+  def __init__(self, **flags):
     self.process = subprocess.Popen(
       [
         sys.executable,
-        '-c',
-        'import sys; from tff_adaptive import runtime;'
-        f' sys.exit(runtime.serve_worker(0{keywords}))',
+        'main.py',
+        'worker',
+        '--port=0',
+        '--end_with_parent',
+        *(f'--{name}={value}' for name, value in flags.items()),
       ],
       cwd=_ROOT,
       stdout=subprocess.PIPE,
@@ -248,6 +250,88 @@ def test_failing_client_is_reported_and_no_worker_is_lost(workers):
   context.close()
 
 
+def _rows(folder):
+  """metrics.csv without what depends on the machine."""
+  with open(folder / 'metrics.csv', encoding='utf-8') as file:
+    return [
+      {k: float(v or 'nan') for k, v in row.items() if 'seconds' not in k}
+      for row in csv.DictReader(file)
+    ]
+
+
+@pytest.mark.slow
+def test_run_survives_a_killed_worker(tmp_path):
+  def arguments(name, *runtime_flags):
+    return [
+      sys.executable,
+      'main.py',
+      '--data=synthetic',
+      '--total_rounds=40',
+      '--clients_per_round=5',
+      '--rounds_per_eval=5',
+      '--num_validation_examples=20',
+      f'--root_output_dir={tmp_path}',
+      f'--experiment_name={name}',
+      *runtime_flags,
+    ]
+
+  def start(name, *runtime_flags):
+    with open(tmp_path / f'{name}.log', 'w', encoding='utf-8') as log:
+      return subprocess.Popen(
+        arguments(name, *runtime_flags), cwd=_ROOT, stdout=log, stderr=log
+      )
+
+  def said(name):
+    return (tmp_path / f'{name}.log').read_text()
+
+  alone = start('alone')
+  with _servers({}, {}) as (survivor, victim):
+    remote = (
+      '--runtime=remote',
+      f'--worker_addresses={survivor.address},{victim.address}',
+    )
+    process = start('remote', *remote)
+    metrics = tmp_path / 'remote' / 'metrics.csv'
+    assert worker.wait_until(
+      lambda: metrics.exists() and metrics.read_text().count('\n') > 5, 120
+    ), said('remote')
+    victim.kill()
+    assert process.wait(240) == 0, said('remote')
+    assert f'worker at {victim.address}' in said('remote')
+    assert f'Going on with {survivor.address}' in said('remote')
+    assert alone.wait(240) == 0, said('alone')
+    ours, theirs = _rows(tmp_path / 'remote'), _rows(tmp_path / 'alone')
+    assert len(ours) == len(theirs) == 41
+    for a, b in zip(ours, theirs, strict=True):
+      assert a.keys() == b.keys()
+      np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-3)
+    # Without retries the run fails, with the address, and keeps its rounds.
+    with _servers({}) as (second,):
+      remote = (
+        '--runtime=remote',
+        f'--worker_addresses={survivor.address},{second.address}',
+        '--worker_retries=0',
+      )
+      process = start('strict', *remote)
+      metrics = tmp_path / 'strict' / 'metrics.csv'
+      assert worker.wait_until(
+        lambda: metrics.exists() and metrics.read_text().count('\n') > 5, 120
+      ), said('strict')
+      second.kill()
+      assert process.wait(120) == 1, said('strict')
+      assert second.address in said('strict').splitlines()[-1]
+    done = subprocess.run(
+      arguments('strict', remote[0], f'--worker_addresses={survivor.address}'),
+      cwd=_ROOT,
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      check=False,
+    )
+    assert done.returncode == 0
+    for a, b in zip(_rows(tmp_path / 'strict'), theirs, strict=True):
+      np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-3)
+
+
 def test_unreachable_address_is_named():
   address = f'127.0.0.1:{worker.free_port()}'
   with pytest.raises(runtime.WorkerFailure, match=address):
@@ -287,7 +371,7 @@ def test_worker_listens_on_loopback_and_ends_on_sigterm():
     ({'engine': 'fast'}, 'in_process'),
     ({'engine': 'native'}, '0.0.0.0'),
     ({'certificate': 'file'}, 'private_key'),
-    ({'client_ca': 'file'}, 'certificate'),
+    ({'trainer_certificate': 'file'}, 'certificate'),
   ],
 )
 def test_worker_arguments_are_checked(arguments, message):
@@ -351,13 +435,13 @@ def test_tls_with_client_authentication(tmp_path):
     str(tmp_path / name) for name in ('ca.pem', 'worker.pem', 'worker.key')
   )
   with _servers(
-    {'certificate': certificate, 'private_key': key, 'client_ca': ca}
+    {'certificate': certificate, 'private_key': key, 'trainer_certificate': ca}
   ) as (server,):
     context = runtime.create_remote_context(
       [server.address],
-      ca_certificate=ca,
-      client_certificate=certificate,
-      client_private_key=key,
+      worker_certificate=ca,
+      trainer_certificate=certificate,
+      trainer_private_key=key,
     )
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1.0, 2.0]) == 5.0
@@ -366,13 +450,15 @@ def test_tls_with_client_authentication(tmp_path):
       runtime.create_remote_context([server.address], connect_timeout=1.0)
     with pytest.raises(runtime.WorkerFailure, match=server.address):
       runtime.create_remote_context(
-        [server.address], ca_certificate=ca, connect_timeout=1.0
+        [server.address], worker_certificate=ca, connect_timeout=1.0
       )
 
 
 @pytest.mark.slow
 def test_tffs_own_worker_can_serve(expected):
-  with _servers({'engine': 'native', 'bind_address': '0.0.0.0'}) as (server,):
+  with _servers(
+    {'engine': 'native', 'bind_address': '0.0.0.0', 'insecure': True}
+  ) as (server,):
     context = runtime.create_remote_context([server.address])
     _assert_same(_train(context, 3), expected)
     context.close()

@@ -13,12 +13,15 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from tff_adaptive.runtime import arguments as arguments_lib
+from tff_adaptive.runtime.arguments import ENGINES
 from tff_adaptive.runtime.errors import ClientFailure
 from tff_adaptive.runtime.errors import RuntimeFailure
 from tff_adaptive.runtime.errors import UnsupportedComputationError
 from tff_adaptive.runtime.errors import WorkerFailure
 
 __all__ = [
+  'ENGINES',
   'ClientFailure',
   'RuntimeFailure',
   'UnsupportedComputationError',
@@ -174,9 +177,9 @@ def create_remote_context(
   retries: int = 1,
   connect_timeout: float = 10.0,
   worker_timeout: float = 60.0,
-  ca_certificate: str | None = None,
-  client_certificate: str | None = None,
-  client_private_key: str | None = None,
+  worker_certificate: str | None = None,
+  trainer_certificate: str | None = None,
+  trainer_private_key: str | None = None,
 ) -> Any:
   """Creates a context that spreads clients over workers on other machines.
 
@@ -190,10 +193,10 @@ def create_remote_context(
     connect_timeout: Seconds within which each worker must answer at first.
     worker_timeout: Seconds. A worker that gives no sign of life this long
       during a computation is lost.
-    ca_certificate: File of the certificates that sign the workers' own; turns
-      TLS on.
-    client_certificate: File of the certificate to show to workers that ask.
-    client_private_key: File of its key.
+    worker_certificate: File of the workers' certificates, or of those that
+      signed them; turns TLS on.
+    trainer_certificate: File of the certificate to show to workers that ask.
+    trainer_private_key: File of its key.
 
   Returns:
     A `tff.framework.SyncContext`; its `close()` ends the connections.
@@ -203,6 +206,10 @@ def create_remote_context(
     WorkerFailure: If a worker cannot be reached; from computations, when
       workers were lost more than `retries` times. Names the address.
   """
+  arguments_lib.check_addresses(addresses)
+  arguments_lib.check_remote_credentials(
+    worker_certificate, trainer_certificate, trainer_private_key
+  )
   from tff_adaptive.runtime import remote  # pylint: disable=g-import-not-at-top
 
   return remote.RemoteContext(
@@ -211,7 +218,7 @@ def create_remote_context(
     connect_timeout=connect_timeout,
     silence_timeout=worker_timeout,
     credentials=remote.channel_credentials(
-      ca_certificate, client_certificate, client_private_key
+      worker_certificate, trainer_certificate, trainer_private_key
     ),
   )
 
@@ -235,14 +242,16 @@ def serve_worker(
   devices: Sequence[str] | None = None,
   certificate: str | None = None,
   private_key: str | None = None,
-  client_ca: str | None = None,
+  trainer_certificate: str | None = None,
+  insecure: bool = False,
+  end_with_parent: bool = False,
 ) -> int:
   """Serves this machine to remote contexts until SIGINT or SIGTERM.
 
   Prints one line, with the address, once it can be reached. Must be called in
-  the main thread. Whoever can reach the port can run TensorFlow graphs here:
-  bind other addresses than the default only in a trusted network, or with
-  `client_ca`.
+  the main thread. Whoever can reach the port can run TensorFlow graphs here,
+  which may read and write files: without `trainer_certificate` that is everyone
+  in the network.
 
   Args:
     port: To listen on; 0 picks a free one.
@@ -254,8 +263,12 @@ def serve_worker(
     devices: As for `create_in_process_context`.
     certificate: File with this worker's certificate chain; turns TLS on.
     private_key: File with its key.
-    client_ca: File of the certificates that must have signed a client's own;
-      turns client authentication on.
+    trainer_certificate: File of the trainers' certificates, or of those that
+      signed them; nobody else is served.
+    insecure: Whether other machines may connect without TLS; without it,
+      `bind_address` is a loopback address or TLS is on.
+    end_with_parent: Whether to end when the process that started this one has
+      ended.
 
   Returns:
     0, the exit code of the `worker` command.
@@ -264,6 +277,18 @@ def serve_worker(
     ValueError: If an argument is outside its range.
     OSError: If the address cannot be listened on.
   """
+  arguments_lib.check_worker(
+    port,
+    bind_address=bind_address,
+    engine=engine,
+    devices=devices,
+    certificate=certificate,
+    private_key=private_key,
+    trainer_certificate=trainer_certificate,
+    insecure=insecure,
+  )
+  # Before the imports, which take seconds: it may have ended then.
+  parent = os.getppid() if end_with_parent else None
   from tff_adaptive.runtime import server  # pylint: disable=g-import-not-at-top
 
   return server.serve(
@@ -274,5 +299,6 @@ def serve_worker(
     devices=devices,
     certificate=certificate,
     private_key=private_key,
-    client_ca=client_ca,
+    trainer_certificate=trainer_certificate,
+    parent=parent,
   )

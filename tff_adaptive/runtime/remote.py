@@ -23,6 +23,7 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import arguments
 from tff_adaptive.runtime import errors
 from tff_adaptive.runtime import in_process
 from tff_adaptive.runtime import stub as stub_lib
@@ -136,7 +137,6 @@ class RemoteContext(tff.framework.SyncContext):
     silence_timeout: float,
     credentials: Optional[grpc.ChannelCredentials],
   ):
-    _check_addresses(addresses)
     if retries < 0:
       raise ValueError(f'`retries` must be at least 0, got {retries!r}.')
     for name, value in (
@@ -248,43 +248,19 @@ class RemoteContext(tff.framework.SyncContext):
 
 
 def channel_credentials(
-  ca_certificate: Optional[str],
-  client_certificate: Optional[str],
-  client_private_key: Optional[str],
+  worker_certificate: Optional[str],
+  trainer_certificate: Optional[str],
+  trainer_private_key: Optional[str],
 ) -> Optional[grpc.ChannelCredentials]:
-  """TLS credentials from files of PEM text; `None` without a CA."""
-  if (client_certificate is None) != (client_private_key is None):
-    raise ValueError(
-      '`client_certificate` and `client_private_key` go together: give both'
-      ' or neither.'
-    )
-  if ca_certificate is None:
-    if client_certificate is not None:
-      raise ValueError('`client_certificate` needs `ca_certificate` too.')
+  """TLS credentials from files; `None` without the workers' certificate."""
+  if worker_certificate is None:
     return None
 
-  def read(path):
-    if path is None:
-      return None
-    with open(path, 'rb') as file:
-      return file.read()
+  def read(path, argument):
+    return None if path is None else arguments.read_pem(path, argument)
 
   return grpc.ssl_channel_credentials(
-    read(ca_certificate), read(client_private_key), read(client_certificate)
+    read(worker_certificate, 'worker_certificate'),
+    read(trainer_private_key, 'trainer_private_key'),
+    read(trainer_certificate, 'trainer_certificate'),
   )
-
-
-def _check_addresses(addresses: Sequence[str]) -> None:
-  if isinstance(addresses, str) or not addresses:
-    raise ValueError(
-      f'`addresses` must be a list of host:port, got {addresses!r}.'
-    )
-  for address in addresses:
-    host, _, port = address.rpartition(':')
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-      raise ValueError(
-        f'A worker address is host:port, for example 10.0.0.2:8000, got'
-        f' {address!r}.'
-      )
-  if len(set(addresses)) < len(addresses):
-    raise ValueError(f'`addresses` names a worker twice: {list(addresses)}.')

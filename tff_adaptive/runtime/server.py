@@ -11,6 +11,7 @@ Whoever can reach a worker can run TensorFlow graphs on its machine.
 """
 
 import itertools
+import os
 import signal
 import threading
 from concurrent import futures
@@ -22,12 +23,13 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import arguments
 from tff_adaptive.runtime import errors
 from tff_adaptive.runtime import in_process
 from tff_adaptive.runtime import stub as stub_lib
 from tff_adaptive.runtime import worker
 
-_ANY_INTERFACE = frozenset({'0.0.0.0', '::', '[::]', ''})
+_POLL_SECONDS = 0.5
 
 
 class ExecutorService(_tff.ExecutorGroupServicer):
@@ -184,8 +186,9 @@ def start_server(
     bound, cause = 0, e
   if not bound:
     raise OSError(
-      f'Cannot listen on {target}: the port is taken, or this machine does'
-      ' not have the address.'
+      f'Cannot listen on {target}: the port is taken, this machine does not'
+      ' have the address'
+      + (', or certificate and key do not fit.' if credentials else '.')
     ) from cause
   server.start()
   return server, bound
@@ -200,34 +203,36 @@ def serve(
   devices,
   certificate: Optional[str],
   private_key: Optional[str],
-  client_ca: Optional[str],
+  trainer_certificate: Optional[str],
+  parent: Optional[int],
 ) -> int:
-  """See `tff_adaptive.runtime.serve_worker`."""
-  if engine not in ('in_process', 'native'):
-    raise ValueError(
-      f"`engine` must be 'in_process' or 'native', got {engine!r}."
-    )
-  if not 0 <= port <= 65535:
-    raise ValueError(f'`port` must be between 0 and 65535, got {port!r}.')
-  if (certificate is None) != (private_key is None):
-    raise ValueError(
-      '`certificate` and `private_key` go together: give both or neither.'
-    )
-  if client_ca is not None and certificate is None:
-    raise ValueError('`client_ca` needs `certificate` and `private_key` too.')
+  """See `tff_adaptive.runtime.serve_worker`, which checks the arguments."""
   stop = threading.Event()
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda *_: stop.set())
+
+  def goes_on() -> bool:
+    """Waits a little; whether nobody asked to stop."""
+    if stop.wait(_POLL_SECONDS):
+      return False
+    return parent in (None, os.getppid())
+
   if engine == 'native':
-    return _serve_native(
-      port, bind_address, certificate, devices, max_concurrent_clients, stop
-    )
+    return _serve_native(port, max_concurrent_clients, goes_on)
   credentials = None
   if certificate is not None and private_key is not None:
+    trusted = None
+    if trainer_certificate is not None:
+      trusted = arguments.read_pem(trainer_certificate, 'trainer_certificate')
     credentials = grpc.ssl_server_credentials(
-      [(_read(private_key), _read(certificate))],
-      root_certificates=_read(client_ca) if client_ca else None,
-      require_client_auth=client_ca is not None,
+      [
+        (
+          arguments.read_pem(private_key, 'private_key'),
+          arguments.read_pem(certificate, 'certificate'),
+        )
+      ],
+      root_certificates=trusted,
+      require_client_auth=trusted is not None,
     )
   running = in_process.Engine(
     max_concurrent_clients=max_concurrent_clients, devices=devices
@@ -236,52 +241,39 @@ def serve(
     running, port=port, bind_address=bind_address, credentials=credentials
   )
   _announce(bind_address, bound, 'TLS' if credentials else 'no TLS')
-  stop.wait()
+  while goes_on():
+    pass
   server.stop(grace=1.0).wait()
   running.close()
   return 0
 
 
-def _serve_native(
-  port, bind_address, certificate, devices, max_concurrent_clients, stop
-) -> int:
-  if bind_address not in _ANY_INTERFACE:
-    raise ValueError(
-      "TFF's own worker listens on every interface: with engine='native',"
-      f" pass bind_address='0.0.0.0' to accept that, got {bind_address!r}."
-    )
-  if certificate is not None or devices is not None:
-    raise ValueError(
-      "TFF's own worker knows neither TLS nor devices; use engine='in_process'."
-    )
+def _serve_native(port, max_concurrent_clients, goes_on) -> int:
   process = worker.WorkerProcess(
     _tff.worker_binary_path(),
     port=port or None,
     max_concurrent_calls=max_concurrent_clients or -1,
   )
-  worker.wait_until(
-    lambda: (
-      process.exit_code() is not None
-      or worker.accepts_connections('127.0.0.1', process.port)
-    ),
-    30.0,
-  )
-  if process.exit_code() is not None:
-    raise OSError(f"TFF's worker {process.describe_exit()}.")
-  _announce('0.0.0.0', process.port, 'no TLS')
-  while not stop.wait(0.5):
+  try:
+    worker.wait_until(
+      lambda: (
+        process.exit_code() is not None
+        or worker.accepts_connections('127.0.0.1', process.port)
+      ),
+      30.0,
+    )
     if process.exit_code() is not None:
-      raise errors.WorkerFailure(
-        f"TFF's worker {process.describe_exit()}.", process.address
-      )
-  process.stop()
+      raise OSError(f"TFF's worker {process.describe_exit()}.")
+    _announce('0.0.0.0', process.port, 'no TLS')
+    while goes_on():
+      if process.exit_code() is not None:
+        raise errors.WorkerFailure(
+          f"TFF's worker {process.describe_exit()}.", process.address
+        )
+  finally:
+    process.stop()
   return 0
 
 
 def _announce(host: str, port: int, security: str) -> None:
   print(f'Worker listening on {host}:{port} ({security}).', flush=True)
-
-
-def _read(path: str) -> bytes:
-  with open(path, 'rb') as file:
-    return file.read()

@@ -79,6 +79,8 @@ class WorkerProcess:
       binary,
       f'--port={self.port}',
       f'--max_concurrent_computation_calls={max_concurrent_calls}',
+      # What a message can hold at most: 2 GiB, of which the flag takes MiB.
+      '--grpc_max_message_length_megabytes=2047',
     ]
     environment = dict(os.environ)
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')

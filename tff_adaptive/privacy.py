@@ -351,13 +351,30 @@ def _renyi(
   budget: Budget, noise_multiplier: float, rounds: int
 ) -> tuple[float, float]:
   """epsilon by Renyi orders, and the order that gives it."""
+  from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
+
+  orders, divergences = _renyi_divergences(
+    budget.clients,
+    budget.clients_per_round,
+    budget.sampling,
+    noise_multiplier,
+  )
+  return rdp.compute_epsilon(orders, rounds * divergences, budget.delta)
+
+
+@functools.lru_cache(maxsize=64)
+def _renyi_divergences(
+  clients: int, clients_per_round: int, sampling: str, noise_multiplier: float
+) -> tuple[np.ndarray, np.ndarray]:
+  """One round's Renyi divergence at each order."""
   import dp_accounting  # pylint: disable=g-import-not-at-top
   from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
 
-  if budget.sampling == 'poisson':
+  if sampling == 'poisson':
     accountant = rdp.RdpAccountant()
     event = dp_accounting.PoissonSampledDpEvent(
-      budget.share, dp_accounting.GaussianDpEvent(noise_multiplier)
+      clients_per_round / clients,
+      dp_accounting.GaussianDpEvent(noise_multiplier),
     )
   else:
     accountant = rdp.RdpAccountant(
@@ -365,12 +382,14 @@ def _renyi(
     )
     # Two clipped updates are up to 2 c apart.
     event = dp_accounting.SampledWithoutReplacementDpEvent(
-      budget.clients,
-      budget.clients_per_round,
+      clients,
+      clients_per_round,
       dp_accounting.GaussianDpEvent(noise_multiplier / 2),
     )
-  accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
-  return accountant.get_epsilon_and_optimal_order(budget.delta)
+  accountant.compose(event)
+  # Divergences of rounds add up; the accountant itself would work each round's
+  # out again for every epsilon asked of it.
+  return accountant._orders, accountant._rdp  # pylint: disable=protected-access
 
 
 @functools.lru_cache(maxsize=8)

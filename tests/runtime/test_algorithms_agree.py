@@ -1,6 +1,7 @@
-"""Every method of this project gives the same rounds in each runtime. Slow."""
+"""Every method of this project gives the same rounds in each runtime."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import tree
 
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
+from tff_adaptive.runtime import in_process as in_process_lib
+from tff_adaptive.runtime import server
 
 _SPEC = collections.OrderedDict(
   x=tf.TensorSpec([None, 4], tf.float32),
@@ -70,13 +73,6 @@ def _two_rounds(name, context):
     return process.get_model_weights(state), rounds
 
 
-@pytest.fixture(name='native', scope='module')
-def _native():
-  context = runtime.create_native_context()
-  yield context
-  context.close()
-
-
 @pytest.fixture(name='in_process', scope='module')
 def _in_process():
   context = runtime.create_in_process_context(max_concurrent_clients=2)
@@ -84,11 +80,51 @@ def _in_process():
   context.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', algorithms.names())
-def test_in_process_equals_native(name, in_process, native):
-  ours = _two_rounds(name, in_process)
-  theirs = _two_rounds(name, native)
+@pytest.fixture(name='remote', scope='module')
+def _remote():
+  # Two workers in this process, behind real connections.
+  engines = [in_process_lib.Engine(max_concurrent_clients=1) for _ in range(2)]
+  started = [
+    server.start_server(
+      engine, port=0, bind_address='127.0.0.1', credentials=None
+    )
+    for engine in engines
+  ]
+  context = runtime.create_remote_context(
+    [f'127.0.0.1:{port}' for _, port in started]
+  )
+  yield context
+  context.close()
+  for (running, _), engine in zip(started, engines, strict=True):
+    running.stop(grace=None).wait()
+    engine.close()
+
+
+@pytest.fixture(name='native', scope='module')
+def _native():
+  context = runtime.create_native_context()
+  yield context
+  context.close()
+
+
+@pytest.fixture(name='expected', scope='module')
+def _expected(in_process):
+  return functools.cache(lambda name: _two_rounds(name, in_process))
+
+
+def _assert_same(ours, theirs):
   tree.assert_same_structure(ours, theirs)
   for a, b in zip(tree.flatten(ours), tree.flatten(theirs), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_remote_equals_in_process(expected, remote):
+  # Its clients have values of their own, which must come home to them.
+  _assert_same(_two_rounds('scaffold', remote), expected('scaffold'))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', algorithms.names())
+def test_every_method_agrees(name, expected, remote, native):
+  _assert_same(_two_rounds(name, remote), expected(name))
+  _assert_same(_two_rounds(name, native), expected(name))

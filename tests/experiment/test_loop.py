@@ -116,7 +116,7 @@ def test_what_is_recorded(train, tmp_path):
   }
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
-  assert saved == ['round_3', 'round_6', 'round_7']
+  assert saved == ['round_3.state', 'round_6.state', 'round_7.state']
 
 
 def test_seconds_are_split(train, tmp_path):
@@ -197,8 +197,7 @@ def test_finished_run_is_not_trained_further(train, tmp_path):
 def test_damaged_checkpoint_means_the_one_before(train, tmp_path):
   train(tmp_path)
   before = table(tmp_path)
-  for path in (tmp_path / 'checkpoints' / 'round_7').rglob('*.data-*'):
-    path.write_bytes(b'')
+  (tmp_path / 'checkpoints' / 'round_7.state').write_bytes(b'')
   stream = Sayings()
   result, _ = train(tmp_path, stream=stream)
   assert result.resumed_from == 6
@@ -232,7 +231,7 @@ def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
   finally:
     stopping.Signals = original
   assert 'Stopped after round 4 of 7, which is saved' in stream.text
-  assert (tmp_path / 'checkpoints' / 'round_4').is_dir()
+  assert (tmp_path / 'checkpoints' / 'round_4.state').is_file()
 
 
 def test_clients_left_out_are_named(train, tmp_path):
@@ -243,6 +242,7 @@ def test_clients_left_out_are_named(train, tmp_path):
     stream=stream,
   )
   assert 'Round 1: 1 of 2 clients sent an update that is not' in stream.text
+  assert 'their data are finite: a lower client learning' in stream.text
   assert 'Round 4:' not in stream.text
   assert '7 rounds left out clients' in stream.text
 

@@ -1,50 +1,147 @@
-"""Checkpoints of a run: TFF's program states, with digests beside them.
+"""Checkpoints of a run: one file a state, whole or not there.
 
-`tff.program.FileProgramStateManager` writes a state aside and renames it. What
-is added here is what a run that may be killed at any moment needs on top:
-digests, so that a damaged state is recognised and the one before it used;
-unfinished leftovers are removed; and a way to call the manager from code that
-is not asynchronous, also where an event loop is already running.
+`tff.program.FileProgramStateManager` was considered and does not fit. It saves
+a SavedModel, which is a program: loading one runs it, and a run's folder may
+come from somebody else. It traces that program for every state, which takes
+longer than a round of a small task. And it tells neither damage nor the state
+of another model from its own. Here a file holds arrays and nothing else, under
+a digest.
 """
 
-import asyncio
-import concurrent.futures
+import base64
+import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import re
-import shutil
 from collections.abc import Callable
-from collections.abc import Coroutine
+from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 
-_PREFIX = 'round_'
-_DIGESTS = 'digests.json'
+_MAGIC = b'tff-adaptive state 1\n'
+_DIGEST_BYTES = hashlib.sha256().digest_size
+# Booleans, numbers, and bytes of a fixed length.
+_KINDS = 'biufcS'
 
 
-def _wait_for(coroutine: Coroutine) -> Any:
-  """Runs a coroutine in an event loop of its own, in a thread of its own.
+class DamagedError(Exception):
+  """A file does not hold what was written to it."""
 
-  `asyncio.run` here would fail in a notebook, whose loop is already running.
+
+@dataclasses.dataclass(frozen=True)
+class _Array:
+  """How one array of a state stands in the file.
+
+  Attributes:
+    dtype: As NumPy writes it, byte order included; 'strings' for strings of
+      any length.
+    shape: Its shape.
+    strings: The strings in base64, where it holds strings.
   """
-  with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    return pool.submit(asyncio.run, coroutine).result()
+
+  dtype: str
+  shape: list[int]
+  strings: Optional[list[str]] = None
+
+  @classmethod
+  def of(cls, array: np.ndarray) -> '_Array':
+    if array.dtype.kind in _KINDS:
+      return cls(array.dtype.str, list(array.shape))
+    words = [
+      word.encode('utf-8') if isinstance(word, str) else bytes(word)
+      for word in array.ravel().tolist()
+    ]
+    encoded = [base64.b64encode(word).decode('ascii') for word in words]
+    return cls('strings', list(array.shape), encoded)
+
+  @property
+  def size(self) -> int:
+    """Bytes behind the header."""
+    if self.strings is not None:
+      return 0
+    return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+  def read(self, content: bytearray, begin: int) -> np.ndarray:
+    if self.strings is not None:
+      words = [base64.b64decode(word) for word in self.strings]
+      return np.array(words, object).reshape(self.shape)
+    array = np.frombuffer(
+      content, self.dtype, math.prod(self.shape), begin
+    ).reshape(self.shape)
+    return array[()]
 
 
-def _digests(folder: pathlib.Path) -> dict[str, str]:
-  digests = {}
-  for path in sorted(folder.rglob('*')):
-    if path.is_file() and path.name != _DIGESTS:
-      digest = hashlib.sha256(path.read_bytes()).hexdigest()
-      digests[path.relative_to(folder).as_posix()] = digest
-  return digests
+def write(path: pathlib.Path, arrays: Sequence[np.ndarray]) -> None:
+  """Writes arrays to a file, aside first.
+
+  The file is a line that says what it is, the length of a header as a
+  little-endian uint64, the header in JSON (dtype and shape of each array), the
+  arrays one behind the other, and the SHA-256 of all that.
+
+  Args:
+    path: The file.
+    arrays: Of numbers, booleans, bytes or strings.
+
+  Raises:
+    RunError: If it cannot be written; a file that was there is kept.
+  """
+  plans = [_Array.of(array) for array in arrays]
+  header = json.dumps([dataclasses.asdict(plan) for plan in plans]).encode()
+
+  def pieces() -> Iterator[bytes]:
+    yield _MAGIC + len(header).to_bytes(8, 'little') + header
+    for plan, array in zip(plans, arrays, strict=True):
+      if plan.strings is None:
+        yield np.ascontiguousarray(array).tobytes()
+
+  digest = hashlib.sha256()
+
+  def signed() -> Iterator[bytes]:
+    for piece in pieces():
+      digest.update(piece)
+      yield piece
+    yield digest.digest()
+
+  files.write_atomically(path, signed())
+
+
+def read(path: pathlib.Path) -> list[np.ndarray]:
+  """The arrays that `write` wrote.
+
+  Raises:
+    DamagedError: If the file was changed since, or never was such a file.
+    OSError: If it cannot be read.
+  """
+  content = bytearray(path.read_bytes())
+  end = len(content) - _DIGEST_BYTES
+  begin = len(_MAGIC) + 8
+  if end < begin or not content.startswith(_MAGIC):
+    raise DamagedError(f'{path} is no checkpoint.')
+  if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
+    raise DamagedError(f'{path} does not hold what was written to it.')
+  # Nothing below can fail unless somebody made up a digest.
+  try:
+    length = int.from_bytes(content[len(_MAGIC) : begin], 'little')
+    plans = [_Array(**a) for a in json.loads(content[begin : begin + length])]
+    begin += length
+    arrays = []
+    for plan in plans:
+      arrays.append(plan.read(content, begin))
+      begin += plan.size
+  except (ValueError, TypeError, AttributeError, OverflowError) as e:
+    raise DamagedError(f'{path} contradicts itself: {e}.') from e
+  if begin != end:
+    raise DamagedError(f'{path} has {end - begin} bytes too many.')
+  return arrays
 
 
 class Checkpoints:
@@ -57,7 +154,7 @@ class Checkpoints:
     keep: int = 3,
     warn: Callable[[str], None] = print,
   ):
-    """Opens the folder; what an interrupted writer left there is removed.
+    """Names the folder, which need not exist.
 
     Args:
       folder: Where to keep states; created when the first is saved.
@@ -67,11 +164,6 @@ class Checkpoints:
     self._folder = folder
     self._keep = keep
     self._warn = warn
-    if folder.is_dir():
-      for path in folder.glob(f'{_PREFIX}*'):
-        # The digests are written last: without them the writer was killed.
-        if not (path / _DIGESTS).exists():
-          shutil.rmtree(path, ignore_errors=True)
 
   @property
   def rounds(self) -> list[int]:
@@ -79,76 +171,99 @@ class Checkpoints:
     if not self._folder.is_dir():
       return []
     names = [p.name for p in self._folder.iterdir()]
-    found = [re.fullmatch(rf'{_PREFIX}(\d+)', name) for name in names]
+    found = [re.fullmatch(r'round_(\d+)\.state', name) for name in names]
     return sorted(int(match.group(1)) for match in found if match)
 
   def _path(self, round_number: int) -> pathlib.Path:
-    return self._folder / f'{_PREFIX}{round_number}'
-
-  def _manager(self) -> tff.program.FileProgramStateManager:
-    return tff.program.FileProgramStateManager(
-      str(self._folder), prefix=_PREFIX, keep_total=0
-    )
-
-  def _is_whole(self, round_number: int) -> bool:
-    path = self._path(round_number)
-    try:
-      expected = json.loads((path / _DIGESTS).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-      return False
-    return expected == _digests(path)
+    return self._folder / f'round_{round_number}.state'
 
   def save(self, state: Any, round_number: int) -> None:
     """Saves the state after a round, then drops the oldest beyond `keep`.
 
+    Args:
+      state: A structure of arrays, numbers and strings.
+      round_number: The round.
+
     Raises:
       RunError: If it cannot be written; earlier states are kept.
     """
-    path = self._path(round_number)
-    if path.exists():  # Of a run that was killed before its digests.
-      shutil.rmtree(path)
     try:
-      _wait_for(self._manager().save(state, round_number))
-      text = json.dumps(_digests(path))
-      files.write_atomically(path / _DIGESTS, text.encode('utf-8'))
-    except (OSError, tf.errors.OpError) as e:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      arrays = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+      write(self._path(round_number), arrays)
+    except (OSError, errors.RunError) as e:
+      reason = f'{self._folder}: {e.strerror}' if isinstance(e, OSError) else e
+      kept = (
+        f'that of round {self.rounds[-1]} is kept'
+        if self.rounds
+        else 'there is none before it'
+      )
       raise errors.RunError(
-        f'The checkpoint of round {round_number} cannot be written to '
-        f'{self._folder}: {str(e).splitlines()[0]}.'
+        f'The checkpoint of round {round_number} cannot be written; {kept}. '
+        f'{reason}'
       ) from e
     for old in self.rounds[: -self._keep]:
-      # The digests go first: a folder half removed is never taken for whole.
-      (self._path(old) / _DIGESTS).unlink(missing_ok=True)
-      shutil.rmtree(self._path(old), ignore_errors=True)
+      self._path(old).unlink(missing_ok=True)
 
   def load_latest(self, structure: Any) -> Optional[tuple[int, Any]]:
     """The latest state that is whole, with its round.
 
     Args:
-      structure: A state of the same structure, as `initialize` gives.
+      structure: A state of the same structure, as `initialize` gives; its
+        arrays may have other shapes.
 
     Returns:
       The round and the state, or `None` if none was ever saved.
 
     Raises:
-      RunError: If all that were saved are damaged.
+      RunError: If all that were saved are damaged, or the latest is of another
+        structure.
     """
-    rounds = self.rounds
-    for round_number in reversed(rounds):
-      if self._is_whole(round_number):
-        state = _wait_for(self._manager().load(round_number, structure))
-        return round_number, state
+    damaged = False
+    for round_number in reversed(self.rounds):
       path = self._path(round_number)
-      aside = path.with_name(f'damaged_{path.name}')
-      shutil.rmtree(aside, ignore_errors=True)
-      path.rename(aside)
-      self._warn(
-        f'The checkpoint of round {round_number} is damaged; it was set '
-        f'aside as {aside.name} and is not used.'
-      )
-    if rounds:
+      try:
+        arrays = read(path)
+      except FileNotFoundError:
+        continue  # A run that is going on has dropped it.
+      except (DamagedError, OSError):
+        damaged = True
+        self._set_aside(round_number)
+        continue
+      return round_number, _pack(path, structure, arrays)
+    if damaged:
       raise errors.RunError(
         f"No checkpoint in {self._folder} can be read; delete the run's "
         'folder to start afresh.'
       )
     return None
+
+  def _set_aside(self, round_number: int) -> None:
+    path = self._path(round_number)
+    aside = path.with_name(f'damaged_{path.name}')
+    sentence = f'The checkpoint of round {round_number} is damaged'
+    try:
+      path.replace(aside)
+      sentence += f'; it was set aside as {aside.name}'
+    except OSError:
+      pass  # A folder that is only read, by export say.
+    self._warn(f'{sentence} and is not used.')
+
+
+def _pack(path: pathlib.Path, structure: Any, arrays: list[np.ndarray]) -> Any:
+  """The arrays in a structure, Python's own numbers where it has some."""
+  leaves = tf.nest.flatten(structure)
+  if len(leaves) != len(arrays) or any(
+    np.asarray(leaf).dtype.kind != np.asarray(array).dtype.kind
+    for leaf, array in zip(leaves, arrays)
+    if not isinstance(leaf, (str, bytes))
+  ):
+    raise errors.RunError(
+      f'{path} holds the state of another method or model; delete the '
+      "run's folder to start afresh."
+    )
+  restored = [
+    type(leaf)(array) if isinstance(leaf, (bool, int, float)) else array
+    for leaf, array in zip(leaves, arrays)
+  ]
+  return tf.nest.pack_sequence_as(structure, restored)

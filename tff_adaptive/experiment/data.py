@@ -52,6 +52,7 @@ class ClientDatasets:
 
   Attributes:
     client_ids: All training clients, in the task's order.
+    failures: Clients of the last round whose data could not be read, and why.
     cached_bytes: Memory that raw examples occupy now.
   """
 
@@ -80,6 +81,7 @@ class ClientDatasets:
     self._cache: collections.OrderedDict[str, Any] = collections.OrderedDict()
     self._sizes: dict[str, int] = {}
     self.client_ids = list(self._clients.client_ids)
+    self.failures: dict[str, str] = {}
     self.cached_bytes = 0
     # Preprocessing that ignores `seed` in part may still use operations that
     # look at the global seed while they are traced; a resumed run must find
@@ -187,17 +189,33 @@ class ClientDatasets:
     )
     try:
       return self._prepare(self._raw(client_id), seed)
-    except tf.errors.OpError as e:
+    # A task's own preprocessing may raise anything.
+    except Exception as e:  # pylint: disable=broad-exception-caught
       raise errors.RunError(
-        f'The data of client {client_id!r} cannot be read: '
-        f'{e.message.splitlines()[0] if e.message else e}.'
+        f'The data of client {client_id!r} cannot be read: {errors.reason(e)}.'
       ) from e
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]
   ) -> list[tf.data.Dataset]:
-    """The cohort's batches, in the cohort's order."""
-    return [self.for_client(c, round_number) for c in cohort]
+    """The cohort's batches, in the cohort's order.
+
+    A client whose data cannot be read has none, and stands in `failures`.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+    self.failures = {}
+    datasets: dict[str, tf.data.Dataset] = {}
+    for client in cohort:
+      try:
+        datasets[client] = self.for_client(client, round_number)
+      except errors.RunError as e:
+        if len(self.failures) == len(cohort) - 1:
+          raise
+        self.failures[client] = str(e).rstrip('.')
+    some = next(iter(datasets.values()))
+    return [datasets.get(client, some.take(0)) for client in cohort]
 
 
 def test_split(
@@ -242,8 +260,7 @@ def test_split(
       kept.append(batch)
   except tf.errors.OpError as e:
     raise errors.RunError(
-      'The test split cannot be read: '
-      f'{e.message.splitlines()[0] if e.message else e}.'
+      f'The test split cannot be read: {errors.reason(e)}.'
     ) from e
   if not kept:
     raise errors.RunError('The test split has no examples.')

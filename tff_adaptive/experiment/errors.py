@@ -7,3 +7,10 @@ class RunError(Exception):
 
 class SettingsError(RunError):
   """The flags, or a value of one, are not accepted."""
+
+
+def reason(error: BaseException) -> str:
+  """An error of any kind in one line, without a full stop."""
+  text = getattr(error, 'message', None) or str(error)
+  lines = text.strip().splitlines() or [type(error).__name__]
+  return lines[0].rstrip('.')

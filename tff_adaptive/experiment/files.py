@@ -1,25 +1,34 @@
 """A run's folder: whole files or none, and one writer at a time."""
 
 import csv
+import errno
 import fcntl
 import io
 import json
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import IO
 from typing import Optional
+from typing import Union
 
 import numpy as np
 
 from tff_adaptive.experiment import errors
 
 
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
+def write_atomically(
+  path: pathlib.Path, content: Union[bytes, Iterable[bytes]]
+) -> None:
   """Writes a file so that whoever looks sees the old one or the new one.
+
+  Args:
+    path: The file.
+    content: What it is to hold, whole or in pieces.
 
   Raises:
     RunError: If the file cannot be written; the old one is kept.
@@ -28,16 +37,36 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
   try:
     try:
       with open(aside, 'wb') as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
       os.replace(aside, path)
+      _sync_folder(path.parent)
     finally:
       aside.unlink(missing_ok=True)
   except OSError as e:
     raise errors.RunError(
       f'{path} cannot be written: {e.strerror or e}.'
     ) from e
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+  """Makes a file's new name last: it is the folder that knows it."""
+  descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def remove_leftovers(folder: pathlib.Path) -> None:
+  """Removes what writers that were killed have left aside.
+
+  Only for whoever keeps other writers out of the folder.
+  """
+  for path in folder.glob('.*.*'):
+    if re.fullmatch(r'\..+\.\d+', path.name):
+      path.unlink(missing_ok=True)
 
 
 def check_writable(folder: pathlib.Path) -> None:
@@ -101,6 +130,8 @@ class RunFolder:
         'another --experiment_name.'
       ) from e
     self._lock = lock
+    for place in (self.path, self.checkpoints):
+      remove_leftovers(place)
     return self
 
   def __exit__(self, *exc_info: object) -> None:
@@ -210,13 +241,32 @@ class RowFile:
       self._rewrite()
       return
     line = self._line(texts.get(name, '') for name in self.columns)
+    data = line.encode('utf-8')
     try:
       with open(self._path, 'ab', buffering=0) as file:
-        file.write(line.encode('utf-8'))
+        # A disk that is nearly full takes a part and says so here only.
+        written = file.write(data)
+        if written != len(data):
+          raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as e:
-      raise errors.RunError(
-        f'{self._path} cannot be written: {e.strerror or e}.'
-      ) from e
+      raise self._error(e) from e
+
+  def _error(self, error: OSError) -> errors.RunError:
+    return errors.RunError(
+      f'{self._path} cannot be written: {error.strerror or error}.'
+    )
+
+  def sync(self) -> None:
+    """Makes the rows last, whatever happens to the machine.
+
+    Raises:
+      RunError: If they cannot be written.
+    """
+    try:
+      with open(self._path, 'rb') as file:
+        os.fsync(file.fileno())
+    except OSError as e:
+      raise self._error(e) from e
 
   def extend_last(self, values: Mapping[str, Any]) -> None:
     """Adds values to the last row."""

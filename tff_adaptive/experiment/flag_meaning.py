@@ -44,6 +44,7 @@ _AS_GIVEN = (
   'cache_mib',
   'client_states',
   'client_state_mib',
+  'max_rejected_clients',
   'root_output_dir',
 )
 

@@ -25,6 +25,7 @@ RARE = (
   'dp_accounting',
   'client_states',
   'client_state_mib',
+  'max_rejected_clients',
   *runtime_flags.RARE,
 )
 
@@ -95,6 +96,14 @@ def _how_long() -> list[parameters.Parameter]:
       parameters.Count,
       10,
       'Clients that take part in a round.',
+    ),
+    _flag(
+      'max_rejected_clients',
+      parameters.NonNegativeInt,
+      None,
+      'Clients of a round that may be left out, because their update is not '
+      'finite or their data raise an error, before the run stops; any number '
+      'unless given.',
     ),
     _flag(
       'client_epochs_per_round',

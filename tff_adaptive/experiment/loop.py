@@ -1,12 +1,14 @@
 """The training loop: rounds, evaluation, records, checkpoints, resume."""
 
 import collections
+import contextlib
 import dataclasses
 import os
 import pathlib
 import shutil
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from tff_adaptive.experiment import checkpoints as checkpoints_lib
 from tff_adaptive.experiment import data as data_lib
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import evaluation
+from tff_adaptive.experiment import faults
 from tff_adaptive.experiment import figures
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress as progress_lib
@@ -106,62 +109,31 @@ class _TensorBoard:
   """
 
   def __init__(self, folder, rows: Sequence[Mapping[str, Any]]):
+    self._folder = folder
     shutil.rmtree(folder, ignore_errors=True)
-    self._writer = tf.summary.create_file_writer(str(folder))
+    with self._complaints():
+      self._writer = tf.summary.create_file_writer(str(folder))
     for row in rows:
       self.add({name: float(v) for name, v in row.items() if v})
 
   def add(self, row: Mapping[str, Any]) -> None:
-    with self._writer.as_default(step=int(row['round'])):
+    with self._complaints(), self._writer.as_default(step=int(row['round'])):
       for name, value in row.items():
         if name != 'round':
           tf.summary.scalar(name, float(value))
 
   def close(self) -> None:
-    self._writer.close()
+    with self._complaints():
+      self._writer.close()
 
-
-class _Watch:
-  """Says when clients are left out or the model stands still."""
-
-  _SAID_IN_FULL = 3
-
-  def __init__(self, say: Callable[[str], None]):
-    self._say = say
-    self._counts: collections.Counter[str] = collections.Counter()
-
-  def look(self, row: Mapping[str, Any]) -> None:
-    number = row['round']
-    rejected = int(row.get('clients/rejected', 0))
-    if rejected:
-      of = f' of {int(row["clients/count"])}' if 'clients/count' in row else ''
-      self._warn(
-        'rounds left out clients with updates that are not finite',
-        f'Round {number}: {rejected}{of} clients sent an update that is not '
-        'finite and were left out; a lower client learning rate may help.',
-      )
-    if row.get('update/non_finite'):
-      self._warn(
-        'rounds had an update that is not finite and was not applied',
-        f'Round {number}: the aggregated update is not finite and was not '
-        'applied, so the model did not move.',
-      )
-    elif 'update/norm' in row and not float(row['update/norm']):
-      self._warn(
-        'rounds did not move the model',
-        f'Round {number}: the model did not move (the update is zero); look '
-        "at the learning rates and at the clients' data.",
-      )
-
-  def _warn(self, kind: str, sentence: str) -> None:
-    self._counts[kind] += 1
-    if self._counts[kind] <= self._SAID_IN_FULL:
-      self._say(sentence)
-
-  def sum_up(self) -> None:
-    for kind, count in self._counts.items():
-      if count > self._SAID_IN_FULL:
-        self._say(f'{count} {kind}.')
+  @contextlib.contextmanager
+  def _complaints(self) -> Iterator[None]:
+    try:
+      yield
+    except tf.errors.OpError as e:
+      raise errors.RunError(
+        f'{self._folder} cannot be written: {errors.reason(e)}.'
+      ) from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +166,7 @@ def run(
   signals: Optional[stopping.Signals] = None,
   on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
   columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
+  max_rejected_clients: Optional[int] = None,
 ) -> Result:
   """Trains, or goes on training from the last checkpoint.
 
@@ -217,9 +190,12 @@ def run(
       one included. It may raise `RunError` to give the run up, or `Stopped` to
       save it and leave.
     columns: From the number of a round to further columns of its row.
+    max_rejected_clients: As `faults.Guard` takes `most`.
 
   Raises:
-    RunError: If data cannot be read or results cannot be written.
+    RunError: If data cannot be read, results cannot be written, or too many
+      clients of a round had to be left out; the last complete round is saved
+      where that is possible.
     Stopped: If a signal asked to stop; the last complete round is saved.
   """
   signals = signals or stopping.Signals()
@@ -236,7 +212,7 @@ def run(
     resumed_from = done
   metrics = files.RowFile(folder.metrics)
   timing = files.RowFile(folder.timing)
-  metrics.drop_after(done)
+  dropped = metrics.drop_after(done)
   timing.drop_after(done)
   if loaded is not None:
     if not metrics.rows or int(metrics.rows[-1]['round']) != done:
@@ -246,8 +222,15 @@ def run(
       )
     progress.say(f'Resuming after round {done}.')
     progress = progress.from_round(done + 1)
+  if dropped and done >= 0:
+    progress.say(
+      f'{dropped} rounds after that checkpoint were not saved; they are run '
+      'again.'
+    )
   board = _TensorBoard(folder.tensorboard, metrics.rows)
-  watch = _Watch(progress.say)
+  guard = faults.Guard(
+    rounds, clients, most=max_rejected_clients, say=progress.say
+  )
   spent: dict[str, float] = collections.defaultdict(float)
   saved = done
   try:
@@ -265,38 +248,38 @@ def run(
       clock = _Clock()
       number = done + 1
       values = collections.OrderedDict()
-      with signals.interruptible():
-        cohort = cohort_fn(number)
-        datasets = clients.for_round(number, cohort)
-        clock.lap('data')
-        before = rounds.snapshot()
-        try:
-          reported = rounds.run(cohort, datasets)
+      before = rounds.snapshot()
+      try:
+        with signals.interruptible():
+          cohort = cohort_fn(number)
+          datasets = guard.read(number, cohort)
+          clock.lap('data')
+          reported = guard.run(number, cohort, datasets)
           clock.lap('train')
           if cadence.evaluates(number):
             values = evaluator.evaluate(rounds.model_weights(), validation)
             clock.lap('evaluate')
-        except BaseException:
-          # What is saved on the way out must be a round that has its row.
-          rounds.roll_back(before)
-          raise
-      row = {
-        'round': number,
-        **reported,
-        **_prefixed('validation', values),
-        'seconds': round(clock.total, 6),
-      }
-      if rounds.traffic is not None:
-        row['bytes_down'] = rounds.traffic.down
-        row['bytes_up'] = rounds.traffic.up
-      if columns is not None:
-        row.update(columns(number))
-      metrics.append(row)
-      board.add(row)
-      watch.look(row)
+        row = {
+          'round': number,
+          **reported,
+          **_prefixed('validation', values),
+          'seconds': round(clock.total, 6),
+        }
+        if rounds.traffic is not None:
+          row['bytes_down'] = rounds.traffic.down
+          row['bytes_up'] = rounds.traffic.up
+        if columns is not None:
+          row.update(columns(number))
+        metrics.append(row)
+        board.add(row)
+      except BaseException:
+        # What is saved on the way out must be a round that has its row.
+        rounds.roll_back(before)
+        raise
       done = number
       clock.lap('rest')
       if cadence.checkpoints(number):
+        metrics.sync()
         checkpoints.save(rounds.program_state, number)
         saved = number
         clock.lap('checkpoint')
@@ -335,16 +318,17 @@ def run(
     else:
       progress.say('Stopped before the first round was complete.')
     raise
-  except errors.RunError:
-    raise  # Nothing can be read or written; another attempt would not help.
   except Exception:
-    # A runtime that broke down, say. What was trained until then is kept.
+    # A runtime that broke down, say. What was trained until then is kept, if
+    # it is not writing that does not work.
     if done > max(saved, 0):
-      checkpoints.save(rounds.program_state, done)
+      with contextlib.suppress(errors.RunError):
+        checkpoints.save(rounds.program_state, done)
     raise
   finally:
     progress.end_line()
-    board.close()
-  watch.sum_up()
+    with contextlib.suppress(errors.RunError):
+      board.close()
+  guard.sum_up()
   figures.draw_curves(metrics.rows, folder.curves, title)
   return Result(metrics.rows, dict(spent), resumed_from)

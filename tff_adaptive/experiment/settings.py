@@ -36,6 +36,9 @@ class Settings:
     cache_mib: Memory for decoded examples in MiB.
     target_epsilon, dp_delta, dp_sampling, dp_accounting: As the flags of these
       names.
+    max_rejected_clients: Clients of a round that may be left out because of an
+      error or an update that is not finite before the run gives up; `None` for
+      any number.
     client_states, client_state_mib: Where what clients keep between rounds is,
       and how much memory it may take.
     root_output_dir, experiment_name: Where the results go.
@@ -65,6 +68,7 @@ class Settings:
   dp_accounting: privacy.Accounting = 'pld'
   client_states: str = 'auto'
   client_state_mib: int = 2048
+  max_rejected_clients: Optional[int] = None
 
   @property
   def private(self) -> bool:
@@ -75,21 +79,27 @@ class Settings:
   def identity(self) -> dict[str, Any]:
     """What decides the results, by flag; a resumed run must have the same.
 
-    Where data lie, where results go and how much memory may be used decide
-    nothing, and are left out.
+    Where data lie, where results go, how much memory may be used and when to
+    give up decide nothing, and are left out.
     """
     options = dict(self.task_options)
     options.pop('cache_dir', None)
     shared = {
       flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
     }
-    # How updates are aggregated is said where it is not the plain mean.
-    usual = parameters.read_signature(privacy.__file__, 'aggregation')
+    # How updates are aggregated is said where it is not the plain mean, what
+    # is recorded where it is more than usual.
+    usual = {
+      name: parameter.default
+      for name, parameter in parameters.read_signature(
+        privacy.__file__, 'aggregation'
+      ).items()
+    } | {'record_step_sizes': False}
     hyperparameters = {
       name: value
       for name, value in self.hyperparameters.items()
       if name != 'dp_clients_per_round'
-      and (name not in usual or value != usual[name].default)
+      and (name not in usual or value != usual[name])
     }
     accounting = {}
     if self.private:

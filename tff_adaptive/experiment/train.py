@@ -283,6 +283,7 @@ def run(
         signals=signals,
         on_row=on_row,
         columns=None if ledger is None else ledger.columns,
+        max_rejected_clients=settings.max_rejected_clients,
       )
 
 

@@ -1,4 +1,4 @@
-"""Two parabolas of one weight: Mukherjee et al., arXiv 2307.06306, Example 1.
+"""Two parabolas, one minimum: Mukherjee et al., arXiv 2307.06306, Example 1.
 
 Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest
 at x = 0, with value 0. Steps that each client chooses for itself by Polyak's
@@ -7,6 +7,11 @@ both must be below 4 / (1 + a) or the rounds diverge, so that it has to be
 chosen for the a at hand. (The paper says more, that it needs of the order of
 a log(1 / epsilon) rounds; in one dimension that is not so: the common step
 2 / (1 + a) gets there at once.)
+
+With `axes='own'` each client's parabola lies along an axis of its own:
+f(x, y) = a x^2 / 2 and f(x, y) = y^2 / 2. There the paper's words hold: own
+steps still take the same time whatever a is, while a common step must be below
+4 / a, so that y keeps more than 1 - 2 / a of itself in every round.
 """
 
 from typing import Literal
@@ -27,6 +32,7 @@ from tff_adaptive import parameters
 def create(
   *,
   a: parameters.Positive = 2.0,
+  axes: Literal['shared', 'own'] = 'shared',
   start: float = 10.0,
   noise: parameters.NonNegative = 0.0,
   examples_per_client: parameters.Count = 1,
@@ -37,11 +43,15 @@ def create(
   max_elements: Optional[parameters.Count] = None,
   seed: parameters.NonNegativeInt = 0,
 ) -> tff.simulation.baselines.BaselineTask:
-  """Creates the task: curvature and noise [batch, 2]; labels [batch, 1] of 0.
+  """Creates the task: curvatures and noise; labels [batch, 1] of 0.
+
+  The features are float32 [batch, 2 d], with d = 1 axis, or 2 where clients
+  have their own: the curvature along each axis, then the noise along each.
 
   Args:
     a: Curvature of the steep client; the flat one's is 1.
-    start: Value of the weight at the beginning.
+    axes: Whether both parabolas lie along the same axis or each along its own.
+    start: Value of the weights at the beginning.
     noise: Standard deviation of what each example adds to the gradient; over
       all examples of a client it adds up to 0. The paper's figure has 10.
     examples_per_client: Examples of each client, and so its steps in a round at
@@ -57,9 +67,14 @@ def create(
   n = examples_per_client
   drawn = np.random.default_rng([seed, 0x40AD]).normal(size=[2, n])
   drawn = noise * (drawn - drawn.mean(axis=1, keepdims=True))
-  curvature = np.repeat([a, 1.0], n)
-  features = np.stack([curvature, drawn.ravel()], axis=1).astype(np.float32)
-  arrays = dict(features=features, label=np.zeros([2 * n, 1], np.float32))
+  # A client a row, an axis a column: what lies along which.
+  along = np.ones([2, 1]) if axes == 'shared' else np.eye(2)
+  curvature = np.repeat([[a], [1.0]] * along, n, axis=0)
+  features = [curvature, drawn.reshape(-1, 1) * np.repeat(along, n, axis=0)]
+  arrays = dict(
+    features=np.concatenate(features, axis=1).astype(np.float32),
+    label=np.zeros([2 * n, 1], np.float32),
+  )
   split = partition.Partition(
     ('steep', 'flat'), (np.arange(n), np.arange(n, 2 * n))
   )
@@ -76,28 +91,31 @@ def create(
     eval_preprocess_fn=preprocessing.build_eval(
       batch_size=2 * n, map_fn=_to_model
     ),
-    build_model=lambda: _build_model(start),
+    build_model=lambda: _build_model(start, along.shape[1]),
     loss=_Value,
     metrics=[_Distance],
   )
 
 
 class _Parabola(tf.keras.layers.Layer):
-  """Value of the parabola and place, [batch, 2]."""
+  """Value of the parabola and distance from its minimum, [batch, 2]."""
 
   def __init__(self, start: float):
     super().__init__()
     self._start = start
 
   def build(self, input_shape):
-    del input_shape
     self.x = self.add_weight(
-      'x', [], initializer=tf.keras.initializers.Constant(self._start)
+      'x',
+      [input_shape[-1] // 2],
+      initializer=tf.keras.initializers.Constant(self._start),
     )
 
   def call(self, inputs):
-    value = inputs[:, 0] * self.x**2 / 2 + inputs[:, 1] * self.x
-    return tf.stack([value, tf.fill(tf.shape(value), self.x)], axis=1)
+    curvature, noise = tf.split(inputs, 2, axis=1)
+    value = tf.reduce_sum(curvature * self.x**2 / 2 + noise * self.x, axis=1)
+    distance = tf.fill(tf.shape(value), tf.norm(self.x))
+    return tf.stack([value, distance], axis=1)
 
 
 class _Value(tf.keras.losses.Loss):
@@ -109,21 +127,21 @@ class _Value(tf.keras.losses.Loss):
 
 
 class _Distance(tf.keras.metrics.Mean):
-  """Distance of the weight from the minimum."""
+  """Distance of the weights from the minimum."""
 
   def __init__(self, name='distance', dtype=None):
     super().__init__(name, dtype)
 
   def update_state(self, y_true, y_pred, sample_weight=None):
     del y_true, sample_weight
-    return super().update_state(tf.abs(y_pred[:, 1]))
+    return super().update_state(y_pred[:, 1])
 
 
 def _to_model(batch):
   return batch['features'], batch['label']
 
 
-def _build_model(start: float) -> tf.keras.Model:
+def _build_model(start: float, dimensions: int) -> tf.keras.Model:
   return tf.keras.Sequential(
-    [tf.keras.layers.InputLayer((2,)), _Parabola(start)]
+    [tf.keras.layers.InputLayer((2 * dimensions,)), _Parabola(start)]
   )

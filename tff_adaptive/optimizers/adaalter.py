@@ -16,23 +16,18 @@ class AdaAlter(protocol.LocalOptimizer):
   uses_batch = False
 
   def __init__(self, *, learning_rate: float, epsilon: float):
-    self._hparams = collections.OrderedDict(
-      learning_rate=learning_rate, epsilon=epsilon
-    )
+    super().__init__(learning_rate=learning_rate, epsilon=epsilon)
     self.epsilon = epsilon
 
   @property
   def formula(self) -> str:
     return (
       'x = x - learning_rate g / sqrt(B^2 + k epsilon^2), B^2 as received\n'
-      'A^2 = A^2 + g^2, from B^2; the server averages it\nwith '
-      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'A^2 = A^2 + g^2, from B^2; the server averages it\n' + self.values
     )
 
   def initialize(self, specs):
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['received'] = tree.zeros(specs, self.epsilon**2)
     state['accumulated'] = tree.zeros(specs, self.epsilon**2)
@@ -57,12 +52,6 @@ class AdaAlter(protocol.LocalOptimizer):
       collections.OrderedDict(state, step=step, accumulated=accumulated),
       weights,
     )
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 @parameters.checked

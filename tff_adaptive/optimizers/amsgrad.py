@@ -23,9 +23,7 @@ class LocalAmsgrad(protocol.LocalOptimizer):
     beta_2: float,
     epsilon: float,
   ):
-    self._hparams = collections.OrderedDict(
-      learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2
-    )
+    super().__init__(learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2)
     self.epsilon = epsilon
 
   @property
@@ -35,13 +33,11 @@ class LocalAmsgrad(protocol.LocalOptimizer):
       'from the values received\n'
       'x = x - learning_rate m / sqrt(v_max), v_max as received\n'
       f'the server averages m and v; v and v_max start at {self.epsilon:g}\n'
-      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      + self.values
     )
 
   def initialize(self, specs):
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['m'] = tree.zeros(specs)
     state['v'] = tree.zeros(specs, self.epsilon)
     state['v_max'] = tree.zeros(specs, self.epsilon)
@@ -70,12 +66,6 @@ class LocalAmsgrad(protocol.LocalOptimizer):
       state['v_max'],
     )
     return collections.OrderedDict(state, m=m, v=v), weights
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 @parameters.checked

@@ -27,6 +27,7 @@ class Blended(protocol.LocalOptimizer):
     delays: Mapping[int, float],
     epochs: Mapping[int, float],
   ):
+    super().__init__()
     self._shares, self._delays, self._epochs = shares, delays, epochs
     # A branch for every optimizer and delay; optimizers without a delay have
     # one branch whatever the delay drawn.

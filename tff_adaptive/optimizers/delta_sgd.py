@@ -25,7 +25,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     smoothness_batch: str,
     max_step_size: Optional[float],
   ):
-    self._hparams = collections.OrderedDict(gamma=gamma, delta=delta)
+    super().__init__(gamma=gamma, delta=delta)
     self._eta_0 = eta_0
     self._theta_0 = theta_0
     self._same_batch = smoothness_batch == 'same'
@@ -40,15 +40,13 @@ class DeltaSgd(protocol.LocalOptimizer):
       f'sqrt(1 + delta theta_(k-1)) eta_(k-1){cap})\n'
       'theta_k = eta_k / eta_(k-1)\n'
       'x_(k+1) = x_k - eta_k g_k\n'
-      f'with the gradients of batch {batch}, eta_0 = {self._eta_0:g}, '
-      f'theta_0 = {self._theta_0:g}, '
-      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      f'with the gradients of batch {batch}\n'
+      f'from eta_0 = {self._eta_0:g}, theta_0 = {self._theta_0:g}\n'
+      + self.values
     )
 
   def initialize(self, specs):
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['eta'] = tf.constant(self._eta_0, tf.float32)
     state['theta'] = tf.constant(self._theta_0, tf.float32)
@@ -105,12 +103,6 @@ class DeltaSgd(protocol.LocalOptimizer):
 
   def step_size(self, state):
     return protocol.StepSize(state['eta'], state['at_bound'])
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 @parameters.checked

@@ -18,8 +18,8 @@ from typing import Any
 from typing import Optional
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tff_adaptive.optimizers import rule as rule_lib
 from tff_adaptive.optimizers import tree
 
 
@@ -52,7 +52,7 @@ class Maximum:
   floor: bool
 
 
-class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
+class AdaptiveServerOptimizer(rule_lib.Rule):
   """The common step of the module's docstring, once per round."""
 
   def __init__(
@@ -84,11 +84,11 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
       maximum: FedAMS' maximum, or `None`.
       adds_epsilon: Whether epsilon is added to the root.
     """
-    self._hparams = collections.OrderedDict(
+    super().__init__(
       learning_rate=learning_rate, beta_1=beta_1, epsilon=epsilon
     )
     if beta_2 is not None:
-      self._hparams['beta_2'] = beta_2
+      self.hparams['beta_2'] = beta_2
     self._second_moment = second_moment
     self._squares_momentum = squares_momentum
     self._bias_correction = bias_correction
@@ -97,10 +97,7 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
     self._adds_epsilon = adds_epsilon
 
   def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
-    state = collections.OrderedDict(
-      (name, tf.constant(value, tf.float32))
-      for name, value in self._hparams.items()
-    )
+    state = self.initial_hparams()
     if self._bias_correction:
       state['step'] = tf.constant(0, tf.int32)
     state['m'] = tree.zeros(specs)
@@ -168,7 +165,6 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
   @property
   def formula(self) -> str:
     """The rule that the switches resolved to, one assignment a line."""
-    values = {k: f'{v:g}' for k, v in self._hparams.items()}
     squared = 'm' if self._squares_momentum else 'Delta'
     rule = self._second_moment.text.replace('s^2', f'{squared}^2')
     lines = [
@@ -188,14 +184,8 @@ class AdaptiveServerOptimizer(tff.learning.optimizers.Optimizer):
       rate += f' {root_part}/ (1 - beta_1^t)'
     added = ' + epsilon' if self._adds_epsilon else ''
     lines.append(f'x = x + {rate} m / (sqrt({root}){added})')
-    lines.append('with ' + ', '.join(f'{k} = {v}' for k, v in values.items()))
+    lines.append(self.values)
     return '\n'.join(lines)
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 def _check_state_match(weights, state, name):

@@ -33,6 +33,7 @@ class Frozen(protocol.LocalOptimizer):
     Raises:
       ValueError: If the optimizer looks at the batch.
     """
+    super().__init__()
     if isinstance(base, protocol.LocalOptimizer) and base.uses_batch:
       raise ValueError(
         "MIME's base optimizer must step from gradients alone, because the "

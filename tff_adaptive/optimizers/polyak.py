@@ -29,9 +29,7 @@ class Polyak(protocol.LocalOptimizer):
   def __init__(
     self, *, c: float, gamma_b: float, lower_bound: float, smoothing: bool
   ):
-    self._hparams = collections.OrderedDict(
-      c=c, gamma_b=gamma_b, lower_bound=lower_bound
-    )
+    super().__init__(c=c, gamma_b=gamma_b, lower_bound=lower_bound)
     self._smoothing = smoothing
     self.needs_client_size = smoothing
 
@@ -45,17 +43,12 @@ class Polyak(protocol.LocalOptimizer):
       )
     return (
       'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
-      'x = x - gamma g\n'
-      + grows
-      + 'with '
-      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'x = x - gamma g\n' + grows + self.values
     )
 
   def initialize(self, specs):
     del specs  # A few numbers are all the state there is.
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     if self._smoothing:
       state['bound'] = tf.constant(1.0)
       state['step'] = tf.constant(0, tf.int32)
@@ -98,12 +91,6 @@ class Polyak(protocol.LocalOptimizer):
 
   def step_size(self, state):
     return protocol.StepSize(state['gamma'], state['at_bound'])
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 @parameters.checked

@@ -15,24 +15,19 @@ class PolyakDecreasing(protocol.LocalOptimizer):
   """See `build_polyak_decreasing`."""
 
   def __init__(self, *, c: float, gamma_b: float, lower_bound: float):
-    self._hparams = collections.OrderedDict(
-      c=c, gamma_b=gamma_b, lower_bound=lower_bound
-    )
+    super().__init__(c=c, gamma_b=gamma_b, lower_bound=lower_bound)
 
   @property
   def formula(self) -> str:
     return (
       'gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k\n'
       'c_k = c sqrt(k + 1), c_(-1) = c, gamma_(-1) = gamma_b\n'
-      'x = x - gamma_k g\nwith '
-      + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      'x = x - gamma_k g\n' + self.values
     )
 
   def initialize(self, specs):
     del specs
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['count'] = tf.constant(0, tf.int32)
     # c_(k-1) gamma_(k-1) as a share of c gamma_b, so that setting either
     # hyperparameter in the state moves the bound with it.
@@ -64,12 +59,6 @@ class PolyakDecreasing(protocol.LocalOptimizer):
 
   def step_size(self, state):
     return protocol.StepSize(state['gamma'], state['at_bound'])
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 @parameters.checked

@@ -15,22 +15,18 @@ class PolyakGlobal(protocol.LocalOptimizer):
   """See `build_polyak_global`."""
 
   def __init__(self, *, c: float, gamma_b: float, lower_bound: float):
-    self._hparams = collections.OrderedDict(
-      c=c, gamma_b=gamma_b, lower_bound=lower_bound
-    )
+    super().__init__(c=c, gamma_b=gamma_b, lower_bound=lower_bound)
 
   @property
   def formula(self) -> str:
     return (
       'x = x - gamma g, gamma the same for all clients of a round\n'
       'reports min((F - lower_bound) / (c |g|^2), gamma_b) of its last step\n'
-      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
+      + self.values
     )
 
   def initialize(self, specs):
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['gamma'] = state['gamma_b']
     state['gap'] = tf.constant(0.0)
     state['squared_norm'] = tf.constant(0.0)
@@ -50,12 +46,6 @@ class PolyakGlobal(protocol.LocalOptimizer):
 
   def step_size(self, state):
     return protocol.StepSize(state['gamma'], state['gamma'] >= state['gamma_b'])
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 def bounded_step(gap, squared_norm, c, gamma_b):

@@ -167,13 +167,11 @@ class PreconditionedClient(protocol.LocalOptimizer):
       rule_text: The rule of v, for people.
     """
     self._preconditioner = preconditioner
-    self._hparams = collections.OrderedDict(
-      learning_rate=learning_rate, epsilon=epsilon
-    )
+    super().__init__(learning_rate=learning_rate, epsilon=epsilon)
     if beta_1 is not None:
-      self._hparams['beta_1'] = beta_1
+      self.hparams['beta_1'] = beta_1
     if beta_2 is not None:
-      self._hparams['beta_2'] = beta_2
+      self.hparams['beta_2'] = beta_2
     self._corrects_bias = corrects_bias
     # A v received from the server is not corrected; see `received_form`.
     self._corrects_v = True
@@ -189,7 +187,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     every = f', renewed every {self._delay} {unit}s' if self._delay > 1 else ''
     lines = [self._rule_text + every]
     m, v = 'g', 'v'
-    if 'beta_1' in self._hparams:
+    if 'beta_1' in self.hparams:
       lines.append('m = beta_1 m + (1 - beta_1) g, from 0')
       m = 'm / (1 - beta_1^k)' if self._corrects_bias else 'm'
     if self._corrects_bias and self._corrects_v:
@@ -199,9 +197,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       lines.append('k counting local steps, u renewals of v')
     if self._min_step_norm:
       lines.append(f'steps of a norm below {self._min_step_norm:g} not taken')
-    lines.append(
-      'with ' + ', '.join(f'{k} = {v:g}' for k, v in self._hparams.items())
-    )
+    lines.append(self.values)
     return '\n'.join(lines)
 
   def received_form(self) -> 'PreconditionedClient':
@@ -216,9 +212,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     return collections.OrderedDict(state, preconditioner=kept)
 
   def initialize(self, specs):
-    state = collections.OrderedDict(
-      (k, tf.constant(v, tf.float32)) for k, v in self._hparams.items()
-    )
+    state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     if self._corrects_bias:
       state['renewals'] = tf.constant(0, tf.int32)
@@ -227,7 +221,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     state['preconditioner'] = tuple(
       self._preconditioner.start(spec) for spec in tf.nest.flatten(specs)
     )
-    if 'beta_1' in self._hparams:
+    if 'beta_1' in self.hparams:
       state['m'] = tree.zeros(specs)
     return state
 
@@ -239,7 +233,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     new_state['preconditioner'] = kept
 
     m = gradients
-    if 'beta_1' in self._hparams:
+    if 'beta_1' in self.hparams:
       m = tree.map_cast(
         lambda b, m, g: b * m + (1 - b) * g,
         (state['beta_1'],),
@@ -305,12 +299,6 @@ class PreconditionedClient(protocol.LocalOptimizer):
     else:
       kept, v = tf.cond(renews, renew, keep)
     return kept, tf.nest.pack_sequence_as(gradients, list(v))
-
-  def get_hparams(self, state):
-    return collections.OrderedDict((k, state[k]) for k in self._hparams)
-
-  def set_hparams(self, state, hparams):
-    return collections.OrderedDict(state, **hparams)
 
 
 def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:

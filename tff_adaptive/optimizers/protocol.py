@@ -17,6 +17,8 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive.optimizers import rule as rule_lib
+
 
 class Batch(NamedTuple):
   """What is known of the current batch besides its gradient.
@@ -51,7 +53,7 @@ class StepSize(NamedTuple):
   at_bound: tf.Tensor
 
 
-class LocalOptimizer(tff.learning.optimizers.Optimizer):
+class LocalOptimizer(rule_lib.Rule):
   """An optimizer whose step may depend on the batch, not on its gradient only.
 
   Attributes:

@@ -1,0 +1,37 @@
+"""What all update rules share: their numbers lie in their state."""
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class Rule(tff.learning.optimizers.Optimizer):
+  """An optimizer whose hyperparameters are part of its state.
+
+  There a schedule, or whoever has the state, can change them between rounds.
+
+  Attributes:
+    hparams: The hyperparameters that the rule was made with, by name.
+  """
+
+  def __init__(self, **hparams: float):
+    self.hparams = collections.OrderedDict(hparams)
+
+  @property
+  def values(self) -> str:
+    """The hyperparameters, for people; the last line of a formula."""
+    return 'with ' + ', '.join(f'{k} = {v:g}' for k, v in self.hparams.items())
+
+  def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+    """The part of the first state that holds the hyperparameters, float32."""
+    return collections.OrderedDict(
+      (k, tf.constant(v, tf.float32)) for k, v in self.hparams.items()
+    )
+
+  def get_hparams(self, state):
+    return collections.OrderedDict((k, state[k]) for k in self.hparams)
+
+  def set_hparams(self, state, hparams):
+    return collections.OrderedDict(state, **hparams)

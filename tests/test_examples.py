@@ -1,0 +1,104 @@
+"""The examples run, and what they promise comes true."""
+
+import asyncio
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_EXAMPLES = _ROOT / 'examples'
+
+
+def test_every_example_is_tested():
+  tested = {
+    'import_into_pipeline.py',
+    'own_model_and_data.py',
+    'remote_workers.py',
+    'tour.ipynb',
+  }
+  assert {p.name for p in _EXAMPLES.iterdir() if p.is_file()} == tested
+
+
+@pytest.mark.slow
+def test_import_into_pipeline(tmp_path, monkeypatch, in_process_context):
+  from examples import import_into_pipeline  # pylint: disable=g-import-not-at-top
+
+  monkeypatch.setattr(
+    import_into_pipeline.runtime,
+    'set_in_process_context',
+    lambda: in_process_context,
+  )
+  # TFF asks the thread for its event loop, which other tests take away.
+  loop = asyncio.new_event_loop()
+  asyncio.set_event_loop(loop)
+  for rounds in (2, 5):
+    import_into_pipeline.main(
+      [f'--rounds={rounds}', f'--output_dir={tmp_path}']
+    )
+  loop.close()
+  with open(tmp_path / 'metrics.csv', encoding='utf-8') as file:
+    rows = list(csv.DictReader(file))
+  assert [row['round'] for row in rows] == ['0', '1', '2', '3', '4', '5']
+  evaluated = [
+    float(row['evaluation/loss']) for row in rows if row['evaluation/loss']
+  ]
+  assert len(evaluated) == 2 and evaluated[1] < evaluated[0]
+
+
+def test_own_model_and_data(monkeypatch, in_process_context):
+  from examples import own_model_and_data  # pylint: disable=g-import-not-at-top
+
+  monkeypatch.setattr(
+    own_model_and_data.runtime,
+    'set_in_process_context',
+    lambda: in_process_context,
+  )
+  # A sine has variance 0.5; what is learned in ten rounds is most of it.
+  assert own_model_and_data.main(['--rounds=10']) < 0.25
+
+
+def test_notebook(monkeypatch, in_process_context):
+  monkeypatch.setenv('MPLBACKEND', 'Agg')
+  cells = json.loads((_EXAMPLES / 'tour.ipynb').read_text())['cells']
+  sources = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+  assert not any(c['outputs'] for c in cells if c['cell_type'] == 'code')
+  names = {}
+
+  async def run():  # In a running event loop, as notebooks are.
+    for source in sources:
+      source = source.replace('ROUNDS = 15', 'ROUNDS = 4')
+      source = source.replace(
+        'runtime.set_in_process_context()', 'in_process_context'
+      )
+      names['in_process_context'] = in_process_context
+      exec(compile(source, 'tour.ipynb', 'exec'), names)  # pylint: disable=exec-used
+
+  asyncio.run(run())
+  assert [len(values) for values in names['losses'].values()] == [4, 4, 4]
+  final = {label: values[-1] for label, values in names['losses'].items()}
+  assert final['FedAvg, SGD at 0.1'] < final['FedAvg, SGD at 0.01']
+
+
+@pytest.mark.slow
+def test_remote_workers(tmp_path):
+  log = tmp_path / 'log'
+  with open(log, 'w', encoding='utf-8') as file:
+    done = subprocess.run(
+      [sys.executable, '-m', 'examples.remote_workers', '--rounds=3'],
+      cwd=_ROOT,
+      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      timeout=300,
+      check=False,
+    )
+  text = log.read_text(encoding='utf-8')
+  assert done.returncode == 0, text
+  line = next(x for x in text.splitlines() if x.startswith('2 workers'))
+  first, *_, last = map(float, line.split()[3:])
+  assert last < first

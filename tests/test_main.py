@@ -1,6 +1,5 @@
 """The command line, as people run it."""
 
-import csv
 import os
 import pathlib
 import random
@@ -11,6 +10,7 @@ import time
 
 import pytest
 
+from tests.experiment import recorded
 from tff_adaptive import runtime
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -255,9 +255,5 @@ def test_killed_at_random_moments(tmp_path):
     process.wait()
   assert run(tmp_path, *arguments, 'parts').code == 0
 
-  def table(name):
-    path = tmp_path / 'runs' / name / 'metrics.csv'
-    rows = list(csv.DictReader(path.read_text().splitlines()))
-    return [{k: v for k, v in row.items() if k != 'seconds'} for row in rows]
-
-  assert table('parts') == table('whole')
+  runs = tmp_path / 'runs'
+  assert recorded.rows(runs / 'parts') == recorded.rows(runs / 'whole')

@@ -1,10 +1,10 @@
 """Privacy through the whole program: flags, ledger, columns, resume."""
 
-import csv
 import math
 
 import pytest
 
+from tests.experiment import recorded
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import privacy
@@ -158,11 +158,7 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
     return '\n'.join(said)
 
   def rows(given):
-    with open(given.folder / 'metrics.csv', encoding='utf-8') as file:
-      table = list(csv.DictReader(file))
-    for row in table:
-      del row['seconds']
-    return table
+    return recorded.rows(given.folder)
 
   whole = settings('whole', 4)
   said = run(whole)

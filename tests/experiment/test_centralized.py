@@ -1,6 +1,5 @@
 """Training on pooled data."""
 
-import csv
 import signal
 
 import numpy as np
@@ -10,6 +9,7 @@ import tensorflow_federated as tff
 
 import main
 from tests.experiment import helpers
+from tests.experiment import recorded
 from tff_adaptive import optimizers
 from tff_adaptive.experiment import centralized
 from tff_adaptive.experiment import errors
@@ -161,11 +161,7 @@ def test_stopped_and_resumed_is_the_same_run(tmp_path, monkeypatch):
   ]
 
   def table(settings):
-    with open(settings.folder / 'metrics.csv', encoding='utf-8') as file:
-      rows = list(csv.DictReader(file))
-    for row in rows:
-      del row['seconds']
-    return rows
+    return recorded.rows(settings.folder)
 
   whole = settings_of(tmp_path / 'whole', *arguments)
   train.run(whole, say=lambda _: None)

@@ -15,6 +15,7 @@ import pytest
 
 import main
 from tests.experiment import made_up
+from tests.experiment import recorded
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import grids
@@ -490,14 +491,8 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
   )
   train.run(alone, say=lambda _: None)
 
-  def table(folder):
-    with open(folder / 'metrics.csv', encoding='utf-8') as file:
-      read = list(csv.DictReader(file))
-    for row in read:
-      del row['seconds']
-    return read
-
-  assert table(alone.folder) == table(parsed.points[1].settings.folder)
+  together = parsed.points[1].settings.folder
+  assert recorded.rows(alone.folder) == recorded.rows(together)
 
   # TensorBoard's HParams view: the axes, and every run's values and results.
   from tensorboard.backend.event_processing import event_accumulator

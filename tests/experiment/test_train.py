@@ -1,11 +1,11 @@
 """Real processes through the whole program, in this process."""
 
-import csv
 import json
 import signal
 
 import pytest
 
+from tests.experiment import recorded
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
@@ -34,11 +34,7 @@ def settings_of(folder, *arguments):
 
 
 def table(settings):
-  with open(settings.folder / 'metrics.csv', encoding='utf-8') as file:
-    rows = list(csv.DictReader(file))
-  for row in rows:
-    del row['seconds']
-  return rows
+  return recorded.rows(settings.folder)
 
 
 def quiet(_):

@@ -99,7 +99,6 @@ class RunFolder:
   def __init__(self, path: pathlib.Path):
     self.path = pathlib.Path(path)
     self.metrics = self.path / 'metrics.csv'
-    self.timing = self.path / 'timing.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'

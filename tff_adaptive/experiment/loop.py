@@ -3,8 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import os
-import pathlib
 import shutil
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import Union
 
 import tensorflow as tf
 
+from tff_adaptive import runtime
 from tff_adaptive.experiment import checkpoints as checkpoints_lib
 from tff_adaptive.experiment import data as data_lib
 from tff_adaptive.experiment import errors
@@ -72,13 +71,6 @@ def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
   }
 
 
-def _resident_mib() -> int:
-  """Memory that this process occupies now."""
-  # Pages, on Linux, the only system that TFF runs on.
-  pages = pathlib.Path('/proc/self/statm').read_text(encoding='ascii').split()
-  return int(pages[1]) * os.sysconf('SC_PAGE_SIZE') // 2**20
-
-
 class _Clock:
   """Seconds by what they were spent on."""
 
@@ -90,6 +82,29 @@ class _Clock:
     now = time.perf_counter()
     self.spent[what] += now - self._last
     self._last = now
+
+  def train_lap(self, aggregated_before: Optional[float]) -> None:
+    """A lap of training, with what aggregation took of it told apart.
+
+    Args:
+      aggregated_before: What `runtime.aggregation_seconds` said before.
+    """
+    self.lap('train')
+    if aggregated_before is not None:
+      seconds = runtime.aggregation_seconds() - aggregated_before
+      self.spent['train'] -= seconds
+      self.spent['aggregate'] += seconds
+
+  @property
+  def columns(self) -> dict[str, float]:
+    """A round's seconds: in all, and by what they were spent on."""
+    parts = ['data', 'train', 'aggregate', 'evaluate']
+    if 'aggregate' not in self.spent:  # Then it is in `train`.
+      parts.remove('aggregate')
+    return {
+      'seconds': round(self.total, 6),
+      **{f'seconds/{what}': round(self.spent[what], 6) for what in parts},
+    }
 
   def add_to(self, totals: dict[str, float]) -> None:
     for what, seconds in self.spent.items():
@@ -211,9 +226,7 @@ def run(
     rounds.restore(state)
     resumed_from = done
   metrics = files.RowFile(folder.metrics)
-  timing = files.RowFile(folder.timing)
   dropped = metrics.drop_after(done)
-  timing.drop_after(done)
   if loaded is not None:
     if not metrics.rows or int(metrics.rows[-1]['round']) != done:
       raise errors.RunError(
@@ -254,8 +267,9 @@ def run(
           cohort = cohort_fn(number)
           datasets = guard.read(number, cohort)
           clock.lap('data')
+          aggregated = runtime.aggregation_seconds()
           reported = guard.run(number, cohort, datasets)
-          clock.lap('train')
+          clock.train_lap(aggregated)
           if cadence.evaluates(number):
             values = evaluator.evaluate(rounds.model_weights(), validation)
             clock.lap('evaluate')
@@ -263,7 +277,7 @@ def run(
           'round': number,
           **reported,
           **_prefixed('validation', values),
-          'seconds': round(clock.total, 6),
+          **clock.columns,
         }
         if rounds.traffic is not None:
           row['bytes_down'] = rounds.traffic.down
@@ -283,16 +297,6 @@ def run(
         checkpoints.save(rounds.program_state, number)
         saved = number
         clock.lap('checkpoint')
-      timing.append(
-        {
-          'round': number,
-          **{
-            what: round(clock.spent[what], 6)
-            for what in ('data', 'train', 'evaluate', 'rest', 'checkpoint')
-          },
-          'resident_mib': _resident_mib(),
-        }
-      )
       clock.add_to(spent)
       progress.round_done(number, _group(row, 'train'), values)
       if on_row is not None:

@@ -26,6 +26,7 @@ __all__ = [
   'RuntimeFailure',
   'UnsupportedComputationError',
   'WorkerFailure',
+  'aggregation_seconds',
   'create_in_process_context',
   'create_native_context',
   'create_remote_context',
@@ -106,6 +107,22 @@ def set_in_process_context(**arguments: Any) -> Any:
     **arguments: As `create_in_process_context` takes them.
   """
   return _set_default(create_in_process_context(**arguments))
+
+
+def aggregation_seconds() -> float | None:
+  """Seconds that TFF's current context has spent on aggregation until now.
+
+  Adding up what clients send and what the server computes; together with the
+  clients' training that is an invocation.
+
+  Returns:
+    `None` if the context cannot tell: only an in-process one can.
+  """
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  context = tff.framework.get_context_stack().current
+  engine = getattr(context, 'engine', None)
+  return None if engine is None else engine.aggregation_seconds
 
 
 def create_native_context(

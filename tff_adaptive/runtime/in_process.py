@@ -6,8 +6,10 @@ See `program.py` for how a computation is compiled.
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -36,6 +38,8 @@ class Engine:
   Attributes:
     max_concurrent_clients: Clients that run at once.
     devices: Names of the devices that clients are spread over.
+    aggregation_seconds: Spent until now on adding up what clients sent and on
+      what the server computes.
   """
 
   def __init__(
@@ -74,6 +78,7 @@ class Engine:
         f' {dataset_cache_bytes!r}.'
       )
     self._datasets = values.DatasetCache(dataset_cache_bytes)
+    self.aggregation_seconds = 0.0
     self._lock = threading.RLock()
     self._compiled = cachetools.LRUCache(_MAX_PROGRAMS)
     # Hashing a computation serializes it, all its constants included, so a
@@ -144,6 +149,14 @@ class Engine:
       raise errors.RuntimeFailure(
         'This in-process context was closed; call set_in_process_context again.'
       ) from e
+
+  @contextlib.contextmanager
+  def aggregating(self):
+    """What happens inside counts as aggregation."""
+    start = time.perf_counter()
+    yield
+    with self._lock:
+      self.aggregation_seconds += time.perf_counter() - start
 
   def threads_for(self, shared_bytes: int) -> int:
     """Clients that may run at once, given what each copies at least.
@@ -312,7 +325,8 @@ class _Run:
   def execute(self) -> None:
     for phase in self._program.passes:
       if phase.server.outputs:
-        self._run_server(phase.server)
+        with self._engine.aggregating():
+          self._run_server(phase.server)
       if phase.total or phase.client.outputs or phase.keep:
         self._run_clients(phase)
 
@@ -347,12 +361,14 @@ class _Run:
     else:
       outcomes = self._in_order(work, count, threads)
     for index, local in enumerate(outcomes):
-      fold.add(index, local)
+      with self._engine.aggregating():
+        fold.add(index, local)
       # Whatever no later pass needs is freed here, client by client.
       self.clients[index] = {
         slot: local[slot] for slot in phase.keep if slot in local
       }
-    fold.finish()
+    with self._engine.aggregating():
+      fold.finish()
     for slot, tensor in zip(phase.total, fold.totals):
       self.server[slot] = tensor
 

@@ -44,7 +44,14 @@ def train_fixture():
   task = helpers.task()
   evaluator = evaluation.Evaluator(task.model_fn)
 
-  def train(path, *, report=None, stream=None, **rounds_options):
+  def train(
+    path,
+    *,
+    report=None,
+    stream=None,
+    max_rejected_clients=None,
+    **rounds_options,
+  ):
     tf.keras.utils.set_random_seed(3)
     initial = evaluation.Evaluator(task.model_fn).weights
     rounds = helpers.GradientRounds(initial, **rounds_options)
@@ -65,6 +72,7 @@ def train_fixture():
           total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
         ),
         progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
+        max_rejected_clients=max_rejected_clients,
       )
     return result, rounds
 
@@ -272,3 +280,14 @@ def test_cadence(per_eval, evaluated):
   )
   assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated
   assert [r for r in (1, 2, 3) if cadence.checkpoints(r)] == evaluated
+
+
+def test_run_given_up_for_its_clients_can_go_on(train, tmp_path):
+  report = {'clients/count': np.int32(2), 'clients/rejected': np.int32(1)}
+  with pytest.raises(errors.RunError, match='max_rejected_clients=0 allows'):
+    train(tmp_path / 'at once', report=report, max_rejected_clients=0)
+  assert len(recorded.rows(tmp_path / 'at once')) == 1
+  with pytest.raises(errors.RunError, match='too many'):
+    train(tmp_path, fail_in_round=5, error=errors.RunError('too many'))
+  result, _ = train(tmp_path, report=report, max_rejected_clients=1)
+  assert result.resumed_from == 4

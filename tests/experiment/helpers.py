@@ -83,6 +83,7 @@ class GradientRounds:
     self._fail_in_round = fail_in_round
     self._error = error
     self.traffic = communication.Traffic(down=32, up=40)
+    self.step_records = ()
     self.cohorts = []
     self.report = {}
 

@@ -168,3 +168,23 @@ def test_unknown_names_list_what_there_is():
     optimizers.client('adamw')
   with pytest.raises(parameters.ParameterError, match='gamma, delta'):
     optimizers.client('delta_sgd', learning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    *optimizers.client_names(),
+    'adaalter',
+    'amsgrad',
+    'blended',
+    'polyak_decreasing',
+    'polyak_global',
+  ],
+)
+def test_the_table_knows_who_chooses_its_step_size(name):
+  optimizer = optimizers.client(name)
+  chooses = False
+  if isinstance(optimizer, protocol.LocalOptimizer):
+    state = start(optimizer, (tf.constant([1.0]),))
+    chooses = optimizer.step_size(state) is not None
+  assert optimizers.chooses_step_size(name) == chooses

@@ -23,6 +23,7 @@ def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
     client_weighting=plan.common['client_weighting'],
     warmup_steps=plan.common.get('client_warmup_steps', 0),
     seed=plan.common['seed'],
+    record_step_sizes=plan.common.get('record_step_sizes', False),
     model_aggregator=_aggregator(plan),
     **pieces,
   )

@@ -24,6 +24,7 @@ def common(
   proximal_strength: parameters.NonNegative = 0.0,
   client_warmup_steps: parameters.NonNegativeInt = 0,
   seed: parameters.NonNegativeInt = 0,
+  record_step_sizes: bool = False,
 ) -> None:
   """What every method accepts; only the signature is used.
 
@@ -36,8 +37,12 @@ def common(
     client_warmup_steps: Local steps in every round over which the client's
       learning rate rises to its value (FedAda2's warm-up); 0 for none.
     seed: Seed of what is random inside a round (dropout).
+    record_step_sizes: Whether every client's own step sizes are measured, not
+      only the cohort's; a run writes them to step_sizes.csv, a row a client and
+      round.
   """
   del client_weighting, proximal_strength, client_warmup_steps, seed
+  del record_step_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +130,13 @@ def _slots(
     _FOLDER.parent / 'privacy.py', 'aggregation'
   ).items():
     add(name, 'aggregation', parameter)
+  useful = {
+    'client_warmup_steps': 'client_lr_schedule' in slots,
+    'record_step_sizes': not isinstance(chosen['client'], str)
+    or optimizers.chooses_step_size(chosen['client']),
+  }
   for name, parameter in parameters.read_signature(__file__, 'common').items():
-    if name != 'client_warmup_steps' or 'client_lr_schedule' in slots:
+    if useful.get(name, True):
       add(name, 'common', parameter)
   if method.module is not None:
     for name, parameter in parameters.read_signature(
@@ -271,6 +281,12 @@ def _aggregation(
       f'The algorithm {method.name} has no differential privacy: its clients '
       f'send {method.unnoised} beside their update, to which no noise is '
       'added.'
+    )
+  if groups['common'].get('record_step_sizes'):
+    raise parameters.ParameterError(
+      '`record_step_sizes` does not go with differential privacy: it writes '
+      'down what each client did, to which no noise is added; give one of '
+      'them.'
     )
   weighting = groups['common']
   if 'client_weighting' not in given:

@@ -110,9 +110,11 @@ class CentralizedRounds:
 
   Attributes:
     traffic: `None`: nothing is sent.
+    step_records: None: there are no clients.
   """
 
   traffic = None
+  step_records = ()
 
   def __init__(
     self,

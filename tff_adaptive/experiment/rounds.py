@@ -17,6 +17,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive.experiment import client_states
 from tff_adaptive.experiment import communication
+from tff_adaptive.experiment import step_records
 
 
 class LearningRounds:
@@ -25,6 +26,8 @@ class LearningRounds:
   Attributes:
     state: The process's, after the last complete round.
     traffic: Bytes per client and round; `None` if the types do not tell.
+    step_records: What the clients of the last round did, as
+      `step_records.rows` has it; empty unless the process records it.
   """
 
   def __init__(
@@ -40,6 +43,7 @@ class LearningRounds:
       initial_weights: Where training starts, as arrays.
     """
     self._process = process
+    self.step_records: Sequence[Mapping[str, Any]] = ()
     self.state = process.set_model_weights(
       process.initialize(), initial_weights
     )
@@ -60,13 +64,13 @@ class LearningRounds:
     """Runs a round and returns what it reports, by the name of its column.
 
     Args:
-      cohort: Ids of the clients. A process without client state ignores them.
+      cohort: Ids of the clients.
       datasets: Their batches, in the same order.
     """
-    del cohort
     output = self._process.next(self.state, list(datasets))
     # Only now: an interrupted round leaves the state before it.
     self.state = output.state
+    self.step_records = step_records.rows(cohort, output.metrics)
     return columns_of(output.metrics)
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
@@ -150,6 +154,7 @@ class StatefulRounds(LearningRounds):
       self._clients.put(
         client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
       )
+    self.step_records = step_records.rows(cohort, output.metrics)
     return columns_of(output.metrics)
 
   def snapshot(self) -> Any:

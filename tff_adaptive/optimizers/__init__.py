@@ -20,15 +20,24 @@ _FOLDER = pathlib.Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
+  """Where a rule is.
+
+  Attributes:
+    module: Of this package.
+    builder: Its function.
+    chooses_step_size: Whether the rule has a step size of its own to measure.
+  """
+
   module: str
   builder: str
+  chooses_step_size: bool = False
 
 
 _CLIENT = {
   'adagrad': _Entry('client_adagrad', 'build_client_adagrad'),
   'adam': _Entry('client_adam', 'build_client_adam'),
-  'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd'),
-  'polyak': _Entry('polyak', 'build_polyak'),
+  'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd', True),
+  'polyak': _Entry('polyak', 'build_polyak', True),
   'sgd': _Entry('sgd', 'build_sgd'),
   'sm3_adagrad': _Entry('sm3', 'build_sm3_adagrad'),
   'sm3_adam': _Entry('sm3', 'build_sm3_adam'),
@@ -48,8 +57,10 @@ _METHOD_CLIENT = {
   'adaalter': _Entry('adaalter', 'build_adaalter'),
   'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
   'blended': _Entry('blended', 'build_blended'),
-  'polyak_decreasing': _Entry('polyak_decreasing', 'build_polyak_decreasing'),
-  'polyak_global': _Entry('polyak_global', 'build_polyak_global'),
+  'polyak_decreasing': _Entry(
+    'polyak_decreasing', 'build_polyak_decreasing', True
+  ),
+  'polyak_global': _Entry('polyak_global', 'build_polyak_global', True),
 }
 
 _SIDES = {'client': _CLIENT | _METHOD_CLIENT, 'server': _SERVER}
@@ -110,6 +121,18 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   return parameters.read_signature(
     _FOLDER / f'{entry.module}.py', entry.builder
   )
+
+
+def chooses_step_size(name: str) -> bool:
+  """Whether a client optimizer has a step size of its own to measure.
+
+  Args:
+    name: A client optimizer, also one of a method's own.
+
+  Raises:
+    ParameterError: If there is no such optimizer.
+  """
+  return _entry('client', name).chooses_step_size
 
 
 def check(side: str, name: str, arguments: Mapping[str, Any]) -> None:

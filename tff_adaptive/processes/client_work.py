@@ -21,6 +21,7 @@ import tensorflow_federated as tff
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
 from tff_adaptive.processes import objectives
+from tff_adaptive.processes import step_sizes
 from tff_adaptive.processes import trainer as trainer_lib
 
 Schedule = trainer_lib.Schedule
@@ -67,6 +68,7 @@ class ClientWork:
     warmup_steps: int = 0,
     seed: int = 0,
     metrics_aggregator: Optional[Any] = None,
+    record_step_sizes: bool = False,
   ):
     """See `build_client_work`."""
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
@@ -89,7 +91,14 @@ class ClientWork:
       warmup_steps=warmup_steps,
       client_weighting=self._weighting(client_weighting, exchange),
       seed=seed,
+      record_step_sizes=record_step_sizes,
     )
+    if record_step_sizes and not trainer.has_step_size:
+      raise ValueError(
+        '`record_step_sizes` needs a client optimizer that chooses its step '
+        f'sizes itself; {type(optimizer).__name__} does not.'
+      )
+    self._records = record_step_sizes
     self.exchange = trainer.exchange
     self._aggregate_metrics = (
       metrics_aggregator or tff.learning.metrics.sum_then_finalize
@@ -242,6 +251,8 @@ class ClientWork:
     )
     for name in tff.structure.name_list(self._measure.type_signature.result):
       measurements[name] = measured[name]
+    if self._records:
+      measurements['step_size_of_clients'] = step_sizes.collect(done['record'])
     return RoundOutput(
       tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
       done['result'],
@@ -274,17 +285,21 @@ def build_client_work(
       optimizer's own); `warmup_steps`, local steps over which the learning rate
       rises to its value in every round (0); `seed` of what is random inside a
       round (0); `metrics_aggregator` as tff.learning's builders take it
-      (`tff.learning.metrics.sum_then_finalize`).
+      (`tff.learning.metrics.sum_then_finalize`); `record_step_sizes`, whether
+      every client's own step sizes are measured too (not).
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`
     (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`)
-    and, where the optimizer has a step size of its own, `step_size`.
+    and, where the optimizer has a step size of its own, `step_size`; with
+    `record_step_sizes` also `step_size_of_clients`, float32 [clients, 8], a row
+    a client in the cohort's order, with the columns `step_sizes.RECORD`.
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange
       keeps something on clients (`compose` serves those).
-    ValueError: If a schedule is given for an optimizer without learning rate.
+    ValueError: If a schedule is given for an optimizer without learning rate,
+      or `record_step_sizes` for one that does not choose its step sizes.
   """
   work = ClientWork(model, optimizer, **arguments)
   if work.memory_type is not None:

@@ -2,16 +2,30 @@
 
 A client adds up its own steps (`start`, `add`); the cohort's are summed and
 maximised (`sums`, `maxima`); the server reads its figures off these
-(`figures`).
+(`figures`). On request every client's own figures are collected too (`record`,
+`collect`).
 """
 
 import collections
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive.optimizers import protocol
 
+# What a client's record says, in its order; see `record`.
+RECORD = (
+  'took_part',
+  'steps',
+  'mean',
+  'min',
+  'max',
+  'last',
+  'spread',
+  'at_bound',
+)
 _FAR = tf.float32.max
 
 
@@ -25,6 +39,7 @@ def start() -> collections.OrderedDict[str, tf.Tensor]:
     deviation=tf.constant(0.0),
     low=tf.constant(_FAR),
     high=tf.constant(-_FAR),
+    last=tf.constant(0.0),
     at_bound=tf.constant(0.0),
   )
 
@@ -41,13 +56,18 @@ def add(totals: Any, step: protocol.StepSize) -> Any:
     deviation=totals['deviation'] + difference * (value - mean),
     low=tf.minimum(totals['low'], value),
     high=tf.maximum(totals['high'], value),
+    last=value,
     at_bound=totals['at_bound'] + tf.cast(step.at_bound, tf.float32),
   )
 
 
+def _spread(totals: Any) -> tf.Tensor:
+  """The standard deviation of a client's steps; 0 of none."""
+  return tf.sqrt(tf.math.divide_no_nan(totals['deviation'], totals['count']))
+
+
 def sums(totals: Any, takes_part: tf.Tensor) -> Any:
   """What a client adds to the cohort's sums; nothing if it is left out."""
-  within = tf.sqrt(tf.math.divide_no_nan(totals['deviation'], totals['count']))
   values = collections.OrderedDict(
     steps=totals['count'],
     total=totals['mean'] * totals['count'],
@@ -55,7 +75,7 @@ def sums(totals: Any, takes_part: tf.Tensor) -> Any:
     clients=tf.constant(1.0),
     means=totals['mean'],
     squared_means=tf.square(totals['mean']),
-    within=within,
+    within=_spread(totals),
   )
   return tf.nest.map_structure(
     lambda v: tf.where(takes_part, v, tf.zeros_like(v)), values
@@ -95,3 +115,57 @@ def figures(summed: Any, maximised: Any) -> Any:
   return tf.nest.map_structure(
     lambda v: tf.where(none, float('nan'), v), values
   )
+
+
+def record(totals: Any, takes_part: tf.Tensor) -> tf.Tensor:
+  """A client's own figures, float32 of the length of `RECORD`.
+
+  `took_part` is 1, or 0 for a client without data or whose update is not
+  finite; `steps` how many it did; `mean`, `min`, `max`, `last` and `spread`
+  (the standard deviation) are over these, and `at_bound` is the share of them
+  that an upper bound decided; all NaN without steps.
+  """
+  steps = totals['count']
+  own = tf.stack(
+    [
+      totals['mean'],
+      totals['low'],
+      totals['high'],
+      totals['last'],
+      _spread(totals),
+      totals['at_bound'] / steps,
+    ]
+  )
+  own = tf.where(tf.equal(steps, 0), float('nan'), own)
+  return tf.concat([[tf.cast(takes_part, tf.float32), steps], own], axis=0)
+
+
+def collect(records: Any) -> Any:
+  """The clients' records at the server, float32 [clients, len(RECORD)].
+
+  Called inside a federated computation. They are in the cohort's order: the
+  runtimes aggregate clients in it.
+
+  Args:
+    records: As `record` makes them, at clients.
+  """
+  row_type = tff.TensorType(np.float32, [len(RECORD)])
+  rows_type = tff.TensorType(np.float32, [None, len(RECORD)])
+
+  @tff.tensorflow.computation
+  def none():
+    return tf.zeros([0, len(RECORD)])
+
+  @tff.tensorflow.computation(rows_type, row_type)
+  def add_row(rows, row):
+    return tf.concat([rows, row[tf.newaxis]], axis=0)
+
+  @tff.tensorflow.computation(rows_type, rows_type)
+  def merge(first, second):
+    return tf.concat([first, second], axis=0)
+
+  @tff.tensorflow.computation(rows_type)
+  def report(rows):
+    return rows
+
+  return tff.federated_aggregate(records, none(), add_row, merge, report)

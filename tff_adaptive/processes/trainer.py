@@ -42,6 +42,7 @@ class Trainer:
   warmup_steps: int
   client_weighting: str
   seed: int
+  record_step_sizes: bool = False
 
   def initial_state(self) -> Any:
     """The server's state: what it sends with the model."""
@@ -284,6 +285,8 @@ class Trainer:
       sums=sums,
       maxima=maxima,
     )
+    if self.record_step_sizes:
+      output['record'] = step_sizes.record(steps, takes_part)
     if done.memory is not None:
       output['memory'] = tf.nest.map_structure(
         lambda new, old: tf.where(takes_part, new, old),

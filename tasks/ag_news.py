@@ -70,24 +70,4 @@ def create(
     PartitionError: If the examples cannot be partitioned so.
     ValueError: If `width` is no multiple of 64.
   """
-  return text_classification.create(
-    folder='ag_news',
-    num_classes=NUM_CLASSES,
-    partition=partition,
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    max_length=max_length,
-    vocab_size=vocab_size,
-    blocks=blocks,
-    width=width,
-    weights_dir=weights_dir,
-    cache_dir=cache_dir,
-    data=data,
-    epochs=epochs,
-    batch_size=batch_size,
-    max_elements=max_elements,
-    seed=seed,
-  )
+  return text_classification.create('ag_news', NUM_CLASSES, options=locals())

@@ -1,13 +1,19 @@
 """Puts the parts of a task together, in one way for all tasks."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import Union
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tasks import client_data
+from tasks import partition
+from tasks import preprocessing
 
 
 def task(
@@ -52,6 +58,50 @@ def task(
     )
 
   return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+
+
+def partitioned_task(
+  *,
+  train: Mapping[str, np.ndarray],
+  test: Mapping[str, np.ndarray],
+  split: partition.Partition,
+  options: Mapping[str, Any],
+  batch_size: int,
+  eval_batch_size: int,
+  to_model: preprocessing.MapFn,
+  augment: Optional[preprocessing.MapFn] = None,
+  **model: Any,
+) -> tff.simulation.baselines.BaselineTask:
+  """A task on examples in memory that a partition gives to clients.
+
+  Args:
+    train: Training examples, arrays by name.
+    test: Test examples, likewise, in an order that means nothing.
+    split: Which training examples each client has.
+    options: The task's own, of which `epochs`, `batch_size` and `max_elements`
+      count.
+    batch_size: Examples in a training batch, unless the options say.
+    eval_batch_size: Examples in a test batch.
+    to_model: From a batch of examples to the model's input.
+    augment: In its place for training, from a batch and a seed.
+    **model: `build_model`, `loss` and `metrics` of `task`.
+  """
+  return task(
+    train_data=client_data.ArrayClientData(train, split),
+    test_data=tf.data.Dataset.from_tensor_slices(dict(test)),
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=options['batch_size'] or batch_size,
+      shuffle_buffer=int(split.sizes.max()),
+      epochs=options['epochs'],
+      max_elements=options['max_elements'],
+      map_fn=to_model,
+      augment_fn=augment,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(
+      batch_size=eval_batch_size, map_fn=to_model
+    ),
+    **model,
+  )
 
 
 def centralized(

@@ -7,7 +7,8 @@ Files are those of Krizhevsky's binary versions, or JPEG files end to end (see
 import pathlib
 import struct
 from collections.abc import Callable
-from typing import Optional
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -150,34 +151,38 @@ def build_maps(
   return train, test
 
 
-def build_model(
-  name: str,
-  *,
-  num_classes: int,
-  crop_size: int,
-  stem: str,
-  weight_decay: float,
-  weights_dir: Optional[str],
-) -> tf.keras.Model:
-  """'resnet18', 'resnet50' or 'vit_s', ending in class probabilities."""
-  if name == 'vit_s' and weights_dir is not None:
-    return vit.build(
+def check_crop(size: int) -> None:
+  """Raises ValueError if a crop is larger than the images."""
+  if size > 32:
+    raise ValueError(f'`crop_size` must be at most 32, got {size}.')
+
+
+def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
+  """'resnet18', 'resnet50' or 'vit_s', ending in class probabilities.
+
+  Args:
+    num_classes: Number of classes.
+    options: A task's own, of which `model`, `crop_size`, `stem`, `weight_decay`
+      and, for 'vit_s', `weights_dir` count.
+  """
+  if options['model'] != 'vit_s':
+    return resnet.build(
+      depth=int(options['model'].removeprefix('resnet')),
       num_classes=num_classes,
-      image_size=crop_size,
-      patch_size=16,
-      resize_to=vit.PRETRAINED_SIZE,
-      weights_dir=weights_dir,
+      image_size=options['crop_size'],
+      stem=options['stem'],
+      weight_decay=options['weight_decay'],
     )
-  if name == 'vit_s':
+  if options['weights_dir'] is None:
     return vit.build(
-      num_classes=num_classes, image_size=crop_size, patch_size=4
+      num_classes=num_classes, image_size=options['crop_size'], patch_size=4
     )
-  return resnet.build(
-    depth=int(name.removeprefix('resnet')),
+  return vit.build(
     num_classes=num_classes,
-    image_size=crop_size,
-    stem=stem,
-    weight_decay=weight_decay,
+    image_size=options['crop_size'],
+    patch_size=16,
+    resize_to=vit.PRETRAINED_SIZE,
+    weights_dir=options['weights_dir'],
   )
 
 

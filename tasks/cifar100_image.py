@@ -86,30 +86,20 @@ def create(
     ValueError: If `crop_size` is above 32, or weights are given for a residual
       network.
   """
-  if crop_size > 32:
-    raise ValueError(f'`crop_size` must be at most 32, got {crop_size}.')
+  options = dict(locals())
+  cifar.check_crop(crop_size)
   if weights_dir is not None and model != 'vit_s':
     raise ValueError(
       f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
     )
   train_map, test_map = cifar.build_maps(crop_size, distort)
-  options = dict(
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    seed=seed,
-  )
   if data == 'synthetic':
-    train, test = _synthetic(partition, beta, options, seed)
+    train, test = _synthetic(options)
   elif partition == 'native':
     train, test = _load_native(cache_dir, seed)
   else:
     arrays, test = _load_pooled(cache_dir, seed)
-    train = client_data.ArrayClientData(
-      arrays, _split(partition, arrays, beta, options)
-    )
+    train = client_data.ArrayClientData(arrays, _split(arrays, options))
   return assembly.task(
     train_data=train,
     test_data=test,
@@ -121,47 +111,39 @@ def create(
       augment_fn=train_map,
     ),
     eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=test_map),
-    build_model=lambda: cifar.build_model(
-      model,
-      num_classes=NUM_CLASSES,
-      crop_size=crop_size,
-      stem=stem,
-      weight_decay=weight_decay,
-      weights_dir=weights_dir,
-    ),
+    build_model=lambda: cifar.build_model(NUM_CLASSES, options),
     loss=tf.keras.losses.SparseCategoricalCrossentropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
 
-def _split(kind, arrays, beta, options):
-  if kind != 'pam':
-    return splits.build(kind, arrays['label'], **options)
+def _split(arrays, options):
+  if options['partition'] != 'pam':
+    return splits.build(arrays['label'], options)
   most = len(arrays['label']) // options['num_clients']
   size = options['examples_per_client'] or most
   return partition_lib.pam(
     arrays['coarse_label'],
     arrays['label'],
     alpha=options['alpha'],
-    beta=beta,
+    beta=options['beta'],
     sizes=[size] * options['num_clients'],
     seed=options['seed'],
   )
 
 
-def _synthetic(kind, beta, options, seed):
+def _synthetic(options):
   images, labels, test_images, test_labels = cifar.synthetic_arrays(
-    NUM_CLASSES, seed
+    NUM_CLASSES, options['seed']
   )
   arrays = _arrays(images, labels // 5, labels)
-  if kind in ('native', 'pam'):
+  if options['partition'] in ('native', 'pam'):
     # In place of the clients of TFF's file, which are by Pachinko allocation.
-    few = dict(options, num_clients=20, examples_per_client=20)
-    split = _split('pam', arrays, beta, few)
-  else:
-    split = splits.build(kind, labels, stand_in=True, **options)
+    options = dict(
+      options, partition='pam', num_clients=20, examples_per_client=20
+    )
   return (
-    client_data.ArrayClientData(arrays, split),
+    client_data.ArrayClientData(arrays, _split(arrays, options)),
     tf.data.Dataset.from_tensor_slices(
       _arrays(test_images, test_labels // 5, test_labels)
     ),

@@ -12,8 +12,6 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import cifar
-from tasks import client_data
-from tasks import preprocessing
 from tasks import splits
 from tasks import sqlite_files
 from tff_adaptive import parameters
@@ -74,51 +72,25 @@ def create(
     PartitionError: If the examples cannot be partitioned so.
     ValueError: If `crop_size` is above 32.
   """
-  if crop_size > 32:
-    raise ValueError(f'`crop_size` must be at most 32, got {crop_size}.')
+  options = dict(locals())
+  cifar.check_crop(crop_size)
   if data == 'synthetic':
     images, labels, test_images, test_labels = cifar.synthetic_arrays(
       NUM_CLASSES, seed
     )
   else:
     (images, labels), (test_images, test_labels) = _load(cache_dir, seed)
-  split = splits.build(
-    partition,
-    labels,
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    seed=seed,
-    stand_in=data == 'synthetic',
-  )
   train_map, test_map = cifar.build_maps(crop_size, distort)
-  return assembly.task(
-    train_data=client_data.ArrayClientData(
-      dict(image=images, label=labels), split
-    ),
-    test_data=tf.data.Dataset.from_tensor_slices(
-      dict(image=test_images, label=test_labels)
-    ),
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size or 20,
-      shuffle_buffer=int(split.sizes.max()),
-      epochs=epochs,
-      max_elements=max_elements,
-      augment_fn=train_map,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=100, map_fn=test_map
-    ),
-    build_model=lambda: cifar.build_model(
-      model,
-      num_classes=NUM_CLASSES,
-      crop_size=crop_size,
-      stem=stem,
-      weight_decay=weight_decay,
-      weights_dir=None,
-    ),
+  return assembly.partitioned_task(
+    train=dict(image=images, label=labels),
+    test=dict(image=test_images, label=test_labels),
+    split=splits.build(labels, options),
+    options=options,
+    batch_size=20,
+    eval_batch_size=100,
+    to_model=test_map,
+    augment=train_map,
+    build_model=lambda: cifar.build_model(NUM_CLASSES, options),
     loss=tf.keras.losses.SparseCategoricalCrossentropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )

@@ -14,9 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import client_data
 from tasks import partition
-from tasks import preprocessing
 from tasks import synthetic
 from tff_adaptive import parameters
 
@@ -51,7 +49,7 @@ def create(
   Raises:
     PartitionError: If there are more clients than training examples.
   """
-  del cache_dir
+  options = dict(locals())
   if data == 'synthetic':
     images, labels = synthetic.images(400, (8, 8, 1), 10, seed=seed)
   else:
@@ -63,23 +61,14 @@ def create(
     sizes=partition.equal_sizes(len(train), num_clients),
     seed=seed,
   )
-  return assembly.task(
-    train_data=client_data.ArrayClientData(
-      dict(label=labels[train], pixels=images[train]), split
-    ),
-    test_data=tf.data.Dataset.from_tensor_slices(
-      dict(label=labels[test], pixels=images[test])
-    ),
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size or 10,
-      shuffle_buffer=len(train),
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=_to_model,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=64, map_fn=_to_model
-    ),
+  return assembly.partitioned_task(
+    train=dict(label=labels[train], pixels=images[train]),
+    test=dict(label=labels[test], pixels=images[test]),
+    split=split,
+    options=options,
+    batch_size=10,
+    eval_batch_size=64,
+    to_model=_to_model,
     build_model=_build_model,
     loss=tf.keras.losses.SparseCategoricalCrossentropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],

@@ -4,6 +4,8 @@ Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
 10-35 upper case, 36-61 lower case; as TFF's files have them.
 """
 
+from collections.abc import Mapping
+from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -12,6 +14,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import client_data
 from tasks import partition
+from tasks import preprocessing
 from tasks import sqlite_files
 from tasks import synthetic
 
@@ -21,6 +24,40 @@ LARGEST_CLIENT = 418
 
 def num_classes(only_digits: bool) -> int:
   return 10 if only_digits else 62
+
+
+def create(
+  options: Mapping[str, Any], *, to_model: preprocessing.MapFn, **model: Any
+) -> tff.simulation.baselines.BaselineTask:
+  """A task on the writers' characters.
+
+  Args:
+    options: The task's own; its page says what they are.
+    to_model: From a batch of examples to the model's input.
+    **model: `build_model`, `loss` and `metrics` of `assembly.task`.
+
+  Raises:
+    DataError: If emnist_all.sqlite is missing or not what it should be.
+  """
+  train, test = load(
+    options['cache_dir'],
+    only_digits=options['only_digits'],
+    data=options['data'],
+    seed=options['seed'],
+  )
+  return assembly.task(
+    train_data=train,
+    test_data=test,
+    train_preprocess_fn=preprocessing.build_train(
+      batch_size=options['batch_size'] or 20,
+      shuffle_buffer=LARGEST_CLIENT,
+      epochs=options['epochs'],
+      max_elements=options['max_elements'],
+      map_fn=to_model,
+    ),
+    eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=to_model),
+    **model,
+  )
 
 
 def load(

@@ -6,9 +6,7 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import assembly
 from tasks import emnist
-from tasks import preprocessing
 from tff_adaptive import parameters
 
 _WIDTHS = (1000, 500, 250, 30, 250, 500, 1000, 784)
@@ -42,22 +40,9 @@ def create(
   Raises:
     DataError: If emnist_all.sqlite is missing or not what it should be.
   """
-  train, test = emnist.load(
-    cache_dir, only_digits=only_digits, data=data, seed=seed
-  )
-  return assembly.task(
-    train_data=train,
-    test_data=test,
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size or 20,
-      shuffle_buffer=emnist.LARGEST_CLIENT,
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=_to_model,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=64, map_fn=_to_model
-    ),
+  return emnist.create(
+    locals(),
+    to_model=_to_model,
     build_model=lambda: _build_model(bottleneck),
     loss=tf.keras.losses.MeanSquaredError,
     metrics=[

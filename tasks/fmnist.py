@@ -54,18 +54,5 @@ def create(
     PartitionError: If the examples cannot be partitioned so.
   """
   return mnist.create(
-    folder='fashion_mnist',
-    build_model=mnist.build_cnn,
-    partition=partition,
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    cache_dir=cache_dir,
-    data=data,
-    epochs=epochs,
-    batch_size=batch_size or 64,
-    max_elements=max_elements,
-    seed=seed,
+    'fashion_mnist', mnist.build_cnn, batch_size=64, options=locals()
   )

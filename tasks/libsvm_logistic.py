@@ -13,9 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import client_data
 from tasks import libsvm
-from tasks import preprocessing
 from tasks import splits
 from tasks import sqlite_files
 from tff_adaptive import parameters
@@ -77,6 +75,7 @@ def create(
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
   """
+  options = dict(locals())
   num_features, has_test = _SETS[dataset]
   if data == 'synthetic':
     features, labels = _synthetic(num_features, seed)
@@ -97,34 +96,14 @@ def create(
     test = features[order[:cut]], labels[order[:cut]]
     order = order[cut:]
   features, labels = features[order], labels[order]
-  split = splits.build(
-    partition,
-    labels.astype(np.int64),
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    seed=seed,
-    stand_in=data == 'synthetic',
-  )
-  return assembly.task(
-    train_data=client_data.ArrayClientData(
-      dict(features=features, label=labels), split
-    ),
-    test_data=tf.data.Dataset.from_tensor_slices(
-      dict(features=test[0], label=test[1])
-    ),
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size or 20,
-      shuffle_buffer=int(split.sizes.max()),
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=_to_model,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=1000, map_fn=_to_model
-    ),
+  return assembly.partitioned_task(
+    train=dict(features=features, label=labels),
+    test=dict(features=test[0], label=test[1]),
+    split=splits.build(labels.astype(np.int64), options),
+    options=options,
+    batch_size=20,
+    eval_batch_size=1000,
+    to_model=_to_model,
     build_model=lambda: _build_model(num_features, l2),
     # From logits: through probabilities the loss could not fall below 1e-7,
     # and a Polyak step divides by what is left of it.

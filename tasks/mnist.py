@@ -7,18 +7,17 @@ cloth) bright on a dark background.
 import csv
 import pathlib
 from collections.abc import Callable
-from typing import Optional
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import client_data
 from tasks import errors
 from tasks import idx
-from tasks import partition as partition_lib
-from tasks import preprocessing
+from tasks import partition
 from tasks import splits
 from tasks import sqlite_files
 from tasks import synthetic
@@ -27,37 +26,33 @@ NUM_CLASSES = 10
 
 
 def create(
-  *,
   folder: str,
   build_model: Callable[[], tf.keras.Model],
-  partition: str,
-  num_clients: int,
-  examples_per_client: Optional[int],
-  smallest_client: Optional[int],
-  alpha: float,
-  classes_per_client: int,
-  cache_dir: Optional[str],
-  data: str,
-  epochs: int,
+  *,
   batch_size: int,
-  max_elements: Optional[int],
-  seed: int,
+  options: Mapping[str, Any],
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on the files in a folder of `cache_dir`; see the tasks' own pages.
+  """A task on the four IDX files in a folder.
+
+  Args:
+    folder: Its name in `cache_dir`.
+    build_model: Builds the model.
+    batch_size: Examples in a batch, unless the options say.
+    options: The task's own; its page says what they are.
 
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
   """
-  writers = np.zeros(0, np.int64)
-  if data == 'synthetic':
+  seed = options['seed']
+  if options['data'] == 'synthetic':
     images, labels = synthetic.images(600, (28, 28, 1), NUM_CLASSES, seed=seed)
     images = (255 * images[..., 0]).astype(np.uint8)
     images, test_images = images[:500], images[500:]
     labels, test_labels = labels[:500], labels[500:]
-    writers = np.arange(500) // 25
+    read_groups = lambda: np.arange(500) // 25
   else:
-    place = sqlite_files.cache_folder(cache_dir) / folder
+    place = sqlite_files.cache_folder(options['cache_dir']) / folder
     get = (
       f'Put the four files of the data set (train- and t10k-, images-idx3- '
       f'and labels-idx1-ubyte, with or without .gz) into {place}.'
@@ -68,41 +63,21 @@ def create(
     test_images, test_labels = idx.read_pair(
       place, 't10k', num_classes=NUM_CLASSES, get=get
     )
-    if partition == 'writers':
-      writers = read_writers(place / 'train-writers.csv', len(labels))
-  if partition == 'writers':
-    split = partition_lib.by_group(writers, prefix='writer_')
+    read_groups = lambda: read_writers(place / 'train-writers.csv', len(labels))
+  if options['partition'] == 'writers':
+    split = partition.by_group(read_groups(), prefix='writer_')
   else:
-    split = splits.build(
-      partition,
-      labels,
-      num_clients=num_clients,
-      examples_per_client=examples_per_client,
-      smallest_client=smallest_client,
-      alpha=alpha,
-      classes_per_client=classes_per_client,
-      seed=seed,
-      stand_in=data == 'synthetic',
-    )
+    split = splits.build(labels, options)
   # In the files' order the first test images are the easier ones.
   order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
-  return assembly.task(
-    train_data=client_data.ArrayClientData(
-      dict(label=labels, pixels=images), split
-    ),
-    test_data=tf.data.Dataset.from_tensor_slices(
-      dict(label=test_labels[order], pixels=test_images[order])
-    ),
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size,
-      shuffle_buffer=int(split.sizes.max()),
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=_to_model,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=250, map_fn=_to_model
-    ),
+  return assembly.partitioned_task(
+    train=dict(label=labels, pixels=images),
+    test=dict(label=test_labels[order], pixels=test_images[order]),
+    split=split,
+    options=options,
+    batch_size=batch_size,
+    eval_batch_size=250,
+    to_model=_to_model,
     build_model=build_model,
     loss=tf.keras.losses.SparseCategoricalCrossentropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],

@@ -54,18 +54,5 @@ def create(
     PartitionError: If the examples cannot be partitioned so.
   """
   return mnist.create(
-    folder='mnist',
-    build_model=mnist.build_lenet,
-    partition=partition,
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    cache_dir=cache_dir,
-    data=data,
-    epochs=epochs,
-    batch_size=batch_size or 20,
-    max_elements=max_elements,
-    seed=seed,
+    'mnist', mnist.build_lenet, batch_size=20, options=locals()
   )

@@ -7,10 +7,10 @@ same arguments and seed give the same partition.
   iid         uniformly at random
   lda         Dirichlet label skew; Hsu et al., arXiv 1909.06335
   pam         Pachinko allocation; Reddi et al., arXiv 2003.00295, Appendix F
-  k_classes   exactly k labels a client
   by_group    the natural partition: one client per value (a writer, say)
 
 Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
+`class_shares` gives every client a fixed number of labels.
 """
 
 import dataclasses
@@ -151,9 +151,9 @@ def iid(num_examples: int, *, sizes: Sizes, seed: int = 0) -> Partition:
   Raises:
     PartitionError: If the clients want more examples than there are.
   """
-  exact = _check_sizes(sizes, num_examples)
+  exact = check_sizes(sizes, num_examples)
   order = np.random.default_rng(seed).permutation(num_examples)
-  return _name(np.split(order, np.cumsum(exact))[:-1])
+  return name_clients(np.split(order, np.cumsum(exact))[:-1])
 
 
 def lda(
@@ -178,17 +178,17 @@ def lda(
       than there are.
   """
   _check_positive('alpha', alpha)
-  labels = _check_labels(labels)
-  exact = _check_sizes(sizes, len(labels))
+  labels = check_labels(labels)
+  exact = check_sizes(sizes, len(labels))
   rng = np.random.default_rng(seed)
-  pools = _pools(labels, rng)
+  pools = build_pools(labels, rng)
   clients = []
   for size in exact:
     available = np.array([len(pool) for pool in pools])
     log_p = _log_dirichlet(alpha, len(pools), rng)
     counts = _draw_counts(size, log_p, available, rng)
-    clients.append(_take(pools, counts, rng))
-  return _name(clients)
+    clients.append(take(pools, counts, rng))
+  return name_clients(clients)
 
 
 def pam(
@@ -223,12 +223,12 @@ def pam(
   """
   _check_positive('alpha', alpha)
   _check_positive('beta', beta)
-  coarse, fine = _check_labels(coarse), _check_labels(fine)
+  coarse, fine = check_labels(coarse), check_labels(fine)
   if len(coarse) != len(fine):
     raise errors.PartitionError(
       f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
     )
-  exact = _check_sizes(sizes, len(fine))
+  exact = check_sizes(sizes, len(fine))
   parents = [np.unique(coarse[fine == y]) for y in range(fine.max() + 1)]
   for y, parent in enumerate(parents):
     if len(parent) > 1:
@@ -240,7 +240,7 @@ def pam(
     for c in range(coarse.max() + 1)
   ]
   rng = np.random.default_rng(seed)
-  pools = _pools(fine, rng)
+  pools = build_pools(fine, rng)
   clients = []
   for size in exact:
     available = np.array([len(pool) for pool in pools])
@@ -255,84 +255,8 @@ def pam(
       # with what the others took.
       leaf = _log_dirichlet(beta, len(ys), rng)
       counts[ys] = _draw_counts(n, leaf, available[ys], rng)
-    clients.append(_take(pools, counts, rng))
-  return _name(clients)
-
-
-def k_classes(
-  labels: np.ndarray,
-  *,
-  classes_per_client: int,
-  sizes: Sizes,
-  seed: int = 0,
-) -> Partition:
-  """Exactly k labels a client, in shares as equal as its size allows.
-
-  Args:
-    labels: The label of each example, int [examples], from 0.
-    classes_per_client: k.
-    sizes: Examples of each client, each at least k.
-    seed: Of all draws.
-
-  Raises:
-    PartitionError: If k exceeds the number of labels or a client's size, or no
-      assignment of labels to clients with enough examples is found.
-  """
-  labels = _check_labels(labels)
-  exact = _check_sizes(sizes, len(labels))
-  num_classes = len(np.unique(labels))
-  k = classes_per_client
-  if not 1 <= k <= num_classes:
-    raise errors.PartitionError(
-      f'A client can have 1 to {num_classes} of the {num_classes} labels, '
-      f'got {k}.'
-    )
-  if exact.min(initial=k) < k:
-    raise errors.PartitionError(
-      f'A client with {k} labels needs at least {k} examples, got '
-      f'{exact.min()}.'
-    )
-  rng = np.random.default_rng(seed)
-  pools = _pools(labels, rng)
-  capacity = np.array([len(pool) for pool in pools])
-  shares = [_shares(size, k) for size in exact]
-  for attempt in range(20):
-    # The last attempt always takes what is most plentiful, which finds an
-    # assignment where random ones run into a corner.
-    counts = _assign_classes(shares, capacity, rng, greedy=attempt == 19)
-    if counts is not None:
-      return _name([_take(pools, c, rng) for c in counts])
-  raise errors.PartitionError(
-    f'No way was found to give {len(exact)} clients {k} labels and '
-    f'{exact.min()} to {exact.max()} examples each: the labels have '
-    f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
-    'smaller clients or more labels a client.'
-  )
-
-
-def largest_equal_size(
-  labels: np.ndarray, *, classes_per_client: int, num_clients: int
-) -> int:
-  """The largest size that `k_classes` can give to all clients alike.
-
-  It is a multiple of k, so that a client has as many examples of each of its
-  labels; how many of these shares the labels hold decides.
-
-  Raises:
-    PartitionError: If not even one example of each label can be given out.
-  """
-  labels = _check_labels(labels)
-  k = classes_per_client
-  counts = np.bincount(labels)
-  for share in range(len(labels) // max(k * num_clients, 1), 0, -1):
-    # A client takes a label once, so that a label serves each client once.
-    if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
-      return k * share
-  raise errors.PartitionError(
-    f'{num_clients} clients with {k} labels each need at least '
-    f'{k * num_clients} examples of enough labels; there are {len(labels)} '
-    f'examples of {np.count_nonzero(counts)} labels.'
-  )
+    clients.append(take(pools, counts, rng))
+  return name_clients(clients)
 
 
 def by_group(
@@ -348,7 +272,7 @@ def by_group(
   )
 
 
-def _check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
+def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
   exact = np.asarray(sizes, np.int64)
   if exact.ndim != 1 or not len(exact) or exact.min() < 1:
     raise errors.PartitionError(
@@ -367,7 +291,7 @@ def _check_positive(name: str, value: float) -> None:
     raise errors.PartitionError(f'`{name}` must be positive, got {value!r}.')
 
 
-def _check_labels(labels: np.ndarray) -> np.ndarray:
+def check_labels(labels: np.ndarray) -> np.ndarray:
   labels = np.asarray(labels)
   if (
     labels.ndim != 1
@@ -382,7 +306,9 @@ def _check_labels(labels: np.ndarray) -> np.ndarray:
   return labels
 
 
-def _pools(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def build_pools(
+  labels: np.ndarray, rng: np.random.Generator
+) -> list[np.ndarray]:
   """Positions of each label's examples, each list shuffled."""
   return [
     rng.permutation(np.flatnonzero(labels == y))
@@ -390,7 +316,7 @@ def _pools(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
   ]
 
 
-def _take(
+def take(
   pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
   """Removes `counts` examples from the pools; returns them shuffled."""
@@ -438,41 +364,7 @@ def _draw_counts(
   return counts
 
 
-def _shares(size: int, parts: int) -> np.ndarray:
-  return np.full(parts, size // parts) + (np.arange(parts) < size % parts)
-
-
-def _assign_classes(
-  shares: list[np.ndarray],
-  capacity: np.ndarray,
-  rng: np.random.Generator,
-  greedy: bool,
-) -> Optional[list[np.ndarray]]:
-  """Counts by label for each client, or None when a corner was reached."""
-  capacity = capacity.copy()
-  result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
-  order = rng.permutation(len(shares)).tolist()
-  if greedy:
-    order.sort(key=lambda i: -shares[i][0])
-  for i in order:
-    share = shares[i]
-    weight = np.where(capacity >= share[0], capacity, 0).astype(float)
-    if np.count_nonzero(weight) < len(share):
-      return None
-    if greedy:
-      classes = np.argsort(-(weight + rng.random(len(weight))))[: len(share)]
-    else:
-      classes = rng.choice(
-        len(weight), len(share), replace=False, p=weight / weight.sum()
-      )
-    counts = np.zeros(len(capacity), np.int64)
-    counts[classes] = share
-    capacity = capacity - counts
-    result[i] = counts
-  return result
-
-
-def _name(indices: Sequence[np.ndarray]) -> Partition:
+def name_clients(indices: Sequence[np.ndarray]) -> Partition:
   width = len(str(len(indices) - 1))
   return Partition(
     tuple(f'client_{i:0{width}d}' for i in range(len(indices))),

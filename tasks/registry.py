@@ -58,6 +58,15 @@ _AFO = 'Reddi et al., arXiv 2003.00295'
 _DELTA_SGD = 'Kim et al., arXiv 2306.11201'
 _FEDSPS = 'Mukherjee et al., arXiv 2307.06306'
 
+
+def _idx_files(folder: str) -> tuple[str, ...]:
+  return tuple(
+    f'{folder}/{part}-{kind}-ubyte'
+    for part in ('train', 't10k')
+    for kind in ('images-idx3', 'labels-idx1')
+  )
+
+
 _TASKS = (
   TaskInfo(
     name='digits',
@@ -137,12 +146,7 @@ _TASKS = (
     summary='Recognise the digits of MNIST, by label skew or by writer.',
     model='CNN with dropout, 21,840 weights',
     clients='100 of 500 digits (--mnist_character_num_clients), or 539 writers',
-    files=(
-      'mnist/train-images-idx3-ubyte',
-      'mnist/train-labels-idx1-ubyte',
-      'mnist/t10k-images-idx3-ubyte',
-      'mnist/t10k-labels-idx1-ubyte',
-    ),
+    files=_idx_files('mnist'),
     published=Published(_DELTA_SGD, 500, 10, 64),
   ),
   TaskInfo(
@@ -150,12 +154,7 @@ _TASKS = (
     summary='Classify the clothes of Fashion-MNIST, split by label skew.',
     model='CNN with dropout, 21,840 weights',
     clients='100 of 500 images (--fmnist_num_clients)',
-    files=(
-      'fashion_mnist/train-images-idx3-ubyte',
-      'fashion_mnist/train-labels-idx1-ubyte',
-      'fashion_mnist/t10k-images-idx3-ubyte',
-      'fashion_mnist/t10k-labels-idx1-ubyte',
-    ),
+    files=_idx_files('fashion_mnist'),
     published=Published(_DELTA_SGD, 1000, 10, 64),
   ),
   TaskInfo(
@@ -163,12 +162,7 @@ _TASKS = (
     summary='Logistic regression on MNIST, a convex problem.',
     model='logistic regression, 7,850 weights',
     clients='10 of 6,000 digits (--mnist_logistic_num_clients)',
-    files=(
-      'mnist/train-images-idx3-ubyte',
-      'mnist/train-labels-idx1-ubyte',
-      'mnist/t10k-images-idx3-ubyte',
-      'mnist/t10k-labels-idx1-ubyte',
-    ),
+    files=_idx_files('mnist'),
     published=Published(_FEDSPS, 500, 10, 20),
   ),
   TaskInfo(
@@ -176,12 +170,7 @@ _TASKS = (
     summary='LeNet on MNIST, two labels a client.',
     model='LeNet-5, 61,706 weights',
     clients='100 with two labels each (--mnist_lenet_num_clients)',
-    files=(
-      'mnist/train-images-idx3-ubyte',
-      'mnist/train-labels-idx1-ubyte',
-      'mnist/t10k-images-idx3-ubyte',
-      'mnist/t10k-labels-idx1-ubyte',
-    ),
+    files=_idx_files('mnist'),
     published=Published(_FEDSPS, 500, 10, 20),
   ),
   TaskInfo(

@@ -77,45 +77,38 @@ def load(
   )
 
 
-def words(
-  path: pathlib.Path,
-  *,
-  cache_dir: Optional[str],
-  file: Optional[str],
+def most_frequent(
+  kind: str,
   size: int,
+  *,
+  file: Optional[str],
   option: str,
+  path: pathlib.Path,
+  cache_dir: Optional[str],
 ) -> list[str]:
-  """The most frequent words, by the number of users who wrote them."""
+  """The most frequent words or tags, by the number of users who had them.
+
+  Args:
+    kind: 'word' or 'tag'.
+    size: How many.
+    file: The list of counts that the user named, or None.
+    option: How a user names `size`.
+    path: The database.
+    cache_dir: Where a list of counts may be.
+
+  Raises:
+    DataError: As `vocabulary.load`.
+  """
+  feature, separator = {'word': ('tokens', ' '), 'tag': ('tags', '|')}[kind]
   return vocabulary.load(
     path=file,
     cache_dir=cache_dir,
-    name='stackoverflow.word_count',
+    name=f'stackoverflow.{kind}_count',
     size=size,
     option=option,
     database=path,
     split='train',
-    words_of=_reader('tokens', ' '),
-  )
-
-
-def tags(
-  path: pathlib.Path,
-  *,
-  cache_dir: Optional[str],
-  file: Optional[str],
-  size: int,
-  option: str,
-) -> list[str]:
-  """The most frequent tags, by the number of users who had them."""
-  return vocabulary.load(
-    path=file,
-    cache_dir=cache_dir,
-    name='stackoverflow.tag_count',
-    size=size,
-    option=option,
-    database=path,
-    split='train',
-    words_of=_reader('tags', '|'),
+    words_of=_reader(feature, separator),
   )
 
 

@@ -69,19 +69,12 @@ def create(
     train, test = stackoverflow.load_synthetic(vocab_size, num_tags, seed)
   else:
     path = stackoverflow.find(cache_dir)
-    words = stackoverflow.words(
-      path,
-      cache_dir=cache_dir,
-      file=word_count_file,
-      size=vocab_size,
-      option='vocab_size',
+    place = dict(path=path, cache_dir=cache_dir)
+    words = stackoverflow.most_frequent(
+      'word', vocab_size, file=word_count_file, option='vocab_size', **place
     )
-    tags = stackoverflow.tags(
-      path,
-      cache_dir=cache_dir,
-      file=count_file,
-      size=num_tags,
-      option='num_tags',
+    tags = stackoverflow.most_frequent(
+      'tag', num_tags, file=count_file, option='num_tags', **place
     )
     train, test = stackoverflow.load(path, seed, num_users)
   to_model = _build_to_model(words, tags)

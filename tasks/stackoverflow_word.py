@@ -61,12 +61,13 @@ def create(
     train, test = stackoverflow.load_synthetic(vocab_size, 8, seed)
   else:
     path = stackoverflow.find(cache_dir)
-    words = stackoverflow.words(
-      path,
-      cache_dir=cache_dir,
+    words = stackoverflow.most_frequent(
+      'word',
+      vocab_size,
       file=count_file,
-      size=vocab_size,
       option='vocab_size',
+      path=path,
+      cache_dir=cache_dir,
     )
     train, test = stackoverflow.load(path, seed)
   to_model = _build_to_model(words, sequence_length)

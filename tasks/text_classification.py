@@ -8,7 +8,8 @@ import csv
 import functools
 import pathlib
 import sys
-from typing import Optional
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +17,8 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tasks import assembly
-from tasks import client_data
 from tasks import distilbert
 from tasks import errors
-from tasks import preprocessing
 from tasks import splits
 from tasks import sqlite_files
 from tasks import synthetic
@@ -29,101 +28,77 @@ _EXAMPLES_PER_CLIENT = 500
 
 
 def create(
-  *,
-  folder: str,
-  num_classes: int,
-  partition: str,
-  num_clients: int,
-  examples_per_client: Optional[int],
-  smallest_client: Optional[int],
-  alpha: float,
-  classes_per_client: int,
-  max_length: int,
-  vocab_size: int,
-  blocks: int,
-  width: int,
-  weights_dir: Optional[str],
-  cache_dir: Optional[str],
-  data: str,
-  epochs: int,
-  batch_size: Optional[int],
-  max_elements: Optional[int],
-  seed: int,
+  folder: str, num_classes: int, *, options: Mapping[str, Any]
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on train.csv and test.csv in a folder; see the tasks' own pages.
+  """A task on train.csv and test.csv in a folder.
+
+  Args:
+    folder: Its name in `cache_dir`.
+    num_classes: Labels are 1 to this.
+    options: The task's own; its page says what they are.
 
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
     ValueError: If `width` is no multiple of 64, the width of an attention head.
   """
+  width, seed = options['width'], options['seed']
   if width % 64:
     raise ValueError(
       f'`width` must be a multiple of 64, the width of an attention head, got '
       f'{width}.'
     )
-  if data == 'synthetic':
+  if options['data'] == 'synthetic':
     texts, labels, test_texts, test_labels = _synthetic(num_classes, seed)
   else:
-    place = sqlite_files.cache_folder(cache_dir) / folder
+    place = sqlite_files.cache_folder(options['cache_dir']) / folder
     get = f'Put train.csv and test.csv of the data set into {place}.'
     texts, labels = read_csv(place / 'train.csv', num_classes, get)
     test_texts, test_labels = read_csv(place / 'test.csv', num_classes, get)
-  if weights_dir is None:
-    logging.info('No weights_dir was given: the model is trained from scratch.')
-    vocabulary = wordpiece.count_vocabulary(texts, vocab_size)
-  else:
-    vocabulary = wordpiece.read_vocabulary(
-      pathlib.Path(weights_dir) / 'vocab.txt'
-    )
-    vocab_size = len(vocabulary)
-  tokenizer = wordpiece.Tokenizer(vocabulary)
-  order = np.random.default_rng([seed, 0x7E87]).permutation(len(test_labels))
-  arrays = dict(label=labels, tokens=tokenizer(texts, max_length))
-  test = dict(label=test_labels, tokens=tokenizer(test_texts, max_length))
-  if examples_per_client is None and partition != 'classes':
-    examples_per_client = min(
-      _EXAMPLES_PER_CLIENT, max(len(labels) // num_clients, 1)
-    )
-  split = splits.build(
-    partition,
-    labels,
-    num_clients=num_clients,
-    examples_per_client=examples_per_client,
-    smallest_client=smallest_client,
-    alpha=alpha,
-    classes_per_client=classes_per_client,
-    seed=seed,
-    stand_in=data == 'synthetic',
+  vocabulary = _vocabulary(texts, options)
+  tokenize = functools.partial(
+    wordpiece.Tokenizer(vocabulary), max_length=options['max_length']
   )
-  size = distilbert.Size(blocks, width, width // 64, 4 * width)
-  return assembly.task(
-    train_data=client_data.ArrayClientData(arrays, split),
-    test_data=tf.data.Dataset.from_tensor_slices(
-      {name: array[order] for name, array in test.items()}
-    ),
-    train_preprocess_fn=preprocessing.build_train(
-      batch_size=batch_size or 16,
-      shuffle_buffer=int(split.sizes.max()),
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=_to_model,
-    ),
-    eval_preprocess_fn=preprocessing.build_eval(
-      batch_size=64, map_fn=_to_model
-    ),
+  order = np.random.default_rng([seed, 0x7E87]).permutation(len(test_labels))
+  size = options['examples_per_client']
+  if size is None and options['partition'] != 'classes':
+    size = min(
+      _EXAMPLES_PER_CLIENT, max(len(labels) // options['num_clients'], 1)
+    )
+  return assembly.partitioned_task(
+    train=dict(label=labels, tokens=tokenize(texts)),
+    test=dict(label=test_labels[order], tokens=tokenize(test_texts)[order]),
+    split=splits.build(labels, dict(options, examples_per_client=size)),
+    options=options,
+    batch_size=16,
+    eval_batch_size=64,
+    to_model=_to_model,
     build_model=lambda: distilbert.build(
       num_classes=num_classes,
-      vocab_size=vocab_size,
-      max_length=max_length,
-      size=size,
-      weights_dir=weights_dir,
+      vocab_size=(
+        options['vocab_size']
+        if options['weights_dir'] is None
+        else len(vocabulary)
+      ),
+      max_length=options['max_length'],
+      size=distilbert.Size(options['blocks'], width, width // 64, 4 * width),
+      weights_dir=options['weights_dir'],
     ),
     loss=functools.partial(
       tf.keras.losses.SparseCategoricalCrossentropy, from_logits=True
     ),
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
+
+
+def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
+  """The tokens of the weights given, or else those of the texts."""
+  if options['weights_dir'] is not None:
+    return wordpiece.read_vocabulary(
+      pathlib.Path(options['weights_dir']) / 'vocab.txt'
+    )
+  logging.info('No weights_dir was given: the model is trained from scratch.')
+  return wordpiece.count_vocabulary(texts, options['vocab_size'])
 
 
 def read_csv(

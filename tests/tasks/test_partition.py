@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tasks import class_shares
 from tasks import errors
 from tasks import partition
 
@@ -20,7 +21,7 @@ _BUILDERS = {
   'pam': lambda sizes, seed: partition.pam(
     _COARSE[::2], _FINE[::2], sizes=sizes, seed=seed
   ),
-  'k_classes': lambda sizes, seed: partition.k_classes(
+  'k_classes': lambda sizes, seed: class_shares.k_classes(
     _LABELS, classes_per_client=2, sizes=sizes, seed=seed
   ),
 }
@@ -128,7 +129,7 @@ def test_pam_wants_one_coarse_label_for_a_fine_one():
 
 @pytest.mark.parametrize('k', [1, 2, 5, 10])
 def test_k_classes_gives_every_client_k_equal_shares(k):
-  split = partition.k_classes(
+  split = class_shares.k_classes(
     _LABELS, classes_per_client=k, sizes=[100] * 20, seed=5
   )
   counts = split.label_counts(_LABELS)
@@ -148,7 +149,7 @@ def test_k_classes_gives_every_client_k_equal_shares(k):
 )
 def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
   with pytest.raises(errors.PartitionError, match=message):
-    partition.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
+    class_shares.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
 
 
 def test_largest_equal_size_is_feasible_and_largest():
@@ -156,24 +157,24 @@ def test_largest_equal_size_is_feasible_and_largest():
   # As uneven as MNIST: with 600 examples each it could not be done.
   labels = np.repeat(np.arange(10), rng.integers(540, 680, 10))
   for k, clients in ((2, 100), (1, 10), (3, 40), (10, 7)):
-    size = partition.largest_equal_size(
+    size = class_shares.largest_equal_size(
       labels, classes_per_client=k, num_clients=clients
     )
-    split = partition.k_classes(
+    split = class_shares.k_classes(
       labels, classes_per_client=k, sizes=[size] * clients, seed=1
     )
     counts = split.label_counts(labels)
     assert ((counts == size // k) | (counts == 0)).all()
     if size + k <= len(labels) // clients:
       with pytest.raises(errors.PartitionError):
-        partition.k_classes(
+        class_shares.k_classes(
           labels, classes_per_client=k, sizes=[size + k] * clients
         )
 
 
 def test_largest_equal_size_that_cannot_be():
   with pytest.raises(errors.PartitionError, match='at least 40 examples'):
-    partition.largest_equal_size(
+    class_shares.largest_equal_size(
       np.arange(10), classes_per_client=4, num_clients=10
     )
 

@@ -11,6 +11,8 @@ _LABELS = np.repeat(np.arange(10), 100)
 
 def _build(kind, **changes):
   options = dict(
+    partition=kind,
+    data='native',
     num_clients=10,
     examples_per_client=None,
     smallest_client=None,
@@ -18,7 +20,7 @@ def _build(kind, **changes):
     classes_per_client=2,
     seed=0,
   )
-  return splits.build(kind, _LABELS, **dict(options, **changes))
+  return splits.build(_LABELS, dict(options, **changes))
 
 
 def test_each_kind_is_what_it_says():
@@ -50,8 +52,8 @@ def test_a_stand_in_takes_numbers_as_bounds():
     num_clients=500,
     examples_per_client=500,
     smallest_client=100,
-    stand_in=True,
+    data='synthetic',
   )
   assert split.sizes.tolist() == [50] * 20
-  split = _build('iid', num_clients=4, examples_per_client=10, stand_in=True)
+  split = _build('iid', num_clients=4, examples_per_client=10, data='synthetic')
   assert split.sizes.tolist() == [10] * 4

@@ -1,0 +1,120 @@
+"""Partitions with exactly k labels a client, as many examples of each."""
+
+from typing import Optional
+
+import numpy as np
+
+from tasks import errors
+from tasks import partition
+
+
+def k_classes(
+  labels: np.ndarray,
+  *,
+  classes_per_client: int,
+  sizes: partition.Sizes,
+  seed: int = 0,
+) -> partition.Partition:
+  """Exactly k labels a client, in shares as equal as its size allows.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    classes_per_client: k.
+    sizes: Examples of each client, each at least k.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If k exceeds the number of labels or a client's size, or no
+      assignment of labels to clients with enough examples is found.
+  """
+  labels = partition.check_labels(labels)
+  exact = partition.check_sizes(sizes, len(labels))
+  num_classes = len(np.unique(labels))
+  k = classes_per_client
+  if not 1 <= k <= num_classes:
+    raise errors.PartitionError(
+      f'A client can have 1 to {num_classes} of the {num_classes} labels, '
+      f'got {k}.'
+    )
+  if exact.min(initial=k) < k:
+    raise errors.PartitionError(
+      f'A client with {k} labels needs at least {k} examples, got '
+      f'{exact.min()}.'
+    )
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  capacity = np.array([len(pool) for pool in pools])
+  shares = [_shares(size, k) for size in exact]
+  for attempt in range(20):
+    # The last attempt always takes what is most plentiful, which finds an
+    # assignment where random ones run into a corner.
+    counts = _assign_classes(shares, capacity, rng, greedy=attempt == 19)
+    if counts is not None:
+      return partition.name_clients(
+        [partition.take(pools, c, rng) for c in counts]
+      )
+  raise errors.PartitionError(
+    f'No way was found to give {len(exact)} clients {k} labels and '
+    f'{exact.min()} to {exact.max()} examples each: the labels have '
+    f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
+    'smaller clients or more labels a client.'
+  )
+
+
+def largest_equal_size(
+  labels: np.ndarray, *, classes_per_client: int, num_clients: int
+) -> int:
+  """The largest size that `k_classes` can give to all clients alike.
+
+  It is a multiple of k, so that a client has as many examples of each of its
+  labels; how many of these shares the labels hold decides.
+
+  Raises:
+    PartitionError: If not even one example of each label can be given out.
+  """
+  labels = partition.check_labels(labels)
+  k = classes_per_client
+  counts = np.bincount(labels)
+  for share in range(len(labels) // max(k * num_clients, 1), 0, -1):
+    # A client takes a label once, so that a label serves each client once.
+    if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
+      return k * share
+  raise errors.PartitionError(
+    f'{num_clients} clients with {k} labels each need at least '
+    f'{k * num_clients} examples of enough labels; there are {len(labels)} '
+    f'examples of {np.count_nonzero(counts)} labels.'
+  )
+
+
+def _shares(size: int, parts: int) -> np.ndarray:
+  return np.full(parts, size // parts) + (np.arange(parts) < size % parts)
+
+
+def _assign_classes(
+  shares: list[np.ndarray],
+  capacity: np.ndarray,
+  rng: np.random.Generator,
+  greedy: bool,
+) -> Optional[list[np.ndarray]]:
+  """Counts by label for each client, or None when a corner was reached."""
+  capacity = capacity.copy()
+  result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
+  order = rng.permutation(len(shares)).tolist()
+  if greedy:
+    order.sort(key=lambda i: -shares[i][0])
+  for i in order:
+    share = shares[i]
+    weight = np.where(capacity >= share[0], capacity, 0).astype(float)
+    if np.count_nonzero(weight) < len(share):
+      return None
+    if greedy:
+      classes = np.argsort(-(weight + rng.random(len(weight))))[: len(share)]
+    else:
+      classes = rng.choice(
+        len(weight), len(share), replace=False, p=weight / weight.sum()
+      )
+    counts = np.zeros(len(capacity), np.int64)
+    counts[classes] = share
+    capacity = capacity - counts
+    result[i] = counts
+  return result

@@ -3,6 +3,7 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 
 from tests.experiment import recorded
@@ -62,9 +63,9 @@ def stop_in_round_fixture(monkeypatch):
 
 
 def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
-  whole = settings_of(tmp_path / 'whole')
+  whole = settings_of(tmp_path / 'whole', '--record_step_sizes')
   train.run(whole, say=quiet)
-  parts = settings_of(tmp_path / 'parts')
+  parts = settings_of(tmp_path / 'parts', '--record_step_sizes')
   stop_in_round(4)
   with pytest.raises(stopping.Stopped):
     train.run(parts, say=quiet)
@@ -72,8 +73,20 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   result = train.run(parts, say=quiet)
   assert result.resumed_from == 3
   assert table(parts) == table(whole)
+  by_client, again = (
+    files.RowFile(files.RunFolder(s.folder).step_sizes).rows
+    for s in (whole, parts)
+  )
+  assert by_client == again
 
   rows = table(whole)
+  assert [r['round'] for r in by_client] == sorted(3 * ['1', '2', '3', '4'])
+  for row in rows[1:]:
+    own = [r for r in by_client if r['round'] == row['round']]
+    assert len({r['client'] for r in own}) == 3
+    steps = [int(r['steps']) for r in own]
+    mean = np.average([float(r['mean']) for r in own], weights=steps)
+    assert mean == pytest.approx(float(row['step_size/mean']), rel=1e-5)
   for column in (
     'train/loss',
     'train/sparse_categorical_accuracy',

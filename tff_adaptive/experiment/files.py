@@ -99,6 +99,7 @@ class RunFolder:
   def __init__(self, path: pathlib.Path):
     self.path = pathlib.Path(path)
     self.metrics = self.path / 'metrics.csv'
+    self.step_sizes = self.path / 'step_sizes.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'

@@ -227,6 +227,8 @@ def run(
     resumed_from = done
   metrics = files.RowFile(folder.metrics)
   dropped = metrics.drop_after(done)
+  step_sizes = files.RowFile(folder.step_sizes)
+  step_sizes.drop_after(done)
   if loaded is not None:
     if not metrics.rows or int(metrics.rows[-1]['round']) != done:
       raise errors.RunError(
@@ -284,6 +286,8 @@ def run(
           row['bytes_up'] = rounds.traffic.up
         if columns is not None:
           row.update(columns(number))
+        for record in rounds.step_records:
+          step_sizes.append({'round': number, **record})
         metrics.append(row)
         board.add(row)
       except BaseException:

@@ -2,13 +2,18 @@
 # make test    set up, then run the tests
 # make check   set up, then check format, lint, types and tests
 # make gpu     set up with TensorFlow's CUDA libraries
+#
+# make lint, test-slow, coverage    parts of it, and more
+# make docs    build the documentation's site into build/site
+# make dist    build sdist and wheel into dist/, and try the wheel
+# make format  format
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
 
-.PHONY: demo test test-slow lint check format gpu clean
+.PHONY: demo test test-slow coverage lint check docs dist format gpu clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
@@ -19,12 +24,27 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(PY) -m pytest -m slow
 
+# Coverage of what tests run, in processes that they start as well.
+coverage: $(VENV)/.installed-dev
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest -n $(TEST_WORKERS) --dist loadfile
+	$(PY) -m coverage combine -q
+	$(PY) -m coverage report
+
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
 check: lint test
+
+docs: $(VENV)/.installed-docs
+	$(PY) -m mkdocs build --strict --quiet
+
+dist: $(VENV)/.installed-dev
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist > /dev/null
+	$(PY) tools/check_dist.py dist
 
 format: $(VENV)/.installed-dev
 	$(PY) -m ruff format .
@@ -33,7 +53,7 @@ format: $(VENV)/.installed-dev
 gpu: $(VENV)/.installed-gpu
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build dist *.egg-info
 
 # Without --no-deps pip refuses the set: see requirements.txt.
 $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
@@ -42,6 +62,10 @@ $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed-docs: requirements-docs.txt | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-docs.txt
 	@touch $@
 
 $(VENV)/.installed-gpu: requirements-gpu.txt $(VENV)/.installed

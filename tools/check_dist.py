@@ -1,0 +1,92 @@
+"""Installs a built wheel into a clean environment and tries it there.
+
+  python tools/check_dist.py dist
+
+The environment sees the packages that this Python has, because the wheel is
+installed with --no-deps, but nothing of this checkout.
+"""
+
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+import zipfile
+
+_TRY = """
+import importlib.metadata, pathlib, sys
+import tasks, tff_adaptive
+from tff_adaptive import algorithms
+from tff_adaptive.experiment import presets
+version = importlib.metadata.version('tff-adaptive')
+assert version == tff_adaptive.__version__, version
+place = pathlib.Path(tff_adaptive.__file__).parent
+assert str(place).startswith(sys.prefix), place
+assert (place / 'py.typed').is_file()
+assert len(algorithms.names()) == 22 and len(presets.names()) > 100
+"""
+
+
+def _run(*words: str, cwd: str) -> str:
+  done = subprocess.run(
+    words, cwd=cwd, capture_output=True, text=True, check=False
+  )
+  if done.returncode:
+    raise SystemExit(f'{" ".join(words)}\n{done.stdout}{done.stderr}')
+  return done.stdout
+
+
+def check(wheel: pathlib.Path) -> None:
+  """Raises `SystemExit` unless the wheel works.
+
+  Args:
+    wheel: The file.
+  """
+  with zipfile.ZipFile(wheel) as file:
+    top = {name.split('/')[0] for name in file.namelist()}
+  stray = {t for t in top if not t.endswith('.dist-info')} - {
+    'tasks',
+    'tff_adaptive',
+  }
+  if stray:
+    raise SystemExit(f'{wheel} installs {", ".join(sorted(stray))} as well.')
+  with tempfile.TemporaryDirectory() as folder:
+    place = pathlib.Path(folder)
+    venv.create(place / 'env', with_pip=False, symlinks=True)
+    python = str(place / 'env' / 'bin' / 'python')
+    pip = (sys.executable, '-m', 'pip', '--python', python, 'install')
+    _run(*pip, '--quiet', '--no-deps', '--no-index', str(wheel), cwd=folder)
+    packages = _run(
+      python,
+      '-c',
+      'import sysconfig; print(sysconfig.get_path("purelib"))',
+      cwd=folder,
+    )
+    (pathlib.Path(packages.strip()) / 'locked.pth').write_text(
+      sysconfig.get_path('purelib'), encoding='utf-8'
+    )
+    _run(python, '-c', _TRY, cwd=folder)
+    command = str(place / 'env' / 'bin' / 'tff-adaptive')
+    listed = _run(command, 'list', cwd=folder)
+    assert 'fedadam' in listed and 'reddi2021/emnist_character/' in listed
+    preset = '--preset=mukherjee2023/mnist_logistic/fedavg'
+    shown = _run(command, preset, '--data=synthetic', '--dry_run', cwd=folder)
+    assert 'bytes a round' in shown, shown
+
+
+def main(arguments: list[str]) -> int:
+  if len(arguments) != 1:
+    print(__doc__)
+    return 2
+  wheels = list(pathlib.Path(arguments[0]).resolve().glob('*.whl'))
+  if len(wheels) != 1:
+    print(f'{arguments[0]} must hold one wheel, it has {len(wheels)}.')
+    return 1
+  check(wheels[0])
+  print(f'{wheels[0].name} installs and runs.')
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))

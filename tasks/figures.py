@@ -6,8 +6,10 @@ draws, for each client, how many examples of each label it has.
 """
 
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 from typing import Union
 
@@ -18,6 +20,8 @@ from tasks import partition as partition_lib
 
 # More rows than this cannot be told apart in a picture.
 _MOST_CLIENTS = 100
+# Nor more colours than this.
+_MOST_COLOURS = 20
 
 
 def label_distribution(
@@ -27,7 +31,9 @@ def label_distribution(
   *,
   title: str = '',
 ) -> None:
-  """Draws the labels of each client as a bar, clients one below the other.
+  """Draws the labels of each client, clients one below the other.
+
+  With up to 20 labels a client is a bar, with more it is a row of a map.
 
   Args:
     partition: Which examples belong to which client. Of more than 100 clients
@@ -37,7 +43,6 @@ def label_distribution(
     title: Of the picture.
   """
   # Drawing costs a second to import and needs no screen.
-  from matplotlib import cm
   from matplotlib import figure as figure_lib
   from matplotlib.backends import backend_agg
 
@@ -48,8 +53,23 @@ def label_distribution(
   )
   backend_agg.FigureCanvasAgg(figure)
   axes = figure.add_subplot()
+  draw = _draw_bars if num_classes <= _MOST_COLOURS else _draw_map
+  draw(figure, axes, counts)
+  drawn = '' if len(partition.client_ids) == num_clients else 'the first '
+  axes.set_ylabel(f'{drawn}{num_clients} clients')
+  axes.set_yticks([])
+  if title:
+    axes.set_title(title)
+  figure.savefig(path, dpi=120)
+
+
+def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
+  """A bar a client, with a piece for each label."""
+  import matplotlib
+
+  num_clients, num_classes = counts.shape
   left = np.zeros(num_clients)
-  colours = cm.get_cmap('tab20' if num_classes <= 20 else 'nipy_spectral')
+  colours = matplotlib.colormaps['tab20']
   for label in range(num_classes):
     axes.barh(
       np.arange(num_clients),
@@ -61,16 +81,44 @@ def label_distribution(
     left += counts[:, label]
   axes.invert_yaxis()
   axes.set_xlabel('examples')
-  drawn = '' if len(partition.client_ids) == num_clients else 'the first '
-  axes.set_ylabel(f'{drawn}{num_clients} clients')
-  axes.set_yticks([])
-  if title:
-    axes.set_title(title)
-  if num_classes <= 20:
-    figure.legend(
-      title='label', ncols=10, loc='outside lower center', fontsize='small'
-    )
-  figure.savefig(path, dpi=120)
+  figure.legend(
+    title='label', ncols=10, loc='outside lower center', fontsize='small'
+  )
+
+
+def _draw_map(figure: Any, axes: Any, counts: np.ndarray) -> None:
+  """A row a client, a column a label: too many labels to tell colours apart."""
+  image = axes.imshow(counts, aspect='auto', interpolation='none')
+  axes.set_xlabel('label')
+  figure.colorbar(image, label='examples')
+
+
+def save_clients(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
+  """Keeps with a run which examples belonged to which client.
+
+  Writes partition.npz (see `Partition.load`) and, where examples have labels,
+  the picture labels.png; nothing where the clients are those of a data set.
+
+  Args:
+    data: A task's training data.
+    folder: Where to.
+    title: Of the picture.
+  """
+  if not hasattr(data, 'partition'):
+    return
+  data.partition.save(folder / 'partition.npz')
+  labels = _labels(data)
+  if labels is not None:
+    path = folder / 'labels.png'
+    label_distribution(data.partition, labels, path, title=title)
+
+
+def _labels(data: Any) -> Optional[np.ndarray]:
+  """The label of each example of a partition, int64; None without labels."""
+  labels = data.arrays.get('label')
+  if labels is None or np.any(np.mod(labels, 1)) or labels.min() < 0:
+    return None
+  return np.ravel(labels).astype(np.int64)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -94,12 +142,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
           )
         options[option] = accepted[option].parse(value, f'--{option}')
     data = tasks.create(name, **options).datasets.train_data
-    if not hasattr(data, 'partition') or 'label' not in data.arrays:
+    labels = _labels(data) if hasattr(data, 'partition') else None
+    if labels is None:
       raise ValueError(
         f'The clients of {name} are its own, not a partition by label; there '
         'is nothing to draw.'
       )
-    labels = np.asarray(data.arrays['label']).ravel().astype(np.int64)
     label_distribution(data.partition, labels, path, title=name)
   except (ValueError, OSError) as e:
     print(e, file=sys.stderr)

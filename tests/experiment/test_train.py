@@ -109,6 +109,8 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   hparams = json.loads((whole.folder / 'hparams.json').read_text())
   assert hparams['settings'] == whole.identity
   assert hparams['versions']['tensorflow-federated'] == '0.87.0'
+  assert (whole.folder / 'partition.npz').exists()
+  assert (whole.folder / 'labels.png').exists()
 
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path):

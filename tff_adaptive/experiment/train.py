@@ -11,6 +11,7 @@ from typing import Any
 from typing import Optional
 
 import tasks
+from tasks import figures as task_figures
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import runtime
@@ -110,18 +111,26 @@ def build_process(settings: settings_lib.Settings, task: Any) -> Any:
 
   `None` where nothing is federated.
   """
+  from tff_adaptive.processes import local_model
+
   if settings.algorithm == methods.CENTRALIZED:
     return None
   arguments = accounting.build_arguments(settings, open_ledger(settings, task))
   # A method that counts in the population means the task's, unless told.
   if arguments.get('population', 0) is None:
     arguments['population'] = len(task.datasets.train_data.client_ids)
-  return algorithms.build(
-    settings.algorithm,
-    task.model_fn,
-    seed=randomness.seed_32(settings.seed, 'inside rounds'),
-    **arguments,
-  )
+  try:
+    return algorithms.build(
+      settings.algorithm,
+      task.model_fn,
+      seed=randomness.seed_32(settings.seed, 'inside rounds'),
+      **arguments,
+    )
+  except local_model.NoRepresentationError as e:
+    raise errors.SettingsError(
+      f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
+      f'{e}'
+    ) from e
 
 
 def _who(settings: settings_lib.Settings, population: int) -> str:
@@ -264,6 +273,9 @@ def run(
               for name in ('tensorflow', 'tensorflow-federated', 'numpy')
             },
           }
+        )
+        task_figures.save_clients(
+          ready.task.datasets.train_data, folder.path, title=settings.task
         )
       return loop.run(
         ready.rounds,

@@ -1,0 +1,154 @@
+"""Every method on every task: two rounds on made-up data.
+
+The fast suite runs a few pairs in which every method and every task occurs.
+`make matrix` runs them all, which takes most of an hour, and ends with a table.
+"""
+
+import functools
+import time
+
+import numpy as np
+import pytest
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive.experiment import data
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import rounds
+from tff_adaptive.experiment import train
+from tff_adaptive.processes import local_model
+
+# Models of one layer: nothing comes before the last layer, whose input is the
+# representation that MOON compares.
+_ONE_LAYER = {
+  'libsvm_logistic',
+  'mnist_logistic',
+  'quadratic',
+  'stackoverflow_tag',
+}
+_REFUSED = {('moon', task) for task in _ONE_LAYER}
+
+# Tasks that take longest to build have the methods that take least.
+_COVERING = (
+  ('fedadagrad', 'ag_news'),
+  ('fedavgm', 'cifar100_image'),
+  ('fedavg', 'cifar10_image'),
+  ('fedyogi', 'dbpedia'),
+  ('moon', 'digits'),
+  ('fedada2', 'emnist_autoencoder'),
+  ('direct_joint', 'emnist_character'),
+  ('fedada2_blended', 'fmnist'),
+  ('joint_zero_init', 'gld23k'),
+  ('local_amsgrad', 'libsvm_logistic'),
+  ('fedprox', 'mnist_character'),
+  ('delta_sgd', 'mnist_lenet'),
+  ('scaffold', 'mnist_logistic'),
+  ('mime', 'quadratic'),
+  ('fedams', 'shakespeare_character'),
+  ('local_adaalter', 'stackoverflow_tag'),
+  ('fedadam', 'stackoverflow_word'),
+  ('feddecsps', 'quadratic'),
+  ('fedsps', 'quadratic'),
+  ('fedsps_global', 'quadratic'),
+  ('fedsps_normalized', 'quadratic'),
+  ('mimelite', 'quadratic'),
+)
+_ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
+
+
+# Pairs come task by task.
+@functools.lru_cache(maxsize=1)
+def _task(name):
+  options = dict(tasks.info(name).small_options, batch_size=4, max_elements=8)
+  task = tasks.create(name, data='synthetic', **options)
+  return task, data.ClientDatasets(task.datasets, seed=0)
+
+
+def _two_rounds(algorithm, task_name):
+  task, clients = _task(task_name)
+  process = algorithms.build(algorithm, task.model_fn)
+  weights = process.get_model_weights(process.initialize())
+  learning = rounds.build(process, initial_weights=weights)
+  cohort = clients.client_ids[:2]
+  for number in (1, 2):
+    columns = learning.run(cohort, clients.for_round(number, cohort))
+    assert columns['clients/count'] == 2
+    assert columns['clients/rejected'] == 0
+    assert np.isfinite(columns['train/loss'])
+    assert columns['update/norm'] > 0
+  moved = [
+    not np.array_equal(before, after)
+    for before, after in zip(
+      weights.trainable, learning.model_weights().trainable, strict=True
+    )
+  ]
+  assert any(moved)
+  assert all(np.isfinite(w).all() for w in learning.model_weights().trainable)
+
+
+def _run(algorithm, task_name):
+  """Runs a pair, or sees it refused; returns what the table says of it."""
+  begin = time.perf_counter()
+  if (algorithm, task_name) in _REFUSED:
+    with pytest.raises(
+      local_model.NoRepresentationError,
+      match=r'\(MOON\) needs a Keras model, .* with a layer with weights '
+      'before its last one.* Got Sequential with 1 layers',
+    ):
+      _two_rounds(algorithm, task_name)
+    return 'refused'
+  _two_rounds(algorithm, task_name)
+  return f'{time.perf_counter() - begin:.1f}'
+
+
+@pytest.fixture(name='table', scope='module')
+def _table(request):
+  """What became of each pair of the full matrix; printed at the end."""
+  table = {}
+  yield table
+  if not table:
+    return
+  columns = sorted({task for _, task in table})
+  keys = [chr(ord('a') + i) for i in range(len(columns))]
+  width = max(map(len, algorithms.names()))
+  lines = ['', 'Seconds of two rounds, building and tracing included:']
+  lines += [f'  {k} {task}' for k, task in zip(keys, columns, strict=True)]
+  lines.append(' ' * width + ''.join(f'{key:>8}' for key in keys))
+  lines += [
+    f'{a:{width}}' + ''.join(f'{table.get((a, t), ""):>8}' for t in columns)
+    for a in algorithms.names()
+  ]
+  terminal = request.config.pluginmanager.get_plugin('terminalreporter')
+  for line in lines:
+    terminal.write_line(line)
+
+
+def test_the_covering_pairs_leave_nothing_out():
+  methods, names = zip(*_COVERING, strict=True)
+  assert set(methods) == set(algorithms.names())
+  assert set(names) == set(tasks.names())
+
+
+@pytest.mark.parametrize('algorithm, task', _COVERING)
+def test_two_rounds(algorithm, task, in_process_context):
+  del in_process_context
+  _run(algorithm, task)
+
+
+@pytest.mark.parametrize('task', sorted(_ONE_LAYER))
+def test_moon_is_refused_in_a_sentence(task):
+  arguments = [f'--task={task}', '--algorithm=moon', '--data=synthetic']
+  settings = flags.Flags().parse(arguments).settings
+  with pytest.raises(
+    errors.SettingsError, match=f'--algorithm=moon cannot train --task={task}. '
+  ):
+    train.build_process(settings, _task(task)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('algorithm, task', _ALL)
+def test_two_rounds_of_all(algorithm, task, in_process_context, table):
+  del in_process_context
+  table[algorithm, task] = 'FAILED'
+  table[algorithm, task] = _run(algorithm, task)

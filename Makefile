@@ -4,6 +4,7 @@
 # make gpu     set up with TensorFlow's CUDA libraries
 #
 # make lint, test-slow, coverage    parts of it, and more
+# make matrix  run two rounds of every method on every task
 # make docs    build the documentation's site into build/site
 # make dist    build sdist and wheel into dist/, and try the wheel
 # make format  format
@@ -13,7 +14,7 @@ PY := $(VENV)/bin/python
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
 
-.PHONY: demo test test-slow coverage lint check docs dist format gpu clean
+.PHONY: demo test test-slow matrix coverage lint check docs dist format gpu clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
@@ -23,6 +24,9 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(PY) -m pytest -m slow
+
+matrix: $(VENV)/.installed
+	$(PY) -m pytest -m slow tests/test_matrix.py
 
 # Coverage of what tests run, in processes that they start as well.
 coverage: $(VENV)/.installed-dev

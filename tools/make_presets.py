@@ -309,10 +309,9 @@ def _sps_setting(task: str) -> dict[str, Any]:
 
 def _sps_clients(smoothing: bool) -> dict[str, dict[str, Any]]:
   own: dict[str, Any] = dict(c=0.5, gamma_b=1.0, lower_bound=0.0)
+  grows = dict(smoothing='bound') if smoothing else {}
   return {
-    'fedsps': dict(
-      algorithm='fedsps', **own, **(dict(smoothing=True) if smoothing else {})
-    ),
+    'fedsps': dict(algorithm='fedsps', **own, **grows),
     'feddecsps': dict(algorithm='feddecsps', **own),
   }
 

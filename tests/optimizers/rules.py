@@ -126,13 +126,21 @@ def delta_sgd(gradients, gamma, delta, eta_0, theta_0, batch):
   return path, etas
 
 
-def polyak(losses, gradients, c, gamma_b, lower_bound, sizes=None):
-  """FedSPS' client; `sizes` (batch sizes) turns the growing bound on."""
+def polyak(
+  losses, gradients, c, gamma_b, lower_bound, sizes=None, grows='bound'
+):
+  """FedSPS' client; `sizes` (batch sizes) turns the growing bound on.
+
+  It grows from the last bound, or, as smooth_iter of the official SPS code has
+  it, from the last 'step'.
+  """
   x, path, gammas = START.copy(), [], []
-  bound = gamma_b if sizes is None else 1.0
+  bound = gamma_b if sizes is None or grows == 'step' else 1.0
   for k, (loss, gradient) in enumerate(zip(losses, gradients)):
     g = gradient(x)
     if sizes is not None and k > 0:
+      if grows == 'step':
+        bound = next((s for s in reversed(gammas) if s > 0), gamma_b)
       bound *= 2 ** (sizes[k] / sum(sizes))
     gap = max(loss(x) - lower_bound, 0.0)
     squared = np.sum(g**2)

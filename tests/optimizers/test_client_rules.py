@@ -126,12 +126,26 @@ def test_polyak_inputs_tell_its_neighbours_apart():
   assert running.differs(path, smooth)
 
 
-def test_polyak_smoothing():
-  optimizer = optimizers.client('polyak', smoothing=True)
-  path, steps = running.run_client(optimizer, GRADIENTS, LOSSES, SIZES)
-  expected, gammas = rules.polyak(LOSSES, GRADIENTS, 0.5, 1.0, 0.0, sizes=SIZES)
+@pytest.mark.parametrize('grows', ['bound', 'step'])
+def test_polyak_smoothing(grows):
+  # Batch 4's loss is below the bound: its step of 0 is not remembered.
+  losses = [*LOSSES[:4], lambda x: 0.1, *LOSSES[5:]]
+  settings = dict(c=0.2, gamma_b=0.4, lower_bound=0.2)
+  optimizer = optimizers.client('polyak', smoothing=grows, **settings)
+  path, steps = running.run_client(optimizer, GRADIENTS, losses, SIZES)
+  expected, gammas = rules.polyak(
+    losses, GRADIENTS, **settings, sizes=SIZES, grows=grows
+  )
   close(path, expected)
   np.testing.assert_allclose([s for s, _ in steps], gammas, rtol=1e-3)
+  assert gammas[4] == 0 < gammas[5]
+  for neighbour in (
+    dict(sizes=SIZES, grows='step' if grows == 'bound' else 'bound'),
+    dict(sizes=len(SIZES) * [1], grows=grows),
+    {},
+  ):
+    other, _ = rules.polyak(losses, GRADIENTS, **settings, **neighbour)
+    assert running.differs(expected, other)
 
 
 def test_polyak_below_its_lower_bound_takes_no_step():

@@ -178,7 +178,7 @@ def polyak(mu=0.0, c=0.5, gamma_b=0.15, grows=False):
   [
     ({}, {}),
     ({'mu': 1.5}, {'proximal_strength': 1.5}),
-    ({'grows': True}, {'smoothing': True}),
+    ({'grows': True}, {'smoothing': 'bound'}),
   ],
 )
 def test_fedsps(more, settings):
@@ -333,7 +333,7 @@ def test_tff_optimizers_give_what_tff_learning_gives(client, server):
   [
     dict(client_optimizer='sgd', client_learning_rate=RATE),
     dict(client_optimizer='delta_sgd', smoothness_batch='same'),
-    dict(client_optimizer='polyak', smoothing=True),
+    dict(client_optimizer='polyak', smoothing='bound'),
   ],
 )
 def test_functional_models_train_alike(settings):

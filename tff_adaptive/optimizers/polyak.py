@@ -1,6 +1,7 @@
 """Stochastic Polyak step sizes on a client."""
 
 import collections
+from typing import Literal
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -27,20 +28,22 @@ class Polyak(protocol.LocalOptimizer):
   """See `build_polyak`."""
 
   def __init__(
-    self, *, c: float, gamma_b: float, lower_bound: float, smoothing: bool
+    self, *, c: float, gamma_b: float, lower_bound: float, smoothing: str
   ):
     super().__init__(c=c, gamma_b=gamma_b, lower_bound=lower_bound)
     self._smoothing = smoothing
-    self.needs_client_size = smoothing
+    self.needs_client_size = smoothing != 'none'
 
   @property
   def formula(self) -> str:
-    grows = ''
-    if self._smoothing:
-      grows = (
-        'gamma_b is 1 at the first local step, and 2^(batch size / client '
-        'size) times its last value at each later one\n'
-      )
+    growth = '2^(batch size / client size) times its last value'
+    grows = {
+      'none': '',
+      'bound': f'gamma_b is 1 at the first local step, and {growth} at each '
+      'later one\n',
+      'step': 'at each later local step of a round gamma_b is '
+      '2^(batch size / client size) times the last gamma above 0\n',
+    }[self._smoothing]
     return (
       'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
       'x = x - gamma g\n' + grows + self.values
@@ -49,7 +52,8 @@ class Polyak(protocol.LocalOptimizer):
   def initialize(self, specs):
     del specs  # A few numbers are all the state there is.
     state = self.initial_hparams()
-    if self._smoothing:
+    if self._smoothing != 'none':
+      # What the next step's bound grows from.
       state['bound'] = tf.constant(1.0)
       state['step'] = tf.constant(0, tf.int32)
     state['gamma'] = tf.constant(0.0)
@@ -61,22 +65,7 @@ class Polyak(protocol.LocalOptimizer):
   def next(self, state, weights, gradients, *, batch=None):
     batch = protocol.require_batch(batch, 'A stochastic Polyak step')
     gradients = tree.dense(weights, gradients)
-    new_state = collections.OrderedDict(state)
-    if self._smoothing:
-      if batch.client_size is None:
-        raise TypeError(
-          'A stochastic Polyak step with smoothing needs `client_size`.'
-        )
-      growth = tf.pow(
-        2.0,
-        tf.cast(batch.size, tf.float32)
-        / tf.cast(batch.client_size, tf.float32),
-      )
-      bound = state['bound'] * tf.where(tf.equal(state['step'], 0), 1.0, growth)
-      new_state['bound'] = bound
-      new_state['step'] = state['step'] + 1
-    else:
-      bound = state['gamma_b']
+    bound = self._bound(state, batch)
     ratio = (
       polyak_ratio(
         batch.loss, state['lower_bound'], tree.squared_norm(gradients)
@@ -84,10 +73,36 @@ class Polyak(protocol.LocalOptimizer):
       / state['c']
     )
     gamma = tf.minimum(ratio, bound)
-    new_state['gamma'] = gamma
-    new_state['total'] = state['total'] + gamma
-    new_state['at_bound'] = ratio >= bound
+    new_state = collections.OrderedDict(
+      state,
+      gamma=gamma,
+      total=state['total'] + gamma,
+      at_bound=ratio >= bound,
+    )
+    if self._smoothing != 'none':
+      new_state['step'] = state['step'] + 1
+      new_state['bound'] = bound
+    if self._smoothing == 'step':
+      # A step of 0 is taken but not remembered: it would end all steps.
+      kept = tf.where(state['step'] > 0, state['bound'], bound)
+      new_state['bound'] = tf.where(gamma > 0, gamma, kept)
     return new_state, tree.add_scaled(weights, -gamma, gradients)
+
+  def _bound(self, state, batch):
+    """The largest step that may be taken now."""
+    if self._smoothing == 'none':
+      return state['gamma_b']
+    if batch.client_size is None:
+      raise TypeError(
+        'A stochastic Polyak step with smoothing needs `client_size`.'
+      )
+    share = tf.cast(batch.size, tf.float32) / tf.cast(
+      batch.client_size, tf.float32
+    )
+    first = 1.0 if self._smoothing == 'bound' else state['gamma_b']
+    return tf.where(
+      tf.equal(state['step'], 0), first, state['bound'] * tf.pow(2.0, share)
+    )
 
   def step_size(self, state):
     return protocol.StepSize(state['gamma'], state['at_bound'])
@@ -99,7 +114,7 @@ def build_polyak(
   c: parameters.Positive = 0.5,
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
-  smoothing: bool = False,
+  smoothing: Literal['none', 'bound', 'step'] = 'none',
 ) -> tff.learning.optimizers.Optimizer:
   """FedSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
 
@@ -117,9 +132,11 @@ def build_polyak(
     gamma_b: Largest step size.
     lower_bound: l*, a number that no batch loss is below; 0 for losses that
       cannot be negative.
-    smoothing: Whether the bound grows (Section 6): it is 1 at the first local
-      step of a round and is multiplied by 2^(batch size / examples of the
-      client) before each later one; gamma_b is then not used.
+    smoothing: How the bound changes within a round: 'none', it is gamma_b;
+      'bound' (Section 6), it is 1 at the first local step and is multiplied by
+      2^(batch size / examples of the client) before each later one, and gamma_b
+      is not used; 'step' (smooth_iter of the official SPS code), it is gamma_b
+      at the first local step, and then that factor times the last step taken.
 
   Raises:
     ParameterError: If a hyperparameter is outside its range.

@@ -1,5 +1,6 @@
 """The curves are there and show something."""
 
+import numpy as np
 import pytest
 
 from tff_adaptive.experiment import figures
@@ -28,6 +29,9 @@ def rows(step_size):
         'step_size/mean': str(0.1 * r),
         'step_size/min': str(0.05 * r),
         'step_size/max': str(0.3 * r),
+        'step_size/between_clients': str(0.02 * r),
+        'step_size/within_clients': str(0.04 * r),
+        'step_size/at_bound': '' if r == 1 else str(1 / r),
       }
     result.append(row)
   return result
@@ -41,6 +45,22 @@ def test_every_curve_is_drawn(tmp_path, step_size):
   assert coloured(picture, 0x00, 0x72, 0xB2) > 300  # Training.
   assert coloured(picture, 0xD5, 0x5E, 0x00) > 300  # Validation.
   assert (coloured(picture, 0x00, 0x9E, 0x73) > 300) == step_size
+
+
+def test_spreads_of_step_sizes_are_drawn(tmp_path):
+  path = tmp_path / 's.png'
+  figures.draw_step_sizes(rows(False), path, 'a run')
+  assert not path.exists()
+  figures.draw_step_sizes(rows(True), path, 'a run')
+  thirds = np.array_split(pixels(path), 3, axis=1)
+  for third in thirds:
+    assert coloured(third, 0x00, 0x9E, 0x73) > 300
+  # The bands, in the line's colour at a fifth on white: one twice the other.
+  between, within, share = (
+    coloured(third, 0xCC, 0xEC, 0xE3) for third in thirds
+  )
+  assert within / between == pytest.approx(2, rel=0.25)
+  assert share < between / 20
 
 
 def test_loss_alone_and_nothing_trained(tmp_path):

@@ -1,12 +1,14 @@
-"""The curves of one run."""
+"""The figures of one run."""
 
 import io
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress
+from tff_adaptive.experiment import step_plots
 from tff_adaptive.experiment import styles
 
 
@@ -78,6 +80,28 @@ def draw_curves(
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
+  _write(figure, path)
+
+
+def _write(figure: Any, path: pathlib.Path) -> None:
   buffer = io.BytesIO()
   figure.savefig(buffer, format='png')
   files.write_atomically(path, buffer.getvalue())
+
+
+def draw_step_sizes(
+  rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
+) -> None:
+  """Draws how step sizes spread over clients and steps; see `step_plots`.
+
+  Args:
+    rows: Of metrics.csv; nothing is written if they have no step sizes.
+    path: The PNG file to write.
+    title: Over the figure.
+  """
+  if not any(row.get(step_plots.MEAN) for row in rows):
+    return
+  figure = step_plots.figure_of(
+    {title: lambda column: _series(rows, column)}, lambda _: styles.STEP_SIZE
+  )
+  _write(figure, path)

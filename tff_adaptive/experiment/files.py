@@ -104,6 +104,7 @@ class RunFolder:
     self.checkpoints = self.path / 'checkpoints'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
+    self.step_figure = self.path / 'step_sizes.png'
     self._lock: Optional[IO[str]] = None
 
   def __enter__(self) -> 'RunFolder':

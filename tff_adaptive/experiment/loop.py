@@ -25,6 +25,7 @@ from tff_adaptive.experiment import figures
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress as progress_lib
 from tff_adaptive.experiment import rounds as rounds_lib
+from tff_adaptive.experiment import step_records
 from tff_adaptive.experiment import stopping
 
 Batches = Union[tf.data.Dataset, Sequence[Any]]
@@ -227,7 +228,7 @@ def run(
     resumed_from = done
   metrics = files.RowFile(folder.metrics)
   dropped = metrics.drop_after(done)
-  step_sizes = files.RowFile(folder.step_sizes)
+  step_sizes = step_records.StepFile(folder.step_sizes)
   step_sizes.drop_after(done)
   if loaded is not None:
     if not metrics.rows or int(metrics.rows[-1]['round']) != done:
@@ -339,4 +340,5 @@ def run(
       board.close()
   guard.sum_up()
   figures.draw_curves(metrics.rows, folder.curves, title)
+  figures.draw_step_sizes(metrics.rows, folder.step_figure, title)
   return Result(metrics.rows, dict(spent), resumed_from)

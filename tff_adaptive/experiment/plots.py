@@ -16,6 +16,7 @@ from matplotlib import ticker
 from tff_adaptive.experiment import progress
 from tff_adaptive.experiment import results
 from tff_adaptive.experiment import selection
+from tff_adaptive.experiment import step_plots
 from tff_adaptive.experiment import styles
 
 # Quantiles of Student's t for a 95 % interval, by degrees of freedom from 1.
@@ -195,38 +196,17 @@ def against_bytes(
 def step_sizes(best: Mapping[str, Configuration]) -> Optional[Figure]:
   """What step sizes clients chose."""
   chosen = {
-    method: configuration
+    method: configuration.runs[0].series
     for method, configuration in best.items()
-    if any('step_size/mean' in run.columns for run in configuration.runs)
+    if any(step_plots.MEAN in run.columns for run in configuration.runs)
   }
   if not chosen:
     return None
-  figure, axes = _new(min(len(chosen), 3), math.ceil(len(chosen) / 3))
-  panels = axes.ravel()
-  for panel, (method, configuration) in zip(
-    panels, chosen.items(), strict=False
-  ):
-    style = styles.of_method(method)
-    run = configuration.runs[0]
-    x, mean = run.series('step_size/mean')
-    panel.plot(x, mean, label='mean', markevery=max(1, len(x) // 8), **style)
-    low, high = run.series('step_size/min'), run.series('step_size/max')
-    if low[0] == high[0] == x:
-      panel.fill_between(
-        x, low[1], high[1], color=style['color'], alpha=0.2, label='min to max'
-      )
-    if min(low[1] or mean) > 0:
-      panel.set_yscale('log')
-    panel.set_title(method, fontsize=9)
-    _finish(panel, 'round', 'client step size')
-  for panel in panels[len(chosen) :]:
-    panel.set_axis_off()
   return Figure(
     'step_sizes',
     'Client step sizes',
-    "The mean of the cohort's step sizes by round and how far they spread, "
-    "first seed of every method's best configuration.",
-    figure,
+    f"{step_plots.CAPTION} First seed of every method's best configuration.",
+    step_plots.figure_of(chosen, styles.of_method),
   )
 
 

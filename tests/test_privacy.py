@@ -62,7 +62,7 @@ def settings(**given):
     ({'dp_clip_norm': 1.0, 'dp_clip_quantile': 0.7}, 'would be ignored'),
     ({'dp_clip_norm': 1.0, 'aggregator_zeroing': True}, 'without noise'),
     ({'dp_clip_norm': 1.0, 'aggregator_clipping': True}, 'without noise'),
-    ({'dp_clip_norm': 1.0, 'aggregator': 'compression'}, 'quantises'),
+    ({'dp_clip_norm': 1.0, 'aggregator': 'compression'}, 'quantisation'),
     (
       {'dp_adaptive_clipping': True, 'aggregator': 'secure'},
       'needs to know beforehand',

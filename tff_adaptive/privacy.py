@@ -192,13 +192,13 @@ def check(values: Mapping[str, Any]) -> Aggregation:
       )
   if result.aggregator == 'compression':
     raise parameters.ParameterError(
-      "`aggregator='compression'` quantises clipped updates, which can make "
-      'them longer than `dp_clip_norm`: leave it out, or differential privacy.'
+      '8-bit quantisation (`aggregator`) can make clipped updates longer than '
+      '`dp_clip_norm`: leave it out, or differential privacy.'
     )
   if result.aggregator == 'secure' and result.dp_adaptive_clipping:
     raise parameters.ParameterError(
-      "`aggregator='secure'` needs to know beforehand how large an update can "
-      'be: give `dp_clip_norm` without `dp_adaptive_clipping`.'
+      'Secure summation (`aggregator`) needs to know beforehand how large an '
+      'update can be: give `dp_clip_norm` without `dp_adaptive_clipping`.'
     )
   if result.dp_clients_per_round is None:
     raise parameters.ParameterError(

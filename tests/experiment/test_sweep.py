@@ -172,6 +172,24 @@ def test_axes_on_top_of_a_preset(tmp_path):
   assert {p.settings.total_rounds for p in parsed.points} == {1500}
 
 
+def test_presets_as_an_axis(tmp_path):
+  methods = ['fedavg', 'fedadam']
+  presets = ','.join(f'reddi2021/emnist_character/{m}' for m in methods)
+  parsed = sweep.parse(
+    [
+      f'--axis=preset={presets}',
+      '--emnist_character_only_digits=true',
+      '--total_rounds=3',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  assert [p.settings.algorithm for p in parsed.points] == methods
+  for point in parsed.points:
+    assert point.settings.total_rounds == 3
+    assert point.settings.task_options['only_digits']
+    assert '/' not in point.name
+
+
 @pytest.mark.parametrize(
   'arguments, parts',
   [

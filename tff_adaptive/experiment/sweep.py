@@ -168,7 +168,7 @@ def parse(arguments: Sequence[str]) -> Sweep:
     name: text for name, _, text in (a.lstrip('-').partition('=') for a in rest)
   }
   for flag in axes:
-    if flag in ('experiment_name', 'root_output_dir', 'dry_run', 'preset'):
+    if flag in ('experiment_name', 'root_output_dir', 'dry_run'):
       raise errors.SettingsError(f'--{flag} cannot be an axis of a sweep.')
   if options['grid'] is not None:
     blocks = grids.load(options['grid'], told.get('algorithm'))
@@ -179,8 +179,12 @@ def parse(arguments: Sequence[str]) -> Sweep:
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )
   # Also finds what is wrong with the flags that all points share.
+  # A point stands for all: what is accepted may depend on an axis.
   shared = flags_lib.Flags().parse(
-    [a for a in rest if a.lstrip('-').partition('=')[0] not in axes]
+    [
+      *(a for a in rest if a.lstrip('-').partition('=')[0] not in axes),
+      *(f'--{flag}={values[0]}' for flag, values in axes.items()),
+    ]
     if options['grid'] is None
     else [
       a

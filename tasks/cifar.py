@@ -18,6 +18,7 @@ from tasks import preprocessing
 from tasks import resnet
 from tasks import synthetic
 from tasks import vit
+from tff_adaptive import parameters
 
 _PIXELS = 32 * 32 * 3
 _JPEGS_MAGIC = b'CIF10JPG'
@@ -152,9 +153,11 @@ def build_maps(
 
 
 def check_crop(size: int) -> None:
-  """Raises ValueError if a crop is larger than the images."""
+  """Raises ParameterError if a crop is larger than the images."""
   if size > 32:
-    raise ValueError(f'`crop_size` must be at most 32, got {size}.')
+    raise parameters.ParameterError(
+      f'`crop_size` must be at most 32, got {size}.'
+    )
 
 
 def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:

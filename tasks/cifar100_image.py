@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import client_data
+from tasks import errors
 from tasks import partition as partition_lib
 from tasks import preprocessing
 from tasks import splits
@@ -83,13 +84,13 @@ def create(
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
-    ValueError: If `crop_size` is above 32, or weights are given for a residual
-      network.
+    ParameterError: If `crop_size` is above 32, or weights are given for a
+      residual network.
   """
   options = dict(locals())
   cifar.check_crop(crop_size)
   if weights_dir is not None and model != 'vit_s':
-    raise ValueError(
+    raise parameters.ParameterError(
       f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
     )
   train_map, test_map = cifar.build_maps(crop_size, distort)
@@ -166,13 +167,16 @@ def _find(cache_dir):
 
 
 def _load_native(cache_dir, seed):
-  train, test = tff.simulation.datasets.cifar100.load_data(
-    cache_dir=str(_find(cache_dir).parent)
+  path = _find(cache_dir)
+  train, test = (
+    client_data.ListedClientData(
+      clients, source=str(path), num_classes=NUM_CLASSES
+    )
+    for clients in tff.simulation.datasets.cifar100.load_data(
+      cache_dir=str(path.parent)
+    )
   )
-  return (
-    client_data.ListedClientData(train),
-    assembly.centralized(test, seed),
-  )
+  return train, assembly.centralized(test, seed)
 
 
 def _load_pooled(cache_dir, seed):
@@ -190,11 +194,13 @@ def _load_pooled(cache_dir, seed):
       parts.append(_arrays(images, labels[:, 0], labels[:, 1]))
     return parts[0], tf.data.Dataset.from_tensor_slices(parts[1])
   train, test = _load_native(cache_dir, seed)
-  batches = list(
-    train.create_tf_dataset_from_all_clients(seed=seed)
-    .batch(1000)
-    .as_numpy_iterator()
-  )
+  pooled = train.create_tf_dataset_from_all_clients(seed=seed).batch(1000)
+  try:
+    batches = list(pooled.as_numpy_iterator())
+  except tf.errors.OpError as e:
+    raise errors.DataError(
+      f'{train.source} cannot be read: {e.message.splitlines()[0]}'
+    ) from e
   arrays = {
     name: np.concatenate([b[name] for b in batches]) for name in batches[0]
   }

@@ -70,7 +70,7 @@ def create(
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
-    ValueError: If `crop_size` is above 32.
+    ParameterError: If `crop_size` is above 32.
   """
   options = dict(locals())
   cifar.check_crop(crop_size)

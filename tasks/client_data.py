@@ -109,15 +109,32 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 
 
 class ListedClientData(tff.simulation.datasets.ClientData):
-  """The same clients and data as another `ClientData`, found at once."""
+  """The same clients and data as another `ClientData`, found at once.
+
+  Attributes:
+    source: The file or folder that the data come from, for messages.
+  """
 
   def __init__(
     self,
     inner: tff.simulation.datasets.ClientData,
     client_ids: Optional[Sequence[str]] = None,
+    *,
+    source: str = '',
+    num_classes: Optional[int] = None,
   ):
-    """Args: the other one, and which of its clients; None for all."""
+    """Takes the other one.
+
+    Args:
+      inner: The other one.
+      client_ids: Which of its clients; None for all.
+      source: The file or folder that it reads.
+      num_classes: If given, a label out of this range is an error, once it is
+        read.
+    """
     self._inner = inner
+    self.source = source
+    self._num_classes = num_classes
     self._ids = list(client_ids) if client_ids else inner.client_ids
     self._known = frozenset(self._ids)
 
@@ -127,7 +144,14 @@ class ListedClientData(tff.simulation.datasets.ClientData):
 
   @property
   def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
-    return self._inner.serializable_dataset_fn
+    read, num_classes = self._inner.serializable_dataset_fn, self._num_classes
+    if num_classes is None:
+      return read
+    return lambda client_id: check_labels(
+      read(client_id),
+      num_classes,
+      tf.strings.join(['client ', client_id, ' of ', self.source]),
+    )
 
   @property
   def element_type_structure(self) -> Any:
@@ -141,7 +165,38 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     """
     if client_id not in self._known:
       raise ValueError(_no_client(client_id, self._ids))
-    return self._inner.serializable_dataset_fn(client_id)
+    return self.serializable_dataset_fn(client_id)
+
+
+def check_labels(
+  dataset: tf.data.Dataset, num_classes: int, where: Any
+) -> tf.data.Dataset:
+  """The same examples; to read one with a label out of range is an error.
+
+  Args:
+    dataset: Examples, dictionaries with `label`.
+    num_classes: Labels are from 0 to below this.
+    where: What the message says of the data set's place, a string tensor.
+  """
+
+  def check(index, example):
+    label = example['label']
+    message = tf.strings.join(
+      [
+        where,
+        ', example ',
+        tf.strings.as_string(index),
+        f': a label from 0 to {num_classes - 1} was expected, got ',
+        tf.strings.as_string(label),
+      ]
+    )
+    fits = tf.logical_and(label >= 0, label < num_classes)
+    with tf.control_dependencies([tf.debugging.Assert(fits, [message])]):
+      example = example.copy()
+      example['label'] = tf.identity(label)
+    return example
+
+  return dataset.enumerate().map(check)
 
 
 def _no_client(client_id: str, client_ids: list[str]) -> str:

@@ -68,6 +68,6 @@ def create(
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
-    ValueError: If `width` is no multiple of 64.
+    ParameterError: If `width` is no multiple of 64.
   """
   return text_classification.create('dbpedia', NUM_CLASSES, options=locals())

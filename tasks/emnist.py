@@ -81,10 +81,13 @@ def load(
   train, test = tff.simulation.datasets.emnist.load_data(
     only_digits=only_digits, cache_dir=str(path.parent)
   )
-  return (
-    client_data.ListedClientData(train),
-    assembly.centralized(test, seed),
+  train, test = (
+    client_data.ListedClientData(
+      clients, source=str(path), num_classes=num_classes(only_digits)
+    )
+    for clients in (train, test)
   )
+  return train, assembly.centralized(test, seed)
 
 
 def _synthetic(

@@ -67,15 +67,15 @@ def create(
 
   Raises:
     DataError: If a file is missing or not what it should be.
-    ValueError: If `patch_size` does not divide `image_size`, or `width` is no
-      multiple of 64, the width of an attention head.
+    ParameterError: If `patch_size` does not divide `image_size`, or `width` is
+      no multiple of 64, the width of an attention head.
   """
   if image_size % patch_size:
-    raise ValueError(
+    raise parameters.ParameterError(
       f'`patch_size` must divide `image_size`, {image_size}; got {patch_size}.'
     )
   if width % 64:
-    raise ValueError(
+    raise parameters.ParameterError(
       f'`width` must be a multiple of 64, the width of an attention head, got '
       f'{width}.'
     )
@@ -152,7 +152,12 @@ def _load(folder: pathlib.Path, stored_size: int):
   clients = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
     [path.name for path in files], of_client
   )
-  return client_data.ListedClientData(clients), read(str(test))
+  return (
+    client_data.ListedClientData(
+      clients, source=str(train), num_classes=NUM_CLASSES
+    ),
+    client_data.check_labels(read(str(test)), NUM_CLASSES, str(test)),
+  )
 
 
 def check_records(path: pathlib.Path, get: str) -> None:

@@ -33,6 +33,7 @@ def read(
   except (OSError, UnicodeDecodeError) as e:
     raise errors.DataError(f'{path} is no readable text. {get}') from e
   labels: list[float] = []
+  lines: list[int] = []
   rows: list[int] = []
   columns: list[int] = []
   values: list[float] = []
@@ -41,6 +42,8 @@ def read(
     if not parts:
       continue
     try:
+      if '_' in line:
+        raise ValueError('Python alone reads 1_000 as a number.')
       labels.append(float(parts[0]))
       pairs = [part.split(':') for part in parts[1:]]
       index = [int(i) for i, _ in pairs]
@@ -57,12 +60,13 @@ def read(
         f'{path}, line {number}: ascending indices from 1 to {num_features} '
         f'were expected, got {" ".join(map(str, index))[:60]}. {get}'
       )
+    lines.append(number)
     rows.extend([len(labels) - 1] * len(index))
     columns.extend(index)
   kinds = sorted(set(labels))
-  if len(kinds) != 2:
+  if len(kinds) != 2 or not np.isfinite(kinds).all():
     raise errors.DataError(
-      f'{path} must have two different labels, but has {len(kinds)}'
+      f'{path} must have two different, finite labels, but has {len(kinds)}'
       f'{": " if kinds else ""}{", ".join(f"{k:g}" for k in kinds[:5])}. {get}'
     )
   features = np.zeros([len(labels), num_features], np.float32)
@@ -70,6 +74,6 @@ def read(
   if not np.isfinite(features).all():
     example = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
     raise errors.DataError(
-      f'{path}, example {example}: a value is not finite. {get}'
+      f'{path}, line {lines[example]}: a value is not finite. {get}'
     )
   return features, (np.array(labels) == kinds[1]).astype(np.float32)

@@ -100,7 +100,7 @@ def _load(cache_dir, data, seed):
     cache_dir=str(path.parent)
   )
   return (
-    client_data.ListedClientData(train),
+    client_data.ListedClientData(train, source=str(path)),
     assembly.centralized(test, seed),
   )
 

@@ -72,7 +72,7 @@ def load(
     rng = np.random.default_rng([seed, 0x05E4])
     ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
-    client_data.ListedClientData(train, ids),
+    client_data.ListedClientData(train, ids, source=str(path)),
     assembly.centralized(test, seed),
   )
 

@@ -5,6 +5,7 @@ its post's title to the post's tags.
 """
 
 import functools
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -69,7 +70,7 @@ def create(
     train, test = stackoverflow.load_synthetic(vocab_size, num_tags, seed)
   else:
     path = stackoverflow.find(cache_dir)
-    place = dict(path=path, cache_dir=cache_dir)
+    place: dict[str, Any] = dict(path=path, cache_dir=cache_dir)
     words = stackoverflow.most_frequent(
       'word', vocab_size, file=word_count_file, option='vocab_size', **place
     )

@@ -19,10 +19,12 @@ from absl import logging
 from tasks import assembly
 from tasks import distilbert
 from tasks import errors
+from tasks import numerals
 from tasks import splits
 from tasks import sqlite_files
 from tasks import synthetic
 from tasks import wordpiece
+from tff_adaptive import parameters
 
 _EXAMPLES_PER_CLIENT = 500
 
@@ -40,13 +42,19 @@ def create(
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
-    ValueError: If `width` is no multiple of 64, the width of an attention head.
+    ParameterError: If `width` is no multiple of 64, the width of an attention
+      head, or `vocab_size` leaves no room for words.
   """
   width, seed = options['width'], options['seed']
   if width % 64:
-    raise ValueError(
+    raise parameters.ParameterError(
       f'`width` must be a multiple of 64, the width of an attention head, got '
       f'{width}.'
+    )
+  if options['vocab_size'] <= wordpiece.NUM_SPECIAL:
+    raise parameters.ParameterError(
+      f'`vocab_size` must be above {wordpiece.NUM_SPECIAL}, the number of '
+      f'special tokens, got {options["vocab_size"]}.'
     )
   if options['data'] == 'synthetic':
     texts, labels, test_texts, test_labels = _synthetic(num_classes, seed)
@@ -119,11 +127,11 @@ def read_csv(
     with open(path, newline='', encoding='utf-8') as file:
       reader = csv.reader(file, strict=True)
       for number, row in enumerate(reader):
-        if number == 0 and row and not row[0].strip().isdigit():
+        if number == 0 and row and not numerals.is_whole(row[0].strip()):
           continue
         if not row:
           continue
-        if len(row) < 2 or not row[0].strip().isdigit():
+        if len(row) < 2 or not numerals.is_whole(row[0].strip()):
           raise errors.DataError(
             f'{path}, line {reader.line_num}: a label and a text were '
             f'expected, got {",".join(row)[:60]!r}. {get}'
@@ -138,14 +146,16 @@ def read_csv(
         texts.append(' '.join(part.replace('\\', ' ') for part in row[1:]))
   except FileNotFoundError as e:
     raise errors.DataError(f'There is no file {path}. {get}') from e
-  except UnicodeDecodeError as e:
-    raise errors.DataError(f'{path} is no UTF-8 text. {get}') from e
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.DataError(f'{path} is no readable UTF-8 text. {get}') from e
   except csv.Error as e:
     raise errors.DataError(
       f'{path} is no whole CSV file, at line {reader.line_num}: {e}. {get}'
     ) from e
   if not labels:
-    raise errors.DataError(f'{path} is empty. {get}')
+    raise errors.DataError(
+      f'{path} has no rows of a label from 1 to {num_classes} and a text. {get}'
+    )
   return texts, np.array(labels, np.int32)
 
 

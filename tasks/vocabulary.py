@@ -18,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from tasks import errors
+from tasks import numerals
 from tasks import sqlite_files
 
 # A counter of more words than this first forgets the rarest ones.
@@ -152,11 +153,21 @@ def count_by_client(
     split: Its split to count.
     words_of: The words of one serialised example.
     most_words: Bound on the number of words counted at once.
+
+  Raises:
+    DataError: If an example is damaged.
   """
   counts: dict[str, int] = {}
   dropped = 0
   for examples in sqlite_files.examples_by_client(database, split):
-    seen = {word for example in examples for word in words_of(example)}
+    try:
+      seen = {word for example in examples for word in words_of(example)}
+    # The class of a damaged example's is that of the protobuf installed.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise errors.DataError(
+        f'{database}: a client of split {split!r} has an example that is no '
+        f'tf.train.Example with UTF-8 text ({e}).'
+      ) from e
     for word in seen:
       counts[word] = counts.get(word, 0) + 1
     while len(counts) > most_words:
@@ -189,10 +200,10 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
 def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
   try:
     counts = json.loads(text)
-  except json.JSONDecodeError as e:
+  except (ValueError, RecursionError) as e:
     raise errors.DataError(f'{path} begins like JSON but is not: {e}.') from e
   for word, n in counts.items():
-    if not isinstance(n, int):
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
       raise errors.DataError(
         f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
       )
@@ -205,10 +216,14 @@ def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
     parts = line.split()
     if not parts:
       continue
-    if len(parts) != 2 or not parts[1].isdigit():
+    if len(parts) != 2 or not numerals.is_whole(parts[1]):
       raise errors.DataError(
         f'{path}, line {number}: a word and its count were expected, got '
         f'{line[:60]!r}.'
+      )
+    if parts[0] in counts:
+      raise errors.DataError(
+        f'{path}, line {number}: {parts[0]!r} stands there a second time.'
       )
     counts[parts[0]] = int(parts[1])
   return counts

@@ -19,6 +19,7 @@ from tasks import errors
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
 _SPECIAL = (PADDING, UNKNOWN, BEGIN, END)
+NUM_SPECIAL = len(_SPECIAL)
 _WORD = re.compile(r'[^\W_]+|[^\w\s]|_')
 _LONGEST_WORD = 100
 

@@ -76,7 +76,8 @@ def _two_rounds(algorithm, task_name):
     assert columns['clients/count'] == 2
     assert columns['clients/rejected'] == 0
     assert np.isfinite(columns['train/loss'])
-    assert columns['update/norm'] > 0
+    # A Polyak step takes a parabola's client to its minimum, where it stays.
+    assert columns['update/norm'] > 0 or columns['train/loss'] == 0
   moved = [
     not np.array_equal(before, after)
     for before, after in zip(

@@ -64,6 +64,25 @@ def test_other_partitions_of_tffs_file(sqlite_dir, kind):
   assert counts.sum(axis=0).max() <= 2  # As many as there are of a label.
 
 
+def test_a_wrong_label_is_found_when_clients_are_made(tmp_path):
+  images, coarse, fine = _arrays(2, 0)
+  clients = {
+    'a': [
+      dict(image=i.astype(np.int64), coarse_label=c, label=y)
+      for i, c, y in zip(images, coarse, [fine[0], 100], strict=True)
+    ]
+  }
+  helpers.write_sqlite(
+    tmp_path / 'cifar100.sqlite', dict(train=clients, test=clients)
+  )
+  with pytest.raises(
+    tasks.DataError, match='example 1: a label from 0 to 99 was expected, got'
+  ):
+    tasks.create(
+      'cifar100_image', cache_dir=str(tmp_path), partition='iid', num_clients=1
+    )
+
+
 def test_the_binary_version_is_read(tmp_path):
   folder = tmp_path / 'cifar-100-binary'
   folder.mkdir()

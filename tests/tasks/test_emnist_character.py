@@ -1,10 +1,14 @@
 """Character recognition on EMNIST."""
 
+import re
+
 import numpy as np
 import pytest
 
 import tasks
 from tests.tasks import helpers
+from tff_adaptive.experiment import data
+from tff_adaptive.experiment import errors
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,35 @@ def test_without_the_file_it_says_which(tmp_path):
   (tmp_path / 'emnist_all.sqlite').write_bytes(b'')
   with pytest.raises(tasks.DataError, match='is empty'):
     tasks.create('emnist_character', cache_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  'wrong, message',
+  [
+    (
+      dict(label=62),
+      'client b of .*sqlite, example 1: a label from 0 to 61 was expected, got '
+      '62',
+    ),
+    (dict(label=-1), 'example 1: a label from 0 to 61 was expected, got -1'),
+    (dict(pixels=np.ones(9, np.float32)), 'Key: pixels'),
+    (dict(label=b'3'), 'Key: label'),
+  ],
+)
+def test_a_wrong_example_is_found_when_it_is_read(tmp_path, wrong, message):
+  right = dict(pixels=np.ones([28, 28], np.float32), label=3)
+  clients = dict(a=[right], b=[right, dict(right, **wrong)])
+  helpers.write_sqlite(
+    tmp_path / 'emnist_all.sqlite', dict(all_train=clients, all_test=clients)
+  )
+  task = tasks.create('emnist_character', cache_dir=str(tmp_path))
+  clients = data.ClientDatasets(task.datasets, seed=0)
+  assert len(list(clients.for_client('a', 1))) == 1
+  place = re.escape(f"The data of client 'b' in {tmp_path}")
+  with pytest.raises(errors.RunError, match=f'{place}.*{message}'):
+    clients.for_client('b', 1)
+  with pytest.raises(errors.RunError, match=f'The test split.*{message}'):
+    data.test_split(task.datasets)
 
 
 def test_another_data_set_under_its_name_is_refused(real_data, tmp_path):

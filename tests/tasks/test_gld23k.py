@@ -89,6 +89,20 @@ def test_damaged_files_are_named(folder):
       tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
 
 
+def test_a_wrong_record_is_found_when_it_is_read(folder):
+  for path in (
+    folder / 'gld23k' / 'train' / '1',
+    folder / 'gld23k' / 'test.tfRecord',
+  ):
+    _write(path, [_example(50, 50, 3, 0), _example(50, 50, 203, 0)])
+  task = tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
+  message = 'example 1: a label from 0 to 202 was expected, got 203'
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f'train, {message}'):
+    helpers.client_batches(task, '1')
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f'cord, {message}'):
+    helpers.test_batches(task)
+
+
 def test_the_model_is_vit_s():
   task = tasks.create('gld23k', data='synthetic', blocks=1)
   # ViT-S/16 has 22,050,664 weights with its twelve blocks and 1,000 classes.

@@ -32,8 +32,8 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
 @pytest.mark.parametrize(
   'text, message',
   [
-    ('', 'two different labels, but has 0'),
-    ('1 1:1\n1 2:1\n', 'two different labels, but has 1: 1'),
+    ('', 'two different, finite labels, but has 0'),
+    ('1 1:1\n1 2:1\n', 'two different, finite labels, but has 1: 1'),
     ('1 1:1\n2 2:1\n3\n', 'but has 3: 1, 2, 3'),
     ('1 1:1\n-1 2\n', "line 2: a label and pairs.*got '-1 2'"),
     ('1 1:1\nhello 2:1\n', 'line 2'),
@@ -41,7 +41,7 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
     ('1 1:1\n-1 0:1\n', 'line 2: ascending indices from 1 to 4'),
     ('1 1:1\n-1 5:1\n', 'ascending indices from 1 to 4.*got 5'),
     ('1 1:1\n-1 3:1 2:1\n', 'got 3 2'),
-    ('1 1:1\n-1 3:nan\n', 'example 1: a value is not finite'),
+    ('1 1:1\n-1 3:nan\n', 'line 2: a value is not finite'),
   ],
 )
 def test_damaged_files_are_named(tmp_path, text, message):

@@ -29,14 +29,14 @@ def test_both_forms_of_csv_are_read(tmp_path):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (b'', 'is empty'),
-    (b'label,content\n', 'is empty'),
+    (b'', 'no rows of a label from 1 to 4'),
+    (b'label,content\n', 'no rows of a label'),
     (b'1,a\n5,b\n', 'line 2: a label from 1 to 4 was expected, got 5'),
     (b'1,a\n0,b\n', 'line 2.*got 0'),
     (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
     (b'1,a\n2\n', 'line 2'),
     (b'1,a\n2,"b', 'no whole CSV file'),
-    (b'1,\xff\xfe\n', 'no UTF-8 text'),
+    (b'1,\xff\xfe\n', 'no readable UTF-8 text'),
   ],
 )
 def test_damaged_files_are_named(tmp_path, content, message):
@@ -101,6 +101,17 @@ def test_weights_of_a_folder_are_used(tmp_path):
     tasks.create(
       'ag_news', data='synthetic', weights_dir=str(tmp_path), **_SMALL
     )
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
+  (tmp_path / 'ag_news' / 'train.csv').mkdir(parents=True)
+  with pytest.raises(tasks.DataError, match=r'train.csv is no readable'):
+    tasks.create('ag_news', cache_dir=str(tmp_path))
+
+
+def test_a_vocabulary_has_words():
+  with pytest.raises(ValueError, match=r'`vocab_size` must be above 4.*got 4'):
+    tasks.create('ag_news', data='synthetic', vocab_size=4)
 
 
 def test_widths_are_of_whole_heads():

@@ -46,6 +46,7 @@ def test_both_forms_of_counts_are_read(tmp_path):
   'content, message',
   [
     (b'', 'is empty'),
+    (b'a 2\nb 1\na 1\n', "line 3: 'a' stands there a second time"),
     (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
     (b'the\n', "line 1.*'the'"),
     (b'{"the": 30', 'begins like JSON but is not'),
@@ -100,6 +101,19 @@ def test_counts_are_of_users_not_of_occurrences(tmp_path):
     ('w4', 2),
     ('w5', 1),
   ]
+
+
+def test_an_example_that_is_no_text_is_an_error(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  with sqlite3.connect(tmp_path / 'd.sqlite') as connection:
+    connection.execute(
+      "INSERT INTO examples VALUES ('train', '3', ?)", (b'\xff\xfe',)
+    )
+  with pytest.raises(
+    errors.DataError,
+    match=r"d.sqlite: a client of split 'train' has an example",
+  ):
+    vocabulary.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
 
 
 def test_a_bounded_counter_keeps_the_frequent_words(tmp_path):

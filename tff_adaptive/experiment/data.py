@@ -129,7 +129,7 @@ class ClientDatasets:
 
     if preprocess_fn is None or takes_seed(preprocess_fn):
 
-      def prepare(raw, seed):
+      def prepare(raw: Any, seed: Any) -> Any:
         dataset = to_dataset(raw)
         if preprocess_fn is None:
           return dataset
@@ -139,7 +139,7 @@ class ClientDatasets:
         prepare, input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)]
       )
 
-    def prepare_foreign(raw, seed):
+    def prepare_foreign(raw: Any, seed: Any) -> Any:
       tf.random.set_seed(int(seed[0] % 2**31))
       return preprocess_fn(to_dataset(raw))
 
@@ -191,8 +191,10 @@ class ClientDatasets:
       return self._prepare(self._raw(client_id), seed)
     # A task's own preprocessing may raise anything.
     except Exception as e:  # pylint: disable=broad-exception-caught
+      place = getattr(self._clients, 'source', '')
       raise errors.RunError(
-        f'The data of client {client_id!r} cannot be read: {errors.reason(e)}.'
+        f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
+        f'read: {errors.reason(e)}.'
       ) from e
 
   def for_round(

@@ -1,5 +1,7 @@
 """What can go wrong with a run through no fault of the program."""
 
+import re
+
 
 class RunError(Exception):
   """A run cannot start or go on; the message is one sentence for its user."""
@@ -13,4 +15,6 @@ def reason(error: BaseException) -> str:
   """An error of any kind in one line, without a full stop."""
   text = getattr(error, 'message', None) or str(error)
   lines = text.strip().splitlines() or [type(error).__name__]
-  return lines[0].rstrip('.')
+  # TensorFlow puts the place in its graph before and behind.
+  told = re.sub(r'^\{\{.*?\}\}\s*|\s*\[(Op:|\[\{\{).*$', '', lines[0])
+  return re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told).rstrip('.')

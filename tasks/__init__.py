@@ -11,6 +11,7 @@ Only `create` imports TensorFlow.
 import importlib
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 from typing import TYPE_CHECKING
 
 from tasks.errors import DataError as DataError
@@ -49,7 +50,9 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
   return parameters.read_signature(path, 'create')
 
 
-def create(name: str, **options) -> 'tff.simulation.baselines.BaselineTask':
+def create(
+  name: str, **options: Any
+) -> 'tff.simulation.baselines.BaselineTask':
   """Creates a task.
 
   Args:

@@ -6,6 +6,7 @@ skew. This is the task that runs without any download: small enough for a first
 try, real enough to show what client drift does.
 """
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -99,7 +100,7 @@ def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
   )
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   return batch['pixels'], batch['label']
 
 

@@ -6,6 +6,7 @@ after it; the first token's output goes through a dense layer and a classifier.
 """
 
 import dataclasses
+from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -77,7 +78,7 @@ def _normal() -> tf.keras.initializers.Initializer:
 class _Embeddings(tf.keras.layers.Layer):
   """Words and positions, normalised."""
 
-  def __init__(self, vocab_size: int, width: int, **kwargs):
+  def __init__(self, vocab_size: int, width: int, **kwargs: Any):
     super().__init__(**kwargs)
     self._width = width
     self.words = tf.keras.layers.Embedding(
@@ -86,19 +87,19 @@ class _Embeddings(tf.keras.layers.Layer):
     self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-12)
     self.dropout = tf.keras.layers.Dropout(0.1)
 
-  def build(self, input_shape):
+  def build(self, input_shape: Any) -> None:
     self.positions = self.add_weight(
       'positions', [input_shape[1], self._width], initializer=_normal()
     )
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
     return self.dropout(self.norm(self.words(inputs) + self.positions))
 
 
 class _Block(tf.keras.layers.Layer):
   """Attention and perceptron, each added to its input and then normalised."""
 
-  def __init__(self, size: Size, **kwargs):
+  def __init__(self, size: Size, **kwargs: Any):
     super().__init__(**kwargs)
     layers = tf.keras.layers
     self.attention = layers.MultiHeadAttention(
@@ -115,13 +116,13 @@ class _Block(tf.keras.layers.Layer):
     self.dropout = layers.Dropout(0.1)
     self.norm_2 = layers.LayerNormalization(epsilon=1e-12)
 
-  def call(self, inputs, mask):
+  def call(self, inputs: tf.Tensor, mask: Any) -> tf.Tensor:
     attended = self.attention(inputs, inputs, attention_mask=mask)
     x = self.norm_1(inputs + attended)
     return self.norm_2(x + self.dropout(self.dense_2(self.dense_1(x))))
 
 
-def _load(embeddings, blocks, size: Size, weights_dir: str) -> None:
+def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
   """Sets all weights of the encoder."""
   path = checkpoints.find(weights_dir, '*.safetensors', 'weights')
   arrays = checkpoints.read_safetensors(path)
@@ -129,14 +130,14 @@ def _load(embeddings, blocks, size: Size, weights_dir: str) -> None:
   prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
   heads, each = size.heads, size.width // size.heads
 
-  def get(name, *shape):
+  def get(name: str, *shape: Any) -> Any:
     return checkpoints.take(arrays, f'{prefix}{name}', shape, path)
 
-  def set_norm(norm, name):
+  def set_norm(norm: Any, name: str) -> None:
     norm.gamma.assign(get(f'{name}.weight', size.width))
     norm.beta.assign(get(f'{name}.bias', size.width))
 
-  def set_dense(dense, name, inputs, outputs):
+  def set_dense(dense: Any, name: str, inputs: Any, outputs: Any) -> None:
     # Files keep the transpose, [outputs, inputs].
     dense.kernel.assign(get(f'{name}.weight', outputs, inputs).T)
     dense.bias.assign(get(f'{name}.bias', outputs))

@@ -1,5 +1,6 @@
 """Autoencoder on EMNIST: Reddi et al., arXiv 2003.00295, Table 3."""
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -52,7 +53,7 @@ def create(
   )
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   # The files have a white background of 1; the model is to draw ink.
   ink = 1 - tf.reshape(batch['pixels'], [-1, 784])
   return ink, ink

@@ -1,5 +1,6 @@
 """Character recognition on EMNIST: Reddi et al., arXiv 2003.00295, Table 4."""
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -62,5 +63,5 @@ def build_model(num_classes: int) -> tf.keras.Model:
   )
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   return tf.expand_dims(batch['pixels'], -1), batch['label']

@@ -5,6 +5,7 @@ A convex problem with two classes. Whatever numbers a file has for them (-1 and
 """
 
 import functools
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -120,7 +121,7 @@ def create(
   )
 
 
-def _synthetic(num_features, seed):
+def _synthetic(num_features: int, seed: int) -> Any:
   """Sparse features like the real ones, separable up to one in ten."""
   rng = np.random.default_rng([seed, 0x51B5])
   features = (rng.random([500, num_features]) < 0.15).astype(np.float32)
@@ -129,7 +130,7 @@ def _synthetic(num_features, seed):
   return features, (labels ^ (rng.random(500) < 0.1)).astype(np.float32)
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   return batch['features'], tf.expand_dims(batch['label'], -1)
 
 

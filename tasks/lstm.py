@@ -7,10 +7,12 @@ in the backward pass the gradient of the recurrent weights, one product over all
 steps in place of one a step that each writes the whole matrix.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 
-def build(units: int, kernel_initializer: str = 'glorot_uniform'):
+def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
   """A layer that returns the outputs of all steps.
 
   On a GPU Keras's own layer is the quicker one (it uses cuDNN there).
@@ -29,7 +31,13 @@ def build(units: int, kernel_initializer: str = 'glorot_uniform'):
 class LoopedLSTM(tf.keras.layers.LSTM):
   """LSTM from [batch, time, inputs] to [batch, time, units], without masks."""
 
-  def call(self, inputs, mask=None, training=None, initial_state=None):
+  def call(
+    self,
+    inputs: tf.Tensor,
+    mask: Any = None,
+    training: Any = None,
+    initial_state: Any = None,
+  ) -> tf.Tensor:
     if mask is not None or initial_state is not None:
       raise ValueError('LoopedLSTM takes neither a mask nor a first state.')
     del training
@@ -40,7 +48,7 @@ class LoopedLSTM(tf.keras.layers.LSTM):
 
 
 @tf.custom_gradient
-def _recur(projected, recurrent):
+def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
   """Outputs [time, batch, units].
 
   Args:
@@ -53,10 +61,12 @@ def _recur(projected, recurrent):
     [tf.shape(projected)[1], tf.shape(recurrent)[0]], projected.dtype
   )
 
-  def array():
+  def array() -> Any:
     return tf.TensorArray(projected.dtype, size=steps)
 
-  def forward(t, h, c, hs, cs, gates):
+  def forward(
+    t: Any, h: Any, c: tf.Tensor, hs: Any, cs: Any, gates: Any
+  ) -> Any:
     i, f, g, o = tf.split(projected[t] + tf.matmul(h, recurrent), 4, axis=1)
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
     c = f * c + i * g
@@ -74,10 +84,10 @@ def _recur(projected, recurrent):
   hs_before = tf.concat([zeros[tf.newaxis], hs[:-1]], axis=0)
   cs_before = tf.concat([zeros[tf.newaxis], cs[:-1]], axis=0)
 
-  def gradient(d_hs):
+  def gradient(d_hs: tf.Tensor) -> Any:
     transposed = tf.transpose(recurrent)
 
-    def backward(t, d_h, d_c, d_projected):
+    def backward(t: Any, d_h: Any, d_c: Any, d_projected: Any) -> Any:
       i, f, g, o = tf.split(gates[t], 4, axis=1)
       tanh_c = tf.tanh(cs[t])
       d_h = d_h + d_hs[t]

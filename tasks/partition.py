@@ -41,7 +41,7 @@ class Partition:
   client_ids: tuple[str, ...]
   indices: tuple[np.ndarray, ...]
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if len(self.client_ids) != len(self.indices):
       raise ValueError(
         f'A partition needs as many client ids as index arrays, got '

@@ -111,7 +111,7 @@ def seedable(
   options.autotune.enabled = False
   options.experimental_optimization.apply_default_optimizations = False
 
-  def whole(dataset, seed):
+  def whole(dataset: tf.data.Dataset, seed: Any) -> Any:
     return build(dataset, seed).with_options(options)
 
   # Automatic graph conversion would rewrite loops over epochs.
@@ -150,7 +150,7 @@ def map_seeded(
   """Maps `fn(batch, seed)` with a seed of its own for every batch."""
   if seed is None:
 
-    def unseeded(*batch):
+    def unseeded(*batch: Any) -> Any:
       drawn = tf.random.uniform([2], maxval=2**62, dtype=tf.int64)
       return fn(_one(batch), drawn)
 
@@ -158,7 +158,7 @@ def map_seeded(
 
   base = fold_in(seed, _AUGMENTATION)
 
-  def seeded(index, batch):
+  def seeded(index: Any, batch: Any) -> Any:
     return fn(batch, fold_in(base, index))
 
   return dataset.enumerate().map(seeded)

@@ -14,6 +14,7 @@ steps still take the same time whatever a is, while a common step must be below
 4 / a, so that y keeps more than 1 - 2 / a of itself in every round.
 """
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -104,14 +105,14 @@ class _Parabola(tf.keras.layers.Layer):
     super().__init__()
     self._start = start
 
-  def build(self, input_shape):
+  def build(self, input_shape: Any) -> None:
     self.x = self.add_weight(
       'x',
       [input_shape[-1] // 2],
       initializer=tf.keras.initializers.Constant(self._start),
     )
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
     curvature, noise = tf.split(inputs, 2, axis=1)
     value = tf.reduce_sum(curvature * self.x**2 / 2 + noise * self.x, axis=1)
     distance = tf.fill(tf.shape(value), tf.norm(self.x))
@@ -121,7 +122,7 @@ class _Parabola(tf.keras.layers.Layer):
 class _Value(tf.keras.losses.Loss):
   """Mean value over the batch."""
 
-  def call(self, y_true, y_pred):
+  def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     del y_true
     return y_pred[:, 0]
 
@@ -129,15 +130,17 @@ class _Value(tf.keras.losses.Loss):
 class _Distance(tf.keras.metrics.Mean):
   """Distance of the weights from the minimum."""
 
-  def __init__(self, name='distance', dtype=None):
+  def __init__(self, name: str = 'distance', dtype: Any = None) -> None:
     super().__init__(name, dtype)
 
-  def update_state(self, y_true, y_pred, sample_weight=None):
+  def update_state(
+    self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
+  ) -> Any:
     del y_true, sample_weight
     return super().update_state(y_pred[:, 1])
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   return batch['features'], batch['label']
 
 

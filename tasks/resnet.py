@@ -7,6 +7,7 @@ that nothing but trainable weights has to be aggregated.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -39,7 +40,7 @@ def build(
   layers = tf.keras.layers
   regularizer = tf.keras.regularizers.L2(weight_decay) if weight_decay else None
 
-  def conv(x, filters, size, stride=1):
+  def conv(x: Any, filters: int, size: int, stride: int = 1) -> Any:
     return layers.Conv2D(
       filters,
       size,
@@ -50,10 +51,10 @@ def build(
       kernel_regularizer=regularizer,
     )(x)
 
-  def norm(x):
+  def norm(x: Any) -> Any:
     return layers.GroupNormalization(groups)(x)
 
-  def norm_relu(x):
+  def norm_relu(x: Any) -> Any:
     return layers.ReLU()(norm(x))
 
   block = _basic if depth == 18 else _bottleneck
@@ -88,13 +89,15 @@ def build(
   return tf.keras.Model(image, probabilities)
 
 
-def _basic(x, width: int, stride: int, conv: Callable, norm_relu: Callable):
+def _basic(
+  x: Any, width: int, stride: int, conv: Callable, norm_relu: Callable
+) -> Any:
   return conv(norm_relu(conv(x, width, 3, stride)), width, 3)
 
 
 def _bottleneck(
-  x, width: int, stride: int, conv: Callable, norm_relu: Callable
-):
+  x: Any, width: int, stride: int, conv: Callable, norm_relu: Callable
+) -> Any:
   x = norm_relu(conv(x, width, 1))
   x = norm_relu(conv(x, width, 3, stride))
   return conv(x, 4 * width, 1)

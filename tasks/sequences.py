@@ -6,6 +6,7 @@ does not pass it on.
 """
 
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -35,16 +36,18 @@ class NextTokenLoss(tf.keras.losses.Loss):
 class NumTokens(tf.keras.metrics.Metric):
   """Number of tokens that are not padding."""
 
-  def __init__(self, name: str = 'num_tokens', dtype=tf.int64):
+  def __init__(self, name: str = 'num_tokens', dtype: Any = tf.int64):
     super().__init__(name, dtype)
     self._sum = self.add_weight(name='sum', initializer='zeros', dtype=dtype)
 
-  def update_state(self, y_true, y_pred, sample_weight=None):
+  def update_state(
+    self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
+  ) -> None:
     del y_pred, sample_weight
     counted = tf.cast(tf.not_equal(y_true, PADDING), self._sum.dtype)
     self._sum.assign_add(tf.reduce_sum(counted))
 
-  def result(self):
+  def result(self) -> Any:
     return self._sum.read_value()
 
 
@@ -65,12 +68,14 @@ class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
     super().__init__(name, dtype)
     self._left_out = (PADDING, *left_out)
 
-  def update_state(self, y_true, y_pred, sample_weight=None):
+  def update_state(
+    self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
+  ) -> Any:
     del sample_weight
     counted = tf.ones_like(y_true, tf.bool)
     for token in self._left_out:
       counted &= tf.not_equal(y_true, tf.cast(token, y_true.dtype))
     return super().update_state(y_true, y_pred, tf.cast(counted, self.dtype))
 
-  def get_config(self):
+  def get_config(self) -> Any:
     return dict(super().get_config(), left_out=self._left_out[1:])

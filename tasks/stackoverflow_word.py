@@ -6,6 +6,7 @@ begin, V + 3 end of the sentence (where it has fewer than 20 words).
 """
 
 import functools
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -104,11 +105,11 @@ def create(
   )
 
 
-def _build_to_model(words: list[str], length: int):
+def _build_to_model(words: list[str], length: int) -> Any:
   word_ids = vocabulary.WordIds(words)
   begin, end = len(words) + 2, len(words) + 3
 
-  def to_model(batch):
+  def to_model(batch: Any) -> Any:
     split = tf.strings.split(batch['tokens'], ' ')[:, :length]
     ids = split.with_flat_values(word_ids(split.flat_values) + 1)
     count = ids.row_lengths()

@@ -7,6 +7,7 @@ normalised and classified. Size S: 12 blocks, 384 wide, 6 heads, 1,536 hidden.
 """
 
 import dataclasses
+from typing import Any
 from typing import Optional
 
 import numpy as np
@@ -85,7 +86,7 @@ def build(
 class _TokenAndPositions(tf.keras.layers.Layer):
   """Puts a learned token in front and adds learned positions."""
 
-  def build(self, input_shape):
+  def build(self, input_shape: Any) -> None:
     _, length, width = input_shape
     self.token = self.add_weight('token', [1, 1, width], initializer='zeros')
     self.positions = self.add_weight(
@@ -94,7 +95,7 @@ class _TokenAndPositions(tf.keras.layers.Layer):
       initializer=tf.keras.initializers.RandomNormal(stddev=0.02),
     )
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
     token = tf.repeat(self.token, tf.shape(inputs)[0], axis=0)
     return tf.concat([token, inputs], axis=1) + self.positions
 
@@ -102,7 +103,7 @@ class _TokenAndPositions(tf.keras.layers.Layer):
 class _Block(tf.keras.layers.Layer):
   """Attention and perceptron, each normalised before and added after."""
 
-  def __init__(self, size: Size, **kwargs):
+  def __init__(self, size: Size, **kwargs: Any):
     super().__init__(**kwargs)
     layers = tf.keras.layers
     self.norm_1 = layers.LayerNormalization(epsilon=1e-6)
@@ -113,13 +114,13 @@ class _Block(tf.keras.layers.Layer):
     self.dense_1 = layers.Dense(size.hidden, activation='gelu')
     self.dense_2 = layers.Dense(size.width)
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
     x = self.norm_1(inputs)
     inputs = inputs + self.attention(x, x)
     return inputs + self.dense_2(self.dense_1(self.norm_2(inputs)))
 
 
-def _load(model, blocks, weights_dir: str) -> None:
+def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   """Sets all weights but the classifier's."""
   path = checkpoints.find(weights_dir, '*.npz', 'weights')
   arrays = dict(checkpoints.read_npz(path))

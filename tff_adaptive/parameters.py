@@ -237,7 +237,7 @@ def checked(builder: Callable[..., Any]) -> Callable[..., Any]:
   }
 
   @functools.wraps(builder)
-  def build(*args, **kwargs):
+  def build(*args: Any, **kwargs: Any) -> Any:
     for name, value in kwargs.items():
       if name in keywords:
         kwargs[name] = keywords[name].check(value)

@@ -51,7 +51,7 @@ def check(name: str, **hyperparameters: Any) -> None:
   plan_lib.resolve(name, hyperparameters)
 
 
-def build(name: str, model: Any, **hyperparameters: Any):
+def build(name: str, model: Any, **hyperparameters: Any) -> Any:
   """Builds a method as a learning process.
 
   Args:

@@ -29,7 +29,7 @@ def assemble(plan: plan_lib.Plan, model: Any) -> processes.Process:
   )
 
 
-def _aggregator(plan: plan_lib.Plan):
+def _aggregator(plan: plan_lib.Plan) -> Any:
   given = plan.model_aggregator
   if given is None:
     return processes.build_aggregator(plan.aggregation, plan.common['seed'])
@@ -87,7 +87,7 @@ def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
   )
 
 
-def _optimizer(plan: plan_lib.Plan, side: str):
+def _optimizer(plan: plan_lib.Plan, side: str) -> Any:
   choice = plan.optimizer[side]
   if not isinstance(choice, str):
     return choice
@@ -95,7 +95,7 @@ def _optimizer(plan: plan_lib.Plan, side: str):
   return build(choice, **plan.optimizer_arguments[side])
 
 
-def _schedule(plan: plan_lib.Plan, side: str):
+def _schedule(plan: plan_lib.Plan, side: str) -> Any:
   settings, rate = plan.schedule_arguments[side], plan.rate[side]
   if not settings or rate is None:
     return None

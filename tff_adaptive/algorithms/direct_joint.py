@@ -19,21 +19,23 @@ class ServerPreconditioner(exchange.Exchange):
   correct v for its bias, and SM3 clients start from v's maxima over slices.
   """
 
-  def __init__(self, client_optimizer, server_optimizer):
+  def __init__(self, client_optimizer: Any, server_optimizer: Any) -> None:
     self._client = client_optimizer
     self._server = server_optimizer
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     first = self._server.initialize(specs)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(first['v'])))
 
-  def share(self, statistics, server_state):
+  def share(self, statistics: Any, server_state: Any) -> Any:
     del statistics
     # A scheduled server keeps its optimizer's state one level down.
     state = server_state.get('optimizer', server_state)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(state['v'])))
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     return self._client.receive(optimizer_state, statistics['v'])
 
 

@@ -17,18 +17,20 @@ class CountSteps(exchange.Exchange):
   clients of a round start from the same count.
   """
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     return collections.OrderedDict(optimizer_state, count=statistics['count'])
 
-  def report(self, local):
+  def report(self, local: exchange.Local) -> exchange.Report:
     return exchange.report(
       maximum=collections.OrderedDict(num_steps=local.num_steps)
     )
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     return collections.OrderedDict(
       count=statistics['count'] + cohort.report.maximum['num_steps']
     )

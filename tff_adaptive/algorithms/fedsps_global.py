@@ -20,20 +20,22 @@ class GlobalStep(exchange.Exchange):
     self._aggregation = aggregation
     self._gamma_0 = gamma_0
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     # A negative number stands for "none yet": the first round then takes the
     # clients' bound, which may be changed in the state before it starts.
     first = -1.0 if self._gamma_0 is None else self._gamma_0
     return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     gamma = statistics['gamma']
     return collections.OrderedDict(
       optimizer_state,
       gamma=tf.where(gamma < 0, optimizer_state['gamma_b'], gamma),
     )
 
-  def report(self, local):
+  def report(self, local: exchange.Local) -> exchange.Report:
     state = local.optimizer_state
     values = collections.OrderedDict(c=state['c'], gamma_b=state['gamma_b'])
     if self._aggregation == 'a':
@@ -48,7 +50,7 @@ class GlobalStep(exchange.Exchange):
         values['gradient'] = state['gradient']
     return exchange.report(mean=values)
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     del statistics
     mean = cohort.report.mean
     if self._aggregation == 'a':

@@ -13,7 +13,7 @@ class InverseStepSum(exchange.Exchange):
   A client with nu_i = 0 is left out; if all are, the model stays.
   """
 
-  def weight(self, local):
+  def weight(self, local: exchange.Local) -> tf.Tensor:
     return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
 
 

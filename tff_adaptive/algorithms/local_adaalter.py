@@ -15,23 +15,25 @@ class Accumulator(exchange.Exchange):
   def __init__(self, start: float):
     self._start = start
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     return collections.OrderedDict(accumulator=tree.zeros(specs, self._start))
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     received = statistics['accumulator']
     return collections.OrderedDict(
       optimizer_state, received=received, accumulated=received
     )
 
-  def report(self, local):
+  def report(self, local: exchange.Local) -> exchange.Report:
     return exchange.report(
       weighted=collections.OrderedDict(
         accumulator=local.optimizer_state['accumulated']
       )
     )
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     return cohort.report.weighted
 
 

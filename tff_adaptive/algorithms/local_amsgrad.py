@@ -18,23 +18,25 @@ class Moments(exchange.Exchange):
   def __init__(self, start: float):
     self._start = start
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     return collections.OrderedDict(
       m=tree.zeros(specs),
       v=tree.zeros(specs, self._start),
       v_max=tree.zeros(specs, self._start),
     )
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     return collections.OrderedDict(optimizer_state, **statistics)
 
-  def report(self, local):
+  def report(self, local: exchange.Local) -> exchange.Report:
     state = local.optimizer_state
     return exchange.report(
       weighted=collections.OrderedDict(m=state['m'], v=state['v'])
     )
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     mean = cohort.report.weighted
     return collections.OrderedDict(
       m=mean['m'],

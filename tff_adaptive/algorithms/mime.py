@@ -23,13 +23,15 @@ class ServerStatistics(exchange.Exchange):
     self._corrects = corrects
     self.surveys = 'before' if corrects else 'after'
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self._base.initialize(specs)
     return collections.OrderedDict(
       base=tf.nest.map_structure(tf.convert_to_tensor, state)
     )
 
-  def begin(self, statistics, optimizer_state, start, survey):
+  def begin(
+    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
+  ) -> Any:
     # The clients' learning rate is the state's own or a schedule's, not what
     # the server's copy was made with.
     hparams = self._base.get_hparams(optimizer_state['base'])
@@ -40,7 +42,7 @@ class ServerStatistics(exchange.Exchange):
       state['mean_gradient'] = survey
     return state
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     # Optimizers move weights and state together; only the state is wanted.
     anywhere = tuple(tf.zeros_like(g) for g in cohort.survey)
     state, _ = self._base.next(statistics['base'], anywhere, cohort.survey)
@@ -57,7 +59,7 @@ def lite_pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
   return _pieces(client_optimizer, server_optimizer, corrects=False)
 
 
-def _pieces(client_optimizer, server_optimizer, corrects):
+def _pieces(client_optimizer: Any, server_optimizer: Any, corrects: Any) -> Any:
   del server_optimizer
   return {
     'client_optimizer': frozen.Frozen(client_optimizer, corrects=corrects),

@@ -16,19 +16,19 @@ class PreviousModel(exchange.Exchange):
   The first previous model of a client is the model that it receives.
   """
 
-  def memory(self, specs):
+  def memory(self, specs: Any) -> Any:
     return collections.OrderedDict(
       seen=tf.constant(False),
       weights=tuple(tf.zeros(s.shape, s.dtype) for s in specs),
     )
 
-  def context(self, statistics, memory, start):
+  def context(self, statistics: Any, memory: Any, start: Any) -> Any:
     return tuple(
       tf.where(memory['seen'], previous, received)
       for previous, received in zip(memory['weights'], start)
     )
 
-  def remember(self, local):
+  def remember(self, local: exchange.Local) -> Any:
     return collections.OrderedDict(seen=tf.constant(True), weights=local.end)
 
 

@@ -102,7 +102,7 @@ def _slots(
   """Every hyperparameter that the method accepts with these optimizers."""
   slots = collections.OrderedDict()
 
-  def add(public, group, parameter):
+  def add(public: str, group: str, parameter: parameters.Parameter) -> None:
     if public in method.hides:
       return
     if public in method.defaults:

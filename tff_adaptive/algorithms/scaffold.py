@@ -27,23 +27,23 @@ class ControlVariates(exchange.Exchange):
   def __init__(self, population: Optional[int]):
     self._population = population
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     return collections.OrderedDict(c=_zeros(specs))
 
-  def memory(self, specs):
+  def memory(self, specs: Any) -> Any:
     return collections.OrderedDict(seen=tf.constant(False), c=_zeros(specs))
 
-  def _own(self, statistics, memory):
+  def _own(self, statistics: Any, memory: Any) -> Any:
     return tuple(
       tf.where(memory['seen'], own, server)
       for own, server in zip(memory['c'], statistics['c'])
     )
 
-  def context(self, statistics, memory, start):
+  def context(self, statistics: Any, memory: Any, start: Any) -> Any:
     own = self._own(statistics, memory)
     return tuple(c - c_i for c, c_i in zip(statistics['c'], own))
 
-  def remember(self, local):
+  def remember(self, local: exchange.Local) -> Any:
     own = self._own(local.statistics, local.memory)
     path = local.optimizer_state['learning_rate'] * tf.cast(
       local.num_steps, tf.float32
@@ -56,13 +56,13 @@ class ControlVariates(exchange.Exchange):
     )
     return collections.OrderedDict(seen=tf.constant(True), c=renewed)
 
-  def report(self, local):
+  def report(self, local: exchange.Local) -> exchange.Report:
     own = self._own(local.statistics, local.memory)
     renewed = self.remember(local)['c']
     change = tuple(new - old for new, old in zip(renewed, own))
     return exchange.report(weighted=collections.OrderedDict(c=change))
 
-  def merge(self, statistics, cohort):
+  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
     share = 1.0
     if self._population is not None:
       share = cohort.size / self._population
@@ -74,7 +74,7 @@ class ControlVariates(exchange.Exchange):
     )
 
 
-def _zeros(specs):
+def _zeros(specs: Any) -> Any:
   return tuple(tf.zeros(s.shape, s.dtype) for s in specs)
 
 

@@ -150,7 +150,9 @@ class CentralizedRounds:
     self._done = 0
     self._train = tf.function(self._train_on)
 
-  def _train_on(self, dataset, optimizer_state, round_number):
+  def _train_on(
+    self, dataset: tf.data.Dataset, optimizer_state: Any, round_number: Any
+  ) -> Any:
     step = tf.constant(0, tf.int32)
     moved = tf.constant(True)
     for batch in dataset:

@@ -8,6 +8,7 @@ sent.
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -63,7 +64,7 @@ def size_of(type_signature: tff.Type) -> int:
   raise ValueError(f'{type_signature} has no fixed size.')
 
 
-def _children(value):
+def _children(value: Any) -> Any:
   """The arguments of an operation, one by one, as types."""
   argument = value.argument.type_signature
   if isinstance(argument, tff.StructType):
@@ -83,7 +84,7 @@ def of_round(next_computation: tff.Computation) -> Traffic:
   flat = tff.framework.to_call_dominant(next_computation.to_building_block())
   down = up = 0
 
-  def visit(block):
+  def visit(block: Any) -> Any:
     nonlocal down, up
     if isinstance(block, tff.framework.Call) and isinstance(
       block.function, tff.framework.Intrinsic

@@ -36,10 +36,10 @@ class Evaluator:
     self._walk = tf.function(self._walk_batches)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
 
-  def _one_batch(self, batch):
+  def _one_batch(self, batch: Any) -> None:
     self._model.forward_pass(batch, training=False)
 
-  def _walk_batches(self, dataset):
+  def _walk_batches(self, dataset: tf.data.Dataset) -> None:
     for batch in dataset:
       self._one_batch(batch)
 

@@ -119,7 +119,9 @@ class Guard:
     self._report(number, row, cohort, datasets)
     return row
 
-  def _without_failing(self, number, cohort, datasets, error):
+  def _without_failing(
+    self, number: int, cohort: Any, datasets: Any, error: Any
+  ) -> Any:
     """The round's datasets, emptied where an error is raised.
 
     Raises:
@@ -145,7 +147,7 @@ class Guard:
       for client, dataset in zip(cohort, again, strict=True)
     ]
 
-  def _report(self, number, row, cohort, datasets) -> None:
+  def _report(self, number: int, row: Any, cohort: Any, datasets: Any) -> None:
     """Says who was left out.
 
     Raises:
@@ -191,7 +193,7 @@ class Guard:
         'goes on from the round before.'
       )
 
-  def _report_update(self, number, row) -> None:
+  def _report_update(self, number: int, row: Any) -> None:
     """Says when the model stands still."""
     if row.get('update/non_finite'):
       self._warn(
@@ -230,7 +232,7 @@ def _names(clients: Any) -> str:
   return f'{text} and {more} more' if more > 0 else text
 
 
-def _blame(cohort, datasets) -> str:
+def _blame(cohort: Any, datasets: Any) -> str:
   """Whose data are at fault for updates that are not finite."""
   wrong = [
     client
@@ -242,7 +244,7 @@ def _blame(cohort, datasets) -> str:
   return 'their data are finite: a lower client learning rate may help.'
 
 
-def _empty(cohort, datasets, failed) -> list[str]:
+def _empty(cohort: Any, datasets: Any, failed: Any) -> list[str]:
   return [
     client
     for client, dataset in zip(cohort, datasets)

@@ -312,7 +312,7 @@ class Table:
     task: Those of one task only.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.general = _general()
     self.algorithm = _algorithm()
     self.optimizer = _optimizer()

@@ -25,7 +25,7 @@ from tff_adaptive.experiment import settings as settings_lib
 class _TextParser(absl_flags.ArgumentParser):
   """Keeps a flag's text: what it may say depends on the other flags."""
 
-  def parse(self, argument):
+  def parse(self, argument: Any) -> Any:
     return argument
 
 
@@ -35,7 +35,7 @@ class _CheckedParser(absl_flags.ArgumentParser):
   def __init__(self, *, parameter: parameters.Parameter):
     self._parameter = parameter
 
-  def parse(self, argument):
+  def parse(self, argument: Any) -> Any:
     return flag_meaning.parse(self._parameter, argument, self._parameter.name)
 
 
@@ -46,7 +46,7 @@ class Flags:
     values: absl's, for whoever wants to add their own.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     """Defines all flags."""
     self.values = absl_flags.FlagValues()
     self.values.set_gnu_getopt(True)

@@ -86,7 +86,7 @@ def _gradients_a_step(
   with tf.Graph().as_default():
     weights = tuple(tf.zeros(s.shape, s.dtype) for s in specs)
 
-    def gradients_at(at):
+    def gradients_at(at: Any) -> Any:
       del at
       asked.append(True)
       return weights

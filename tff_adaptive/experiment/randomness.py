@@ -9,12 +9,13 @@ implementation, see `sampling`.
 
 import hashlib
 import json
+from typing import Any
 from typing import Union
 
 import numpy as np
 
 
-def _digest(seed: int, purpose: str, parts: tuple[Union[int, str], ...]):
+def _digest(seed: int, purpose: str, parts: tuple[Union[int, str], ...]) -> Any:
   # JSON tells ('a', 'b') from ('ab',) and 1 from '1'.
   key = json.dumps([int(seed), purpose, *parts])
   return hashlib.blake2b(key.encode('utf-8'), digest_size=16).digest()

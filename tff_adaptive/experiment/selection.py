@@ -9,6 +9,7 @@ import math
 from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 from typing import TypeVar
 
@@ -118,7 +119,7 @@ def measures(
   late = [r for r in rows if r['round'] > last - window(last) and r['round']]
   result: dict[str, float] = {}
 
-  def column(source, name):
+  def column(source: Any, name: str) -> Any:
     return [row[name] for row in source if name in row]
 
   for split in ('train', 'validation'):

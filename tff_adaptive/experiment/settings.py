@@ -174,7 +174,7 @@ def check_same(
   """
   missing = object()
 
-  def words(value):
+  def words(value: Any) -> Any:
     return 'not set' if value is missing or value is None else f'{value}'
 
   differences = []

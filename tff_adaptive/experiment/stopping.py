@@ -4,6 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 from typing import Optional
 
 
@@ -29,7 +30,7 @@ class Signals:
   no file is left half written and no state half updated.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.requested: Optional[int] = None
     self._raise = False
 
@@ -67,7 +68,7 @@ class Signals:
     if self.requested is not None:
       raise Stopped(self.requested)
 
-  def _handle(self, signal_number, frame) -> None:
+  def _handle(self, signal_number: int, frame: Any) -> None:
     del frame
     self.requested = signal_number
     if self._raise:

@@ -40,7 +40,7 @@ class DivergedError(errors.RunError):
 class Paused(stopping.Stopped):
   """A run came to the round up to which it was asked to go."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     super().__init__(signal.SIGTERM)
 
 
@@ -301,7 +301,7 @@ def _end_with_parent() -> None:
   parent = multiprocessing.parent_process()
   assert parent is not None
 
-  def wait():
+  def wait() -> None:
     connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -152,7 +152,7 @@ def check(side: str, name: str, arguments: Mapping[str, Any]) -> None:
     mixes.read(**arguments)
 
 
-def client(name: str, **hyperparameters: Any):
+def client(name: str, **hyperparameters: Any) -> Any:
   """Builds a client optimizer.
 
   Args:
@@ -170,7 +170,7 @@ def client(name: str, **hyperparameters: Any):
   return _build('client', name, hyperparameters)
 
 
-def server(name: str, **hyperparameters: Any):
+def server(name: str, **hyperparameters: Any) -> Any:
   """Builds a server optimizer; see `client`."""
   return _build('server', name, hyperparameters)
 
@@ -185,7 +185,7 @@ def _entry(side: str, name: str) -> _Entry:
   return table[name]
 
 
-def _build(side: str, name: str, given: Mapping[str, Any]):
+def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
   entry = _entry(side, name)
   accepted = parameters_of(side, name)
   spelled = {public_name(side, p, name): p for p in accepted} | {

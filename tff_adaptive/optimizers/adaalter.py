@@ -1,6 +1,7 @@
 """Local-AdaAlter's client."""
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -26,14 +27,21 @@ class AdaAlter(protocol.LocalOptimizer):
       'A^2 = A^2 + g^2, from B^2; the server averages it\n' + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['received'] = tree.zeros(specs, self.epsilon**2)
     state['accumulated'] = tree.zeros(specs, self.epsilon**2)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     del batch
     gradients = tree.dense(weights, gradients)
     step = state['step'] + 1

@@ -1,6 +1,7 @@
 """Local-AMSGrad's client."""
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -36,14 +37,21 @@ class LocalAmsgrad(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self.initial_hparams()
     state['m'] = tree.zeros(specs)
     state['v'] = tree.zeros(specs, self.epsilon)
     state['v_max'] = tree.zeros(specs, self.epsilon)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     del batch
     gradients = tree.dense(weights, gradients)
     m = tree.map_cast(

@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -50,7 +51,7 @@ class Blended(protocol.LocalOptimizer):
 
   @property
   def formula(self) -> str:
-    def listed(mix):
+    def listed(mix: Any) -> Any:
       return ', '.join(f'{word} ({share:g})' for word, share in mix.items())
 
     return (
@@ -60,7 +61,7 @@ class Blended(protocol.LocalOptimizer):
       f'  its local epochs from {listed(self._epochs)}'
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     return collections.OrderedDict(
       optimizer=tf.constant(0, tf.int32),
       delay=tf.constant(0, tf.int32),
@@ -74,7 +75,7 @@ class Blended(protocol.LocalOptimizer):
       ),
     )
 
-  def draw(self, state, seed, num_batches):
+  def draw(self, state: Any, seed: Any, num_batches: Any) -> Any:
     """Draws the client's choices.
 
     Args:
@@ -102,12 +103,19 @@ class Blended(protocol.LocalOptimizer):
       used,
     )
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     batch = protocol.require_batch(batch, 'A blended client')
     gradients = tree.dense(weights, gradients)
 
-    def branch(index, optimizer):
-      def step():
+    def branch(index: int, optimizer: Any) -> Any:
+      def step() -> Any:
         own, moved = protocol.take_step(
           optimizer, state['states'][index], weights, gradients, batch
         )
@@ -128,7 +136,7 @@ class Blended(protocol.LocalOptimizer):
     return collections.OrderedDict(state, states=states), weights
 
 
-def _pick(mix, uniform):
+def _pick(mix: Any, uniform: tf.Tensor) -> tf.Tensor:
   """The index of the choice that a uniform number in [0, 1) falls on."""
   ends = tf.cumsum(tf.constant(list(mix.values()), tf.float32))
   # Rounding may leave the last end a little below 1.

@@ -1,6 +1,7 @@
 """Delta-SGD: a client that tunes its own step size."""
 
 import collections
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -45,7 +46,7 @@ class DeltaSgd(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['eta'] = tf.constant(self._eta_0, tf.float32)
@@ -56,7 +57,14 @@ class DeltaSgd(protocol.LocalOptimizer):
     state['previous'] = tree.zeros(specs)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     gradients = tree.dense(weights, gradients)
     is_first = tf.equal(state['step'], 0)
     if self._same_batch:
@@ -101,7 +109,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -eta, gradients)
 
-  def step_size(self, state):
+  def step_size(self, state: Any) -> protocol.StepSize:
     return protocol.StepSize(state['eta'], state['at_bound'])
 
 

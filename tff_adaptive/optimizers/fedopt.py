@@ -106,7 +106,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
       state['v_max'] = tree.zeros(specs, self._maximum.start)
     return state
 
-  def next(self, state, weights, gradients):
+  def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
     gradients = tree.dense(weights, gradients)
     _check_state_match(weights, state['m'], 'm')
     beta_1, epsilon = state['beta_1'], state['epsilon']
@@ -155,7 +155,9 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     )
     return new_state, new_weights
 
-  def _correction(self, beta_1, beta_2, step):
+  def _correction(
+    self, beta_1: tf.Tensor, beta_2: tf.Tensor, step: tf.Tensor
+  ) -> tf.Tensor:
     count = tf.cast(step, tf.float32)
     factor = 1 / (1 - tf.pow(beta_1, count))
     if self._second_moment.decays:
@@ -188,7 +190,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     return '\n'.join(lines)
 
 
-def _check_state_match(weights, state, name):
+def _check_state_match(weights: Any, state: Any, name: str) -> None:
   try:
     tf.nest.assert_same_structure(weights, state)
     shapes = tf.nest.map_structure(

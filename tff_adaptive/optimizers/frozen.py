@@ -1,6 +1,7 @@
 """Steps with an optimizer whose state stays as the server sent it (MIME)."""
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -49,14 +50,21 @@ class Frozen(protocol.LocalOptimizer):
     own = getattr(self.base, 'formula', type(self.base).__name__)
     return f'{own}\nfrom the state received at every step, with g = {gradient}'
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = collections.OrderedDict(base=self.base.initialize(specs))
     if self._corrects:
       state['start'] = tree.zeros(specs)
       state['mean_gradient'] = tree.zeros(specs)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     gradients = tree.dense(weights, gradients)
     if self._corrects:
       batch = protocol.require_batch(batch, "MIME's correction")
@@ -70,10 +78,10 @@ class Frozen(protocol.LocalOptimizer):
     _, weights = self.base.next(state['base'], weights, gradients)
     return state, weights
 
-  def get_hparams(self, state):
+  def get_hparams(self, state: Any) -> Any:
     return self.base.get_hparams(state['base'])
 
-  def set_hparams(self, state, hparams):
+  def set_hparams(self, state: Any, hparams: Any) -> Any:
     return collections.OrderedDict(
       state, base=self.base.set_hparams(state['base'], hparams)
     )

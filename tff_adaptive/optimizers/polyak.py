@@ -1,6 +1,7 @@
 """Stochastic Polyak step sizes on a client."""
 
 import collections
+from typing import Any
 from typing import Literal
 
 import tensorflow as tf
@@ -49,7 +50,7 @@ class Polyak(protocol.LocalOptimizer):
       'x = x - gamma g\n' + grows + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     del specs  # A few numbers are all the state there is.
     state = self.initial_hparams()
     if self._smoothing != 'none':
@@ -62,7 +63,14 @@ class Polyak(protocol.LocalOptimizer):
     state['at_bound'] = tf.constant(False)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     batch = protocol.require_batch(batch, 'A stochastic Polyak step')
     gradients = tree.dense(weights, gradients)
     bound = self._bound(state, batch)
@@ -88,7 +96,7 @@ class Polyak(protocol.LocalOptimizer):
       new_state['bound'] = tf.where(gamma > 0, gamma, kept)
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
-  def _bound(self, state, batch):
+  def _bound(self, state: Any, batch: Any) -> Any:
     """The largest step that may be taken now."""
     if self._smoothing == 'none':
       return state['gamma_b']
@@ -104,7 +112,7 @@ class Polyak(protocol.LocalOptimizer):
       tf.equal(state['step'], 0), first, state['bound'] * tf.pow(2.0, share)
     )
 
-  def step_size(self, state):
+  def step_size(self, state: Any) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['at_bound'])
 
 

@@ -1,6 +1,7 @@
 """FedDecSPS' client: Polyak steps that shrink with the number of steps."""
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -25,7 +26,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
       'x = x - gamma_k g\n' + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     del specs
     state = self.initial_hparams()
     state['count'] = tf.constant(0, tf.int32)
@@ -36,7 +37,14 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     state['at_bound'] = tf.constant(False)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     batch = protocol.require_batch(batch, 'A decreasing Polyak step')
     gradients = tree.dense(weights, gradients)
     ratio = polyak.polyak_ratio(
@@ -57,7 +65,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
-  def step_size(self, state):
+  def step_size(self, state: Any) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['at_bound'])
 
 

@@ -1,6 +1,7 @@
 """FedSPS-Global's client: the server's step size, and a report for the next."""
 
 import collections
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -25,7 +26,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self.initial_hparams()
     state['gamma'] = state['gamma_b']
     state['gap'] = tf.constant(0.0)
@@ -33,7 +34,14 @@ class PolyakGlobal(protocol.LocalOptimizer):
     state['gradient'] = tree.zeros(specs)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     batch = protocol.require_batch(batch, 'A global Polyak step')
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(
@@ -44,11 +52,13 @@ class PolyakGlobal(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -state['gamma'], gradients)
 
-  def step_size(self, state):
+  def step_size(self, state: Any) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['gamma'] >= state['gamma_b'])
 
 
-def bounded_step(gap, squared_norm, c, gamma_b):
+def bounded_step(
+  gap: tf.Tensor, squared_norm: tf.Tensor, c: tf.Tensor, gamma_b: tf.Tensor
+) -> tf.Tensor:
   """min(gap / (c |g|^2), gamma_b), scalar float32."""
   return tf.minimum(polyak.polyak_ratio(gap, 0.0, squared_norm) / c, gamma_b)
 

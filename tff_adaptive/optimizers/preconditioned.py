@@ -27,12 +27,14 @@ from tff_adaptive.optimizers import tree
 Rule = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def adagrad_rule(v, squared, beta_2):
+def adagrad_rule(
+  v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor
+) -> tf.Tensor:
   del beta_2
   return v + squared
 
 
-def adam_rule(v, squared, beta_2):
+def adam_rule(v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor) -> tf.Tensor:
   return beta_2 * v + (1 - beta_2) * squared
 
 
@@ -65,17 +67,17 @@ class Full(Preconditioner):
     self._rule = rule
     self._initial = initial
 
-  def start(self, spec):
+  def start(self, spec: Any) -> Any:
     return tf.fill(spec.shape, tf.cast(self._initial, spec.dtype))
 
-  def renew(self, kept, squared, beta_2):
+  def renew(self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor) -> Any:
     v = self._rule(kept, squared, beta_2)
     return v, v
 
-  def read(self, kept):
+  def read(self, kept: Any) -> tf.Tensor:
     return kept
 
-  def receive(self, v):
+  def receive(self, v: tf.Tensor) -> Any:
     return v
 
 
@@ -95,12 +97,12 @@ class Sm3(Preconditioner):
     self._rule = rule
     self._form = form
 
-  def start(self, spec):
+  def start(self, spec: Any) -> Any:
     if spec.shape.rank < 2:
       return (tf.zeros(spec.shape, spec.dtype),)
     return tuple(tf.zeros([size], spec.dtype) for size in spec.shape)
 
-  def renew(self, kept, squared, beta_2):
+  def renew(self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor) -> Any:
     if self._form == 'I':
       maxima = self._maxima(squared)
       kept = tuple(
@@ -110,7 +112,7 @@ class Sm3(Preconditioner):
     v = self._rule(self.read(kept), squared, beta_2)
     return self._maxima(v), v
 
-  def read(self, kept):
+  def read(self, kept: Any) -> tf.Tensor:
     if len(kept) == 1:
       return kept[0]
     rank = len(kept)
@@ -121,10 +123,10 @@ class Sm3(Preconditioner):
       smallest = spread if smallest is None else tf.minimum(smallest, spread)
     return smallest
 
-  def receive(self, v):
+  def receive(self, v: tf.Tensor) -> Any:
     return self._maxima(v)
 
-  def _maxima(self, values):
+  def _maxima(self, values: Any) -> Any:
     rank = values.shape.rank
     if rank < 2:
       return (values,)
@@ -211,7 +213,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     kept = tuple(self._preconditioner.receive(leaf) for leaf in v)
     return collections.OrderedDict(state, preconditioner=kept)
 
-  def initialize(self, specs):
+  def initialize(self, specs: Any) -> Any:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     if self._corrects_bias:
@@ -225,7 +227,14 @@ class PreconditionedClient(protocol.LocalOptimizer):
       state['m'] = tree.zeros(specs)
     return state
 
-  def next(self, state, weights, gradients, *, batch=None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: protocol.Batch | None = None,
+  ) -> tuple[Any, Any]:
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(state, step=state['step'] + 1)
     renews = self._renews(state, new_state, batch)
@@ -263,7 +272,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       rate = tf.where(tree.norm(step) < self._min_step_norm, 0.0, rate)
     return new_state, tree.add_scaled(weights, -rate, step)
 
-  def _renews(self, state, new_state, batch):
+  def _renews(self, state: Any, new_state: Any, batch: Any) -> tf.Tensor:
     """Whether v is renewed at this step, bool scalar."""
     if self._delay_epochs is None:
       return tf.equal(state['step'] % self._delay, 0)
@@ -274,20 +283,20 @@ class PreconditionedClient(protocol.LocalOptimizer):
     epoch = state['examples'] * self._delay_epochs // batch.client_size
     return tf.equal(epoch % self._delay, 0)
 
-  def _precondition(self, state, gradients, renews):
+  def _precondition(self, state: Any, gradients: Any, renews: Any) -> Any:
     """Returns what is kept now, and v in the structure of the gradients."""
     beta_2 = state.get('beta_2', tf.constant(0.0))
     leaves = tf.nest.flatten(gradients)
     kept = state['preconditioner']
 
-    def renew():
+    def renew() -> Any:
       pairs = [
         self._preconditioner.renew(own, tf.square(g), tf.cast(beta_2, g.dtype))
         for own, g in zip(kept, leaves)
       ]
       return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
-    def keep():
+    def keep() -> Any:
       v = tuple(
         tf.broadcast_to(self._preconditioner.read(own), g.shape)
         for own, g in zip(kept, leaves)

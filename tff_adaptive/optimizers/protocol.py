@@ -82,7 +82,14 @@ class LocalOptimizer(rule_lib.Rule):
     return state, num_batches
 
   @abc.abstractmethod
-  def next(self, state, weights, gradients, *, batch: Optional[Batch] = None):
+  def next(
+    self,
+    state: Any,
+    weights: Any,
+    gradients: Any,
+    *,
+    batch: Optional[Batch] = None,
+  ) -> tuple[Any, Any]:
     """Takes a step; see `tff.learning.optimizers.Optimizer.next`.
 
     Args:

@@ -30,8 +30,8 @@ class Rule(tff.learning.optimizers.Optimizer):
       (k, tf.constant(v, tf.float32)) for k, v in self.hparams.items()
     )
 
-  def get_hparams(self, state):
+  def get_hparams(self, state: Any) -> Any:
     return collections.OrderedDict((k, state[k]) for k in self.hparams)
 
-  def set_hparams(self, state, hparams):
+  def set_hparams(self, state: Any, hparams: Any) -> Any:
     return collections.OrderedDict(state, **hparams)

@@ -83,7 +83,7 @@ def build_schedule(
     return None
   decay_rate = 0.1 if lr_decay_rate is None else lr_decay_rate
 
-  def schedule(round_number):
+  def schedule(round_number: Any) -> Any:
     import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
     completed = tf.cast(round_number, tf.float32)

@@ -63,7 +63,7 @@ def map_cast(
 ) -> Any:
   """Maps `fn(*scalars, *leaves)` with the scalars in each leaf's dtype."""
 
-  def on_leaf(*leaves):
+  def on_leaf(*leaves: Any) -> Any:
     return fn(*(tf.cast(s, leaves[0].dtype) for s in scalars), *leaves)
 
   return tf.nest.map_structure(on_leaf, *structures)

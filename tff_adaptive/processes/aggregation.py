@@ -33,27 +33,27 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     self._settings = settings
     self._seed = seed & 0x7FFFFFFF
 
-  def initial_global_state(self):
+  def initial_global_state(self) -> Any:
     return collections.OrderedDict(
       clip=tf.constant(self._settings.dp_clip_norm, tf.float32),
       round=tf.constant(0, tf.int32),
     )
 
-  def derive_sample_params(self, global_state):
+  def derive_sample_params(self, global_state: Any) -> Any:
     return global_state['clip']
 
-  def initial_sample_state(self, template):
+  def initial_sample_state(self, template: Any) -> Any:
     zeros = tf.nest.map_structure(
       lambda t: tf.zeros(t.shape, t.dtype), template
     )
     return self._sample(zeros, tf.constant(0.0))
 
-  def _sample(self, record, unclipped):
+  def _sample(self, record: Any, unclipped: Any) -> Any:
     if not self._settings.dp_adaptive_clipping:
       return record
     return collections.OrderedDict(sum=record, unclipped=unclipped)
 
-  def preprocess_record(self, params, record):
+  def preprocess_record(self, params: Any, record: Any) -> Any:
     # Not tf.clip_by_global_norm, which makes NaN of a finite record whose
     # norm overflows: such a record must not reach the others' sum.
     leaves = tf.nest.flatten(record)
@@ -74,14 +74,14 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     unclipped = tf.cast(norm <= params, tf.float32) - 0.5
     return self._sample(tf.nest.pack_sequence_as(record, clipped), unclipped)
 
-  def get_noised_result(self, sample_state, global_state):
+  def get_noised_result(self, sample_state: Any, global_state: Any) -> Any:
     settings = self._settings
     clip = global_state['clip']
     seed = tf.random.experimental.stateless_fold_in(
       tf.constant([self._seed, 0x0D9], tf.int32), global_state['round']
     )
 
-    def noise(index, shape, stddev):
+    def noise(index: Any, shape: Any, stddev: Any) -> Any:
       own = tf.random.experimental.stateless_fold_in(seed, index)
       return stddev * tf.random.stateless_normal(shape, own)
 
@@ -112,7 +112,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
       ),
     )
 
-  def derive_metrics(self, global_state):
+  def derive_metrics(self, global_state: Any) -> Any:
     # A fixed norm is among the settings, not among the measurements.
     if not self._settings.dp_adaptive_clipping:
       return collections.OrderedDict()

@@ -189,17 +189,17 @@ class ClientWork:
     self._measure = tff.tensorflow.computation(trainer.measure, totals)
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Any:
       return tff.federated_eval(initial_state, tff.SERVER)
 
     hparams_type = self.state_type['hparams']
 
     @tff.tensorflow.computation(self.state_type)
-    def get_hparams(state):
+    def get_hparams(state: Any) -> Any:
       return state['hparams']
 
     @tff.tensorflow.computation(self.state_type, hparams_type)
-    def set_hparams(state, hparams):
+    def set_hparams(state: Any, hparams: Any) -> Any:
       return collections.OrderedDict(state, hparams=hparams)
 
     self.initialize = initialize
@@ -211,7 +211,7 @@ class ClientWork:
     exchange = self.exchange
 
     @tff.tensorflow.computation(self.state_type, server_state_type)
-    def share(state, server_state):
+    def share(state: Any, server_state: Any) -> Any:
       return collections.OrderedDict(
         state, statistics=exchange.share(state['statistics'], server_state)
       )
@@ -314,7 +314,7 @@ def build_client_work(
     tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
     tff.FederatedType(work.facts.data_type, tff.CLIENTS),
   )
-  def next_fn(state, weights, data):
+  def next_fn(state: Any, weights: Any, data: Any) -> Any:
     output = work.run(state, weights, data)
     return tff.templates.MeasuredProcessOutput(
       output.state, output.result, output.measurements

@@ -57,7 +57,7 @@ class StatefulLearningProcess:
 Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
 
 
-def _reject_non_finite(state, update):
+def _reject_non_finite(state: Any, update: Any) -> Any:
   """Keeps model and optimizer as they were after an update with NaN or inf."""
   reject, measurements = tff.learning.templates.reject_non_finite_update(
     state, update
@@ -136,7 +136,7 @@ def _compose(pieces: _Pieces) -> Process:
   work = pieces.work
 
   @tff.federated_computation
-  def initialize():
+  def initialize() -> Any:
     return tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
         tff.federated_eval(pieces.initial_weights, tff.SERVER),
@@ -153,7 +153,7 @@ def _compose(pieces: _Pieces) -> Process:
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
   share = work.share(state_type.finalizer) if shares else None
 
-  def run(state, data, memories=None):
+  def run(state: Any, data: Any, memories: Any = None) -> Any:
     """Returns (next state, metrics, memories), inside a computation."""
     sent = pieces.distributor.next(
       state.distributor, state.global_model_weights
@@ -184,22 +184,22 @@ def _compose(pieces: _Pieces) -> Process:
     return next_state, metrics, done.memories
 
   @tff.tensorflow.computation(state_type)
-  def get_model_weights(state):
+  def get_model_weights(state: Any) -> Any:
     return state.global_model_weights
 
   @tff.tensorflow.computation(state_type, state_type.global_model_weights)
-  def set_model_weights(state, weights):
+  def set_model_weights(state: Any, weights: Any) -> Any:
     return state._replace(global_model_weights=weights)
 
   @tff.tensorflow.computation(state_type)
-  def get_hparams(state):
+  def get_hparams(state: Any) -> Any:
     return collections.OrderedDict(
       client_work=work.get_hparams(state.client_work),
       finalizer=pieces.finalizer.get_hparams(state.finalizer),
     )
 
   @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
-  def set_hparams(state, hparams):
+  def set_hparams(state: Any, hparams: Any) -> Any:
     return state._replace(
       client_work=work.set_hparams(state.client_work, hparams['client_work']),
       finalizer=pieces.finalizer.set_hparams(
@@ -210,7 +210,7 @@ def _compose(pieces: _Pieces) -> Process:
   if work.memory_type is None:
 
     @tff.federated_computation(placed_state_type, data_type)
-    def next_fn(state, client_data):
+    def next_fn(state: Any, client_data: Any) -> Any:
       next_state, metrics, _ = run(state, client_data)
       return tff.learning.templates.LearningProcessOutput(next_state, metrics)
 
@@ -228,7 +228,7 @@ def _compose(pieces: _Pieces) -> Process:
     tff.FederatedType(work.memory_type, tff.CLIENTS),
     data_type,
   )
-  def next_with_memory(state, client_states, client_data):
+  def next_with_memory(state: Any, client_states: Any, client_data: Any) -> Any:
     next_state, metrics, memories = run(state, client_data, client_states)
     return StatefulOutput(next_state, memories, metrics)
 

@@ -110,32 +110,32 @@ class _VariableLocalModel(LocalModel):
     self._seed = randomness.seed_variable(self._model)
     self._representation: Any = None
 
-  def check_objective(self, objective):
+  def check_objective(self, objective: Any) -> None:
     if objective.needs_representation:
       self._representation = _representation_model(self._model)
 
-  def set_seed(self, seed):
+  def set_seed(self, seed: Any) -> None:
     if self._seed is not None:
       self._seed.assign(seed())
 
-  def begin(self, weights):
+  def begin(self, weights: Any) -> Any:
     tf.nest.map_structure(
       lambda variable, value: variable.assign(value), self._weights, weights
     )
     return ()
 
-  def trainable(self, carry):
+  def trainable(self, carry: Any) -> Any:
     return tuple(v.read_value() for v in self._variables)
 
-  def with_trainable(self, carry, weights):
+  def with_trainable(self, carry: Any, weights: Any) -> Any:
     for variable, value in zip(self._variables, weights):
       variable.assign(value)
     return ()
 
-  def evaluate(self, carry, batch, term):
+  def evaluate(self, carry: Any, batch: Any, term: Any) -> Any:
     return (), self._evaluate(batch, term)
 
-  def _evaluate(self, batch, term):
+  def _evaluate(self, batch: Any, term: Any) -> Any:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(self._variables)
       output = self._model.forward_pass(batch, training=True)
@@ -153,19 +153,21 @@ class _VariableLocalModel(LocalModel):
     dense = _dense(gradients, self._variables)
     return Evaluated(loss, dense, tf.cast(count, tf.int64))
 
-  def _represent(self, batch):
+  def _represent(self, batch: Any) -> Any:
     representation = self._representation(inputs_of(batch), training=True)
     return tf.reshape(representation, [tf.shape(representation)[0], -1])
 
-  def gradients_at(self, carry, weights, batch, term):
+  def gradients_at(
+    self, carry: Any, weights: Any, batch: Any, term: Any
+  ) -> Any:
     return self._elsewhere(
       weights, lambda: self._evaluate(batch, term).gradients
     )
 
-  def represent_at(self, carry, weights, batch):
+  def represent_at(self, carry: Any, weights: Any, batch: Any) -> Any:
     return self._elsewhere(weights, lambda: self._represent(batch))
 
-  def _elsewhere(self, weights, compute):
+  def _elsewhere(self, weights: Any, compute: Any) -> Any:
     """Calls `compute` under other weights and puts everything back.
 
     The forward pass of a `VariableModel` always counts into its metrics, and
@@ -183,7 +185,7 @@ class _VariableLocalModel(LocalModel):
       variable.assign(value)
     return result
 
-  def metrics(self, carry, discard):
+  def metrics(self, carry: Any, discard: Any) -> Any:
     if discard:
       self._model.reset_metrics()
     return self._model.report_local_unfinalized_metrics()
@@ -217,20 +219,20 @@ class _FunctionalLocalModel(LocalModel):
   def __init__(self, model: tff.learning.models.FunctionalModel):
     self._model = model
 
-  def begin(self, weights):
+  def begin(self, weights: Any) -> Any:
     return (
       tuple(weights.trainable),
       tuple(weights.non_trainable),
       self._model.initialize_metrics_state(),
     )
 
-  def trainable(self, carry):
+  def trainable(self, carry: Any) -> Any:
     return carry[0]
 
-  def with_trainable(self, carry, weights):
+  def with_trainable(self, carry: Any, weights: Any) -> Any:
     return (tuple(weights), carry[1], carry[2])
 
-  def _evaluate(self, weights, fixed, batch, term):
+  def _evaluate(self, weights: Any, fixed: Any, batch: Any, term: Any) -> Any:
     x = inputs_of(batch)
     y = batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
     with tf.GradientTape() as tape:
@@ -250,7 +252,7 @@ class _FunctionalLocalModel(LocalModel):
     dense = _dense(gradients, weights)
     return Evaluated(loss, dense, tf.cast(count, tf.int64)), output, y
 
-  def evaluate(self, carry, batch, term):
+  def evaluate(self, carry: Any, batch: Any, term: Any) -> Any:
     weights, fixed, metrics = carry
     evaluated, output, labels = self._evaluate(weights, fixed, batch, term)
     metrics = self._model.update_metrics_state(
@@ -258,10 +260,12 @@ class _FunctionalLocalModel(LocalModel):
     )
     return (weights, fixed, metrics), evaluated
 
-  def gradients_at(self, carry, weights, batch, term):
+  def gradients_at(
+    self, carry: Any, weights: Any, batch: Any, term: Any
+  ) -> Any:
     return self._evaluate(weights, carry[1], batch, term)[0].gradients
 
-  def metrics(self, carry, discard):
+  def metrics(self, carry: Any, discard: Any) -> Any:
     return tf.nest.map_structure(
       lambda none, counted: tf.where(discard, none, counted),
       self._model.initialize_metrics_state(),
@@ -339,7 +343,7 @@ def facts(model: Model) -> ModelFacts:
     names = None
 
     @tff.tensorflow.computation
-    def initial_weights():
+    def initial_weights() -> Any:
       trainable, non_trainable = model.initial_weights
       return tff.learning.models.ModelWeights(
         tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
@@ -359,7 +363,7 @@ def facts(model: Model) -> ModelFacts:
       names = tuple(finalizers)
 
     @tff.tensorflow.computation
-    def initial_weights():
+    def initial_weights() -> Any:
       return tff.learning.models.ModelWeights.from_model(model())
 
   weights_type = initial_weights.type_signature.result
@@ -376,7 +380,7 @@ def facts(model: Model) -> ModelFacts:
   )
 
 
-def _dense(gradients, weights) -> tuple[tf.Tensor, ...]:
+def _dense(gradients: Any, weights: Any) -> tuple[tf.Tensor, ...]:
   """Gradients without indexed slices, each with its weight's static shape.
 
   An embedding's gradient forgets the number of rows, and an optimizer state

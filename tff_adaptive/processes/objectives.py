@@ -69,7 +69,7 @@ class Objective(abc.ABC):
 class Plain(Objective):
   """The model's loss alone."""
 
-  def term(self, place, constants):
+  def term(self, place: Any, constants: Any) -> tf.Tensor:
     del place, constants
     return tf.constant(0.0)
 
@@ -81,10 +81,10 @@ class Sum(Objective):
     self._parts = parts
     self.needs_representation = any(p.needs_representation for p in parts)
 
-  def constants(self, place, represent_at):
+  def constants(self, place: Any, represent_at: Any) -> Any:
     return tuple(part.constants(place, represent_at) for part in self._parts)
 
-  def term(self, place, constants):
+  def term(self, place: Any, constants: Any) -> tf.Tensor:
     return tf.add_n(
       [part.term(place, own) for part, own in zip(self._parts, constants)]
     )
@@ -117,7 +117,7 @@ class Proximal(Objective):
       )
     self._strength = strength
 
-  def term(self, place, constants):
+  def term(self, place: Any, constants: Any) -> tf.Tensor:
     distance = tree.squared_norm(tree.subtract(place.weights, place.start))
     return 0.5 * self._strength * distance
 
@@ -132,7 +132,7 @@ class Correction(Objective):
   SCAFFOLD's correction c - c_i is added to every gradient this way.
   """
 
-  def term(self, place, constants):
+  def term(self, place: Any, constants: Any) -> tf.Tensor:
     products = [
       tf.reduce_sum(tf.cast(c * x, tf.float32))
       for c, x in zip(place.context, place.weights)
@@ -177,10 +177,10 @@ class Contrastive(Objective):
     self._strength = strength
     self._temperature = temperature
 
-  def constants(self, place, represent_at):
+  def constants(self, place: Any, represent_at: Any) -> Any:
     return represent_at(place.start), represent_at(place.context)
 
-  def term(self, place, constants):
+  def term(self, place: Any, constants: Any) -> tf.Tensor:
     z = place.represent()
     to_global, to_previous = (
       _cosine(z, tf.stop_gradient(other)) / self._temperature

@@ -35,22 +35,43 @@ class _StatelessGenerator:
       [self._layer, self._draws], tf.int32
     )
 
-  def dropout(self, inputs, rate, noise_shape=None):
+  def dropout(self, inputs: Any, rate: Any, noise_shape: Any = None) -> Any:
     return tf.nn.experimental.stateless_dropout(
       inputs, rate=rate, seed=self._next_seed(), noise_shape=noise_shape
     )
 
-  def random_uniform(self, shape, minval=0.0, maxval=None, dtype=None, **_):
+  def random_uniform(
+    self,
+    shape: Any,
+    minval: Any = 0.0,
+    maxval: Any = None,
+    dtype: Any = None,
+    **_: Any,
+  ) -> Any:
     return tf.random.stateless_uniform(
       shape, self._next_seed(), minval, maxval, dtype or tf.float32
     )
 
-  def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, **_):
+  def random_normal(
+    self,
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = None,
+    **_: Any,
+  ) -> Any:
     return tf.random.stateless_normal(
       shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
 
-  def truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, **_):
+  def truncated_normal(
+    self,
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = None,
+    **_: Any,
+  ) -> Any:
     return tf.random.stateless_truncated_normal(
       shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
@@ -108,7 +129,7 @@ def draw_seed(seed: int, round_number: tf.Tensor, mark: tf.Tensor) -> tf.Tensor:
   return _mixed(seed, round_number, -1, mark)
 
 
-def _mixed(seed, round_number, step, mark):
+def _mixed(seed: Any, round_number: Any, step: Any, mark: Any) -> Any:
   position = (
     tf.constant(seed & 0x7FFFFFFF, tf.int32) * _MIX + round_number
   ) * _MIX + step

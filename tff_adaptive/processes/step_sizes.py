@@ -153,19 +153,19 @@ def collect(records: Any) -> Any:
   rows_type = tff.TensorType(np.float32, [None, len(RECORD)])
 
   @tff.tensorflow.computation
-  def none():
+  def none() -> Any:
     return tf.zeros([0, len(RECORD)])
 
   @tff.tensorflow.computation(rows_type, row_type)
-  def add_row(rows, row):
+  def add_row(rows: Any, row: Any) -> Any:
     return tf.concat([rows, row[tf.newaxis]], axis=0)
 
   @tff.tensorflow.computation(rows_type, rows_type)
-  def merge(first, second):
+  def merge(first: Any, second: Any) -> Any:
     return tf.concat([first, second], axis=0)
 
   @tff.tensorflow.computation(rows_type)
-  def report(rows):
+  def report(rows: Any) -> Any:
     return rows
 
   return tff.federated_aggregate(records, none(), add_row, merge, report)

@@ -72,7 +72,9 @@ class Trainer:
     local.check_objective(self.objective)
 
     @tf.function
-    def loop(state, weights, data, survey, memory):
+    def loop(
+      state: Any, weights: Any, data: Any, survey: Any, memory: Any
+    ) -> Any:
       start = tuple(tf.nest.flatten(weights.trainable))
       carry = local.begin(weights)
       optimizer_state = self._first_optimizer_state(state, start, survey)
@@ -144,7 +146,7 @@ class Trainer:
       and self.optimizer.draws
     )
 
-  def _weight(self, num_examples, local, carry):
+  def _weight(self, num_examples: Any, local: Any, carry: Any) -> Any:
     if self.client_weighting == 'tokens':
       counted = local.metrics(carry, discard=False)[TOKENS_METRIC]
       return tf.cast(tf.nest.flatten(counted)[0], tf.float32)
@@ -152,7 +154,7 @@ class Trainer:
       return tf.cast(num_examples, tf.float32)
     return tf.constant(1.0)
 
-  def _first_optimizer_state(self, state, start, survey):
+  def _first_optimizer_state(self, state: Any, start: Any, survey: Any) -> Any:
     hparams = state['hparams']
     if self.schedule is not None:
       rate = tf.cast(self.schedule(state['round']), tf.float32)
@@ -165,16 +167,16 @@ class Trainer:
 
   def _step(
     self,
-    local,
-    carry,
-    optimizer_state,
-    batch,
-    start,
-    context,
-    seed,
-    client_size,
-    num_steps,
-  ):
+    local: Any,
+    carry: Any,
+    optimizer_state: Any,
+    batch: Any,
+    start: Any,
+    context: Any,
+    seed: Any,
+    client_size: Any,
+    num_steps: Any,
+  ) -> Any:
     """One batch: evaluate the objective, take the optimizer's step."""
     local.set_seed(seed)
     place = objectives.Place(local.trainable(carry), start, context, batch)
@@ -182,7 +184,7 @@ class Trainer:
       place, lambda weights: local.represent_at(carry, weights, batch)
     )
 
-    def term(weights, represent):
+    def term(weights: Any, represent: Any) -> Any:
       here = place._replace(weights=weights, represent=represent)
       return self.objective.term(here, constants)
 
@@ -211,13 +213,13 @@ class Trainer:
     carry = local.with_trainable(after, weights)
     return carry, optimizer_state, evaluated.num_examples
 
-  def _warmed_up(self, hparams, num_steps):
+  def _warmed_up(self, hparams: Any, num_steps: Any) -> Any:
     """Local step k = 1, 2, ... has the learning rate times min(1, k / n)."""
     share = tf.cast(num_steps + 1, tf.float32) / self.warmup_steps
     rate = hparams[_RATE] * tf.minimum(share, 1.0)
     return collections.OrderedDict(hparams, **{_RATE: rate})
 
-  def _count_step(self, steps, optimizer_state):
+  def _count_step(self, steps: Any, optimizer_state: Any) -> Any:
     if isinstance(self.optimizer, protocol.LocalOptimizer):
       step = self.optimizer.step_size(optimizer_state)
       if step is not None:
@@ -233,7 +235,9 @@ class Trainer:
       state = self.optimizer.initialize(self.specs)
       return self.optimizer.step_size(state) is not None
 
-  def _finish(self, local, carry, weights, done, steps):
+  def _finish(
+    self, local: Any, carry: Any, weights: Any, done: Any, steps: Any
+  ) -> Any:
     """What the client sends and keeps."""
     update = tf.nest.map_structure(
       tf.subtract,
@@ -252,7 +256,7 @@ class Trainer:
     takes_part = tf.logical_and(finite, tf.logical_not(empty))
     weight = tf.where(takes_part, weight, 0.0)
 
-    def zero_if_out(tensor):
+    def zero_if_out(tensor: Any) -> Any:
       return tf.where(takes_part, tensor, tf.zeros_like(tensor))
 
     sums = collections.OrderedDict(
@@ -306,7 +310,7 @@ class Trainer:
     local = local_model.create(self.model)
 
     @tf.function
-    def loop(weights, data):
+    def loop(weights: Any, data: Any) -> Any:
       start = tuple(tf.nest.flatten(weights.trainable))
       carry = local.begin(weights)
       total = tuple(tf.zeros_like(x) for x in start)
@@ -349,7 +353,7 @@ class Trainer:
   def next_state(self, state: Any, sums: Any, maxima: Any, survey: Any) -> Any:
     """The server's state after a round."""
 
-    def divide(structure, by):
+    def divide(structure: Any, by: Any) -> Any:
       return tf.nest.map_structure(
         lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
       )

@@ -22,6 +22,7 @@ import select
 import signal
 import subprocess
 import sys
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.5
@@ -49,7 +50,7 @@ def main(arguments: 'list[str]') -> int:
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-  def interrupted(signum, frame):
+  def interrupted(signum: int, frame: Any) -> Any:
     raise SystemExit(128 + signum)
 
   signal.signal(signal.SIGTERM, interrupted)

@@ -35,6 +35,12 @@ from tensorflow_federated.python.core.backends.native import (
 from tensorflow_federated.python.core.backends.native import (
   mergeable_comp_compiler,
 )
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  compiled_computation_transformations,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  tensorflow_tree_transformations,
+)
 from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
@@ -59,6 +65,41 @@ compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
 compile_to_native = native_compiler.desugar_and_transform_to_native
 transform_args = tensorflow_computation.transform_args
 transform_result = tensorflow_computation.transform_result
+
+
+def expand_intrinsics(comp: tff.framework.ConcreteComputation):
+  """The building block of `comp`, in terms of the native compiler's intrinsics.
+
+  The first step of `compile_to_native`, which then also brings the tree into a
+  form that `program.py` does not need.
+  """
+  block, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(
+    comp.to_building_block()
+  )
+  return block
+
+
+def _inlining() -> tf.compat.v1.ConfigProto:
+  config = tf.compat.v1.ConfigProto()
+  rewrite_options = config.graph_options.rewrite_options
+  rewrite_options.optimizers.append('function')
+  # Functions with side effects too, such as those that iterate over a dataset.
+  rewrite_options.function_optimization = rewrite_options.AGGRESSIVE
+  return config
+
+
+_INLINING = _inlining()
+
+
+def inline_functions(block: tff.framework.CompiledComputation):
+  """The `computation_pb2.TensorFlow` of `block`, its function calls inlined.
+
+  `compile_to_native` lets TensorFlow optimize the graph in every way it knows.
+  Here it becomes part of a larger function, which is optimized when it runs.
+  """
+  return compiled_computation_transformations.optimize_tensorflow_comp(
+    block, _INLINING
+  ).proto.tensorflow
 
 
 def worker_binary_path() -> str:
@@ -99,7 +140,7 @@ def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
   return tf.TensorSpec(type_spec.shape, tf.as_dtype(_tf_dtype(type_spec.dtype)))
 
 
-def _tf_dtype(dtype):
+def _tf_dtype(dtype: Any) -> Any:
   return tf.string if dtype.type is np.str_ else dtype
 
 
@@ -162,7 +203,7 @@ def conform_dataset(
   if _conforming[key][0]:
     return dataset
 
-  def conform(*element):
+  def conform(*element: Any) -> Any:
     # tf.data spreads plain tuples over the parameters.
     whole = element
     if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
@@ -172,7 +213,7 @@ def conform_dataset(
   return dataset.map(conform)
 
 
-def _conform_element(element, type_spec: tff.Type):
+def _conform_element(element: Any, type_spec: tff.Type) -> Any:
   if not isinstance(type_spec, tff.StructType):
     return element
   got = structure.from_container(element)
@@ -188,7 +229,7 @@ def _conform_element(element, type_spec: tff.Type):
 _conforming: dict = cachetools.LRUCache(1024)
 
 
-def _spec_key(spec):
+def _spec_key(spec: Any) -> Any:
   return (
     tuple(
       (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
@@ -198,7 +239,7 @@ def _spec_key(spec):
   )
 
 
-def _field_order(spec) -> object:
+def _field_order(spec: Any) -> object:
   """Names in the order in which tf.nest flattens them, nested."""
   if isinstance(spec, Mapping):
     return tuple((k, _field_order(spec[k])) for k in sorted(spec))
@@ -214,7 +255,7 @@ def _field_order(spec) -> object:
   return None
 
 
-def _element_spec(element_type: tff.Type):
+def _element_spec(element_type: tff.Type) -> Any:
   """Specs of a dataset's elements in the containers that graphs use."""
   return type_conversions.type_to_py_container(
     type_conversions.type_to_tf_structure(element_type), element_type
@@ -252,7 +293,7 @@ def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
   return tensorflow_utils.extract_tensor_names_from_binding(binding)
 
 
-def unpack_graph_def(packed) -> tf.compat.v1.GraphDef:
+def unpack_graph_def(packed: Any) -> tf.compat.v1.GraphDef:
   """The graph of a compiled computation, as an object of the caller's own."""
   return serialization_utils.unpack_graph_def(packed)
 
@@ -269,7 +310,7 @@ def component_order(element_type: tff.Type) -> list[int]:
   """
   counter = itertools.count()
 
-  def number(type_spec):
+  def number(type_spec: Any) -> Any:
     if isinstance(type_spec, tff.StructType):
       return structure.Struct(
         [(name, number(t)) for name, t in struct_items(type_spec)]
@@ -303,7 +344,7 @@ class FastFunction:
   to be tensors of the right types.
   """
 
-  def __init__(self, concrete):
+  def __init__(self, concrete: Any) -> None:
     """Wraps a `tf.types.experimental.ConcreteFunction` without captures."""
     if concrete.captured_inputs:
       raise ValueError(
@@ -343,17 +384,17 @@ class FastFunction:
       raise eager_core._status_to_exception(e) from None
 
 
-def deserialize_cardinalities(messages) -> dict:
+def deserialize_cardinalities(messages: Any) -> dict:
   """Placements and numbers from a `GetExecutorRequest`."""
   return value_serialization.deserialize_cardinalities(messages)
 
 
-def deserialize_value(proto) -> tuple[object, tff.Type]:
+def deserialize_value(proto: Any) -> tuple[object, tff.Type]:
   """The value and its type; a computation stays a message."""
   return value_serialization.deserialize_value(proto)
 
 
-def computation_from_proto(proto) -> tff.framework.ConcreteComputation:
+def computation_from_proto(proto: Any) -> tff.framework.ConcreteComputation:
   """The computation that a message describes."""
   return tff.framework.ConcreteComputation(
     computation_proto=proto, context_stack=tff.framework.get_context_stack()
@@ -364,7 +405,7 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
   """Whether TFF's compiler for merging would stop at a secure sum."""
   found = False
 
-  def look(block):
+  def look(block: Any) -> Any:
     nonlocal found
     if isinstance(block, tff.framework.Intrinsic):
       found = found or 'secure_sum' in block.uri or 'modular_sum' in block.uri
@@ -462,7 +503,7 @@ def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
   )
 
 
-async def invoke_mergeable(form, arg, contexts):
+async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:
   """Runs a computation cut at its aggregation, a part of its clients each.
 
   As TFF's `MergeableCompExecutionContext` does, but in the clients' order: TFF
@@ -492,7 +533,7 @@ async def invoke_mergeable(form, arg, contexts):
       form.merge, structure.Struct.unnamed(merged, other)
     )
 
-  def finish(part, context):
+  def finish(part: Any, context: Any) -> Any:
     rest = merged
     if part is not None:
       rest = structure.Struct.unnamed(part, merged)
@@ -511,7 +552,7 @@ async def invoke_mergeable(form, arg, contexts):
   )
 
 
-def has_clients(type_spec) -> bool:
+def has_clients(type_spec: Any) -> bool:
   """Whether a value of the type has a member at each client."""
   if isinstance(type_spec, tff.FederatedType):
     return type_spec.placement is tff.CLIENTS and not type_spec.all_equal

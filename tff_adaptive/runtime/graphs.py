@@ -24,6 +24,7 @@ import collections
 import functools
 import hashlib
 import itertools
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,7 @@ class Graph:
     arguments: Sequence[tf.Tensor],
     wanted: Sequence[int],
     listed: Sequence[int] = (),
-  ):
+  ) -> Any:
     """Adds this graph to the graph under construction.
 
     Args:
@@ -149,13 +150,13 @@ class Graph:
       is not None
     )
 
-  def _with_lists(self, graph_def, listed):
+  def _with_lists(self, graph_def: Any, listed: Any) -> Any:
     changed = tf.compat.v1.GraphDef()
     changed.CopyFrom(graph_def)
     by_name = {node.name: node for node in changed.node}
     library = {f.signature.name for f in changed.library.function}
 
-    def set_function(node, function):
+    def set_function(node: Any, function: Any) -> None:
       name, types = _add_function(changed, function, library)
       node.op = 'StatefulPartitionedCall'
       node.ClearField('attr')
@@ -227,7 +228,7 @@ def _tensor_name(name: str) -> str:
   return name if ':' in name else f'{name}:0'
 
 
-def _all_nodes(graph_def: tf.compat.v1.GraphDef):
+def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
   yield from graph_def.node
   for function in graph_def.library.function:
     yield from function.node_def
@@ -262,7 +263,7 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
   if not names:
     return
 
-  def rename(value):
+  def rename(value: Any) -> None:
     if value.HasField('func'):
       value.func.name = names.get(value.func.name, value.func.name)
       for inner in value.func.attr.values():
@@ -391,7 +392,7 @@ def _replace_reductions(graph_def: tf.compat.v1.GraphDef) -> dict[str, tuple]:
   return reductions
 
 
-def _add_function(graph_def, function, known: set[str]):
+def _add_function(graph_def: Any, function: Any, known: set[str]) -> Any:
   """Adds a concrete function, and what it calls, to a graph's library.
 
   Args:
@@ -419,7 +420,7 @@ def _add_function(graph_def, function, known: set[str]):
   }
 
 
-def _iterations(graph_def, parameter: str, reductions):
+def _iterations(graph_def: Any, parameter: str, reductions: Any) -> Any:
   """The ops that iterate over a dataset parameter.
 
   Returns:
@@ -434,7 +435,7 @@ def _iterations(graph_def, parameter: str, reductions):
       if not source.startswith('^'):
         consumers[_node_name(source)].append(node)
 
-  def users(name):
+  def users(name: str) -> Iterator[Any]:
     """Consumers of a tensor, seen through ops that pass it on."""
     for node in consumers[name]:
       if node.op in ('Identity', 'Enter'):
@@ -442,7 +443,7 @@ def _iterations(graph_def, parameter: str, reductions):
       else:
         yield node
 
-  def origin(source):
+  def origin(source: Any) -> Any:
     """Name of the node that a tensor comes from, in the same sense."""
     node = by_name[_node_name(source)]
     return origin(node.input[0]) if node.op == 'Identity' else node.name
@@ -472,7 +473,7 @@ def _iterations(graph_def, parameter: str, reductions):
 
 
 @functools.cache
-def _next_of_list():
+def _next_of_list() -> Any:
   """What `IteratorGetNextAsOptional` is for a list of batches.
 
   The list, in a variable, starts with "none" and goes on with the batches from
@@ -482,7 +483,7 @@ def _next_of_list():
   @tf.function(
     input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
   )
-  def take_next(variable):
+  def take_next(variable: Any) -> Any:
     batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
     last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
     batch = tf.raw_ops.TensorListGetItem(
@@ -502,7 +503,7 @@ def _next_of_list():
   return take_next.get_concrete_function()
 
 
-def _reduction_loop(library, body, node, listed: bool):
+def _reduction_loop(library: Any, body: Any, node: Any, listed: bool) -> Any:
   """A function equal to the `ReduceDataset` node with function `body`.
 
   Args:
@@ -522,7 +523,7 @@ def _reduction_loop(library, body, node, listed: bool):
   )
   results = [tf.as_dtype(result.type) for result in body.signature.output_arg]
 
-  def call_body(arguments):
+  def call_body(arguments: Any) -> Any:
     # Inside the loop's own graph, so captured tensors are passed by name.
     step = tf.compat.v1.GraphDef()
     step.library.CopyFrom(library)
@@ -549,17 +550,17 @@ def _reduction_loop(library, body, node, listed: bool):
   signature += [tf.TensorSpec(None, d) for d in dtypes[last:]]
 
   @tf.function(input_signature=signature, autograph=False)
-  def loop(dataset, *rest):
+  def loop(dataset: tf.data.Dataset, *rest: Any) -> Any:
     state, captured = rest[:num_state], rest[num_state:]
 
-    def step(optional, state):
+    def step(optional: Any, state: Any) -> Any:
       element = tf.raw_ops.OptionalGetValue(optional=optional, **element_types)
       return call_body([*state, *element, *captured])
 
     free = [tf.TensorShape(None)] * num_state
     if listed:
 
-      def take(position, *state):
+      def take(position: Any, *state: Any) -> Any:
         optional = tf.raw_ops.TensorListGetItem(
           input_handle=dataset,
           index=position,
@@ -579,7 +580,7 @@ def _reduction_loop(library, body, node, listed: bool):
 
     iterator = tf.raw_ops.AnonymousIteratorV3(**element_types)
 
-    def advance():
+    def advance() -> Any:
       return tf.raw_ops.IteratorGetNextAsOptional(
         iterator=iterator, **element_types
       )

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import threading
 import time
+from typing import Any
 
 import tensorflow_federated as tff
 from absl import logging
@@ -60,13 +61,13 @@ class ExecutorService(tff.framework.ExecutorFactory):
     """The worker running now, if any."""
     return self._process
 
-  def create_executor(self, cardinalities):
+  def create_executor(self, cardinalities: Any) -> Any:
     with self._lock:
       self._ensure_worker()
       assert self._executors is not None
       return self._executors.create_executor(dict(cardinalities))
 
-  def clean_up_executor(self, cardinalities):
+  def clean_up_executor(self, cardinalities: Any) -> None:
     with self._lock:
       if self._executors is not None:
         self._executors.clean_up_executor(dict(cardinalities))
@@ -126,7 +127,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
       process.address,
     )
 
-  def _wait_for_answer(self, process, stub) -> bool:
+  def _wait_for_answer(self, process: Any, stub: Any) -> bool:
     end = time.monotonic() + self._timeout
     # A channel opened too early pauses for seconds before it tries again, so
     # gRPC is asked only once the port accepts connections.
@@ -141,7 +142,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
       or stub.is_alive(max(0.1, end - time.monotonic()))
     )
 
-  def _stack(self, cardinalities):
+  def _stack(self, cardinalities: Any) -> Any:
     cardinalities.setdefault(tff.CLIENTS, self._default_num_clients)
     executor = tff.framework.RemoteExecutor(self._stub)
     executor.set_cardinalities(cardinalities)
@@ -182,14 +183,14 @@ class NativeAsyncContext(tff.framework.AsyncContext):
   def executor_factory(self) -> tff.framework.ExecutorFactory:
     return self._service
 
-  async def invoke(self, comp, arg):
+  async def invoke(self, comp: Any, arg: Any) -> Any:
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await self._runner.await_coro_and_return_result(
       self._invoke(comp, arg)
     )
 
-  def invoke_blocking(self, comp, arg):
+  def invoke_blocking(self, comp: Any, arg: Any) -> Any:
     """`invoke` for callers without an event loop."""
     try:
       return self._runner.run_coro_and_return_result(self._invoke(comp, arg))
@@ -199,7 +200,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
       self._service.stop()
       raise
 
-  async def _invoke(self, comp, arg):
+  async def _invoke(self, comp: Any, arg: Any) -> Any:
     self._restart_if_large()
     self._in_flight += 1  # Only touched on the runner's thread.
     try:
@@ -246,7 +247,7 @@ class NativeContext(tff.framework.SyncContext):
   def executor_factory(self) -> tff.framework.ExecutorFactory:
     return self._async.service
 
-  def invoke(self, comp, arg):
+  def invoke(self, comp: Any, arg: Any) -> Any:
     return self._async.invoke_blocking(comp, arg)
 
   def close(self) -> None:

@@ -98,7 +98,7 @@ class Worker(tff.framework.AsyncContext):
       self._stub.close()
     self._stub = self._context = None
 
-  async def invoke(self, comp, arg):
+  async def invoke(self, comp: Any, arg: Any) -> Any:
     if asyncio.iscoroutine(arg):
       arg = await arg
     # When one worker fails, TFF leaves the others' tasks behind; asyncio would
@@ -115,7 +115,7 @@ class Worker(tff.framework.AsyncContext):
       context.invoke(comp, arg)
     )
 
-  def _executor(self, cardinalities):
+  def _executor(self, cardinalities: Any) -> Any:
     cardinalities.setdefault(tff.CLIENTS, 0)
     executor = tff.framework.RemoteExecutor(self._stub)
     executor.set_cardinalities(cardinalities)
@@ -171,7 +171,7 @@ class RemoteContext(tff.framework.SyncContext):
     """The workers that are in use now."""
     return [w for w in self._workers if w.lost_at is None]
 
-  def invoke(self, comp, arg):
+  def invoke(self, comp: Any, arg: Any) -> Any:
     if not _tff.has_clients(comp.type_signature.parameter):
       return self._local.run(comp, arg)
     self._ask_lost_workers()
@@ -193,7 +193,7 @@ class RemoteContext(tff.framework.SyncContext):
         logging.warning('%s Going on with %s.', e, ', '.join(left))
     raise AssertionError('unreachable')
 
-  def _invoke_on(self, workers: Sequence[Worker], comp, arg) -> Any:
+  def _invoke_on(self, workers: Sequence[Worker], comp: Any, arg: Any) -> Any:
     form = self._mergeable(comp)
     if form is None:
       return self._runner.run_coro_and_return_result(
@@ -203,7 +203,7 @@ class RemoteContext(tff.framework.SyncContext):
       _tff.invoke_mergeable(form, arg, workers)
     )
 
-  def _mergeable(self, comp):
+  def _mergeable(self, comp: Any) -> Any:
     """`comp`, cut at its aggregation; `None` if that cannot be done."""
     digest = _tff.computation_digest(comp)
     if digest not in self._compiled:
@@ -256,7 +256,7 @@ def channel_credentials(
   if worker_certificate is None:
     return None
 
-  def read(path, argument):
+  def read(path: Any, argument: Any) -> Any:
     return None if path is None else arguments.read_pem(path, argument)
 
   return grpc.ssl_channel_credentials(

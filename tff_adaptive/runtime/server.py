@@ -45,7 +45,7 @@ class ExecutorService(_tff.ExecutorGroupServicer):
     self._ids = itertools.count()
     self._executors: dict[str, tuple[int, dict[str, Any]]] = {}
 
-  def GetExecutor(self, request, context):
+  def GetExecutor(self, request: Any, context: Any) -> Any:
     cardinalities = _tff.deserialize_cardinalities(request.cardinalities)
     name = str(next(self._ids))
     with self._lock:
@@ -54,16 +54,16 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       executor=_tff.executor_pb2.ExecutorId(id=name)
     )
 
-  def CreateValue(self, request, context):
-    def create(values, num_clients):
+  def CreateValue(self, request: Any, context: Any) -> Any:
+    def create(values: Any, num_clients: Any) -> Any:
       return _tff.deserialize_value(request.value)
 
     return self._create(
       request, context, create, _tff.executor_pb2.CreateValueResponse
     )
 
-  def CreateStruct(self, request, context):
-    def create(values, num_clients):
+  def CreateStruct(self, request: Any, context: Any) -> Any:
+    def create(values: Any, num_clients: Any) -> Any:
       elements, types = [], []
       for element in request.element:
         value, type_spec = values[element.value_ref.id]
@@ -76,8 +76,8 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       request, context, create, _tff.executor_pb2.CreateStructResponse
     )
 
-  def CreateSelection(self, request, context):
-    def create(values, num_clients):
+  def CreateSelection(self, request: Any, context: Any) -> Any:
+    def create(values: Any, num_clients: Any) -> Any:
       value, type_spec = values[request.source_ref.id]
       return value[request.index], type_spec[request.index]
 
@@ -85,8 +85,8 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       request, context, create, _tff.executor_pb2.CreateSelectionResponse
     )
 
-  def CreateCall(self, request, context):
-    def create(values, num_clients):
+  def CreateCall(self, request: Any, context: Any) -> Any:
+    def create(values: Any, num_clients: Any) -> Any:
       proto, type_spec = values[request.function_ref.id]
       argument = None
       if request.HasField('argument_ref') and request.argument_ref.id:
@@ -101,29 +101,31 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       request, context, create, _tff.executor_pb2.CreateCallResponse
     )
 
-  def Compute(self, request, context):
-    def compute(values, num_clients):
+  def Compute(self, request: Any, context: Any) -> Any:
+    def compute(values: Any, num_clients: Any) -> Any:
       value, type_spec = values[request.value_ref.id]
       proto, _ = tff.framework.serialize_value(value, type_spec)
       return _tff.executor_pb2.ComputeResponse(value=proto)
 
     return self._guard(request, context, compute)
 
-  def Dispose(self, request, context):
-    def dispose(values, num_clients):
+  def Dispose(self, request: Any, context: Any) -> Any:
+    def dispose(values: Any, num_clients: Any) -> Any:
       for reference in request.value_ref:
         values.pop(reference.id, None)
       return _tff.executor_pb2.DisposeResponse()
 
     return self._guard(request, context, dispose)
 
-  def DisposeExecutor(self, request, context):
+  def DisposeExecutor(self, request: Any, context: Any) -> Any:
     with self._lock:
       self._executors.pop(request.executor.id, None)
     return _tff.executor_pb2.DisposeExecutorResponse()
 
-  def _create(self, request, context, create, response):
-    def work(values, num_clients):
+  def _create(
+    self, request: Any, context: Any, create: Any, response: Any
+  ) -> Any:
+    def work(values: Any, num_clients: Any) -> Any:
       created = create(values, num_clients)
       name = str(next(self._ids))
       values[name] = created
@@ -131,7 +133,7 @@ class ExecutorService(_tff.ExecutorGroupServicer):
 
     return self._guard(request, context, work)
 
-  def _guard(self, request, context, work):
+  def _guard(self, request: Any, context: Any, work: Any) -> Any:
     """Runs `work` on an executor's values; failures become gRPC statuses."""
     with self._lock:
       found = self._executors.get(request.executor.id)
@@ -200,7 +202,7 @@ def serve(
   bind_address: str,
   engine: str,
   max_concurrent_clients: Optional[int],
-  devices,
+  devices: Any,
   certificate: Optional[str],
   private_key: Optional[str],
   trainer_certificate: Optional[str],
@@ -248,7 +250,7 @@ def serve(
   return 0
 
 
-def _serve_native(port, max_concurrent_clients, goes_on) -> int:
+def _serve_native(port: int, max_concurrent_clients: Any, goes_on: Any) -> int:
   process = worker.WorkerProcess(
     _tff.worker_binary_path(),
     port=port or None,

@@ -101,7 +101,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       call.cancel()
     self._channel.close()
 
-  def _call(self, name: str, request):
+  def _call(self, name: str, request: Any) -> Any:
     with self._lock:
       if self._closed:
         raise errors.WorkerFailure(
@@ -118,7 +118,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       with self._lock:
         self._calls.discard(call)
 
-  def _wait(self, call):
+  def _wait(self, call: Any) -> Any:
     interval = min(5.0, self._silence_timeout / 4)
     last_sign = time.monotonic()
     while True:
@@ -158,25 +158,25 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       f'The worker at {self._address} reported {code.name}: {details}'
     )
 
-  def get_executor(self, request):
+  def get_executor(self, request: Any) -> Any:
     return self._call('GetExecutor', request)
 
-  def create_value(self, request):
+  def create_value(self, request: Any) -> Any:
     return self._call('CreateValue', request)
 
-  def create_struct(self, request):
+  def create_struct(self, request: Any) -> Any:
     return self._call('CreateStruct', request)
 
-  def create_call(self, request):
+  def create_call(self, request: Any) -> Any:
     return self._call('CreateCall', request)
 
-  def create_selection(self, request):
+  def create_selection(self, request: Any) -> Any:
     return self._call('CreateSelection', request)
 
-  def compute(self, request):
+  def compute(self, request: Any) -> Any:
     return self._call('Compute', request)
 
-  def dispose(self, request):
+  def dispose(self, request: Any) -> Any:
     # Disposal runs from finalizers. A worker that is gone holds no values, and
     # whoever needs it next gets the error from the call that needs it.
     try:
@@ -184,7 +184,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     except errors.WorkerFailure:
       return _tff.executor_pb2.DisposeResponse()
 
-  def dispose_executor(self, request):
+  def dispose_executor(self, request: Any) -> Any:
     try:
       return self._call('DisposeExecutor', request)
     except errors.WorkerFailure:

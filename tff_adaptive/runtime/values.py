@@ -79,7 +79,7 @@ def compile_ingest(
     ]
     split = compile_split(type_spec)
 
-    def ingest(value, out):
+    def ingest(value: Any, out: Any) -> None:
       for part, element in zip(parts, split(value)):
         part(element, out)
 
@@ -95,13 +95,13 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
   all_named = None not in names
   count = len(names)
 
-  def refuse(value, got):
+  def refuse(value: Any, got: Any) -> Any:
     raise TypeError(
       f'Expected a structure with the elements {list(names)}, as in'
       f' {type_spec}, got {got} in a {type(value).__name__}.'
     )
 
-  def split(value):
+  def split(value: Any) -> Any:
     kind: Any = type(value)
     if kind is tuple or kind is list:
       if len(value) != count:
@@ -149,7 +149,7 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
   is_string = np.issubdtype(dtype, np.str_)
   scalar = dtype.type if shape == () and not is_string else None
 
-  def convert(value):
+  def convert(value: Any) -> Any:
     kind: Any = type(value)
     if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
       return tf.constant(value)
@@ -206,7 +206,9 @@ class DatasetCache:
         self._keep_batches(value, variant, type_spec)
       return variant
 
-  def _keep_batches(self, dataset, variant, type_spec) -> None:
+  def _keep_batches(
+    self, dataset: tf.data.Dataset, variant: Any, type_spec: Any
+  ) -> None:
     if not self._room[0] or not _tff.yields_the_same_each_time(variant):
       return
     flat = _tff.flat_dataset(variant, type_spec.element)
@@ -234,7 +236,7 @@ class DatasetCache:
     room = self._room
     room[0] -= size
 
-    def give_back():
+    def give_back() -> None:
       room[0] += size
 
     weakref.finalize(dataset, give_back)

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import weakref
+from typing import Any
 
 from tff_adaptive.runtime import errors
 
@@ -168,14 +169,14 @@ class WorkerProcess:
     """Waits until the worker ends; returns its exit code as `exit_code`."""
     return self._supervisor.wait()
 
-  def __del__(self):
+  def __del__(self) -> None:
     if (
       getattr(self, '_supervisor', None) is not None and not sys.is_finalizing()
     ):
       self.stop()
 
 
-def wait_until(condition, timeout: float, interval: float = 0.05) -> bool:
+def wait_until(condition: Any, timeout: float, interval: float = 0.05) -> bool:
   """Polls `condition` until it holds or `timeout` seconds have passed."""
   end = time.monotonic() + timeout
   while not condition():

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import errors
 from tasks import idx
+from tasks import numerals
 from tasks import partition
 from tasks import splits
 from tasks import sqlite_files
@@ -102,9 +103,8 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     with open(path, newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file)
       for number, row in enumerate(reader):
-        if (
-          row.get('index') != str(number)
-          or not (row.get('writer_id') or '').isdigit()
+        if row.get('index') != str(number) or not numerals.is_whole(
+          row.get('writer_id') or ''
         ):
           raise errors.DataError(
             f'{path}, line {reader.line_num}: index {number} and a writer '

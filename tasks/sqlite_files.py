@@ -10,6 +10,7 @@ import pathlib
 import sqlite3
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -61,22 +62,21 @@ def find(
   if not path.is_file():
     raise errors.DataError(f'There is no file {path}. {get}')
   _check_whole(path, get)
-  try:
-    with contextlib.closing(_open(path)) as connection:
-      _check_tables(connection, path, get)
-      _check_splits(connection, path, splits, features, get)
-  except sqlite3.DatabaseError as e:
-    raise errors.DataError(
-      f'{path} is damaged: SQLite says "{e}". {get}'
-    ) from e
+  with _opened(path, get) as connection:
+    _check_tables(connection, path, get)
+    _check_splits(connection, path, splits, features, get)
   return path
 
 
 def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
   """The ids of a split's clients, one at a time, in the order of the file."""
   query = 'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
-  with contextlib.closing(_open(path)) as connection:
+  with _opened(path) as connection:
     for (client_id,) in connection.execute(query, (split,)):
+      if not isinstance(client_id, str):
+        raise errors.DataError(
+          f'{path} is damaged: a client id is {client_id!r}, not a text.'
+        )
       yield client_id
 
 
@@ -86,9 +86,28 @@ def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
     'SELECT serialized_example_proto FROM examples '
     'WHERE client_id = ? AND split_name = ?'
   )
-  with contextlib.closing(_open(path)) as connection:
+  with _opened(path) as connection:
     for client_id in client_ids(path, split):
-      yield [row[0] for row in connection.execute(query, (client_id, split))]
+      found = connection.execute(query, (client_id, split))
+      examples = [row[0] for row in found]
+      if not all(isinstance(example, bytes) for example in examples):
+        raise errors.DataError(
+          f'{path} is damaged: an example of client {client_id!r} is no bytes.'
+        )
+      yield examples
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
+  """A connection for reading; what SQLite finds wrong is a `DataError`."""
+  try:
+    with contextlib.closing(_open(path)) as connection:
+      yield connection
+  # It says some things in the words of the damaged file, as bytes.
+  except (sqlite3.Error, UnicodeDecodeError) as e:
+    raise errors.DataError(
+      f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
+    ) from e
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
@@ -155,11 +174,11 @@ def _check_splits(
       raise errors.DataError(
         f'{path} has no example of client {row[0]!r} in split {split!r}. {get}'
       )
-    _check_example(bytes(blob[0]), path, features, get)
+    _check_example(blob[0], path, features, get)
 
 
 def _check_example(
-  blob: bytes, path: pathlib.Path, features: Sequence[str], get: str
+  blob: Any, path: pathlib.Path, features: Sequence[str], get: str
 ) -> None:
   try:
     found = set(tf.train.Example.FromString(blob).features.feature)

@@ -74,15 +74,15 @@ def test_rows_after_a_round_are_dropped(tmp_path):
     table.append({'round': r, 'a': r * r})
   again = files.RowFile(tmp_path / 'm.csv')
   assert again.drop_after(3) == 2
-  again.append({'round': 4, 'a': 'new'})
+  again.append({'round': 4, 'a': -1.5e-07})
   assert [r[0] for r in rows_of(tmp_path / 'm.csv')[1:]] == list('01234')
-  assert rows_of(tmp_path / 'm.csv')[-1] == ['4', 'new']
+  assert rows_of(tmp_path / 'm.csv')[-1] == ['4', '-1.5e-07']
 
 
 def test_every_cut_of_the_file_can_be_read(tmp_path):
   table = files.RowFile(tmp_path / 'm.csv')
   for r in range(3):
-    table.append({'round': r, 'a': 'x' * r})
+    table.append({'round': r, 'a': r / 7})
   whole = (tmp_path / 'm.csv').read_bytes()
   for cut in range(len(whole) + 1):
     (tmp_path / 'cut.csv').write_bytes(whole[:cut])
@@ -109,6 +109,9 @@ def test_values_added_to_the_last_row(tmp_path):
     (b'a,b\n1,2\n', 'not written by a run'),
     (b'round,a\n1,2\n2\n', 'damaged in line 3'),
     (b'round,a\nx,2\n', 'damaged in line 2'),
+    (b'round,a\n1,2\n3,2\n', 'damaged in line 3'),
+    (b'round,a\n1,2..5\n', 'damaged in line 2'),
+    (b'round,a\n1,"2\n', 'no whole CSV file'),
     (b'\xff\xfe\n', 'cannot be read'),
   ],
 )
@@ -141,7 +144,7 @@ def test_settings_round_trip_and_damage(tmp_path):
     assert folder.read_hparams() is None
     folder.write_hparams({'settings': {'a': 0.1, 'b': None}})
     assert folder.read_hparams() == {'settings': {'a': 0.1, 'b': None}}
-    for damage in ('{', '[1]', '\x00'):
+    for damage in ('{', '[1]', '\x00', '{"settings": []}', '[' * 9999):
       folder.hparams.write_text(damage)
       with pytest.raises(errors.SettingsError, match='settings'):
         folder.read_hparams()

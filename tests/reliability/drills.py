@@ -131,6 +131,7 @@ def kill_once(
   def wait(condition) -> None:
     while not condition() and not _gone(pid):
       assert time.monotonic() < deadline
+      time.sleep(0.0002)
 
   if moment == 'start':
     time.sleep(rng.uniform(0, 10))
@@ -140,7 +141,7 @@ def kill_once(
       wait(lambda: is_writing(run))
     else:
       before = _changed(run)
-      wait(lambda: _changed(run) != before or time.sleep(0.002))
+      wait(lambda: _changed(run) != before)
   time.sleep(rng.uniform(0, 0.003 if moment == 'checkpoint' else 0.1))
   ended = _gone(pid)
   with contextlib.suppress(ProcessLookupError):

@@ -19,7 +19,7 @@ from tff_adaptive.experiment import loop  # noqa: F401
 
 
 def _child(arguments: list[str]) -> None:
-  output = os.open('output.log', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+  output = os.open('output.log', os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
   for stream in (1, 2):
     os.dup2(output, stream)
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

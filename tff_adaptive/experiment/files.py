@@ -154,17 +154,22 @@ class RunFolder:
       hparams = json.loads(self.hparams.read_text(encoding='utf-8'))
     except FileNotFoundError:
       return None
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
       raise errors.SettingsError(
         f"{self.hparams} cannot be read as a run's settings ({e}); delete "
         f'{self.path} or choose another --experiment_name.'
       ) from e
-    if not isinstance(hparams, dict):
+    if not isinstance(hparams, dict) or not isinstance(
+      hparams.get('settings'), dict
+    ):
       raise errors.SettingsError(
         f"{self.hparams} does not hold a run's settings; delete "
         f'{self.path} or choose another --experiment_name.'
       )
     return hparams
+
+
+_NUMBER = r'[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf|nan'
 
 
 def _text(value: Any) -> str:
@@ -173,7 +178,7 @@ def _text(value: Any) -> str:
     return ''
   if isinstance(value, np.generic) and not isinstance(value, np.floating):
     value = value.item()
-  return str(value)
+  return str(int(value) if isinstance(value, bool) else value)
 
 
 class RowFile:
@@ -204,21 +209,35 @@ class RowFile:
     except (OSError, UnicodeDecodeError) as e:
       raise errors.RunError(f'{path} cannot be read: {e}.') from e
     complete = text[: text.rfind('\n') + 1]
-    lines = list(csv.reader(io.StringIO(complete)))
+    try:
+      lines = list(csv.reader(io.StringIO(complete), strict=True))
+    except csv.Error as e:
+      raise errors.RunError(f'{path} is no whole CSV file: {e}.') from e
     if not lines:
       return
-    if lines[0][:1] != ['round']:
+    self.columns = lines[0]
+    if self.columns[:1] != ['round']:
       raise errors.RunError(
         f'{path} was not written by a run: its first column is not "round".'
       )
-    self.columns = lines[0]
     for number, line in enumerate(lines[1:], start=2):
-      if len(line) != len(self.columns) or not line[0].isdecimal():
+      row = dict(zip(self.columns, line, strict=False))
+      if len(row) != len(line) or not self._may_follow(row):
         raise errors.RunError(
           f'{path} is damaged in line {number}; restore it or delete the '
           "run's folder."
         )
-      self.rows.append(dict(zip(self.columns, line, strict=True)))
+      self.rows.append(row)
+
+  def _may_follow(self, row: Mapping[str, str]) -> bool:
+    """Whether a row has a number in every cell, and the next round's."""
+    if len(row) != len(self.columns) or not re.fullmatch(
+      '[0-9]{1,9}', row['round']
+    ):
+      return False
+    if self.rows and int(row['round']) != int(self.rows[-1]['round']) + 1:
+      return False
+    return all(re.fullmatch(_NUMBER, cell) for cell in row.values() if cell)
 
   def drop_after(self, last_round: int) -> int:
     """Drops the rows of later rounds; returns how many there were."""

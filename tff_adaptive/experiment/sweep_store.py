@@ -105,7 +105,8 @@ class Store:
   def _complaints(self) -> Iterator[None]:
     try:
       yield
-    except sqlite3.DatabaseError as e:
+    # SQLite says some things in the words of a damaged file, as bytes.
+    except (sqlite3.Error, ValueError, TypeError) as e:
       if isinstance(e, sqlite3.OperationalError):
         raise errors.RunError(f'{self.path} cannot be written: {e}.') from e
       if self._connection is not None:
@@ -122,9 +123,10 @@ class Store:
 
   def get(self, key: str) -> Optional[str]:
     """A word about the sweep as a whole."""
-    row = self._db.execute(
-      'SELECT value FROM sweep WHERE key = ?', (key,)
-    ).fetchone()
+    with self._complaints():
+      row = self._db.execute(
+        'SELECT value FROM sweep WHERE key = ?', (key,)
+      ).fetchone()
     return None if row is None else row['value']
 
   def put(self, key: str, value: str) -> None:
@@ -181,14 +183,14 @@ class Store:
     """All runs in the order of the sweep."""
     with self._complaints():
       rows = self._db.execute('SELECT * FROM runs ORDER BY position').fetchall()
-    return [
-      {
-        **dict(row),
-        'flags': json.loads(row['flags']),
-        'settings': json.loads(row['settings']),
-      }
-      for row in rows
-    ]
+      return [
+        {
+          **dict(row),
+          'flags': _object(row['flags']),
+          'settings': _object(row['settings']),
+        }
+        for row in rows
+      ]
 
   def set(
     self,
@@ -230,6 +232,14 @@ class Store:
       cells = [row['flags'].get(f) for f in flags] + [row[c] for c in rest]
       writer.writerow([row['name'], *('' if c is None else c for c in cells)])
     files.write_atomically(self.csv, buffer.getvalue().encode('utf-8'))
+
+
+def _object(text: str) -> dict[str, Any]:
+  """What a cell with a JSON object says."""
+  found = json.loads(text)
+  if not isinstance(found, dict):
+    raise ValueError(f'an object was expected, got {text[:40]!r}')
+  return found
 
 
 def _plain(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,336 @@
+"""Readers and damaged files: read right, or refused in a sentence.
+
+Every reader gets a whole file with some bytes changed, at random but the same
+ones every time; it may return something that is as it should be, or raise the
+one exception that it promises.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from tasks import checkpoints as weights
+from tasks import cifar
+from tasks import errors as task_errors
+from tasks import gld23k
+from tasks import idx
+from tasks import libsvm
+from tasks import mnist
+from tasks import partition
+from tasks import sqlite_files
+from tasks import text_classification
+from tasks import vocabulary
+from tasks import wordpiece
+from tests.experiment import made_up
+from tests.reliability import mutations
+from tests.tasks import helpers
+from tests.tasks import test_checkpoints
+from tests.tasks import test_cifar
+from tests.tasks import test_idx
+from tff_adaptive.experiment import checkpoints
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import grids
+from tff_adaptive.experiment import results
+from tff_adaptive.experiment import sweep_store
+
+_RNG = np.random.default_rng(0)
+_IMAGES = _RNG.integers(0, 256, [6, 28, 28], np.uint8)
+_LABELS = np.uint8([3, 9, 0, 1, 3, 7])
+_GET = 'Get it.'
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+  """A reader, and how to try it.
+
+  Attributes:
+    write: Writes a whole file, or several, into a folder.
+    read: Reads them, given the folder.
+    check: Raises AssertionError if what was read cannot be right; it is given
+      what was read from the whole files too.
+    refuses: What it raises where it cannot.
+  """
+
+  write: Callable[[pathlib.Path], None]
+  read: Callable[[pathlib.Path], Any]
+  check: Callable[[Any, Any], None]
+  refuses: type[Exception] = task_errors.DataError
+
+
+def _equal(found, whole) -> None:
+  np.testing.assert_equal(found, whole)
+
+
+def _labelled(classes):
+  def check(found, whole):
+    examples, labels = found
+    assert len(examples) == len(labels) > 0
+    assert labels.min() >= 0 and labels.max() < classes
+    if isinstance(examples, np.ndarray):
+      assert examples.shape[1:] == whole[0].shape[1:]
+      assert np.isfinite(examples).all()
+
+  return check
+
+
+def _write_sqlite(folder):
+  examples = [{'label': 1, 'pixels': 2}]
+  split = {f'c{i}': examples for i in range(3)}
+  helpers.write_sqlite(folder / 'a.sqlite', {'a_train': split, 'a_test': split})
+
+
+def _read_sqlite(folder):
+  path = sqlite_files.find(
+    str(folder),
+    'a.sqlite',
+    splits=['a_train', 'a_test'],
+    features=['label', 'pixels'],
+    loader='emnist',
+  )
+  return (
+    list(sqlite_files.client_ids(path, 'a_train')),
+    list(sqlite_files.examples_by_client(path, 'a_train')),
+  )
+
+
+def _check_sqlite(found, whole):
+  del whole
+  ids, examples = found
+  assert ids and all(isinstance(i, str) for i in ids)
+  assert all(isinstance(e, bytes) for client in examples for e in client)
+
+
+def _write_gzipped(folder):
+  test_idx.write_idx(folder / 'train-images-idx3-ubyte.gz', _IMAGES)
+  test_idx.write_idx(folder / 'train-labels-idx1-ubyte.gz', _LABELS)
+
+
+def _write_plain(folder):
+  test_idx.write_idx(folder / 'train-images-idx3-ubyte', _IMAGES)
+  test_idx.write_idx(folder / 'train-labels-idx1-ubyte', _LABELS)
+
+
+def _check_gzipped(found, whole):
+  # Under a check sum, apart from the name and the date in the header.
+  _equal(found, whole)
+
+
+def _read_idx(folder):
+  return idx.read_pair(folder, 'train', num_classes=10, get=_GET)
+
+
+def _text(name, text):
+  return lambda folder: (folder / name).write_bytes(text.encode())
+
+
+def _write_binary(folder):
+  images = _RNG.integers(0, 256, [2, 32, 32, 3], np.uint8)
+  test_cifar.write_binary(folder / 'a.bin', images, np.uint8([1, 2]))
+
+
+def _write_jpegs(folder):
+  images = np.full([3, 32, 32, 3], 90, np.uint8)
+  test_cifar.write_jpegs(folder / 'a.jpgs', images, np.uint8([1, 2, 0]))
+
+
+def _write_records(folder):
+  # TensorFlow is only asked for where it is needed.
+  from tests.tasks import test_gld23k  # pylint: disable=g-import-not-at-top
+
+  examples = [test_gld23k._example(8, 9, label, 80) for label in range(3)]
+  test_gld23k._write(folder / 'a.tfrecord', examples)
+
+
+def _write_partition(folder):
+  partition.iid(20, sizes=[3, 4, 5]).save(folder / 'a.npz')
+
+
+def _check_partition(found, whole):
+  assert len(found.client_ids) == len(found.indices)
+  _equal(found.client_ids, whole.client_ids)
+  _equal(found.indices, whole.indices)
+
+
+def _arrays():
+  return {
+    'a': np.arange(6, dtype=np.float32).reshape(2, 3),
+    'b': _RNG.random(2),
+  }
+
+
+def _check_arrays(found, whole):
+  for name in set(found) & set(whole):
+    assert found[name].size == np.prod(found[name].shape)
+
+
+def _write_state(folder):
+  arrays = [np.arange(7.0), np.int32(3), np.array([b'a', b'bc'])]
+  checkpoints.write(folder / 'round_1.state', arrays)
+
+
+def _write_run(folder):
+  made_up.run(folder, 'a', '--total_rounds=4')
+  run = folder / 'a'
+  (run / '.lock').unlink()
+  for path in (run / 'metrics.csv', run / 'hparams.json'):
+    path.rename(folder / path.name)
+  run.rmdir()
+
+
+def _check_run(found, whole):
+  rounds = [row['round'] for row in found.rows]
+  assert rounds == list(range(len(rounds)))
+  assert isinstance(found.settings, dict)
+  del whole
+
+
+def _check_rows(found, whole):
+  del whole
+  assert [int(row['round']) for row in found] == list(range(len(found)))
+  for row in found:
+    for cell in row.values():
+      assert not cell or isinstance(float(cell), float)
+
+
+def _write_store(folder):
+  settings = flags.Flags().parse([]).settings
+  point = grids.Point('a-1', {'seed': '1'}, settings)
+  with sweep_store.Store(folder) as store:
+    store.add([point])
+
+
+def _read_store(folder):
+  with sweep_store.Store(folder) as store:
+    return store.rows()
+
+
+def _check_store(found, whole):
+  del whole
+  assert all(isinstance(row['flags'], dict) for row in found)
+
+
+READERS = {
+  'sqlite': Reader(_write_sqlite, _read_sqlite, _check_sqlite),
+  'idx': Reader(_write_plain, _read_idx, _labelled(10)),
+  'idx_gzip': Reader(_write_gzipped, _read_idx, _check_gzipped),
+  'libsvm': Reader(
+    _text('a', '+1 1:0.5 3:2\n-1 2:1 3:1e-3\n+1 1:1\n'),
+    lambda folder: libsvm.read(folder / 'a', num_features=3, get=_GET),
+    _labelled(2),
+  ),
+  'csv': Reader(
+    _text('a.csv', 'label,text\n1,"one, two"\n2,three four\n4,"a ""b"""\n'),
+    lambda folder: text_classification.read_csv(folder / 'a.csv', 4, _GET),
+    _labelled(4),
+  ),
+  'writers': Reader(
+    _text('a.csv', 'index,hsf_series,writer_id\n0,1,5\n1,1,5\n2,0,77\n'),
+    lambda folder: mnist.read_writers(folder / 'a.csv', 3),
+    lambda found, whole: _equal((found.shape, found.min() >= 0), ((3,), True)),
+  ),
+  'counts': Reader(
+    _text('a', 'the 90\nof 50\n\nword 3\n'),
+    lambda folder: vocabulary.read_counts(folder / 'a'),
+    lambda found, whole: _equal(len(set(found)), len(found)),
+  ),
+  'counts_json': Reader(
+    _text('a', '{"python": 90, "c#": 50, "java": 3}'),
+    lambda folder: vocabulary.read_counts(folder / 'a'),
+    lambda found, whole: _equal(len(set(found)), len(found)),
+  ),
+  'tokens': Reader(
+    _text('a', '[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n##s\n'),
+    lambda folder: wordpiece.read_vocabulary(folder / 'a'),
+    lambda found, whole: _equal(found[0], '[PAD]'),
+  ),
+  'images': Reader(
+    _write_binary,
+    lambda folder: cifar.read_binary(
+      [folder / 'a.bin'], label_bytes=1, num_classes=10, get=_GET
+    ),
+    _labelled(10),
+  ),
+  'jpegs': Reader(
+    _write_jpegs,
+    lambda folder: cifar.read_jpegs(
+      folder / 'a.jpgs', num_classes=10, get=_GET
+    ),
+    _labelled(10),
+  ),
+  'records': Reader(
+    _write_records,
+    lambda folder: gld23k.check_records(folder / 'a.tfrecord', _GET),
+    _equal,
+  ),
+  'npz': Reader(
+    lambda folder: np.savez(folder / 'a.npz', **_arrays()),
+    lambda folder: weights.read_npz(folder / 'a.npz'),
+    _check_arrays,
+  ),
+  'safetensors': Reader(
+    lambda folder: test_checkpoints.write_safetensors(folder / 'a', _arrays()),
+    lambda folder: weights.read_safetensors(folder / 'a'),
+    _check_arrays,
+  ),
+  'partition': Reader(
+    _write_partition,
+    lambda folder: partition.Partition.load(folder / 'a.npz'),
+    _check_partition,
+  ),
+  'checkpoint': Reader(
+    _write_state,
+    lambda folder: checkpoints.read(folder / 'round_1.state'),
+    _equal,
+    checkpoints.DamagedError,
+  ),
+  'metrics': Reader(
+    _write_run,
+    lambda folder: files.RowFile(folder / 'metrics.csv').rows,
+    _check_rows,
+    errors.RunError,
+  ),
+  'run': Reader(_write_run, results.load, _check_run, errors.SettingsError),
+  'sweep': Reader(_write_store, _read_store, _check_store, errors.RunError),
+}
+
+
+@pytest.mark.parametrize(
+  'count', [40, pytest.param(10_000, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize('name', READERS)
+def test_damage_is_refused_or_harmless(tmp_path, name, count):
+  reader = READERS[name]
+  reader.write(tmp_path)
+  paths = sorted(p for p in tmp_path.iterdir() if p.is_file())
+  originals = [p.read_bytes() for p in paths]
+  whole = reader.read(tmp_path)
+  refused = 0
+
+  def check(drawn):
+    nonlocal refused
+    which, changes = drawn
+    path, original = paths[which], originals[which]
+    path.write_bytes(mutations.apply(original, changes))
+    try:
+      found = reader.read(tmp_path)
+    except reader.refuses as e:
+      refused += 1
+      assert str(e) and '\n' not in str(e)
+    else:
+      reader.check(found, whole)
+    finally:
+      path.write_bytes(original)
+
+  inputs = strategies.tuples(
+    strategies.integers(0, len(paths) - 1), mutations.edits
+  )
+  mutations.try_many(check, inputs, count)
+  print(f'{name}: {count} inputs, {refused} refused')
+  assert refused

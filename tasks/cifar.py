@@ -134,14 +134,14 @@ def build_maps(
   deviation: Reddi et al., arXiv 2003.00295, Section C.1.
   """
 
-  def finish(images, batch):
+  def finish(images: tf.Tensor, batch: Any) -> Any:
     images = tf.image.per_image_standardization(tf.cast(images, tf.float32))
     return images, batch['label']
 
-  def test(batch):
+  def test(batch: Any) -> Any:
     return finish(preprocessing.central_crop(batch['image'], crop_size), batch)
 
-  def train(batch, seed):
+  def train(batch: Any, seed: Any) -> Any:
     if not distort:
       return test(batch)
     images = preprocessing.random_crop(

@@ -4,6 +4,7 @@ TFF's SQLite file has the clients of that paper. Lee et al. (FedAda2) fine-tune
 a vision transformer on 1,000 clients with Dirichlet label skew 0.001.
 """
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -118,7 +119,7 @@ def create(
   )
 
 
-def _split(arrays, options):
+def _split(arrays: Any, options: Any) -> Any:
   if options['partition'] != 'pam':
     return splits.build(arrays['label'], options)
   most = len(arrays['label']) // options['num_clients']
@@ -133,7 +134,7 @@ def _split(arrays, options):
   )
 
 
-def _synthetic(options):
+def _synthetic(options: Any) -> Any:
   images, labels, test_images, test_labels = cifar.synthetic_arrays(
     NUM_CLASSES, options['seed']
   )
@@ -151,12 +152,12 @@ def _synthetic(options):
   )
 
 
-def _arrays(images, coarse, fine):
+def _arrays(images: tf.Tensor, coarse: Any, fine: Any) -> Any:
   # The elements of TFF's own data set.
   return dict(coarse_label=coarse, image=images, label=fine)
 
 
-def _find(cache_dir):
+def _find(cache_dir: str | None) -> Any:
   return sqlite_files.find(
     cache_dir,
     _FILE,
@@ -166,7 +167,7 @@ def _find(cache_dir):
   )
 
 
-def _load_native(cache_dir, seed):
+def _load_native(cache_dir: str | None, seed: int) -> Any:
   path = _find(cache_dir)
   train, test = (
     client_data.ListedClientData(
@@ -179,7 +180,7 @@ def _load_native(cache_dir, seed):
   return train, assembly.centralized(test, seed)
 
 
-def _load_pooled(cache_dir, seed):
+def _load_pooled(cache_dir: str | None, seed: int) -> Any:
   """All training examples as arrays, from either kind of file."""
   folder = sqlite_files.cache_folder(cache_dir)
   binary = folder / 'cifar-100-binary'

@@ -4,6 +4,7 @@ The defaults are that paper's. Kim et al., arXiv 2306.11201, have 100 clients of
 500 examples, whole images and no weight decay.
 """
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -96,7 +97,7 @@ def create(
   )
 
 
-def _load(cache_dir, seed):
+def _load(cache_dir: str | None, seed: int) -> Any:
   folder = sqlite_files.cache_folder(cache_dir)
   get = (
     f'Put train.jpegs and test.jpegs into {folder / "cifar10"}, or unpack '

@@ -75,7 +75,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
     """A traceable function from an id to a data set; all data in its graph."""
 
-    def create(client_id):
+    def create(client_id: Any) -> Any:
       position = tf.argmax(tf.equal(client_id, tf.constant(self._ids)))
       with tf.control_dependencies(
         [
@@ -179,7 +179,7 @@ def check_labels(
     where: What the message says of the data set's place, a string tensor.
   """
 
-  def check(index, example):
+  def check(index: int, example: Any) -> Any:
     label = example['label']
     message = tf.strings.join(
       [

@@ -6,6 +6,7 @@ The 23,080 images, 203 classes and 233 clients of TFF's gld23k. Lee et al.
 
 import pathlib
 import struct
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -86,11 +87,11 @@ def create(
     train, test = _load(sqlite_files.cache_folder(cache_dir), stored_size)
   size = vit.Size(blocks, width, width // 64, 4 * width)
 
-  def train_map(batch, seed):
+  def train_map(batch: Any, seed: Any) -> Any:
     images = preprocessing.random_crop(batch['image'], image_size, seed)
     return _scale(preprocessing.random_flip(images, seed)), batch['label']
 
-  def test_map(batch):
+  def test_map(batch: Any) -> Any:
     images = preprocessing.central_crop(batch['image'], image_size)
     return _scale(images), batch['label']
 
@@ -117,12 +118,12 @@ def create(
   )
 
 
-def _scale(images):
+def _scale(images: tf.Tensor) -> Any:
   images = tf.ensure_shape(images, [None, None, None, 3])
   return tf.cast(images, tf.float32) / 127.5 - 1
 
 
-def _load(folder: pathlib.Path, stored_size: int):
+def _load(folder: pathlib.Path, stored_size: int) -> Any:
   place = folder / 'gld23k'
   get = (
     f'On a machine with a network, tff.simulation.datasets.gldv2.load_data('
@@ -140,13 +141,13 @@ def _load(folder: pathlib.Path, stored_size: int):
   for path in [*files, test]:
     check_records(path, get)
 
-  def read(path):
+  def read(path: Any) -> Any:
     return tf.data.TFRecordDataset(path).map(
       lambda record: _parse(record, stored_size),
       num_parallel_calls=tf.data.AUTOTUNE,
     )
 
-  def of_client(client_id):
+  def of_client(client_id: Any) -> Any:
     return read(tf.strings.join([str(train), client_id], separator='/'))
 
   clients = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
@@ -202,7 +203,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
     )
 
 
-def _parse(record, stored_size: int):
+def _parse(record: Any, stored_size: int) -> Any:
   example = tf.io.parse_single_example(
     record,
     {
@@ -219,7 +220,7 @@ def _parse(record, stored_size: int):
   return dict(image=tf.cast(tf.round(image), tf.uint8), label=example['class'])
 
 
-def _synthetic(stored_size: int, seed: int):
+def _synthetic(stored_size: int, seed: int) -> Any:
   shape = (stored_size, stored_size, 3)
   images, labels = synthetic.images(100, shape, 4, seed=seed)
   images, labels = (255 * images).astype(np.uint8), labels.astype(np.int64)

@@ -177,6 +177,6 @@ def build_lenet() -> tf.keras.Model:
   )
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   pixels = tf.cast(batch['pixels'], tf.float32) / 255
   return tf.expand_dims(pixels, -1), batch['label']

@@ -4,6 +4,7 @@ One client is a speaking role of a play. A role's speeches are cut into
 sequences of 80 characters; the model predicts each sequence shifted by one.
 """
 
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -63,7 +64,7 @@ def create(
   train, test = _load(cache_dir, data, seed)
   to_sequences = _build_to_sequences(sequence_length)
 
-  def train_pipeline(dataset, seed):
+  def train_pipeline(dataset: tf.data.Dataset, seed: Any) -> Any:
     dataset = preprocessing.shuffle_repeat(
       dataset, buffer_size=_BUFFER, epochs=epochs, seed=seed
     )
@@ -72,7 +73,7 @@ def create(
     dataset = dataset.map(to_sequences).unbatch()
     return dataset.batch(batch_size or 4).map(_shift)
 
-  def eval_pipeline(dataset):
+  def eval_pipeline(dataset: tf.data.Dataset) -> Any:
     return dataset.map(to_sequences).unbatch().batch(32).map(_shift)
 
   return assembly.task(
@@ -86,7 +87,7 @@ def create(
   )
 
 
-def _load(cache_dir, data, seed):
+def _load(cache_dir: str | None, data: Any, seed: int) -> Any:
   if data == 'synthetic':
     return _synthetic(seed)
   path = sqlite_files.find(
@@ -105,7 +106,7 @@ def _load(cache_dir, data, seed):
   )
 
 
-def _synthetic(seed):
+def _synthetic(seed: int) -> Any:
   texts = synthetic.sentences(
     66, vocabulary=synthetic.words(30, seed=seed), seed=seed
   )
@@ -117,13 +118,13 @@ def _synthetic(seed):
   )
 
 
-def _build_to_sequences(length: int):
+def _build_to_sequences(length: int) -> Any:
   """From a speech to rows of `length` + 1 tokens, the last one padded."""
   # By byte: a table in memory, and nothing that a graph has to initialise.
   token_of_byte = np.full(256, UNKNOWN, np.int64)
   token_of_byte[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
 
-  def to_sequences(example):
+  def to_sequences(example: Any) -> Any:
     text = tf.io.decode_raw(example['snippets'], tf.uint8)
     tokens = tf.gather(token_of_byte, tf.cast(text, tf.int32))
     begin, end = tf.constant([BEGIN], tf.int64), tf.constant([END], tf.int64)
@@ -134,7 +135,7 @@ def _build_to_sequences(length: int):
   return to_sequences
 
 
-def _shift(tokens):
+def _shift(tokens: tf.Tensor) -> Any:
   return tokens[:, :-1], tokens[:, 1:]
 
 

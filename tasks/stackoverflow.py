@@ -6,6 +6,7 @@ One client is a user, one example a sentence of one of the user's posts.
 import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
+from typing import Any
 from typing import Optional
 
 import numpy as np
@@ -184,7 +185,7 @@ def build_train(
       map_fn=map_fn,
     )
 
-  def pipeline(dataset, seed):
+  def pipeline(dataset: tf.data.Dataset, seed: Any) -> Any:
     dataset = preprocessing.shuffle_repeat(
       dataset.take(max_elements),
       buffer_size=min(max_elements, 10_000),

@@ -115,10 +115,10 @@ def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
   )
 
 
-def _build_to_model(words: list[str], tags: list[str]):
+def _build_to_model(words: list[str], tags: list[str]) -> Any:
   word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
 
-  def to_model(batch):
+  def to_model(batch: Any) -> Any:
     text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
     counts = _count(tf.strings.split(text), word_ids, len(words))
     total = tf.reduce_sum(counts, axis=1, keepdims=True)
@@ -128,7 +128,7 @@ def _build_to_model(words: list[str], tags: list[str]):
   return to_model
 
 
-def _count(split: tf.RaggedTensor, ids, size: int) -> tf.Tensor:
+def _count(split: tf.RaggedTensor, ids: tf.Tensor, size: int) -> tf.Tensor:
   """How often each of `size` words occurs in each row, float32."""
   rows = tf.cast(split.nrows(), tf.int64)
   # Unknown words go into a column of their own, which is then cut off.

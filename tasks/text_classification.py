@@ -159,7 +159,7 @@ def read_csv(
   return texts, np.array(labels, np.int32)
 
 
-def _synthetic(num_classes, seed):
+def _synthetic(num_classes: int, seed: int) -> Any:
   """Each class has words of its own among common ones."""
   rng = np.random.default_rng([seed, 0x7E87])
   vocabulary = synthetic.words(50 + 10 * num_classes, seed=seed)
@@ -174,5 +174,5 @@ def _synthetic(num_classes, seed):
   return texts[:400], labels[:400], texts[400:], labels[400:]
 
 
-def _to_model(batch):
+def _to_model(batch: Any) -> Any:
   return batch['tokens'], batch['label']

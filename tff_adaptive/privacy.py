@@ -244,7 +244,7 @@ class Budget:
   sampling: Sampling = 'fixed'
   accounting: Accounting = 'pld'
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if not 0 < self.delta < 1:
       raise parameters.ParameterError(
         f'`dp_delta` must be above 0 and below 1, got {self.delta:g}.'
@@ -415,12 +415,12 @@ def _calibrate(budget: Budget, target: float) -> float:
   class Accountant(dp_accounting.PrivacyAccountant):
     """This module's accounting, as dp_accounting's search drives it."""
 
-    def _maybe_compose(self, event, count, do_compose):
+    def _maybe_compose(self, event: Any, count: Any, do_compose: Any) -> None:
       del count
       if do_compose:
         self._noise_multiplier = event.noise_multiplier
 
-    def get_epsilon(self, target_delta):
+    def get_epsilon(self, target_delta: Any) -> Any:
       del target_delta
       return target + excess(self._noise_multiplier)
 
@@ -442,7 +442,7 @@ def _calibrate(budget: Budget, target: float) -> float:
 @functools.lru_cache(maxsize=8)
 def _loss(
   noise_multiplier: float, share: float, sampling: str, interval: float
-):
+) -> Any:
   """One round's privacy loss distribution, rounded up."""
   from dp_accounting.pld import pld_pmf  # pylint: disable=g-import-not-at-top
   from dp_accounting.pld import privacy_loss_distribution  # pylint: disable=g-import-not-at-top

@@ -75,7 +75,7 @@ def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 class _Clock:
   """Seconds by what they were spent on."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.spent: dict[str, float] = collections.defaultdict(float)
     self._start = self._last = time.perf_counter()
 
@@ -91,8 +91,9 @@ class _Clock:
       aggregated_before: What `runtime.aggregation_seconds` said before.
     """
     self.lap('train')
-    if aggregated_before is not None:
-      seconds = runtime.aggregation_seconds() - aggregated_before
+    aggregated = runtime.aggregation_seconds()
+    if aggregated_before is not None and aggregated is not None:
+      seconds = aggregated - aggregated_before
       self.spent['train'] -= seconds
       self.spent['aggregate'] += seconds
 
@@ -124,7 +125,7 @@ class _TensorBoard:
   that are kept.
   """
 
-  def __init__(self, folder, rows: Sequence[Mapping[str, Any]]):
+  def __init__(self, folder: Any, rows: Sequence[Mapping[str, Any]]):
     self._folder = folder
     shutil.rmtree(folder, ignore_errors=True)
     with self._complaints():

@@ -167,7 +167,7 @@ def against_bytes(
   """Quality by what was sent until then."""
   column = f'validation/{metric or "loss"}'
 
-  def series(run):
+  def series(run: Any) -> Any:
     clients = int(run.settings.get('clients_per_round') or 0)
     x, y, sent = [], [], 0.0
     for row in run.rows:
@@ -178,12 +178,18 @@ def against_bytes(
     return x, y
 
   figure, axes = _new()
-  if not _bands(axes[0][0], best, series):
+  panel = axes[0][0]
+  if not _bands(panel, best, series):
     return None
-  axes[0][0].set_xscale('log')
-  _finish(
-    axes[0][0], 'megabytes sent, both ways', f'validation {_label(metric)}'
-  )
+  totals = [series(c.runs[0])[0][-1:] for c in best.values()]
+  sent = [total for last in totals for total in last]
+  # Methods that send about as much are told apart on an even scale.
+  if max(sent) > 10 * min(sent):
+    panel.set_xscale('log')
+  else:
+    panel.set_xlim(left=0)
+  panel.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,g}'))
+  _finish(panel, 'megabytes sent, both ways', f'validation {_label(metric)}')
   return Figure(
     'bytes',
     'Quality against traffic',

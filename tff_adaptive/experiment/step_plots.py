@@ -30,7 +30,9 @@ CAPTION = (
 Series = Callable[[str], tuple[Sequence[float], Sequence[float]]]
 
 
-def draw(panels: Sequence[Any], series: Series, style: Mapping[str, Any]):
+def draw(
+  panels: Sequence[Any], series: Series, style: Mapping[str, Any]
+) -> None:
   """Draws a run's step sizes into three panels.
 
   Args:

@@ -531,7 +531,7 @@ def _in_this_process(
 class _Slot:
   """A worker process and what it is at."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     context = multiprocessing.get_context('spawn')
     self.connection, theirs = context.Pipe()
     self.process = context.Process(

@@ -96,7 +96,7 @@ class Store:
       )
     return self
 
-  def __exit__(self, *exc_info) -> None:
+  def __exit__(self, *exc_info: Any) -> None:
     if self._connection is not None:
       self._connection.close()
       self._connection = None

@@ -210,7 +210,7 @@ def run(
   *,
   say: Callable[[str], None] = print,
   on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
-):
+) -> Any:
   """Runs an experiment, or goes on with it.
 
   Args:
@@ -388,7 +388,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   )
 
 
-def summary(rows, folder: files.RunFolder, seconds=None) -> str:
+def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
   """The short table at the end of a run.
 
   Args:
@@ -448,7 +448,7 @@ def summary(rows, folder: files.RunFolder, seconds=None) -> str:
   return '\n'.join(lines)
 
 
-def _last(rows, group: str):
+def _last(rows: Any, group: str) -> Any:
   """The last row that has a value of a group."""
   for row in reversed(rows):
     if any(v for name, v in row.items() if name.startswith(group + '/')):

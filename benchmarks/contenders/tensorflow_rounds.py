@@ -1,0 +1,193 @@
+"""This project, tff.learning and a plain loop, for benchmarks/runtime.py."""
+
+import tensorflow as tf
+import tensorflow_federated as tff
+import workload
+
+import tasks.lstm
+from tff_adaptive import algorithms
+from tff_adaptive import runtime
+
+
+def _keras_model(options):
+  """The model with the start weights."""
+  layers = tf.keras.layers
+  if options.model == 'logistic':
+    model = tf.keras.Sequential(
+      [layers.InputLayer([options.width]), layers.Dense(workload.CLASSES)]
+    )
+  elif options.model == 'cnn':
+    # The EMNIST CNN of Reddi et al. without its dropout, so that losses can be
+    # compared.
+    model = tf.keras.Sequential(
+      [
+        layers.InputLayer([28, 28, 1]),
+        layers.Conv2D(32, 3, activation='relu'),
+        layers.Conv2D(64, 3, activation='relu'),
+        layers.MaxPool2D(2),
+        layers.Flatten(),
+        layers.Dense(128, activation='relu'),
+        layers.Dense(workload.CLASSES),
+      ]
+    )
+  else:
+    lstm = _keras_lstm if options.contender.startswith('tff') else _lstm
+    model = tf.keras.Sequential(
+      [
+        layers.InputLayer([workload.STEPS]),
+        layers.Embedding(workload.CHARACTERS, 8),
+        lstm(),
+        lstm(),
+        layers.Dense(workload.CHARACTERS),
+      ]
+    )
+  return model
+
+
+def _lstm():
+  return tasks.lstm.build(256)
+
+
+def _keras_lstm():
+  return tf.keras.layers.LSTM(256, return_sequences=True)
+
+
+def _batch_spec(options):
+  x, y = workload.arrays(options, 0)
+  return (
+    tf.TensorSpec([None, *x.shape[1:]], x.dtype),
+    tf.TensorSpec([None, *y.shape[1:]], y.dtype),
+  )
+
+
+def _model_fn(options):
+  spec = _batch_spec(options)
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      _keras_model(options),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=spec,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    )
+
+  return model_fn
+
+
+def _datasets(options):
+  """A function that returns a round's client datasets."""
+
+  def make(client):
+    data = tf.data.Dataset.from_tensor_slices(workload.arrays(options, client))
+    if options.shuffle:
+      data = data.shuffle(options.examples)
+    return data.batch(options.batch_size)
+
+  fixed = [make(c) for c in range(options.clients)]
+  if options.shuffle:
+    return lambda: [make(c) for c in range(options.clients)]
+  return lambda: fixed
+
+
+def _mean_loss(options, model) -> float:
+  loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  losses = []
+  for client in range(options.clients):
+    x, y = workload.arrays(options, client)
+    losses.append(float(loss_fn(y, model(x, training=False))))
+  return sum(losses) / len(losses)
+
+
+def _federated(options, process):
+  data = _datasets(options)
+  start = tff.learning.models.ModelWeights(
+    trainable=workload.start_weights(options), non_trainable=[]
+  )
+  holder = [process.set_model_weights(process.initialize(), start)]
+
+  def run():
+    holder[0] = process.next(holder[0], data()).state
+
+  def loss():
+    model = _keras_model(options)
+    model.set_weights(process.get_model_weights(holder[0]).trainable)
+    return _mean_loss(options, model)
+
+  return run, loss
+
+
+def _tff_process(options, iterator: bool):
+  loop = tff.learning.LoopImplementation
+  return tff.learning.algorithms.build_weighted_fed_avg(
+    _model_fn(options),
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(
+      workload.CLIENT_RATE
+    ),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(
+      workload.SERVER_RATE,
+      beta_2=workload.SERVER_BETA_2,
+      epsilon=workload.SERVER_EPSILON,
+    ),
+    loop_implementation=(
+      loop.DATASET_ITERATOR if iterator else loop.DATASET_REDUCE
+    ),
+  )
+
+
+def _fedadam(options):
+  return algorithms.build(
+    'fedadam',
+    _model_fn(options),
+    client_learning_rate=workload.CLIENT_RATE,
+    server_learning_rate=workload.SERVER_RATE,
+    server_adaptivity=workload.SERVER_EPSILON,
+    beta_2=workload.SERVER_BETA_2,
+    variant='reference',
+  )
+
+
+def _plain(options):
+  model = _keras_model(options)
+  model.set_weights(workload.start_weights(options))
+  loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+  @tf.function(input_signature=_batch_spec(options))
+  def step(x, y):
+    with tf.GradientTape() as tape:
+      loss = loss_fn(y, model(x, training=True))
+    variables = model.trainable_variables
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+      # An embedding's gradient is sparse.
+      dense = tf.convert_to_tensor(gradient)
+      variable.assign_sub(workload.CLIENT_RATE * dense)
+    return loss
+
+  batches = [
+    tuple(tf.constant(a[i : i + options.batch_size]) for a in client)
+    for client in (workload.arrays(options, c) for c in range(options.clients))
+    for i in range(0, options.examples, options.batch_size)
+  ]
+
+  def run():
+    for x, y in batches:
+      step(x, y)
+
+  return run, lambda: _mean_loss(options, model)
+
+
+def make(options):
+  name = options.contender
+  if name == 'plain':
+    return _plain(options)
+  if name in ('tff_reduce', 'tff_iterator'):
+    runtime.set_native_context()
+    return _federated(options, _tff_process(options, name == 'tff_iterator'))
+  runtime.set_in_process_context(max_concurrent_clients=options.threads)
+  if name == 'tff_in_process':
+    return _federated(options, _tff_process(options, iterator=False))
+  return _federated(options, _fedadam(options))
+
+
+if __name__ == '__main__':
+  parsed = workload.parse()
+  workload.serve(parsed, make)

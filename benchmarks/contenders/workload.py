@@ -1,0 +1,140 @@
+"""What all contenders of benchmarks/runtime.py train, and how they are asked.
+
+Needs NumPy alone: each contender runs in an interpreter with packages of its
+own. Data and start weights are made here, so that they are the same for all.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+CLIENT_RATE = 0.05
+SERVER_RATE = 1e-3
+SERVER_BETA_2 = 0.99
+SERVER_EPSILON = 1e-3
+CLASSES = 62
+CHARACTERS = 90
+STEPS = 80
+_UNITS = 256
+_EMBEDDING = 8
+
+
+def parse() -> argparse.Namespace:
+  """The options that benchmarks/runtime.py passes to a contender."""
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--contender')
+  parser.add_argument('--model')
+  for name in ('clients', 'examples', 'batch_size', 'width', 'threads'):
+    parser.add_argument(f'--{name}', type=int)
+  parser.add_argument('--shuffle', action='store_true')
+  return parser.parse_args()
+
+
+def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
+  """A client's examples and labels."""
+  rng = np.random.default_rng([7, client])
+  count = options.examples
+  if options.model == 'lstm':
+    text = rng.integers(0, CHARACTERS, (count, STEPS + 1))
+    return text[:, :-1], text[:, 1:]
+  shape = (options.width,) if options.model == 'logistic' else (28, 28, 1)
+  make = rng.normal if options.model == 'logistic' else rng.random
+  return make(size=(count, *shape)).astype(np.float32), rng.integers(
+    0, CLASSES, count
+  )
+
+
+def start_weights(options) -> list[np.ndarray]:
+  """Weights in the order and layout of Keras."""
+  shapes: dict[str, list[tuple[int, ...]]] = {
+    'logistic': [(options.width, CLASSES), (CLASSES,)],
+    'cnn': [
+      (3, 3, 1, 32),
+      (32,),
+      (3, 3, 32, 64),
+      (64,),
+      (12 * 12 * 64, 128),
+      (128,),
+      (128, CLASSES),
+      (CLASSES,),
+    ],
+    'lstm': [
+      (CHARACTERS, _EMBEDDING),
+      (_EMBEDDING, 4 * _UNITS),
+      (_UNITS, 4 * _UNITS),
+      (4 * _UNITS,),
+      (_UNITS, 4 * _UNITS),
+      (_UNITS, 4 * _UNITS),
+      (4 * _UNITS,),
+      (_UNITS, CHARACTERS),
+      (CHARACTERS,),
+    ],
+  }
+  rng = np.random.default_rng(11)
+  weights = []
+  for shape in shapes[options.model]:
+    if len(shape) == 1:
+      weights.append(np.zeros(shape, np.float32))
+      continue
+    area = int(np.prod(shape[:-2]))
+    limit = np.sqrt(6 / (area * (shape[-2] + shape[-1])))
+    weights.append(rng.uniform(-limit, limit, shape).astype(np.float32))
+  return weights
+
+
+def serve(
+  options, make: Callable[[Any], tuple[Callable[[], Any], Callable[[], float]]]
+) -> None:
+  """Answers each line of input with a line of JSON.
+
+  Args:
+    options: As `parse` returns them.
+    make: Builds the contender; returns a function that runs a round to its
+      end, and one that returns the mean loss of the server's model over all
+      clients' examples.
+  """
+  answers = os.fdopen(os.dup(1), 'w')
+  os.dup2(2, 1)  # Whatever else is printed is no answer.
+
+  def answer(**values):
+    print(json.dumps(values), file=answers, flush=True)
+
+  start = time.perf_counter()
+  run, loss = make(options)
+  answer(build=time.perf_counter() - start, loss=float(loss()))
+  for line in sys.stdin:
+    if line.strip() != 'round':
+      break
+    start = time.perf_counter()
+    run()
+    answer(seconds=time.perf_counter() - start)
+  answer(peak=peak_bytes(), loss=float(loss()))
+
+
+def peak_bytes() -> int:
+  """Peak resident memory of this process and of the workers below it."""
+  total = 0
+  pending = [os.getpid()]
+  while pending:
+    pid = pending.pop()
+    try:
+      with open(f'/proc/{pid}/status', encoding='ascii') as file:
+        total += next(
+          int(line.split()[1]) * 1024
+          for line in file
+          if line.startswith('VmHWM:')
+        )
+      for thread in os.listdir(f'/proc/{pid}/task'):
+        with open(
+          f'/proc/{pid}/task/{thread}/children', encoding='ascii'
+        ) as file:
+          pending.extend(int(child) for child in file.read().split())
+    except (FileNotFoundError, StopIteration):
+      continue  # It ended meanwhile.
+  return total

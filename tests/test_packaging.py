@@ -46,6 +46,62 @@ def test_the_version_stands_in_one_place():
   assert re.fullmatch(r'\d+\.\d+\.\d+', tff_adaptive.__version__)
 
 
+def _targets(build_file):
+  """The targets of a BUILD file, which is Python, with their files."""
+  folder = build_file.parent
+  targets = []
+
+  def glob(include, exclude=(), allow_empty=False):
+    found = {p for pattern in include for p in folder.glob(pattern)}
+    left_out = {p for pattern in exclude for p in folder.glob(pattern)}
+    files = sorted(p for p in found - left_out if p.is_file())
+    assert files or allow_empty, include
+    return [p.relative_to(folder).as_posix() for p in files]
+
+  def target(name, srcs=(), data=(), deps=(), **_):
+    targets.append((name, list(srcs), list(data), list(deps)))
+
+  def nothing(*_, **__):
+    return None
+
+  names = dict.fromkeys(
+    ('py_library', 'py_binary', 'python_tests'), target
+  ) | dict.fromkeys(('load', 'package', 'licenses', 'exports_files'), nothing)
+  code = compile(build_file.read_text(), str(build_file), 'exec')
+  exec(code, {'glob': glob, **names})  # pylint: disable=exec-used
+  return targets
+
+
+def test_build_files_and_sources_are_in_step():
+  owners = {}
+  known = set()
+  needed = set()
+  for build_file in (_ROOT / 'BUILD', _ROOT / 'tools' / 'BUILD'):
+    package = build_file.parent.relative_to(_ROOT)
+    for name, srcs, data, deps in _targets(build_file):
+      known.add(f'//{package}:{name}'.replace('//.:', '//:'))
+      needed |= {d if d.startswith('//') else f'//:{d[1:]}' for d in deps}
+      for file in srcs + [d for d in data if not d.startswith('//')]:
+        path = (package / file).as_posix()
+        assert (_ROOT / path).is_file(), f'{name} lists {path}'
+        if file in srcs:
+          owners.setdefault(path, []).append(name)
+  for dependency in needed:
+    label = dependency if ':' in dependency else f'{dependency}:tools'
+    assert label in known, dependency
+  roots = ('benchmarks', 'examples', 'tasks', 'tests', 'tff_adaptive', 'tools')
+  sources = {
+    path.relative_to(_ROOT).as_posix()
+    for path in [
+      _ROOT / 'main.py',
+      *(p for r in roots for p in (_ROOT / r).rglob('*.py')),
+    ]
+  }
+  assert sources == set(owners), sources ^ set(owners)
+  twice = {path: names for path, names in owners.items() if len(names) > 1}
+  assert not twice
+
+
 @pytest.mark.slow
 def test_wheel_and_sdist(tmp_path):
   tree = tmp_path / 'tree'

@@ -193,6 +193,11 @@ class RowFile:
   and renames it.
   """
 
+  # Columns that hold no number, and how many rounds a row may be after the one
+  # before.
+  _WORDS: frozenset[str] = frozenset()
+  _MAY_BE_LATER: tuple[int, ...] = (1,)
+
   def __init__(self, path: pathlib.Path):
     """Reads the rows that are there; a last, unfinished line is left out.
 
@@ -235,9 +240,15 @@ class RowFile:
       '[0-9]{1,9}', row['round']
     ):
       return False
-    if self.rows and int(row['round']) != int(self.rows[-1]['round']) + 1:
-      return False
-    return all(re.fullmatch(_NUMBER, cell) for cell in row.values() if cell)
+    if self.rows:
+      later = int(row['round']) - int(self.rows[-1]['round'])
+      if later not in self._MAY_BE_LATER:
+        return False
+    return all(
+      re.fullmatch(_NUMBER, cell)
+      for name, cell in row.items()
+      if cell and name not in self._WORDS
+    )
 
   def drop_after(self, last_round: int) -> int:
     """Drops the rows of later rounds; returns how many there were."""

@@ -15,9 +15,8 @@ _WHOLE = ('took_part', 'steps')
 class StepFile(files.RowFile):
   """step_sizes.csv: a row a client and round, which names the client."""
 
-  def _may_follow(self, row: Mapping[str, str]) -> bool:
-    last = int(self.rows[-1]['round']) if self.rows else 1
-    return row['round'].isdecimal() and int(row['round']) - last in (0, 1)
+  _WORDS = frozenset({'client'})
+  _MAY_BE_LATER = (0, 1)
 
 
 def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:

@@ -1,14 +1,23 @@
 """Pretrained weights from local files: NumPy archives and safetensors."""
 
 import json
+import math
+import os
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Mapping
+from typing import Union
 
 import numpy as np
 
 from tasks import errors
 
+# What zipfile and NumPy raise on archives that are damaged.
+_DAMAGE = (
+  *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
+  *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
+)
 _DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
 
 
@@ -33,7 +42,7 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
   return found[0]
 
 
-def read_npz(path: pathlib.Path) -> Mapping[str, np.ndarray]:
+def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
   """Arrays of a NumPy archive by name.
 
   Raises:
@@ -42,8 +51,10 @@ def read_npz(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   try:
     with np.load(path, allow_pickle=False) as arrays:
       return {name: arrays[name] for name in arrays.files}
-  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
-    raise errors.DataError(f'{path} is no whole NumPy archive: {e}.') from e
+  except _DAMAGE as e:
+    raise errors.DataError(
+      f'{os.fspath(path)} is no whole NumPy archive: {e}.'
+    ) from e
 
 
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
@@ -62,25 +73,37 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     header = json.loads(content[8 : 8 + length])
     header.pop('__metadata__', None)
     places = {
-      n: (t['dtype'], t['shape'], t['data_offsets']) for n, t in header.items()
+      n: (t['dtype'], tuple(map(_count, t['shape'])), *_pair(t['data_offsets']))
+      for n, t in header.items()
     }
-  except (ValueError, KeyError, TypeError, AttributeError) as e:
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
     raise errors.DataError(f'{path} is no safetensors file.') from e
   arrays = {}
-  for name, (dtype, shape, (begin, end)) in places.items():
+  for name, (dtype, shape, begin, end) in places.items():
     if dtype not in _DTYPES:
       raise errors.DataError(
         f'{path}: the dtype of {name} must be one of '
         f'{", ".join(_DTYPES)}, got {dtype}.'
       )
     piece = content[8 + length + begin : 8 + length + end]
-    expected = np.dtype(_DTYPES[dtype]).itemsize * int(np.prod(shape))
+    expected = np.dtype(_DTYPES[dtype]).itemsize * math.prod(shape)
     if len(piece) != expected:
       raise errors.DataError(
         f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
       )
     arrays[name] = np.frombuffer(piece, _DTYPES[dtype]).reshape(shape)
   return arrays
+
+
+def _pair(offsets: list[int]) -> tuple[int, int]:
+  begin, end = map(_count, offsets)
+  return begin, end
+
+
+def _count(number: int) -> int:
+  if type(number) is not int or number < 0:
+    raise ValueError(f'a whole number from 0 was expected, got {number!r}')
+  return number
 
 
 def take(

@@ -15,13 +15,13 @@ Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
 
 import dataclasses
 import os
-import zipfile
 from collections.abc import Sequence
 from typing import Optional
 from typing import Union
 
 import numpy as np
 
+from tasks import checkpoints
 from tasks import errors
 
 # Examples of each client.
@@ -89,15 +89,13 @@ class Partition:
       DataError: If the file is missing or no partition.
     """
     expected = 'a partition saved by `Partition.save` was expected'
+    if not os.path.exists(path):
+      raise errors.DataError(f'There is no file {os.fspath(path)}: {expected}.')
     try:
-      with np.load(path, allow_pickle=False) as arrays:
-        client_ids = tuple(str(i) for i in arrays['client_ids'])
-        sizes, every = arrays['sizes'], arrays['indices']
-    except FileNotFoundError as e:
-      raise errors.DataError(
-        f'There is no file {os.fspath(path)}: {expected}.'
-      ) from e
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:
+      arrays = checkpoints.read_npz(path)
+      client_ids = tuple(str(i) for i in arrays['client_ids'])
+      sizes, every = arrays['sizes'], arrays['indices']
+    except (KeyError, TypeError, errors.DataError) as e:
       raise errors.DataError(
         f'{os.fspath(path)} cannot be read: {expected}.'
       ) from e
@@ -106,7 +104,12 @@ class Partition:
         f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
         f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
       )
-    return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
+    try:
+      return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
+    except ValueError as e:
+      raise errors.DataError(
+        f'{os.fspath(path)} contradicts itself ({e}): {expected}.'
+      ) from e
 
 
 def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Damage to files, as hypothesis draws it."""
 
 import contextlib
+import random
 import signal
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -94,8 +95,40 @@ def no_hang() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+def draw_edits(rng: random.Random) -> list[tuple[str, int, bytes]]:
+  """As `edits`, drawn in a fiftieth of the time."""
+  return [
+    (
+      rng.choice(_EDITS),
+      rng.randrange(2**20),
+      rng.choice(_TOKENS)
+      if rng.random() < 0.5
+      else rng.randbytes(rng.randrange(1, 9)),
+    )
+    for _ in range(rng.randrange(1, 5))
+  ]
+
+
+def try_seeds(
+  check: Callable[[Any], None],
+  draw: Callable[[random.Random], Any],
+  count: int,
+) -> None:
+  """Checks the inputs drawn from the seeds 0 to `count` - 1."""
+  for seed in range(count):
+    value = draw(random.Random(seed))
+    try:
+      with no_hang():
+        check(value)
+    except Exception as e:
+      raise AssertionError(f'seed {seed}: {value!r}') from e
+
+
 def try_many(check: Callable[[Any], None], inputs: Any, count: int) -> None:
-  """Checks `count` inputs that a strategy draws, the same ones every time."""
+  """Checks `count` inputs that a strategy draws, the same ones every time.
+
+  What fails is made as small as it can be.
+  """
 
   @hypothesis.settings(
     max_examples=count,

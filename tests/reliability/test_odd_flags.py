@@ -8,7 +8,7 @@ from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import settings as settings_lib
 
-_COUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
+_COUNTS = [30, pytest.param(10_000, marks=pytest.mark.slow)]
 _VALUES = (
   *('', '0', '1', '-1', '0.5', '1e999', 'nan', 'inf', '-inf', '1_0', '٣', '²'),
   *('9' * 5000, '0x10', ' 1', '1 ', 'true', 'false', 'None', '[]', '../..'),
@@ -59,11 +59,22 @@ def test_any_flags(table, count):
     names.map(lambda name: f'--no{name}'),
     strategies.text(max_size=12),
   )
-  mutations.try_many(
-    lambda arguments: _check(table, arguments),
-    strategies.lists(flag, max_size=5),
-    count,
-  )
+  if count < 1000:
+    mutations.try_many(
+      lambda arguments: _check(table, arguments),
+      strategies.lists(flag, max_size=5),
+      count,
+    )
+    return
+  known = sorted(table.values)
+
+  def draw(rng):
+    return [
+      f'--{rng.choice(known)}={rng.choice(_VALUES)}'
+      for _ in range(rng.randrange(1, 6))
+    ]
+
+  mutations.try_seeds(lambda arguments: _check(table, arguments), draw, count)
 
 
 @pytest.mark.parametrize('count', _COUNTS)
@@ -78,7 +89,10 @@ def test_any_flag_file(table, tmp_path, count):
     path.write_bytes(mutations.apply(_FILE, changes))
     accepted += _check(table, [f'--flagfile={path}'])
 
-  mutations.try_many(check, mutations.edits, count)
+  if count < 1000:
+    mutations.try_many(check, mutations.edits, count)
+  else:
+    mutations.try_seeds(check, mutations.draw_edits, count)
   assert 0 < accepted < count
 
 

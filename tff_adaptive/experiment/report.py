@@ -49,7 +49,7 @@ _SETTING = (
 _TABLE: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
   ('validation/metric', 'validation {metric}', None),
-  ('best/metric', 'best round', None),
+  ('best/metric', 'best validation {metric}', None),
   ('test/metric', 'test {metric}', None),
   ('test/loss', 'test loss', True),
   ('megabytes', 'megabytes sent', True),
@@ -63,13 +63,14 @@ h1 { font-size: 1.6rem; } h2 { margin-top: 2.5rem; border-bottom: 1px solid
 .row { display: flex; flex-wrap: wrap; gap: 0 1rem; }
 figure { margin: 0 0 1.5rem; } img { max-width: 100%; height: auto; }
 figcaption, .note { color: #444; font-size: .9rem; max-width: 46rem; }
-.row figcaption { max-width: 32rem; } table { font-size: .9rem; }
+.row figcaption { max-width: 32rem; } table { font-size: .85rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid
-  #ddd; white-space: nowrap; } th { border-bottom: 2px solid #444; }
-th:first-child, td:first-child, td.words { text-align: left; }
-td.words { white-space: normal; font-size: .85rem; }
+th, td { padding: .25rem .5rem; text-align: right; border-bottom: 1px solid
+  #ddd; white-space: nowrap; } th { border-bottom: 2px solid #444;
+  white-space: normal; vertical-align: bottom; }
+th:first-child, td:first-child, th:last-child, td.words { text-align: left; }
+td.words { white-space: normal; font-size: .85rem; min-width: 16rem; }
 .best { font-weight: 700; } code { font-size: .9em; }
 """
 
@@ -190,7 +191,9 @@ def _table(section: Section, best: Mapping[str, Any], judge: Any) -> str:
       less = not judge.more_is_better
     means = [best[m].mean(measure) for m in best]
     means = [v for v in means if math.isfinite(v)]
-    tops[measure] = (min if less else max)(means) if means else None
+    # Where all are equal none is best.
+    several = len(set(means)) > 1 or len(best) == 1
+    tops[measure] = (min if less else max)(means) if several else None
   lines = ['<div class="scroll"><table>', '<thead><tr>']
   lines += [f'<th scope="col">{_escape(h)}</th>' for h in head]
   lines.append('</tr></thead><tbody>')

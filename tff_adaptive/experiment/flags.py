@@ -120,7 +120,16 @@ class Flags:
     except absl_flags.UnrecognizedFlagError as e:
       self._unknown(e.flagname)
     except absl_flags.Error as e:
-      raise errors.SettingsError(f'{str(e).rstrip(".")}.') from e
+      raise errors.SettingsError(f'{errors.reason(e)}.') from e
+    except (OSError, ValueError) as e:  # What absl lets through.
+      raise errors.SettingsError(
+        f'The file that --flagfile names cannot be read as text: {e}.'
+      ) from e
+    except RecursionError as e:  # absl compares names letter by letter.
+      raise errors.SettingsError(
+        'One of the flags has a name of hundreds of letters, which there is '
+        'not; see main.py --help.'
+      ) from e
     if rest:
       raise errors.SettingsError(
         f'{rest[0]!r} is not a flag; flags are written --name=value.'

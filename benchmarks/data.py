@@ -1,6 +1,8 @@
 """Seconds that a client spends in its data and in training, task by task.
 
-    python -m benchmarks.data [--cache_dir=DIR] [--clients=N] [TASK ...]
+    python -m benchmarks.data [--cache_dir=DIR] [--clients=N]
+                              [--most_batches=N] [--TASK_OPTION=VALUE]
+                              [TASK ...]
 
 For each task: reading a client's raw examples (done once, then kept), turning
 them into batches (every round), and one SGD step on each batch. "share" is
@@ -12,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
 import tasks
@@ -23,16 +26,20 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
   parser.add_argument('--cache_dir', help='Folder with the data files.')
   parser.add_argument('--clients', type=int, default=5)
   parser.add_argument('--most_batches', type=int, default=20)
-  arguments = parser.parse_args(argv)
+  arguments, flags = parser.parse_known_args(argv)
+  names = arguments.tasks or tasks.names()
+  options = {name: _options(name, flags) for name in names}
+  if flags:
+    parser.error(f'no task that is run has the option {flags[0]}')
   print(
     f'{"task":24}{"data":11}{"examples":>9}{"batches":>8}{"read ms":>9}'
     f'{"batch ms":>10}{"train ms":>10}{"share":>7}'
   )
-  for name in arguments.tasks or tasks.names():
+  for name in names:
     print(
       _row(
         name,
-        arguments.cache_dir,
+        dict(options[name], cache_dir=arguments.cache_dir),
         arguments.clients,
         arguments.most_batches,
       ),
@@ -40,11 +47,23 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
 
 
-def _row(name: str, cache_dir: Optional[str], clients: int, most: int) -> str:
+def _options(name: str, flags: list[str]) -> dict[str, Any]:
+  """Takes a task's options, --{task}_{option}=value, out of the flags."""
+  options = {}
+  for flag in list(flags):
+    word, _, value = flag.removeprefix('--').partition('=')
+    option = word.removeprefix(f'{name}_')
+    if option != word and option in tasks.parameters_of(name):
+      options[option] = tasks.parameters_of(name)[option].parse(value, flag)
+      flags.remove(flag)
+  return options
+
+
+def _row(name: str, options: dict[str, Any], clients: int, most: int) -> str:
   """One line of the table: medians over clients, in milliseconds a client."""
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
-  task, data = _create(name, cache_dir)
+  task, data = _create(name, options)
   source = task.datasets.train_data
   model = task.model_fn()
 
@@ -94,11 +113,11 @@ def _row(name: str, cache_dir: Optional[str], clients: int, most: int) -> str:
   )
 
 
-def _create(name: str, cache_dir: Optional[str]):
+def _create(name: str, options: dict[str, Any]):
   try:
-    return tasks.create(name, cache_dir=cache_dir), 'native'
-  except (tasks.DataError, tasks.PartitionError):
-    return tasks.create(name, data='synthetic'), 'synthetic'
+    return tasks.create(name, **options), 'native'
+  except tasks.DataError:
+    return tasks.create(name, data='synthetic', **options), 'synthetic'
 
 
 if __name__ == '__main__':

@@ -106,6 +106,7 @@ def test_the_model_trains_and_evaluates(task):
   assert np.isfinite(float(evaluated.loss))
 
 
+@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', tasks.names())
 def test_the_seed_decides_clients_and_data(name):
   a, b = (_create(name, seed=3).datasets for _ in range(2))
@@ -122,6 +123,7 @@ def test_the_seed_decides_clients_and_data(name):
   assert _equal(*tests)
 
 
+@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', tasks.names())
 def test_epochs_batches_and_limits(name):
   def rows(task):

@@ -39,6 +39,9 @@ from tensorflow_federated.python.core.environments.tensorflow_backend import (
   compiled_computation_transformations,
 )
 from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  tensorflow_computation_transformations,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
   tensorflow_tree_transformations,
 )
 from tensorflow_federated.python.core.environments.tensorflow_frontend import (
@@ -67,11 +70,11 @@ transform_args = tensorflow_computation.transform_args
 transform_result = tensorflow_computation.transform_result
 
 
-def expand_intrinsics(comp: tff.framework.ConcreteComputation):
+def expand_intrinsics(comp: tff.framework.ConcreteComputation) -> Any:
   """The building block of `comp`, in terms of the native compiler's intrinsics.
 
-  The first step of `compile_to_native`, which then also brings the tree into a
-  form that `program.py` does not need.
+  The first step of `compile_to_native`. Its others give the tree a form that
+  `program.py` has no need of, and take most of the time.
   """
   block, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(
     comp.to_building_block()
@@ -79,27 +82,40 @@ def expand_intrinsics(comp: tff.framework.ConcreteComputation):
   return block
 
 
-def _inlining() -> tf.compat.v1.ConfigProto:
+def _optimizations() -> tf.compat.v1.ConfigProto:
+  """Those of TFF's native compiler.
+
+  Fewer would take less time, but in their place leave loops half lowered, which
+  later optimizations break.
+  """
   config = tf.compat.v1.ConfigProto()
-  rewrite_options = config.graph_options.rewrite_options
-  rewrite_options.optimizers.append('function')
-  # Functions with side effects too, such as those that iterate over a dataset.
-  rewrite_options.function_optimization = rewrite_options.AGGRESSIVE
+  options = config.graph_options.rewrite_options
+  options.memory_optimization = options.AGGRESSIVE
+  options.constant_folding = options.AGGRESSIVE
+  options.arithmetic_optimization = options.AGGRESSIVE
+  options.loop_optimization = options.AGGRESSIVE
+  options.function_optimization = options.AGGRESSIVE
   return config
 
 
-_INLINING = _inlining()
+_OPTIMIZATIONS = _optimizations()
 
 
-def inline_functions(block: tff.framework.CompiledComputation):
-  """The `computation_pb2.TensorFlow` of `block`, its function calls inlined.
+def optimized_graph(
+  block: tff.framework.CompiledComputation,
+) -> computation_pb2.TensorFlow:
+  """The graph of `block` as TFF's native compiler leaves it.
 
-  `compile_to_native` lets TensorFlow optimize the graph in every way it knows.
-  Here it becomes part of a larger function, which is optimized when it runs.
+  Its function calls are inlined, and what is called still will not be optimized
+  once more when it runs.
   """
-  return compiled_computation_transformations.optimize_tensorflow_comp(
-    block, _INLINING
-  ).proto.tensorflow
+  optimized = compiled_computation_transformations.optimize_tensorflow_comp(
+    block, _OPTIMIZATIONS
+  )
+  transform = tensorflow_computation_transformations
+  return transform.disable_grappler_for_partitioned_calls(
+    optimized.proto
+  ).tensorflow
 
 
 def worker_binary_path() -> str:

@@ -12,6 +12,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -86,7 +88,7 @@ class Engine:
     self._by_id: dict[int, tuple[program_lib.Program, Signature]] = {}
 
   def compile(
-    self, comp, compiled: bool = False
+    self, comp: Any, compiled: bool = False
   ) -> tuple[program_lib.Program, 'Signature']:
     """The program of `comp`, which is in native form if `compiled`."""
     key = id(comp)
@@ -97,10 +99,7 @@ class Engine:
       digest = _tff.computation_digest(comp)
       program = self._compiled.get(digest)
       if program is None:
-        native = comp if compiled else _tff.compile_to_native(comp)
-        program = program_lib.Program(
-          native.to_building_block(), comp.type_signature.parameter
-        )
+        program = program_lib.Program(comp, compiled)
         self._compiled[digest] = program
       # Equal computations may still differ in their Python containers.
       known = program, Signature(program, comp.type_signature, self._datasets)
@@ -110,7 +109,7 @@ class Engine:
 
   def run(
     self,
-    comp,
+    comp: Any,
     argument: Any,
     *,
     num_clients: Optional[int] = None,
@@ -142,7 +141,7 @@ class Engine:
       run.execute()
     return signature.restore(run.server, run.clients)
 
-  def submit(self, function, *arguments) -> concurrent.futures.Future:
+  def submit(self, function: Any, *arguments: Any) -> concurrent.futures.Future:
     try:
       return self._pool.submit(function, *arguments)
     except RuntimeError as e:
@@ -151,7 +150,7 @@ class Engine:
       ) from e
 
   @contextlib.contextmanager
-  def aggregating(self):
+  def aggregating(self) -> Iterator[Any]:
     """What happens inside counts as aggregation."""
     start = time.perf_counter()
     yield
@@ -180,7 +179,7 @@ class Signature:
   def __init__(
     self,
     program: program_lib.Program,
-    type_signature,
+    type_signature: Any,
     datasets: values.DatasetCache,
   ):
     """Compiles the conversions.
@@ -269,7 +268,7 @@ def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
       for _, element in _tff.struct_items(type_spec)
     ]
 
-    def parts(value, out):
+    def parts(value: Any, out: Any) -> None:
       for part, element in zip(inner, split(value)):
         part(element, out)
 
@@ -357,7 +356,7 @@ class _Run:
       or work.ordered
       or not phase.client.outputs
     ):
-      outcomes = map(work, range(count))
+      outcomes: Iterable[Any] = map(work, range(count))
     else:
       outcomes = self._in_order(work, count, threads)
     for index, local in enumerate(outcomes):
@@ -372,14 +371,16 @@ class _Run:
     for slot, tensor in zip(phase.total, fold.totals):
       self.server[slot] = tensor
 
-  def _in_order(self, work: '_ClientWork', count: int, threads: int):
+  def _in_order(
+    self, work: '_ClientWork', count: int, threads: int
+  ) -> Iterator[Any]:
     """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
     # Enough to keep the threads busy while one client takes long, and few
     # enough that finished clients waiting for their turn take little memory.
     ahead = 2 * threads
     gate = threading.Semaphore(threads)
 
-    def guarded(index):
+    def guarded(index: int) -> Any:
       with gate:
         return work(index)
 
@@ -460,7 +461,7 @@ class _ClientWork:
       raise _client_failure(e, index, self._run, self._devices[slot]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
 
-  def _lists(self, local) -> Optional[list[tf.Tensor]]:
+  def _lists(self, local: Any) -> Optional[list[tf.Tensor]]:
     """Lists of batches for all datasets of a client, if there are."""
     if not self._listable:
       return None
@@ -540,7 +541,7 @@ def _occurs_twice(tensors: Sequence[Optional[tf.Tensor]]) -> bool:
   return len(set(datasets)) < len(datasets)
 
 
-def _copy_to(device: str, tensors):
+def _copy_to(device: str, tensors: Any) -> Any:
   with tf.device(device):
     return [
       t if t is None or t.dtype == tf.variant else tf.identity(t)
@@ -618,7 +619,7 @@ class InProcessContext(tff.framework.SyncContext):
   def engine(self) -> Engine:
     return self._engine
 
-  def invoke(self, comp, arg):
+  def invoke(self, comp: Any, arg: Any) -> Any:
     return self._engine.run(comp, arg)
 
   def close(self) -> None:
@@ -641,7 +642,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
   def engine(self) -> Engine:
     return self._engine
 
-  async def invoke(self, comp, arg):
+  async def invoke(self, comp: Any, arg: Any) -> Any:
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await asyncio.get_running_loop().run_in_executor(

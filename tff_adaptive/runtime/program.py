@@ -151,7 +151,7 @@ class Tracer:
 
   # Nodes.
 
-  def node(self, *arguments, **keywords) -> Node:
+  def node(self, *arguments: Any, **keywords: Any) -> Node:
     node = Node(*arguments, **keywords)
     self.nodes.append(node)
     return node
@@ -187,7 +187,7 @@ class Tracer:
 
   # Building blocks.
 
-  def evaluate(self, block, scope: dict[str, Any], site: Any) -> Any:
+  def evaluate(self, block: Any, scope: dict[str, Any], site: Any) -> Any:
     """The symbolic value of `block`.
 
     Functions become Python functions of an argument and a site.
@@ -213,7 +213,7 @@ class Tracer:
       return self.evaluate(block.result, scope, site)
     if isinstance(block, framework.Lambda):
 
-      def function(argument, site):
+      def function(argument: Any, site: Any) -> Any:
         inner = scope
         if block.parameter_name is not None:
           inner = {**scope, block.parameter_name: argument}
@@ -235,7 +235,7 @@ class Tracer:
       f'The in-process runtime cannot evaluate a {type(block).__name__}.'
     )
 
-  def _literal(self, block, site) -> Leaf:
+  def _literal(self, block: Any, site: Any) -> Leaf:
     value = _tff.literal_value(block)
     spec = _tff.tensor_spec(block.type_signature)
     return self.node(
@@ -246,7 +246,7 @@ class Tracer:
       'literal',
     ).leaves[0]
 
-  def _graph(self, block, argument, site) -> Any:
+  def _graph(self, block: Any, argument: Any, site: Any) -> Any:
     kind = block.proto.WhichOneof('computation')
     if kind != 'tensorflow':
       raise errors.UnsupportedComputationError(
@@ -269,7 +269,7 @@ class Tracer:
 
   # Intrinsics.
 
-  def _intrinsic(self, block, argument, site) -> Any:
+  def _intrinsic(self, block: Any, argument: Any, site: Any) -> Any:
     handler = _INTRINSICS.get(block.uri)
     if handler is None:
       raise errors.UnsupportedComputationError(
@@ -278,7 +278,9 @@ class Tracer:
       )
     return handler(self, block.type_signature, argument, site)
 
-  def _federated_aggregate(self, type_spec, argument, site):
+  def _federated_aggregate(
+    self, type_spec: Any, argument: Any, site: Any
+  ) -> Any:
     value, zero, accumulate, _, report = argument
     total = self.fold(
       value,
@@ -288,7 +290,9 @@ class Tracer:
     )
     return Federated(tff.SERVER, report(total, SERVER), True)
 
-  def fold(self, value: Federated, zero, zero_type, accumulate) -> Any:
+  def fold(
+    self, value: Federated, zero: Any, zero_type: Any, accumulate: Any
+  ) -> Any:
     """Adds an aggregation; returns its total, at the server."""
     specs = values.leaf_specs(zero_type)
     state = self.node(None, [], specs, None, 'an accumulator')
@@ -303,35 +307,35 @@ class Tracer:
     self.nodes.append(total)
     return _pack(zero_type, iter(total.leaves))
 
-  def _map(self, type_spec, argument, site):
+  def _map(self, type_spec: Any, argument: Any, site: Any) -> Any:
     function, value = argument
     if value.placement is tff.SERVER:
       return Federated(tff.SERVER, function(value.value, SERVER), True)
     return Federated(tff.CLIENTS, function(value.value, CLIENT), False)
 
-  def _map_all_equal(self, type_spec, argument, site):
+  def _map_all_equal(self, type_spec: Any, argument: Any, site: Any) -> Any:
     function, value = argument
     return Federated(tff.CLIENTS, function(value.value, SERVER), True)
 
-  def _broadcast(self, type_spec, argument, site):
+  def _broadcast(self, type_spec: Any, argument: Any, site: Any) -> Any:
     return Federated(tff.CLIENTS, argument.value, True)
 
-  def _eval_at_clients(self, type_spec, argument, site):
+  def _eval_at_clients(self, type_spec: Any, argument: Any, site: Any) -> Any:
     return Federated(tff.CLIENTS, argument(None, CLIENT), False)
 
-  def _eval_at_server(self, type_spec, argument, site):
+  def _eval_at_server(self, type_spec: Any, argument: Any, site: Any) -> Any:
     return Federated(tff.SERVER, argument(None, SERVER), True)
 
-  def _value_at_clients(self, type_spec, argument, site):
+  def _value_at_clients(self, type_spec: Any, argument: Any, site: Any) -> Any:
     return Federated(tff.CLIENTS, argument, True)
 
-  def _value_at_server(self, type_spec, argument, site):
+  def _value_at_server(self, type_spec: Any, argument: Any, site: Any) -> Any:
     return Federated(tff.SERVER, argument, True)
 
-  def _zip(self, type_spec, argument, site):
+  def _zip(self, type_spec: Any, argument: Any, site: Any) -> Any:
     all_equal = True
 
-    def strip(value):
+    def strip(value: Any) -> Any:
       nonlocal all_equal
       if isinstance(value, Federated):
         all_equal = all_equal and value.all_equal
@@ -341,13 +345,15 @@ class Tracer:
     stripped = strip(argument)
     return Federated(type_spec.result.placement, stripped, all_equal)
 
-  def _secure_sum(self, type_spec, argument, site):
+  def _secure_sum(self, type_spec: Any, argument: Any, site: Any) -> Any:
     value, bound = argument
     return self._checked_sum(
       type_spec, value, bound, lambda b, dtype: tf.cast(b, dtype)
     )
 
-  def _secure_sum_bitwidth(self, type_spec, argument, site):
+  def _secure_sum_bitwidth(
+    self, type_spec: Any, argument: Any, site: Any
+  ) -> Any:
     value, bits = argument
     return self._checked_sum(
       type_spec,
@@ -356,7 +362,9 @@ class Tracer:
       lambda b, dtype: tf.cast(2 ** tf.cast(b, tf.int64) - 1, dtype),
     )
 
-  def _checked_sum(self, type_spec, value, bound, maximum):
+  def _checked_sum(
+    self, type_spec: Any, value: Any, bound: Any, maximum: Any
+  ) -> Any:
     """A plain sum that refuses, like the protocol, too large summands."""
     member = type_spec.result.member
     leaves = flatten(value.value)
@@ -364,7 +372,7 @@ class Tracer:
     if len(bounds) == 1:
       bounds = bounds * len(leaves)
 
-    def build(inputs, wanted):
+    def build(inputs: Any, wanted: Any) -> Any:
       summands, limits = inputs[: len(leaves)], inputs[len(leaves) :]
       checked = []
       for summand, limit in zip(summands, limits):
@@ -393,7 +401,7 @@ class Tracer:
     ).leaves
     return self._sum(member, checked)
 
-  def _zeros(self, type_spec, site) -> list[Leaf]:
+  def _zeros(self, type_spec: Any, site: Any) -> list[Leaf]:
     specs = values.leaf_specs(type_spec)
     return self.node(
       site,
@@ -405,7 +413,7 @@ class Tracer:
       'zero',
     ).leaves
 
-  def _add(self, type_spec, pair, site) -> Any:
+  def _add(self, type_spec: Any, pair: Any, site: Any) -> Any:
     left, right = (flatten(value) for value in pair)
     node = self.node(
       site,
@@ -418,7 +426,7 @@ class Tracer:
     )
     return _pack(type_spec, iter(node.leaves))
 
-  def _sum(self, member, leaves) -> Federated:
+  def _sum(self, member: Any, leaves: Any) -> Federated:
     value = Federated(tff.CLIENTS, _pack(member, iter(leaves)), False)
     zero = _pack(member, iter(self._zeros(member, SERVER)))
     total = self.fold(
@@ -426,7 +434,9 @@ class Tracer:
     )
     return Federated(tff.SERVER, total, True)
 
-  def _secure_modular_sum(self, type_spec, argument, site):
+  def _secure_modular_sum(
+    self, type_spec: Any, argument: Any, site: Any
+  ) -> Any:
     value, modulus = argument
     member = type_spec.result.member
     total = self._sum(member, flatten(value.value))
@@ -448,7 +458,7 @@ class Tracer:
     )
     return Federated(tff.SERVER, _pack(member, iter(reduced.leaves)), True)
 
-  def _select(self, type_spec, argument, site):
+  def _select(self, type_spec: Any, argument: Any, site: Any) -> Any:
     keys, _, state, select = argument
     element = type_spec.result.member.element
     # The key's range is the caller's promise; what a key outside of it means
@@ -459,10 +469,10 @@ class Tracer:
     )
     order = _tff.component_order(element)
 
-    def build(inputs, wanted):
+    def build(inputs: Any, wanted: Any) -> Any:
       keys, *captured = inputs
 
-      def one(key):
+      def one(key: Any) -> Any:
         results = inner.build([key], captured)
         return tuple(results[i] for i in order)
 
@@ -479,7 +489,7 @@ class Tracer:
     )
     return Federated(tff.CLIENTS, node.leaves[0], False)
 
-  def _sequence_map(self, type_spec, argument, site):
+  def _sequence_map(self, type_spec: Any, argument: Any, site: Any) -> Any:
     function, sequence = argument
     source = type_spec.parameter[1].element
     inner = self._inner(
@@ -488,10 +498,10 @@ class Tracer:
     )
     order = _tff.component_order(type_spec.result.element)
 
-    def build(inputs, wanted):
+    def build(inputs: Any, wanted: Any) -> Any:
       variant, *captured = inputs
 
-      def one(*components):
+      def one(*components: Any) -> Any:
         arguments = _tff.from_components(components, source)
         results = inner.build(arguments, captured)
         return tuple(results[i] for i in order)
@@ -509,7 +519,7 @@ class Tracer:
     )
     return node.leaves[0]
 
-  def _sequence_reduce(self, type_spec, argument, site):
+  def _sequence_reduce(self, type_spec: Any, argument: Any, site: Any) -> Any:
     sequence, zero, function = argument
     return self._reduce(
       sequence,
@@ -520,7 +530,7 @@ class Tracer:
       site,
     )
 
-  def _sequence_sum(self, type_spec, argument, site):
+  def _sequence_sum(self, type_spec: Any, argument: Any, site: Any) -> Any:
     element = type_spec.result
     return self._reduce(
       argument,
@@ -531,10 +541,18 @@ class Tracer:
       site,
     )
 
-  def _reduce(self, sequence, source, zero, state_type, function, site):
+  def _reduce(
+    self,
+    sequence: Any,
+    source: Any,
+    zero: Any,
+    state_type: Any,
+    function: Any,
+    site: Any,
+  ) -> Any:
     specs = values.leaf_specs(state_type)
 
-    def body(parameters, site):
+    def body(parameters: Any, site: Any) -> Any:
       parameters = iter(parameters)
       return function(
         (_pack(state_type, parameters), _pack(source, parameters)), site
@@ -542,11 +560,11 @@ class Tracer:
 
     inner = self._inner(specs + values.leaf_specs(source), body)
 
-    def build(inputs, wanted):
+    def build(inputs: Any, wanted: Any) -> Any:
       variant, state = inputs[0], inputs[1 : 1 + len(specs)]
       captured = inputs[1 + len(specs) :]
 
-      def step(state, components):
+      def step(state: Any, components: Any) -> Any:
         arguments = _tff.from_components(components, source)
         return tuple(inner.build([*state, *arguments], captured))
 
@@ -563,7 +581,7 @@ class Tracer:
     )
     return _pack(state_type, iter(node.leaves))
 
-  def _inner(self, specs, body) -> '_Inner':
+  def _inner(self, specs: Any, body: Any) -> '_Inner':
     """Evaluates a function that a node will call by itself."""
     start = len(self.nodes)
     site = object()
@@ -718,7 +736,7 @@ class Fused:
     if listed not in self._functions:
       lists = self.listable if listed else frozenset()
 
-      def body(*tensors):
+      def body(*tensors: Any) -> Any:
         known = dict(zip(self.inputs, tensors))
         return build_nodes(self._nodes, known, self.outputs, lists)
 
@@ -800,7 +818,7 @@ class Fold:
   def _trace(self, count: int) -> '_tff.FastFunction':
     leaves = self.state + self.shared + self.inputs * count
 
-    def body(*tensors):
+    def body(*tensors: Any) -> Any:
       remaining = iter(tensors)
       state = [next(remaining) for _ in self.state]
       known = {leaf: next(remaining) for leaf in self.shared}
@@ -850,21 +868,30 @@ class Program:
     result: The symbolic result.
   """
 
-  def __init__(self, block, parameter_type: Optional[tff.Type]):
+  def __init__(
+    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
+  ):
     """Traces and fuses.
 
     Args:
-      block: Building block of functional type, in native form.
-      parameter_type: Of the computation; `None` for none.
+      comp: The computation.
+      compiled: Whether TFF's native compiler has seen it already.
     """
     by_graph = {}
 
-    def graph_of(compiled):
-      key = compiled.proto.tensorflow.SerializeToString(deterministic=True)
+    def graph_of(block: Any) -> graphs.Graph:
+      proto = block.proto.tensorflow
+      key = proto.SerializeToString(deterministic=True)
       if key not in by_graph:
-        by_graph[key] = load_graph(compiled.proto.tensorflow)
+        by_graph[key] = load_graph(
+          proto if compiled else _tff.optimized_graph(block)
+        )
       return by_graph[key]
 
+    parameter_type = comp.type_signature.parameter
+    block = (
+      comp.to_building_block() if compiled else _tff.expand_intrinsics(comp)
+    )
     tracer = Tracer(graph_of)
     self.num_slots = 0
     argument: Any = None
@@ -889,12 +916,12 @@ class Program:
     folds = {a: [n for n in nodes if n.site is a] for a in tracer.aggregations}
     result_of = {a.result: a for a in tracer.aggregations}
 
-    def fold_inputs(aggregation):
+    def fold_inputs(aggregation: Any) -> Any:
       own = set(folds[aggregation])
       read = [x for n in folds[aggregation] for x in n.inputs]
       return [x for x in read + aggregation.update if x.node not in own]
 
-    def dependencies(node):
+    def dependencies(node: Any) -> Any:
       if node in result_of:
         aggregation = result_of[node]
         return aggregation.zero + fold_inputs(aggregation)
@@ -931,7 +958,7 @@ class Program:
     for phase in range(last + 1):
       here = [a for a in aggregations if a.phase == phase]
 
-      def used_outside(node, own):
+      def used_outside(node: Any, own: Any) -> Any:
         return [
           leaf
           for leaf in node.leaves
@@ -998,7 +1025,7 @@ def _result_leaves(value: Any) -> list[Leaf]:
   return flatten(value)
 
 
-def load_graph(proto) -> graphs.Graph:
+def load_graph(proto: Any) -> graphs.Graph:
   """The `Graph` of a `computation_pb2.TensorFlow` message."""
   names = _tff.binding_names
   return graphs.Graph(

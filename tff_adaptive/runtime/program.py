@@ -1,9 +1,9 @@
-"""From TFF's compiled form to a plan of a few fused TensorFlow functions.
+"""From a TFF computation to a plan of a few fused TensorFlow functions.
 
-TFF's native compiler turns a computation into a flat list of intrinsic calls
-over TensorFlow graphs. `trace` evaluates that list symbolically: structures,
-selections, lambdas, zips and broadcasts vanish, and what remains is a graph of
-nodes, each of which computes some tensors from others, at one of three sites:
+TFF's compiler expresses a computation in a few intrinsics over TensorFlow
+graphs. `Tracer` evaluates it symbolically: structures, selections, lambdas, zips
+and broadcasts vanish, and what remains is a graph of nodes, each of which
+computes some tensors from others, at one of three sites:
 
   server  once per invocation
   client  once per client

@@ -121,3 +121,6 @@ def test_describe_shows_what_was_resolved():
   assert 'sqrt(1 - beta_2^t) / (1 - beta_1^t)' in text
   assert '0.25 / 2 |x - x_t|^2' in text
   assert 'inv_sqrt_decay' in text
+  assert 'counts with weight the examples' in text
+  text = algorithms.describe('fedsps_normalized')
+  assert 'counts with weight 1 / nu' in text

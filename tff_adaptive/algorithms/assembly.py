@@ -63,9 +63,9 @@ def describe(plan: plan_lib.Plan) -> str:
     'tokens': 'the tokens it predicted',
     'uniform': '1',
   }
-  lines.append(
-    'a client counts with weight ' + weights[plan.common['client_weighting']]
-  )
+  own = getattr(pieces.get('exchange'), 'weight_formula', '')
+  weight = own or weights[plan.common['client_weighting']]
+  lines.append(f'a client counts with weight {weight}')
   lines.extend(plan.aggregation.formula.splitlines())
   return '\n'.join(lines)
 

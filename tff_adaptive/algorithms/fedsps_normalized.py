@@ -13,6 +13,8 @@ class InverseStepSum(exchange.Exchange):
   A client with nu_i = 0 is left out; if all are, the model stays.
   """
 
+  weight_formula = '1 / nu, nu the sum of its step sizes in the round'
+
   def weight(self, local: exchange.Local) -> tf.Tensor:
     return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
 

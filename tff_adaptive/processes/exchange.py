@@ -88,9 +88,12 @@ class Exchange:
     surveys: Whether the cohort's mean gradient at the received weights is
       needed: 'before' the local steps, which costs one more exchange in the
       round, 'after' them, or not at all (`None`).
+    weight_formula: What `weight` makes of a client, for people; empty if it is
+      the client's weight in the model's mean.
   """
 
   surveys: Optional[str] = None
+  weight_formula = ''
 
   def initialize(self, specs: Any) -> Any:
     """The server's first statistics: an ordered dict of tensors.

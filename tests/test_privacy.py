@@ -17,6 +17,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import privacy
 from tff_adaptive import processes
+from tff_adaptive import runtime
 from tff_adaptive.algorithms import assembly
 from tff_adaptive.algorithms import plan
 
@@ -343,6 +344,31 @@ class TestAggregators:
     assert change(
       model_aggregator=tff.aggregators.UnweightedMeanFactory()
     ) == pytest.approx(moves.mean(), rel=1e-4)
+
+  def test_private_rounds_are_the_same_in_tffs_own_runtime(self):
+    process = algorithms.build(
+      'fedada2',
+      linear.model_fn,
+      client_learning_rate=0.05,
+      dp_clip_norm=0.1,
+      dp_noise_multiplier=1.0,
+      dp_clients_per_round=3,
+    )
+
+    def two_rounds():
+      state = process.initialize()
+      for _ in range(2):
+        state = process.next(state, linear.datasets(linear.CLIENTS)).state
+      return linear.weight_of(process, state)
+
+    context = runtime.create_native_context()
+    try:
+      with tff.framework.get_context_stack().install(context):
+        native = two_rounds()
+    finally:
+      context.close()
+    assert native != pytest.approx(linear.START, abs=1e-3)
+    assert native == pytest.approx(two_rounds(), rel=1e-4)
 
 
 # --- What it costs.

@@ -86,11 +86,13 @@ def _optimizations() -> tf.compat.v1.ConfigProto:
   """Those of TFF's native compiler.
 
   Fewer would take less time, but in their place leave loops half lowered, which
-  later optimizations break.
+  later optimizations break. Only those of memory are left out: for models of
+  some size they sum through temporary variables, whose names clients that train
+  at once share, so that all but one fail.
   """
   config = tf.compat.v1.ConfigProto()
   options = config.graph_options.rewrite_options
-  options.memory_optimization = options.AGGRESSIVE
+  options.memory_optimization = options.NO_MEM_OPT
   options.constant_folding = options.AGGRESSIVE
   options.arithmetic_optimization = options.AGGRESSIVE
   options.loop_optimization = options.AGGRESSIVE
@@ -371,12 +373,17 @@ class FastFunction:
     self._num_outputs = len(concrete.outputs)
     self._context = eager_context.context()
     self._context.ensure_initialized()
-    options = self._context.function_call_options
+    config = tf.compat.v1.ConfigProto.FromString(
+      self._context.function_call_options.config_proto_serialized
+    )
+    options = config.graph_options.rewrite_options
+    # See `_optimizations`.
+    options.memory_optimization = options.NO_MEM_OPT
     self._attributes = (
       'executor_type',
       '',
       'config_proto',
-      options.config_proto_serialized,
+      config.SerializeToString(),
     )
 
   def __call__(

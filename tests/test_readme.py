@@ -12,6 +12,7 @@ from tff_adaptive import algorithms
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TEXT = (_ROOT / 'README.md').read_text()
+_CONTRIBUTING = (_ROOT / 'CONTRIBUTING.md').read_text()
 _BLOCKS = re.findall(r'^```(\w*)\n(.*?)^```', _TEXT, re.M | re.S)
 _SNIPPETS = [text for language, text in _BLOCKS if language == 'python']
 _COMMANDS = [
@@ -89,7 +90,11 @@ def test_command(command, tmp_path, request):
 
 
 @pytest.mark.parametrize(
-  'command', [c for c in _COMMANDS if c.startswith('make ')]
+  'command',
+  sorted(
+    {c for c in _COMMANDS if c.startswith('make ')}
+    | set(re.findall(r'`(make [a-z-]+)`', _TEXT + _CONTRIBUTING))
+  ),
 )
 def test_make_target_exists(command, tmp_path):
   code, output = run(

@@ -33,13 +33,6 @@ _METHODS = {
 _SLOTS = -2
 
 
-@pytest.fixture(name='launcher')
-def launcher_fixture(tmp_path):
-  launcher = drills.Launcher(tmp_path)
-  yield launcher
-  launcher.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('method', _METHODS)
 def test_killed_at_twenty_random_moments(tmp_path, launcher, method):

@@ -46,6 +46,19 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
+def descendants(pid: int) -> list[int]:
+  """The processes that a process has started, and theirs; [] if it is gone."""
+  found = []
+  try:
+    for thread in os.listdir(f'/proc/{pid}/task'):
+      with open(f'/proc/{pid}/task/{thread}/children', encoding='ascii') as f:
+        for child in map(int, f.read().split()):
+          found += [child, *descendants(child)]
+  except (FileNotFoundError, ProcessLookupError):
+    pass  # It, or a thread of it, ended meanwhile.
+  return found
+
+
 class WorkerProcess:
   """One running `worker_binary`.
 

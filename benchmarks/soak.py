@@ -1,0 +1,83 @@
+"""What a run holds on to over thousands of rounds.
+
+  python benchmarks/soak.py [--rounds=3000] [--runtime=in_process] [FLAG ...]
+
+Trains the quadratic task, whose rounds cost little but the loop itself, with an
+evaluation every 10 rounds and a checkpoint every 50, and prints what the
+process holds after the first tenth of the rounds and every further one:
+resident memory, open files, threads and child processes. Other flags are those
+of main.py. The exit code is 1 if something grew: memory by more than a
+twentieth from the second line to the last, or anything else at all.
+"""
+
+import argparse
+import gc
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import train
+from tff_adaptive.runtime import worker
+
+_SAMPLES = 10
+
+
+def sample() -> dict[str, int]:
+  """What this process holds now."""
+  gc.collect()
+  status = pathlib.Path('/proc/self/status').read_text().splitlines()
+  fields = dict(line.split(':', 1) for line in status)
+  return {
+    'MiB': int(fields['VmRSS'].split()[0]) // 1024,
+    'files': len(os.listdir('/proc/self/fd')),
+    'threads': int(fields['Threads']),
+    'children': len(worker.descendants(os.getpid())),
+  }
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--rounds', type=int, default=3000)
+  options, others = parser.parse_known_args()
+  samples: dict[int, dict[str, int]] = {}
+
+  def watch(row):
+    number = int(row['round'])
+    if number and number % (options.rounds // _SAMPLES) == 0:
+      samples[number] = sample()
+      if len(samples) == 1:
+        print('| round | ' + ' | '.join(samples[number]) + ' |')
+        print('|' + '---:|' * (1 + len(samples[number])))
+      cells = [number, *samples[number].values()]
+      print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)
+
+  with tempfile.TemporaryDirectory() as folder:
+    parsed = flags.Flags().parse(
+      [
+        '--task=quadratic',
+        '--clients_per_round=2',
+        f'--total_rounds={options.rounds}',
+        f'--root_output_dir={folder}',
+        *others,
+      ]
+    )
+    train.run(parsed.settings, say=lambda _: None, on_row=watch)
+  # The first line is before some caches are full.
+  second, last = list(samples.values())[1], list(samples.values())[-1]
+  grown = [
+    name
+    for name, value in last.items()
+    if value > second[name] * (1.05 if name == 'MiB' else 1)
+  ]
+  if grown:
+    print(f'grew: {", ".join(grown)}')
+  return int(bool(grown))
+
+
+if __name__ == '__main__':
+  sys.exit(main())

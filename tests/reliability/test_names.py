@@ -1,0 +1,54 @@
+"""Names that come from files or flags cannot leave their folder."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tff_adaptive.experiment import client_states
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import flags
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')
+
+
+@pytest.mark.parametrize('name', _AWAY)
+def test_experiment_names_stay_in_their_folder(name):
+  with pytest.raises(errors.SettingsError, match='experiment_name'):
+    flags.Flags().parse([f'--experiment_name={name}'])
+
+
+def test_ids_of_clients_make_no_files(tmp_path):
+  leaves = [np.float32([1, 2])]
+  states = client_states.DiskStates(
+    client_states.Record.of(leaves), tmp_path / 'inside' / 'states.bin'
+  )
+  for name in _AWAY:
+    states.put(name, leaves)
+  assert [p.name for p in tmp_path.iterdir()] == ['inside']
+  assert [p.name for p in (tmp_path / 'inside').iterdir()] == ['states.bin']
+
+
+# Programs in the disguise of data.
+_FORBIDDEN = (
+  *('import pickle', 'import shelve', 'import marshal', 'import dill'),
+  *('allow_pickle=True', 'yaml.load', 'os.system', 'shell=True'),
+  *('extractall', '.load_model('),
+)
+
+
+def test_nothing_that_is_received_is_run():
+  sources = [
+    path
+    for folder in ('tff_adaptive', 'tasks')
+    for path in (_ROOT / folder).rglob('*.py')
+  ]
+  assert len(sources) > 100
+  found = [
+    f'{path.relative_to(_ROOT)}: {word}'
+    for path in sources
+    for word in _FORBIDDEN
+    if word in path.read_text(encoding='utf-8')
+  ]
+  assert not found

@@ -5,6 +5,7 @@ another, which it starts and tells of each round.
 """
 
 import asyncio
+import atexit
 import os
 import socket
 import subprocess
@@ -113,12 +114,14 @@ def _other_process():
   # pfl takes the number of addresses for that of the processes.
   os.environ[_ADDRESSES] = f'127.0.0.1:{port},127.0.0.1:{port}'
   os.environ[_RANK] = '0'
-  return subprocess.Popen(
+  other = subprocess.Popen(
     [sys.executable, *sys.argv],
     stdin=subprocess.PIPE,
     stdout=subprocess.DEVNULL,
     env={**os.environ, _RANK: '1'},
   )
+  atexit.register(other.kill)  # By itself it would wait for this one.
+  return other
 
 
 def make(options):

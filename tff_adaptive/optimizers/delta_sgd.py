@@ -120,7 +120,7 @@ def build_delta_sgd(
   delta: parameters.NonNegative = 0.1,
   eta_0: parameters.Positive = 0.2,
   theta_0: parameters.NonNegative = 1.0,
-  smoothness_batch: Literal['same', 'successive'] = 'successive',
+  smoothness_batch: Literal['same', 'successive'] = 'same',
   max_step_size: Optional[parameters.Positive] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
@@ -144,10 +144,11 @@ def build_delta_sgd(
     delta: How fast the step size may grow; 0 keeps it from growing.
     eta_0: First step size, in units of x per gradient.
     theta_0: First ratio of step sizes.
-    smoothness_batch: Where g_(k-1) is taken: 'successive' reuses the gradient
-      of step k - 1, on its own batch (one gradient a step, as Algorithm 1
-      reads); 'same' differentiates the current batch at x_(k-1) again (two
-      gradients a step, as the authors' code does).
+    smoothness_batch: Where g_(k-1) is taken: 'same' differentiates the current
+      batch at x_(k-1) again (two gradients a step, as the authors' code does);
+      'successive' reuses the gradient of step k - 1, on its own batch (one
+      gradient a step, as Algorithm 1 reads). docs/step_sizes.md has the
+      measurements that decided the default.
     max_step_size: Largest step size; none unless given.
 
   Raises:

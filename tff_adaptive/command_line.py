@@ -39,7 +39,7 @@ _COMMANDS = {
   'worker': 'trains clients for runs elsewhere, whose --runtime is remote',
 }
 # Commands with flags of their own.
-_MAINS = {
+MAINS = {
   'sweep': sweep,
   'report': report,
   'compare': compare,
@@ -51,8 +51,8 @@ _MAINS = {
 
 def _help(command: str, full: bool) -> str:
   lines = []
-  if command in _MAINS:
-    module = _MAINS[command]
+  if command in MAINS:
+    module = MAINS[command]
     lines += [f'usage: python main.py {module.USAGE}', '']
     lines.append(module.build_options().help())
     if command != 'sweep' or not full:
@@ -100,8 +100,8 @@ def main(arguments: Sequence[str]) -> int:
       print(listing.listing())
     elif command == 'train':
       _train(arguments)
-    elif command in _MAINS:
-      return _MAINS[command].main(arguments)
+    elif command in MAINS:
+      return MAINS[command].main(arguments)
     else:
       raise errors.SettingsError(
         f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'

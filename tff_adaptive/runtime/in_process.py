@@ -24,6 +24,8 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import _tff
 from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import fused as fused_lib
+from tff_adaptive.runtime import nodes as nodes_lib
 from tff_adaptive.runtime import program as program_lib
 from tff_adaptive.runtime import values
 
@@ -279,8 +281,8 @@ def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
 
 def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
   """A function from the slots of server and clients to a Python value."""
-  if isinstance(value, program_lib.Federated):
-    slots = [leaf.slot for leaf in program_lib.flatten(value.value)]
+  if isinstance(value, nodes_lib.Federated):
+    slots = [leaf.slot for leaf in nodes_lib.flatten(value.value)]
     restore = values.compile_restore(type_spec.member)
     if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
       return lambda server, clients: [
@@ -329,7 +331,7 @@ class _Run:
       if phase.total or phase.client.outputs or phase.keep:
         self._run_clients(phase)
 
-  def _run_server(self, fused: program_lib.Fused) -> None:
+  def _run_server(self, fused: fused_lib.Fused) -> None:
     server = self.server
     try:
       outputs = fused(
@@ -416,7 +418,7 @@ class _ClientWork:
     self._own = []
     shared: list[Optional[tf.Tensor]] = []
     for position, leaf in enumerate(phase.client.inputs):
-      if leaf.node.site == program_lib.CLIENT:
+      if leaf.node.site == nodes_lib.CLIENT:
         self._own.append((position, leaf.slot))
         shared.append(None)
       else:

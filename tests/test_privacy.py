@@ -345,6 +345,29 @@ class TestAggregators:
       model_aggregator=tff.aggregators.UnweightedMeanFactory()
     ) == pytest.approx(moves.mean(), rel=1e-4)
 
+  @pytest.mark.slow
+  # MOON has no use for a model of one layer.
+  @pytest.mark.parametrize('name', sorted({*algorithms.names()} - {'moon'}))
+  def test_aggregators_compose_with_every_method(self, name):
+    def weight(**given):
+      process = algorithms.build(name, linear.model_fn, **given)
+      clients, kept = linear.datasets(), ()
+      if algorithms.is_stateful(process):
+        kept = ([process.initialize_client_state() for _ in clients],)
+      output = process.next(process.initialize(), *kept, clients)
+      return linear.weight_of(process, output.state)
+
+    plain = weight()
+    assert weight(aggregator='secure') == pytest.approx(plain, abs=1e-3)
+    # Nothing is large enough to be quantised or zeroed; clipping shortens.
+    moved = weight(
+      aggregator='compression',
+      aggregator_zeroing=True,
+      aggregator_clipping=True,
+    )
+    assert min(plain, linear.START) - 1e-3 <= moved
+    assert moved <= max(plain, linear.START) + 1e-3
+
   def test_private_rounds_are_the_same_in_tffs_own_runtime(self):
     process = algorithms.build(
       'fedada2',

@@ -11,6 +11,7 @@ from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import rounds
+from tff_adaptive.experiment import step_records
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import train
 
@@ -74,7 +75,7 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert result.resumed_from == 3
   assert table(parts) == table(whole)
   by_client, again = (
-    files.RowFile(files.RunFolder(s.folder).step_sizes).rows
+    step_records.StepFile(files.RunFolder(s.folder).step_sizes).rows
     for s in (whole, parts)
   )
   assert by_client == again

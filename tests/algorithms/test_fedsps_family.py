@@ -178,3 +178,30 @@ def test_fedsps_global_keeps_its_step_through_a_round_without_clients():
   output = process.next(state, linear.datasets())
   figures = output.metrics['client_work']['step_size']
   assert figures['mean'] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+  'name,settings',
+  [
+    ('feddecsps', {}),
+    ('fedsps_normalized', {}),
+    ('fedsps_global', dict(aggregation='a')),
+    ('fedsps_global', dict(aggregation='b')),
+    ('fedsps_global', dict(aggregation='c')),
+  ],
+)
+def test_clients_that_are_left_out_leave_no_trace(name, settings):
+  process = algorithms.build(name, linear.model_fn, gamma_b=0.2, **settings)
+  alone, clean = linear.run(process, 2)
+  # More steps than any other client does: FedDecSPS would count them.
+  bad = 5 * [([float('nan')], [1.0])]
+  weights, metrics = linear.run(process, 2, [*linear.CLIENTS, bad, []])
+  np.testing.assert_allclose(weights, alone, rtol=1e-6)
+  clients = metrics['client_work']['clients']
+  assert (clients['rejected'], clients['empty']) == (1, 1)
+  np.testing.assert_allclose(
+    list(metrics['client_work']['step_size'].values()),
+    list(clean['client_work']['step_size'].values()),
+    rtol=1e-5,
+    atol=1e-7,
+  )

@@ -96,23 +96,48 @@ def create(
     build_model=lambda: build_model(vocab_size, num_tags),
     loss=functools.partial(
       tf.keras.losses.BinaryCrossentropy,
+      from_logits=True,
       reduction=tf.keras.losses.Reduction.SUM,
     ),
     metrics=[
-      functools.partial(tf.keras.metrics.Recall, top_k=5, name='recall_at_5'),
-      functools.partial(tf.keras.metrics.Precision, name='precision'),
+      functools.partial(_Recall, top_k=5, name='recall_at_5'),
+      functools.partial(_Precision, name='precision'),
     ],
   )
 
 
 def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
-  """One dense layer with sigmoids; 5,000,500 weights at the defaults."""
+  """One dense layer to logits; 5,000,500 weights at the defaults.
+
+  The sigmoids are in the loss and the metrics. At the paper's rates a step
+  takes logits to -100, where a sigmoid in the model, which TFF calls apart from
+  the loss, has no gradient left to come back by.
+  """
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((num_words,)),
-      tf.keras.layers.Dense(num_tags, activation='sigmoid'),
+      tf.keras.layers.Dense(num_tags),
     ]
   )
+
+
+class _OfLogits:
+  """Before a Keras metric of probabilities: takes logits."""
+
+  def update_state(
+    self, y_true: Any, y_pred: Any, sample_weight: Any = None
+  ) -> None:
+    super().update_state(  # type: ignore[misc]
+      y_true, tf.sigmoid(y_pred), sample_weight
+    )
+
+
+class _Recall(_OfLogits, tf.keras.metrics.Recall):
+  """Recall, of logits."""
+
+
+class _Precision(_OfLogits, tf.keras.metrics.Precision):
+  """Precision, of logits."""
 
 
 def _build_to_model(words: list[str], tags: list[str]) -> Any:

@@ -65,6 +65,24 @@ def test_the_loss_sums_over_examples_and_averages_over_tags():
   assert float(loss) == pytest.approx(len(x) * np.log(2), rel=1e-4)
 
 
+def test_what_is_far_off_has_a_gradient_still():
+  task = tasks.create(
+    'stackoverflow_tag', data='synthetic', vocab_size=60, num_tags=8
+  )
+  model = task.model_fn()
+  kernel, bias = model.trainable_variables
+  kernel.assign(tf.zeros_like(kernel))
+  bias.assign(tf.fill([8], -100.0))
+  x, y = helpers.client_batches(task)[0]
+  with tf.GradientTape() as tape:
+    loss = model.forward_pass((tf.constant(x), tf.constant(y))).loss
+  # Of sigmoid and cross entropy together: (0 - y) / 8, summed over examples.
+  np.testing.assert_allclose(
+    tape.gradient(loss, bias), -y.sum(axis=0) / 8, rtol=1e-5
+  )
+  assert float(loss) == pytest.approx(100 * y.sum() / 8, rel=1e-5)
+
+
 def test_real_users(real_data):
   task = tasks.create(
     'stackoverflow_tag',

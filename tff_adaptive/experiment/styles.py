@@ -40,14 +40,15 @@ _METHODS = (
   'scaffold',
   'fedprox',
   'moon',
-  'mime',
-  'mimelite',
-  'local_adaalter',
-  'local_amsgrad',
+  # What is compared with each other most has colours of its own.
   'direct_joint',
   'joint_zero_init',
   'fedada2',
   'fedada2_blended',
+  'mime',
+  'mimelite',
+  'local_adaalter',
+  'local_amsgrad',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

@@ -160,6 +160,14 @@ def test_runtime_options(parse):
   assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}
   bounded = parse('--max_concurrent_clients=3')
   assert bounded.runtime_options == {'max_concurrent_clients': 3}
+  spread = parse('--devices=GPU:0,GPU:1')
+  assert spread.runtime_options == {'devices': ['GPU:0', 'GPU:1']}
+  native = parse('--runtime=native', '--worker_memory_mib=3')
+  assert native.runtime_options == {'memory_limit': 3 * 2**20}
+  strict = parse(
+    '--runtime=remote', '--worker_addresses=a:1', '--worker_retries=0'
+  )
+  assert strict.runtime_options == {'addresses': ['a:1'], 'retries': 0}
   assert parse().runtime_options == {}
   assert parse().runtime == 'in_process'
 
@@ -240,6 +248,27 @@ def test_flag_file(parse, tmp_path):
     (['--runtime=remote'], ['--worker_addresses', 'host:port']),
     (['--runtime=remote', '--worker_addresses=a:1,b'], ["'a:1,b'"]),
     (['--worker_addresses=a:1'], ['--worker_addresses=a:1', 'ignored']),
+    (['--worker_retries=2'], ['--worker_retries=2', 'ignored']),
+    (
+      ['--runtime=remote', '--worker_addresses=a:1,a:1'],
+      ['--worker_addresses', 'none twice'],
+    ),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--worker_certificate=/no/such',
+      ],
+      ['--worker_certificate', '/no/such', 'cannot be read'],
+    ),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--trainer_certificate=/no/such',
+      ],
+      ['--trainer_certificate', '--trainer_private_key'],
+    ),
     (
       [
         '--runtime=remote',

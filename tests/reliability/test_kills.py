@@ -22,6 +22,7 @@ _METHODS = {
     '--algorithm=fedadam',
     '--client_optimizer=sgd',
     '--client_learning_rate=0.1',
+    '--clients_per_round=6',
     '--dp_adaptive_clipping',
     '--dp_noise_multiplier=0.5',
   ],

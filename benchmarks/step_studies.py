@@ -1,0 +1,170 @@
+"""Makes of a study's runs one small CSV and figures.
+
+  python benchmarks/step_studies.py RUNS --output=FOLDER
+  python benchmarks/step_studies.py --best SWEEP
+
+RUNS is a folder with runs below it. FOLDER gets curves.csv, every evaluation of
+every finished run, and accuracy.png: accuracy against rounds, and against
+gradients, of which the two forms of Delta-SGD do not take the same number. Of
+runs that differ only in the client's rate the one with the best accuracy, mean
+of the last three evaluations, is drawn and put into the table that is printed.
+--best prints that rate alone.
+"""
+
+import argparse
+import collections
+import csv
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from matplotlib import figure as figure_lib
+
+from tff_adaptive.experiment import results
+from tff_adaptive.experiment import styles
+
+RATE = 'client_learning_rate'
+LAST = 3
+
+
+def name_of(settings):
+  """What a client is called in the papers."""
+  name = settings['client_optimizer']
+  if name == 'delta_sgd':
+    return f'delta_sgd {settings["smoothness_batch"]}'
+  if settings.get('client_momentum'):
+    return f'{name} with momentum'
+  return {'polyak': 'sps'}.get(name, name)
+
+
+def setting_of(settings):
+  """The Dirichlet alpha, if the clients have one."""
+  task = settings['task']
+  if settings.get(f'{task}_partition') != 'lda':
+    return ''
+  return settings[f'{task}_alpha']
+
+
+def rows_of(run):
+  """A run's evaluations."""
+  gradients = seconds = 0.0
+  for row in run.rows:
+    twice = run.settings.get('smoothness_batch') == 'same'
+    gradients += (1 + twice) * row.get('clients/steps', 0)
+    seconds += row.get('seconds', 0)
+    accuracy = row.get(f'validation/{run.metric}')
+    if accuracy is not None:
+      yield {
+        'client': name_of(run.settings),
+        'alpha': setting_of(run.settings),
+        'rate': run.settings.get(RATE, ''),
+        'seed': run.settings['seed'],
+        'round': int(row['round']),
+        'gradients': int(gradients),
+        'seconds': round(seconds, 1),
+        'accuracy': round(accuracy, 4),
+        'test': round(row.get(f'test/{run.metric}', float('nan')), 4),
+      }
+
+
+def score(rows):
+  return statistics.fmean(row['accuracy'] for row in rows[-LAST:])
+
+
+def best_rates(curves):
+  """Of every client and alpha the curves, by seed, at its best rate."""
+  by_rate = collections.defaultdict(dict)
+  for (client, alpha, rate, seed), rows in curves.items():
+    by_rate[client, alpha].setdefault(rate, {})[seed] = rows
+  return {
+    key: max(
+      rates.items(),
+      key=lambda item: statistics.fmean(map(score, item[1].values())),
+    )
+    for key, rates in by_rate.items()
+  }
+
+
+def draw(best, path):
+  """Accuracy against rounds and gradients, a row of panels for every alpha."""
+  alphas = sorted({alpha for _, alpha in best}, reverse=True)
+  clients = list(dict.fromkeys(client for client, _ in best))
+  figure = figure_lib.Figure(
+    figsize=(9.2, 3.4 * len(alphas)), dpi=120, layout='constrained'
+  )
+  axes = figure.subplots(len(alphas), 2, squeeze=False, sharey='row')
+  looks = (
+    'delta_sgd',
+    'fedadam',
+    'fedavg',
+    'fedyogi',
+    'fedavgm',
+    'fedsps',
+    'fedams',
+  )
+  for panels, alpha in zip(axes, alphas, strict=True):
+    for panel, column in zip(panels, ('round', 'gradients'), strict=True):
+      for client, look in zip(clients, looks, strict=False):
+        if (client, alpha) not in best:
+          continue
+        rate, by_seed = best[client, alpha]
+        runs = list(by_seed.values())
+        panel.plot(
+          [row[column] for row in runs[0]],
+          [statistics.fmean(r['accuracy'] for r in at) for at in zip(*runs)],
+          label=f'{client}, rate {rate:g}' if rate else client,
+          **styles.of_method(look),
+        )
+      panel.set_xlabel(column if column == 'round' else 'gradients in all')
+      panel.grid(alpha=0.3)
+    title = f'alpha = {alpha:g}, ' if alpha else ''
+    panels[0].set_title(f'{title}mean over seeds', fontsize=9)
+    panels[0].set_ylabel('accuracy')
+    panels[1].legend(fontsize=7)
+  figure.savefig(path)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('runs', type=pathlib.Path, help='Folder of the runs.')
+  parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
+  parser.add_argument('--best', action='store_true', help='Print a rate only.')
+  arguments = parser.parse_args()
+  curves = {}
+  for run in results.find(arguments.runs)[0]:
+    if run.finished:
+      rows = list(rows_of(run))
+      key = tuple(rows[0][k] for k in ('client', 'alpha', 'rate', 'seed'))
+      curves[key] = rows
+  if not curves:
+    parser.error(f'{arguments.runs} has no finished run')
+  best = best_rates(curves)
+  if arguments.best:
+    ((rate, _),) = best.values()
+    print(rate)
+    return
+  if arguments.output is None:
+    parser.error('--output is needed, or --best')
+  arguments.output.mkdir(parents=True, exist_ok=True)
+  path = arguments.output / 'curves.csv'
+  with open(path, 'w', encoding='utf-8', newline='') as file:
+    every = [row for rows in curves.values() for row in rows]
+    writer = csv.DictWriter(file, list(every[0]), lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(every)
+  draw(best, arguments.output / 'accuracy.png')
+  print('| client | alpha | rate | seeds | last three evaluations | test |')
+  print('|---|---|---|---|---|---|')
+  for (client, alpha), (rate, by_seed) in sorted(best.items()):
+    test = statistics.fmean(rows[-1]['test'] for rows in by_seed.values())
+    mean = statistics.fmean(map(score, by_seed.values()))
+    print(
+      f'| {client} | {alpha} | {rate} | {len(by_seed)} | {100 * mean:.1f} | '
+      f'{100 * test:.1f} |'
+    )
+
+
+if __name__ == '__main__':
+  main()

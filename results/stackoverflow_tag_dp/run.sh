@@ -5,6 +5,7 @@
 #
 #   results/stackoverflow_tag_dp/run.sh DATA_FOLDER RUNS_FOLDER [FLAG...]
 #
+# In the environment SEEDS=0,1 adds a seed, and ROUNDS=500 are the paper's rounds.
 # What was interrupted goes on when the script is started again.
 set -eu
 data=$1
@@ -16,7 +17,7 @@ for method in fedavg fedadagrad direct_joint joint_zero_init fedada2; do
   presets=$presets,fedada2/stackoverflow_tag/$method
 done
 ${PYTHON:-python} main.py sweep --workers=0 --axis=seed="${SEEDS:-0}" \
-  --axis=preset="${presets#,}" --total_rounds=60 \
+  --axis=preset="${presets#,}" --total_rounds="${ROUNDS:-40}" \
   --stackoverflow_tag_num_users=365 --stackoverflow_tag_vocab_size=1000 \
   --stackoverflow_tag_num_tags=100 --num_validation_examples=2000 \
   --rounds_per_eval=5 --rounds_per_checkpoint=20 --cache_dir="$data" \

@@ -82,7 +82,7 @@ def interval(values: Sequence[float]) -> float:
 
 def _new(columns: int = 1, rows: int = 1, width: float = 4.6) -> tuple:
   figure = figure_lib.Figure(
-    figsize=(width * columns, 3.5 * rows), dpi=120, layout='constrained'
+    figsize=(width * columns, 3.8 * rows), dpi=120, layout='constrained'
   )
   return figure, figure.subplots(rows, columns, squeeze=False)
 
@@ -92,7 +92,15 @@ def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
   axes.set_ylabel(ylabel)
   axes.grid(alpha=0.3)
   if axes.get_legend_handles_labels()[0]:
-    axes.legend(fontsize=7, handlelength=3)
+    # Below, where it hides no line.
+    axes.legend(
+      fontsize=7,
+      handlelength=3,
+      loc='upper center',
+      bbox_to_anchor=(0.5, -0.17),
+      ncols=3,
+      frameon=False,
+    )
 
 
 def _label(measure_metric: Optional[str]) -> str:

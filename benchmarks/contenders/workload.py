@@ -17,7 +17,8 @@ import numpy as np
 CLIENT_RATE = 0.05
 SERVER_RATE = 1e-3
 SERVER_BETA_2 = 0.99
-SERVER_EPSILON = 1e-3
+# Small, because TFF and Keras scale it in the first rounds, others do not.
+SERVER_EPSILON = 1e-7
 CLASSES = 62
 CHARACTERS = 90
 STEPS = 80

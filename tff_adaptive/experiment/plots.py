@@ -114,6 +114,7 @@ def _bands(
 ) -> bool:
   """A line a method with its band over seeds; whether there is any."""
   drawn = False
+  bounds: list[float] = []
   for method, configuration in best.items():
     lines = [series(run) for run in configuration.runs]
     lines = [(x, y) for x, y in lines if x]
@@ -132,12 +133,17 @@ def _bands(
     style = styles.of_method(method)
     mean = values.mean(axis=0)
     axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
+    bounds += [float(values.min()), float(values.max())]
     if len(lines) > 1:
       half = np.array([interval(column) for column in values.T])
       axes.fill_between(
         x, mean - half, mean + half, color=style['color'], alpha=0.18, lw=0
       )
     drawn = True
+  if drawn:
+    # A band over few seeds may be far wider than all that was measured.
+    margin = 0.05 * (max(bounds) - min(bounds)) or 0.5
+    axes.set_ylim(min(bounds) - margin, max(bounds) + margin)
   return drawn
 
 

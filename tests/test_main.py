@@ -81,11 +81,12 @@ def main_fixture():
 )
 def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
   script = (
-    'import sys, time; start = time.perf_counter(); import main; '
+    'import sys, time; import main; '
     'code = main.main(sys.argv[1:]); '
     'heavy = {"tensorflow", "tensorflow_federated", "sklearn"}; '
     'assert not heavy & set(sys.modules); '
-    'assert time.perf_counter() - start < 2; sys.exit(code)'
+    # Of the processor: what else the machine does is not the program's time.
+    'assert time.process_time() < 2; sys.exit(code)'
   )
   done = subprocess.run(
     [sys.executable, '-c', script, *arguments],

@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
       tf.keras.Sequential(
         [
           tf.keras.layers.Flatten(input_shape=(28, 28)),
-          tf.keras.layers.Dense(10, activation='softmax'),
+          tf.keras.layers.Dense(10),
         ]
       ),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy(),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
       input_spec=spec,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )

@@ -16,6 +16,16 @@ from tasks import partition
 from tasks import preprocessing
 
 
+def cross_entropy() -> tf.keras.losses.Loss:
+  """The loss of tasks with classes, for models that end in logits.
+
+  TFF calls model and loss apart. Keras then cannot see that probabilities came
+  of a softmax, and a model that is sure of the wrong class would have no
+  gradient to come back by.
+  """
+  return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
 def task(
   *,
   train_data: tff.simulation.datasets.ClientData,

@@ -161,7 +161,7 @@ def check_crop(size: int) -> None:
 
 
 def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
-  """'resnet18', 'resnet50' or 'vit_s', ending in class probabilities.
+  """'resnet18', 'resnet50' or 'vit_s', ending in logits of the classes.
 
   Args:
     num_classes: Number of classes.

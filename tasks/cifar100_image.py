@@ -114,7 +114,7 @@ def create(
     ),
     eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=test_map),
     build_model=lambda: cifar.build_model(NUM_CLASSES, options),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 

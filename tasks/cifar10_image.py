@@ -92,7 +92,7 @@ def create(
     to_model=test_map,
     augment=train_map,
     build_model=lambda: cifar.build_model(NUM_CLASSES, options),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 

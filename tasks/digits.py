@@ -71,7 +71,7 @@ def create(
     eval_batch_size=64,
     to_model=_to_model,
     build_model=_build_model,
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
@@ -115,6 +115,6 @@ def _build_model() -> tf.keras.Model:
       layers.MaxPool2D(),
       layers.Flatten(),
       layers.Dense(64, activation='relu'),
-      layers.Dense(10, activation='softmax'),
+      layers.Dense(10),
     ]
   )

@@ -7,6 +7,7 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tasks import assembly
 from tasks import emnist
 from tff_adaptive import parameters
 
@@ -40,7 +41,7 @@ def create(
     locals(),
     to_model=_to_model,
     build_model=lambda: build_model(emnist.num_classes(only_digits)),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
@@ -58,7 +59,7 @@ def build_model(num_classes: int) -> tf.keras.Model:
       layers.Flatten(),
       layers.Dense(128, activation='relu'),
       layers.Dropout(0.5),
-      layers.Dense(num_classes, activation='softmax'),
+      layers.Dense(num_classes),
     ]
   )
 

@@ -113,7 +113,7 @@ def create(
       size=size,
       weights_dir=weights_dir,
     ),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 

@@ -80,7 +80,7 @@ def create(
     eval_batch_size=250,
     to_model=_to_model,
     build_model=build_model,
-    loss=tf.keras.losses.SparseCategoricalCrossentropy,
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
@@ -141,7 +141,7 @@ def build_cnn() -> tf.keras.Model:
       layers.Flatten(),
       layers.Dense(50, activation='relu'),
       layers.Dropout(0.5),
-      layers.Dense(NUM_CLASSES, activation='softmax'),
+      layers.Dense(NUM_CLASSES),
     ]
   )
 
@@ -152,9 +152,7 @@ def build_logistic() -> tf.keras.Model:
     [
       tf.keras.layers.InputLayer((28, 28, 1)),
       tf.keras.layers.Flatten(),
-      tf.keras.layers.Dense(
-        NUM_CLASSES, activation='softmax', kernel_initializer='zeros'
-      ),
+      tf.keras.layers.Dense(NUM_CLASSES, kernel_initializer='zeros'),
     ]
   )
 
@@ -172,7 +170,7 @@ def build_lenet() -> tf.keras.Model:
       layers.Flatten(),
       layers.Dense(120, activation='relu'),
       layers.Dense(84, activation='relu'),
-      layers.Dense(NUM_CLASSES, activation='softmax'),
+      layers.Dense(NUM_CLASSES),
     ]
   )
 

@@ -24,7 +24,7 @@ def build(
   groups: int = 2,
   weight_decay: float = 1e-4,
 ) -> tf.keras.Model:
-  """A residual network that ends in class probabilities.
+  """A residual network that ends in logits of the classes.
 
   Args:
     depth: 18, of blocks of two 3 x 3 convolutions, or 50, of bottlenecks.
@@ -79,14 +79,13 @@ def build(
         shortcut = norm(conv(x, residual.shape[-1], 1, stride))
       x = layers.Add()([shortcut, residual])
   x = layers.GlobalAveragePooling2D()(norm_relu(x))
-  probabilities = layers.Dense(
+  logits = layers.Dense(
     num_classes,
-    activation='softmax',
     kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
     kernel_regularizer=regularizer,
     bias_regularizer=regularizer,
   )(x)
-  return tf.keras.Model(image, probabilities)
+  return tf.keras.Model(image, logits)
 
 
 def _basic(

@@ -92,9 +92,7 @@ def create(
       size=distilbert.Size(options['blocks'], width, width // 64, 4 * width),
       weights_dir=options['weights_dir'],
     ),
-    loss=functools.partial(
-      tf.keras.losses.SparseCategoricalCrossentropy, from_logits=True
-    ),
+    loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 

@@ -38,7 +38,7 @@ def build(
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """A transformer that ends in class probabilities.
+  """A transformer that ends in logits of the classes.
 
   Args:
     num_classes: Number of classes.
@@ -73,7 +73,6 @@ def build(
   x = norm(x[:, 0])
   head = layers.Dense(
     num_classes,
-    activation='softmax',
     kernel_initializer='zeros' if weights_dir else 'glorot_uniform',
     name='head',
   )

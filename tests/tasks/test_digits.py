@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tasks
 from tests.tasks import helpers
@@ -67,3 +68,18 @@ def test_synthetic_data_have_the_native_shapes():
     made_up.datasets.element_type_structure
     == native.datasets.element_type_structure
   )
+
+
+def test_a_model_that_is_sure_of_the_wrong_class_has_a_gradient():
+  task = tasks.create('digits')
+  model = task.model_fn()
+  *_, kernel, bias = model.trainable_variables
+  kernel.assign(tf.zeros_like(kernel))
+  x, y = helpers.client_batches(task)[0]
+  wrong = (np.bincount(y, minlength=10) == 0).argmax()
+  bias.assign(200 * tf.one_hot(wrong, 10))
+  with tf.GradientTape() as tape:
+    loss = model.forward_pass((tf.constant(x), tf.constant(y))).loss
+  # Of softmax and cross entropy together: probabilities less labels.
+  expected = np.eye(10)[wrong] - np.eye(10)[y].mean(axis=0)
+  np.testing.assert_allclose(tape.gradient(loss, bias), expected, atol=1e-5)

@@ -37,6 +37,8 @@ def _binary(tmp_path):
 _PROGRAM = """
 import os, signal, sys, threading, time
 from tff_adaptive.runtime import worker
+# A shell that runs the tests in the background lets them ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 found = []
 # Started from a thread that ends at once, as an event loop's may.
 thread = threading.Thread(

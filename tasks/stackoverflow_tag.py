@@ -145,19 +145,21 @@ def _build_to_model(words: list[str], tags: list[str]) -> Any:
 
   def to_model(batch: Any) -> Any:
     text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
-    counts = _count(tf.strings.split(text), word_ids, len(words))
+    counts = _count(text, '', word_ids, len(words))
     total = tf.reduce_sum(counts, axis=1, keepdims=True)
-    marked = _count(tf.strings.split(batch['tags'], '|'), tag_ids, len(tags))
+    marked = _count(batch['tags'], '|', tag_ids, len(tags))
     return tf.math.divide_no_nan(counts, total), tf.minimum(marked, 1.0)
 
   return to_model
 
 
-def _count(split: tf.RaggedTensor, ids: tf.Tensor, size: int) -> tf.Tensor:
-  """How often each of `size` words occurs in each row, float32."""
-  rows = tf.cast(split.nrows(), tf.int64)
+def _count(texts: tf.Tensor, separator: str, ids: Any, size: int) -> tf.Tensor:
+  """How often each of `size` words occurs in each text, float32."""
+  # What `tf.strings.split` makes a ragged tensor of, with many operations more.
+  split = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
+  rows = split.shape[0]
   # Unknown words go into a column of their own, which is then cut off.
-  places = split.value_rowids() * (size + 1) + ids(split.flat_values)
+  places = split.indices[:, 0] * (size + 1) + ids(split.values)
   counts = tf.math.unsorted_segment_sum(
     tf.ones_like(places, tf.float32), places, rows * (size + 1)
   )

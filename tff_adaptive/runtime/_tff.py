@@ -355,6 +355,22 @@ def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
   )
 
 
+def spare_datasets_the_optimizer() -> None:
+  """Lets TensorFlow run the functions in datasets without optimizing them.
+
+  It would do so anew for every iterator, which takes longer than a client's few
+  batches. Other functions are optimized as before. Has an effect only before
+  TensorFlow's first operation in this process.
+  """
+  option = 'disable_meta_optimizer'
+  before = tf.config.optimizer.get_experimental_options().get(option, False)
+  # What the process starts with is what iterators go by from then on; a
+  # function that is called goes by what is set when it is called.
+  tf.config.optimizer.set_experimental_options({option: True})
+  eager_context.context().ensure_initialized()
+  tf.config.optimizer.set_experimental_options({option: before})
+
+
 class FastFunction:
   """Calls a concrete function without the checks and conversions of Python.
 

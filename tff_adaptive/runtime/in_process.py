@@ -65,6 +65,7 @@ class Engine:
         '`default_num_clients` must be at least 0, got'
         f' {default_num_clients!r}.'
       )
+    _tff.spare_datasets_the_optimizer()
     self.devices = _check_devices(devices)
     self._automatic = max_concurrent_clients is None
     if max_concurrent_clients is None:

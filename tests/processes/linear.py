@@ -20,15 +20,16 @@ CLIENTS = [
 ]
 
 
-def model_fn():
+def model_fn(first_layers=()):
   keras_model = tf.keras.Sequential(
     [
+      *first_layers,
       tf.keras.layers.Dense(
         1,
         use_bias=False,
         kernel_initializer=tf.keras.initializers.Constant(START),
         input_shape=(1,),
-      )
+      ),
     ]
   )
   return tff.learning.models.from_keras_model(
@@ -39,12 +40,13 @@ def model_fn():
   )
 
 
-def functional_model():
-  @tf.function
-  def predict(weights, x, training):
-    del training
-    return tf.matmul(x, weights[0][0])
+@tf.function
+def _predict(weights, x, training):
+  del training
+  return tf.matmul(x, weights[0][0])
 
+
+def functional_model(predict=_predict):
   return tff.learning.models.FunctionalModel(
     initial_weights=((np.array([[START]], np.float32),), ()),
     predict_on_batch_fn=predict,

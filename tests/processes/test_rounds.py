@@ -348,6 +348,37 @@ def test_functional_models_train_alike(settings):
   assert metrics['client_work']['train']['mae'] > 0
 
 
+class _Positive(tf.keras.layers.Layer):
+  """Branches in Python on a tensor, which AutoGraph makes a tf.cond of."""
+
+  def call(self, inputs):
+    if tf.reduce_sum(inputs) > 0:
+      result = inputs
+    else:
+      result = tf.zeros_like(inputs)
+    return result
+
+
+def test_models_may_branch_in_python():
+  @tf.function
+  def predict(weights, x, training):
+    del training
+    if tf.reduce_sum(x) > 0:
+      result = tf.matmul(x, weights[0][0])
+    else:
+      result = tf.zeros_like(x)
+    return result
+
+  functional = linear.functional_model(predict)
+  keras = lambda: linear.model_fn([_Positive(input_shape=(1,))])
+  (of_one, metrics), (of_other, _) = [
+    linear.run(algorithms.build('delta_sgd', model, smoothness_batch='same'), 2)
+    for model in (functional, keras)
+  ]
+  assert metrics['client_work']['clients']['rejected'] == 0
+  np.testing.assert_allclose(of_one, of_other, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
   'schedule,rates',
   [

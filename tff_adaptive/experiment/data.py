@@ -136,7 +136,9 @@ class ClientDatasets:
         return preprocess_fn(dataset, seed=seed)
 
       return tf.function(
-        prepare, input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)]
+        prepare,
+        input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)],
+        autograph=False,
       )
 
     def prepare_foreign(raw: Any, seed: Any) -> Any:

@@ -106,6 +106,8 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
       state['v_max'] = tree.zeros(specs, self._maximum.start)
     return state
 
+  # TFF's finalizer would, which takes a while and finds nothing.
+  @tf.autograph.experimental.do_not_convert
   def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
     gradients = tree.dense(weights, gradients)
     _check_state_match(weights, state['m'], 'm')

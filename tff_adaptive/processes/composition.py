@@ -57,6 +57,7 @@ class StatefulLearningProcess:
 Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
 
 
+@tf.autograph.experimental.do_not_convert
 def _reject_non_finite(state: Any, update: Any) -> Any:
   """Keeps model and optimizer as they were after an update with NaN or inf."""
   reject, measurements = tff.learning.templates.reject_non_finite_update(

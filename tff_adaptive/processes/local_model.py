@@ -18,6 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import tff_internals
+from tff_adaptive.processes import autograph
 from tff_adaptive.processes import randomness
 
 Model = Union[
@@ -138,7 +139,7 @@ class _VariableLocalModel(LocalModel):
   def _evaluate(self, batch: Any, term: Any) -> Any:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(self._variables)
-      output = self._model.forward_pass(batch, training=True)
+      output = autograph.call(self._model.forward_pass, batch, training=True)
       added = term(self.trainable(()), lambda: self._represent(batch))
       loss = tf.cast(output.loss, tf.float32) + added
     gradients = tape.gradient(
@@ -154,7 +155,9 @@ class _VariableLocalModel(LocalModel):
     return Evaluated(loss, dense, tf.cast(count, tf.int64))
 
   def _represent(self, batch: Any) -> Any:
-    representation = self._representation(inputs_of(batch), training=True)
+    representation = autograph.call(
+      self._representation, inputs_of(batch), training=True
+    )
     return tf.reshape(representation, [tf.shape(representation)[0], -1])
 
   def gradients_at(
@@ -186,9 +189,11 @@ class _VariableLocalModel(LocalModel):
     return result
 
   def metrics(self, carry: Any, discard: Any) -> Any:
-    if discard:
-      self._model.reset_metrics()
-    return self._model.report_local_unfinalized_metrics()
+    def reset() -> None:
+      autograph.call(self._model.reset_metrics)
+
+    tf.cond(tf.convert_to_tensor(discard), reset, lambda: None)
+    return autograph.call(self._model.report_local_unfinalized_metrics)
 
 
 def _representation_model(
@@ -240,7 +245,7 @@ class _FunctionalLocalModel(LocalModel):
       predictions = self._model.predict_on_batch(
         (weights, fixed), x, training=True
       )
-      model_loss = self._model.loss(output=predictions, label=y)
+      model_loss = autograph.call(self._model.loss, output=predictions, label=y)
       loss = tf.cast(model_loss, tf.float32) + term(weights, None)
     gradients = tape.gradient(
       loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -255,8 +260,11 @@ class _FunctionalLocalModel(LocalModel):
   def evaluate(self, carry: Any, batch: Any, term: Any) -> Any:
     weights, fixed, metrics = carry
     evaluated, output, labels = self._evaluate(weights, fixed, batch, term)
-    metrics = self._model.update_metrics_state(
-      metrics, batch_output=output, labels=labels
+    metrics = autograph.call(
+      self._model.update_metrics_state,
+      metrics,
+      batch_output=output,
+      labels=labels,
     )
     return (weights, fixed, metrics), evaluated
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.optimizers import protocol
+from tff_adaptive.processes import autograph
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
 from tff_adaptive.processes import objectives
@@ -71,7 +72,7 @@ class Trainer:
     local = local_model.create(self.model)
     local.check_objective(self.objective)
 
-    @tf.function
+    @tf.function(autograph=False)
     def loop(
       state: Any, weights: Any, data: Any, survey: Any, memory: Any
     ) -> Any:
@@ -81,14 +82,7 @@ class Trainer:
       context = self.exchange.context(state['statistics'], memory, start)
       client_size = None
       if self._needs_client_size:
-        client_size = tf.constant(0, tf.int64)
-        num_batches = tf.constant(0, tf.int64)
-        mark = tf.constant(0, tf.int32)
-        for batch in iter(data):
-          client_size += local_model.batch_size(batch)
-          num_batches += 1
-          if self._draws:
-            mark += randomness.fingerprint(batch)
+        client_size, num_batches, mark = self._look_at(data)
         if self._draws:
           optimizer_state, num_batches = self.optimizer.draw(
             optimizer_state,
@@ -96,13 +90,9 @@ class Trainer:
             num_batches,
           )
           data = data.take(num_batches)
-      num_steps = tf.constant(0, tf.int32)
-      num_examples = tf.constant(0, tf.int64)
-      steps = step_sizes.start()
-      for batch in iter(data):
-        seed = lambda batch=batch, step=num_steps: randomness.step_seed(
-          self.seed, state['round'], step, batch
-        )
+
+      def step(so_far: Any, batch: Any) -> Any:
+        carry, optimizer_state, steps, num_steps, num_examples = so_far
         carry, optimizer_state, size = self._step(
           local,
           carry,
@@ -110,13 +100,19 @@ class Trainer:
           batch,
           start,
           context,
-          seed,
+          lambda: randomness.step_seed(
+            self.seed, state['round'], num_steps, batch
+          ),
           client_size,
           num_steps,
         )
         steps = self._count_step(steps, optimizer_state)
-        num_steps += 1
-        num_examples += size
+        return carry, optimizer_state, steps, num_steps + 1, num_examples + size
+
+      none = tf.constant(0, tf.int32), tf.constant(0, tf.int64)
+      carry, optimizer_state, steps, num_steps, num_examples = autograph.fold(
+        step, (carry, optimizer_state, step_sizes.start(), *none), data
+      )
       done = exchange_lib.Local(
         statistics=state['statistics'],
         memory=memory,
@@ -131,6 +127,18 @@ class Trainer:
       return self._finish(local, carry, weights, done, steps)
 
     return loop(state, weights, data, survey, memory)
+
+  def _look_at(self, data: tf.data.Dataset) -> Any:
+    """A client's examples and batches, and a mark that tells clients apart."""
+
+    def add(so_far: Any, batch: Any) -> Any:
+      client_size, num_batches, mark = so_far
+      if self._draws:
+        mark += randomness.fingerprint(batch)
+      return client_size + local_model.batch_size(batch), num_batches + 1, mark
+
+    start = tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.constant(0)
+    return autograph.fold(add, start, data)
 
   @property
   def _needs_client_size(self) -> bool:
@@ -309,13 +317,13 @@ class Trainer:
     """
     local = local_model.create(self.model)
 
-    @tf.function
+    @tf.function(autograph=False)
     def loop(weights: Any, data: Any) -> Any:
       start = tuple(tf.nest.flatten(weights.trainable))
       carry = local.begin(weights)
-      total = tuple(tf.zeros_like(x) for x in start)
-      count = tf.constant(0, tf.int64)
-      for batch in iter(data):
+
+      def add(so_far: Any, batch: Any) -> Any:
+        total, count = so_far
         mark = randomness.fingerprint(batch)
         seed = randomness.draw_seed(self.seed, tf.constant(0), mark)
         local.set_seed(functools.partial(tf.identity, seed))
@@ -326,7 +334,10 @@ class Trainer:
         total = tuple(
           t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
         )
-        count += size
+        return total, count + size
+
+      none = tuple(tf.zeros_like(x) for x in start), tf.constant(0, tf.int64)
+      total, count = autograph.fold(add, none, data)
       usable = tf.logical_and(all_finite(total), count > 0)
       weight = tf.where(usable, self._weight(count, local, carry), 0.0)
       # Divided first: a sum over many examples loses what a mean keeps.

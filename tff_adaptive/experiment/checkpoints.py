@@ -11,11 +11,13 @@ a digest.
 import base64
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import pathlib
 import re
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -97,21 +99,22 @@ def write(path: pathlib.Path, arrays: Sequence[np.ndarray]) -> None:
   plans = [_Array.of(array) for array in arrays]
   header = json.dumps([dataclasses.asdict(plan) for plan in plans]).encode()
 
-  def pieces() -> Iterator[bytes]:
-    yield _MAGIC + len(header).to_bytes(8, 'little') + header
-    for plan, array in zip(plans, arrays, strict=True):
-      if plan.strings is None:
-        yield np.ascontiguousarray(array).tobytes()
+  contents = (
+    array.tobytes()
+    for plan, array in zip(plans, arrays, strict=True)
+    if plan.strings is None
+  )
+  head = _MAGIC + len(header).to_bytes(8, 'little') + header
+  files.write_atomically(path, _signed(itertools.chain([head], contents)))
 
+
+def _signed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+  """The pieces, and behind them the digest of all."""
   digest = hashlib.sha256()
-
-  def signed() -> Iterator[bytes]:
-    for piece in pieces():
-      digest.update(piece)
-      yield piece
-    yield digest.digest()
-
-  files.write_atomically(path, signed())
+  for piece in pieces:
+    digest.update(piece)
+    yield piece
+  yield digest.digest()
 
 
 def read(path: pathlib.Path) -> list[np.ndarray]:
@@ -254,7 +257,7 @@ def _pack(path: pathlib.Path, structure: Any, arrays: list[np.ndarray]) -> Any:
   """The arrays in a structure, Python's own numbers where it has some."""
   leaves = tf.nest.flatten(structure)
   if len(leaves) != len(arrays) or any(
-    np.asarray(leaf).dtype.kind != np.asarray(array).dtype.kind
+    np.asarray(leaf).dtype.kind != array.dtype.kind
     for leaf, array in zip(leaves, arrays)
     if not isinstance(leaf, (str, bytes))
   ):

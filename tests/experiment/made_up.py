@@ -5,6 +5,8 @@ import math
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import sweep_worker
+from tff_adaptive.experiment import train
 
 METRIC = 'sparse_categorical_accuracy'
 
@@ -77,3 +79,13 @@ def run(root, name, *arguments):
     .settings
   )
   return write(settings)
+
+
+def replace_training(monkeypatch, run):
+  """Lets `run` stand for `train.run` in sweeps of this process."""
+  monkeypatch.setattr(train, 'run', run)
+  monkeypatch.setattr(sweep_worker, '_write_hparams', lambda point: None)
+  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(
+    sweep_worker, 'write_hparams_config', lambda folder, points: None
+  )

@@ -10,7 +10,6 @@ from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import search
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep
-from tff_adaptive.experiment import sweep_worker
 from tff_adaptive.experiment import train
 
 _RATES = '--axis=client_learning_rate=0.001,0.003,0.01,0.03,0.1,0.3,1,3,1e4'
@@ -33,12 +32,7 @@ def ran_fixture(monkeypatch):
     finally:
       ran.append((settings.experiment_name, last[0]))
 
-  monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(sweep_worker, '_write_hparams', lambda point: None)
-  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(
-    sweep_worker, 'write_hparams_config', lambda folder, points: None
-  )
+  made_up.replace_training(monkeypatch, run)
   return ran
 
 

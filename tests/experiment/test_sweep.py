@@ -1,4 +1,4 @@
-"""Sweeps: grids, the table, going on after a stop, and bad input."""
+"""Sweeps: the table, going on after a stop, folders that are none of theirs."""
 
 import csv
 import io
@@ -6,8 +6,6 @@ import os
 import pathlib
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,33 +14,21 @@ import pytest
 import main
 from tests.experiment import made_up
 from tests.experiment import recorded
+from tests.experiment import sweeps
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
-from tff_adaptive.experiment import grids
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep
 from tff_adaptive.experiment import sweep_store
-from tff_adaptive.experiment import sweep_worker
 from tff_adaptive.experiment import train
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_SHORT = [
-  '--algorithm=fedavg',
-  '--total_rounds=4',
-  '--rounds_per_eval=2',
-  '--clients_per_round=2',
-  '--experiment_name=s',
-]
-
-
-def arguments_of(root, *arguments):
-  return [*_SHORT, f'--root_output_dir={root}', '--workers=0', *arguments]
 
 
 def go(root, *arguments):
   """Runs a sweep in this process and returns its rows and what it said."""
   said = io.StringIO()
-  rows = sweep.run(sweep.parse(arguments_of(root, *arguments)), stream=said)
+  rows = sweep.run(
+    sweep.parse(sweeps.arguments_of(root, *arguments)), stream=said
+  )
   return rows, said.getvalue()
 
 
@@ -59,202 +45,8 @@ def made_up_runs_fixture(monkeypatch):
     ran.append(settings.experiment_name)
     made_up.write(settings, on_row)
 
-  monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(sweep_worker, '_write_hparams', lambda point: None)
-  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(
-    sweep_worker, 'write_hparams_config', lambda folder, points: None
-  )
+  made_up.replace_training(monkeypatch, run)
   return ran
-
-
-# Grids.
-
-
-def test_product_of_axes_in_order(tmp_path):
-  parsed = sweep.parse(
-    arguments_of(
-      tmp_path, '--axis=client_learning_rate=0.1,1', '--axis=seed=0,1,2'
-    )
-  )
-  assert [dict(p.flags) for p in parsed.points] == [
-    {'client_learning_rate': rate, 'seed': seed}
-    for rate in ('0.1', '1')
-    for seed in ('0', '1', '2')
-  ]
-  last = parsed.points[-1].settings
-  assert last.hyperparameters['client_learning_rate'] == 1.0
-  assert last.seed == 2 and last.total_rounds == 4
-  assert last.folder == (
-    tmp_path / 's' / 'runs' / 'client_learning_rate=1,seed=2'
-  )
-  assert len({p.settings.folder for p in parsed.points}) == 6
-
-
-def test_values_that_are_no_file_names(tmp_path):
-  points = sweep.parse(arguments_of(tmp_path, '--axis=seed=1,2')).points
-  assert [p.name for p in points] == ['seed=1', 'seed=2']
-  one = grids.name_of({'a': 'x/y', 'b': '..'})
-  other = grids.name_of({'a': 'x_y', 'b': '..'})
-  assert '/' not in one and one != other
-  assert len(grids.name_of({'flag': 'v' * 400})) < 255
-
-
-def test_paper_grids():
-  known = grids.built_in()
-  # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
-  sizes = {
-    name: sum(len(b.points()) for b in known[f'reddi2021/{name}'])
-    for name in (
-      'emnist_character',
-      'emnist_character/fedavg',
-      'emnist_character/fedyogi',
-      'emnist_autoencoder/fedavg',
-      'stackoverflow_tag/fedavgm',
-    )
-  }
-  assert sizes == {
-    'emnist_character': 3 * 8 * 9 * 5 + 2 * 8 * 9,
-    'emnist_character/fedavg': 72,
-    'emnist_character/fedyogi': 360,
-    'emnist_autoencoder/fedavg': 8 * 7,
-    'stackoverflow_tag/fedavgm': 9 * 8,
-  }
-  axes = known['reddi2021/emnist_character/fedadam'][0].axes
-  rates = [float(v) for v in axes['client_learning_rate']]
-  assert rates[0] == 1e-3 and rates[-1] == pytest.approx(10**0.5, rel=1e-5)
-  # Every grid has the published best among its points, up to six digits.
-  assert '0.0316228' in axes['client_learning_rate']
-  assert '0.00316228' in axes['server_learning_rate']
-
-
-@pytest.mark.parametrize('name', sorted(grids.built_in()))
-def test_first_and_last_point_of_every_paper_grid_are_experiments(name):
-  for block in grids.load(name):
-    ends = block.points()[:: max(len(block.points()) - 1, 1)]
-    for point in ends:
-      made = grids.points(
-        [], [grids.Block({k: v for k, v in point.items()})], 'x'
-      )
-      assert made[0].settings.algorithm == block.fixed['algorithm']
-
-
-def test_axes_and_flags_beside_a_paper_grid(tmp_path):
-  parsed = sweep.parse(
-    [
-      '--grid=reddi2021/emnist_character',
-      '--algorithm=fedadam',
-      '--total_rounds=20',
-      '--axis=client_learning_rate=0.1',
-      '--axis=server_adaptivity=0.001',
-      '--axis=seed=0,1',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
-  assert len(parsed.points) == 9 * 2
-  assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
-  assert {p.settings.total_rounds for p in parsed.points} == {20}
-  assert {p.settings.task for p in parsed.points} == {'emnist_character'}
-
-
-def test_axes_on_top_of_a_preset(tmp_path):
-  parsed = sweep.parse(
-    [
-      '--preset=reddi2021/emnist_character/fedadam',
-      '--axis=client_learning_rate=0.1,0.2',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
-  rates = [
-    p.settings.hyperparameters['client_learning_rate'] for p in parsed.points
-  ]
-  assert rates == [0.1, 0.2]
-  assert {p.settings.total_rounds for p in parsed.points} == {1500}
-
-
-def test_presets_as_an_axis(tmp_path):
-  methods = ['fedavg', 'fedadam']
-  presets = ','.join(f'reddi2021/emnist_character/{m}' for m in methods)
-  parsed = sweep.parse(
-    [
-      f'--axis=preset={presets}',
-      '--emnist_character_only_digits=true',
-      '--total_rounds=3',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
-  assert [p.settings.algorithm for p in parsed.points] == methods
-  for point in parsed.points:
-    assert point.settings.total_rounds == 3
-    assert point.settings.task_options['only_digits']
-    assert '/' not in point.name
-
-
-@pytest.mark.parametrize(
-  'arguments, parts',
-  [
-    ([], ['--axis', '--grid']),
-    (['--axis=client_learning_rate'], ['FLAG=VALUE']),
-    (['--axis=client_learning_rate=0.1,'], ['FLAG=VALUE']),
-    (['--axis=seed=1,1'], ['twice']),
-    (['--axis=seed=1', '--axis=seed=2'], ['twice']),
-    (['--axis=clint_learning_rate=0.1'], ['no flag', 'client_learning_rate']),
-    (['--axis=client_learning_rate=-1,2'], ['above 0']),
-    (['--axis=server_adaptivity=0.1'], ['would be ignored', 'fedavg']),
-    (['--axis=total_rounds=3'], ['an axis', 'a flag']),
-    (['--axis=experiment_name=a,b'], ['cannot be an axis']),
-    (['--axis=client_learning_rate=0.1,0.10'], ['same experiment']),
-    (['--axis=cache_mib=1,2'], ['same experiment']),
-    (['--grid=reddi2021/what'], ['--grid must be', 'emnist_character']),
-    (['--axis=seed=1', '--workers=-1'], ['--workers', 'at least 0']),
-    (['--axis=seed=1', '--select=best'], ['--select', 'train_loss']),
-    (['--axis=seed=1', '--wrokers=2'], ['--wrokers']),
-    (['--axis=seed=1', 'stray'], ['stray']),
-  ],
-)
-def test_complaints_are_one_sentence_exit_code_2_and_nothing_written(
-  tmp_path, capsys, arguments, parts
-):
-  told = [*_SHORT, f'--root_output_dir={tmp_path}', *arguments]
-  assert main.main(['sweep', *told]) == 2
-  captured = capsys.readouterr()
-  assert len(captured.err.splitlines()) == 1 and not captured.out
-  for part in parts:
-    assert part in captured.err
-  assert not list(tmp_path.iterdir())
-
-
-def test_dry_run_lists_the_points(tmp_path, capsys):
-  told = arguments_of(tmp_path, '--axis=seed=3,4', '--dry_run')
-  assert main.main(['sweep', *told]) == 0
-  shown = capsys.readouterr().out
-  assert '2 runs' in shown and 'seed=4' in shown and '8 rounds' in shown
-  assert not list(tmp_path.iterdir())
-
-
-def test_help_and_errors_need_no_tensorflow(tmp_path):
-  script = (
-    'import sys, main; code = main.main(sys.argv[1:]); '
-    'assert "tensorflow" not in sys.modules; sys.exit(code)'
-  )
-  for arguments, code in (
-    (['sweep', '--help'], 0),
-    (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
-    (['sweep', '--axis=what=0,1'], 2),
-  ):
-    done = subprocess.run(
-      [sys.executable, '-c', script, *arguments],
-      cwd=tmp_path,
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    assert done.returncode == code, done.stderr
-  assert '--axis' in done.stderr or 'what' in done.stderr
-
-
-# Working through a grid.
 
 
 def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
@@ -263,7 +55,9 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
     '--axis=seed=0,1',
     '--total_rounds=10',
   ]
-  told = [a for a in arguments_of(tmp_path, *told) if a != _SHORT[1]]
+  told = [
+    a for a in sweeps.arguments_of(tmp_path, *told) if a != sweeps.SHORT[1]
+  ]
   assert main.main(['sweep', *told]) == 0
   shown = capsys.readouterr().out
   assert 'client_learning_rate=0.1' in shown.splitlines()[-3]
@@ -332,7 +126,9 @@ def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):
     raise errors.RunError('No.')
 
   monkeypatch.setattr(train, 'run', run)
-  assert main.main(['sweep', *arguments_of(tmp_path, '--axis=seed=0,1')]) == 1
+  assert (
+    main.main(['sweep', *sweeps.arguments_of(tmp_path, '--axis=seed=0,1')]) == 1
+  )
 
 
 def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
@@ -459,28 +255,6 @@ def test_table_of_another_version(tmp_path, made_up_runs):
   assert made_up_runs == ['seed=0']
 
 
-def test_given_up_on_what_is_not_finite():
-  watch = sweep_worker.Watch(divergence_factor=0)
-  watch({'round': 0, 'validation/loss': 2.0})
-  watch({'round': 1, 'train/loss': 1e30})
-  with pytest.raises(sweep_worker.DivergedError, match='is nan'):
-    watch({'round': 2, 'train/loss': float('nan')})
-  watch = sweep_worker.Watch(divergence_factor=10)
-  watch({'round': 0, 'validation/loss': 2.0})
-  left_out = {'clients/count': 2, 'clients/rejected': 2}
-  for number in (1, 2):
-    watch({'round': number, 'train/loss': 1.0, **left_out})
-  with pytest.raises(sweep_worker.DivergedError, match='no update'):
-    watch({'round': 3, 'train/loss': 1.0, **left_out})
-
-
-def test_one_bad_round_is_no_divergence():
-  watch = sweep_worker.Watch(divergence_factor=10)
-  watch({'round': 0, 'validation/loss': 2.0})
-  for number in range(1, 10):
-    watch({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
-
-
 # With training.
 
 _TINY = [
@@ -533,36 +307,6 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
     assert value == float(point.flags['client_learning_rate'])
     assert 'result/train/loss' in events.Tags()['tensors']
     assert row['train/loss'] > 0
-
-
-def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
-  """The other end of its pipe is closed, as after a SIGKILL."""
-  parsed = sweep.parse(arguments_of(tmp_path, '--axis=seed=0'))
-  stopped = []
-
-  def run(settings, on_row=None, **_):
-    try:
-      made_up.write(settings, on_row)
-    except stopping.Stopped:
-      stopped.append(settings.experiment_name)
-      raise
-
-  job = sweep.job_of(parsed, parsed.points[0])
-  job.log.parent.mkdir(parents=True)
-
-  class Closed:
-    def recv(self):
-      return job
-
-    def send(self, message):
-      raise BrokenPipeError(message)
-
-  monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(sweep_worker, '_end_with_parent', lambda: None)
-  monkeypatch.setattr(os, 'dup2', lambda *_: None)
-  sweep_worker.serve(Closed())
-  assert stopped == ['seed=0']
 
 
 def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):

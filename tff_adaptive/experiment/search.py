@@ -1,7 +1,7 @@
-"""Ways through a grid that do not run all of it.
+"""Ways through a grid: all of it, or only what is worth a run.
 
-Both choose among the points of a sweep, and what they know is in its table, so
-that they are stopped, resumed and reported as a whole grid is.
+All choose among the points of a sweep, and what they know is in its table, so
+that searches are stopped, resumed and reported as a whole grid is.
 """
 
 import math
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import Protocol
 
 import numpy as np
 
@@ -43,6 +44,37 @@ def scores(
     key = configuration(row['flags'])
     result.setdefault(key, []).append(math.inf if dead else score)
   return result
+
+
+class Plan(Protocol):
+  """What to run next."""
+
+  def next(self) -> Optional[sweep_worker.Job]:
+    """A job that can be started now, if there is one."""
+
+  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
+    """Takes note of what became of a job."""
+
+  def left(self, rounds: Mapping[str, int]) -> int:
+    """Rounds that are still to be run, those of `rounds` being done."""
+
+
+class GridPlan:
+  """Every point that is not over, in order."""
+
+  def __init__(self, jobs: Sequence[sweep_worker.Job]):
+    self._waiting = list(jobs)
+    self._left = {j.point.name: j.point.settings.total_rounds for j in jobs}
+
+  def next(self) -> Optional[sweep_worker.Job]:
+    return self._waiting.pop(0) if self._waiting else None
+
+  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
+    del outcome
+    self._left.pop(job.point.name, None)
+
+  def left(self, rounds: Mapping[str, int]) -> int:
+    return sum(t - rounds.get(n, 0) for n, t in self._left.items())
 
 
 class HalvingPlan:

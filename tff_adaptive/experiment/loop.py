@@ -3,10 +3,7 @@
 import collections
 import contextlib
 import dataclasses
-import shutil
-import time
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +14,7 @@ import tensorflow as tf
 
 from tff_adaptive import runtime
 from tff_adaptive.experiment import checkpoints as checkpoints_lib
+from tff_adaptive.experiment import clock as clock_lib
 from tff_adaptive.experiment import data as data_lib
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import evaluation
@@ -24,8 +22,8 @@ from tff_adaptive.experiment import faults
 from tff_adaptive.experiment import figures
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import progress as progress_lib
+from tff_adaptive.experiment import records as records_lib
 from tff_adaptive.experiment import rounds as rounds_lib
-from tff_adaptive.experiment import step_records
 from tff_adaptive.experiment import stopping
 
 Batches = Union[tf.data.Dataset, Sequence[Any]]
@@ -70,96 +68,6 @@ def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     for name, value in row.items()
     if name.startswith(prefix + '/')
   }
-
-
-class _Clock:
-  """Seconds by what they were spent on."""
-
-  def __init__(self) -> None:
-    self.spent: dict[str, float] = collections.defaultdict(float)
-    self._start = self._last = time.perf_counter()
-
-  def lap(self, what: str) -> None:
-    now = time.perf_counter()
-    self.spent[what] += now - self._last
-    self._last = now
-
-  def train_lap(self, aggregated_before: Optional[float]) -> None:
-    """A lap of training, with what aggregation took of it told apart.
-
-    Args:
-      aggregated_before: What `runtime.aggregation_seconds` said before.
-    """
-    self.lap('train')
-    aggregated = runtime.aggregation_seconds()
-    if aggregated_before is not None and aggregated is not None:
-      seconds = aggregated - aggregated_before
-      self.spent['train'] -= seconds
-      self.spent['aggregate'] += seconds
-
-  @property
-  def columns(self) -> dict[str, float]:
-    """A round's seconds: in all, and by what they were spent on."""
-    parts = ['data', 'train', 'aggregate', 'evaluate']
-    if 'aggregate' not in self.spent:  # Then it is in `train`.
-      parts.remove('aggregate')
-    return {
-      'seconds': round(self.total, 6),
-      **{f'seconds/{what}': round(self.spent[what], 6) for what in parts},
-    }
-
-  def add_to(self, totals: dict[str, float]) -> None:
-    for what, seconds in self.spent.items():
-      totals[what] += seconds
-
-  @property
-  def total(self) -> float:
-    return time.perf_counter() - self._start
-
-
-class _TensorBoard:
-  """The rows of metrics.csv as TensorBoard scalars.
-
-  TFF's `TensorBoardReleaseManager` only adds: after a resume the rounds that
-  are run again would show twice. Here the events are written anew from the rows
-  that are kept.
-  """
-
-  def __init__(self, folder: Any, rows: Sequence[Mapping[str, Any]]):
-    self._folder = folder
-    shutil.rmtree(folder, ignore_errors=True)
-    with self._complaints():
-      self._writer = tf.summary.create_file_writer(str(folder))
-    for row in rows:
-      self.add({name: float(v) for name, v in row.items() if v})
-
-  def add(self, row: Mapping[str, Any]) -> None:
-    # One record a row: an operation for each value costs more, in time and in
-    # memory that TensorFlow keeps.
-    summary = tf.compat.v1.Summary(
-      value=[
-        tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
-        for name, value in row.items()
-        if name != 'round'
-      ]
-    )
-    with self._complaints(), self._writer.as_default():
-      tf.summary.experimental.write_raw_pb(
-        summary.SerializeToString(), step=int(row['round'])
-      )
-
-  def close(self) -> None:
-    with self._complaints():
-      self._writer.close()
-
-  @contextlib.contextmanager
-  def _complaints(self) -> Iterator[None]:
-    try:
-      yield
-    except tf.errors.OpError as e:
-      raise errors.RunError(
-        f'{self._folder} cannot be written: {errors.reason(e)}.'
-      ) from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,131 +132,225 @@ def run(
       where that is possible.
     Stopped: If a signal asked to stop; the last complete round is saved.
   """
-  signals = signals or stopping.Signals()
   progress = progress or progress_lib.Progress(cadence.total_rounds)
-  checkpoints = checkpoints_lib.Checkpoints(
-    folder.checkpoints, warn=progress.say
+  training = _Training(
+    rounds,
+    clients=clients,
+    cohort_fn=cohort_fn,
+    evaluator=evaluator,
+    validation=validation,
+    folder=folder,
+    cadence=cadence,
+    progress=progress,
+    signals=signals or stopping.Signals(),
+    on_row=on_row,
+    columns=columns,
+    max_rejected_clients=max_rejected_clients,
   )
-  loaded = checkpoints.load_latest(rounds.program_state)
-  done = -1
-  resumed_from = None
-  if loaded is not None:
-    done, state = loaded
-    rounds.restore(state)
-    resumed_from = done
-  metrics = files.RowFile(folder.metrics)
-  dropped = metrics.drop_after(done)
-  step_sizes = step_records.StepFile(folder.step_sizes)
-  step_sizes.drop_after(done)
-  if loaded is not None:
-    if not metrics.rows or int(metrics.rows[-1]['round']) != done:
-      raise errors.RunError(
-        f'{folder.metrics} lacks rounds before the checkpoint of round '
-        f"{done}; restore it or delete the run's folder to start afresh."
-      )
-    progress.say(f'Resuming after round {done}.')
-    progress = progress.from_round(done + 1)
-  if dropped and done >= 0:
-    progress.say(
-      f'{dropped} rounds after that checkpoint were not saved; they are run '
-      'again.'
-    )
-  board = _TensorBoard(folder.tensorboard, metrics.rows)
-  guard = faults.Guard(
-    rounds, clients, most=max_rejected_clients, say=progress.say
-  )
-  spent: dict[str, float] = collections.defaultdict(float)
-  saved = done
   try:
-    if done < 0:
-      with signals.interruptible():
-        values = evaluator.evaluate(rounds.model_weights(), validation)
-      row = {'round': 0, **_prefixed('validation', values)}
-      metrics.append(row)
-      board.add(row)
-      progress.round_done(0, {}, values)
-      done = 0
-      if on_row is not None:
-        on_row(row)
-    while done < cadence.total_rounds:
-      clock = _Clock()
-      number = done + 1
-      values = collections.OrderedDict()
-      before = rounds.snapshot()
-      try:
-        with signals.interruptible():
-          cohort = cohort_fn(number)
-          datasets = guard.read(number, cohort)
-          clock.lap('data')
-          aggregated = runtime.aggregation_seconds()
-          reported = guard.run(number, cohort, datasets)
-          clock.train_lap(aggregated)
-          if cadence.evaluates(number):
-            values = evaluator.evaluate(rounds.model_weights(), validation)
-            clock.lap('evaluate')
-        row = {
-          'round': number,
-          **reported,
-          **_prefixed('validation', values),
-          **clock.columns,
-        }
-        if rounds.traffic is not None:
-          row['bytes_down'] = rounds.traffic.down
-          row['bytes_up'] = rounds.traffic.up
-        if columns is not None:
-          row.update(columns(number))
-        for record in rounds.step_records:
-          step_sizes.append({'round': number, **record})
-        metrics.append(row)
-        board.add(row)
-      except BaseException:
-        # What is saved on the way out must be a round that has its row.
-        rounds.roll_back(before)
-        raise
-      done = number
-      clock.lap('rest')
-      if cadence.checkpoints(number):
-        metrics.sync()
-        checkpoints.save(rounds.program_state, number)
-        saved = number
-        clock.lap('checkpoint')
-      clock.add_to(spent)
-      progress.round_done(number, _group(row, 'train'), values)
-      if on_row is not None:
-        on_row(row)
-      signals.check()
-    if not _group(metrics.rows[-1], 'test'):
-      clock = _Clock()
-      with signals.interruptible():
-        values = evaluator.evaluate(rounds.model_weights(), test())
-      metrics.extend_last(_prefixed('test', values))
-      board.add({'round': done, **_prefixed('test', values)})
-      clock.lap('test')
-      clock.add_to(spent)
+    if training.done < 0:
+      training.look_at_untrained_model()
+    while training.done < cadence.total_rounds:
+      training.run_round()
+    training.test(test)
   except stopping.Stopped:
-    if done > max(saved, 0):
-      checkpoints.save(rounds.program_state, done)
-      saved = done
-    if saved > 0:
-      progress.say(
-        f'Stopped after round {saved} of {cadence.total_rounds}, which is '
-        'saved; the same command goes on from there.'
-      )
-    else:
-      progress.say('Stopped before the first round was complete.')
+    training.save_stopped()
     raise
   except Exception:
     # A runtime that broke down, say. What was trained until then is kept, if
     # it is not writing that does not work.
-    if done > max(saved, 0):
-      with contextlib.suppress(errors.RunError):
-        checkpoints.save(rounds.program_state, done)
+    with contextlib.suppress(errors.RunError):
+      training.save_last_round()
     raise
   finally:
-    progress.end_line()
+    training.close()
+  training.guard.sum_up()
+  rows = training.records.rows
+  figures.draw_curves(rows, folder.curves, title)
+  figures.draw_step_sizes(rows, folder.step_figure, title)
+  return Result(rows, dict(training.spent), training.resumed_from)
+
+
+class _Training:
+  """A run under way.
+
+  Attributes:
+    done: The last complete round; -1 if not even the untrained model was
+      evaluated.
+    resumed_from: The round of the checkpoint it went on from, if any.
+    records: What is written of the rounds.
+    guard: Runs the rounds.
+    spent: Seconds by what they were spent on.
+  """
+
+  def __init__(
+    self,
+    rounds: rounds_lib.LearningRounds,
+    *,
+    clients: data_lib.ClientDatasets,
+    cohort_fn: Callable[[int], Sequence[str]],
+    evaluator: evaluation.Evaluator,
+    validation: Batches,
+    folder: files.RunFolder,
+    cadence: Cadence,
+    progress: progress_lib.Progress,
+    signals: stopping.Signals,
+    on_row: Optional[Callable[[Mapping[str, Any]], None]],
+    columns: Optional[Callable[[int], Mapping[str, Any]]],
+    max_rejected_clients: Optional[int],
+  ):
+    """Goes back to the last checkpoint; see `run`."""
+    self._rounds = rounds
+    self._cohort_fn = cohort_fn
+    self._evaluator = evaluator
+    self._validation = validation
+    self._cadence = cadence
+    self._signals = signals
+    self._on_row = on_row or (lambda row: None)
+    self._columns = columns or (lambda number: {})
+    self._checkpoints = checkpoints_lib.Checkpoints(
+      folder.checkpoints, warn=progress.say
+    )
+    self.resumed_from = self._restore()
+    self.done = -1 if self.resumed_from is None else self.resumed_from
+    self._saved = self.done
+    self.records = records_lib.Records(folder, self.done)
+    self._progress = self._say_where(progress)
+    self.guard = faults.Guard(
+      rounds, clients, most=max_rejected_clients, say=self._progress.say
+    )
+    self.spent: dict[str, float] = collections.defaultdict(float)
+
+  def _restore(self) -> Optional[int]:
+    """Restores the latest checkpoint; returns its round, if there is one."""
+    loaded = self._checkpoints.load_latest(self._rounds.program_state)
+    if loaded is None:
+      return None
+    round_number, state = loaded
+    self._rounds.restore(state)
+    return round_number
+
+  def _say_where(
+    self, progress: progress_lib.Progress
+  ) -> progress_lib.Progress:
+    """Says what is resumed; returns the progress of what is left."""
+    if self.resumed_from is None:
+      return progress
+    progress.say(f'Resuming after round {self.done}.')
+    progress = progress.from_round(self.done + 1)
+    if self.records.dropped:
+      progress.say(
+        f'{self.records.dropped} rounds after that checkpoint were not saved; '
+        'they are run again.'
+      )
+    return progress
+
+  def look_at_untrained_model(self) -> None:
+    """Evaluates the model before the first round, as round 0."""
+    with self._signals.interruptible():
+      values = self._evaluate(self._validation)
+    row = {'round': 0, **_prefixed('validation', values)}
+    self.records.add(row)
+    self._progress.round_done(0, {}, values)
+    self.done = 0
+    self._on_row(row)
+
+  def run_round(self) -> None:
+    """Runs the next round, evaluates, records and saves as the cadence says."""
+    clock = clock_lib.Clock()
+    number = self.done + 1
+    before = self._rounds.snapshot()
+    try:
+      reported, values = self._train(number, clock)
+      row = self._row(number, reported, values, clock)
+      self.records.add(row, self._rounds.step_records)
+    except BaseException:
+      # What is saved on the way out must be a round that has its row.
+      self._rounds.roll_back(before)
+      raise
+    self.done = number
+    clock.lap('rest')
+    if self._cadence.checkpoints(number):
+      self.records.sync()
+      self._save()
+      clock.lap('checkpoint')
+    clock.add_to(self.spent)
+    self._progress.round_done(number, _group(row, 'train'), values)
+    self._on_row(row)
+    self._signals.check()
+
+  def _train(
+    self, number: int, clock: clock_lib.Clock
+  ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a round reports, and the evaluation after it where there is one."""
+    values: Mapping[str, Any] = {}
+    with self._signals.interruptible():
+      cohort = self._cohort_fn(number)
+      datasets = self.guard.read(number, cohort)
+      clock.lap('data')
+      aggregated = runtime.aggregation_seconds()
+      reported = self.guard.run(number, cohort, datasets)
+      clock.train_lap(aggregated)
+      if self._cadence.evaluates(number):
+        values = self._evaluate(self._validation)
+        clock.lap('evaluate')
+    return reported, values
+
+  def _row(
+    self,
+    number: int,
+    reported: Mapping[str, Any],
+    values: Mapping[str, Any],
+    clock: clock_lib.Clock,
+  ) -> dict[str, Any]:
+    row = {
+      'round': number,
+      **reported,
+      **_prefixed('validation', values),
+      **clock.columns,
+    }
+    if self._rounds.traffic is not None:
+      row['bytes_down'] = self._rounds.traffic.down
+      row['bytes_up'] = self._rounds.traffic.up
+    row.update(self._columns(number))
+    return row
+
+  def _evaluate(self, batches: Batches) -> Mapping[str, Any]:
+    return self._evaluator.evaluate(self._rounds.model_weights(), batches)
+
+  def test(self, make_split: Callable[[], Batches]) -> None:
+    """Evaluates the trained model on the test split, unless that was done."""
+    if _group(self.records.rows[-1], 'test'):
+      return
+    clock = clock_lib.Clock()
+    with self._signals.interruptible():
+      values = self._evaluate(make_split())
+    self.records.extend_last(_prefixed('test', values))
+    clock.lap('test')
+    clock.add_to(self.spent)
+
+  def _save(self) -> None:
+    self._checkpoints.save(self._rounds.program_state, self.done)
+    self._saved = self.done
+
+  def save_last_round(self) -> None:
+    """Saves the last complete round, unless it is saved."""
+    if self.done > max(self._saved, 0):
+      self._save()
+
+  def save_stopped(self) -> None:
+    """The same, and says so."""
+    self.save_last_round()
+    if self._saved > 0:
+      self._progress.say(
+        f'Stopped after round {self._saved} of {self._cadence.total_rounds}, '
+        'which is saved; the same command goes on from there.'
+      )
+    else:
+      self._progress.say('Stopped before the first round was complete.')
+
+  def close(self) -> None:
+    """Ends the line of progress and the records, however the run ended."""
+    self._progress.end_line()
     with contextlib.suppress(errors.RunError):
-      board.close()
-  guard.sum_up()
-  figures.draw_curves(metrics.rows, folder.curves, title)
-  figures.draw_step_sizes(metrics.rows, folder.step_figure, title)
-  return Result(metrics.rows, dict(spent), resumed_from)
+      self.records.close()

@@ -13,7 +13,7 @@ import main
 from tests.experiment import made_up
 from tff_adaptive import algorithms
 from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import plots
+from tff_adaptive.experiment import judging
 from tff_adaptive.experiment import report
 from tff_adaptive.experiment import results
 from tff_adaptive.experiment import selection
@@ -226,9 +226,9 @@ def test_other_settings_have_their_own_section(tmp_path):
 
 def test_confidence_interval():
   # t with 2 degrees of freedom, 0.975: 4.303; standard deviation 1.
-  assert plots.interval([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
-  assert plots.interval([1.0]) == 0.0
-  assert plots.interval([1.0, 3.0] * 20) == pytest.approx(
+  assert judging.interval([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
+  assert judging.interval([1.0]) == 0.0
+  assert judging.interval([1.0, 3.0] * 20) == pytest.approx(
     1.96 * np.std([1.0, 3.0] * 20, ddof=1) / 40**0.5
   )
 

@@ -13,46 +13,14 @@ import numpy as np
 from matplotlib import figure as figure_lib
 from matplotlib import ticker
 
-from tff_adaptive.experiment import progress
+from tff_adaptive.experiment import judging
 from tff_adaptive.experiment import results
-from tff_adaptive.experiment import selection
 from tff_adaptive.experiment import step_plots
 from tff_adaptive.experiment import styles
 
-# Quantiles of Student's t for a 95 % interval, by degrees of freedom from 1.
-_T = (
-  12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-  2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip
 _CLIENT = 'client_learning_rate'
 _SERVER = 'server_learning_rate'
 _TAU = 'server_adaptivity'
-
-
-@dataclasses.dataclass(frozen=True)
-class Configuration:
-  """Runs that differ in their seeds only.
-
-  Attributes:
-    method: As `results.Run.method`.
-    settings: What they share.
-    runs: The finished ones.
-    complete: Whether no run of it failed or is unfinished.
-  """
-
-  method: str
-  settings: Mapping[str, Any]
-  runs: Sequence[results.Run]
-  complete: bool = True
-
-  def values(self, measure: str) -> list[float]:
-    """A measure of every run that has it."""
-    found = [r.measures().get(measure, math.nan) for r in self.runs]
-    return [v for v in found if math.isfinite(v)]
-
-  def mean(self, measure: str) -> float:
-    """The mean over seeds; not a number where there is none."""
-    return results.mean(self.values(measure))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +38,6 @@ class Figure:
   title: str
   caption: str
   figure: figure_lib.Figure
-
-
-def interval(values: Sequence[float]) -> float:
-  """Half the width of a 95 % confidence interval of the mean; 0 for one."""
-  if len(values) < 2:
-    return 0.0
-  quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
-  return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def _new(columns: int = 1, rows: int = 1, width: float = 4.6) -> tuple:
@@ -103,13 +63,9 @@ def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
     )
 
 
-def _label(measure_metric: Optional[str]) -> str:
-  return 'loss' if measure_metric is None else progress.short(measure_metric)
-
-
 def _bands(
   axes: Any,
-  best: Mapping[str, Configuration],
+  best: Mapping[str, judging.Configuration],
   series: Callable[[results.Run], tuple[Sequence[float], Sequence[float]]],
 ) -> bool:
   """A line a method with its band over seeds; whether there is any."""
@@ -135,7 +91,7 @@ def _bands(
     axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
     bounds += [float(values.min()), float(values.max())]
     if len(lines) > 1:
-      half = np.array([interval(column) for column in values.T])
+      half = np.array([judging.interval(column) for column in values.T])
       axes.fill_between(
         x, mean - half, mean + half, color=style['color'], alpha=0.18, lw=0
       )
@@ -148,7 +104,7 @@ def _bands(
 
 
 def curves(
-  best: Mapping[str, Configuration], metric: Optional[str]
+  best: Mapping[str, judging.Configuration], metric: Optional[str]
 ) -> Optional[Figure]:
   """Loss and metric by round, best configuration of every method."""
   panels = [
@@ -156,7 +112,10 @@ def curves(
     ('validation/loss', 'validation loss'),
   ]
   if metric is not None:
-    panels[1] = (f'validation/{metric}', f'validation {_label(metric)}')
+    panels[1] = (
+      f'validation/{metric}',
+      f'validation {judging.quality(metric)}',
+    )
   figure, axes = _new(2)
   drawn = False
   for panel, (column, label) in zip(axes[0], panels, strict=True):
@@ -176,7 +135,7 @@ def curves(
 
 
 def against_bytes(
-  best: Mapping[str, Configuration], metric: Optional[str]
+  best: Mapping[str, judging.Configuration], metric: Optional[str]
 ) -> Optional[Figure]:
   """Quality by what was sent until then."""
   column = f'validation/{metric or "loss"}'
@@ -203,7 +162,9 @@ def against_bytes(
   else:
     panel.set_xlim(left=0)
   panel.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,g}'))
-  _finish(panel, 'megabytes sent, both ways', f'validation {_label(metric)}')
+  _finish(
+    panel, 'megabytes sent, both ways', f'validation {judging.quality(metric)}'
+  )
   return Figure(
     'bytes',
     'Quality against traffic',
@@ -213,7 +174,7 @@ def against_bytes(
   )
 
 
-def step_sizes(best: Mapping[str, Configuration]) -> Optional[Figure]:
+def step_sizes(best: Mapping[str, judging.Configuration]) -> Optional[Figure]:
   """What step sizes clients chose."""
   chosen = {
     method: configuration.runs[0].series
@@ -231,8 +192,8 @@ def step_sizes(best: Mapping[str, Configuration]) -> Optional[Figure]:
 
 
 def _numbers(
-  configurations: Sequence[Configuration], *flags: str
-) -> list[Configuration]:
+  configurations: Sequence[judging.Configuration], *flags: str
+) -> list[judging.Configuration]:
   """Those in which all of the flags are positive numbers."""
   return [
     c
@@ -244,7 +205,9 @@ def _numbers(
   ]
 
 
-def _axis(configurations: Sequence[Configuration], flag: str) -> list[float]:
+def _axis(
+  configurations: Sequence[judging.Configuration], flag: str
+) -> list[float]:
   return sorted({float(c.settings[flag]) for c in configurations})
 
 
@@ -258,52 +221,10 @@ def _power(value: float) -> str:
   return f'{value:.3g}'
 
 
-@dataclasses.dataclass(frozen=True)
-class Judge:
-  """What figures of a sweep show and which of two is better.
-
-  Attributes:
-    rule: The rule by which configurations are chosen.
-    metric: The task's, if it has one.
-  """
-
-  rule: selection.Rule
-  metric: Optional[str]
-
-  @property
-  def shown(self) -> str:
-    """The measure that is drawn: the validation metric as reported."""
-    return 'validation/loss' if self.metric is None else 'validation/metric'
-
-  @property
-  def label(self) -> str:
-    return f'validation {_label(self.metric)}'
-
-  @property
-  def more_is_better(self) -> bool:
-    return selection.higher_is_better(self.metric)
-
-  def scores(self, configuration: Configuration) -> list[float]:
-    """Of a configuration's runs; infinite ones if it is not complete."""
-    if not configuration.complete or not configuration.runs:
-      return [math.inf]
-    return [
-      selection.score(self.rule, run.measures(), self.metric)
-      for run in configuration.runs
-    ]
-
-  def best(
-    self, configurations: Sequence[Configuration]
-  ) -> Optional[Configuration]:
-    """The best by the rule."""
-    chosen = selection.best(
-      {i: self.scores(c) for i, c in enumerate(configurations)}
-    )
-    return None if chosen is None else configurations[chosen]
-
-
 def heat_map(
-  method: str, configurations: Sequence[Configuration], judge: Judge
+  method: str,
+  configurations: Sequence[judging.Configuration],
+  judge: judging.Judge,
 ) -> Optional[Figure]:
   """Client rate by server rate, the best of whatever else was varied."""
   usable = _numbers(configurations, _CLIENT, _SERVER)
@@ -364,7 +285,7 @@ def heat_map(
 
 
 def best_server_rates(
-  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
 ) -> Optional[Figure]:
   """The best server rate for every client rate."""
   figure, axes = _new()
@@ -397,7 +318,7 @@ def best_server_rates(
 
 
 def adaptivity(
-  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
 ) -> Optional[Figure]:
   """Quality by the server's adaptivity, the best rates at each."""
   figure, axes = _new()
@@ -410,7 +331,7 @@ def adaptivity(
       best = judge.best([c for c in usable if c.settings[_TAU] == tau])
       if best is not None:
         values = best.values(judge.shown)
-        points.append((tau, results.mean(values), interval(values)))
+        points.append((tau, results.mean(values), judging.interval(values)))
     if len(points) < 2:
       continue
     x, y, half = zip(*points, strict=True)
@@ -432,7 +353,7 @@ def adaptivity(
 
 
 def sorted_sweeps(
-  by_method: Mapping[str, Sequence[Configuration]], judge: Judge
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
 ) -> Optional[Figure]:
   """All configurations of a method, from the best to the worst."""
   figure, axes = _new()

@@ -18,7 +18,7 @@ import tree
 
 from tff_adaptive import runtime
 from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import in_process
+from tff_adaptive.runtime import resources
 from tff_adaptive.runtime import values
 from tff_adaptive.runtime import worker
 
@@ -757,10 +757,10 @@ assert results[0] == results[1], results
 
 
 def test_default_concurrency_shrinks_for_models_that_fill_the_memory():
-  engine = in_process.Engine()
-  assert engine.threads_for(10**6) == engine.max_concurrent_clients
-  assert engine.threads_for(10**15) == 1
-  engine.close()
-  fixed = in_process.Engine(max_concurrent_clients=3)
+  automatic = resources.Resources()
+  assert automatic.threads_for(10**6) == automatic.max_concurrent_clients
+  assert automatic.threads_for(10**15) == 1
+  automatic.close()
+  fixed = resources.Resources(max_concurrent_clients=3)
   assert fixed.threads_for(10**15) == 3
   fixed.close()

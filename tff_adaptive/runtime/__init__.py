@@ -122,7 +122,7 @@ def aggregation_seconds() -> float | None:
 
   context = tff.framework.get_context_stack().current
   engine = getattr(context, 'engine', None)
-  return None if engine is None else engine.aggregation_seconds
+  return None if engine is None else engine.resources.aggregation_seconds
 
 
 def create_native_context(

@@ -20,40 +20,16 @@ later pass or the result needs them; hence memory does not grow with the cohort.
 """
 
 import contextlib
-import dataclasses
 import threading
 from typing import Any
 
 import tensorflow_federated as tff
 
 from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import fused
 from tff_adaptive.runtime import graphs
 from tff_adaptive.runtime import nodes as nodes_lib
+from tff_adaptive.runtime import planning
 from tff_adaptive.runtime import tracing
-
-
-@dataclasses.dataclass
-class Pass:
-  """What one phase does: at the server, then over the clients.
-
-  Slots number all leaves of a program.
-
-  Attributes:
-    server: Runs first.
-    client: Runs for each client.
-    fold: Runs on the clients' values, in order.
-    zero: Slots where the accumulators start, at the server.
-    total: Slots that receive the accumulators in the end, at the server.
-    keep: Slots of a client's leaves that outlive this pass.
-  """
-
-  server: fused.Fused
-  client: fused.Fused
-  fold: fused.Fold
-  zero: list[int]
-  total: list[int]
-  keep: list[int]
 
 
 class Program:
@@ -62,6 +38,7 @@ class Program:
   Attributes:
     arguments: Kind and node of each part of the argument; see
       `Tracer.argument`.
+    num_slots: How many leaves there are in all, which slots number.
     passes: In the order of their phases.
     lock: Held during an invocation if some kernel keeps state between calls.
     result: The symbolic result.
@@ -100,7 +77,10 @@ class Program:
     self.result = tracer.evaluate(block, {}, nodes_lib.SERVER)(
       argument, nodes_lib.SERVER
     )
-    self._plan(tracer)
+    for node in tracer.nodes:
+      node.first_slot = self.num_slots
+      self.num_slots += len(node.specs)
+    self.passes = planning.plan(tracer.nodes, tracer.aggregations, self.result)
     ordered = any(
       phase.server.ordered or phase.client.ordered or phase.fold.ordered
       for phase in self.passes
@@ -108,130 +88,6 @@ class Program:
     self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
     if ordered:
       self.lock = threading.Lock()
-
-  def _plan(self, tracer: tracing.Tracer) -> None:
-    nodes = tracer.nodes
-    for node in nodes:
-      node.first_slot = self.num_slots
-      self.num_slots += len(node.specs)
-    folds = {a: [n for n in nodes if n.site is a] for a in tracer.aggregations}
-    result_of = {a.result: a for a in tracer.aggregations}
-
-    def fold_inputs(aggregation: Any) -> Any:
-      own = set(folds[aggregation])
-      read = [x for n in folds[aggregation] for x in n.inputs]
-      return [x for x in read + aggregation.update if x.node not in own]
-
-    def dependencies(node: Any) -> Any:
-      if node in result_of:
-        aggregation = result_of[node]
-        return aggregation.zero + fold_inputs(aggregation)
-      return node.inputs
-
-    wanted = _result_leaves(self.result)
-    needed = {leaf.node for leaf in wanted}
-    for node in reversed(nodes):
-      if node in needed:
-        needed.update(leaf.node for leaf in dependencies(node))
-    nodes = [
-      n
-      for n in nodes
-      if n in needed and n.site in (nodes_lib.SERVER, nodes_lib.CLIENT)
-    ]
-
-    # As early as possible, then client work as late as possible: what is made
-    # in the pass that uses it need not be kept between passes.
-    for node in nodes:
-      ready = max((x.node.phase for x in dependencies(node)), default=0)
-      if node in result_of:
-        result_of[node].phase = ready
-        ready += 1
-      node.phase = ready
-    wanted_set = set(wanted)
-    uses: dict[nodes_lib.Node, list[int]] = {node: [] for node in nodes}
-    for node in reversed(nodes):
-      if node.site is nodes_lib.CLIENT and node.build is not None:
-        if not any(leaf in wanted_set for leaf in node.leaves):
-          node.phase = max(node.phase, min(uses[node]))
-      when = result_of[node].phase if node in result_of else node.phase
-      for leaf in dependencies(node):
-        uses[leaf.node].append(when)
-
-    aggregations = [a for a in tracer.aggregations if a.result in needed]
-    last = max((n.phase for n in nodes), default=0)
-    self.passes = []
-    for phase in range(last + 1):
-      here = [a for a in aggregations if a.phase == phase]
-
-      def used_outside(node: Any, own: Any) -> Any:
-        return [
-          leaf
-          for leaf in node.leaves
-          if leaf in wanted_set
-          or any(
-            leaf in dependencies(other) for other in nodes if other not in own
-          )
-        ]
-
-      server = [
-        n
-        for n in nodes
-        if n.site is nodes_lib.SERVER
-        and n.phase == phase
-        and n.build is not None
-      ]
-      client = [
-        n
-        for n in nodes
-        if n.site is nodes_lib.CLIENT
-        and n.phase == phase
-        and n.build is not None
-      ]
-      own_server, own_client = set(server), set(client)
-      later = [
-        n
-        for n in nodes
-        if (n.site is nodes_lib.CLIENT and n.phase > phase)
-        or (n in result_of and result_of[n].phase > phase)
-      ]
-      keep = [
-        leaf
-        for node in nodes
-        if node.site is nodes_lib.CLIENT and node.phase <= phase
-        for leaf in node.leaves
-        if leaf in wanted_set or any(leaf in dependencies(n) for n in later)
-      ]
-      self.passes.append(
-        Pass(
-          server=fused.Fused(
-            f'server_{phase}',
-            server,
-            [x for n in server for x in used_outside(n, own_server)],
-          ),
-          client=fused.Fused(
-            f'client_{phase}',
-            client,
-            [x for n in client for x in used_outside(n, own_client)],
-          ),
-          fold=fused.Fold(
-            f'fold_{phase}',
-            [n for a in here for n in folds[a] if n.build is not None],
-            [leaf for a in here for leaf in a.state.leaves],
-            [leaf for a in here for leaf in a.update],
-          ),
-          zero=[leaf.slot for a in here for leaf in a.zero],
-          total=[leaf.slot for a in here for leaf in a.result.leaves],
-          keep=[leaf.slot for leaf in keep],
-        )
-      )
-
-
-def _result_leaves(value: Any) -> list[nodes_lib.Leaf]:
-  if isinstance(value, nodes_lib.Federated):
-    return nodes_lib.flatten(value.value)
-  if isinstance(value, tuple):
-    return [leaf for element in value for leaf in _result_leaves(element)]
-  return nodes_lib.flatten(value)
 
 
 def load_graph(proto: Any) -> graphs.Graph:

@@ -1,0 +1,299 @@
+"""One run of a compiled computation: its passes over server and clients."""
+
+import collections
+import concurrent.futures
+import threading
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow as tf
+
+from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import fused as fused_lib
+from tff_adaptive.runtime import nodes as nodes_lib
+from tff_adaptive.runtime import planning
+from tff_adaptive.runtime import program as program_lib
+from tff_adaptive.runtime import resources as resources_lib
+
+# Clients folded in one call if their values are small.
+_FOLD_AT_ONCE = 8
+_SMALL_BYTES = 1 << 20
+
+
+class Invocation:
+  """The tensors in the slots of the server and each client.
+
+  Attributes:
+    server: The server's, by slot.
+    clients: Each client's.
+    resources: What the clients run on.
+  """
+
+  def __init__(
+    self,
+    resources: resources_lib.Resources,
+    program: program_lib.Program,
+    num_clients: int,
+  ):
+    """Starts with empty slots.
+
+    Args:
+      resources: What the clients run on.
+      program: The compiled computation.
+      num_clients: Size of the cohort.
+    """
+    self.resources = resources
+    self._program = program
+    self.server: list[Optional[tf.Tensor]] = [None] * program.num_slots
+    self.clients: list[dict[int, tf.Tensor]] = [{} for _ in range(num_clients)]
+
+  def execute(self) -> None:
+    """Runs the passes on what the arguments' slots hold."""
+    for phase in self._program.passes:
+      if phase.server.outputs:
+        with self.resources.aggregating():
+          self._run_server(phase.server)
+      if phase.total or phase.client.outputs or phase.keep:
+        self._run_clients(phase)
+
+  def _run_server(self, fused: fused_lib.Fused) -> None:
+    server = self.server
+    try:
+      outputs = fused(
+        [server[leaf.slot] for leaf in fused.inputs],
+        self.resources.server_device,
+      )
+    except tf.errors.OpError as e:
+      raise errors.RuntimeFailure(
+        f'A computation at the server failed: {e.message}'
+      ) from e
+    for leaf, tensor in zip(fused.outputs, outputs):
+      server[leaf.slot] = tensor
+
+  def _run_clients(self, phase: planning.Pass) -> None:
+    """One pass over the clients: work in parallel, folds in order."""
+    count = len(self.clients)
+    work = _ClientWork(self, phase)
+    fold = _Fold(self, phase)
+    threads = self.resources.threads_for(work.shared_bytes)
+    if (
+      threads == 1
+      or count <= 1
+      or phase.client.ordered
+      or work.ordered
+      or not phase.client.outputs
+    ):
+      outcomes: Iterable[Any] = map(work, range(count))
+    else:
+      outcomes = self._in_order(work, count, threads)
+    for index, local in enumerate(outcomes):
+      with self.resources.aggregating():
+        fold.add(index, local)
+      # Whatever no later pass needs is freed here, client by client.
+      self.clients[index] = {
+        slot: local[slot] for slot in phase.keep if slot in local
+      }
+    with self.resources.aggregating():
+      fold.finish()
+    for slot, tensor in zip(phase.total, fold.totals):
+      self.server[slot] = tensor
+
+  def _in_order(
+    self, work: '_ClientWork', count: int, threads: int
+  ) -> Iterator[Any]:
+    """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
+    # Enough to keep the threads busy while one client takes long, and few
+    # enough that finished clients waiting for their turn take little memory.
+    ahead = 2 * threads
+    gate = threading.Semaphore(threads)
+
+    def guarded(index: int) -> Any:
+      with gate:
+        return work(index)
+
+    futures: collections.deque[concurrent.futures.Future] = collections.deque()
+    following = 0
+    try:
+      while following < count or futures:
+        while following < count and len(futures) < ahead:
+          futures.append(self.resources.submit(guarded, following))
+          following += 1
+        yield futures.popleft().result()
+    finally:
+      for future in futures:
+        future.cancel()
+      concurrent.futures.wait(futures)
+
+
+class _ClientWork:
+  """Runs a pass's client function for one client after another.
+
+  Attributes:
+    shared_bytes: Size of what the server sends to each client.
+    ordered: Whether clients must run one after another, because some of them
+      have the same dataset object: one that shuffles gives each iteration the
+      next order, and which client gets which must not depend on threads.
+  """
+
+  def __init__(self, run: Invocation, phase: planning.Pass):
+    self._run = run
+    self._fused = phase.client
+    self._devices = run.resources.devices
+    self._outputs = [leaf.slot for leaf in phase.client.outputs]
+    self._own = []
+    shared: list[Optional[tf.Tensor]] = []
+    for position, leaf in enumerate(phase.client.inputs):
+      if leaf.node.site == nodes_lib.CLIENT:
+        self._own.append((position, leaf.slot))
+        shared.append(None)
+      else:
+        shared.append(run.server[leaf.slot])
+    self.shared_bytes = _size([t for t in shared if t is not None])
+    self._listable = [
+      (position, leaf.slot)
+      for position, leaf in enumerate(phase.client.inputs)
+      if leaf in phase.client.listable
+    ]
+    # Not on GPUs, where the batches have to be copied anyway.
+    if any('GPU' in device for device in self._devices):
+      self._listable = []
+    self.ordered = any(
+      _occurs_twice([store.get(slot) for store in run.clients])
+      for _, slot in self._own
+    )
+    if self._outputs:
+      listed = {self._lists(store) is not None for store in run.clients}
+      for form in listed:
+        phase.client.prepare(form)
+    # One copy per device and pass, instead of one per client.
+    self._shared = [shared]
+    if len(self._devices) > 1:
+      self._shared = [_copy_to(device, shared) for device in self._devices]
+
+  def __call__(self, index: int) -> dict[int, tf.Tensor]:
+    local = self._run.clients[index]
+    if not self._outputs:
+      return local
+    slot = index % len(self._devices)
+    arguments = list(self._shared[slot])
+    for position, own in self._own:
+      arguments[position] = local[own]
+    lists = self._lists(local)
+    if lists is not None:
+      for (position, _), tensor in zip(self._listable, lists):
+        arguments[position] = tensor
+    try:
+      outputs = self._fused(arguments, self._devices[slot], lists is not None)
+    except (tf.errors.OpError, MemoryError) as e:
+      raise _client_failure(e, index, self._run, self._devices[slot]) from e
+    return {**local, **dict(zip(self._outputs, outputs))}
+
+  def _lists(self, local: Any) -> Optional[list[tf.Tensor]]:
+    """Lists of batches for all datasets of a client, if there are."""
+    if not self._listable:
+      return None
+    lists = []
+    for _, slot in self._listable:
+      variant = local.get(slot)
+      batches = getattr(variant, 'tff_adaptive_batches', None)
+      if batches is None:
+        return None
+      lists.append(batches)
+    return lists
+
+
+class _Fold:
+  """Adds clients' values to the accumulators, in the clients' order."""
+
+  def __init__(self, run: Invocation, phase: planning.Pass):
+    self._run = run
+    self._fold = phase.fold
+    self._device = run.resources.server_device
+    self._slots = [leaf.slot for leaf in phase.fold.inputs]
+    self._shared = [run.server[leaf.slot] for leaf in phase.fold.shared]
+    self._waiting: list[tuple[int, list[tf.Tensor]]] = []
+    self._at_once: Optional[int] = None
+    self.totals = [run.server[slot] for slot in phase.zero]
+
+  def add(self, index: int, local: dict[int, tf.Tensor]) -> None:
+    values = [local[slot] for slot in self._slots]
+    self._waiting.append((index, values))
+    if self._at_once is None:
+      # A few small clients wait for one call; large ones would take memory.
+      small = _size(values) <= _SMALL_BYTES
+      self._at_once = _FOLD_AT_ONCE if small else 1
+    if len(self._waiting) >= self._at_once:
+      self.finish()
+
+  def finish(self) -> None:
+    """Adds those that wait."""
+    while self._waiting:
+      # Powers of two, so that few functions are ever traced.
+      count = 1 << (len(self._waiting).bit_length() - 1)
+      some, self._waiting = self._waiting[:count], self._waiting[count:]
+      self._add(some)
+
+  def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
+    try:
+      self.totals = self._fold(
+        self.totals, self._shared, [v for _, v in clients], self._device
+      )
+    except tf.errors.OpError as e:
+      if len(clients) > 1:
+        # One by one, to learn whose values cannot be added.
+        for client in clients:
+          self._add([client])
+        return
+      index, _ = clients[0]
+      raise _client_failure(e, index, self._run, self._device) from e
+
+
+def _size(tensors: Sequence[tf.Tensor]) -> int:
+  return sum(
+    t.dtype.size * (t.shape.num_elements() or 0)
+    for t in tensors
+    if t.dtype != tf.variant
+  )
+
+
+def _occurs_twice(tensors: Sequence[Optional[tf.Tensor]]) -> bool:
+  """Whether a dataset that may change is in the list more than once."""
+  datasets = [
+    id(t)
+    for t in tensors
+    if t is not None
+    and t.dtype == tf.variant
+    and not hasattr(t, 'tff_adaptive_batches')
+  ]
+  return len(set(datasets)) < len(datasets)
+
+
+def _copy_to(device: str, tensors: Any) -> Any:
+  with tf.device(device):
+    return [
+      t if t is None or t.dtype == tf.variant else tf.identity(t)
+      for t in tensors
+    ]
+
+
+def _client_failure(
+  error: Exception, index: int, run: Invocation, device: str
+) -> errors.ClientFailure:
+  count = len(run.clients)
+  if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+    place = device.rpartition('device:')[2] or 'this machine'
+    return errors.ClientFailure(
+      f'Client {index} of {count} ran out of memory on {place}, with up to'
+      f' {run.resources.max_concurrent_clients} clients at once: lower'
+      ' max_concurrent_clients, the batch size or the size of the model.'
+      f' ({error})',
+      index,
+    )
+  return errors.ClientFailure(
+    f'Client {index} of {count} failed:'
+    f' {getattr(error, "message", None) or error}',
+    index,
+  )

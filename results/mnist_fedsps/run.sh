@@ -15,7 +15,8 @@ cd "$(dirname "$0")/../.."
 sweep() { # name, flags
   name=$1
   shift
-  python main.py sweep --experiment_name="$name" --root_output_dir="$runs" \
+  ${PYTHON:-python} main.py sweep --experiment_name="$name" \
+    --root_output_dir="$runs" --workers=0 \
     --task=mnist_logistic --cache_dir="$data" --clients_per_round=10 \
     --client_batch_size=20 --max_elements_per_client=100 \
     --total_rounds="$rounds" --rounds_per_eval=25 "$@"
@@ -24,4 +25,4 @@ sweep() { # name, flags
 sweep fedsps --algorithm=fedsps --axis=seed=0
 sweep fedavg --algorithm=fedavg \
   --axis=client_learning_rate=0.0001,0.001,0.01,0.1,1
-python benchmarks/step_studies.py "$runs" --output=results/mnist_fedsps
+${PYTHON:-python} benchmarks/step_studies.py "$runs" --output=results/mnist_fedsps

@@ -33,15 +33,10 @@ class Evaluator:
       (name, getattr(finalizer, 'python_function', finalizer))
       for name, finalizer in self._model.metric_finalizers().items()
     )
-    self._walk = tf.function(self._walk_batches)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
 
   def _one_batch(self, batch: Any) -> None:
     self._model.forward_pass(batch, training=False)
-
-  def _walk_batches(self, dataset: tf.data.Dataset) -> None:
-    for batch in dataset:
-      self._one_batch(batch)
 
   @property
   def weights(self) -> tff.learning.models.ModelWeights:
@@ -58,8 +53,7 @@ class Evaluator:
 
     Args:
       weights: As a process's `get_model_weights` returns them.
-      batches: As the model takes them. A list costs less than a dataset,
-        whose iterator takes tens of milliseconds to set up.
+      batches: As the model takes them.
 
     Returns:
       Values by name, in the model's order, `num_batches` left out: it tells
@@ -67,11 +61,8 @@ class Evaluator:
     """
     weights.assign_weights_to(self._model)
     self._model.reset_metrics()
-    if isinstance(batches, tf.data.Dataset):
-      self._walk(batches)
-    else:
-      for batch in batches:
-        self._step(batch)
+    for batch in batches:
+      self._step(batch)
     unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
       (name, finalizer(unfinalized[name]).numpy())

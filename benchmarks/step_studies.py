@@ -7,8 +7,8 @@ RUNS is a folder with runs below it. FOLDER gets curves.csv, every evaluation of
 every finished run, and accuracy.png: accuracy against rounds, and against
 gradients, of which the two forms of Delta-SGD do not take the same number. Of
 runs that differ only in the client's rate the one with the best accuracy, mean
-of the last three evaluations, is drawn and put into the table that is printed.
---best prints that rate alone.
+of the last three evaluations, is drawn and put into the table that is printed;
+--all_rates has them all. --best prints the best rate alone.
 """
 
 import argparse
@@ -73,17 +73,31 @@ def score(rows):
   return statistics.fmean(row['accuracy'] for row in rows[-LAST:])
 
 
-def best_rates(curves):
-  """Of every client and alpha the curves, by seed, at its best rate."""
+def by_rates(curves):
+  """Of every client and alpha the curves, by rate and seed."""
   by_rate = collections.defaultdict(dict)
   for (client, alpha, rate, seed), rows in curves.items():
     by_rate[client, alpha].setdefault(rate, {})[seed] = rows
+  return by_rate
+
+
+def best_rates(by_rate):
+  """Of every client and alpha the best rate, and its curves by seed."""
   return {
     key: max(
       rates.items(),
       key=lambda item: statistics.fmean(map(score, item[1].values())),
     )
     for key, rates in by_rate.items()
+  }
+
+
+def all_rates(by_rate):
+  """The same of every rate, as if each were another client's only one."""
+  return {
+    (f'{client}, rate {rate:g}' if rate else client, alpha): ('', by_seed)
+    for (client, alpha), rates in by_rate.items()
+    for rate, by_seed in sorted(rates.items())
   }
 
 
@@ -96,12 +110,12 @@ def draw(best, path):
   )
   axes = figure.subplots(len(alphas), 2, squeeze=False, sharey='row')
   looks = (
-    'delta_sgd',
-    'fedadam',
     'fedavg',
+    'fedadagrad',
+    'direct_joint',
+    'fedada2',
     'fedyogi',
-    'fedavgm',
-    'fedsps',
+    'delta_sgd',
     'fedams',
   )
   for panels, alpha in zip(axes, alphas, strict=True):
@@ -110,7 +124,8 @@ def draw(best, path):
         if (client, alpha) not in best:
           continue
         rate, by_seed = best[client, alpha]
-        runs = list(by_seed.values())
+        # The untrained model, which is the same for all, would take the room.
+        runs = [rows[1:] for rows in by_seed.values()]
         panel.plot(
           [row[column] for row in runs[0]],
           [statistics.fmean(r['accuracy'] for r in at) for at in zip(*runs)],
@@ -131,6 +146,7 @@ def main():
   parser.add_argument('runs', type=pathlib.Path, help='Folder of the runs.')
   parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
   parser.add_argument('--best', action='store_true', help='Print a rate only.')
+  parser.add_argument('--all_rates', action='store_true', help='Not the best.')
   arguments = parser.parse_args()
   curves = {}
   for run in results.find(arguments.runs)[0]:
@@ -140,7 +156,8 @@ def main():
       curves[key] = rows
   if not curves:
     parser.error(f'{arguments.runs} has no finished run')
-  best = best_rates(curves)
+  by_rate = by_rates(curves)
+  best = (all_rates if arguments.all_rates else best_rates)(by_rate)
   if arguments.best:
     ((rate, _),) = best.values()
     print(rate)

@@ -258,5 +258,9 @@ def _task_options(
 
 def _flagged(message: str) -> str:
   """A message about keyword arguments, said of flags."""
-  message = re.sub(r'`(\w+)`', r'--\1', message)
-  return re.sub(r'(?<![-\w])((?:client|server)_lr_\w+)', r'--\1', message)
+  # Schedules are named without quotes.
+  return re.sub(
+    r'(?<![-\w])((?:client|server)_lr_\w+)',
+    r'--\1',
+    runtime_flags.flagged(message),
+  )

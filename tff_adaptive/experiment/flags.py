@@ -18,6 +18,7 @@ from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import flag_help
 from tff_adaptive.experiment import flag_meaning
 from tff_adaptive.experiment import flag_table
+from tff_adaptive.experiment import options
 from tff_adaptive.experiment import presets
 from tff_adaptive.experiment import settings as settings_lib
 
@@ -130,10 +131,7 @@ class Flags:
         'One of the flags has a name of hundreds of letters, which there is '
         'not; see main.py --help.'
       ) from e
-    if rest:
-      raise errors.SettingsError(
-        f'{rest[0]!r} is not a flag; flags are written --name=value.'
-      )
+    options.refuse_words(rest)
     return {
       name: self.values[name].value
       for name in self.values

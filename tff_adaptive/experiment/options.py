@@ -9,6 +9,14 @@ from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
 
 
+def refuse_words(words: Sequence[str]) -> None:
+  """Raises `SettingsError` about what is left of a command line, if any is."""
+  if words:
+    raise errors.SettingsError(
+      f'{words[0]!r} is not a flag; flags are written --name=value.'
+    )
+
+
 class Options:
   """Flags with their defaults, read off a command line.
 

@@ -91,11 +91,8 @@ def build_options() -> options_lib.Options:
 
 def main(arguments: Sequence[str]) -> int:
   """`main.py worker`; returns the exit code."""
-  values, rest = build_options().read(arguments)
-  if rest:
-    raise errors.SettingsError(
-      f'{rest[0]!r} is not a flag; flags are written --name=value.'
-    )
+  values, words = build_options().read(arguments)
+  options_lib.refuse_words(words)
   if values['port'] is None:
     raise errors.SettingsError(
       'worker needs --port, the port to listen on, such as --port=8000.'

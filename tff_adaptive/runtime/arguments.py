@@ -60,6 +60,13 @@ def read_pem(path: str, argument: str) -> bytes:
   return text
 
 
+def _check_pem_files(**paths: str | None) -> None:
+  """Reads the files that are given, by the names of the arguments."""
+  for argument, path in paths.items():
+    if path is not None:
+      read_pem(path, argument)
+
+
 def check_remote_credentials(
   worker_certificate: str | None,
   trainer_certificate: str | None,
@@ -73,13 +80,11 @@ def check_remote_credentials(
     )
   if worker_certificate is None and trainer_certificate is not None:
     raise ValueError('`trainer_certificate` needs `worker_certificate` too.')
-  for argument, path in (
-    ('worker_certificate', worker_certificate),
-    ('trainer_certificate', trainer_certificate),
-    ('trainer_private_key', trainer_private_key),
-  ):
-    if path is not None:
-      read_pem(path, argument)
+  _check_pem_files(
+    worker_certificate=worker_certificate,
+    trainer_certificate=trainer_certificate,
+    trainer_private_key=trainer_private_key,
+  )
 
 
 def check_worker(
@@ -108,13 +113,11 @@ def check_worker(
     raise ValueError(
       '`trainer_certificate` needs `certificate` and `private_key` too.'
     )
-  for argument, path in (
-    ('certificate', certificate),
-    ('private_key', private_key),
-    ('trainer_certificate', trainer_certificate),
-  ):
-    if path is not None:
-      read_pem(path, argument)
+  _check_pem_files(
+    certificate=certificate,
+    private_key=private_key,
+    trainer_certificate=trainer_certificate,
+  )
   if engine == 'native':
     if bind_address not in _ANY_INTERFACE:
       raise ValueError(

@@ -1,9 +1,11 @@
 """Flags that say what runs the computations, and what they come to."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 from typing import Literal
+from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
@@ -11,97 +13,139 @@ from tff_adaptive.runtime import arguments
 
 # The execution contexts, the default first.
 RUNTIMES = ('in_process', 'native', 'remote')
-# What sets which argument of which execution context.
-_ARGUMENTS = {
-  'max_concurrent_clients': (
-    'max_concurrent_clients',
-    ('in_process', 'native'),
-  ),
-  'devices': ('devices', ('in_process',)),
-  'worker_memory_mib': ('memory_limit', ('native',)),
-  'worker_retries': ('retries', ('native', 'remote')),
-  'worker_timeout': ('worker_timeout', ('native', 'remote')),
-  'worker_addresses': ('addresses', ('remote',)),
-  'worker_certificate': ('worker_certificate', ('remote',)),
-  'trainer_certificate': ('trainer_certificate', ('remote',)),
-  'trainer_private_key': ('trainer_private_key', ('remote',)),
-}
-# Those that only the full help shows.
-RARE = tuple(
-  name
-  for name in _ARGUMENTS
-  if name not in ('max_concurrent_clients', 'worker_addresses')
+_flag = parameters.Parameter
+RUNTIME = _flag(
+  'runtime',
+  Literal['in_process', 'native', 'remote'],
+  RUNTIMES[0],
+  "What runs the computations: TensorFlow in this process, TFF's own "
+  'worker beside it, or workers on other machines.',
+)
+MAX_CONCURRENT_CLIENTS = _flag(
+  'max_concurrent_clients',
+  parameters.Count,
+  None,
+  'Clients that are trained at once; the runtime decides unless given. '
+  'It changes no result.',
+)
+DEVICES = _flag(
+  'devices',
+  str,
+  None,
+  'Devices that the in-process runtime spreads clients over, such as '
+  'GPU:0,GPU:1; all GPUs unless given, or else the CPU.',
 )
 
 
-def flags() -> list[parameters.Parameter]:
-  """The flags; `None` as a default leaves it to the context."""
-  flag = parameters.Parameter
-  return [
-    flag(
-      'runtime',
-      Literal['in_process', 'native', 'remote'],
-      RUNTIMES[0],
-      "What runs the computations: TensorFlow in this process, TFF's own "
-      'worker beside it, or workers on other machines.',
-    ),
-    flag(
-      'max_concurrent_clients',
-      parameters.Count,
-      None,
-      'Clients that are trained at once; the runtime decides unless given. '
-      'It changes no result.',
-    ),
-    flag(
-      'devices',
-      str,
-      None,
-      'Devices that the in-process runtime spreads clients over, such as '
-      'GPU:0,GPU:1; all GPUs unless given, or else the CPU.',
-    ),
-    flag(
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+  """A flag that sets an argument of execution contexts.
+
+  Attributes:
+    flag: The flag; `None` as its default leaves it to the context.
+    takers: The contexts that have the argument.
+    argument: Its name.
+    rare: Whether only the full help shows the flag.
+  """
+
+  flag: parameters.Parameter
+  takers: tuple[str, ...]
+  argument: str
+  rare: bool = True
+
+
+_SETTINGS = (
+  _Setting(
+    MAX_CONCURRENT_CLIENTS,
+    ('in_process', 'native'),
+    'max_concurrent_clients',
+    rare=False,
+  ),
+  _Setting(DEVICES, ('in_process',), 'devices'),
+  _Setting(
+    _flag(
       'worker_addresses',
       str,
       None,
       'Workers of the remote runtime: host:port, several with commas between; '
       '`main.py worker` starts one.',
     ),
-    flag(
+    ('remote',),
+    'addresses',
+    rare=False,
+  ),
+  _Setting(
+    _flag(
       'worker_retries',
       parameters.NonNegativeInt,
       None,
       'How often a round that lost a worker is run again, on the others or, '
       'with the native runtime, on a new one; once unless given.',
     ),
-    flag(
+    ('native', 'remote'),
+    'retries',
+  ),
+  _Setting(
+    _flag(
       'worker_timeout',
       parameters.Positive,
       None,
       'Seconds without a sign of life after which a worker is lost; 60 unless '
       'given.',
     ),
-    flag(
+    ('native', 'remote'),
+    'worker_timeout',
+  ),
+  _Setting(
+    _flag(
       'worker_memory_mib',
       parameters.Count,
       None,
       "Memory above which the native runtime's worker is replaced between "
       'rounds, in MiB; half of the machine unless given.',
     ),
-    flag(
+    ('native',),
+    'memory_limit',
+  ),
+  _Setting(
+    _flag(
       'worker_certificate',
       str,
       None,
       "File with the remote workers' certificates, or of those that signed "
       'them (PEM); turns TLS on.',
     ),
-    flag(
+    ('remote',),
+    'worker_certificate',
+  ),
+  _Setting(
+    _flag(
       'trainer_certificate',
       str,
       None,
       'File with the certificate to show to remote workers that ask.',
     ),
-    flag('trainer_private_key', str, None, 'File with its key.'),
-  ]
+    ('remote',),
+    'trainer_certificate',
+  ),
+  _Setting(
+    _flag('trainer_private_key', str, None, 'File with its key.'),
+    ('remote',),
+    'trainer_private_key',
+  ),
+)
+# Those that only the full help shows.
+RARE = tuple(s.flag.name for s in _SETTINGS if s.rare)
+
+
+def flags() -> list[parameters.Parameter]:
+  """The flags."""
+  return [RUNTIME, *(s.flag for s in _SETTINGS)]
+
+
+def device_names(text: Optional[str]) -> Optional[list[str]]:
+  """The devices that --devices names; `None` if it is not given."""
+  return None if text is None else text.split(',')
 
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,19 +159,19 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
   """
   chosen = values['runtime']
   result: dict[str, Any] = {}
-  for flag, (argument, takers) in _ARGUMENTS.items():
-    value = values[flag]
-    if value is None:
+  for setting in _SETTINGS:
+    name = setting.flag.name
+    if values[name] is None:
       continue
-    if chosen not in takers:
+    if chosen not in setting.takers:
       raise errors.SettingsError(
-        f'--{flag}={value} would be ignored: --runtime={chosen}.'
+        f'--{name}={values[name]} would be ignored: --runtime={chosen}.'
       )
-    result[argument] = value
+    result[setting.argument] = values[name]
   if 'memory_limit' in result:
     result['memory_limit'] *= 2**20
   if 'devices' in result:
-    result['devices'] = result['devices'].split(',')
+    result['devices'] = device_names(result['devices'])
   if chosen == 'remote':
     addresses = result.get('addresses', '')
     result['addresses'] = addresses.split(',')

@@ -20,73 +20,62 @@ Trains clients for runs elsewhere, which name this machine in
 until Ctrl-C or SIGTERM. Whoever can reach the port can run any TensorFlow code
 here, so it is open to this machine only unless --bind_address says otherwise,
 and then only with TLS; docs/runtimes.md has the commands."""
+_flag = parameters.Parameter
+_FLAGS = (
+  _flag(
+    'port',
+    Annotated[int, parameters.Range(low=0, high=65535)],
+    None,
+    'Port to listen on; 0 picks a free one, which is printed.',
+  ),
+  _flag(
+    'bind_address',
+    str,
+    '127.0.0.1',
+    'Network interface to listen on; 0.0.0.0 is every one.',
+  ),
+  _flag(
+    'certificate',
+    str,
+    None,
+    "File with this worker's certificate (PEM); turns TLS on.",
+  ),
+  _flag('private_key', str | None, None, 'File with its key (PEM).'),
+  _flag(
+    'trainer_certificate',
+    str,
+    None,
+    'File with the certificates of those who may use this worker, or of who '
+    'signed these; nobody else is served.',
+  ),
+  _flag(
+    'insecure',
+    bool,
+    False,
+    'Listen to other machines without TLS: in a network all of whose users '
+    'may run code here.',
+  ),
+  _flag(
+    'engine',
+    Literal[runtime.ENGINES],
+    runtime.ENGINES[0],
+    "What runs the clients: this program, or TFF's own worker, which is "
+    'CPU-only, has no TLS, and listens on every interface.',
+  ),
+  runtime_flags.MAX_CONCURRENT_CLIENTS,
+  runtime_flags.DEVICES,
+  _flag(
+    'end_with_parent',
+    bool,
+    False,
+    'End when the process that started this one has ended.',
+  ),
+)
 
 
 def build_options() -> options_lib.Options:
   """The flags of `main.py worker`."""
-  flag = parameters.Parameter
-  return options_lib.Options(
-    flag(
-      'port',
-      Annotated[int, parameters.Range(low=0, high=65535)],
-      None,
-      'Port to listen on; 0 picks a free one, which is printed.',
-    ),
-    flag(
-      'bind_address',
-      str,
-      '127.0.0.1',
-      'Network interface to listen on; 0.0.0.0 is every one.',
-    ),
-    flag(
-      'certificate',
-      str,
-      None,
-      "File with this worker's certificate (PEM); turns TLS on.",
-    ),
-    flag('private_key', str | None, None, 'File with its key (PEM).'),
-    flag(
-      'trainer_certificate',
-      str,
-      None,
-      'File with the certificates of those who may use this worker, or of who '
-      'signed these; nobody else is served.',
-    ),
-    flag(
-      'insecure',
-      bool,
-      False,
-      'Listen to other machines without TLS: in a network all of whose users '
-      'may run code here.',
-    ),
-    flag(
-      'engine',
-      Literal[runtime.ENGINES],
-      runtime.ENGINES[0],
-      "What runs the clients: this program, or TFF's own worker, which is "
-      'CPU-only, has no TLS, and listens on every interface.',
-    ),
-    flag(
-      'max_concurrent_clients',
-      parameters.Count,
-      None,
-      'Clients that are trained at once; decided by cores, GPUs and the size '
-      'of the model unless given.',
-    ),
-    flag(
-      'devices',
-      str,
-      None,
-      'Devices to spread clients over, such as GPU:0,GPU:1; all GPUs unless '
-      'given, or else the CPU.',
-    ),
-    flag(
-      'end_with_parent',
-      bool,
-      False,
-      'End when the process that started this one has ended.',
-    ),
-  )
+  return options_lib.Options(*_FLAGS)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,8 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     raise errors.SettingsError(
       'worker needs --port, the port to listen on, such as --port=8000.'
     )
-  if values['devices'] is not None:
-    values['devices'] = values['devices'].split(',')
+  values['devices'] = runtime_flags.device_names(values['devices'])
   try:
     return runtime.serve_worker(**values)
   except ValueError as e:

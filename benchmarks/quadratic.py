@@ -11,7 +11,6 @@ can be told in closed form, and FedSPS-Global's, which no one has to tell.
 
 import argparse
 import collections
-import csv
 import os
 import pathlib
 import sys
@@ -20,9 +19,9 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from matplotlib import figure as figure_lib
 
 import tasks
+from benchmarks import outputs
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive.experiment import styles
@@ -76,8 +75,7 @@ def rounds_of(task, **method):
 
 def draw(rows, path):
   """Rounds against a, a panel for each form of the task."""
-  figure = figure_lib.Figure(figsize=(9.2, 3.6), dpi=120, layout='constrained')
-  panels = figure.subplots(1, 2, sharey=True)
+  figure, (panels,) = outputs.new_panels(1, size=(9.2, 3.6), sharey=True)
   looks = ('fedsps', 'fedavg', 'centralized', 'fedsps_global')
   for panel, axes in zip(panels, BEST_RATE, strict=True):
     lines = collections.defaultdict(list)
@@ -96,7 +94,6 @@ def draw(rows, path):
       }[axes],
       fontsize=9,
     )
-    panel.grid(alpha=0.3)
   panels[0].set_ylabel(f'rounds to {WITHIN:g} of the start')
   panels[1].legend(fontsize=7)
   figure.savefig(path)
@@ -116,10 +113,7 @@ def main():
         count = rounds_of(task, **method)
         rows.append(dict(axes=axes, a=a, method=name, rounds=count))
         print(axes, a, name, count, flush=True)
-  with open(folder / 'rounds.csv', 'w', encoding='utf-8', newline='') as file:
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(rows)
+  outputs.write_rows(folder / 'rounds.csv', rows)
   draw(rows, folder / 'rounds.png')
 
 

@@ -16,12 +16,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from matplotlib import figure as figure_lib
-
+from benchmarks import outputs
 from tff_adaptive.experiment import styles
 
-# Gradients that a local step takes.
-GRADIENTS = {'same': 2, 'successive': 1}
 LOOKS = {'same': 'delta_sgd', 'successive': 'fedadam'}
 
 
@@ -48,24 +45,23 @@ def read(path):
 
 def draw(curves, path):
   """A row of two panels for every experiment."""
-  figure = figure_lib.Figure(
-    figsize=(8.4, 3.2 * len(curves)), dpi=120, layout='constrained'
+  figure, axes = outputs.new_panels(
+    len(curves), size=(8.4, 3.2 * len(curves)), sharey='row'
   )
-  axes = figure.subplots(len(curves), 2, squeeze=False, sharey='row')
   for panels, (experiment, forms) in zip(axes, curves.items(), strict=True):
     for form, by_round in forms.items():
       style = styles.of_method(LOOKS[form])
       panels[0].plot(by_round.keys(), by_round.values(), label=form, **style)
       panels[1].plot(
-        [GRADIENTS[form] * r for r in by_round], by_round.values(), **style
+        [outputs.GRADIENTS[form] * r for r in by_round],
+        by_round.values(),
+        **style,
       )
     panels[0].set_title(experiment, fontsize=9)
     panels[0].set_xlabel('round')
     panels[1].set_xlabel('gradients, in rounds of one gradient a step')
     panels[0].set_ylabel('accuracy')
     panels[0].legend(fontsize=8)
-    for panel in panels:
-      panel.grid(alpha=0.3)
   figure.savefig(path)
 
 

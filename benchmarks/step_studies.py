@@ -13,15 +13,13 @@ of the last three evaluations, is drawn and put into the table that is printed;
 
 import argparse
 import collections
-import csv
 import pathlib
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from matplotlib import figure as figure_lib
-
+from benchmarks import outputs
 from tff_adaptive.experiment import results
 from tff_adaptive.experiment import styles
 
@@ -50,9 +48,9 @@ def setting_of(settings):
 def rows_of(run):
   """A run's evaluations."""
   gradients = seconds = 0.0
+  each = outputs.GRADIENTS.get(run.settings.get('smoothness_batch'), 1)
   for row in run.rows:
-    twice = run.settings.get('smoothness_batch') == 'same'
-    gradients += (1 + twice) * row.get('clients/steps', 0)
+    gradients += each * row.get('clients/steps', 0)
     seconds += row.get('seconds', 0)
     accuracy = row.get(f'validation/{run.metric}')
     if accuracy is not None:
@@ -105,10 +103,9 @@ def draw(best, path):
   """Accuracy against rounds and gradients, a row of panels for every alpha."""
   alphas = sorted({alpha for _, alpha in best}, reverse=True)
   clients = list(dict.fromkeys(client for client, _ in best))
-  figure = figure_lib.Figure(
-    figsize=(9.2, 3.4 * len(alphas)), dpi=120, layout='constrained'
+  figure, axes = outputs.new_panels(
+    len(alphas), size=(9.2, 3.4 * len(alphas)), sharey='row'
   )
-  axes = figure.subplots(len(alphas), 2, squeeze=False, sharey='row')
   looks = (
     'fedavg',
     'fedadagrad',
@@ -133,7 +130,6 @@ def draw(best, path):
           **styles.of_method(look),
         )
       panel.set_xlabel(column if column == 'round' else 'gradients in all')
-      panel.grid(alpha=0.3)
     title = f'alpha = {alpha:g}, ' if alpha else ''
     panels[0].set_title(f'{title}mean over seeds', fontsize=9)
     panels[0].set_ylabel('accuracy')
@@ -165,12 +161,10 @@ def main():
   if arguments.output is None:
     parser.error('--output is needed, or --best')
   arguments.output.mkdir(parents=True, exist_ok=True)
-  path = arguments.output / 'curves.csv'
-  with open(path, 'w', encoding='utf-8', newline='') as file:
-    every = [row for rows in curves.values() for row in rows]
-    writer = csv.DictWriter(file, list(every[0]), lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(every)
+  outputs.write_rows(
+    arguments.output / 'curves.csv',
+    [row for rows in curves.values() for row in rows],
+  )
   draw(best, arguments.output / 'accuracy.png')
   print('| client | alpha | rate | seeds | last three evaluations | test |')
   print('|---|---|---|---|---|---|')

@@ -1,0 +1,88 @@
+"""Presets of Reddi et al., arXiv 2003.00295."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import tasks
+from tools.paper_presets import preset
+
+_PAPER = 'Reddi et al., arXiv 2003.00295'
+# Tables 1, 8 and 9, columns fedadagrad, fedadam, fedyogi, fedavgm,
+# fedavg: the number; log10 of the client and the server rate; log10 of tau.
+_METHODS = ('fedadagrad', 'fedadam', 'fedyogi', 'fedavgm', 'fedavg')
+_TABLE = {
+  'cifar10_image': (
+    (72.1, 77.4, 78.0, 77.4, 72.8),
+    ((-1.5, -1), (-1.5, -2), (-1.5, -2), (-1.5, -0.5), (-0.5, 0)),
+    (-2, -3, -3),
+  ),
+  'cifar100_image': (
+    (47.9, 52.5, 52.4, 52.4, 44.7),
+    ((-1, -1), (-1.5, 0), (-1.5, 0), (-1.5, 0), (-1, 0.5)),
+    (-2, -1, -1),
+  ),
+  'emnist_autoencoder': (
+    (4.20, 1.01, 0.98, 1.65, 6.47),
+    ((1.5, -1.5), (1, -1.5), (1, -1.5), (0.5, 0), (1, 0)),
+    (-3, -3, -3),
+  ),
+  'emnist_character': (
+    (85.1, 85.6, 85.5, 85.2, 84.9),
+    ((-1.5, -1), (-1.5, -2.5), (-1.5, -2.5), (-1.5, -0.5), (-1, 0)),
+    (-2, -4, -4),
+  ),
+  'shakespeare_character': (
+    (57.5, 57.0, 57.2, 57.3, 56.9),
+    ((0, -0.5), (0, -2), (0, -2), (0, -0.5), (0, 0)),
+    (-1, -3, -3),
+  ),
+  'stackoverflow_tag': (
+    (67.1, 65.8, 65.9, 36.9, 30.0),
+    ((2, 1), (2, -0.5), (2, -0.5), (2, 0), (2, 0)),
+    (-2, -5, -5),
+  ),
+  'stackoverflow_word': (
+    (23.8, 25.2, 25.2, 23.8, 19.5),
+    ((-0.5, -1.5), (-0.5, -2), (-0.5, -2), (-0.5, 0), (-0.5, 0)),
+    (-4, -5, -5),
+  ),
+}
+_MEASURE = {
+  'emnist_autoencoder': 'mean squared error x 1000',
+  'stackoverflow_tag': 'recall at 5 x 100',
+}
+
+
+def rows() -> Iterator[preset.Row]:
+  for task, (numbers, rates, taus) in _TABLE.items():
+    published = tasks.info(task).published
+    assert published is not None
+    measure = _MEASURE.get(task, 'accuracy %')
+    for i, method in enumerate(_METHODS):
+      flags: dict[str, Any] = dict(
+        task=task,
+        algorithm=method,
+        total_rounds=published.rounds,
+        clients_per_round=published.clients_per_round,
+        client_epochs_per_round=1,
+        client_batch_size=published.batch_size,
+        client_learning_rate=10.0 ** rates[i][0],
+        server_learning_rate=10.0 ** rates[i][1],
+      )
+      note = None
+      if i < len(taus):
+        flags['server_adaptivity'] = 10.0 ** taus[i]
+      if method in ('fedadam', 'fedyogi'):
+        note = (
+          'the released code also corrected Adam and Yogi for bias, as '
+          '--variant=reference does'
+        )
+      if task == 'stackoverflow_word':
+        flags['max_elements_per_client'] = 1000
+      yield preset.Row(
+        f'reddi2021/{task}/{method}',
+        flags,
+        f'{_PAPER}, Tables 1, 8 and 9',
+        f'{numbers[i]} ({measure}, validation, mean of the last 100 rounds)',
+        note,
+      )

@@ -12,7 +12,15 @@ from typing import Optional
 
 from tff_adaptive import parameters
 
-_NEEDS_RATE = ('exp_decay', 'inv_lin_decay', 'inv_sqrt_decay')
+# What each schedule needs, and what else it takes.
+_SMOOTH = (('lr_decay_steps', 'lr_decay_rate'), ('lr_staircase',))
+_ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+  'constant': ((), ()),
+  'exp_decay': _SMOOTH,
+  'inv_lin_decay': _SMOOTH,
+  'inv_sqrt_decay': _SMOOTH,
+  'step_decay': (('lr_decay_steps',), ('lr_decay_rate',)),
+}
 
 
 def build_schedule(
@@ -56,29 +64,13 @@ def build_schedule(
   Raises:
     ParameterError: If the schedule lacks an argument or would ignore one.
   """
-  decays = lr_schedule != 'constant'
-  given = dict(
+  _check(
+    lr_schedule,
     lr_decay_steps=lr_decay_steps,
     lr_decay_rate=lr_decay_rate,
     lr_staircase=lr_staircase,
   )
-  if not decays:
-    stray = [name for name, value in given.items() if value is not None]
-  else:
-    stray = ['lr_staircase'] if lr_schedule == 'step_decay' else []
-    stray = [name for name in stray if given[name] is not None]
-  if stray:
-    raise parameters.ParameterError(
-      f'{", ".join(stray)} would be ignored: lr_schedule is {lr_schedule!r}.'
-    )
-  missing = ['lr_decay_steps'] if decays else []
-  if lr_schedule in _NEEDS_RATE:
-    missing.append('lr_decay_rate')
-  missing = [name for name in missing if given[name] is None]
-  if missing:
-    raise parameters.ParameterError(
-      f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
-    )
+  decays = lr_schedule != 'constant'
   if not decays and not lr_warmup_steps:
     return None
   decay_rate = 0.1 if lr_decay_rate is None else lr_decay_rate
@@ -93,17 +85,7 @@ def build_schedule(
       units = after / lr_decay_steps
       if lr_staircase:
         units = tf.floor(units)
-      if lr_schedule == 'exp_decay':
-        rate *= tf.pow(decay_rate, units)
-      elif lr_schedule == 'inv_lin_decay':
-        rate /= 1 + decay_rate * units
-      elif lr_schedule == 'inv_sqrt_decay':
-        rate /= tf.sqrt(1 + decay_rate * units)
-      else:
-        drops = tf.cast(units >= 0.5, tf.float32) + tf.cast(
-          units >= 0.75, tf.float32
-        )
-        rate *= tf.pow(decay_rate, drops)
+      rate = _decay(lr_schedule, rate, units, decay_rate)
     if lr_warmup_steps:
       rate = tf.where(
         completed < lr_warmup_steps,
@@ -113,3 +95,33 @@ def build_schedule(
     return rate
 
   return schedule
+
+
+def _check(lr_schedule: str, **arguments: Any) -> None:
+  """Raises `ParameterError` if an argument is missing, or would be ignored."""
+  needed, others = _ARGUMENTS[lr_schedule]
+  given = [name for name, value in arguments.items() if value is not None]
+  stray = [name for name in given if name not in (*needed, *others)]
+  if stray:
+    raise parameters.ParameterError(
+      f'{", ".join(stray)} would be ignored: lr_schedule is {lr_schedule!r}.'
+    )
+  missing = [name for name in needed if name not in given]
+  if missing:
+    raise parameters.ParameterError(
+      f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
+    )
+
+
+def _decay(lr_schedule: str, rate: Any, units: Any, decay_rate: float) -> Any:
+  """The rate after some units of decay; see `build_schedule`."""
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+
+  if lr_schedule == 'exp_decay':
+    return rate * tf.pow(decay_rate, units)
+  if lr_schedule == 'inv_lin_decay':
+    return rate / (1 + decay_rate * units)
+  if lr_schedule == 'inv_sqrt_decay':
+    return rate / tf.sqrt(1 + decay_rate * units)
+  drops = tf.cast(units >= 0.5, tf.float32) + tf.cast(units >= 0.75, tf.float32)
+  return rate * tf.pow(decay_rate, drops)

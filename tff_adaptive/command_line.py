@@ -14,6 +14,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive.experiment import compare  # pylint: disable=g-import-not-at-top
 from tff_adaptive.experiment import costs
+from tff_adaptive.experiment import dry_run
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import export
 from tff_adaptive.experiment import files
@@ -22,6 +23,7 @@ from tff_adaptive.experiment import listing
 from tff_adaptive.experiment import report
 from tff_adaptive.experiment import serve
 from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import summary
 from tff_adaptive.experiment import sweep
 from tff_adaptive.experiment import train
 from tff_adaptive.runtime import errors as runtime_errors
@@ -73,15 +75,15 @@ def _train(arguments: Sequence[str]) -> None:
   if parsed.dry_run:
     if parsed.preset is not None:
       print(parsed.preset.describe())
-    print(train.describe(settings))
+    print(dry_run.describe(settings))
     return
   folder = files.RunFolder(settings.folder)
   if finished is not None:
     print(f'This run is finished; its results are in {folder.path}.')
-    print(train.summary(finished.rows, folder))
+    print(summary.summary(finished.rows, folder))
     return
   result = train.run(settings)
-  print(train.summary(result.rows, folder, result.seconds))
+  print(summary.summary(result.rows, folder, result.seconds))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from tff_adaptive.experiment import accounting
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import summary
 from tff_adaptive.experiment import train
 
 CLIP = ('--client_optimizer=sgd', '--dp_clip_norm=0.5')
@@ -187,7 +188,7 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   run(broken)
   # The noise, too, is the same.
   assert rows(broken) == rows(whole)
-  text = train.summary(rows(whole), files.RunFolder(whole.folder))
+  text = summary.summary(rows(whole), files.RunFolder(whole.folder))
   assert f'epsilon = {epsilons[-1]:.4g} at delta' in text
   capsys.readouterr()
   assert math.isfinite(epsilons[-1])

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from tests.experiment import recorded
+from tff_adaptive.experiment import dry_run
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import rounds
 from tff_adaptive.experiment import step_records
 from tff_adaptive.experiment import stopping
+from tff_adaptive.experiment import summary
 from tff_adaptive.experiment import train
 
 
@@ -104,9 +106,9 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert rows[0]['validation/loss'] != rows[-1]['validation/loss']
   finished = train.prepare(whole)
   assert finished is not None
-  summary = train.summary(finished.rows, files.RunFolder(whole.folder))
+  text = summary.summary(finished.rows, files.RunFolder(whole.folder))
   for word in ('train', 'validation', 'test', 'accuracy', 'curves.png'):
-    assert word in summary
+    assert word in text
   hparams = json.loads((whole.folder / 'hparams.json').read_text())
   assert hparams['settings'] == whole.identity
   assert hparams['versions']['tensorflow-federated'] == '0.87.0'
@@ -174,7 +176,7 @@ def test_results_of_nobody_knows_what(tmp_path):
 
 def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
   settings = settings_of(tmp_path / 'runs')
-  text = train.describe(settings)
+  text = dry_run.describe(settings)
   for part in (
     'eta_k',
     'x = x + learning_rate m / (sqrt(v) + epsilon)',
@@ -189,7 +191,7 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
 
 def test_more_clients_than_the_task_has(tmp_path):
   settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
-  for run in (train.run, train.describe):
+  for run in (train.run, dry_run.describe):
     with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
       run(settings)
   assert not list(tmp_path.iterdir())

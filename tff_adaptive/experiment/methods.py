@@ -106,3 +106,11 @@ def describe(name: str, **hyperparameters: Any) -> str:
     f'optimizer {server}, one step a batch, its state kept from round to '
     f'round:\n  with {values}'
   )
+
+
+def whose_data(name: str, clients_per_round: int, population: int) -> str:
+  """Whose data a round of a method is trained on, for people."""
+  cohort = f'{clients_per_round} of {population:,} clients'
+  if name == CENTRALIZED:
+    return f'as many pooled examples a round as {cohort} have on average'
+  return f'{cohort} a round'

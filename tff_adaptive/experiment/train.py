@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import os
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -133,78 +132,6 @@ def build_process(settings: settings_lib.Settings, task: Any) -> Any:
     ) from e
 
 
-def _who(settings: settings_lib.Settings, population: int) -> str:
-  """Whose data a round is trained on."""
-  cohort = f'{settings.clients_per_round} of {population:,} clients'
-  if settings.algorithm == methods.CENTRALIZED:
-    return f'as many pooled examples a round as {cohort} have on average'
-  return f'{cohort} a round'
-
-
-def describe(settings: settings_lib.Settings) -> str:
-  """The resolved experiment, for --dry_run: trains nothing, writes nothing.
-
-  Raises:
-    SettingsError: If the experiment could not run.
-  """
-  from tff_adaptive.experiment import communication
-  from tff_adaptive.experiment import sampling
-
-  set_runtime(settings)
-  task = create_task(settings)
-  info = tasks.info(settings.task)
-  client_ids = task.datasets.train_data.client_ids
-  sampling.build_cohort_fn(
-    client_ids, clients_per_round=settings.clients_per_round
-  )
-  process = build_process(settings, task)
-  lines = [
-    f'experiment   {settings.name}',
-    f'results      {settings.folder}',
-    f'task         {info.name}: {info.summary}',
-    f'model        {info.model}',
-    f'clients      {_who(settings, len(client_ids))}, '
-    f'{settings.total_rounds:,} rounds',
-    f'runtime      {settings.runtime}',
-  ]
-  if info.published:
-    lines.append(
-      f'published    {info.published.rounds:,} rounds of '
-      f'{info.published.clients_per_round} clients, batches of '
-      f'{info.published.batch_size}, epochs {info.published.epochs} '
-      f'({info.published.source})'
-    )
-  lines.append('')
-  ledger = open_ledger(settings, task)
-  lines.append(
-    methods.describe(
-      settings.algorithm, **accounting.build_arguments(settings, ledger)
-    )
-  )
-  lines.append('')
-  if ledger is not None:
-    lines += [ledger.describe(), '']
-  lines.append('settings')
-  for name, value in settings.identity.items():
-    if value is not None:
-      lines.append(f'  --{name}={value}')
-  lines.append('')
-  if process is None:
-    lines.append('bytes a round: none, nothing is sent')
-    return '\n'.join(lines)
-  try:
-    traffic = communication.of_round(process.next)
-    cohort = settings.clients_per_round
-    lines.append(
-      f'bytes a round: each client receives {traffic.down:,} and sends '
-      f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
-      f'{traffic.up * cohort:,}'
-    )
-  except ValueError as e:
-    lines.append(f'bytes a round: not known, because {e}')
-  return '\n'.join(lines)
-
-
 def run(
   settings: settings_lib.Settings,
   *,
@@ -246,37 +173,18 @@ def run(
     say(formula)
     if ledger is not None:
       say(ledger.describe())
+    whose = methods.whose_data(
+      settings.algorithm,
+      settings.clients_per_round,
+      len(ready.clients.client_ids),
+    )
     say(
-      f'{settings.task}: {_who(settings, len(ready.clients.client_ids))}, '
+      f'{settings.task}: {whose}, '
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
     with files.RunFolder(settings.folder) as folder:
-      # Another process may have been here since `prepare` looked.
-      before = folder.read_hparams()
-      if before is not None:
-        settings_lib.check_same(
-          before.get('settings', {}), settings.identity, folder.path
-        )
-      else:
-        folder.write_hparams(
-          {
-            'settings': settings.identity,
-            'algorithm': formula.splitlines(),
-            **(
-              {}
-              if ledger is None
-              else {'privacy': ledger.describe().splitlines()}
-            ),
-            'versions': {
-              name: importlib.metadata.version(name)
-              for name in ('tensorflow', 'tensorflow-federated', 'numpy')
-            },
-          }
-        )
-        task_figures.save_clients(
-          ready.task.datasets.train_data, folder.path, title=settings.task
-        )
+      _write_down(folder, settings, ready, formula)
       return loop.run(
         ready.rounds,
         clients=ready.clients,
@@ -312,14 +220,46 @@ class _Ready:
   ledger: Optional[accounting.Ledger]
 
 
+def _write_down(
+  folder: files.RunFolder,
+  settings: settings_lib.Settings,
+  ready: _Ready,
+  formula: str,
+) -> None:
+  """Writes what the run is into its folder, unless that is done.
+
+  Raises:
+    SettingsError: If the folder has a run with other settings.
+  """
+  # Another process may have been here since `prepare` looked.
+  before = folder.read_hparams()
+  if before is not None:
+    settings_lib.check_same(
+      before.get('settings', {}), settings.identity, folder.path
+    )
+    return
+  hparams: dict[str, Any] = {
+    'settings': settings.identity,
+    'algorithm': formula.splitlines(),
+  }
+  if ready.ledger is not None:
+    hparams['privacy'] = ready.ledger.describe().splitlines()
+  hparams['versions'] = {
+    name: importlib.metadata.version(name)
+    for name in ('tensorflow', 'tensorflow-federated', 'numpy')
+  }
+  folder.write_hparams(hparams)
+  task_figures.save_clients(
+    ready.task.datasets.train_data, folder.path, title=settings.task
+  )
+
+
 def _set_up(settings: settings_lib.Settings) -> _Ready:
   """Loads data and builds the process; writes nothing."""
   import tensorflow as tf
 
-  from tff_adaptive.experiment import client_states
   from tff_adaptive.experiment import data
   from tff_adaptive.experiment import evaluation
-  from tff_adaptive.experiment import rounds
   from tff_adaptive.experiment import sampling
 
   set_runtime(settings)
@@ -335,48 +275,17 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   )
   evaluator = evaluation.Evaluator(task.model_fn)
   cache_bytes = settings.cache_mib * 2**20
-  learning: Any
-  clients: data.ClientDatasets
   if process is None:
-    from tff_adaptive.experiment import centralized
-
-    learning = centralized.build_rounds(
-      task.model_fn, settings, evaluator.weights
-    )
-    clients = centralized.PooledDatasets(
-      task.datasets,
-      seed=settings.seed,
-      cache_bytes=cache_bytes,
-      clients_per_round=settings.clients_per_round,
-      epochs=settings.task_options['epochs'],
-      max_elements=settings.task_options['max_elements'],
-    )
+    rounds, clients = _pooled(settings, task, evaluator.weights, cache_bytes)
   else:
-    client_ids = task.datasets.train_data.client_ids
-    states_path = files.RunFolder(settings.folder).path / 'client_states.bin'
-    learning = rounds.build(
-      process,
-      initial_weights=evaluator.weights,
-      client_ids=client_ids,
-      path=states_path,
-      store=lambda record: client_states.choose(
-        settings.client_states,
-        record,
-        states_path,
-        clients=len(client_ids),
-        clients_per_round=settings.clients_per_round,
-        total_rounds=settings.total_rounds,
-        rounds_per_checkpoint=settings.rounds_per_checkpoint,
-        memory_bytes=settings.client_state_mib * 2**20,
-      ),
-    )
+    rounds = _federated(settings, task, evaluator.weights, process)
     clients = data.ClientDatasets(
       task.datasets, seed=settings.seed, cache_bytes=cache_bytes
     )
   return _Ready(
     task=task,
     cohort_fn=cohort_fn,
-    rounds=learning,
+    rounds=rounds,
     evaluator=evaluator,
     clients=clients,
     validation=data.test_split(
@@ -388,69 +297,46 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   )
 
 
-def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
-  """The short table at the end of a run.
+def _pooled(
+  settings: settings_lib.Settings, task: Any, weights: Any, cache_bytes: int
+) -> tuple[Any, Any]:
+  """Rounds of training on pooled data, and the data."""
+  from tff_adaptive.experiment import centralized
 
-  Args:
-    rows: Of metrics.csv.
-    folder: Where everything is.
-    seconds: By what they were spent on, if the run was just now.
-  """
-  splits = [
-    (split, row)
-    for split, row in (
-      ('train', _last(rows, 'train')),
-      ('validation', _last(rows, 'validation')),
-      ('test', _last(rows, 'test')),
-    )
-    if row is not None
-  ]
-  names = []
-  for split, row in splits:
-    for column, value in row.items():
-      group, _, name = column.partition('/')
-      counts = name.startswith('num_') and name != 'num_examples'
-      if group == split and value and name not in names and not counts:
-        names.append(name)
-  header = ['', 'round', *(progress_lib.short(n) for n in names)]
-  table = [header]
-  for split, row in splits:
-    cells = []
-    for name in names:
-      value = row.get(f'{split}/{name}', '')
-      cells.append(progress_lib.number(float(value)) if value else '')
-      if value and name == 'num_examples':
-        cells[-1] = f'{int(float(value)):,}'
-    table.append([split, row['round'], *cells])
-  widths = [max(len(line[i]) for line in table) for i in range(len(header))]
-  lines = [
-    '  '.join(
-      cell.ljust(width) if i == 0 else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ).rstrip()
-    for line in table
-  ]
-  last = _last(rows, 'privacy')
-  if last is not None:
-    lines.append(
-      f'privacy  epsilon = {float(last["privacy/epsilon"]):.4g}'
-      f' at delta = {float(last["privacy/delta"]):g} after round '
-      f'{last["round"]}'
-    )
-  if seconds:
-    total = sum(seconds.values())
-    parts = ', '.join(
-      f'{what} {value:.1f} s' for what, value in seconds.items()
-    )
-    lines.append(f'{total:.1f} s: {parts}')
-  lines.append(f'curves   {os.path.relpath(folder.curves)}')
-  lines.append(f'metrics  {os.path.relpath(folder.metrics)}')
-  return '\n'.join(lines)
+  rounds = centralized.build_rounds(task.model_fn, settings, weights)
+  clients = centralized.PooledDatasets(
+    task.datasets,
+    seed=settings.seed,
+    cache_bytes=cache_bytes,
+    clients_per_round=settings.clients_per_round,
+    epochs=settings.task_options['epochs'],
+    max_elements=settings.task_options['max_elements'],
+  )
+  return rounds, clients
 
 
-def _last(rows: Any, group: str) -> Any:
-  """The last row that has a value of a group."""
-  for row in reversed(rows):
-    if any(v for name, v in row.items() if name.startswith(group + '/')):
-      return row
-  return None
+def _federated(
+  settings: settings_lib.Settings, task: Any, weights: Any, process: Any
+) -> Any:
+  """Rounds of a learning process, with what its clients keep."""
+  from tff_adaptive.experiment import client_states
+  from tff_adaptive.experiment import rounds
+
+  client_ids = task.datasets.train_data.client_ids
+  path = files.RunFolder(settings.folder).path / 'client_states.bin'
+  return rounds.build(
+    process,
+    initial_weights=weights,
+    client_ids=client_ids,
+    path=path,
+    store=lambda record: client_states.choose(
+      settings.client_states,
+      record,
+      path,
+      clients=len(client_ids),
+      clients_per_round=settings.clients_per_round,
+      total_rounds=settings.total_rounds,
+      rounds_per_checkpoint=settings.rounds_per_checkpoint,
+      memory_bytes=settings.client_state_mib * 2**20,
+    ),
+  )

@@ -16,6 +16,7 @@ from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import privacy
+from tff_adaptive import privacy_loss
 from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive.algorithms import assembly
@@ -485,7 +486,7 @@ def test_fixed_size_delta_is_that_of_two_distributions():
     up = np.maximum(mixed - math.exp(epsilon) * q, 0)
     down = np.maximum(q - math.exp(-epsilon) * mixed, 0)
     step = x[1] - x[0]
-    given = privacy.fixed_size_delta(
+    given = privacy_loss.fixed_size_delta(
       np.array([epsilon, -epsilon]), sigma, share
     )
     assert given[0] == pytest.approx(up.sum() * step, rel=1e-4)

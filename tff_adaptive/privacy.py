@@ -18,9 +18,8 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
-import numpy as np
-
 from tff_adaptive import parameters
+from tff_adaptive import privacy_loss
 
 Accounting = Literal['pld', 'rdp']
 Sampling = Literal['fixed', 'poisson']
@@ -184,8 +183,14 @@ def check(values: Mapping[str, Any]) -> Aggregation:
         raise parameters.ParameterError(
           f'`{name}` would be ignored: `dp_adaptive_clipping` is off.'
         )
+  _check_private(result)
+  return result
+
+
+def _check_private(result: Aggregation) -> None:
+  """Raises `ParameterError` if what is asked for would not be private."""
   for name in ('aggregator_zeroing', 'aggregator_clipping'):
-    if values[name]:
+    if getattr(result, name):
       raise parameters.ParameterError(
         f"`{name}` adapts to the clients' norms without noise, which is not "
         'private: leave it out, or differential privacy.'
@@ -212,7 +217,6 @@ def check(values: Mapping[str, Any]) -> Aggregation:
       f'than {10 * sigma:g} clients a round, got '
       f'{result.dp_clients_per_round}.'
     )
-  return result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,10 +271,10 @@ class Budget:
     if not noise_multiplier:
       return math.inf
     if self.accounting == 'rdp':
-      return _renyi(self, noise_multiplier, rounds)[0]
+      return self._renyi(noise_multiplier, rounds)[0]
     return max(
       0.0,
-      _loss(
+      privacy_loss.distribution(
         noise_multiplier,
         self.share,
         self.sampling,
@@ -282,7 +286,18 @@ class Budget:
 
   def renyi_order(self, noise_multiplier: float) -> float:
     """The order at which RDP's bound is smallest, after the whole run."""
-    return _renyi(self, noise_multiplier, self.rounds)[1]
+    return self._renyi(noise_multiplier, self.rounds)[1]
+
+  def _renyi(self, noise_multiplier: float, rounds: int) -> tuple[float, float]:
+    """epsilon by Renyi orders, and the order that gives it."""
+    return privacy_loss.renyi_epsilon(
+      self.clients,
+      self.clients_per_round,
+      self.sampling,
+      noise_multiplier,
+      rounds,
+      self.delta,
+    )
 
   def _interval(self, noise_multiplier: float) -> float:
     """Bins of the privacy loss: fine enough for the run, not finer.
@@ -290,7 +305,7 @@ class Budget:
     The same for all rounds of a run, so that its epsilons grow steadily.
     """
     poisson = dataclasses.replace(self, sampling='poisson')
-    rough = _renyi(poisson, noise_multiplier, self.rounds)[0]
+    rough, _ = poisson._renyi(noise_multiplier, self.rounds)
     per_epsilon = 1e-3 if self.sampling == 'fixed' else 2e-4
     return min(max(rough * per_epsilon, 5e-5), 5e-3)
 
@@ -346,162 +361,19 @@ def default_delta(clients: int) -> float:
   return max(clients, 2) ** -1.1
 
 
-@functools.lru_cache(maxsize=64)
-def _renyi(
-  budget: Budget, noise_multiplier: float, rounds: int
-) -> tuple[float, float]:
-  """epsilon by Renyi orders, and the order that gives it."""
-  from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
-
-  orders, divergences = _renyi_divergences(
-    budget.clients,
-    budget.clients_per_round,
-    budget.sampling,
-    noise_multiplier,
-  )
-  return rdp.compute_epsilon(orders, rounds * divergences, budget.delta)
-
-
-@functools.lru_cache(maxsize=64)
-def _renyi_divergences(
-  clients: int, clients_per_round: int, sampling: str, noise_multiplier: float
-) -> tuple[np.ndarray, np.ndarray]:
-  """One round's Renyi divergence at each order."""
-  import dp_accounting  # pylint: disable=g-import-not-at-top
-  from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
-
-  if sampling == 'poisson':
-    accountant = rdp.RdpAccountant()
-    event = dp_accounting.PoissonSampledDpEvent(
-      clients_per_round / clients,
-      dp_accounting.GaussianDpEvent(noise_multiplier),
-    )
-  else:
-    accountant = rdp.RdpAccountant(
-      neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
-    )
-    # Two clipped updates are up to 2 c apart.
-    event = dp_accounting.SampledWithoutReplacementDpEvent(
-      clients,
-      clients_per_round,
-      dp_accounting.GaussianDpEvent(noise_multiplier / 2),
-    )
-  accountant.compose(event)
-  # Divergences of rounds add up; the accountant itself would work each round's
-  # out again for every epsilon asked of it.
-  return accountant._orders, accountant._rdp  # pylint: disable=protected-access
-
-
 @functools.lru_cache(maxsize=8)
 def _calibrate(budget: Budget, target: float) -> float:
-  """See `Budget.noise_for`; the search is dp_accounting's."""
-  import dp_accounting  # pylint: disable=g-import-not-at-top
-
-  def excess(noise_multiplier: float) -> float:
-    return budget.epsilon(noise_multiplier, budget.rounds) - target
-
-  low, high = 0.5, 1.0
-  while excess(high) > 0:
-    low, high = high, 2 * high
-    if high > 10_000:
-      raise parameters.ParameterError(
-        f'No noise multiplier up to 10000 keeps {budget.rounds:,} rounds of '
-        f'{budget.clients_per_round} of {budget.clients:,} clients within '
-        f'epsilon {target:g} at delta {budget.delta:g}.'
-      )
-  while excess(low) <= 0:
-    low, high = low / 2, low
-
-  class Accountant(dp_accounting.PrivacyAccountant):
-    """This module's accounting, as dp_accounting's search drives it."""
-
-    def _maybe_compose(self, event: Any, count: Any, do_compose: Any) -> None:
-      del count
-      if do_compose:
-        self._noise_multiplier = event.noise_multiplier
-
-    def get_epsilon(self, target_delta: Any) -> Any:
-      del target_delta
-      return target + excess(self._noise_multiplier)
-
-  found = dp_accounting.calibrate_dp_mechanism(
-    lambda: Accountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE),
-    dp_accounting.GaussianDpEvent,
+  """See `Budget.noise_for`."""
+  found = privacy_loss.smallest_noise(
+    lambda noise_multiplier: budget.epsilon(noise_multiplier, budget.rounds),
     target,
     budget.delta,
-    dp_accounting.ExplicitBracketInterval(low, high),
-    tol=1e-4,
   )
-  rounded = math.ceil(found * 1000) / 1000
-  # Discretisation makes epsilon a little uneven.
-  while excess(rounded) > 0:
-    rounded = round(rounded + 0.001, 3)
-  return rounded
-
-
-@functools.lru_cache(maxsize=8)
-def _loss(
-  noise_multiplier: float, share: float, sampling: str, interval: float
-) -> Any:
-  """One round's privacy loss distribution, rounded up."""
-  from dp_accounting.pld import pld_pmf  # pylint: disable=g-import-not-at-top
-  from dp_accounting.pld import privacy_loss_distribution  # pylint: disable=g-import-not-at-top
-
-  if sampling == 'poisson':
-    return privacy_loss_distribution.from_gaussian_mechanism(
-      noise_multiplier,
-      value_discretization_interval=interval,
-      sampling_prob=share,
+  if found is None:
+    raise parameters.ParameterError(
+      f'No noise multiplier up to {privacy_loss.MOST_NOISE} keeps '
+      f'{budget.rounds:,} rounds of {budget.clients_per_round} of '
+      f'{budget.clients:,} clients within epsilon {target:g} at delta '
+      f'{budget.delta:g}.'
     )
-  # The largest loss that still has a mass worth a bin.
-  shift = 2 / noise_multiplier
-  largest = math.log1p(share * math.expm1(min(shift**2 / 2 + 9 * shift, 700.0)))
-  bins = max(1, math.ceil(largest / interval))
-  deltas = fixed_size_delta(
-    np.arange(-bins, bins + 1) * interval, noise_multiplier, share
-  )
-  return privacy_loss_distribution.PrivacyLossDistribution(
-    pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-      interval, -bins, bins, np.minimum.accumulate(deltas)
-    )
-  )
-
-
-def fixed_size_delta(
-  epsilons: np.ndarray, noise_multiplier: float, share: float
-) -> np.ndarray:
-  """delta of one round with a cohort of fixed size, for each epsilon.
-
-  Neighbours differ in the data of one client, whose clipped update moves by up
-  to 2 c. For that Gaussian mechanism, of shift s = 2 / sigma,
-
-    delta_G(e) = Phi(s / 2 - e / s) - exp(e) Phi(-s / 2 - e / s),
-
-  and drawing a share q without replacement gives, for epsilon >= 0 (Balle,
-  Barthe and Gaboardi, arXiv 1807.01647, Theorem 9),
-
-    delta(epsilon) = q delta_G(log(1 + (exp(epsilon) - 1) / q)).
-
-  Replacing is symmetric, so that for epsilon < 0
-  delta(epsilon) = 1 - exp(epsilon) + exp(epsilon) delta(-epsilon).
-
-  Args:
-    epsilons: Any real numbers.
-    noise_multiplier: sigma.
-    share: q.
-  """
-  from scipy import special  # pylint: disable=g-import-not-at-top
-
-  shift = 2 / noise_multiplier
-  size = np.abs(np.asarray(epsilons, dtype=np.float64))
-  # log(1 + (exp(e) - 1) / q) without overflow.
-  inner = size + np.log(np.exp(-size) + -np.expm1(-size) / share)
-  tail = np.exp(inner + special.log_ndtr(-shift / 2 - inner / shift))
-  positive = share * np.maximum(
-    special.ndtr(shift / 2 - inner / shift) - tail, 0.0
-  )
-  return np.where(
-    np.asarray(epsilons) >= 0,
-    positive,
-    -np.expm1(-size) + np.exp(-size) * positive,
-  )
+  return found

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.runtime import certificates
 from tff_adaptive import runtime
 from tff_adaptive.runtime import worker
 
@@ -250,101 +251,95 @@ def test_failing_client_is_reported_and_no_worker_is_lost(workers):
   context.close()
 
 
-def _rows(folder):
-  """metrics.csv without what depends on the machine."""
-  with open(folder / 'metrics.csv', encoding='utf-8') as file:
-    return [
-      {k: float(v or 'nan') for k, v in row.items() if 'seconds' not in k}
-      for row in csv.DictReader(file)
-    ]
+class _Run:
+  """Training as people start it, in a process of its own."""
 
-
-@pytest.mark.slow
-def test_run_survives_a_killed_worker(tmp_path):
-  def arguments(name, *runtime_flags):
-    return [
-      sys.executable,
-      'main.py',
-      '--data=synthetic',
-      '--total_rounds=40',
-      '--clients_per_round=5',
-      '--rounds_per_eval=5',
-      '--num_validation_examples=20',
-      f'--root_output_dir={tmp_path}',
-      f'--experiment_name={name}',
-      *runtime_flags,
-    ]
-
-  def start(name, *runtime_flags):
-    with open(tmp_path / f'{name}.log', 'w', encoding='utf-8') as log:
-      return subprocess.Popen(
-        arguments(name, *runtime_flags), cwd=_ROOT, stdout=log, stderr=log
+  def __init__(self, root, name, *flags):
+    self._folder = root / name
+    self._log = root / f'{name}.log'
+    with open(self._log, 'w', encoding='utf-8') as log:
+      self.process = subprocess.Popen(
+        [
+          sys.executable,
+          'main.py',
+          '--data=synthetic',
+          '--total_rounds=40',
+          '--clients_per_round=5',
+          '--rounds_per_eval=5',
+          '--num_validation_examples=20',
+          f'--root_output_dir={root}',
+          f'--experiment_name={name}',
+          *flags,
+        ],
+        cwd=_ROOT,
+        stdout=log,
+        stderr=log,
       )
 
-  def said(name):
-    return (tmp_path / f'{name}.log').read_text()
+  @property
+  def said(self):
+    return self._log.read_text()
 
-  alone = start('alone')
-  with _servers({}, {}) as (survivor, victim):
-    remote = (
-      '--runtime=remote',
-      f'--worker_addresses={survivor.address},{victim.address}',
-    )
-    process = start('remote', *remote)
-    metrics = tmp_path / 'remote' / 'metrics.csv'
+  def ends_with(self, code):
+    assert self.process.wait(240) == code, self.said
+
+  def kill_under_way(self, server):
+    """Kills a worker when some rounds are done."""
+    metrics = self._folder / 'metrics.csv'
     assert worker.wait_until(
       lambda: metrics.exists() and metrics.read_text().count('\n') > 5, 120
-    ), said('remote')
-    victim.kill()
-    assert process.wait(240) == 0, said('remote')
-    assert f'worker at {victim.address}' in said('remote')
-    assert f'Going on with {survivor.address}' in said('remote')
-    assert alone.wait(240) == 0, said('alone')
-    ours, theirs = _rows(tmp_path / 'remote'), _rows(tmp_path / 'alone')
+    ), self.said
+    server.kill()
+
+  def assert_same_rows(self, other):
+    """Of metrics.csv, apart from what depends on the machine."""
+    ours, theirs = self._rows(), other._rows()
     assert len(ours) == len(theirs) == 41
     for a, b in zip(ours, theirs, strict=True):
       assert a.keys() == b.keys()
       np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-3)
+
+  def _rows(self):
+    with open(self._folder / 'metrics.csv', encoding='utf-8') as file:
+      return [
+        {k: float(v or 'nan') for k, v in row.items() if 'seconds' not in k}
+        for row in csv.DictReader(file)
+      ]
+
+
+def _on(*servers):
+  addresses = ','.join(server.address for server in servers)
+  return '--runtime=remote', f'--worker_addresses={addresses}'
+
+
+@pytest.mark.slow
+def test_run_survives_a_killed_worker(tmp_path):
+  alone = _Run(tmp_path, 'alone')
+  with _servers({}, {}) as (survivor, victim):
+    run = _Run(tmp_path, 'remote', *_on(survivor, victim))
+    run.kill_under_way(victim)
+    run.ends_with(0)
+    assert f'worker at {victim.address}' in run.said
+    assert f'Going on with {survivor.address}' in run.said
+    alone.ends_with(0)
+    run.assert_same_rows(alone)
     # Without retries the run fails, with the address, and keeps its rounds.
     with _servers({}) as (second,):
-      remote = (
-        '--runtime=remote',
-        f'--worker_addresses={survivor.address},{second.address}',
-        '--worker_retries=0',
+      strict = _Run(
+        tmp_path, 'strict', *_on(survivor, second), '--worker_retries=0'
       )
-      process = start('strict', *remote)
-      metrics = tmp_path / 'strict' / 'metrics.csv'
-      assert worker.wait_until(
-        lambda: metrics.exists() and metrics.read_text().count('\n') > 5, 120
-      ), said('strict')
-      second.kill()
-      assert process.wait(120) == 1, said('strict')
-      assert second.address in said('strict').splitlines()[-1]
-    done = subprocess.run(
-      arguments('strict', remote[0], f'--worker_addresses={survivor.address}'),
-      cwd=_ROOT,
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-      check=False,
-    )
-    assert done.returncode == 0
-    for a, b in zip(_rows(tmp_path / 'strict'), theirs, strict=True):
-      np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-3)
+      strict.kill_under_way(second)
+      strict.ends_with(1)
+      assert second.address in strict.said.splitlines()[-1]
+    again = _Run(tmp_path, 'strict', *_on(survivor))
+    again.ends_with(0)
+    again.assert_same_rows(alone)
 
 
 def test_unreachable_address_is_named():
   address = f'127.0.0.1:{worker.free_port()}'
   with pytest.raises(runtime.WorkerFailure, match=address):
     runtime.create_remote_context([address], connect_timeout=0.5)
-
-
-@pytest.mark.parametrize(
-  'addresses',
-  [[], 'localhost:1', ['localhost'], ['localhost:x'], ['a:1', 'a:1']],
-)
-def test_malformed_addresses_are_refused(addresses):
-  with pytest.raises(ValueError, match='address'):
-    runtime.create_remote_context(addresses)
 
 
 @pytest.mark.slow
@@ -365,72 +360,9 @@ def test_worker_listens_on_loopback_and_ends_on_sigterm():
     assert server.process.wait(timeout=20) == 0
 
 
-@pytest.mark.parametrize(
-  'arguments, message',
-  [
-    ({'engine': 'fast'}, 'in_process'),
-    ({'engine': 'native'}, '0.0.0.0'),
-    ({'certificate': 'file'}, 'private_key'),
-    ({'trainer_certificate': 'file'}, 'certificate'),
-  ],
-)
-def test_worker_arguments_are_checked(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    runtime.serve_worker(0, **arguments)
-
-
-def _make_certificates(folder):
-  """A CA and one certificate for 127.0.0.1, signed by it."""
-  x509 = pytest.importorskip('cryptography.x509')
-  import datetime  # pylint: disable=g-import-not-at-top
-  import ipaddress  # pylint: disable=g-import-not-at-top
-
-  from cryptography.hazmat.primitives import hashes  # pylint: disable=g-import-not-at-top
-  from cryptography.hazmat.primitives import serialization  # pylint: disable=g-import-not-at-top
-  from cryptography.hazmat.primitives.asymmetric import ec  # pylint: disable=g-import-not-at-top
-
-  now = datetime.datetime.utcnow()
-
-  def make(name, issuer, issuer_key, is_ca):
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-      [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)]
-    )
-    certificate = (
-      x509.CertificateBuilder()
-      .subject_name(subject)
-      .issuer_name(issuer or subject)
-      .public_key(key.public_key())
-      .serial_number(x509.random_serial_number())
-      .not_valid_before(now - datetime.timedelta(days=1))
-      .not_valid_after(now + datetime.timedelta(days=1))
-      .add_extension(x509.BasicConstraints(is_ca, None), critical=True)
-      .add_extension(
-        x509.SubjectAlternativeName(
-          [x509.IPAddress(ipaddress.ip_address('127.0.0.1'))]
-        ),
-        critical=False,
-      )
-      .sign(issuer_key or key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / f'{name}.pem').write_bytes(certificate.public_bytes(pem))
-    (folder / f'{name}.key').write_bytes(
-      key.private_bytes(
-        pem,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-      )
-    )
-    return subject, key
-
-  subject, key = make('ca', None, None, True)
-  make('worker', subject, key, False)
-
-
 @pytest.mark.slow
 def test_tls_with_client_authentication(tmp_path):
-  _make_certificates(tmp_path)
+  certificates.make(tmp_path)
   ca, certificate, key = (
     str(tmp_path / name) for name in ('ca.pem', 'worker.pem', 'worker.key')
   )

@@ -1,6 +1,7 @@
 """From pieces to a learning process."""
 
 import collections
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -134,28 +135,74 @@ def compose(
 
 
 def _compose(pieces: _Pieces) -> Process:
-  work = pieces.work
+  initialize = _initialization(pieces)
+  placed_state_type = initialize.type_signature.result
+  state_type = placed_state_type.member
+  data_type = tff.FederatedType(pieces.work.facts.data_type, tff.CLIENTS)
+  run = _round(pieces, state_type)
+  access = (*_weights_access(state_type), *_hparams_access(pieces, state_type))
 
+  if pieces.work.memory_type is None:
+
+    @tff.federated_computation(placed_state_type, data_type)
+    def next_fn(state: Any, client_data: Any) -> Any:
+      next_state, metrics, _ = run(state, client_data)
+      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
+
+    get_weights, set_weights, get_hparams, set_hparams = access
+    return tff.learning.templates.LearningProcess(
+      initialize,
+      next_fn,
+      get_weights,
+      set_weights,
+      get_hparams_fn=get_hparams,
+      set_hparams_fn=set_hparams,
+    )
+
+  @tff.federated_computation(
+    placed_state_type,
+    tff.FederatedType(pieces.work.memory_type, tff.CLIENTS),
+    data_type,
+  )
+  def next_with_memory(state: Any, client_states: Any, client_data: Any) -> Any:
+    next_state, metrics, memories = run(state, client_data, client_states)
+    return StatefulOutput(next_state, memories, metrics)
+
+  return StatefulLearningProcess(
+    initialize, pieces.work.initialize_memory, next_with_memory, *access
+  )
+
+
+def _initialization(pieces: _Pieces) -> tff.Computation:
   @tff.federated_computation
   def initialize() -> Any:
     return tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
         tff.federated_eval(pieces.initial_weights, tff.SERVER),
         pieces.distributor.initialize(),
-        work.initialize(),
+        pieces.work.initialize(),
         pieces.aggregator.initialize(),
         pieces.finalizer.initialize(),
       )
     )
 
-  placed_state_type = initialize.type_signature.result
-  state_type = placed_state_type.member
-  data_type = tff.FederatedType(work.facts.data_type, tff.CLIENTS)
+  return initialize
+
+
+def _round(
+  pieces: _Pieces, state_type: tff.Type
+) -> Callable[..., tuple[Any, Any, Any]]:
+  """A function to call inside a federated computation.
+
+  Returns:
+    A function of state, data and, if clients keep something, memories, whose
+    results are the next state, the metrics and the next memories.
+  """
+  work = pieces.work
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
   share = work.share(state_type.finalizer) if shares else None
 
-  def run(state: Any, data: Any, memories: Any = None) -> Any:
-    """Returns (next state, metrics, memories), inside a computation."""
+  def run(state: Any, data: Any, memories: Any = None) -> tuple[Any, Any, Any]:
     sent = pieces.distributor.next(
       state.distributor, state.global_model_weights
     )
@@ -184,6 +231,14 @@ def _compose(pieces: _Pieces) -> Process:
     )
     return next_state, metrics, done.memories
 
+  return run
+
+
+def _weights_access(
+  state_type: tff.Type,
+) -> tuple[tff.Computation, tff.Computation]:
+  """Computations that get and set the model weights in a state."""
+
   @tff.tensorflow.computation(state_type)
   def get_model_weights(state: Any) -> Any:
     return state.global_model_weights
@@ -192,53 +247,27 @@ def _compose(pieces: _Pieces) -> Process:
   def set_model_weights(state: Any, weights: Any) -> Any:
     return state._replace(global_model_weights=weights)
 
+  return get_model_weights, set_model_weights
+
+
+def _hparams_access(
+  pieces: _Pieces, state_type: tff.Type
+) -> tuple[tff.Computation, tff.Computation]:
+  """Computations that get and set the hyperparameters in a state."""
+  work, finalizer = pieces.work, pieces.finalizer
+
   @tff.tensorflow.computation(state_type)
   def get_hparams(state: Any) -> Any:
     return collections.OrderedDict(
       client_work=work.get_hparams(state.client_work),
-      finalizer=pieces.finalizer.get_hparams(state.finalizer),
+      finalizer=finalizer.get_hparams(state.finalizer),
     )
 
   @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
   def set_hparams(state: Any, hparams: Any) -> Any:
     return state._replace(
       client_work=work.set_hparams(state.client_work, hparams['client_work']),
-      finalizer=pieces.finalizer.set_hparams(
-        state.finalizer, hparams['finalizer']
-      ),
+      finalizer=finalizer.set_hparams(state.finalizer, hparams['finalizer']),
     )
 
-  if work.memory_type is None:
-
-    @tff.federated_computation(placed_state_type, data_type)
-    def next_fn(state: Any, client_data: Any) -> Any:
-      next_state, metrics, _ = run(state, client_data)
-      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
-
-    return tff.learning.templates.LearningProcess(
-      initialize,
-      next_fn,
-      get_model_weights,
-      set_model_weights,
-      get_hparams_fn=get_hparams,
-      set_hparams_fn=set_hparams,
-    )
-
-  @tff.federated_computation(
-    placed_state_type,
-    tff.FederatedType(work.memory_type, tff.CLIENTS),
-    data_type,
-  )
-  def next_with_memory(state: Any, client_states: Any, client_data: Any) -> Any:
-    next_state, metrics, memories = run(state, client_data, client_states)
-    return StatefulOutput(next_state, memories, metrics)
-
-  return StatefulLearningProcess(
-    initialize,
-    work.initialize_memory,
-    next_with_memory,
-    get_model_weights,
-    set_model_weights,
-    get_hparams,
-    set_hparams,
-  )
+  return get_hparams, set_hparams

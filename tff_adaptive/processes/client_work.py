@@ -142,51 +142,9 @@ class ClientWork:
         lambda: trainer.exchange.memory(trainer.specs)
       )
       self.memory_type = self.initialize_memory.type_signature.result
-
-    weights_type, data_type = self.facts.weights_type, self.facts.data_type
-    self._survey = self._mean_survey = None
-    extra = []
-    if trainer.exchange.surveys is not None:
-      self._survey = tff.tensorflow.computation(
-        trainer.survey, [weights_type, data_type]
-      )
-      self._mean_survey = tff.tensorflow.computation(
-        trainer.mean_survey, self._survey.type_signature.result
-      )
-      if trainer.exchange.surveys == 'before':
-        extra.append(self._mean_survey.type_signature.result)
-    self._surveys_before = bool(extra)
-    if self.memory_type is not None:
-      extra.append(self.memory_type)
-    # TFF takes functions of a fixed number of arguments only.
-    train = {
-      (False, False): lambda s, w, d: trainer.train(s, w, d),
-      (True, False): lambda s, w, d, survey: trainer.train(
-        s, w, d, survey=survey
-      ),
-      (False, True): lambda s, w, d, memory: trainer.train(
-        s, w, d, memory=memory
-      ),
-      (True, True): lambda s, w, d, survey, memory: trainer.train(
-        s, w, d, survey=survey, memory=memory
-      ),
-    }[self._surveys_before, self.memory_type is not None]
-    self._train = tff.tensorflow.computation(
-      train, [self.state_type, weights_type, data_type, *extra]
-    )
-    done_type = self._train.type_signature.result
-    totals = [done_type['sums'], done_type['maxima']]
-    known = [self.state_type, *totals]
-    next_state: Callable[..., Any]
-    if self._mean_survey is None:
-      next_state = lambda s, sums, maxima: trainer.next_state(
-        s, sums, maxima, None
-      )
-    else:
-      known.append(self._mean_survey.type_signature.result)
-      next_state = trainer.next_state
-    self._next_state = tff.tensorflow.computation(next_state, known)
-    self._measure = tff.tensorflow.computation(trainer.measure, totals)
+    self._build_survey(trainer)
+    self._build_training(trainer)
+    self._build_next_state(trainer)
 
     @tff.federated_computation
     def initialize() -> Any:
@@ -205,6 +163,65 @@ class ClientWork:
     self.initialize = initialize
     self.get_hparams = get_hparams
     self.set_hparams = set_hparams
+
+  def _build_survey(self, trainer: trainer_lib.Trainer) -> None:
+    """What an exchange asks of the data outside of the steps, if anything."""
+    self._survey: Any = None
+    self._mean_survey: Any = None
+    self._surveys_before = trainer.exchange.surveys == 'before'
+    if trainer.exchange.surveys is not None:
+      self._survey = tff.tensorflow.computation(
+        trainer.survey, [self.facts.weights_type, self.facts.data_type]
+      )
+      self._mean_survey = tff.tensorflow.computation(
+        trainer.mean_survey, self._survey.type_signature.result
+      )
+
+  def _build_training(self, trainer: trainer_lib.Trainer) -> None:
+    """What a client does in its steps."""
+    extra = []
+    if self._surveys_before:
+      extra.append(self._mean_survey.type_signature.result)
+    if self.memory_type is not None:
+      extra.append(self.memory_type)
+    # TFF takes functions of a fixed number of arguments only.
+    train = {
+      (False, False): lambda s, w, d: trainer.train(s, w, d),
+      (True, False): lambda s, w, d, survey: trainer.train(
+        s, w, d, survey=survey
+      ),
+      (False, True): lambda s, w, d, memory: trainer.train(
+        s, w, d, memory=memory
+      ),
+      (True, True): lambda s, w, d, survey, memory: trainer.train(
+        s, w, d, survey=survey, memory=memory
+      ),
+    }[self._surveys_before, self.memory_type is not None]
+    self._train = tff.tensorflow.computation(
+      train,
+      [
+        self.state_type,
+        self.facts.weights_type,
+        self.facts.data_type,
+        *extra,
+      ],
+    )
+
+  def _build_next_state(self, trainer: trainer_lib.Trainer) -> None:
+    """What the server makes of what clients report."""
+    done_type = self._train.type_signature.result
+    totals = [done_type['sums'], done_type['maxima']]
+    known = [self.state_type, *totals]
+    next_state: Callable[..., Any]
+    if self._mean_survey is None:
+      next_state = lambda s, sums, maxima: trainer.next_state(
+        s, sums, maxima, None
+      )
+    else:
+      known.append(self._mean_survey.type_signature.result)
+      next_state = trainer.next_state
+    self._next_state = tff.tensorflow.computation(next_state, known)
+    self._measure = tff.tensorflow.computation(trainer.measure, totals)
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
     """A computation (state, server optimizer's state) -> state to send."""

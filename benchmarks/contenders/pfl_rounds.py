@@ -124,17 +124,9 @@ def _other_process():
   return other
 
 
-def make(options):
-  other = None
-  if options.contender == 'pfl_2':
-    other = _other_process()
-    torch.set_num_threads(1)
-  # Chosen before the model, so that both processes find each other.
-  set_framework_module(pytorch_ops)
-  torch.manual_seed(0)
-  np.random.seed(0)
-  module = _Model(*_layers(options))
-  model = PyTorchModel(
+def _model(module):
+  """The module with the optimizers of client and server."""
+  return PyTorchModel(
     module,
     torch.optim.SGD,
     torch.optim.Adam(
@@ -144,12 +136,32 @@ def make(options):
       eps=workload.SERVER_EPSILON,
     ),
   )
+
+
+def _data(options):
+  """Examples and labels by client."""
   data = {}
   for client in range(options.clients):
     x, y = workload.arrays(options, client)
     if options.model == 'cnn':
       x = x.transpose(0, 3, 1, 2)
     data[client] = torch.tensor(x), torch.tensor(y)
+  return data
+
+
+def make(options):
+  """As `workload.serve` wants it."""
+  other = None
+  if options.contender == 'pfl_2':
+    other = _other_process()
+    torch.set_num_threads(1)
+  # Chosen before the model, so that both processes find each other.
+  set_framework_module(pytorch_ops)
+  torch.manual_seed(0)
+  np.random.seed(0)
+  module = _Model(*_layers(options))
+  model = _model(module)
+  data = _data(options)
   dataset = FederatedDataset(
     lambda client: PyTorchTensorDataset(data[client], user_id=str(client)),
     get_user_sampler('minimize_reuse', list(data)),

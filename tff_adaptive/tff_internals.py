@@ -1,7 +1,7 @@
 """Every name of TFF and Keras that this package uses beyond their public API.
 
-An upgrade of either is a change of this file. (The runtime keeps its own such
-file, because it does not import the rest of the package.)
+An upgrade of either is a change of this file. (The runtime has such files of
+its own, because it does not import the rest of the package.)
 """
 
 from typing import Any

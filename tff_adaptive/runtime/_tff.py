@@ -1,21 +1,17 @@
 """Every name this package takes from TFF or TensorFlow beyond their public API.
 
 Both move their modules between releases. Whatever is not reachable from
-`tensorflow_federated` or `tensorflow` itself is imported here and nowhere else,
-so that an upgrade is a change to one file.
+`tensorflow_federated` or `tensorflow` itself is imported here and, where it is
+about datasets, in `_tff_datasets.py`, so that an upgrade changes nothing else.
 """
 
 import asyncio
 import hashlib
-import itertools
 import os
 import typing
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
-import cachetools
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -23,7 +19,6 @@ import tree  # type: ignore[import-untyped]
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
-from tensorflow.python.framework import op_def_registry
 from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.proto.v0 import executor_pb2_grpc
@@ -52,7 +47,6 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
   mergeable_comp_execution_context,
 )
 from tensorflow_federated.python.core.impl.executors import value_serialization
-from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
@@ -182,114 +176,6 @@ def check_array(value: object, type_spec: tff.TensorType) -> None:
     )
 
 
-def dataset_from_elements(
-  elements: list[object], element_type: tff.Type
-) -> tf.data.Dataset:
-  """A dataset of explicitly listed elements."""
-  return tensorflow_utils.make_data_set_from_elements(
-    None, elements, element_type
-  )
-
-
-def conform_dataset(
-  dataset: tf.data.Dataset, element_type: tff.Type
-) -> tf.data.Dataset:
-  """`dataset`, with its components in the order that graphs expect.
-
-  A dataset's variant has no names, only an order, which follows from the Python
-  containers of its elements; a graph traced with other containers would take
-  one component for another.
-
-  Raises:
-    TypeError: If the elements are not assignable to `element_type`.
-  """
-  key = (_spec_key(dataset.element_spec), id(element_type))
-  if key not in _conforming:
-    got = computation_types.tensorflow_to_type(dataset.element_spec)
-    if not element_type.is_assignable_from(got):
-      raise TypeError(
-        f'Expected a dataset with elements of type {element_type}, got {got}.'
-      )
-    expected = tf.nest.flatten(_element_spec(element_type))
-    same = [(s.dtype, s.shape.rank) for s in expected] == [
-      (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
-    ] and _field_order(dataset.element_spec) == _field_order(
-      _element_spec(element_type)
-    )
-    # The type is kept, so that its id stays its own.
-    _conforming[key] = (same, element_type)
-  if _conforming[key][0]:
-    return dataset
-
-  def conform(*element: Any) -> Any:
-    # tf.data spreads plain tuples over the parameters.
-    whole = element
-    if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
-      (whole,) = element
-    return _conform_element(whole, element_type)
-
-  return dataset.map(conform)
-
-
-def _conform_element(element: Any, type_spec: tff.Type) -> Any:
-  if not isinstance(type_spec, tff.StructType):
-    return element
-  got = structure.from_container(element)
-  parts = [
-    (name, _conform_element(got[index], part))
-    for index, (name, part) in enumerate(struct_items(type_spec))
-  ]
-  return type_conversions.type_to_py_container(
-    structure.Struct(parts), type_spec
-  )
-
-
-_conforming: dict = cachetools.LRUCache(1024)
-
-
-def _spec_key(spec: Any) -> Any:
-  return (
-    tuple(
-      (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
-      for s in tf.nest.flatten(spec)
-    ),
-    _field_order(spec),
-  )
-
-
-def _field_order(spec: Any) -> object:
-  """Names in the order in which tf.nest flattens them, nested."""
-  if isinstance(spec, Mapping):
-    return tuple((k, _field_order(spec[k])) for k in sorted(spec))
-  if hasattr(spec, '_fields'):
-    return tuple((k, _field_order(getattr(spec, k))) for k in spec._fields)
-  if attrs.has(type(spec)):
-    return tuple(
-      (f.name, _field_order(getattr(spec, f.name)))
-      for f in attrs.fields(type(spec))
-    )
-  if isinstance(spec, (list, tuple)):
-    return tuple(_field_order(s) for s in spec)
-  return None
-
-
-def _element_spec(element_type: tff.Type) -> Any:
-  """Specs of a dataset's elements in the containers that graphs use."""
-  return type_conversions.type_to_py_container(
-    type_conversions.type_to_tf_structure(element_type), element_type
-  )
-
-
-def dataset_from_variant(
-  variant: tf.Tensor, element_type: tff.Type
-) -> tf.data.Dataset:
-  """The dataset behind a variant tensor, with TFF's element type."""
-  return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
-    tf.data.experimental.from_variant(variant, _element_spec(element_type)),
-    element_type,
-  )
-
-
 def to_container(value: object, type_spec: tff.Type) -> object:
   """`value` with the Python containers that `type_spec` names."""
   return type_conversions.type_to_py_container(value, type_spec)
@@ -314,45 +200,6 @@ def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
 def unpack_graph_def(packed: Any) -> tf.compat.v1.GraphDef:
   """The graph of a compiled computation, as an object of the caller's own."""
   return serialization_utils.unpack_graph_def(packed)
-
-
-def _component_specs(element_type: tff.Type) -> list[tf.TensorSpec]:
-  return tf.nest.flatten(_element_spec(element_type))
-
-
-def component_order(element_type: tff.Type) -> list[int]:
-  """Which of an element's tensors, in TFF's order, is each tf.data component.
-
-  tf.data orders an element's components as `tf.nest` does, so mappings by their
-  sorted keys; TFF orders them as its type does.
-  """
-  counter = itertools.count()
-
-  def number(type_spec: Any) -> Any:
-    if isinstance(type_spec, tff.StructType):
-      return structure.Struct(
-        [(name, number(t)) for name, t in struct_items(type_spec)]
-      )
-    return next(counter)
-
-  return tf.nest.flatten(
-    type_conversions.type_to_py_container(number(element_type), element_type)
-  )
-
-
-def from_components(components: Sequence, element_type: tff.Type) -> list:
-  """tf.data components in TFF's order."""
-  ordered = [None] * len(components)
-  for component, index in zip(components, component_order(element_type)):
-    ordered[index] = component
-  return ordered
-
-
-def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
-  """The dataset behind a variant, its elements flat tuples of components."""
-  return tf.data.experimental.from_variant(
-    variant, tuple(_component_specs(element_type))
-  )
 
 
 def spare_datasets_the_optimizer() -> None:
@@ -452,94 +299,6 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
 
   tff.framework.transform_postorder(comp.to_building_block(), look)
   return found
-
-
-# Datasets whose elements follow from their inputs alone.
-_DETERMINISTIC = frozenset(
-  {
-    'BatchDataset',
-    'BatchDatasetV2',
-    'ConcatenateDataset',
-    'FilterDataset',
-    'FlatMapDataset',
-    'MapAndBatchDataset',
-    'MapDataset',
-    'OptionsDataset',
-    'PaddedBatchDataset',
-    'PaddedBatchDatasetV2',
-    'ParallelBatchDataset',
-    'ParallelMapDatasetV2',
-    'PrefetchDataset',
-    'RangeDataset',
-    'RepeatDataset',
-    'SkipDataset',
-    'TakeDataset',
-    'TensorDataset',
-    'TensorSliceDataset',
-    'UnbatchDataset',
-    'ZipDataset',
-  }
-)
-
-
-def yields_the_same_each_time(variant: tf.Tensor) -> bool:
-  """Whether a dataset is finite and free of randomness and outside state.
-
-  Args:
-    variant: The dataset's variant tensor.
-  """
-  cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
-  if cardinality == tf.data.INFINITE_CARDINALITY:
-    return False
-  try:
-    graph = tf.compat.v1.GraphDef.FromString(
-      tf.raw_ops.DatasetToGraphV2(
-        input_dataset=variant,
-        external_state_policy=2,  # Fail if there is any.
-        strip_device_assignment=True,
-      ).numpy()
-    )
-  except tf.errors.OpError:
-    return False  # It cannot be written down, so it depends on other things.
-  nodes = list(graph.node)
-  for function in graph.library.function:
-    nodes.extend(function.node_def)
-  functions = {f.signature.name for f in graph.library.function}
-  return all(
-    node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
-    for node in nodes
-  )
-
-
-def _is_stateless(op: str) -> bool:
-  if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
-    # The call's function is in the library, where its ops are looked at.
-    return True
-  definition = op_def_registry.get(op)
-  return (
-    definition is not None
-    and not definition.is_stateful
-    and not op.endswith('Dataset')
-  )
-
-
-def serialize_options(options: tf.data.Options) -> bytes:
-  """tf.data options as an op takes them."""
-  return options._to_proto().SerializeToString()
-
-
-def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
-  """The variant of `dataset` under further options.
-
-  `dataset.with_options` does the same, but takes half a millisecond.
-  """
-  specs = tf.nest.flatten(dataset.element_spec)
-  return tf.raw_ops.OptionsDataset(
-    input_dataset=tf.data.experimental.to_variant(dataset),
-    serialized_options=serialized,
-    output_types=[spec.dtype for spec in specs],
-    output_shapes=[spec.shape for spec in specs],
-  )
 
 
 async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:

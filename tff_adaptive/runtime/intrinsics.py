@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import _tff_datasets
 from tff_adaptive.runtime import nodes as nodes_lib
 from tff_adaptive.runtime import values
 
@@ -221,7 +221,7 @@ def select(tracer: Any, type_spec: Any, argument: Any, site: Any) -> Any:
     [tf.TensorSpec([], tf.int32)],
     lambda parameters, site: select((state.value, parameters[0]), site),
   )
-  order = _tff.component_order(element)
+  order = _tff_datasets.component_order(element)
 
   def build(inputs: Any, wanted: Any) -> Any:
     keys, *captured = inputs
@@ -253,17 +253,17 @@ def sequence_map(tracer: Any, type_spec: Any, argument: Any, site: Any) -> Any:
       nodes_lib.pack(source, iter(parameters)), site
     ),
   )
-  order = _tff.component_order(type_spec.result.element)
+  order = _tff_datasets.component_order(type_spec.result.element)
 
   def build(inputs: Any, wanted: Any) -> Any:
     variant, *captured = inputs
 
     def one(*components: Any) -> Any:
-      arguments = _tff.from_components(components, source)
+      arguments = _tff_datasets.from_components(components, source)
       results = inner.build(arguments, captured)
       return tuple(results[i] for i in order)
 
-    dataset = _tff.flat_dataset(variant, source).map(one)
+    dataset = _tff_datasets.flat_dataset(variant, source).map(one)
     return [tf.data.experimental.to_variant(dataset)]
 
   node = tracer.node(
@@ -333,10 +333,12 @@ def _reduce(
     captured = inputs[1 + len(specs) :]
 
     def step(state: Any, components: Any) -> Any:
-      arguments = _tff.from_components(components, source)
+      arguments = _tff_datasets.from_components(components, source)
       return tuple(inner.build([*state, *arguments], captured))
 
-    result = _tff.flat_dataset(variant, source).reduce(tuple(state), step)
+    result = _tff_datasets.flat_dataset(variant, source).reduce(
+      tuple(state), step
+    )
     return [result[i] for i in wanted]
 
   node = tracer.node(

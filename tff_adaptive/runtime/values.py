@@ -21,6 +21,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import _tff_datasets
 from tff_adaptive.runtime import errors
 
 
@@ -34,7 +35,7 @@ def _options(private_threads: Optional[int]) -> bytes:
   options.experimental_optimization.apply_default_optimizations = False
   if private_threads is not None:
     options.threading.private_threadpool_size = private_threads
-  return _tff.serialize_options(options)
+  return _tff_datasets.serialize_options(options)
 
 
 _PLAIN = _options(1)
@@ -209,9 +210,11 @@ class DatasetCache:
   def _keep_batches(
     self, dataset: tf.data.Dataset, variant: Any, type_spec: Any
   ) -> None:
-    if not self._room[0] or not _tff.yields_the_same_each_time(variant):
+    if not self._room[0] or not _tff_datasets.yields_the_same_each_time(
+      variant
+    ):
       return
-    flat = _tff.flat_dataset(variant, type_spec.element)
+    flat = _tff_datasets.flat_dataset(variant, type_spec.element)
     optionals, size = [], 0
     for batch in flat:
       size += sum(
@@ -244,15 +247,17 @@ class DatasetCache:
 
 def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
   if isinstance(value, (list, tuple)):
-    value = _tff.dataset_from_elements(list(value), type_spec.element)
+    value = _tff_datasets.dataset_from_elements(list(value), type_spec.element)
   if not isinstance(value, tf.data.Dataset):
     raise TypeError(
       f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
       f' got {type(value).__name__}.'
     )
-  value = _tff.conform_dataset(value, type_spec.element)
+  value = _tff_datasets.conform_dataset(value, type_spec.element)
   own_threads = value.options().threading.private_threadpool_size is not None
-  return _tff.apply_options(value, _WITH_OWN_THREADS if own_threads else _PLAIN)
+  return _tff_datasets.apply_options(
+    value, _WITH_OWN_THREADS if own_threads else _PLAIN
+  )
 
 
 def compile_restore(
@@ -275,7 +280,9 @@ def compile_restore(
     return lambda leaves: pack([part(leaves) for part in parts])
   if isinstance(type_spec, tff.SequenceType):
     element_type = type_spec.element
-    return lambda leaves: _tff.dataset_from_variant(next(leaves), element_type)
+    return lambda leaves: _tff_datasets.dataset_from_variant(
+      next(leaves), element_type
+    )
   return lambda leaves: next(leaves).numpy()
 
 

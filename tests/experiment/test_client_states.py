@@ -110,18 +110,49 @@ def test_a_run_may_go_on_in_the_other_way(first, second, tmp_path):
   assert values(other, 'abc') == [1, 2, None]
 
 
-def test_a_file_that_was_changed_is_noticed(tmp_path):
+def test_damage_to_the_file_means_the_checkpoint_before(tmp_path):
   path = tmp_path / 'states.bin'
   store = client_states.DiskStates(RECORD, path)
-  store.put('a', state(1))
-  saved = store.save()
-  data = bytearray(path.read_bytes())
-  data[5] ^= 1
-  path.write_bytes(data)
-  again = client_states.DiskStates(RECORD, path)
-  again.resume(saved)
-  with pytest.raises(errors.RunError, match="state of client 'a'"):
-    again.get('a')
+  keeper = checkpoints.Checkpoints(tmp_path / 'c')
+  store.put('b', state(7))
+  for number in (1, 2, 3):
+    store.put('a', state(number))
+    saved = store.save()
+    keeper.save(saved, number)
+
+  def resume():
+    again = client_states.DiskStates(RECORD, path)
+    said = []
+    number, _ = checkpoints.Checkpoints(
+      tmp_path / 'c', warn=said.append
+    ).load_latest(
+      saved,
+      lambda found: client_states.restore(again, RECORD, found, path, 'ab'),
+    )
+    return number, values(again, 'ab'), said
+
+  assert resume() == (3, [3, 7], [])
+  slot = dict(zip(saved['ids'].tolist(), saved['slots'], strict=True))
+  whole = path.read_bytes()
+
+  def damage(client):
+    data = bytearray(whole)
+    data[slot[client] * RECORD.size + 5] ^= 1
+    path.write_bytes(data)
+
+  # What all of them need: nothing is set aside, and it can be brought back.
+  damage(b'b')
+  with pytest.raises(errors.RunError, match=r"No.*states.bin.*client 'b'.*re"):
+    resume()
+  path.unlink()
+  with pytest.raises(errors.RunError, match=r'states\.bin is not there'):
+    resume()
+  assert not path.exists() and keeper.rounds == [1, 2, 3]
+  damage(b'a')
+  number, found, (said,) = resume()
+  assert number == 2 and found == [2, 7]
+  assert 'round 3 is damaged; it was set aside' in said
+  assert "states.bin does not hold the state of client 'a'" in said
 
 
 def test_states_of_another_model_or_population(make):

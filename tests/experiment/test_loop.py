@@ -115,7 +115,8 @@ def test_what_is_recorded(train, tmp_path):
   }
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
-  assert saved == ['round_3.state', 'round_6.state', 'round_7.state']
+  states = ['round_3.state', 'round_6.state', 'round_7.state']
+  assert saved == [*states, 'rows.sums']
 
 
 def test_seconds_are_split(train, tmp_path):

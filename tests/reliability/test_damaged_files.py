@@ -288,7 +288,7 @@ READERS = {
     _write_state,
     lambda folder: checkpoints.read(folder / 'round_1.state'),
     _equal,
-    checkpoints.DamagedError,
+    errors.DamagedError,
   ),
   'metrics': Reader(
     _write_run,

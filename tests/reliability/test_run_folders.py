@@ -1,17 +1,25 @@
 """A run's folder with damage in it, and disks that take no more."""
 
+import collections
 import contextlib
 import os
 import random
+import re
 import resource
+import shutil
+import signal
 import subprocess
+import threading
 
 import pytest
 
 from tests.experiment import recorded
 from tests.experiment import test_loop
+from tests.reliability import drills
 from tests.reliability import mutations
+from tff_adaptive import command_line
 from tff_adaptive.experiment import errors
+from tff_adaptive.runtime import worker
 
 train = test_loop.train_fixture
 
@@ -58,15 +66,102 @@ def test_newest_checkpoint_damaged_at_random(train, tmp_path, count):
     assert newest.read_bytes() == content
 
 
+@pytest.mark.parametrize(
+  'count', [3, pytest.param(200, marks=pytest.mark.slow)]
+)
+def test_rows_damaged_at_random(train, tmp_path, count):
+  """Named, mended, or in a row that is written anew: never carried on."""
+  train(tmp_path / 'whole')
+  whole = recorded.rows(tmp_path / 'whole')
+  run = tmp_path / 'run'
+  with pytest.raises(RuntimeError):
+    train(run, fail_in_round=6, error=RuntimeError('worker died'))
+  content = {p: p.read_bytes() for p in run.rglob('*') if p.is_file()}
+  named = 0
+  for seed in range(count):
+    shutil.rmtree(run)
+    for path, data in content.items():
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_bytes(data)
+    _damage(random.Random(seed), run / 'metrics.csv')
+    try:
+      train(run)
+    except errors.RunError as e:
+      named += 1
+      assert str(run / 'metrics.csv') in str(e) and 'restore it' in str(e)
+    else:
+      assert recorded.rows(run) == whole
+  assert named
+
+
 def test_all_else_that_is_damaged_is_named(train, tmp_path):
   train(tmp_path)
   text = (tmp_path / 'metrics.csv').read_text()
   (tmp_path / 'metrics.csv').write_text(text.replace('\n3,', '\n3x,'))
   with pytest.raises(errors.RunError, match='damaged in line 5'):
     train(tmp_path)
+  # A number that could be one, in the last cell of round 3.
+  lines = text.splitlines(keepends=True)
+  lines[4] = lines[4].rstrip() + '0\n'
+  (tmp_path / 'metrics.csv').write_text(''.join(lines))
+  with pytest.raises(errors.RunError, match=r'metrics.*in line 5 \(round 3\)'):
+    train(tmp_path)
+  (tmp_path / 'metrics.csv').write_text(text)
+  (tmp_path / 'checkpoints' / 'rows.sums').write_bytes(b'no sums')
+  stream = test_loop.Sayings()
+  train(tmp_path, stream=stream)
+  assert 'are taken as they are' in stream.text and 'rows.sums' in stream.text
   (tmp_path / 'metrics.csv').unlink()
   with pytest.raises(errors.RunError, match='lacks rounds before'):
     train(tmp_path)
+
+
+_ON_DISK = (
+  *drills.SMALL,
+  '--algorithm=scaffold',
+  '--client_learning_rate=0.1',
+  '--client_states=disk',
+  '--total_rounds=24',
+  '--rounds_per_checkpoint=2',
+)
+
+
+@pytest.mark.slow
+def test_client_states_damaged_at_random(tmp_path, launcher):
+  """An earlier checkpoint takes over, or a sentence says that none can."""
+  runs = tmp_path / 'runs'
+
+  def start(name):
+    return launcher.start([*_ON_DISK, f'--experiment_name={name}'])
+
+  start('whole')
+  assert launcher.wait() == 0
+  pid = start('stopped')
+  assert worker.wait_until(
+    lambda: (runs / 'stopped' / 'checkpoints' / 'round_20.state').exists(), 600
+  )
+  os.kill(pid, signal.SIGKILL)
+  assert launcher.wait() == -signal.SIGKILL
+  outcomes = collections.Counter()
+  for seed in range(20):
+    run = runs / f'damaged_{seed}'
+    shutil.copytree(runs / 'stopped', run)
+    before = {p.name for p in (run / 'checkpoints').iterdir()}
+    _damage(random.Random(seed), run / 'client_states.bin')
+    (tmp_path / 'output.log').unlink()
+    start(run.name)
+    code = launcher.wait()
+    said = (tmp_path / 'output.log').read_text()
+    assert 'Traceback' not in said
+    if code == 0:
+      outcomes['fell back' if 'is damaged' in said else 'not needed'] += 1
+      drills.assert_same_run(runs / 'whole', run, states_on_disk=True)
+    else:
+      outcomes['refused'] += 1
+      assert code == 1 and 'client_states.bin' in said
+      assert before == {p.name for p in (run / 'checkpoints').iterdir()}
+  print(dict(outcomes))
+  assert outcomes['fell back'] and outcomes['refused']
 
 
 def _assert_goes_on(train, run, whole):
@@ -95,6 +190,68 @@ def test_files_that_may_not_grow(train, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
   assert _states(limited)
   _assert_goes_on(train, limited, tmp_path / 'whole')
+
+
+@contextlib.contextmanager
+def _read_only(folder):
+  """Nobody may write there, not even root."""
+  if os.getuid():
+    folder.chmod(0o500)
+    yield
+    folder.chmod(0o700)
+    return
+  mount = ['mount', '--bind', str(folder), str(folder)]
+  if subprocess.run(mount, check=False).returncode:
+    pytest.skip('this root may not mount a folder')
+  try:
+    _remount(folder, 'ro,bind')
+    yield
+  finally:
+    subprocess.run(['umount', str(folder)], check=True)
+
+
+def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
+  """A disk that takes no more in mid-run, then a folder that is read-only."""
+  run = tmp_path / 'a'
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+  def start():
+    code = command_line.main(
+      [
+        '--task=quadratic',
+        '--clients_per_round=2',
+        '--total_rounds=60',
+        '--rounds_per_checkpoint=2',
+        f'--root_output_dir={tmp_path}',
+        '--experiment_name=a',
+      ]
+    )
+    return code, ' '.join(capsys.readouterr())
+
+  def fill():
+    kept = run / 'checkpoints' / 'round_2.state'
+    if worker.wait_until(kept.exists, 300, interval=0.001):
+      # Room for a checkpoint, but not for all rows.
+      resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
+
+  filling = threading.Thread(target=fill)
+  filling.start()
+  try:
+    code, said = start()
+  finally:
+    filling.join()
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  assert code == 1 and re.search('cannot be written.*File too large', said)
+  assert _states(run)
+  held = {p: p.read_bytes() for p in run.rglob('*') if p.is_file()}
+  with _read_only(run):
+    code, said = start()
+  assert code == 2 and f'{run} cannot be written' in said
+  assert held == {p: p.read_bytes() for p in run.rglob('*') if p.is_file()}
+  code, said = start()
+  assert code == 0 and 'Resuming after round' in said
+  rounds = [row['round'] for row in recorded.rows(run)]
+  assert rounds == [str(number) for number in range(61)]
 
 
 @pytest.fixture(name='small_disk')

@@ -35,10 +35,6 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _KINDS = 'biufcS'
 
 
-class DamagedError(Exception):
-  """A file does not hold what was written to it."""
-
-
 @dataclasses.dataclass(frozen=True)
 class _Array:
   """How one array of a state stands in the file.
@@ -128,9 +124,9 @@ def read(path: pathlib.Path) -> list[np.ndarray]:
   end = len(content) - _DIGEST_BYTES
   begin = len(_MAGIC) + 8
   if end < begin or not content.startswith(_MAGIC):
-    raise DamagedError(f'{path} is no checkpoint.')
+    raise errors.DamagedError(f'{path} is no checkpoint.')
   if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
-    raise DamagedError(f'{path} does not hold what was written to it.')
+    raise errors.DamagedError(f'{path} does not hold what was written to it.')
   # Nothing below can fail unless somebody made up a digest.
   try:
     length = int.from_bytes(content[len(_MAGIC) : begin], 'little')
@@ -141,9 +137,9 @@ def read(path: pathlib.Path) -> list[np.ndarray]:
       arrays.append(plan.read(content, begin))
       begin += plan.size
   except (ValueError, TypeError, AttributeError, OverflowError) as e:
-    raise DamagedError(f'{path} contradicts itself: {e}.') from e
+    raise errors.DamagedError(f'{path} contradicts itself: {e}.') from e
   if begin != end:
-    raise DamagedError(f'{path} has {end - begin} bytes too many.')
+    raise errors.DamagedError(f'{path} has {end - begin} bytes too many.')
   return arrays
 
 
@@ -208,12 +204,21 @@ class Checkpoints:
     for old in self.rounds[: -self._keep]:
       self._path(old).unlink(missing_ok=True)
 
-  def load_latest(self, structure: Any) -> Optional[tuple[int, Any]]:
+  def load_latest(
+    self,
+    structure: Any,
+    restore: Callable[[Any], None] = lambda state: None,
+  ) -> Optional[tuple[int, Any]]:
     """The latest state that is whole, with its round.
+
+    Damaged ones after it are set aside. If none is whole, all stay where they
+    are: what they need may yet be brought back.
 
     Args:
       structure: A state of the same structure, as `initialize` gives; its
         arrays may have other shapes.
+      restore: Takes up a state. It raises `DamagedError` if something that the
+        state refers to is damaged; then the one before it is tried.
 
     Returns:
       The round and the state, or `None` if none was ever saved.
@@ -222,26 +227,29 @@ class Checkpoints:
       RunError: If all that were saved are damaged, or the latest is of another
         structure.
     """
-    damaged = False
+    damaged: dict[int, str] = {}
     for round_number in reversed(self.rounds):
       path = self._path(round_number)
       try:
-        arrays = read(path)
+        state = _pack(path, structure, read(path))
+        restore(state)
       except FileNotFoundError:
         continue  # A run that is going on has dropped it.
-      except (DamagedError, OSError):
-        damaged = True
-        self._set_aside(round_number)
+      except (errors.DamagedError, OSError) as e:
+        damaged[round_number] = errors.reason(e)
         continue
-      return round_number, _pack(path, structure, arrays)
+      for number, reason in damaged.items():
+        self._set_aside(number, reason)
+      return round_number, state
     if damaged:
       raise errors.RunError(
-        f"No checkpoint in {self._folder} can be read; delete the run's "
-        'folder to start afresh.'
+        f'No checkpoint in {self._folder} can be used '
+        f'({damaged[max(damaged)]}); restore what is damaged, or delete the '
+        "run's folder to start afresh."
       )
     return None
 
-  def _set_aside(self, round_number: int) -> None:
+  def _set_aside(self, round_number: int, reason: str) -> None:
     path = self._path(round_number)
     aside = path.with_name(f'damaged_{path.name}')
     sentence = f'The checkpoint of round {round_number} is damaged'
@@ -250,7 +258,7 @@ class Checkpoints:
       sentence += f'; it was set aside as {aside.name}'
     except OSError:
       pass  # A folder that is only read, by export say.
-    self._warn(f'{sentence} and is not used.')
+    self._warn(f'{sentence} and is not used: {reason}.')
 
 
 def _pack(path: pathlib.Path, structure: Any, arrays: list[np.ndarray]) -> Any:

@@ -155,19 +155,34 @@ class DiskStates:
     """A client's arrays, or `None` if it has none yet.
 
     Raises:
-      RunError: If the file does not hold what was written.
+      DamagedError: If the file does not hold what was written.
     """
     if client not in self._index:
       return None
     slot, total = self._index[client]
-    self._file.seek(slot * self._record.size)
-    data = self._file.read(self._record.size)
+    try:
+      self._file.seek(slot * self._record.size)
+      data = self._file.read(self._record.size)
+    except OSError as e:
+      raise errors.DamagedError(
+        f'{self._path} cannot be read: {errors.reason(e)}.'
+      ) from e
     if len(data) != self._record.size or zlib.crc32(data) != total:
-      raise errors.RunError(
+      raise errors.DamagedError(
         f'{self._path} does not hold the state of client {client!r} that was '
-        "written; restore it or delete the run's folder to start afresh."
+        'written to it.'
       )
     return self._record.unpack(data)
+
+  def check(self) -> None:
+    """Reads every client's state once.
+
+    Raises:
+      DamagedError: If the file does not hold what was written.
+    """
+    # In the order of the file, which may be larger than memory.
+    for client in sorted(self._index, key=self._index.__getitem__):
+      self.get(client)
 
   def put(self, client: str, leaves: list[np.ndarray]) -> None:
     data = self._record.pack(leaves)
@@ -242,6 +257,9 @@ class DiskStates:
 
     Records that it does not name stay until as many checkpoints have been
     written as are kept: an older one may still name them.
+
+    Raises:
+      DamagedError: If the file is gone.
     """
     self._index = {
       client.decode('utf-8'): (int(slot), int(total))
@@ -249,6 +267,8 @@ class DiskStates:
         saved['ids'].tolist(), saved['slots'], saved['sums'], strict=True
       )
     }
+    if self._index and not self._path.exists():
+      raise errors.DamagedError(f'{self._path} is not there.')
     size = self._path.stat().st_size if self._path.exists() else 0
     self._end = -(-size // self._record.size)
     self._end = max(
@@ -283,6 +303,7 @@ def restore(
 
   Raises:
     RunError: If the states are of another model or population.
+    DamagedError: If the file does not hold the states that it should.
   """
   ids = [client.decode('utf-8') for client in saved['ids'].tolist()]
   shapes = tuple(tuple(x.shape[1:]) for x in saved['clients'])
@@ -302,6 +323,7 @@ def restore(
   on_disk = len(saved['slots']) == len(ids) and ids
   if on_disk and isinstance(store, DiskStates):
     store.resume(saved)
+    store.check()
   elif on_disk:
     assert path is not None
     reader = DiskStates(record, path)

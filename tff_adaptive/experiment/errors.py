@@ -11,6 +11,10 @@ class SettingsError(RunError):
   """The flags, or a value of one, are not accepted."""
 
 
+class DamagedError(RunError):
+  """A file does not hold what was written to it."""
+
+
 def reason(error: BaseException) -> str:
   """An error of any kind in one line, without a full stop."""
   text = getattr(error, 'message', None) or str(error)

@@ -102,6 +102,7 @@ class RunFolder:
     self.step_sizes = self.path / 'step_sizes.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
+    self.row_sums = self.checkpoints / 'rows.sums'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'
@@ -204,7 +205,7 @@ class RowFile:
     Raises:
       RunError: If the file is not one that a run wrote.
     """
-    self._path = path
+    self.path = path
     self.columns: list[str] = []
     self.rows: list[dict[str, str]] = []
     try:
@@ -274,7 +275,7 @@ class RowFile:
     line = self._line(texts.get(name, '') for name in self.columns)
     data = line.encode('utf-8')
     try:
-      with open(self._path, 'ab', buffering=0) as file:
+      with open(self.path, 'ab', buffering=0) as file:
         # A disk that is nearly full takes a part and says so here only.
         written = file.write(data)
         if written != len(data):
@@ -284,7 +285,7 @@ class RowFile:
 
   def _error(self, error: OSError) -> errors.RunError:
     return errors.RunError(
-      f'{self._path} cannot be written: {error.strerror or error}.'
+      f'{self.path} cannot be written: {error.strerror or error}.'
     )
 
   def sync(self) -> None:
@@ -294,7 +295,7 @@ class RowFile:
       RunError: If they cannot be written.
     """
     try:
-      with open(self._path, 'rb') as file:
+      with open(self.path, 'rb') as file:
         os.fsync(file.fileno())
     except OSError as e:
       raise self._error(e) from e
@@ -320,7 +321,7 @@ class RowFile:
     lines = [self._line(self.columns)]
     for row in self.rows:
       lines.append(self._line(row.get(name, '') for name in self.columns))
-    write_atomically(self._path, ''.join(lines).encode('utf-8'))
+    write_atomically(self.path, ''.join(lines).encode('utf-8'))
 
 
 _GROUPS = (

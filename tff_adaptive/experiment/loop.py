@@ -214,7 +214,7 @@ class _Training:
     self.resumed_from = self._restore()
     self.done = -1 if self.resumed_from is None else self.resumed_from
     self._saved = self.done
-    self.records = records_lib.Records(folder, self.done)
+    self.records = records_lib.Records(folder, self.done, progress.say)
     self._progress = self._say_where(progress)
     self.guard = faults.Guard(
       rounds, clients, most=max_rejected_clients, say=self._progress.say
@@ -223,12 +223,10 @@ class _Training:
 
   def _restore(self) -> Optional[int]:
     """Restores the latest checkpoint; returns its round, if there is one."""
-    loaded = self._checkpoints.load_latest(self._rounds.program_state)
-    if loaded is None:
-      return None
-    round_number, state = loaded
-    self._rounds.restore(state)
-    return round_number
+    loaded = self._checkpoints.load_latest(
+      self._rounds.program_state, self._rounds.restore
+    )
+    return None if loaded is None else loaded[0]
 
   def _say_where(
     self, progress: progress_lib.Progress
@@ -271,7 +269,6 @@ class _Training:
     self.done = number
     clock.lap('rest')
     if self._cadence.checkpoints(number):
-      self.records.sync()
       self._save()
       clock.lap('checkpoint')
     clock.add_to(self.spent)
@@ -330,6 +327,8 @@ class _Training:
     clock.add_to(self.spent)
 
   def _save(self) -> None:
+    # The rows first: a checkpoint needs those up to its round.
+    self.records.sync()
     self._checkpoints.save(self._rounds.program_state, self.done)
     self._saved = self.done
 

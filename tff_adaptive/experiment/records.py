@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
+from tff_adaptive.experiment import row_sums
 from tff_adaptive.experiment import step_records
 
 
@@ -67,19 +69,28 @@ class Records:
     dropped: How many rows there were of later rounds; they are gone.
   """
 
-  def __init__(self, folder: files.RunFolder, last_round: int):
+  def __init__(
+    self,
+    folder: files.RunFolder,
+    last_round: int,
+    warn: Callable[[str], None] = print,
+  ):
     """Reads what there is and drops what is of later rounds.
 
     Args:
       folder: The run's, entered by the caller.
       last_round: The round of the checkpoint that the run goes on from; -1 if
         it starts afresh.
+      warn: Is told, in a sentence, if rows cannot be checked.
 
     Raises:
-      RunError: If rows before that are missing, or files cannot be read or
-        written.
+      RunError: If rows before that are missing or damaged, or files cannot be
+        read or written.
     """
     self._metrics = files.RowFile(folder.metrics)
+    self._sums = row_sums.RowSums(folder.row_sums, self._metrics)
+    if last_round >= 0:
+      self._sums.check(last_round, warn)
     self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes = step_records.StepFile(folder.step_sizes)
     self._step_sizes.drop_after(last_round)
@@ -113,8 +124,8 @@ class Records:
     self._board.add({'round': int(self.rows[-1]['round']), **values})
 
   def sync(self) -> None:
-    """As `files.RowFile.sync`, for the rows."""
-    self._metrics.sync()
+    """Makes the rows last, and keeps their check sums."""
+    self._sums.save()
 
   def close(self) -> None:
     self._board.close()

@@ -17,6 +17,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive.experiment import client_states
 from tff_adaptive.experiment import communication
+from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import step_records
 
 
@@ -91,7 +92,11 @@ class LearningRounds:
     return self.state
 
   def restore(self, program_state: Any) -> None:
-    """Goes on from a checkpoint."""
+    """Goes on from a checkpoint.
+
+    Raises:
+      DamagedError: If a file that belongs to it is damaged.
+    """
     self.state = program_state
 
 
@@ -146,8 +151,17 @@ class StatefulRounds(LearningRounds):
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
   ) -> collections.OrderedDict[str, Any]:
-    """Runs a round; see `LearningRounds.run`."""
-    states = [self._state_of(client) for client in cohort]
+    """Runs a round; see `LearningRounds.run`.
+
+    Raises:
+      RunError: If a state on disk is damaged.
+    """
+    try:
+      states = [self._state_of(client) for client in cohort]
+    except errors.DamagedError as e:
+      raise errors.RunError(
+        f'{e} The same command goes on from the last checkpoint that is whole.'
+      ) from e
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
     for client, state in zip(cohort, output.client_states, strict=True):

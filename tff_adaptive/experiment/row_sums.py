@@ -1,0 +1,88 @@
+"""Check sums of a run's rows, beside its checkpoints."""
+
+import pathlib
+import zlib
+from collections.abc import Callable
+from collections.abc import Mapping
+
+import numpy as np
+
+from tff_adaptive.experiment import checkpoints
+from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+
+
+class RowSums:
+  """What each row of metrics.csv was when a checkpoint was last written.
+
+  A row whose digits were changed still looks like one, and a resumed run would
+  carry it on. So a file keeps a CRC-32 for each row, under a digest of its own.
+  It is written before the checkpoint that needs it: whichever checkpoint a run
+  goes on from, the file knows all rows up to that one. Those behind it are run
+  again.
+  """
+
+  def __init__(self, path: pathlib.Path, table: files.RowFile):
+    """Names the file, which need not exist.
+
+    Args:
+      path: The file.
+      table: Whose rows to keep.
+    """
+    self._path = path
+    self._table = table
+
+  def save(self) -> None:
+    """Makes the rows last, and keeps what they are.
+
+    Raises:
+      RunError: If a file cannot be written.
+    """
+    self._table.sync()
+    try:
+      self._path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+      raise errors.RunError(
+        f'{self._path.parent} cannot be written: {e.strerror}.'
+      ) from e
+    sums = [_sum(row) for row in self._table.rows]
+    checkpoints.write(self._path, [np.array(sums, np.uint32)])
+
+  def check(self, last_round: int, warn: Callable[[str], None]) -> None:
+    """Compares the rows up to a round with what they were.
+
+    Args:
+      last_round: The round of the checkpoint that is resumed from.
+      warn: Is told, in a sentence, if the rows cannot be checked.
+
+    Raises:
+      RunError: If a row was changed.
+    """
+    try:
+      sums = checkpoints.read(self._path)[0].tolist()
+    except (errors.DamagedError, OSError) as e:
+      warn(
+        f'The rows of {self._table.path} up to round {last_round} are taken as '
+        f'they are: {errors.reason(e)}.'
+      )
+      return
+    for line, (row, total) in enumerate(zip(self._table.rows, sums), start=2):
+      if int(row['round']) <= last_round and _sum(row) != total:
+        raise errors.RunError(
+          f'{self._table.path} is damaged in line {line} (round '
+          f'{row["round"]}): it is not what the run wrote there; restore it or '
+          "delete the run's folder to start afresh."
+        )
+
+
+def _sum(row: Mapping[str, str]) -> int:
+  """A row's check sum, whatever columns others have.
+
+  The test split's figures come to the last row behind the last checkpoint.
+  """
+  cells = [
+    f'{name}={value}'
+    for name, value in sorted(row.items())
+    if value and not name.startswith('test/')
+  ]
+  return zlib.crc32('\n'.join(cells).encode('utf-8'))

@@ -8,6 +8,7 @@ from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import mime as mime_lib
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -112,6 +113,14 @@ def test_adam_counts_the_received_steps_and_one():
     g = linear.gradient(w, batch)
     w = w - RATE * g / (abs(g) + 0.5)  # Corrected m is g, corrected v is g^2.
   np.testing.assert_allclose(weights[0], w, rtol=1e-5)
+
+
+def test_only_the_correction_needs_an_exchange_of_its_own():
+  exchanges = [
+    pieces(tff.learning.optimizers.build_sgdm(RATE), None)['exchange']
+    for pieces in (mime_lib.pieces, mime_lib.lite_pieces)
+  ]
+  assert [e.surveys for e in exchanges] == ['before', 'after']
 
 
 def test_base_optimizers_that_need_the_batch_are_refused():

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -267,7 +268,8 @@ class RowFile:
     Columns not seen before are added in the order of the contract: the round,
     training, validation and test metrics, then what the round cost.
     """
-    texts = {name: _text(value) for name, value in row.items()}
+    # Rows are many and names few: without `intern` every row holds its own.
+    texts = {sys.intern(name): _text(value) for name, value in row.items()}
     self.rows.append(texts)
     if self._add_columns(texts):
       self._rewrite()

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tff_adaptive import algorithms
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import schedules
 
 from . import linear
 
@@ -63,3 +65,8 @@ def test_server_schedule():
     w = w + 0.8 / (1 + r) * linear.round_update(w, linear.sgd(RATE))
     path.append(w)
   np.testing.assert_allclose(weights, path, rtol=1e-5)
+
+
+def test_unknown_schedule():
+  with pytest.raises(parameters.ParameterError, match="'step_decay', got 'cos"):
+    schedules.build_schedule(0.1, lr_schedule='cosine')

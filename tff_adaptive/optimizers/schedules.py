@@ -23,6 +23,7 @@ _ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
+@parameters.checked
 def build_schedule(
   learning_rate: float,
   *,

@@ -359,6 +359,38 @@ class _Positive(tf.keras.layers.Layer):
     return result
 
 
+class _Careful(tff.learning.optimizers.Optimizer):
+  """SGD whose rate depends on a Python condition on a tensor."""
+
+  def initialize(self, specs):
+    del specs
+    return ()
+
+  def next(self, state, weights, gradients):
+    if gradients[0][0, 0] > 0:
+      rate = 0.025
+    else:
+      rate = 0.05
+    return state, tf.nest.map_structure(
+      lambda w, g: w - rate * g, weights, gradients
+    )
+
+
+def test_optimizers_may_branch_in_python():
+  process = processes.compose(
+    linear.model_fn, _Careful(), optimizers.server('sgd')
+  )
+  weights, _ = linear.run(process, 2)
+
+  def client(w, batches):
+    for batch in batches:
+      gradient = linear.gradient(w, batch)
+      w = w - (0.025 if gradient > 0 else 0.05) * gradient
+    return w
+
+  np.testing.assert_allclose(weights, fedavg(client, 2), rtol=1e-5)
+
+
 def test_models_may_branch_in_python():
   @tf.function
   def predict(weights, x, training):

@@ -56,6 +56,9 @@ class StepSize(NamedTuple):
 class LocalOptimizer(rule_lib.Rule):
   """An optimizer whose step may depend on the batch, not on its gradient only.
 
+  Its methods are called without AutoGraph: what depends on a tensor's value is
+  a `tf.where` or a `tf.cond`, not an `if`.
+
   Attributes:
     needs_client_size: Whether `Batch.client_size` must be known from the first
       step on; counting it costs one more pass over the client's data.

@@ -204,7 +204,11 @@ class Trainer:
       optimizer_state = self.optimizer.set_hparams(
         optimizer_state, self._warmed_up(hparams, num_steps)
       )
-    optimizer_state, weights = protocol.take_step(
+    take_step = protocol.take_step
+    if not isinstance(self.optimizer, protocol.LocalOptimizer):
+      # tff.learning lets AutoGraph see its optimizers.
+      take_step = functools.partial(autograph.call, take_step)
+    optimizer_state, weights = take_step(
       self.optimizer,
       optimizer_state,
       local.trainable(after),

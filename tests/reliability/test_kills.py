@@ -9,7 +9,7 @@ import pytest
 from tests.reliability import drills
 
 _KILLS = 20
-_ROUNDS = 80
+_ROUNDS = 400
 _METHODS = {
   'delta_sgd_fedadam': [],
   'scaffold': ['--algorithm=scaffold', '--client_learning_rate=0.1'],

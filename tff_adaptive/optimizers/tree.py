@@ -67,3 +67,13 @@ def map_cast(
     return fn(*(tf.cast(s, leaves[0].dtype) for s in scalars), *leaves)
 
   return tf.nest.map_structure(on_leaf, *structures)
+
+
+def all_finite(structure: Any) -> tf.Tensor:
+  """Whether no floating-point leaf has a NaN or an infinity, bool scalar."""
+  checks = [
+    tf.reduce_all(tf.math.is_finite(leaf))
+    for leaf in tf.nest.flatten(structure)
+    if leaf is not None and leaf.dtype.is_floating
+  ]
+  return tf.reduce_all(tf.stack(checks))

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import autograph
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
@@ -73,60 +74,71 @@ class Trainer:
     local.check_objective(self.objective)
 
     @tf.function(autograph=False)
-    def loop(
+    def traced(
       state: Any, weights: Any, data: Any, survey: Any, memory: Any
     ) -> Any:
-      start = tuple(tf.nest.flatten(weights.trainable))
-      carry = local.begin(weights)
-      optimizer_state = self._first_optimizer_state(state, start, survey)
-      context = self.exchange.context(state['statistics'], memory, start)
-      client_size = None
-      if self._needs_client_size:
-        client_size, num_batches, mark = self._look_at(data)
-        if self._draws:
-          optimizer_state, num_batches = self.optimizer.draw(
-            optimizer_state,
-            randomness.draw_seed(self.seed, state['round'], mark),
-            num_batches,
-          )
-          data = data.take(num_batches)
+      return self._train(local, state, weights, data, survey, memory)
 
-      def step(so_far: Any, batch: Any) -> Any:
-        carry, optimizer_state, steps, num_steps, num_examples = so_far
-        carry, optimizer_state, size = self._step(
-          local,
-          carry,
+    return traced(state, weights, data, survey, memory)
+
+  def _train(
+    self,
+    local: local_model.LocalModel,
+    state: Any,
+    weights: Any,
+    data: tf.data.Dataset,
+    survey: Any,
+    memory: Any,
+  ) -> Any:
+    start = tuple(tf.nest.flatten(weights.trainable))
+    carry = local.begin(weights)
+    optimizer_state = self._first_optimizer_state(state, start, survey)
+    context = self.exchange.context(state['statistics'], memory, start)
+    client_size = None
+    if self._needs_client_size:
+      client_size, num_batches, mark = self._look_at(data)
+      if self._draws:
+        optimizer_state, num_batches = self.optimizer.draw(
           optimizer_state,
-          batch,
-          start,
-          context,
-          lambda: randomness.step_seed(
-            self.seed, state['round'], num_steps, batch
-          ),
-          client_size,
-          num_steps,
+          randomness.draw_seed(self.seed, state['round'], mark),
+          num_batches,
         )
-        steps = self._count_step(steps, optimizer_state)
-        return carry, optimizer_state, steps, num_steps + 1, num_examples + size
+        data = data.take(num_batches)
 
-      none = tf.constant(0, tf.int32), tf.constant(0, tf.int64)
-      carry, optimizer_state, steps, num_steps, num_examples = autograph.fold(
-        step, (carry, optimizer_state, step_sizes.start(), *none), data
+    def step(so_far: Any, batch: Any) -> Any:
+      carry, optimizer_state, steps, num_steps, num_examples = so_far
+      carry, optimizer_state, size = self._step(
+        local,
+        carry,
+        optimizer_state,
+        batch,
+        start,
+        context,
+        lambda: randomness.step_seed(
+          self.seed, state['round'], num_steps, batch
+        ),
+        client_size,
+        num_steps,
       )
-      done = exchange_lib.Local(
-        statistics=state['statistics'],
-        memory=memory,
-        survey=survey,
-        optimizer_state=optimizer_state,
-        start=start,
-        end=local.trainable(carry),
-        num_steps=num_steps,
-        num_examples=num_examples,
-        weight=self._weight(num_examples, local, carry),
-      )
-      return self._finish(local, carry, weights, done, steps)
+      steps = self._count_step(steps, optimizer_state)
+      return carry, optimizer_state, steps, num_steps + 1, num_examples + size
 
-    return loop(state, weights, data, survey, memory)
+    none = tf.constant(0, tf.int32), tf.constant(0, tf.int64)
+    carry, optimizer_state, steps, num_steps, num_examples = autograph.fold(
+      step, (carry, optimizer_state, step_sizes.start(), *none), data
+    )
+    done = exchange_lib.Local(
+      statistics=state['statistics'],
+      memory=memory,
+      survey=survey,
+      optimizer_state=optimizer_state,
+      start=start,
+      end=local.trainable(carry),
+      num_steps=num_steps,
+      num_examples=num_examples,
+      weight=self._weight(num_examples, local, carry),
+    )
+    return self._finish(local, carry, weights, done, steps)
 
   def _look_at(self, data: tf.data.Dataset) -> Any:
     """A client's examples and batches, and a mark that tells clients apart."""
@@ -261,7 +273,7 @@ class Trainer:
     weight = self.exchange.weight(done)
     # One test for all that leaves the client: an accumulator or a step size
     # can overflow while the weights have not yet.
-    finite = all_finite(
+    finite = tree.all_finite(
       (update, done.optimizer_state, report, remembered, weight)
     )
     empty = tf.equal(done.num_examples, 0)
@@ -342,7 +354,7 @@ class Trainer:
 
       none = tuple(tf.zeros_like(x) for x in start), tf.constant(0, tf.int64)
       total, count = autograph.fold(add, none, data)
-      usable = tf.logical_and(all_finite(total), count > 0)
+      usable = tf.logical_and(tree.all_finite(total), count > 0)
       weight = tf.where(usable, self._weight(count, local, carry), 0.0)
       # Divided first: a sum over many examples loses what a mean keeps.
       mean = tuple(
@@ -400,13 +412,3 @@ class Trainer:
     if self.has_step_size:
       measured['step_size'] = step_sizes.figures(sums['step_size'], maxima)
     return measured
-
-
-def all_finite(structure: Any) -> tf.Tensor:
-  """Whether no floating-point leaf has a NaN or an infinity, bool scalar."""
-  checks = [
-    tf.reduce_all(tf.math.is_finite(leaf))
-    for leaf in tf.nest.flatten(structure)
-    if leaf is not None and leaf.dtype.is_floating
-  ]
-  return tf.reduce_all(tf.stack(checks))

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from tasks import errors
 _DAMAGE = (
   *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
   *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
+  # NumPy reads the header of an array as a piece of Python.
+  *(SyntaxError, tokenize.TokenError),
 )
 _DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
 

@@ -246,6 +246,18 @@ def test_table_that_is_no_table(tmp_path, made_up_runs):
   assert again == rows and not made_up_runs
 
 
+def test_damage_in_a_table_is_told_in_one_line(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0')
+  table = tmp_path / 's' / 'sweep.sqlite'
+  whole = table.read_bytes()
+  # SQLite repeats what it cannot read up to its end, line breaks included.
+  assert whole.count(b' REAL\n)') == 1
+  table.write_bytes(whole.replace(b' REAL\n)', b'"REAL\n)'))
+  with pytest.raises(errors.SettingsError, match='malformed') as caught:
+    go(tmp_path, '--axis=seed=0')
+  assert '\n' not in str(caught.value)
+
+
 def test_table_of_another_version(tmp_path, made_up_runs):
   go(tmp_path, '--axis=seed=0')
   with sweep_store.Store(tmp_path / 's') as store:

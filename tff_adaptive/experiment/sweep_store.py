@@ -108,12 +108,15 @@ class Store:
     # SQLite says some things in the words of a damaged file, as bytes.
     except (sqlite3.Error, ValueError, TypeError) as e:
       if isinstance(e, sqlite3.OperationalError):
-        raise errors.RunError(f'{self.path} cannot be written: {e}.') from e
+        raise errors.RunError(
+          f'{self.path} cannot be written: {errors.reason(e)}.'
+        ) from e
       if self._connection is not None:
         self._connection.close()
       raise errors.SettingsError(
-        f"{self.path} cannot be used as a sweep's table ({e}); move it away, "
-        "and the same command makes it anew from the runs' folders."
+        f"{self.path} cannot be used as a sweep's table "
+        f'({errors.reason(e)}); move it away, and the same command makes it '
+        "anew from the runs' folders."
       ) from e
 
   @property

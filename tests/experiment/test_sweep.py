@@ -258,6 +258,15 @@ def test_damage_in_a_table_is_told_in_one_line(tmp_path, made_up_runs):
   assert '\n' not in str(caught.value)
 
 
+def test_table_without_a_column(tmp_path, made_up_runs):
+  go(tmp_path, '--axis=seed=0')
+  table = tmp_path / 's' / 'sweep.sqlite'
+  whole = table.read_bytes()
+  table.write_bytes(whole.replace(b'settings ', b'sittings '))
+  with pytest.raises(errors.SettingsError, match='move it away'):
+    go(tmp_path, '--axis=seed=0')
+
+
 def test_table_of_another_version(tmp_path, made_up_runs):
   go(tmp_path, '--axis=seed=0')
   with sweep_store.Store(tmp_path / 's') as store:

@@ -105,8 +105,9 @@ class Store:
   def _complaints(self) -> Iterator[None]:
     try:
       yield
-    # SQLite says some things in the words of a damaged file, as bytes.
-    except (sqlite3.Error, ValueError, TypeError) as e:
+    # SQLite says some things in the words of a damaged file, as bytes; a column
+    # whose name was damaged is an IndexError.
+    except (sqlite3.Error, ValueError, TypeError, IndexError) as e:
       if isinstance(e, sqlite3.OperationalError):
         raise errors.RunError(
           f'{self.path} cannot be written: {errors.reason(e)}.'

@@ -6,10 +6,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-_SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 4], tf.float32),
-  y=tf.TensorSpec([None, 1], tf.int64),
-)
+from tests.runtime import computations
+
 _LOOP = tff.learning.LoopImplementation
 
 
@@ -30,22 +28,9 @@ def _model_fn():
   return tff.learning.models.from_keras_model(
     _keras_model(),
     loss=_loss(),
-    input_spec=_SPEC,
+    input_spec=computations.SPEC,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
   )
-
-
-def _clients(sizes=(11, 5, 8, 1)):
-  rng = np.random.default_rng(0)
-  return [
-    tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(
-        x=rng.normal(size=(n, 4)).astype(np.float32),
-        y=rng.integers(0, 3, (n, 1)),
-      )
-    ).batch(4)
-    for n in sizes
-  ]
 
 
 def _sgd():
@@ -56,7 +41,7 @@ def _two_rounds(process, data=None):
   state = process.initialize()
   metrics = []
   for _ in range(2):
-    output = process.next(state, data or _clients())
+    output = process.next(state, data or computations.clients())
     state = output.state
     metrics.append(output.metrics)
   return state, metrics
@@ -126,7 +111,10 @@ def k_means():
     tff.learning.algorithms.build_fed_kmeans(
       num_clusters=2, data_shape=(4,), random_seed=(1, 2)
     ),
-    [d.unbatch().map(lambda example: example['x']) for d in _clients()],
+    [
+      d.unbatch().map(lambda example: example['x'])
+      for d in computations.clients()
+    ],
   )
 
 
@@ -143,7 +131,7 @@ def reconstruction():
       global_non_trainable_variables=[],
       local_trainable_variables=weights[1:],
       local_non_trainable_variables=[],
-      input_spec=_SPEC,
+      input_spec=computations.SPEC,
     )
 
   def metrics_fn():
@@ -163,7 +151,7 @@ def reconstruction():
 
 def evaluation():
   process = tff.learning.algorithms.build_fed_eval(_model_fn)
-  return process.next(process.initialize(), _clients())
+  return process.next(process.initialize(), computations.clients())
 
 
 def personalization():
@@ -206,7 +194,7 @@ def personalization():
   )
   data = [
     collections.OrderedDict(train_data=d.unbatch(), test_data=d.unbatch())
-    for d in _clients()
+    for d in computations.clients()
   ]
   weights = tff.learning.models.ModelWeights.from_model(_model_fn())
   return compute(weights, data)

@@ -1,11 +1,32 @@
 """Small computations, and what they are made of."""
 
+import collections
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)
 INTS = tff.FederatedType(np.int32, tff.CLIENTS)
+# Examples of four numbers and one of three labels.
+SPEC = collections.OrderedDict(
+  x=tf.TensorSpec([None, 4], tf.float32),
+  y=tf.TensorSpec([None, 1], tf.int64),
+)
+
+
+def clients(sizes=(11, 5, 8, 1)):
+  """Clients' batches of examples as `SPEC` has them."""
+  rng = np.random.default_rng(0)
+  return [
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=rng.normal(size=(n, 4)).astype(np.float32),
+        y=rng.integers(0, 3, (n, 1)),
+      )
+    ).batch(4)
+    for n in sizes
+  ]
 
 
 _graphs = []

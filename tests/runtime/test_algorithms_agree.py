@@ -1,6 +1,5 @@
 """Every method of this project gives the same rounds in each runtime."""
 
-import collections
 import functools
 
 import numpy as np
@@ -9,15 +8,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests.runtime import computations
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive.runtime import in_process as in_process_lib
 from tff_adaptive.runtime import server
-
-_SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 4], tf.float32),
-  y=tf.TensorSpec([None, 1], tf.int64),
-)
 
 
 def _model_fn():
@@ -35,29 +30,16 @@ def _model_fn():
       ]
     ),
     loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    input_spec=_SPEC,
+    input_spec=computations.SPEC,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
   )
-
-
-def _clients():
-  rng = np.random.default_rng(0)
-  return [
-    tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(
-        x=rng.normal(size=(n, 4)).astype(np.float32),
-        y=rng.integers(0, 3, (n, 1)),
-      )
-    ).batch(4)
-    for n in (11, 5, 8, 1)
-  ]
 
 
 def _two_rounds(name, context):
   with tff.framework.get_context_stack().install(context):
     process = algorithms.build(name, _model_fn)
     state = process.initialize()
-    clients = _clients()
+    clients = computations.clients()
     rounds = []
     if algorithms.is_stateful(process):
       own = [process.initialize_client_state() for _ in clients]

@@ -1,6 +1,5 @@
 """Clients spread over worker processes, of which some die."""
 
-import collections
 import contextlib
 import csv
 import os
@@ -16,6 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.runtime import certificates
+from tests.runtime import computations
 from tff_adaptive import runtime
 from tff_adaptive.runtime import worker
 
@@ -83,11 +83,6 @@ def _sum_of_squares(values):
 
 
 def _process():
-  spec = collections.OrderedDict(
-    x=tf.TensorSpec([None, 4], tf.float32),
-    y=tf.TensorSpec([None, 1], tf.int64),
-  )
-
   def model_fn():
     return tff.learning.models.from_keras_model(
       tf.keras.Sequential(
@@ -97,7 +92,7 @@ def _process():
         ]
       ),
       loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      input_spec=spec,
+      input_spec=computations.SPEC,
     )
 
   return tff.learning.algorithms.build_weighted_fed_avg(
@@ -107,19 +102,6 @@ def _process():
   )
 
 
-def _clients():
-  rng = np.random.default_rng(0)
-  return [
-    tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(
-        x=rng.normal(size=(n, 4)).astype(np.float32),
-        y=rng.integers(0, 3, (n, 1)),
-      )
-    ).batch(4)
-    for n in (11, 5, 8, 1, 6)
-  ]
-
-
 def _train(context, rounds, between=lambda r: None):
   with tff.framework.get_context_stack().install(context):
     process = _process()
@@ -127,7 +109,7 @@ def _train(context, rounds, between=lambda r: None):
     metrics = []
     for r in range(rounds):
       between(r)
-      output = process.next(state, _clients())
+      output = process.next(state, computations.clients((11, 5, 8, 1, 6)))
       state = output.state
       metrics.append(output.metrics['client_work']['train'])
     return process.get_model_weights(state).trainable, metrics

@@ -171,7 +171,8 @@ class RunFolder:
     return hparams
 
 
-_ADVICE = "restore it or delete the run's folder"
+# To whoever finds a run's file damaged.
+ADVICE = "restore it or delete the run's folder"
 _NUMBER = r'[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf|nan'
 
 
@@ -215,13 +216,13 @@ class RowFile:
     except FileNotFoundError:
       return
     except (OSError, UnicodeDecodeError) as e:
-      raise errors.RunError(f'{path} cannot be read: {e}; {_ADVICE}.') from e
+      raise errors.RunError(f'{path} cannot be read: {e}; {ADVICE}.') from e
     complete = text[: text.rfind('\n') + 1]
     try:
       lines = list(csv.reader(io.StringIO(complete), strict=True))
     except csv.Error as e:
       raise errors.RunError(
-        f'{path} is no whole CSV file: {e}; {_ADVICE}.'
+        f'{path} is no whole CSV file: {e}; {ADVICE}.'
       ) from e
     if not lines:
       return
@@ -229,12 +230,12 @@ class RowFile:
     if self.columns[:1] != ['round']:
       raise errors.RunError(
         f'{path} was not written by a run: its first column is not "round"; '
-        f'{_ADVICE}.'
+        f'{ADVICE}.'
       )
     for number, line in enumerate(lines[1:], start=2):
       row = dict(zip(self.columns, line, strict=False))
       if len(row) != len(line) or not self._may_follow(row):
-        raise errors.RunError(f'{path} is damaged in line {number}; {_ADVICE}.')
+        raise errors.RunError(f'{path} is damaged in line {number}; {ADVICE}.')
       self.rows.append(row)
 
   def _may_follow(self, row: Mapping[str, str]) -> bool:

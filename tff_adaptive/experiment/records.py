@@ -99,7 +99,7 @@ class Records:
     ):
       raise errors.RunError(
         f'{folder.metrics} lacks rounds before the checkpoint of round '
-        f"{last_round}; restore it or delete the run's folder to start afresh."
+        f'{last_round}; {files.ADVICE} to start afresh.'
       )
     self._board = _TensorBoard(folder.tensorboard, self.rows)
 

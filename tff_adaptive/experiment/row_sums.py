@@ -31,6 +31,9 @@ class RowSums:
     """
     self._path = path
     self._table = table
+    # Of the rows that were saved: from then on none changes but in what `_sum`
+    # leaves out.
+    self._sums: list[int] = []
 
   def save(self) -> None:
     """Makes the rows last, and keeps what they are.
@@ -45,8 +48,9 @@ class RowSums:
       raise errors.RunError(
         f'{self._path.parent} cannot be written: {e.strerror}.'
       ) from e
-    sums = [_sum(row) for row in self._table.rows]
-    checkpoints.write(self._path, [np.array(sums, np.uint32)])
+    new = self._table.rows[len(self._sums) :]
+    self._sums += [_sum(row) for row in new]
+    checkpoints.write(self._path, [np.array(self._sums, np.uint32)])
 
   def check(self, last_round: int, warn: Callable[[str], None]) -> None:
     """Compares the rows up to a round with what they were.
@@ -70,8 +74,8 @@ class RowSums:
       if int(row['round']) <= last_round and _sum(row) != total:
         raise errors.RunError(
           f'{self._table.path} is damaged in line {line} (round '
-          f'{row["round"]}): it is not what the run wrote there; restore it or '
-          "delete the run's folder to start afresh."
+          f'{row["round"]}): it is not what the run wrote there; '
+          f'{files.ADVICE} to start afresh.'
         )
 
 

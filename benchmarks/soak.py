@@ -17,12 +17,13 @@ import pathlib
 import sys
 import tempfile
 
+import psutil
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import train
-from tff_adaptive.runtime import worker
 
 _SAMPLES = 10
 
@@ -30,13 +31,12 @@ _SAMPLES = 10
 def sample() -> dict[str, int]:
   """What this process holds now."""
   gc.collect()
-  status = pathlib.Path('/proc/self/status').read_text().splitlines()
-  fields = dict(line.split(':', 1) for line in status)
+  process = psutil.Process()
   return {
-    'MiB': int(fields['VmRSS'].split()[0]) // 1024,
-    'files': len(os.listdir('/proc/self/fd')),
-    'threads': int(fields['Threads']),
-    'children': len(worker.descendants(os.getpid())),
+    'MiB': process.memory_info().rss >> 20,
+    'files': process.num_fds(),
+    'threads': process.num_threads(),
+    'children': len(process.children(recursive=True)),
   }
 
 

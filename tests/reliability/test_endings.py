@@ -5,6 +5,7 @@ import pathlib
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests.reliability import drills
@@ -45,7 +46,9 @@ def test_no_process_is_left(launcher, tmp_path, ending, rounds, flags, code):
     [*_NATIVE, *flags, f'--total_rounds={rounds}', '--experiment_name=a']
   )
   _wait_for_rows(tmp_path / 'runs' / 'a', 1)
-  started = worker.descendants(pid)
+  started = [
+    child.pid for child in psutil.Process(pid).children(recursive=True)
+  ]
   if ending is not None:
     assert len(started) >= 2  # A supervisor and its worker.
     os.kill(pid, ending)
@@ -64,8 +67,8 @@ def test_rounds_whose_worker_is_killed_are_repeated(launcher, tmp_path):
   for count in range(3, 30, 5):
     _wait_for_rows(parts, count)
     time.sleep(0.05)  # Somewhere in the next round.
-    for child in worker.descendants(pid)[1:]:
-      os.kill(child, signal.SIGKILL)
+    for child in psutil.Process(pid).children(recursive=True)[1:]:
+      child.kill()
       killed += 1
   assert launcher.wait() == 0, (tmp_path / 'output.log').read_text()
   assert killed > 3

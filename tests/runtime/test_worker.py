@@ -18,11 +18,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _gone(pid: int) -> bool:
-  try:
-    with open(f'/proc/{pid}/stat', encoding='ascii') as file:
-      return file.read().rpartition(')')[2].split()[0] == 'Z'
-  except (FileNotFoundError, ProcessLookupError):
-    return True
+  """Whether a process has ended, seen to by its parent or not."""
+  return worker.resident_bytes(pid) == 0
 
 
 @pytest.fixture(name='binary')

@@ -12,6 +12,8 @@ import time
 import weakref
 from typing import Any
 
+import psutil
+
 from tff_adaptive.runtime import errors
 
 _SUPERVISOR = os.path.join(os.path.dirname(__file__), '_supervisor.py')
@@ -40,23 +42,9 @@ def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
 def resident_bytes(pid: int) -> int:
   """Resident memory of a process in bytes; 0 if it is gone."""
   try:
-    with open(f'/proc/{pid}/statm', encoding='ascii') as file:
-      return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
-  except (FileNotFoundError, ProcessLookupError):
+    return psutil.Process(pid).memory_info().rss
+  except psutil.NoSuchProcess:
     return 0
-
-
-def descendants(pid: int) -> list[int]:
-  """The processes that a process has started, and theirs; [] if it is gone."""
-  found = []
-  try:
-    for thread in os.listdir(f'/proc/{pid}/task'):
-      with open(f'/proc/{pid}/task/{thread}/children', encoding='ascii') as f:
-        for child in map(int, f.read().split()):
-          found += [child, *descendants(child)]
-  except (FileNotFoundError, ProcessLookupError):
-    pass  # It, or a thread of it, ended meanwhile.
-  return found
 
 
 class WorkerProcess:

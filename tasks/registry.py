@@ -41,6 +41,8 @@ class TaskInfo:
     clients: Where clients come from and how many there are.
     files: Files that `data='native'` reads, relative to `cache_dir`.
     published: The paper's settings; None where it states none.
+    num_clients: How many clients there are, whatever the options; None where
+      data or options decide it.
     small_options: Options that make the task cheap where only its running
       matters, together with `data='synthetic'`.
   """
@@ -51,6 +53,7 @@ class TaskInfo:
   clients: str
   files: tuple[str, ...] = ()
   published: Optional[Published] = None
+  num_clients: Optional[int] = None
   small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -186,6 +189,7 @@ _TASKS = (
     summary='Two parabolas of one weight, the second a times as steep.',
     model='1 weight',
     clients='2',
+    num_clients=2,
   ),
   TaskInfo(
     name='ag_news',

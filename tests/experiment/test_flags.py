@@ -34,6 +34,14 @@ def test_nothing_said(parse):
   assert settings.client_optimizer == 'delta_sgd'
   assert settings.algorithm == 'fedadam'
   assert settings.server_optimizer == 'adam'
+  assert settings.clients_per_round == 10
+
+
+def test_cohort_of_a_task_with_fewer_clients(parse):
+  assert parse('--task=quadratic').clients_per_round == 2
+  assert (
+    parse('--task=quadratic', '--clients_per_round=1').clients_per_round == 1
+  )
 
 
 @pytest.mark.parametrize(

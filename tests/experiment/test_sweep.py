@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import os
 import pathlib
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 
 import pytest
+import tensorflow as tf
 
 import main
 from tests.experiment import made_up
@@ -117,6 +119,31 @@ def test_failure_is_recorded_and_the_others_go_on(
   assert made_up_runs == ['seed=1', 'seed=2']
   assert {r['status'] for r in rows} == {'finished'}
   assert {r['reason'] for r in rows} == {None}
+
+
+def test_warnings_of_tensorflow_go_to_the_log_of_their_run(
+  tmp_path, made_up_runs, monkeypatch
+):
+  del made_up_runs
+  shown = io.StringIO()
+  # As TensorFlow has it where nobody else configured logging before.
+  monkeypatch.setattr(
+    tf.get_logger(), 'handlers', [logging.StreamHandler(shown)]
+  )
+  good = train.run
+
+  def run(settings, **more):
+    tf.get_logger().warning('of seed %d', settings.seed)
+    good(settings, **more)
+
+  monkeypatch.setattr(train, 'run', run)
+  go(tmp_path, '--axis=seed=0,1')
+  tf.get_logger().warning('afterwards')
+  assert shown.getvalue() == 'afterwards\n'
+  for seed in (0, 1):
+    log = (tmp_path / 's' / 'logs' / f'seed={seed}.log').read_text()
+    assert log.count('of seed') == 1 and f'of seed {seed}' in log
+    assert 'afterwards' not in log
 
 
 def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):

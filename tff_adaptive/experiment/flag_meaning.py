@@ -18,6 +18,7 @@ from tff_adaptive.experiment import settings as settings_lib
 
 # What the product does when nothing is said.
 _DEFAULT_OPTIMIZER = {'client': 'delta_sgd', 'server': 'adam'}
+_USUAL_COHORT = 10
 # Which algorithm a server optimizer makes.
 _ALGORITHM_OF = {
   'adagrad': 'fedadagrad',
@@ -73,6 +74,9 @@ def resolve(
     SettingsError: In one sentence, what is wrong.
   """
   _check_general(general)
+  if general['clients_per_round'] is None:
+    there = tasks.info(general['task']).num_clients or _USUAL_COHORT
+    general = {**general, 'clients_per_round': min(_USUAL_COHORT, there)}
   algorithm = _choose_algorithm(general, given)
   optimizer = {side: general[f'{side}_optimizer'] for side in flag_table.SIDES}
   if general['algorithm'] is None and optimizer['client'] is None:

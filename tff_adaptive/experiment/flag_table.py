@@ -94,8 +94,9 @@ def _how_long() -> list[parameters.Parameter]:
     _flag(
       'clients_per_round',
       parameters.Count,
-      10,
-      'Clients that take part in a round.',
+      None,
+      'Clients that take part in a round; 10 unless given, or all of a task '
+      'that has fewer.',
     ),
     _flag(
       'max_rejected_clients',

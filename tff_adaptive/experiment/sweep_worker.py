@@ -6,6 +6,7 @@ it once and then runs whatever it is handed.
 
 import contextlib
 import dataclasses
+import logging
 import math
 import os
 import pathlib
@@ -14,9 +15,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+from typing import TextIO
 
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import files
@@ -149,6 +152,7 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
     open(job.log, 'a', encoding='utf-8', buffering=1) as log,
     contextlib.redirect_stdout(log),
     contextlib.redirect_stderr(log),
+    _redirect_tensorflow(log),
   ):
     try:
       finished = train.prepare(settings)
@@ -173,6 +177,27 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
       return Outcome(sweep_store.FAILED, f'{type(e).__name__}: {last[:300]}')
     finally:
       _clean_up()
+
+
+@contextlib.contextmanager
+def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
+  """Sends TensorFlow's warnings to a file, which `redirect_stderr` does not.
+
+  Its logger holds on to the stream that it was made with. Runs of one process
+  trace the same functions over and over, which it warns of.
+  """
+  handlers = [
+    handler
+    for handler in logging.getLogger('tensorflow').handlers
+    if isinstance(handler, logging.StreamHandler)
+  ]
+  streams = [handler.setStream(log) for handler in handlers]
+  try:
+    yield
+  finally:
+    for handler, stream in zip(handlers, streams, strict=True):
+      if stream is not None:  # None: it was the log already.
+        handler.setStream(stream)
 
 
 def _check_untrained(watch: Watch, folder: pathlib.Path) -> None:

@@ -80,7 +80,7 @@ def test_first_and_last_point_of_every_paper_grid_are_experiments(name):
     ends = block.points()[:: max(len(block.points()) - 1, 1)]
     for point in ends:
       made = grids.points(
-        [], [grids.Block({k: v for k, v in point.items()})], 'x'
+        {}, [grids.Block({k: v for k, v in point.items()})], 'x'
       )
       assert made[0].settings.algorithm == block.fixed['algorithm']
 
@@ -101,6 +101,27 @@ def test_axes_and_flags_beside_a_paper_grid(tmp_path):
   assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
   assert {p.settings.total_rounds for p in parsed.points} == {20}
   assert {p.settings.task for p in parsed.points} == {'emnist_character'}
+
+
+@pytest.mark.parametrize('way', ['equals', 'space', 'file'])
+def test_flags_may_be_written_as_a_run_takes_them(tmp_path, way):
+  flags = {
+    'algorithm': 'fedadam',
+    'experiment_name': 'named',
+    'root_output_dir': f'{tmp_path}',
+  }
+  if way == 'space':
+    told = [word for k, v in flags.items() for word in (f'--{k}', v)]
+  else:
+    told = [f'--{k}={v}' for k, v in flags.items()]
+  if way == 'file':
+    path = tmp_path / 'some.flags'
+    path.write_text('\n'.join(told))
+    told = [f'--flagfile={path}']
+  parsed = sweep_flags.parse(['--grid=reddi2021/emnist_character', *told])
+  assert len(parsed.points) == 8 * 9 * 5
+  assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
+  assert parsed.folder == tmp_path / 'named'
 
 
 def test_axes_on_top_of_a_preset(tmp_path):

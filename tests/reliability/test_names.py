@@ -11,9 +11,10 @@ from tff_adaptive.experiment import flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')
+_NO_NAMES = (*_AWAY, 'a\nb', 'a\x7fb', 'a' * 201)
 
 
-@pytest.mark.parametrize('name', _AWAY)
+@pytest.mark.parametrize('name', _NO_NAMES)
 def test_experiment_names_stay_in_their_folder(name):
   with pytest.raises(errors.SettingsError, match='experiment_name'):
     flags.Flags().parse([f'--experiment_name={name}'])

@@ -114,10 +114,13 @@ def _check_general(general: Mapping[str, Any]) -> None:
       '--num_validation_examples must be -1 for all or at least 1, got 0.'
     )
   name = general['experiment_name']
-  if name is not None and not re.fullmatch(r'(?!\.)[^/\\\0]+', name):
+  if name is not None and not re.fullmatch(
+    r'(?!\.)[^/\\\x00-\x1f\x7f]{1,200}', name
+  ):
     raise errors.SettingsError(
-      '--experiment_name must be the name of one folder, without slashes '
-      f'and not starting with a dot, got {name!r}.'
+      '--experiment_name must be the name of one folder, of at most 200 '
+      'letters, without slashes or control characters and not starting with a '
+      f'dot, got {name[:80]!r}.'
     )
   if not general['root_output_dir']:
     raise errors.SettingsError("--root_output_dir must name a folder, got ''.")

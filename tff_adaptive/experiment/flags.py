@@ -6,6 +6,7 @@ come at once.
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NoReturn
@@ -93,9 +94,7 @@ class Flags:
         for name, text in preset.flags.items()
         if self._table.meaning(name) not in said
       }
-      given = self._read(
-        [*(f'--{k}={v}' for k, v in added.items()), *arguments]
-      )
+      given = self._read([*words(added), *arguments])
     general = {
       parameter.name: given.pop(parameter.name, parameter.default)
       for parameter in self._table.independent()
@@ -111,6 +110,15 @@ class Flags:
       raise
     return Parsed(settings=settings, dry_run=general['dry_run'], preset=preset)
 
+  def given(self, arguments: Sequence[str]) -> dict[str, str]:
+    """The text of each flag on a command line, and in flag files it names.
+
+    Raises:
+      SettingsError: If a flag is unknown, or has a value that is wrong
+        whatever the others are.
+    """
+    return {name: str(value) for name, value in self._read(arguments).items()}
+
   def _read(self, arguments: Sequence[str]) -> dict[str, Any]:
     """The flags given, by name, those that depend on others as text."""
     self.values.unparse_flags()
@@ -121,10 +129,16 @@ class Flags:
     except absl_flags.UnrecognizedFlagError as e:
       self._unknown(e.flagname)
     except absl_flags.Error as e:
-      raise errors.SettingsError(f'{errors.reason(e)}.') from e
-    except (OSError, ValueError) as e:  # What absl lets through.
+      told = errors.reason(e).removeprefix('ERROR:: ')
+      raise errors.SettingsError(f'{told}.') from e
+    # What absl lets through.
+    except (OSError, UnicodeDecodeError) as e:
       raise errors.SettingsError(
         f'The file that --flagfile names cannot be read as text: {e}.'
+      ) from e
+    except ValueError as e:  # `--nodry_run=3`, a file's name with a NUL.
+      raise errors.SettingsError(
+        f'The flags cannot be read: {errors.reason(e)}.'
       ) from e
     except RecursionError as e:  # absl compares names letter by letter.
       raise errors.SettingsError(
@@ -154,6 +168,11 @@ class Flags:
   def help_full(self) -> str:
     """All flags."""
     return flag_help.full(self._table)
+
+
+def words(flags: Mapping[str, str]) -> list[str]:
+  """Flags as arguments of a command line."""
+  return [f'--{name}={text}' for name, text in flags.items()]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,13 +104,13 @@ def name_of(flags: Mapping[str, str]) -> str:
 
 
 def points(
-  arguments: Sequence[str], blocks: Sequence[Block], folder: str
+  told: Mapping[str, str], blocks: Sequence[Block], folder: str
 ) -> list[Point]:
   """Every experiment of a sweep, checked.
 
   Args:
-    arguments: Flags of the command line that hold for all of them; a block's
-      are read after them.
+    told: Flags that hold for all of them, as text; a block's of the same name
+      are left out.
     blocks: The grid.
     folder: Where the runs have their folders.
 
@@ -118,7 +118,6 @@ def points(
     SettingsError: If a flag is unknown or one of the experiments is none.
   """
   parser = flags_lib.Flags()
-  told = {a.lstrip('-').partition('=')[0] for a in arguments}
   result: list[Point] = []
   seen: dict[str, str] = {}
   for block in blocks:
@@ -133,9 +132,7 @@ def points(
       flags = {k: v for k, v in flags.items() if k not in told}
       name = name_of(flags)
       try:
-        parsed = parser.parse(
-          [*arguments, *(f'--{k}={v}' for k, v in flags.items())]
-        )
+        parsed = parser.parse(flags_lib.words({**told, **flags}))
       except errors.SettingsError as e:
         if len(flags) < 2:
           raise

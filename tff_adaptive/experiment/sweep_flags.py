@@ -129,24 +129,16 @@ def parse(arguments: Sequence[str]) -> Sweep:
   options, rest = build_options().split(arguments)
   _check_search(options)
   axes = _read_axes(options['axis'])
-  blocks = _choose_blocks(options['grid'], axes, rest)
-  shared = _parse_shared(options['grid'], axes, rest)
-  of_runs = [a for a in rest if not _is_of_the_sweep(a)]
+  told = flags_lib.Flags().given(rest)
+  blocks = _choose_blocks(options['grid'], axes, told)
+  shared = _parse_shared(options['grid'], axes, told)
+  of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
   points = grids.points(of_runs, grids.with_axes(blocks, axes), '')
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
   return Sweep(
     folder, [_below(folder, p) for p in points], shared.dry_run, options
   )
-
-
-def _name(argument: str) -> str:
-  """The name of the flag that an argument sets."""
-  return argument.lstrip('-').partition('=')[0]
-
-
-def _is_of_the_sweep(argument: str) -> bool:
-  return _name(argument) in (*_OF_THE_SWEEP, 'nodry_run')
 
 
 def _check_search(options: Mapping[str, Any]) -> None:
@@ -173,11 +165,10 @@ def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _choose_blocks(
-  grid: Optional[str], axes: Mapping[str, Any], rest: Sequence[str]
+  grid: Optional[str], axes: Mapping[str, Any], told: Mapping[str, str]
 ) -> list[grids.Block]:
   """The blocks of a paper's grid, or an empty one for the axes."""
   if grid is not None:
-    told = {_name(a): a.lstrip('-').partition('=')[2] for a in rest}
     return grids.load(grid, told.get('algorithm'))
   if not axes:
     raise errors.SettingsError(
@@ -187,7 +178,9 @@ def _choose_blocks(
 
 
 def _parse_shared(
-  grid: Optional[str], axes: Mapping[str, Sequence[str]], rest: Sequence[str]
+  grid: Optional[str],
+  axes: Mapping[str, Sequence[str]],
+  told: Mapping[str, str],
 ) -> flags_lib.Parsed:
   """What all points share.
 
@@ -195,11 +188,10 @@ def _parse_shared(
   all: what is accepted may depend on an axis.
   """
   if grid is not None:
-    words = [a for a in rest if _is_of_the_sweep(a)]
+    flags = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
   else:
-    words = [a for a in rest if _name(a) not in axes]
-    words += [f'--{flag}={values[0]}' for flag, values in axes.items()]
-  return flags_lib.Flags().parse(words)
+    flags = {**told, **{flag: values[0] for flag, values in axes.items()}}
+  return flags_lib.Flags().parse(flags_lib.words(flags))
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:

@@ -6,8 +6,10 @@ import pytest
 
 from tests.experiment import made_up
 from tests.experiment import sweeps
+from tff_adaptive.experiment import files
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep
+from tff_adaptive.experiment import sweep_store
 from tff_adaptive.experiment import sweep_worker
 from tff_adaptive.experiment import train
 
@@ -25,6 +27,45 @@ def test_given_up_on_what_is_not_finite():
     watch({'round': number, 'train/loss': 1.0, **left_out})
   with pytest.raises(sweep_worker.DivergedError, match='no update'):
     watch({'round': 3, 'train/loss': 1.0, **left_out})
+
+
+def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
+  """Killed after a round more than was saved: that one is run again."""
+  bad = [{'round': n, 'train/loss': 100.0} for n in range(6)]
+  first = {'round': 0, 'validation/loss': 2.0}
+  reported = []
+  watch = sweep_worker.Watch(divergence_factor=10, report=reported.append)
+  watch.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
+  assert not reported
+  watch(bad[3])
+  with pytest.raises(sweep_worker.DivergedError, match='round 4'):
+    watch(bad[4])
+  watch = sweep_worker.Watch(divergence_factor=10, until_round=2)
+  with pytest.raises(sweep_worker.DivergedError, match='round 3'):
+    watch.look_back([first, *bad[1:4]])
+
+
+def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
+  """A worker of a sweep that was killed, which saves its run."""
+  parsed = sweep.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  job = sweep.job_of(parsed, parsed.points[0])
+  other = files.RunFolder(job.point.settings.folder)
+  looks = []
+
+  def sleep(seconds):
+    del seconds
+    looks.append(other.is_busy())
+    if len(looks) == 3:
+      other.__exit__()
+
+  made_up.replace_training(
+    monkeypatch, lambda settings, on_row: made_up.write(settings, on_row)
+  )
+  monkeypatch.setattr(sweep_worker.time, 'sleep', sleep)
+  assert not other.is_busy()
+  other.__enter__()
+  assert sweep_worker.run(job).status == sweep_store.FINISHED
+  assert looks == [True] * 3 and not other.is_busy()
 
 
 def test_one_bad_round_is_no_divergence():

@@ -187,19 +187,17 @@ class Checkpoints:
       RunError: If it cannot be written; earlier states are kept.
     """
     try:
-      self._folder.mkdir(parents=True, exist_ok=True)
+      files.make_folder(self._folder)
       arrays = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
       write(self._path(round_number), arrays)
-    except (OSError, errors.RunError) as e:
-      reason = f'{self._folder}: {e.strerror}' if isinstance(e, OSError) else e
+    except errors.RunError as e:
       kept = (
         f'that of round {self.rounds[-1]} is kept'
         if self.rounds
         else 'there is none before it'
       )
       raise errors.RunError(
-        f'The checkpoint of round {round_number} cannot be written; {kept}. '
-        f'{reason}'
+        f'The checkpoint of round {round_number} cannot be written; {kept}. {e}'
       ) from e
     for old in self.rounds[: -self._keep]:
       self._path(old).unlink(missing_ok=True)

@@ -70,15 +70,22 @@ def remove_leftovers(folder: pathlib.Path) -> None:
       path.unlink(missing_ok=True)
 
 
-def check_writable(folder: pathlib.Path) -> None:
+def check_writable(
+  folder: pathlib.Path, flag: str = '--root_output_dir'
+) -> None:
   """Finds out whether files can be written below `folder`; leaves no trace.
+
+  Args:
+    folder: Which need not exist.
+    flag: What names it on the command line.
 
   Raises:
     SettingsError: If they cannot.
   """
   folder = folder.absolute()
-  made = [p for p in (folder, *folder.parents) if not p.exists()]
+  made: list[pathlib.Path] = []
   try:
+    made += [p for p in (folder, *folder.parents) if not p.exists()]
     try:
       folder.mkdir(parents=True, exist_ok=True)
       with tempfile.TemporaryFile(dir=folder):
@@ -90,7 +97,21 @@ def check_writable(folder: pathlib.Path) -> None:
   except OSError as e:
     raise errors.SettingsError(
       f'The output folder {folder} cannot be written ({e.strerror or e}); '
-      'choose another with --root_output_dir.'
+      f'choose another with {flag}.'
+    ) from e
+
+
+def make_folder(folder: pathlib.Path) -> None:
+  """Makes a folder and those above it, unless they are there.
+
+  Raises:
+    RunError: If it cannot be made.
+  """
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as e:
+    raise errors.RunError(
+      f'{folder} cannot be written: {e.strerror or e}.'
     ) from e
 
 
@@ -100,6 +121,7 @@ class RunFolder:
   def __init__(self, path: pathlib.Path):
     self.path = pathlib.Path(path)
     self.metrics = self.path / 'metrics.csv'
+    self.sweep = self.path / 'sweep.sqlite'  # If it is a sweep's folder.
     self.step_sizes = self.path / 'step_sizes.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
@@ -140,6 +162,17 @@ class RunFolder:
   def __exit__(self, *exc_info: object) -> None:
     if self._lock is not None:
       self._lock.close()
+
+  def is_busy(self) -> bool:
+    """Whether another process is at work in the folder."""
+    try:
+      with open(self.path / '.lock', encoding='utf-8') as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+      return True
+    except OSError:
+      return False  # Whoever enters it is told what is wrong.
+    return False
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
     """Writes hparams.json."""

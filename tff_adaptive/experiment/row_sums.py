@@ -42,12 +42,7 @@ class RowSums:
       RunError: If a file cannot be written.
     """
     self._table.sync()
-    try:
-      self._path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-      raise errors.RunError(
-        f'{self._path.parent} cannot be written: {e.strerror}.'
-      ) from e
+    files.make_folder(self._path.parent)
     new = self._table.rows[len(self._sums) :]
     self._sums += [_sum(row) for row in new]
     checkpoints.write(self._path, [np.array(self._sums, np.uint32)])

@@ -6,6 +6,7 @@ import signal
 from multiprocessing import connection as connections
 from typing import Optional
 
+from tff_adaptive.experiment import files
 from tff_adaptive.experiment import stopping
 from tff_adaptive.experiment import sweep_progress
 from tff_adaptive.experiment import sweep_store
@@ -59,10 +60,11 @@ class _Slot:
     self.runs = 0
 
   def start(self, job: sweep_worker.Job) -> None:
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(job.log.parent)
     self.job = job
     self.runs += 1
-    self.connection.send(job)
+    with contextlib.suppress(OSError):  # It has ended: `_hear` tells how.
+      self.connection.send(job)
 
   def close(self) -> None:
     """Lets the process end."""
@@ -117,7 +119,7 @@ class Pool:
 
   def _hand_out(self) -> None:
     """Gives jobs to idle workers, and to new ones while there may be more."""
-    idle = [s for s in self._slots if s.job is None]
+    idle = [s for s in self._slots if s.job is None and s.process.is_alive()]
     while len(self._busy) < self._workers:
       job = self._recorder.next()
       if job is None:

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +34,7 @@ from tff_adaptive.experiment import train
 # after which a run is given up.
 _PATIENCE = 3
 _SECONDS_BETWEEN_REPORTS = 0.5
+_SECONDS_BETWEEN_LOOKS = 0.1
 _EVENTS_SUFFIX = '.hparams'
 
 
@@ -88,8 +90,18 @@ class Watch:
     self._report = report
     self._reported = -math.inf
     self._untrained: Optional[float] = None
-    self._above = 0
-    self._useless = 0
+    # Rounds, so that one that is run again after a resume counts once.
+    self._above: set[int] = set()
+    self._useless: set[int] = set()
+
+  def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Looks at what a run that is gone on with has done so far.
+
+    Raises:
+      DivergedError: If it was to be given up.
+    """
+    for row in rows:
+      self._judge(row)
 
   def __call__(self, row: Mapping[str, Any]) -> None:
     """Looks at a row of metrics.csv.
@@ -102,6 +114,12 @@ class Watch:
     if time.monotonic() - self._reported >= _SECONDS_BETWEEN_REPORTS:
       self._reported = time.monotonic()
       self._report(number)
+    self._judge(row)
+    if self._until is not None and number >= self._until:
+      raise Paused()
+
+  def _judge(self, row: Mapping[str, Any]) -> None:
+    number = int(row['round'])
     if number == 0:
       value = row.get('validation/loss')
       self._untrained = None if value is None else float(value)
@@ -110,8 +128,7 @@ class Watch:
     if not math.isfinite(loss):
       raise DivergedError(f'the training loss of round {number} is {loss}')
     limit = self._factor * (self._untrained or 0.0)
-    self._above = self._above + 1 if 0 < limit < loss else 0
-    if self._above >= _PATIENCE:
+    if _too_many(self._above, number, 0 < limit < loss):
       raise DivergedError(
         f'the training loss of round {number} is {loss:.4g}, and was more than '
         f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
@@ -122,13 +139,16 @@ class Watch:
       row.get('clients/rejected', 0)
     )
     useless = rejected or bool(row.get('update/non_finite'))
-    self._useless = self._useless + 1 if useless else 0
-    if self._useless >= _PATIENCE:
+    if _too_many(self._useless, number, useless):
       raise DivergedError(
         f'no update was finite in the {_PATIENCE} rounds up to {number}'
       )
-    if self._until is not None and number >= self._until:
-      raise Paused()
+
+
+def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
+  """Notes whether a round was bad; tells if it ends a row of bad ones."""
+  (bad.add if is_bad else bad.discard)(number)
+  return all(number - i in bad for i in range(_PATIENCE))
 
 
 def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
@@ -147,7 +167,7 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
     until_round=job.until_round,
     report=report,
   )
-  job.log.parent.mkdir(parents=True, exist_ok=True)
+  files.make_folder(job.log.parent)
   with (
     open(job.log, 'a', encoding='utf-8', buffering=1) as log,
     contextlib.redirect_stdout(log),
@@ -155,9 +175,11 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
     _redirect_tensorflow(log),
   ):
     try:
+      _wait_for_others(settings.folder)
       finished = train.prepare(settings)
       if finished is None:
-        _check_untrained(watch, settings.folder)
+        rows = files.RowFile(files.RunFolder(settings.folder).metrics).rows
+        watch.look_back({k: float(v) for k, v in r.items() if v} for r in rows)
         train.run(settings, on_row=watch)
       _write_hparams(job.point)
       return Outcome(sweep_store.FINISHED)
@@ -200,11 +222,22 @@ def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
         handler.setStream(stream)
 
 
-def _check_untrained(watch: Watch, folder: pathlib.Path) -> None:
-  """Shows the first row to the watch of a run that is resumed."""
-  rows = files.RowFile(files.RunFolder(folder).metrics).rows
-  if rows:
-    watch({k: v for k, v in rows[0].items() if v})
+def _wait_for_others(folder: pathlib.Path) -> None:
+  """Waits while another process is at work in a run's folder.
+
+  A worker whose sweep was killed saves its run, while the sweep that goes on
+  may come to the same run.
+
+  Raises:
+    Stopped: If a signal came meanwhile.
+  """
+  inside = files.RunFolder(folder)
+  signals = stopping.Signals()
+  if inside.is_busy():
+    print(f'Another process is at work in {folder}: waiting for its end.')
+  with signals.handled(), signals.interruptible():
+    while inside.is_busy():
+      time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _clean_up() -> None:

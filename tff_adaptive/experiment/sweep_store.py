@@ -66,7 +66,7 @@ class Store:
   """
 
   def __init__(self, folder: pathlib.Path):
-    self.path = pathlib.Path(folder) / 'sweep.sqlite'
+    self.path = files.RunFolder(folder).sweep
     self.csv = pathlib.Path(folder) / 'results.csv'
     self._connection: Optional[sqlite3.Connection] = None
 

@@ -13,17 +13,20 @@ from tff_adaptive.experiment import sweep_store
 
 
 def summary(rows: Sequence[Mapping[str, Any]], select: str) -> str:
-  """The best configuration, and the best of every method.
+  """The best configuration of every method, and task if there are several.
 
   Args:
     rows: Of the table.
     select: The name of a rule.
   """
   rule = selection.RULES[select]
+  tasks = {row['settings']['task'] for row in rows}
   by_method: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
   for row in rows:
     flags = {k: v for k, v in row['flags'].items() if k not in grids.SEEDS}
     method = results.method_of(row['settings'])
+    if len(tasks) > 1:
+      method += f' on {row["settings"]["task"]}'
     configuration = ', '.join(
       f'{k}={v}' for k, v in flags.items() if k not in ('algorithm', 'task')
     )

@@ -50,11 +50,16 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
     The rows of metrics.csv if the run is finished, else `None`.
 
   Raises:
-    SettingsError: If the folder cannot be written, or holds a run with other
-      settings.
+    SettingsError: If the folder cannot be written, or holds a sweep, or a run
+      with other settings.
   """
   folder = files.RunFolder(settings.folder)
   files.check_writable(folder.path)
+  if folder.sweep.exists():
+    raise errors.SettingsError(
+      f'{folder.path} is the folder of a sweep; choose another '
+      '--experiment_name for the run.'
+    )
   before = folder.read_hparams()
   if before is None:
     if folder.metrics.exists():
@@ -63,9 +68,7 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
         'says what they are of; choose another --experiment_name.'
       )
     return None
-  settings_lib.check_same(
-    before.get('settings', {}), settings.identity, folder.path
-  )
+  settings_lib.check_same(before['settings'], settings.identity, folder.path)
   metrics = files.RowFile(folder.metrics)
   if not metrics.rows:
     return None
@@ -234,9 +237,7 @@ def _write_down(
   # Another process may have been here since `prepare` looked.
   before = folder.read_hparams()
   if before is not None:
-    settings_lib.check_same(
-      before.get('settings', {}), settings.identity, folder.path
-    )
+    settings_lib.check_same(before['settings'], settings.identity, folder.path)
     return
   hparams: dict[str, Any] = {
     'settings': settings.identity,

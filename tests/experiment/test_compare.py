@@ -1,5 +1,7 @@
 """Runs side by side."""
 
+import json
+
 import pytest
 
 import main
@@ -37,10 +39,27 @@ def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
     made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')
   metrics = tmp_path / 'run1' / 'metrics.csv'
   metrics.write_text('\n'.join(metrics.read_text().splitlines()[:-1]) + '\n')
-  runs = compare.find([tmp_path])
+  runs, left_out = compare.find([tmp_path])
   text = compare.table(runs)
+  assert not left_out
   assert [r.finished for r in runs] == [True, False]
   assert '3 of 4' in text and '--seed' in text
+
+
+def test_what_has_no_results_is_left_out_of_a_folder(tmp_path, capsys):
+  good = made_up.run(tmp_path, 'good', '--total_rounds=2')
+  begun = made_up.run(tmp_path, 'begun', '--total_rounds=2')
+  (begun / 'metrics.csv').unlink()
+  foreign = made_up.run(tmp_path, 'foreign', '--total_rounds=2')
+  settings = {'task': 'digits', 'algorithm': 'fedavg', 'total_rounds': 'two'}
+  (foreign / 'hparams.json').write_text(json.dumps({'settings': settings}))
+  assert main.main(['compare', str(tmp_path)]) == 0
+  captured = capsys.readouterr()
+  assert str(good) in captured.out and str(foreign) not in captured.out
+  complaints = captured.err.splitlines()
+  assert len(complaints) == 2
+  assert "--total_rounds is 'two'" in complaints[0]
+  assert 'no results yet' in complaints[1]
 
 
 def test_less_is_better_for_an_error():

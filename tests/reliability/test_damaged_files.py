@@ -188,6 +188,10 @@ def _check_run(found, whole):
   rounds = [row['round'] for row in found.rows]
   assert rounds == list(range(len(rounds)))
   assert isinstance(found.settings, dict)
+  # What reports and comparisons ask.
+  assert found.method and hash(found.configuration)
+  assert found.finished in (True, False)
+  assert all(isinstance(v, float) for v in found.measures().values())
   del whole
 
 

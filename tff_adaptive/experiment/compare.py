@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -36,27 +37,33 @@ def build_options() -> options_lib.Options:
   return options_lib.Options()
 
 
-def find(paths: Sequence[pathlib.Path]) -> list[results.Run]:
+def find(
+  paths: Sequence[pathlib.Path],
+) -> tuple[list[results.Run], list[str]]:
   """The runs in folders: a run's own, or those below another folder.
 
+  Returns:
+    The runs, and a sentence for each below a folder that has nothing to show.
+
   Raises:
-    SettingsError: If there is none in one of them, or one is damaged.
+    SettingsError: If a folder has no run with results in it.
   """
-  runs = []
+  runs: list[results.Run] = []
+  left_out: list[str] = []
   for path in paths:
-    if path.is_dir() and not (path / 'hparams.json').exists():
-      below, complaints = results.find(path)
-      if complaints:
-        raise errors.SettingsError(complaints[0])
-      if not below:
-        raise errors.SettingsError(f'There is no run in {path}.')
-      runs += below
+    if (path / 'hparams.json').exists():
+      below, complaints = [results.load(path)], list[str]()
     else:
-      runs.append(results.load(path))
-  for run in runs:
-    if not run.rows:
-      raise errors.SettingsError(f'{run.path} has no results yet.')
-  return runs
+      below, complaints = results.find(path)
+      if not below and not complaints:
+        raise errors.SettingsError(f'There is no run in {path}.')
+    complaints += [f'{r.path} has no results yet.' for r in below if not r.rows]
+    below = [run for run in below if run.rows]
+    if not below:
+      raise errors.SettingsError(complaints[0])
+    runs += below
+    left_out += complaints
+  return runs, left_out
 
 
 def differences(runs: Sequence[results.Run]) -> list[str]:
@@ -171,5 +178,8 @@ def main(arguments: Sequence[str]) -> int:
     raise errors.SettingsError(
       'compare takes the folders of runs, or of a sweep; none was given.'
     )
-  print(table(find([pathlib.Path(word) for word in words])))
+  runs, left_out = find([pathlib.Path(word) for word in words])
+  for complaint in left_out:
+    print(f'Left out: {complaint}', file=sys.stderr)
+  print(table(runs))
   return 0

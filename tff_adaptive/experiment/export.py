@@ -111,7 +111,7 @@ def export(
     raise errors.SettingsError(
       f'{target} is there already; name a folder that is not.'
     )
-  files.check_writable(target)
+  files.check_writable(target, 'DIR')
   settings = settings_of(run)
   if cache_dir is None:
     options = dict(settings.task_options, data='synthetic', cache_dir=None)

@@ -119,13 +119,18 @@ def _not_finished(
 
 
 def _is_sweep(folder: pathlib.Path) -> bool:
-  return (folder / 'sweep.sqlite').is_file()
+  return files.RunFolder(folder).sweep.is_file()
 
 
 def _choose_rule(folder: pathlib.Path, select: Optional[str]) -> selection.Rule:
   if select is None and _is_sweep(folder):
     with sweep_store.Store(folder) as store:
       select = store.get('select')
+    if select is not None and select not in selection.RULES:
+      raise errors.SettingsError(
+        f'{store.path} names the rule {select!r}, which there is not; give one '
+        'with --select.'
+      )
   return selection.RULES[select or selection.DEFAULT]
 
 
@@ -229,7 +234,7 @@ def write(
     )
   rule = _choose_rule(folder, select)
   output = output or folder
-  files.check_writable(output)
+  files.check_writable(output, '--output')
   title = f'Results in {folder.resolve().name}'
   body = _introduction(title, runs, rule)
   every = report_sections.sections(runs)
@@ -256,12 +261,7 @@ def _save(
 ) -> pathlib.Path:
   """Writes the figures and the page that has them; returns the page."""
   pictures = output / 'figures'
-  try:
-    pictures.mkdir(parents=True, exist_ok=True)
-  except OSError as e:
-    raise errors.RunError(
-      f'{pictures} cannot be written: {e.strerror or e}.'
-    ) from e
+  files.make_folder(pictures)
   for file, content in figures.items():
     files.write_atomically(pictures / file, content)
   path = output / 'report.html'

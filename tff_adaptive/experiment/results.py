@@ -42,7 +42,7 @@ class Run:
 
   @property
   def finished(self) -> bool:
-    return self.rounds == self.settings.get('total_rounds')
+    return self.rounds == self.settings['total_rounds']
 
   @functools.cached_property
   def metric(self) -> Optional[str]:
@@ -81,7 +81,7 @@ class Run:
 
   @functools.cached_property
   def _measures(self) -> dict[str, float]:
-    clients = int(self.settings.get('clients_per_round') or 0)
+    clients = self.settings['clients_per_round']
     return selection.measures(self.rows, self.metric, clients)
 
 
@@ -99,6 +99,29 @@ def method_of(settings: Mapping[str, Any]) -> str:
   return name
 
 
+def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+  """Holds settings to what every run has, so that whoever reads it may count.
+
+  Raises:
+    SettingsError: If they are not those of a run.
+  """
+  wrong = [
+    name
+    for name in ('task', 'algorithm')
+    if not isinstance(settings.get(name), str)
+  ]
+  for name in ('total_rounds', 'clients_per_round'):
+    value = settings.get(name)
+    if not isinstance(value, int) or not 0 < value < 2**63:
+      wrong.append(name)
+  wrong += [k for k, v in settings.items() if isinstance(v, (dict, list))]
+  if wrong:
+    raise errors.SettingsError(
+      f"{path} does not hold a run's settings: --{wrong[0]} is "
+      f'{settings.get(wrong[0], "missing")!r:.40}; {files.ADVICE}.'
+    )
+
+
 def load(path: pathlib.Path) -> Run:
   """Reads a run's folder.
 
@@ -113,18 +136,13 @@ def load(path: pathlib.Path) -> Run:
     raise errors.SettingsError(
       f"{path} is no run's folder: it has no {folder.hparams.name}."
     )
-  settings = hparams.get('settings')
-  if not isinstance(settings, dict):
-    raise errors.SettingsError(f'{folder.hparams} does not say the settings.')
+  settings = hparams['settings']
+  _check_settings(folder.hparams, settings)
   try:
     rows = files.RowFile(folder.metrics).rows
-    numbers = [{k: float(v) for k, v in row.items() if v} for row in rows]
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
-  except ValueError as e:
-    raise errors.SettingsError(
-      f'{folder.metrics} is damaged: {e}; restore it or delete the folder.'
-    ) from e
+  numbers = [{k: float(v) for k, v in row.items() if v} for row in rows]
   return Run(path, settings, numbers)
 
 

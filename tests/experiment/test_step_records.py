@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tff_adaptive.experiment import errors
+from tff_adaptive.experiment import files
+from tff_adaptive.experiment import records
 from tff_adaptive.experiment import step_records
 
 NAN = float('nan')
@@ -53,6 +55,22 @@ def test_the_file_has_several_rows_a_round(tmp_path):
   assert again.rows[0] == {'round': '1', 'client': 'x,1', 'mean': '0.5'}
   assert again.drop_after(1) == 4
   assert [r['round'] for r in step_records.StepFile(path).rows] == ['1', '1']
+
+
+def test_a_changed_number_is_told_when_a_run_is_resumed(tmp_path):
+  folder = files.RunFolder(tmp_path)
+  records.Records(folder, -1).sync()
+  assert not folder.step_sums.exists()
+  kept = records.Records(folder, -1)
+  for number in (0, 1, 2):
+    steps = [{'client': c, 'mean': 0.5} for c in 'ab'] if number else []
+    kept.add({'round': number}, steps)
+    kept.sync()
+  assert records.Records(folder, 1).dropped == 1
+  text = folder.step_sizes.read_text()
+  folder.step_sizes.write_text(text.replace('1,b,0.5', '1,b,0.6'))
+  with pytest.raises(errors.RunError, match=r'step_sizes.csv.* line 3 \(round'):
+    records.Records(folder, 1)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ class RunFolder:
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.row_sums = self.checkpoints / 'rows.sums'
+    self.step_sums = self.checkpoints / 'steps.sums'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'

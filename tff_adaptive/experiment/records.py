@@ -88,11 +88,15 @@ class Records:
         read or written.
     """
     self._metrics = files.RowFile(folder.metrics)
-    self._sums = row_sums.RowSums(folder.row_sums, self._metrics)
-    if last_round >= 0:
-      self._sums.check(last_round, warn)
-    self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes = step_records.StepFile(folder.step_sizes)
+    self._sums = (
+      row_sums.RowSums(folder.row_sums, self._metrics),
+      row_sums.RowSums(folder.step_sums, self._step_sizes),
+    )
+    if last_round >= 0:
+      for sums in self._sums:
+        sums.check(last_round, warn)
+    self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes.drop_after(last_round)
     if last_round >= 0 and (
       not self.rows or int(self.rows[-1]['round']) != last_round
@@ -125,7 +129,8 @@ class Records:
 
   def sync(self) -> None:
     """Makes the rows last, and keeps their check sums."""
-    self._sums.save()
+    for sums in self._sums:
+      sums.save()
 
   def close(self) -> None:
     self._board.close()

@@ -13,7 +13,7 @@ from tff_adaptive.experiment import files
 
 
 class RowSums:
-  """What each row of metrics.csv was when a checkpoint was last written.
+  """What each row of a table was when a checkpoint was last written.
 
   A row whose digits were changed still looks like one, and a resumed run would
   carry it on. So a file keeps a CRC-32 for each row, under a digest of its own.
@@ -36,11 +36,13 @@ class RowSums:
     self._sums: list[int] = []
 
   def save(self) -> None:
-    """Makes the rows last, and keeps what they are.
+    """Makes the rows last, if there are any, and keeps what they are.
 
     Raises:
       RunError: If a file cannot be written.
     """
+    if not self._table.rows:
+      return
     self._table.sync()
     files.make_folder(self._path.parent)
     new = self._table.rows[len(self._sums) :]
@@ -57,6 +59,8 @@ class RowSums:
     Raises:
       RunError: If a row was changed.
     """
+    if not self._table.rows:
+      return
     try:
       sums = checkpoints.read(self._path)[0].tolist()
     except (errors.DamagedError, OSError) as e:

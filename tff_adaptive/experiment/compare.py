@@ -88,8 +88,9 @@ def table(runs: Sequence[results.Run]) -> str:
     chr(ord('A') + i) if i < 26 else str(i + 1) for i in range(len(runs))
   ]
   best = []
+  finished = [m for r, m in zip(runs, measures, strict=True) if r.finished]
   for key, _, less in columns:
-    finite = [m[key] for m in measures if math.isfinite(m.get(key, math.nan))]
+    finite = [m[key] for m in finished if math.isfinite(m.get(key, math.nan))]
     if less is None:
       less = not selection.higher_is_better(runs[0].metric)
       if not same_metric:
@@ -103,18 +104,19 @@ def table(runs: Sequence[results.Run]) -> str:
     for (key, _, _), top in zip(columns, best, strict=True):
       value = values.get(key)
       text = '-' if value is None else progress.number(value)
-      row.append(text + ('*' if value is not None and value == top else ' '))
+      best_here = run.finished and value is not None and value == top
+      row.append(text + ('*' if best_here else ' '))
     cells.append(row)
   lines = _aligned(cells, left=2)
   metrics = ', '.join(
     dict.fromkeys(progress.short(r.metric) for r in runs if r.metric)
   )
   window = {selection.window(run.rounds) for run in runs}
-  over = str(window.pop()) if len(window) == 1 else 'last tenth of the'
+  over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
   lines += [
     '',
     f'metric: {metrics or "none"}; training and validation are means over the '
-    f'last {over} rounds; * best',
+    f'last {over} rounds; * best of those that are finished',
     '',
   ]
   lines += _gaps(runs, labels)

@@ -107,7 +107,7 @@ def _not_finished(
   cells = [
     [
       report_page.cell(name),
-      report_page.cell(status, words=True),
+      report_page.cell(status),
       report_page.cell(reason, words=True),
     ]
     for name, status, reason in rows

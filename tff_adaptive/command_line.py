@@ -4,7 +4,6 @@
 TensorFlow; commands that compute do.
 """
 
-import logging
 import os
 import signal
 import sys
@@ -125,6 +124,4 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
   """The installed command."""
-  # TensorFlow's advice about programs that make many models, as sweeps do.
-  logging.getLogger('tensorflow').setLevel(logging.ERROR)
   sys.exit(main(sys.argv[1:]))

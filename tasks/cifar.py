@@ -25,23 +25,23 @@ _JPEGS_MAGIC = b'CIF10JPG'
 
 
 def read_binary(
-  paths: list[pathlib.Path], *, label_bytes: int, num_classes: int, get: str
+  paths: list[pathlib.Path], *, num_classes: tuple[int, ...], get: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Reads records of labels and 3,072 pixels, channel after channel.
 
   Args:
     paths: The files, in order.
-    label_bytes: Labels in front of the pixels: 1, or 2 for CIFAR-100 (coarse,
-      fine).
-    num_classes: Of the last label.
+    num_classes: Of each label in front of the pixels: one, or two for CIFAR-100
+      (coarse, fine).
     get: How to get the files.
 
   Returns:
-    Images uint8 [examples, 32, 32, 3] and labels uint8 [examples, label_bytes].
+    Images uint8 [examples, 32, 32, 3] and labels uint8 [examples, labels].
 
   Raises:
     DataError: If a file is missing, has a broken record or a wrong label.
   """
+  label_bytes = len(num_classes)
   record = label_bytes + _PIXELS
   images, labels = [], []
   for path in paths:
@@ -52,7 +52,8 @@ def read_binary(
         f'{len(content)} bytes. {get}'
       )
     rows = np.frombuffer(content, np.uint8).reshape(-1, record)
-    _check_labels(path, rows[:, label_bytes - 1], num_classes)
+    for column, classes in zip(rows.T, num_classes, strict=False):
+      _check_labels(path, column, classes)
     labels.append(rows[:, :label_bytes])
     planes = rows[:, label_bytes:].reshape(-1, 3, 32, 32)
     images.append(planes.transpose(0, 2, 3, 1))

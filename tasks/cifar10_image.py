@@ -109,10 +109,7 @@ def _load(cache_dir: str | None, seed: int) -> Any:
     names = [f'data_batch_{i}.bin' for i in range(1, 6)], ['test_batch.bin']
     parts = [
       cifar.read_binary(
-        [binary / n for n in group],
-        label_bytes=1,
-        num_classes=NUM_CLASSES,
-        get=get,
+        [binary / n for n in group], num_classes=(NUM_CLASSES,), get=get
       )
       for group in names
     ]

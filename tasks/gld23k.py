@@ -169,21 +169,13 @@ def check_records(path: pathlib.Path, get: str) -> None:
   Raises:
     DataError: If it is not.
   """
-  size, position, count, first = path.stat().st_size, 0, 0, b''
-  with open(path, 'rb') as file:
-    while position < size:
-      file.seek(position)
-      header = file.read(12)
-      # Length, its checksum, the record, its checksum.
-      length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
-      if position + length + 16 > size:
-        raise errors.DataError(
-          f'{path} is damaged or cut short after {count} whole records. {get}'
-        )
-      if count == 0:
-        first = file.read(length)
-      position += length + 16
-      count += 1
+  try:
+    count, first = _walk_records(path, get)
+  except OSError as e:
+    raise errors.DataError(
+      f'{path} cannot be read ({e.strerror}); a TFRecord file was expected. '
+      f'{get}'
+    ) from e
   if not count:
     raise errors.DataError(f'{path} is empty. {get}')
   try:
@@ -201,6 +193,26 @@ def check_records(path: pathlib.Path, get: str) -> None:
       f'{path}, record 0: a class below {NUM_CLASSES} was expected, got '
       f'{label}. {get}'
     )
+
+
+def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
+  """How many records there are, all of them whole, and the first one."""
+  size, position, count, first = path.stat().st_size, 0, 0, b''
+  with open(path, 'rb') as file:
+    while position < size:
+      file.seek(position)
+      header = file.read(12)
+      # Length, its checksum, the record, its checksum.
+      length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
+      if position + length + 16 > size:
+        raise errors.DataError(
+          f'{path} is damaged or cut short after {count} whole records. {get}'
+        )
+      if count == 0:
+        first = file.read(length)
+      position += length + 16
+      count += 1
+  return count, first
 
 
 def _parse(record: Any, stored_size: int) -> Any:

@@ -63,12 +63,7 @@ def read(
     lines.append(number)
     rows.extend([len(labels) - 1] * len(index))
     columns.extend(index)
-  kinds = sorted(set(labels))
-  if len(kinds) != 2 or not np.isfinite(kinds).all():
-    raise errors.DataError(
-      f'{path} must have two different, finite labels, but has {len(kinds)}'
-      f'{": " if kinds else ""}{", ".join(f"{k:g}" for k in kinds[:5])}. {get}'
-    )
+  kinds = _two_kinds(path, labels, lines, get)
   features = np.zeros([len(labels), num_features], np.float32)
   features[rows, np.array(columns, np.int64) - 1] = values
   if not np.isfinite(features).all():
@@ -77,3 +72,27 @@ def read(
       f'{path}, line {lines[example]}: a value is not finite. {get}'
     )
   return features, (np.array(labels) == kinds[1]).astype(np.float32)
+
+
+def _two_kinds(
+  path: pathlib.Path, labels: list[float], lines: list[int], get: str
+) -> list[float]:
+  """The two labels of a file, ascending."""
+  kinds: list[float] = []
+  for label, line in zip(labels, lines, strict=True):
+    if label in kinds:
+      continue
+    if len(kinds) == 2 or not np.isfinite(label):
+      expected = 'a finite label'
+      if len(kinds) == 2:
+        expected = f'the label {kinds[0]:g} or {kinds[1]:g}'
+      raise errors.DataError(
+        f'{path}, line {line}: {expected} was expected, got {label:g}. {get}'
+      )
+    kinds.append(label)
+  if len(kinds) != 2:
+    raise errors.DataError(
+      f'{path} must have two different labels, but has {len(kinds)}'
+      f'{": " if kinds else ""}{"".join(f"{k:g}" for k in kinds)}. {get}'
+    )
+  return sorted(kinds)

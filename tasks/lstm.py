@@ -56,17 +56,29 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
       in Keras's order: input, forget, candidate, output.
     recurrent: Recurrent weights [units, 4 units].
   """
+  hs, cs, gates = _forward(projected, recurrent)
+
+  def gradient(d_hs: tf.Tensor) -> Any:
+    d_projected = _backward(d_hs, recurrent, cs, gates)
+    units = tf.shape(recurrent)[0]
+    d_recurrent = tf.matmul(
+      tf.reshape(_earlier(hs), [-1, units]),
+      tf.reshape(d_projected, [-1, 4 * units]),
+      transpose_a=True,
+    )
+    return d_projected, d_recurrent
+
+  return hs, gradient
+
+
+def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
+  """Outputs, states [time, batch, units], gates [time, batch, 4 units]."""
   steps = tf.shape(projected)[0]
   zeros = tf.zeros(
     [tf.shape(projected)[1], tf.shape(recurrent)[0]], projected.dtype
   )
 
-  def array() -> Any:
-    return tf.TensorArray(projected.dtype, size=steps)
-
-  def forward(
-    t: Any, h: Any, c: tf.Tensor, hs: Any, cs: Any, gates: Any
-  ) -> Any:
+  def step(t: Any, h: Any, c: tf.Tensor, hs: Any, cs: Any, gates: Any) -> Any:
     i, f, g, o = tf.split(projected[t] + tf.matmul(h, recurrent), 4, axis=1)
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
     c = f * c + i * g
@@ -74,46 +86,46 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
     gate = tf.concat([i, f, g, o], axis=1)
     return t + 1, h, c, hs.write(t, h), cs.write(t, c), gates.write(t, gate)
 
-  _, _, _, hs, cs, gates = tf.while_loop(
-    lambda t, *_: t < steps,
-    forward,
-    (0, zeros, zeros, array(), array(), array()),
+  arrays = [tf.TensorArray(projected.dtype, size=steps) for _ in range(3)]
+  _, _, _, *arrays = tf.while_loop(
+    lambda t, *_: t < steps, step, (0, zeros, zeros, *arrays)
   )
-  hs, cs, gates = hs.stack(), cs.stack(), gates.stack()
-  # One step earlier, the first being the zero state.
-  hs_before = tf.concat([zeros[tf.newaxis], hs[:-1]], axis=0)
-  cs_before = tf.concat([zeros[tf.newaxis], cs[:-1]], axis=0)
+  return [array.stack() for array in arrays]
 
-  def gradient(d_hs: tf.Tensor) -> Any:
-    transposed = tf.transpose(recurrent)
 
-    def backward(t: Any, d_h: Any, d_c: Any, d_projected: Any) -> Any:
-      i, f, g, o = tf.split(gates[t], 4, axis=1)
-      tanh_c = tf.tanh(cs[t])
-      d_h = d_h + d_hs[t]
-      d_c = d_c + d_h * o * (1 - tanh_c**2)
-      d = tf.concat(
-        [
-          d_c * g * i * (1 - i),
-          d_c * cs_before[t] * f * (1 - f),
-          d_c * i * (1 - g**2),
-          d_h * tanh_c * o * (1 - o),
-        ],
-        axis=1,
-      )
-      d_h = tf.matmul(d, transposed)
-      return t - 1, d_h, d_c * f, d_projected.write(t, d)
+def _backward(
+  d_hs: tf.Tensor, recurrent: tf.Tensor, cs: tf.Tensor, gates: tf.Tensor
+) -> tf.Tensor:
+  """Gradient of the projected input, from that of the outputs."""
+  steps = tf.shape(cs)[0]
+  zeros = tf.zeros_like(cs[0])
+  cs_before = _earlier(cs)
+  transposed = tf.transpose(recurrent)
 
-    *_, d_projected = tf.while_loop(
-      lambda t, *_: t >= 0, backward, (steps - 1, zeros, zeros, array())
+  def step(t: Any, d_h: Any, d_c: Any, d_projected: Any) -> Any:
+    i, f, g, o = tf.split(gates[t], 4, axis=1)
+    tanh_c = tf.tanh(cs[t])
+    d_h = d_h + d_hs[t]
+    d_c = d_c + d_h * o * (1 - tanh_c**2)
+    d = tf.concat(
+      [
+        d_c * g * i * (1 - i),
+        d_c * cs_before[t] * f * (1 - f),
+        d_c * i * (1 - g**2),
+        d_h * tanh_c * o * (1 - o),
+      ],
+      axis=1,
     )
-    d_projected = d_projected.stack()
-    units = tf.shape(recurrent)[0]
-    d_recurrent = tf.matmul(
-      tf.reshape(hs_before, [-1, units]),
-      tf.reshape(d_projected, [-1, 4 * units]),
-      transpose_a=True,
-    )
-    return d_projected, d_recurrent
+    d_h = tf.matmul(d, transposed)
+    return t - 1, d_h, d_c * f, d_projected.write(t, d)
 
-  return hs, gradient
+  array = tf.TensorArray(cs.dtype, size=steps)
+  *_, array = tf.while_loop(
+    lambda t, *_: t >= 0, step, (steps - 1, zeros, zeros, array)
+  )
+  return array.stack()
+
+
+def _earlier(states: tf.Tensor) -> tf.Tensor:
+  """The states one step earlier, the first being zero."""
+  return tf.concat([tf.zeros_like(states[:1]), states[:-1]], axis=0)

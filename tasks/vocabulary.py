@@ -8,6 +8,7 @@ it.
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -125,9 +126,9 @@ def read_counts(path: pathlib.Path) -> list[str]:
   """
   try:
     text = path.read_text(encoding='utf-8')
-  except UnicodeDecodeError as e:
+  except (OSError, UnicodeDecodeError) as e:
     raise errors.DataError(
-      f'{path} is no list of counts: it is not UTF-8 text.'
+      f'{path} is no list of counts: it is not readable UTF-8 text.'
     ) from e
   if text.lstrip().startswith('{'):
     counts = _parse_json(path, text)
@@ -192,7 +193,12 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
     if path.name.endswith('tag_count'):
       partial.write_text(json.dumps(counts), encoding='utf-8')
     else:
-      lines = (f'{word} {n}\n' for word, n in counts.items())
+      # What separates words and lines there could not be read back.
+      lines = (
+        f'{word} {n}\n'
+        for word, n in counts.items()
+        if not re.search(r'[ \t\r\n]', word)
+      )
       with open(partial, 'w', encoding='utf-8') as file:
         file.writelines(lines)
     os.replace(partial, path)
@@ -218,8 +224,9 @@ def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
 
 def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
   counts = {}
-  for number, line in enumerate(text.splitlines(), 1):
-    parts = line.split()
+  # Other white space, such as one that does not break, may stand in a word.
+  for number, line in enumerate(text.split('\n'), 1):
+    parts = re.findall(r'[^ \t]+', line)
     if not parts:
       continue
     if len(parts) != 2 or not numerals.is_whole(parts[1]):

@@ -46,7 +46,8 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
     DataError: If the file is no text or has no special tokens with [PAD] first.
   """
   try:
-    tokens = path.read_text(encoding='utf-8').splitlines()
+    # Not `splitlines`, which also breaks at marks that are tokens.
+    tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
   except (OSError, UnicodeDecodeError) as e:
     raise errors.DataError(f'{path} is no readable list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):

@@ -257,7 +257,7 @@ READERS = {
   'images': Reader(
     _write_binary,
     lambda folder: cifar.read_binary(
-      [folder / 'a.bin'], label_bytes=1, num_classes=10, get=_GET
+      [folder / 'a.bin'], num_classes=(10,), get=_GET
     ),
     _labelled(10),
   ),

@@ -33,9 +33,9 @@ def write_jpegs(path, images, labels):
   )
 
 
-def _read_binary(path, label_bytes=1, num_classes=10):
+def _read_binary(path, *num_classes):
   return cifar.read_binary(
-    [path], label_bytes=label_bytes, num_classes=num_classes, get='Get it.'
+    [path], num_classes=num_classes or (10,), get='Get it.'
   )
 
 
@@ -50,7 +50,7 @@ def test_binary_records_are_read(tmp_path):
   np.testing.assert_array_equal(images, _IMAGES)
   np.testing.assert_array_equal(labels[:, 0], _LABELS)
   write_binary(path, _IMAGES, _LABELS, _LABELS + 50)
-  images, labels = _read_binary(path, 2, 100)
+  images, labels = _read_binary(path, 20, 100)
   np.testing.assert_array_equal(images, _IMAGES)
   np.testing.assert_array_equal(labels, np.stack([_LABELS, _LABELS + 50], 1))
 
@@ -71,7 +71,12 @@ def test_damaged_binary_files_are_named(tmp_path):
   with pytest.raises(
     errors.DataError, match=r'record 1: a label below 9.*got 9'
   ):
-    _read_binary(path, num_classes=9)
+    _read_binary(path, 9)
+  write_binary(path, _IMAGES, _LABELS + 12, _LABELS)
+  with pytest.raises(
+    errors.DataError, match=r'record 1: a label below 20.*got 21'
+  ):
+    _read_binary(path, 20, 100)
   with pytest.raises(errors.DataError, match='cannot be read'):
     _read_binary(tmp_path)
 

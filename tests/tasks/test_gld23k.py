@@ -89,6 +89,12 @@ def test_damaged_files_are_named(folder):
       tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
 
 
+def test_a_folder_among_the_clients_is_named(folder):
+  (folder / 'gld23k' / 'train' / '3').mkdir()
+  with pytest.raises(tasks.DataError, match=r'train/3 cannot be read.*TFRec'):
+    tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
+
+
 def test_a_wrong_record_is_found_when_it_is_read(folder):
   for path in (
     folder / 'gld23k' / 'train' / '1',

@@ -32,9 +32,10 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
 @pytest.mark.parametrize(
   'text, message',
   [
-    ('', 'two different, finite labels, but has 0'),
-    ('1 1:1\n1 2:1\n', 'two different, finite labels, but has 1: 1'),
-    ('1 1:1\n2 2:1\n3\n', 'but has 3: 1, 2, 3'),
+    ('', 'two different labels, but has 0'),
+    ('1 1:1\n1 2:1\n', 'two different labels, but has 1: 1'),
+    ('2 1:1\n\n1 2:1\n3\n', 'line 4: the label 2 or 1 was expected, got 3'),
+    ('1 1:1\nnan 2:1\n', 'line 2: a finite label was expected, got nan'),
     ('1 1:1\n-1 2\n', "line 2: a label and pairs.*got '-1 2'"),
     ('1 1:1\nhello 2:1\n', 'line 2'),
     ('1 1:1\n-1 2:x\n', 'line 2'),

@@ -51,7 +51,7 @@ def test_both_forms_of_counts_are_read(tmp_path):
     (b'the\n', "line 1.*'the'"),
     (b'{"the": 30', 'begins like JSON but is not'),
     (b'{"the": "30"}', "'the' has '30'"),
-    (b'\xff\xfe\x00', 'not UTF-8'),
+    (b'\xff\xfe\x00', 'not readable UTF-8'),
   ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -149,6 +149,14 @@ def test_counted_words_are_kept_beside_the_data(tmp_path):
   assert (tmp_path / 'd.word_count').read_text().startswith('all 6\nw0 6\n')
   # Kept means not counted again.
   assert _load(tmp_path, database=tmp_path / 'gone') == ['all', 'w0', 'w1']
+
+
+def test_words_with_white_space_in_them_come_back(tmp_path):
+  _database(tmp_path / 'd.sqlite')
+  odd = ['all', 'a\xa0b', 'c\u2028d', 'e\tf', 'g\nh', 'i\rj']
+  for _ in range(2):  # Counted, then read.
+    words = _load(tmp_path, words_of=lambda _: odd)
+    assert words == ['all', 'a\xa0b', 'c\u2028d']
 
 
 def test_tags_are_kept_in_their_own_form(tmp_path):

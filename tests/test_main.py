@@ -1,5 +1,6 @@
 """The command line, as people run it."""
 
+import importlib.metadata
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from tests.experiment import recorded
+from tff_adaptive import command_line
 from tff_adaptive import runtime
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -101,6 +103,21 @@ def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
   if code:
     assert len(done.stderr.splitlines()) == 1
   assert not list(tmp_path.iterdir())
+
+
+def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
+  versions = {'tensorflow-federated': '0.88.0'}
+  with monkeypatch.context() as patch:
+    patch.setattr(importlib.metadata, 'version', versions.__getitem__)
+    for command in (['--dry_run'], ['sweep', '--dry_run'], ['worker']):
+      assert main.main(command) == 2
+      message = capsys.readouterr().err
+      assert message.count('\n') == 1
+      assert '0.87.0 is needed, 0.88.0 is installed' in message
+    assert main.main(['list']) == 0
+  # What is refused is what the lock does not have.
+  lock = (_ROOT / 'requirements.txt').read_text()
+  assert f'\ntensorflow-federated=={command_line._TFF}\n' in lock
 
 
 def test_list_names_everything(main, capsys):

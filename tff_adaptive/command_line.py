@@ -4,6 +4,7 @@
 TensorFlow; commands that compute do.
 """
 
+import importlib.metadata
 import os
 import signal
 import sys
@@ -49,6 +50,9 @@ MAINS = {
   'export': export,
   'worker': serve,
 }
+# Of these, what computes nothing.
+_WITHOUT_TFF = ('report', 'compare')
+_TFF = '0.87.0'
 
 
 def _help(command: str, full: bool) -> str:
@@ -66,6 +70,20 @@ def _help(command: str, full: bool) -> str:
   table = flags.Flags()
   lines.append(table.help_full() if full else table.help())
   return '\n'.join(lines)
+
+
+def _check_tff() -> None:
+  """Raises `SettingsError` if another TFF than ours is installed, or none."""
+  try:
+    found = importlib.metadata.version('tensorflow-federated')
+  except importlib.metadata.PackageNotFoundError:
+    found = 'none'
+  if found != _TFF:
+    raise errors.SettingsError(
+      f'tensorflow-federated {_TFF} is needed, {found} is installed; what goes '
+      'together is in requirements.txt: pip install --no-deps -r '
+      'requirements.txt.'
+    )
 
 
 def _train(arguments: Sequence[str]) -> None:
@@ -101,8 +119,11 @@ def main(arguments: Sequence[str]) -> int:
         raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
       print(listing.listing())
     elif command == 'train':
+      _check_tff()
       _train(arguments)
     elif command in MAINS:
+      if command not in _WITHOUT_TFF:
+        _check_tff()
       return MAINS[command].main(arguments)
     else:
       raise errors.SettingsError(

@@ -102,6 +102,29 @@ def test_links_lead_somewhere(page):
       assert anchor in anchors, link
 
 
+def test_flags_and_files_that_are_named_exist(parser):
+  known = {*parser.values, 'flagfile', 'help', 'helpfull'}
+  for module in command_line.MAINS.values():
+    known |= module.build_options().names
+  # Of pip, TensorBoard, tasks.figures and benchmarks.
+  known |= {'no', 'logdir', 'alpha', 'rounds'}
+  made = 'clusters|sign_momentum'  # By the guides that add them.
+  for page in [*_PAGES, *_OTHERS]:
+    text = page.read_text(encoding='utf-8')
+    for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
+      assert flag in known or re.search(made, flag), (page.name, flag)
+    for file in re.findall(
+      r'(?<![\w/.-])((?:tasks|tests|tff_adaptive|docs|examples|benchmarks|'
+      r'tools|results|runtime|experiment)/[\w./-]*\w)',
+      text.replace('\\_', '_'),
+    ):
+      places = (_ROOT / file, _ROOT / 'tff_adaptive' / file)
+      assert any(p.exists() for p in places) or re.search(made, file), (
+        page.name,
+        file,
+      )
+
+
 def commands():
   """The program's command lines in all pages."""
   for page in _PAGES:

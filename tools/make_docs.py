@@ -84,17 +84,19 @@ def _flags(name: str) -> str:
 
 
 def _shared_flags() -> str:
-  return _table(_shared())
+  rows = _shared()
+  # --clients_per_round says it on the command line.
+  del rows['dp_clients_per_round']
+  return _table(rows)
 
 
 def _optimizer(side: str, name: str) -> str:
-  accepted = optimizers.parameters_of(side, name)
-  return _table(
-    {
-      f'{side}_{name}_{argument}': parameter
-      for argument, parameter in accepted.items()
-    }
-  )
+  rows = {}
+  for argument, parameter in optimizers.parameters_of(side, name).items():
+    # The rate has one flag for all optimizers of a side.
+    owner = side if argument == 'learning_rate' else f'{side}_{name}'
+    rows[f'{owner}_{argument}'] = parameter
+  return _table(rows)
 
 
 def _choices(names: Iterable[str]) -> str:

@@ -38,6 +38,11 @@ class Options:
     self._declared = {p.name: p for p in declared}
     self._repeated = {p.name: p for p in repeated}
 
+  @property
+  def names(self) -> set[str]:
+    """What flags there are."""
+    return {*self._declared, *self._repeated}
+
   def split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Values by name, and the arguments that are something else.
 

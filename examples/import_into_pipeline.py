@@ -16,7 +16,9 @@ on from the state on disk.
 import argparse
 import collections
 import pathlib
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -39,6 +41,25 @@ def _select(data: tff.simulation.datasets.ClientData, round_number: int):
   return [_prepare(data.create_tf_dataset_for_client(c)) for c in chosen]
 
 
+def _build_model_fn(
+  spec: Any,
+) -> Callable[[], tff.learning.models.VariableModel]:
+  def model_fn() -> tff.learning.models.VariableModel:
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [
+          tf.keras.layers.Flatten(input_shape=(28, 28)),
+          tf.keras.layers.Dense(10),
+        ]
+      ),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=spec,
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+    )
+
+  return model_fn
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
   """Trains and evaluates.
 
@@ -58,19 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data.create_tf_dataset_for_client(data.client_ids[0])
   ).element_spec
 
-  def model_fn() -> tff.learning.models.VariableModel:
-    return tff.learning.models.from_keras_model(
-      tf.keras.Sequential(
-        [
-          tf.keras.layers.Flatten(input_shape=(28, 28)),
-          tf.keras.layers.Dense(10),
-        ]
-      ),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      input_spec=spec,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
-    )
-
+  model_fn = _build_model_fn(spec)
   process = algorithms.build(
     options.method, model_fn, client_learning_rate=0.01
   )

@@ -21,6 +21,8 @@ from tasks import vit
 from tff_adaptive import parameters
 
 _PIXELS = 32 * 32 * 3
+# Of a transformer that is trained from scratch, in pixels.
+_PATCH = 4
 _JPEGS_MAGIC = b'CIF10JPG'
 
 
@@ -153,11 +155,16 @@ def build_maps(
   return train, test
 
 
-def check_crop(size: int) -> None:
-  """Raises ParameterError if a crop is larger than the images."""
+def check_crop(size: int, model: str) -> None:
+  """Raises ParameterError if a model cannot have crops of this size."""
   if size > 32:
     raise parameters.ParameterError(
       f'`crop_size` must be at most 32, got {size}.'
+    )
+  if model == 'vit_s' and size % _PATCH:
+    raise parameters.ParameterError(
+      f"`crop_size` must be a multiple of {_PATCH} where `model` is 'vit_s', "
+      f'got {size}.'
     )
 
 
@@ -179,7 +186,9 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
     )
   if options['weights_dir'] is None:
     return vit.build(
-      num_classes=num_classes, image_size=options['crop_size'], patch_size=4
+      num_classes=num_classes,
+      image_size=options['crop_size'],
+      patch_size=_PATCH,
     )
   return vit.build(
     num_classes=num_classes,

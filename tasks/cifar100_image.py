@@ -86,11 +86,11 @@ def create(
   Raises:
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
-    ParameterError: If `crop_size` is above 32, or weights are given for a
-      residual network.
+    ParameterError: If `crop_size` is above 32, or no multiple of 4 for the
+      transformer, or weights are given for a residual network.
   """
   options = dict(locals())
-  cifar.check_crop(crop_size)
+  cifar.check_crop(crop_size, model)
   if weights_dir is not None and model != 'vit_s':
     raise parameters.ParameterError(
       f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."

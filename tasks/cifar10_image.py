@@ -74,7 +74,7 @@ def create(
     ParameterError: If `crop_size` is above 32.
   """
   options = dict(locals())
-  cifar.check_crop(crop_size)
+  cifar.check_crop(crop_size, model)
   if data == 'synthetic':
     images, labels, test_images, test_labels = cifar.synthetic_arrays(
       NUM_CLASSES, seed

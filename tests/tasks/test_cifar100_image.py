@@ -119,3 +119,10 @@ def test_a_vision_transformer_can_be_trained():
 def test_weights_are_for_the_transformer():
   with pytest.raises(ValueError, match="needs `model` to be 'vit_s'"):
     tasks.create('cifar100_image', data='synthetic', weights_dir='somewhere')
+
+
+def test_the_transformer_takes_whole_patches():
+  with pytest.raises(ValueError, match=r"multiple of 4 where.*'vit_s', got 30"):
+    tasks.create(
+      'cifar100_image', data='synthetic', model='vit_s', crop_size=30
+    )

@@ -7,6 +7,8 @@ import tensorflow_federated as tff
 
 import tasks
 from tests.tasks import helpers
+from tff_adaptive.experiment import flags
+from tff_adaptive.experiment import presets
 
 
 @pytest.fixture(name='task', scope='module', params=tasks.names())
@@ -139,3 +141,29 @@ def test_epochs_batches_and_limits(name):
     raw = list(data.create_tf_dataset_for_client(data.client_ids[0]))
     assert sum(one) == len(raw)
     assert sum(rows(_create(name, batch_size=3, max_elements=1))) == 1
+
+
+@pytest.mark.usefixtures('unbuilt')
+def test_the_papers_settings_can_be_made():
+  parser = flags.Flags()
+  made = set()
+  for name in presets.names():
+    settings = parser.parse([f'--preset={name}', '--data=synthetic']).settings
+    options = dict(settings.task_options)
+    # Of how skewed clients are there are many, and no two differ in kind.
+    kind = str(
+      (settings.task, {k: options[k] for k in options if k != 'alpha'})
+    )
+    if kind not in made:
+      made.add(kind)
+      tasks.create(settings.task, **options)
+  assert len(made) > 15
+
+
+def test_whole_cifar_images_are_what_kim_and_mukherjee_have():
+  parser = flags.Flags()
+  for name in ('kim2024/cifar10_image/', 'mukherjee2023/cifar100_image/'):
+    for preset in (n for n in presets.names() if n.startswith(name)):
+      options = parser.parse([f'--preset={preset}']).settings.task_options
+      assert options['crop_size'] == 32 and options['stem'] == 'small'
+      assert options['weight_decay'] == 0

@@ -46,7 +46,7 @@ _VIT: dict[str, tuple[float, dict[str, Any]]] = {
       cifar100_image_alpha=0.001,
       cifar100_image_num_clients=1000,
       cifar100_image_model='vit_s',
-      cifar100_image_crop_size=224,
+      cifar100_image_crop_size=32,
     ),
   ),
   'gld23k': (0.1, {}),
@@ -113,5 +113,6 @@ def _vit() -> Iterator[preset.Row]:
         ),
         f'{_PAPER}, Tables 4 and 5',
         None,
-        'the paper fine-tunes a ViT-S that was trained before',
+        'the paper fine-tunes a ViT-S that was trained before, on images of '
+        f'224 pixels: give its weights by --{task}_weights_dir',
       )

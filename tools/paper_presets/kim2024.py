@@ -104,6 +104,8 @@ def _setting(task: str, alpha: str) -> dict[str, Any]:
   setting[f'{task}_num_clients'] = 100
   setting[f'{task}_examples_per_client'] = 500
   setting[f'{task}_alpha'] = alpha
+  if task in ('cifar10_image', 'cifar100_image'):
+    setting |= preset.whole_images(task)
   return setting
 
 

@@ -111,6 +111,7 @@ def _table_1() -> Iterator[preset.Row]:
         f'{task}_num_clients': 100,
         f'{task}_examples_per_client': 500,
         f'{task}_alpha': alpha,
+        **preset.whole_images(task),
       }
       if task == 'cifar100_image':
         setting[f'{task}_model'] = 'resnet50'

@@ -26,3 +26,16 @@ class Row:
       shown = f'{value:.6g}' if isinstance(value, float) else value
       lines.append(f'--{name}={shown}')
     return '\n'.join(lines) + '\n'
+
+
+def whole_images(task: str) -> dict[str, Any]:
+  """Flags of networks on whole CIFAR images, without weight decay.
+
+  The tasks' own defaults are of Reddi et al.: pieces of 24 x 24 pixels, a
+  beginning with stride, and weight decay.
+  """
+  return {
+    f'{task}_crop_size': 32,
+    f'{task}_stem': 'small',
+    f'{task}_weight_decay': 0,
+  }

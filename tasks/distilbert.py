@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tasks import checkpoints
 
-# Of the loss and of attention: token 0 is padding.
-PADDING = 0
+# The token that no attention is paid to.
+_PADDING = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def build(
   tokens = layers.Input((max_length,), dtype=tf.int32)
   embeddings = _Embeddings(vocab_size, size.width, name='embeddings')
   x = embeddings(tokens)
-  mask = layers.Lambda(lambda t: tf.not_equal(t, PADDING)[:, tf.newaxis])(
+  mask = layers.Lambda(lambda t: tf.not_equal(t, _PADDING)[:, tf.newaxis])(
     tokens
   )
   blocks = []

@@ -99,13 +99,12 @@ def create(
 
 def _load(cache_dir: str | None, seed: int) -> Any:
   folder = sqlite_files.cache_folder(cache_dir)
+  binary, jpegs = folder / 'cifar-10-batches-bin', folder / 'cifar10'
   get = (
-    f'Put train.jpegs and test.jpegs into {folder / "cifar10"}, or unpack '
-    f'"CIFAR-10 binary version" of the CIFAR-10 home page into {folder}.'
+    f'Unpack "CIFAR-10 binary version" of the CIFAR-10 home page into {folder},'
+    f' or put train.jpegs and test.jpegs into {jpegs}.'
   )
-  binary = folder / 'cifar-10-batches-bin'
-  jpegs = folder / 'cifar10'
-  if binary.is_dir() and not (jpegs / 'train.jpegs').exists():
+  if not (jpegs / 'train.jpegs').exists():
     names = [f'data_batch_{i}.bin' for i in range(1, 6)], ['test_batch.bin']
     parts = [
       cifar.read_binary(

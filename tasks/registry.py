@@ -131,7 +131,7 @@ _TASKS = (
     summary='Classify the images of CIFAR-10, split by label skew.',
     model='ResNet-18 with group normalisation, 11,181,642 weights',
     clients='500 of 100 images (--cifar10_image_num_clients)',
-    files=('cifar10/train.jpegs', 'cifar10/test.jpegs'),
+    files=('cifar-10-batches-bin/*.bin',),
     published=Published(_AFO, 4000, 10, 20),
     small_options=dict(crop_size=8, batch_size=8),
   ),

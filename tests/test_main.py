@@ -120,6 +120,21 @@ def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
   assert f'\ntensorflow-federated=={command_line._TFF}\n' in lock
 
 
+def test_a_reader_that_has_enough_is_no_error():
+  reader, writer = os.pipe()
+  os.close(reader)
+  try:
+    done = subprocess.run(
+      [sys.executable, str(_ROOT / 'main.py'), 'list'],
+      stdout=writer,
+      stderr=subprocess.PIPE,
+      check=False,
+    )
+  finally:
+    os.close(writer)
+  assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
+
+
 def test_list_names_everything(main, capsys):
   assert main.main(['list']) == 0
   text = capsys.readouterr().out

@@ -145,4 +145,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
   """The installed command."""
-  sys.exit(main(sys.argv[1:]))
+  try:
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Whoever reads, `head` for one, has enough. Python would try once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    code = 128 + signal.SIGPIPE
+  sys.exit(code)

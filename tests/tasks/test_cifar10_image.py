@@ -99,7 +99,9 @@ def test_it_learns():
 
 
 def test_without_the_files_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match=r'no file.*train.jpegs'):
+  with pytest.raises(
+    tasks.DataError, match=r'no file.*data_batch_1.bin.*train.jpegs'
+  ):
     tasks.create('cifar10_image', cache_dir=str(tmp_path))
 
 

@@ -127,18 +127,22 @@ def synthetic_arrays(
 
 
 def build_maps(
-  crop_size: int, distort: bool
+  crop_size: int, distort: bool, standardize: bool = True
 ) -> tuple[preprocessing.MapFn, Callable]:
   """Maps of a training batch (with a seed) and of a test batch.
 
   Training images are cropped at random and mirrored at random, test images
   cropped in the middle; with crops of all 32 pixels, training images first get
   4 pixels of border. Then each image is standardised by its own mean and
-  deviation: Reddi et al., arXiv 2003.00295, Section C.1.
+  deviation (Reddi et al., arXiv 2003.00295, Section C.1), or its pixels are put
+  between -1 and 1, as published transformers were trained.
   """
 
   def finish(images: tf.Tensor, batch: Any) -> Any:
-    images = tf.image.per_image_standardization(tf.cast(images, tf.float32))
+    if standardize:
+      images = tf.image.per_image_standardization(tf.cast(images, tf.float32))
+    else:
+      images = preprocessing.center(images)
     return images, batch['label']
 
   def test(batch: Any) -> Any:

@@ -68,7 +68,8 @@ def create(
     classes_per_client: Labels of a client with 'classes'.
     crop_size: Edge of the piece of each image that is used, at most 32.
     distort: Whether training images are cropped and mirrored at random.
-    model: The residual network, or a vision transformer of size S.
+    model: The residual network, or a vision transformer of size S. Images are
+      standardised for the former, and scaled to [-1, 1] for the latter.
     stem: Beginning of a residual network, 'large' as in TFF's baseline or
       'small', which suits whole images.
     weight_decay: L2 penalty of a residual network's kernels in training.
@@ -95,7 +96,9 @@ def create(
     raise parameters.ParameterError(
       f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
     )
-  train_map, test_map = cifar.build_maps(crop_size, distort)
+  train_map, test_map = cifar.build_maps(
+    crop_size, distort, standardize=model != 'vit_s'
+  )
   if data == 'synthetic':
     train, test = _synthetic(options)
   elif partition == 'native':

@@ -120,7 +120,7 @@ def create(
 
 def _scale(images: tf.Tensor) -> Any:
   images = tf.ensure_shape(images, [None, None, None, 3])
-  return tf.cast(images, tf.float32) / 127.5 - 1
+  return preprocessing.center(images)
 
 
 def _load(folder: pathlib.Path, stored_size: int) -> Any:

@@ -203,6 +203,11 @@ def random_crop(
   return images
 
 
+def center(pixels: tf.Tensor) -> tf.Tensor:
+  """Pixels of 0 to 255 as float32 of -1 to 1."""
+  return tf.cast(pixels, tf.float32) / 127.5 - 1
+
+
 def central_crop(images: tf.Tensor, size: int) -> tf.Tensor:
   """Cuts the middle out of images [batch, height, width, channels]."""
   shape = tf.shape(images)

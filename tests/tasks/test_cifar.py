@@ -135,6 +135,10 @@ def test_training_images_are_pieces_and_mirrored_pieces():
   np.testing.assert_allclose(middle[0], expected, rtol=1e-4, atol=1e-5)
   plain, _ = cifar.build_maps(24, distort=False)[0](batch, None)
   np.testing.assert_array_equal(plain, middle)
+  scaled, _ = cifar.build_maps(24, distort=False, standardize=False)[1](batch)
+  np.testing.assert_allclose(
+    scaled[0], _IMAGES[0, 4:28, 4:28] / 127.5 - 1, rtol=1e-6, atol=1e-6
+  )
 
 
 def test_whole_images_are_shifted_over_a_border():

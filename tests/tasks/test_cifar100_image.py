@@ -114,6 +114,9 @@ def test_a_vision_transformer_can_be_trained():
   block = 4 * (384 * 384 + 384) + 2 * 384 * 1536 + 1536 + 384 + 4 * 384
   ends = (48 + 1) * 384 + (1 + 65) * 384 + 2 * 384 + (384 + 1) * 100
   assert helpers.weights(task) == 12 * block + ends
+  # As published transformers were trained, not standardised.
+  images, _ = helpers.client_batches(task)[0]
+  assert -1 <= images.min() < -0.5 and 0.5 < images.max() <= 1
 
 
 def test_weights_are_for_the_transformer():

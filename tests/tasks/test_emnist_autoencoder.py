@@ -42,8 +42,7 @@ def test_input_is_ink_and_its_own_target(real_data):
 
 
 def test_it_learns():
-  # 2 batches of MSE falling below a tenth of the start: sigmoids saturate, so
-  # the rate is the paper's order of magnitude, 10.
+  # Sigmoids saturate: the rate is of the paper's order, 10.
   task = tasks.create('emnist_autoencoder', data='synthetic', only_digits=True)
   tf.keras.utils.set_random_seed(0)
   helpers.loss_falls(task, rate=3.0, steps=20, clients=2, below=0.95)

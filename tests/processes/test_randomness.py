@@ -8,6 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
+from tff_adaptive.processes import local_model
+from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
@@ -110,6 +112,33 @@ def test_both_gradients_of_a_delta_sgd_step_see_one_mask():
   figures = output.metrics['client_work']['step_size']
   # Three steps a client: eta_0, and two that grow to the limit.
   assert figures['at_bound'] == pytest.approx(2 / 3)
+
+
+def test_representations_of_a_step_see_one_mask():
+  """A term that is the representation itself: its gradient is the mask's."""
+  local = local_model.create(model_fn)
+  local.check_objective(objectives.Contrastive(1.0))
+  batch = collections.OrderedDict(x=tf.ones([5, 6]), y=tf.zeros([5, 1]))
+  carry = ()
+  weights = local.trainable(carry)
+
+  def represented(weights, represent):
+    del weights
+    return tf.reduce_sum(represent())
+
+  def passes(seed):
+    local.set_seed(lambda: tf.constant([seed, 0]))
+    _, evaluated = local.evaluate(carry, batch, represented)
+    again = local.gradients_at(carry, weights, batch, represented)
+    once = local.represent_at(carry, weights, batch)
+    return evaluated.gradients[0], again[0], once
+
+  first, again, once = passes(3)
+  np.testing.assert_array_equal(first, again)
+  np.testing.assert_array_equal(once, local.represent_at(carry, weights, batch))
+  assert np.any(once == 0)
+  other, _, _ = passes(4)
+  assert np.any(first != other)
 
 
 class _PredictionItself(tf.keras.losses.Loss):

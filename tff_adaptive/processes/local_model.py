@@ -109,11 +109,20 @@ class _VariableLocalModel(LocalModel):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
-    self._representation: Any = None
+    self._represent: Any = None
 
   def check_objective(self, objective: Any) -> None:
     if objective.needs_representation:
-      self._representation = _representation_model(self._model)
+      part = _representation_model(self._model)
+
+      # Traced once, as models trace their forward pass: every pass of a step
+      # then has the same dropout mask.
+      @tf.function(autograph=False)
+      def represent(batch: Any) -> Any:
+        features = autograph.call(part, inputs_of(batch), training=True)
+        return tf.reshape(features, [tf.shape(features)[0], -1])
+
+      self._represent = represent
 
   def set_seed(self, seed: Any) -> None:
     if self._seed is not None:
@@ -153,12 +162,6 @@ class _VariableLocalModel(LocalModel):
       count = output.num_examples
     dense = _dense(gradients, self._variables)
     return Evaluated(loss, dense, tf.cast(count, tf.int64))
-
-  def _represent(self, batch: Any) -> Any:
-    representation = autograph.call(
-      self._representation, inputs_of(batch), training=True
-    )
-    return tf.reshape(representation, [tf.shape(representation)[0], -1])
 
   def gradients_at(
     self, carry: Any, weights: Any, batch: Any, term: Any

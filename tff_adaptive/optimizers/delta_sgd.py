@@ -27,7 +27,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     max_step_size: Optional[float],
   ):
     super().__init__(gamma=gamma, delta=delta)
-    self._eta_0 = eta_0
+    self._eta_0 = min(eta_0, max_step_size or eta_0)
     self._theta_0 = theta_0
     self._same_batch = smoothness_batch == 'same'
     self._max_step_size = max_step_size
@@ -149,7 +149,7 @@ def build_delta_sgd(
       'successive' reuses the gradient of step k - 1, on its own batch (one
       gradient a step, as Algorithm 1 reads). docs/step_sizes.md has the
       measurements that decided the default.
-    max_step_size: Largest step size; none unless given.
+    max_step_size: Largest step size, the first included; none unless given.
 
   Raises:
     ParameterError: If a hyperparameter is outside its range.

@@ -70,6 +70,12 @@ def test_every_method_says_what_it_does(name):
     ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
     ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
     ('scaffold', {'client_momentum': 0.9}, 'no use for'),
+    ('direct_joint', {'client_initial_accumulator': 1.0}, 'no use for'),
+    ('mime', {'client_optimizer': 'adam', 'delay': 2}, 'no use for'),
+    ('mimelite', {'client_optimizer': 'adam', 'local_epochs': 2}, 'no use for'),
+    ('fedada2', {'delay_unit': 'epochs'}, "got 'epochs' and None"),
+    ('fedada2', {'local_epochs': 2}, "got 'steps' and 2"),
+    ('fedsps', {'smoothing': 'bound', 'gamma_b': 0.5}, 'would be ignored'),
   ],
 )
 def test_errors_say_what_is_accepted(name, settings, words):
@@ -122,5 +128,10 @@ def test_describe_shows_what_was_resolved():
   assert '0.25 / 2 |x - x_t|^2' in text
   assert 'inv_sqrt_decay' in text
   assert 'counts with weight the examples' in text
+  text = algorithms.describe('direct_joint', client_optimizer='adam')
+  assert "from the server's v" in text and '1 - beta_2^u' not in text
+  assert 'v / (1 - beta_2^u)' in algorithms.describe(
+    'joint_zero_init', client_optimizer='adam'
+  )
   text = algorithms.describe('fedsps_normalized')
   assert 'counts with weight 1 / nu' in text

@@ -163,6 +163,24 @@ def test_step_decay_counts_in_the_whole_run(parse):
   assert settings.hyperparameters['client_lr_decay_steps'] == 40
 
 
+def test_delays_in_epochs_count_those_of_the_round(parse):
+  delayed = ['--algorithm=fedada2', '--delay_unit=epochs']
+  settings = parse(*delayed, '--client_epochs_per_round=3')
+  assert settings.hyperparameters['local_epochs'] == 3
+  assert 'got' in complaint(parse, '--algorithm=fedada2', '--local_epochs=2')
+  assert '--client_epochs_per_round is 1' in complaint(
+    parse, *delayed, '--local_epochs=3'
+  )
+
+
+def test_mixed_epochs_are_those_of_the_round(parse):
+  mixed = ['--algorithm=fedada2_blended', '--epochs_mix=1=0.5,5=0.5']
+  parse(*mixed, '--client_epochs_per_round=5')
+  assert 'data 5 times, but --client_epochs_per_round is 1' in complaint(
+    parse, *mixed
+  )
+
+
 def test_runtime_options(parse):
   remote = parse('--runtime=remote', '--worker_addresses=a:1,[::1]:23')
   assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}

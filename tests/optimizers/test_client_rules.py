@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_adaptive import optimizers
+from tff_adaptive import parameters
 
 from . import rules
 from . import running
@@ -98,6 +99,11 @@ def test_delta_sgd_cap():
   optimizer = optimizers.client('delta_sgd', max_step_size=0.25)
   _, steps = running.run_client(optimizer, constant)
   assert max(s for s, _ in steps) == pytest.approx(0.25)
+  # The first step is no exception.
+  lower = optimizers.client('delta_sgd', eta_0=0.2, max_step_size=0.1)
+  path, steps = running.run_client(lower, constant)
+  assert [s for s, _ in steps] == [pytest.approx(0.1)] * 6
+  close(path[0], rules.START - 0.1)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +137,8 @@ def test_polyak_smoothing(grows):
   # Batch 4's loss is below the bound: its step of 0 is not remembered.
   losses = [*LOSSES[:4], lambda x: 0.1, *LOSSES[5:]]
   settings = dict(c=0.2, gamma_b=0.4, lower_bound=0.2)
+  if grows == 'bound':
+    settings['gamma_b'] = 1.0
   optimizer = optimizers.client('polyak', smoothing=grows, **settings)
   path, steps = running.run_client(optimizer, GRADIENTS, losses, SIZES)
   expected, gammas = rules.polyak(
@@ -146,6 +154,11 @@ def test_polyak_smoothing(grows):
   ):
     other, _ = rules.polyak(losses, GRADIENTS, **settings, **neighbour)
     assert running.differs(expected, other)
+
+
+def test_a_largest_step_that_nothing_looks_at_is_refused():
+  with pytest.raises(parameters.ParameterError, match='would be ignored'):
+    optimizers.client('polyak', smoothing='bound', gamma_b=0.4)
 
 
 def test_polyak_below_its_lower_bound_takes_no_step():

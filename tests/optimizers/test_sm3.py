@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_adaptive import optimizers
+from tff_adaptive import parameters
 from tff_adaptive.optimizers import protocol
 
 from . import rules
@@ -129,10 +130,10 @@ def test_delay_in_epochs(name):
 
 
 def test_delay_in_epochs_needs_their_number():
-  with pytest.raises(ValueError, match='local_epochs'):
-    optimizers.client('adam', delay_unit='epochs')
-  with pytest.raises(ValueError, match='local_epochs'):
-    optimizers.client('adam', local_epochs=2)
+  for name in ('adagrad', 'adam', 'sm3_adagrad', 'sm3_adam'):
+    for half in (dict(delay_unit='epochs'), dict(local_epochs=2)):
+      with pytest.raises(parameters.ParameterError, match='local_epochs'):
+        optimizers.client(name, **half)
 
 
 @pytest.mark.parametrize('name', ['adam', 'sm3_adam'])

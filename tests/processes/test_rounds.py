@@ -176,15 +176,13 @@ def polyak(mu=0.0, c=0.5, gamma_b=0.15, grows=False):
 @pytest.mark.parametrize(
   'more,settings',
   [
-    ({}, {}),
-    ({'mu': 1.5}, {'proximal_strength': 1.5}),
+    ({}, {'gamma_b': 0.15}),
+    ({'mu': 1.5}, {'gamma_b': 0.15, 'proximal_strength': 1.5}),
     ({'grows': True}, {'smoothing': 'bound'}),
   ],
 )
 def test_fedsps(more, settings):
-  process = algorithms.build(
-    'fedsps', linear.model_fn, gamma_b=0.15, **settings
-  )
+  process = algorithms.build('fedsps', linear.model_fn, **settings)
   weights, metrics = linear.run(process, 2)
   np.testing.assert_allclose(weights, fedavg(polyak(**more), 2), rtol=1e-4)
   share = metrics['client_work']['step_size']['at_bound']

@@ -24,7 +24,7 @@ class Method:
       it is and cannot be replaced.
     defaults: Hyperparameters whose default is not the optimizer's, by their
       public names.
-    hides: Hyperparameters of the optimizers that the method does not offer.
+    hides: Hyperparameters of the optimizers that the method has no use for.
     module: The module of this folder with the method's own pieces, if any.
     function: The function of that module that makes them.
     accepts: Per side, the optimizers that may replace the method's own; all
@@ -61,6 +61,8 @@ def _client_method(name: str, summary: str, client: str, **more: Any) -> Method:
 
 
 _MIME_BASES = {'client': ('adagrad', 'adam', 'sgd')}
+# The base optimizer's state is frozen in the round anyway.
+_MIME_HIDES = frozenset({'delay', 'delay_unit', 'local_epochs'})
 _JOINT = {
   'client': ('adagrad', 'adam', 'sm3_adagrad', 'sm3_adam'),
   'server': ('adagrad', 'adam', 'ams', 'yogi'),
@@ -161,6 +163,7 @@ METHODS: Mapping[str, Method] = {
       "Clients that step with the server's statistics and a corrected "
       'gradient (Karimireddy et al.).',
       defaults={'client_momentum': 0.9},
+      hides=_MIME_HIDES,
       module='mime',
       accepts=_MIME_BASES,
       unnoised='their gradients at the received weights',
@@ -169,6 +172,7 @@ METHODS: Mapping[str, Method] = {
       'mimelite',
       'MIME without the correction of gradients.',
       defaults={'client_momentum': 0.9},
+      hides=_MIME_HIDES,
       module='mime',
       function='lite_pieces',
       accepts=_MIME_BASES,
@@ -180,6 +184,8 @@ METHODS: Mapping[str, Method] = {
       'et al.).',
       client='adagrad',
       server='adagrad',
+      # The server's v takes its place.
+      hides=frozenset({'client_initial_accumulator'}),
       module='direct_joint',
       accepts=_JOINT,
     ),

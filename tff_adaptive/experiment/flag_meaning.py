@@ -15,6 +15,7 @@ from tff_adaptive.experiment import flag_table
 from tff_adaptive.experiment import methods
 from tff_adaptive.experiment import runtime_flags
 from tff_adaptive.experiment import settings as settings_lib
+from tff_adaptive.optimizers import mixes
 
 # What the product does when nothing is said.
 _DEFAULT_OPTIMIZER = {'client': 'delta_sgd', 'server': 'adam'}
@@ -180,6 +181,9 @@ def _hyperparameters(
     # The decay in steps is stated in shares of the whole run.
     if values.get(f'{side}_lr_schedule') == 'step_decay':
       values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
+  epochs = general['client_epochs_per_round']
+  if values.get('delay_unit') == 'epochs':
+    values.setdefault('local_epochs', epochs)
   _check_privacy(general, values)
   if privacy.is_asked(values):
     values['dp_clients_per_round'] = general['clients_per_round']
@@ -194,10 +198,26 @@ def _hyperparameters(
     )
   except parameters.ParameterError as e:
     raise errors.SettingsError(_flagged(str(e))) from e
+  _check_epochs(epochs, values)
   return {
     name: values.get(name, parameter.default)
     for name, parameter in accepted.items()
   } | {'dp_clients_per_round': values.get('dp_clients_per_round')}
+
+
+def _check_epochs(epochs: int, values: Mapping[str, Any]) -> None:
+  """Holds what the optimizers call epochs against the data's."""
+  meant = dict(values)
+  if 'epochs_mix' in values:
+    meant['epochs_mix'] = max(
+      mixes.read_counts(values['epochs_mix'], 'epochs_mix')
+    )
+  for name in ('local_epochs', 'epochs_mix'):
+    if meant.get(name) not in (None, epochs):
+      raise errors.SettingsError(
+        f'--{name}={values[name]} asks for clients that iterate their data '
+        f'{meant[name]} times, but --client_epochs_per_round is {epochs}.'
+      )
 
 
 def _check_privacy(

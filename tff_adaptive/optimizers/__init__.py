@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_adaptive import parameters
+from tff_adaptive.optimizers import combinations
 
 _FOLDER = pathlib.Path(__file__).parent
 
@@ -150,6 +151,15 @@ def check(side: str, name: str, arguments: Mapping[str, Any]) -> None:
     from tff_adaptive.optimizers import mixes  # pylint: disable=g-import-not-at-top
 
     mixes.read(**arguments)
+  if 'delay_unit' in arguments:
+    combinations.delay_epochs(
+      arguments['delay_unit'], arguments['local_epochs']
+    )
+  if 'smoothing' in arguments:
+    usual = parameters_of(side, name)['gamma_b'].default
+    combinations.check_bound(
+      arguments['smoothing'], arguments['gamma_b'], usual
+    )
 
 
 def client(name: str, **hyperparameters: Any) -> Any:
@@ -204,4 +214,8 @@ def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
       )
     arguments[spelled[word]] = value
   module = importlib.import_module(f'{__name__}.{entry.module}')
-  return getattr(module, entry.builder)(**arguments)
+  # The builder holds each of them to its own range first.
+  optimizer = getattr(module, entry.builder)(**arguments)
+  usual = {p: parameter.default for p, parameter in accepted.items()}
+  check(side, name, usual | arguments)
+  return optimizer

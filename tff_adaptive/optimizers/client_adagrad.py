@@ -6,6 +6,7 @@ from typing import Optional
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import preconditioned
 
 
@@ -42,14 +43,15 @@ def build_client_adagrad(
       is not taken.
 
   Raises:
-    ValueError: If a hyperparameter is outside its range.
+    ParameterError: If a hyperparameter is outside its range, or `local_epochs`
+      is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
     preconditioned.Full(preconditioned.adagrad_rule, initial_accumulator),
     learning_rate=learning_rate,
     epsilon=epsilon,
     delay=delay,
-    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    delay_epochs=combinations.delay_epochs(delay_unit, local_epochs),
     min_step_norm=min_step_norm,
-    rule_text=f'v = v + g^2, from {initial_accumulator:g}',
+    rule_text='v = v + g^2',
   )

@@ -6,6 +6,7 @@ from typing import Optional
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import preconditioned
 
 
@@ -47,7 +48,8 @@ def build_client_adam(
       is not taken; m goes on.
 
   Raises:
-    ValueError: If a hyperparameter is outside its range.
+    ParameterError: If a hyperparameter is outside its range, or `local_epochs`
+      is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
     preconditioned.Full(preconditioned.adam_rule),
@@ -57,7 +59,7 @@ def build_client_adam(
     beta_2=beta_2,
     corrects_bias=True,
     delay=delay,
-    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    delay_epochs=combinations.delay_epochs(delay_unit, local_epochs),
     min_step_norm=min_step_norm,
-    rule_text='v = beta_2 v + (1 - beta_2) g^2, from 0',
+    rule_text='v = beta_2 v + (1 - beta_2) g^2',
   )

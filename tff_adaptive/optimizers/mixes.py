@@ -39,8 +39,8 @@ def read(
   return Mix(
     shares,
     rates,
-    _read_counts(delay_mix, 'delay_mix'),
-    _read_counts(epochs_mix, 'epochs_mix'),
+    read_counts(delay_mix, 'delay_mix'),
+    read_counts(epochs_mix, 'epochs_mix'),
   )
 
 
@@ -73,7 +73,12 @@ def read_mix(text: str, name: str) -> dict[str, float]:
   return mix
 
 
-def _read_counts(text: str, name: str) -> dict[int, float]:
+def read_counts(text: str, name: str) -> dict[int, float]:
+  """Reads '1=0.5,5=0.5'.
+
+  Raises:
+    ParameterError: As `read_mix`, or if a choice is no whole number from 1 on.
+  """
   counts = {}
   for word, share in read_mix(text, name).items():
     if not word.isdecimal() or int(word) < 1:

@@ -39,7 +39,13 @@ def adam_rule(v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor) -> tf.Tensor:
 
 
 class Preconditioner(abc.ABC):
-  """Keeps what v is made of, for one tensor."""
+  """Keeps what v is made of, for one tensor.
+
+  Attributes:
+    initial: What every entry of v starts at.
+  """
+
+  initial: float = 0.0
 
   @abc.abstractmethod
   def start(self, spec: tf.TensorSpec) -> Any:
@@ -65,10 +71,10 @@ class Full(Preconditioner):
 
   def __init__(self, rule: Rule, initial: float = 0.0):
     self._rule = rule
-    self._initial = initial
+    self.initial = initial
 
   def start(self, spec: Any) -> Any:
-    return tf.fill(spec.shape, tf.cast(self._initial, spec.dtype))
+    return tf.fill(spec.shape, tf.cast(self.initial, spec.dtype))
 
   def renew(self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor) -> Any:
     v = self._rule(kept, squared, beta_2)
@@ -176,7 +182,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       self.hparams['beta_2'] = beta_2
     self._corrects_bias = corrects_bias
     # A v received from the server is not corrected; see `received_form`.
-    self._corrects_v = True
+    self._receives = False
     self._delay = delay
     self._delay_epochs = delay_epochs
     self._min_step_norm = min_step_norm
@@ -187,12 +193,15 @@ class PreconditionedClient(protocol.LocalOptimizer):
   def formula(self) -> str:
     unit = 'step' if self._delay_epochs is None else 'epoch'
     every = f', renewed every {self._delay} {unit}s' if self._delay > 1 else ''
-    lines = [self._rule_text + every]
+    start = f'{self._preconditioner.initial:g}'
+    if self._receives:
+      start = "the server's v"
+    lines = [f'{self._rule_text}, from {start}{every}']
     m, v = 'g', 'v'
     if 'beta_1' in self.hparams:
       lines.append('m = beta_1 m + (1 - beta_1) g, from 0')
       m = 'm / (1 - beta_1^k)' if self._corrects_bias else 'm'
-    if self._corrects_bias and self._corrects_v:
+    if self._corrects_bias and not self._receives:
       v = 'v / (1 - beta_2^u)'
     lines.append(f'x = x - learning_rate {m} / (sqrt({v}) + epsilon)')
     if self._corrects_bias:
@@ -205,7 +214,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
   def received_form(self) -> 'PreconditionedClient':
     """This optimizer for a v that starts from the server's."""
     form = copy.copy(self)
-    form._corrects_v = False
+    form._receives = True
     return form
 
   def receive(self, state: Any, v: tuple[tf.Tensor, ...]) -> Any:
@@ -255,7 +264,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       new_state['renewals'] = state['renewals'] + tf.cast(renews, tf.int32)
       steps = tf.cast(new_state['step'], tf.float32)
       scale_m = 1 / (1 - tf.pow(state['beta_1'], steps))
-      if self._corrects_v:
+      if not self._receives:
         renewals = tf.cast(new_state['renewals'], tf.float32)
         scale_v = 1 / (1 - tf.pow(state['beta_2'], renewals))
     # Where nothing was ever seen and nothing is added, 0 / 0 is no step.
@@ -308,14 +317,3 @@ class PreconditionedClient(protocol.LocalOptimizer):
     else:
       kept, v = tf.cond(renews, renew, keep)
     return kept, tf.nest.pack_sequence_as(gradients, list(v))
-
-
-def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
-  """Checks the pair; returns the epochs if the delay is counted in them."""
-  if (delay_unit == 'epochs') != (local_epochs is not None):
-    raise ValueError(
-      '`local_epochs`, the local epochs of a round, goes with '
-      f"`delay_unit='epochs'` and only with it; got {delay_unit!r} and "
-      f'{local_epochs!r}.'
-    )
-  return local_epochs

@@ -6,6 +6,7 @@ from typing import Optional
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import preconditioned
 
 _FORMS = {
@@ -49,14 +50,15 @@ def build_sm3_adagrad(
       is not taken.
 
   Raises:
-    ValueError: If a hyperparameter is outside its range.
+    ParameterError: If a hyperparameter is outside its range, or `local_epochs`
+      is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
     preconditioned.Sm3(preconditioned.adagrad_rule, form),
     learning_rate=learning_rate,
     epsilon=epsilon,
     delay=delay,
-    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    delay_epochs=combinations.delay_epochs(delay_unit, local_epochs),
     min_step_norm=min_step_norm,
     rule_text=_FORMS[form].format(decay='', plus='+'),
   )
@@ -99,7 +101,8 @@ def build_sm3_adam(
       is not taken; m goes on.
 
   Raises:
-    ValueError: If a hyperparameter is outside its range.
+    ParameterError: If a hyperparameter is outside its range, or `local_epochs`
+      is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
     preconditioned.Sm3(preconditioned.adam_rule, form),
@@ -108,7 +111,7 @@ def build_sm3_adam(
     beta_1=beta_1,
     beta_2=beta_2,
     delay=delay,
-    delay_epochs=preconditioned.delay_epochs(delay_unit, local_epochs),
+    delay_epochs=combinations.delay_epochs(delay_unit, local_epochs),
     min_step_norm=min_step_norm,
     rule_text=_FORMS[form].format(decay='beta_2 ', plus='+ (1 - beta_2)'),
   )

@@ -1,0 +1,42 @@
+"""Hyperparameters of one optimizer that must fit each other.
+
+Importing this module imports no TensorFlow.
+"""
+
+from typing import Optional
+
+from tff_adaptive import parameters
+
+
+def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
+  """The local epochs of a round, if a delay is counted in them.
+
+  Raises:
+    ParameterError: If it is and they were not given, or the reverse.
+  """
+  if (delay_unit == 'epochs') != (local_epochs is not None):
+    raise parameters.ParameterError(
+      '`local_epochs`, the local epochs of a round, goes with '
+      f"`delay_unit='epochs'` and only with it, got {delay_unit!r} and "
+      f'{local_epochs!r}.'
+    )
+  return local_epochs
+
+
+def check_bound(smoothing: str, gamma_b: float, usual: float) -> None:
+  """Holds a largest Polyak step against the smoothing that replaces it.
+
+  Args:
+    smoothing: How the bound changes within a round.
+    gamma_b: The largest step.
+    usual: Its default, which nobody need have asked for.
+
+  Raises:
+    ParameterError: If `gamma_b` was asked for and nothing would look at it.
+  """
+  if smoothing == 'bound' and gamma_b != usual:
+    raise parameters.ParameterError(
+      f"`gamma_b` ({gamma_b:g}) would be ignored: with `smoothing='bound'` the "
+      "bound starts every round at 1; give `smoothing='step'` or leave one of "
+      'them out.'
+    )

@@ -13,18 +13,22 @@ ROUNDS = [(0, 1), (0, 2), (1, 2), (0, 1)]
 
 
 def scaffold(
-  rounds, population, weight=linear.num_examples, rate=lambda r: RATE
+  rounds, population, weight=linear.num_examples, rate=lambda r, k: RATE
 ):
-  """Algorithm 6 of Adaptive Federated Optimization on the linear model."""
+  """Algorithm 6 of Adaptive Federated Optimization on the linear model.
+
+  `rate(r, k)` is that of round r's local step k, both from 0.
+  """
   x, c, own, path = linear.START, 0.0, {}, []
   for r, cohort in enumerate(rounds):
     ends, changes, weights = [], [], []
     for i in cohort:
       c_i = own.get(i, c)
       w, batches = x, linear.CLIENTS[i]
-      for batch in batches:
-        w = w - rate(r) * (linear.gradient(w, batch) - c_i + c)
-      renewed = c_i - c + (x - w) / (len(batches) * rate(r))
+      rates = [rate(r, k) for k in range(len(batches))]
+      for batch, eta in zip(batches, rates):
+        w = w - eta * (linear.gradient(w, batch) - c_i + c)
+      renewed = c_i - c + (x - w) / sum(rates)
       ends.append(w)
       changes.append(renewed - c_i)
       weights.append(weight(batches))
@@ -104,19 +108,34 @@ def test_without_a_population_the_cohort_is_all_there_is():
   np.testing.assert_allclose(path, scaffold(rounds, 3)[0], rtol=1e-4)
 
 
-def test_a_schedule_reaches_the_control_variates():
+@pytest.mark.parametrize(
+  'settings,share',
+  [
+    (
+      dict(
+        client_lr_schedule='exp_decay',
+        client_lr_decay_steps=1,
+        client_lr_decay_rate=0.5,
+      ),
+      lambda r, k: 0.5**r,
+    ),
+    # Clients do one to three steps: fewer than two, two, and more.
+    (dict(client_warmup_steps=2), lambda r, k: min(1, (k + 1) / 2)),
+  ],
+)
+def test_changing_rates_reach_the_control_variates(settings, share):
   process = algorithms.build(
     'scaffold',
     linear.model_fn,
     client_learning_rate=RATE,
     population=3,
-    client_lr_schedule='exp_decay',
-    client_lr_decay_steps=1,
-    client_lr_decay_rate=0.5,
+    **settings,
   )
-  path, _, _ = run(process, ROUNDS)
-  expected, _, _ = scaffold(ROUNDS, 3, rate=lambda r: RATE * 0.5**r)
+  path, _, memories = run(process, ROUNDS)
+  expected, _, own = scaffold(ROUNDS, 3, rate=lambda r, k: RATE * share(r, k))
   np.testing.assert_allclose(path, expected, rtol=1e-4)
+  for i, memory in memories.items():
+    np.testing.assert_allclose(memory['c'][0][0][0], own[i], rtol=1e-4)
 
 
 def test_bad_and_empty_clients_keep_what_they_had():

@@ -20,7 +20,8 @@ class ControlVariates(exchange.Exchange):
     c_i+ = c_i - c + (x_t - x_K) / (K_i learning_rate)
     c    = c + (|S| / N) mean of (c_i+ - c_i)
 
-  The mean uses the weights of the model's mean. c starts at 0; a client never
+  (K_i learning_rate is the sum of the steps' rates, which under a warm-up is
+  less.) The mean uses the weights of the model's mean. c starts at 0; a client never
   seen before has c_i = c. A client that is left out keeps its c_i.
   """
 
@@ -45,9 +46,7 @@ class ControlVariates(exchange.Exchange):
 
   def remember(self, local: exchange.Local) -> Any:
     own = self._own(local.statistics, local.memory)
-    path = local.optimizer_state['learning_rate'] * tf.cast(
-      local.num_steps, tf.float32
-    )
+    path = local.optimizer_state['learning_rate'] * local.full_steps
     renewed = tuple(
       c_i - c + tf.math.divide_no_nan(begin - end, tf.cast(path, begin.dtype))
       for c_i, c, begin, end in zip(

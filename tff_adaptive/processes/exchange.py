@@ -29,6 +29,8 @@ class Local(NamedTuple):
     start: The received trainable weights, flat.
     end: The trainable weights after the last step, flat.
     num_steps: Local steps done, int32 scalar.
+    full_steps: The same, each counted by the share of the learning rate that it
+      was taken with, float32 scalar: less than `num_steps` under a warm-up.
     num_examples: Examples iterated, int64 scalar.
     weight: The weight of the client's update, float32 scalar, unless the
       exchange chooses another.
@@ -41,6 +43,7 @@ class Local(NamedTuple):
   start: tuple[tf.Tensor, ...]
   end: tuple[tf.Tensor, ...]
   num_steps: tf.Tensor
+  full_steps: tf.Tensor
   num_examples: tf.Tensor
   weight: tf.Tensor
 

@@ -135,6 +135,7 @@ class Trainer:
       start=start,
       end=local.trainable(carry),
       num_steps=num_steps,
+      full_steps=self._full_steps(num_steps),
       num_examples=num_examples,
       weight=self._weight(num_examples, local, carry),
     )
@@ -236,6 +237,14 @@ class Trainer:
       optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
     carry = local.with_trainable(after, weights)
     return carry, optimizer_state, evaluated.num_examples
+
+  def _full_steps(self, num_steps: Any) -> Any:
+    """The sum over local steps of what `_warmed_up` makes of the rate."""
+    steps = tf.cast(num_steps, tf.float32)
+    if not self.warmup_steps:
+      return steps
+    rising = tf.minimum(steps, self.warmup_steps)
+    return rising * (rising + 1) / (2 * self.warmup_steps) + steps - rising
 
   def _warmed_up(self, hparams: Any, num_steps: Any) -> Any:
     """Local step k = 1, 2, ... has the learning rate times min(1, k / n)."""

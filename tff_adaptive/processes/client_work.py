@@ -20,9 +20,12 @@ import tensorflow_federated as tff
 
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
+from tff_adaptive.processes import model_facts
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import step_sizes
+from tff_adaptive.processes import survey as survey_lib
 from tff_adaptive.processes import trainer as trainer_lib
+from tff_adaptive.processes import weighting
 
 Schedule = trainer_lib.Schedule
 
@@ -76,7 +79,8 @@ class ClientWork:
         'The client optimizer must be a tff.learning.optimizers.Optimizer, '
         f'got {optimizer!r}.'
       )
-    self.facts = local_model.facts(model)
+    self.facts = model_facts.look_at(model)
+    exchange = exchange or exchange_lib.NoExchange()
     trainer = trainer_lib.Trainer(
       model=model,
       specs=tuple(
@@ -86,10 +90,12 @@ class ClientWork:
       ),
       optimizer=optimizer,
       objective=objective or objectives.Plain(),
-      exchange=exchange or exchange_lib.NoExchange(),
+      exchange=exchange,
       schedule=schedule,
       warmup_steps=warmup_steps,
-      client_weighting=self._weighting(client_weighting, exchange),
+      client_weighting=weighting.read(
+        client_weighting, self.facts.metric_names, exchange
+      ),
       seed=seed,
       record_step_sizes=record_step_sizes,
     )
@@ -104,33 +110,6 @@ class ClientWork:
       metrics_aggregator or tff.learning.metrics.sum_then_finalize
     )(self.facts.metric_finalizers)
     self._build(trainer)
-
-  def _weighting(self, given: Any, exchange: Any) -> str:
-    """Checks what clients count by; returns it as a word."""
-    words = {
-      tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
-      tff.learning.ClientWeighting.UNIFORM: 'uniform',
-    }
-    word = given if isinstance(given, str) else words.get(given, given)
-    if word not in ('examples', 'uniform', 'tokens'):
-      raise ValueError(
-        "`client_weighting` must be 'examples', 'uniform', 'tokens' or a "
-        f'tff.learning.ClientWeighting, got {given!r}.'
-      )
-    if word == 'tokens':
-      metric = trainer_lib.TOKENS_METRIC
-      if metric not in (self.facts.metric_names or ()):
-        raise ValueError(
-          f"`client_weighting='tokens'` needs a model with the metric {metric}"
-          ', as the tasks that predict words and characters have.'
-        )
-      if exchange is not None and exchange.surveys is not None:
-        raise ValueError(
-          f"`client_weighting='tokens'` does not go with "
-          f'{type(exchange).__name__}: its mean gradient is taken before any '
-          'token is counted.'
-        )
-    return word
 
   def _build(self, trainer: trainer_lib.Trainer) -> None:
     """Traces everything that clients and server do, once."""
@@ -170,11 +149,14 @@ class ClientWork:
     self._mean_survey: Any = None
     self._surveys_before = trainer.exchange.surveys == 'before'
     if trainer.exchange.surveys is not None:
+      survey = survey_lib.Survey(
+        trainer.model, trainer.client_weighting, trainer.seed
+      )
       self._survey = tff.tensorflow.computation(
-        trainer.survey, [self.facts.weights_type, self.facts.data_type]
+        survey.of_client, [self.facts.weights_type, self.facts.data_type]
       )
       self._mean_survey = tff.tensorflow.computation(
-        trainer.mean_survey, self._survey.type_signature.result
+        survey_lib.mean, self._survey.type_signature.result
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:

@@ -10,10 +10,8 @@ import collections
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
-from typing import Optional
 from typing import Union
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -300,95 +298,6 @@ def create(model: Model) -> LocalModel:
   if isinstance(model, tff.learning.models.FunctionalModel):
     return _FunctionalLocalModel(model)
   return _VariableLocalModel(model)
-
-
-def check(model: Model) -> None:
-  """Raises `TypeError` unless `model` is one that tff.learning accepts."""
-  if isinstance(model, tff.learning.models.FunctionalModel):
-    return
-  if isinstance(model, tff.learning.models.VariableModel):
-    raise TypeError(
-      '`model` must be a no-argument function that returns a '
-      'tff.learning.models.VariableModel, got the model itself: a model '
-      'whose variables exist already cannot be built anew for each client. '
-      'Pass the function.'
-    )
-  if not callable(model):
-    raise TypeError(
-      '`model` must be a no-argument function that returns a '
-      'tff.learning.models.VariableModel, or a '
-      f'tff.learning.models.FunctionalModel, got {model!r}.'
-    )
-
-
-class ModelFacts(NamedTuple):
-  """What a process must know of a model before it is traced.
-
-  Attributes:
-    initial_weights: A TFF computation without argument that makes them.
-    weights_type: TFF type of `ModelWeights`.
-    data_type: TFF type of a client's sequence of batches.
-    metric_finalizers: As tff.learning's metric aggregators take them.
-    metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
-      which does not tell.
-  """
-
-  initial_weights: tff.Computation
-  weights_type: tff.Type
-  data_type: tff.Type
-  metric_finalizers: Any
-  metric_names: Optional[tuple[str, ...]]
-
-
-def facts(model: Model) -> ModelFacts:
-  """Builds the model once, in a graph of its own, and looks at it.
-
-  Raises:
-    TypeError: If `model` is not what tff.learning accepts.
-    ValueError: If the model has no trainable weights.
-  """
-  check(model)
-  if isinstance(model, tff.learning.models.FunctionalModel):
-    input_spec = model.input_spec
-    finalizers = model.finalize_metrics
-    names = None
-
-    @tff.tensorflow.computation
-    def initial_weights() -> Any:
-      trainable, non_trainable = model.initial_weights
-      return tff.learning.models.ModelWeights(
-        tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
-        tuple(tf.convert_to_tensor(np.asarray(w)) for w in non_trainable),
-      )
-
-  else:
-    with tf.Graph().as_default():
-      built = model()
-      if not isinstance(built, tff.learning.models.VariableModel):
-        raise TypeError(
-          '`model` must return a tff.learning.models.VariableModel, got '
-          f'{type(built).__name__}.'
-        )
-      input_spec = built.input_spec
-      finalizers = built.metric_finalizers()
-      names = tuple(finalizers)
-
-    @tff.tensorflow.computation
-    def initial_weights() -> Any:
-      return tff.learning.models.ModelWeights.from_model(model())
-
-  weights_type = initial_weights.type_signature.result
-  if not tf.nest.flatten(
-    tff.types.type_to_tf_tensor_specs(weights_type.trainable)
-  ):
-    raise ValueError('The model has no trainable weights: nothing to train.')
-  return ModelFacts(
-    initial_weights,
-    weights_type,
-    tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
-    finalizers,
-    names,
-  )
 
 
 def _dense(gradients: Any, weights: Any) -> tuple[tf.Tensor, ...]:

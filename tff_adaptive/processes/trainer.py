@@ -21,14 +21,12 @@ from tff_adaptive.processes import local_model
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes import step_sizes
+from tff_adaptive.processes import weighting
 
 # Maps the number of completed rounds (int32 scalar) to a learning rate.
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
-
-# The metric that models of sequences count their tokens with, padding left out.
-TOKENS_METRIC = 'num_tokens'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +135,9 @@ class Trainer:
       num_steps=num_steps,
       full_steps=self._full_steps(num_steps),
       num_examples=num_examples,
-      weight=self._weight(num_examples, local, carry),
+      weight=weighting.weight(
+        self.client_weighting, num_examples, local, carry
+      ),
     )
     return self._finish(local, carry, weights, done, steps)
 
@@ -166,14 +166,6 @@ class Trainer:
       isinstance(self.optimizer, protocol.LocalOptimizer)
       and self.optimizer.draws
     )
-
-  def _weight(self, num_examples: Any, local: Any, carry: Any) -> Any:
-    if self.client_weighting == 'tokens':
-      counted = local.metrics(carry, discard=False)[TOKENS_METRIC]
-      return tf.cast(tf.nest.flatten(counted)[0], tf.float32)
-    if self.client_weighting == 'examples':
-      return tf.cast(num_examples, tf.float32)
-    return tf.constant(1.0)
 
   def _first_optimizer_state(self, state: Any, start: Any, survey: Any) -> Any:
     hparams = state['hparams']
@@ -288,39 +280,20 @@ class Trainer:
     empty = tf.equal(done.num_examples, 0)
     takes_part = tf.logical_and(finite, tf.logical_not(empty))
     weight = tf.where(takes_part, weight, 0.0)
-
-    def zero_if_out(tensor: Any) -> Any:
-      return tf.where(takes_part, tensor, tf.zeros_like(tensor))
-
-    sums = collections.OrderedDict(
-      clients=collections.OrderedDict(
-        count=tf.constant(1, tf.int32),
-        empty=tf.cast(empty, tf.int32),
-        rejected=tf.cast(tf.logical_not(finite), tf.int32),
-        steps=done.num_steps,
-      ),
-      weight=weight,
-      weighted=tf.nest.map_structure(
-        lambda t: zero_if_out(tf.cast(weight, t.dtype) * t), report.weighted
-      ),
-      taking_part=tf.cast(takes_part, tf.float32),
-      mean=tf.nest.map_structure(zero_if_out, report.mean),
+    clients = collections.OrderedDict(
+      count=tf.constant(1, tf.int32),
+      empty=tf.cast(empty, tf.int32),
+      rejected=tf.cast(tf.logical_not(finite), tf.int32),
+      steps=done.num_steps,
     )
-    maxima = collections.OrderedDict(
-      (name, tf.where(takes_part, value, value.dtype.min))
-      for name, value in report.maximum.items()
-    )
-    if self.has_step_size:
-      sums['step_size'] = step_sizes.sums(steps, takes_part)
-      maxima.update(step_sizes.maxima(steps, takes_part))
     output = collections.OrderedDict(
       result=tff.learning.templates.ClientResult(
-        update=tf.nest.map_structure(zero_if_out, update),
+        update=_zero_unless(takes_part, update),
         update_weight=weight,
       ),
       metrics=local.metrics(carry, discard=tf.logical_not(finite)),
-      sums=sums,
-      maxima=maxima,
+      sums=self._sums(clients, report, weight, takes_part, steps),
+      maxima=self._maxima(report, takes_part, steps),
     )
     if self.record_step_sizes:
       output['record'] = step_sizes.record(steps, takes_part)
@@ -332,59 +305,33 @@ class Trainer:
       )
     return output
 
-  def survey(self, weights: Any, data: tf.data.Dataset) -> Any:
-    """A client's part of the cohort's mean gradient at the received weights.
-
-    Returns:
-      `gradient`, the client's weight times the mean over its examples of the
-      model loss' gradient (flat), and the `weight`; zeros for a client without
-      data or whose gradient is not finite.
-    """
-    local = local_model.create(self.model)
-
-    @tf.function(autograph=False)
-    def loop(weights: Any, data: Any) -> Any:
-      start = tuple(tf.nest.flatten(weights.trainable))
-      carry = local.begin(weights)
-
-      def add(so_far: Any, batch: Any) -> Any:
-        total, count = so_far
-        mark = randomness.fingerprint(batch)
-        seed = randomness.draw_seed(self.seed, tf.constant(0), mark)
-        local.set_seed(functools.partial(tf.identity, seed))
-        gradients = local.gradients_at(
-          carry, start, batch, lambda weights, represent: tf.constant(0.0)
-        )
-        size = local_model.batch_size(batch)
-        total = tuple(
-          t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
-        )
-        return total, count + size
-
-      none = tuple(tf.zeros_like(x) for x in start), tf.constant(0, tf.int64)
-      total, count = autograph.fold(add, none, data)
-      usable = tf.logical_and(tree.all_finite(total), count > 0)
-      weight = tf.where(usable, self._weight(count, local, carry), 0.0)
-      # Divided first: a sum over many examples loses what a mean keeps.
-      mean = tuple(
-        tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
-      )
-      return collections.OrderedDict(
-        gradient=tuple(
-          tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
-          for g in mean
-        ),
-        weight=weight,
-      )
-
-    return loop(weights, data)
-
-  def mean_survey(self, total: Any) -> Any:
-    """The mean gradient, flat; 0 if no client had one."""
-    return tuple(
-      tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
-      for t in total['gradient']
+  def _sums(
+    self, clients: Any, report: Any, weight: Any, takes_part: Any, steps: Any
+  ) -> Any:
+    """What the client adds to the cohort's sums."""
+    weighted = tf.nest.map_structure(
+      lambda t: tf.cast(weight, t.dtype) * t, report.weighted
     )
+    sums = collections.OrderedDict(
+      clients=clients,
+      weight=weight,
+      weighted=_zero_unless(takes_part, weighted),
+      taking_part=tf.cast(takes_part, tf.float32),
+      mean=_zero_unless(takes_part, report.mean),
+    )
+    if self.has_step_size:
+      sums['step_size'] = step_sizes.sums(steps, takes_part)
+    return sums
+
+  def _maxima(self, report: Any, takes_part: Any, steps: Any) -> Any:
+    """What the client contributes to the cohort's maxima."""
+    maxima = collections.OrderedDict(
+      (name, tf.where(takes_part, value, value.dtype.min))
+      for name, value in report.maximum.items()
+    )
+    if self.has_step_size:
+      maxima.update(step_sizes.maxima(steps, takes_part))
+    return maxima
 
   def next_state(self, state: Any, sums: Any, maxima: Any, survey: Any) -> Any:
     """The server's state after a round."""
@@ -421,3 +368,9 @@ class Trainer:
     if self.has_step_size:
       measured['step_size'] = step_sizes.figures(sums['step_size'], maxima)
     return measured
+
+
+def _zero_unless(takes_part: tf.Tensor, structure: Any) -> Any:
+  return tf.nest.map_structure(
+    lambda t: tf.where(takes_part, t, tf.zeros_like(t)), structure
+  )

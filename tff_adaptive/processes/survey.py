@@ -1,0 +1,87 @@
+"""The cohort's mean gradient at the received weights, for methods that ask.
+
+TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
+"""
+
+import collections
+import dataclasses
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import autograph
+from tff_adaptive.processes import local_model
+from tff_adaptive.processes import randomness
+from tff_adaptive.processes import weighting
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+  """One pass over a client's data, of the model's loss alone."""
+
+  model: local_model.Model
+  client_weighting: str
+  seed: int
+
+  def of_client(self, weights: Any, data: tf.data.Dataset) -> Any:
+    """A client's part; called inside the graph of a TFF computation.
+
+    Returns:
+      `gradient`, the client's weight times the mean over its examples of the
+      model loss' gradient (flat), and the `weight`; zeros for a client without
+      data or whose gradient is not finite.
+    """
+    local = local_model.create(self.model)
+
+    @tf.function(autograph=False)
+    def traced(weights: Any, data: Any) -> Any:
+      return self._of_client(local, weights, data)
+
+    return traced(weights, data)
+
+  def _of_client(
+    self, local: local_model.LocalModel, weights: Any, data: tf.data.Dataset
+  ) -> Any:
+    start = tuple(tf.nest.flatten(weights.trainable))
+    carry = local.begin(weights)
+
+    def add(so_far: Any, batch: Any) -> Any:
+      total, count = so_far
+      mark = randomness.fingerprint(batch)
+      seed = randomness.draw_seed(self.seed, tf.constant(0), mark)
+      local.set_seed(functools.partial(tf.identity, seed))
+      gradients = local.gradients_at(
+        carry, start, batch, lambda weights, represent: tf.constant(0.0)
+      )
+      size = local_model.batch_size(batch)
+      total = tuple(
+        t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
+      )
+      return total, count + size
+
+    none = tuple(tf.zeros_like(x) for x in start), tf.constant(0, tf.int64)
+    total, count = autograph.fold(add, none, data)
+    usable = tf.logical_and(tree.all_finite(total), count > 0)
+    own = weighting.weight(self.client_weighting, count, local, carry)
+    weight = tf.where(usable, own, 0.0)
+    # Divided first: a sum over many examples loses what a mean keeps.
+    mean = tuple(
+      tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
+    )
+    return collections.OrderedDict(
+      gradient=tuple(
+        tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
+        for g in mean
+      ),
+      weight=weight,
+    )
+
+
+def mean(total: Any) -> tuple[tf.Tensor, ...]:
+  """The mean gradient of summed parts, flat; 0 if no client had one."""
+  return tuple(
+    tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
+    for t in total['gradient']
+  )

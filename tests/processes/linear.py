@@ -114,6 +114,15 @@ def round_update(w, local, clients=None, weight=num_examples):
   return np.average(updates, weights=weights)
 
 
+def fedavg(local, rounds, eta=1.0, **more):
+  """The weight after each of some rounds of averaging."""
+  w, path = START, []
+  for _ in range(rounds):
+    w = w + eta * round_update(w, local, **more)
+    path.append(w)
+  return path
+
+
 def sgd(rate, mu=0.0, momentum=0.0):
   """A client that steps along the gradient, with FedProx' term."""
 

@@ -1,15 +1,12 @@
-"""Whole rounds against NumPy and against tff.learning."""
+"""Whole rounds against NumPy, and any client under any server."""
 
 import collections
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
-from tff_adaptive import parameters
 from tff_adaptive import processes
 
 from . import linear
@@ -17,14 +14,6 @@ from . import linear
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
 RATE = 0.05
-
-
-def fedavg(local, rounds, eta=1.0, **more):
-  w, path = linear.START, []
-  for _ in range(rounds):
-    w = w + eta * linear.round_update(w, local, **more)
-    path.append(w)
-  return path
 
 
 def test_fedavg_follows_the_arithmetic():
@@ -36,7 +25,7 @@ def test_fedavg_follows_the_arithmetic():
   )
   weights, metrics = linear.run(process, 3)
   np.testing.assert_allclose(
-    weights, fedavg(linear.sgd(RATE), 3, eta=0.7), rtol=1e-5
+    weights, linear.fedavg(linear.sgd(RATE), 3, eta=0.7), rtol=1e-5
   )
   train = metrics['client_work']['train']
   assert train['num_examples'] == 11 and train['num_batches'] == 6
@@ -53,9 +42,11 @@ def test_uniform_weighting():
     client_weighting='uniform',
   )
   weights, _ = linear.run(process, 2)
-  expected = fedavg(linear.sgd(RATE), 2, weight=lambda _: 1)
+  expected = linear.fedavg(linear.sgd(RATE), 2, weight=lambda _: 1)
   np.testing.assert_allclose(weights, expected, rtol=1e-5)
-  assert not np.allclose(expected, fedavg(linear.sgd(RATE), 2), rtol=1e-3)
+  assert not np.allclose(
+    expected, linear.fedavg(linear.sgd(RATE), 2), rtol=1e-3
+  )
 
 
 def test_client_momentum():
@@ -67,7 +58,7 @@ def test_client_momentum():
   )
   weights, _ = linear.run(process, 2)
   np.testing.assert_allclose(
-    weights, fedavg(linear.sgd(RATE, momentum=0.9), 2), rtol=1e-5
+    weights, linear.fedavg(linear.sgd(RATE, momentum=0.9), 2), rtol=1e-5
   )
 
 
@@ -105,16 +96,20 @@ def proximal_process(mu):
 def test_fedprox_pulls_towards_the_received_model():
   mu = 3.0
   weights, _ = linear.run(proximal_process(mu), 2)
-  expected = fedavg(linear.sgd(RATE, mu), 2)
+  expected = linear.fedavg(linear.sgd(RATE, mu), 2)
   np.testing.assert_allclose(weights, expected, rtol=1e-5)
   # Neither no term nor the reversed one of tff.learning 0.87.0 gives this.
   for other in (0.0, -mu):
-    assert not np.allclose(expected, fedavg(linear.sgd(RATE, other), 2), 1e-3)
+    assert not np.allclose(
+      expected, linear.fedavg(linear.sgd(RATE, other), 2), 1e-3
+    )
 
 
 def test_fedprox_without_strength_is_fedavg():
   weights, _ = linear.run(proximal_process(0.0), 2)
-  np.testing.assert_allclose(weights, fedavg(linear.sgd(RATE), 2), rtol=1e-5)
+  np.testing.assert_allclose(
+    weights, linear.fedavg(linear.sgd(RATE), 2), rtol=1e-5
+  )
 
 
 def delta_sgd(batch_kind, mu=0.0):
@@ -149,10 +144,12 @@ def test_delta_sgd_with_and_without_proximal_term(batch_kind, mu):
     proximal_strength=mu,
   )
   weights, metrics = linear.run(process, 2)
-  expected = fedavg(delta_sgd(batch_kind, mu), 2)
+  expected = linear.fedavg(delta_sgd(batch_kind, mu), 2)
   np.testing.assert_allclose(weights, expected, rtol=1e-4)
   other = 'same' if batch_kind == 'successive' else 'successive'
-  assert not np.allclose(expected, fedavg(delta_sgd(other, mu), 2), rtol=1e-3)
+  assert not np.allclose(
+    expected, linear.fedavg(delta_sgd(other, mu), 2), rtol=1e-3
+  )
   # The second gradient of a step leaves no trace in the metrics.
   assert metrics['client_work']['train']['num_examples'] == 11
   assert metrics['client_work']['train']['num_batches'] == 6
@@ -184,75 +181,11 @@ def polyak(mu=0.0, c=0.5, gamma_b=0.15, grows=False):
 def test_fedsps(more, settings):
   process = algorithms.build('fedsps', linear.model_fn, **settings)
   weights, metrics = linear.run(process, 2)
-  np.testing.assert_allclose(weights, fedavg(polyak(**more), 2), rtol=1e-4)
+  np.testing.assert_allclose(
+    weights, linear.fedavg(polyak(**more), 2), rtol=1e-4
+  )
   share = metrics['client_work']['step_size']['at_bound']
   assert 0 < share < 1 or settings.get('smoothing')
-
-
-def test_step_size_figures():
-  process = algorithms.build(
-    'fedsps', linear.model_fn, gamma_b=0.15, record_step_sizes=True
-  )
-  overflowing = [([1.0], [1e30])]
-  output = process.next(
-    process.initialize(),
-    linear.datasets([*linear.CLIENTS, [], overflowing]),
-  )
-  metrics = output.metrics['client_work']
-  steps = []
-  for batches in linear.CLIENTS:
-    w, own = linear.START, []
-    for batch in batches:
-      g = linear.gradient(w, batch)
-      own.append(min(linear.loss(w, batch) / (0.5 * g**2), 0.15))
-      w = w - own[-1] * g
-    steps.append(own)
-  everything = np.concatenate(steps)
-  expected = dict(
-    mean=everything.mean(),
-    min=everything.min(),
-    max=everything.max(),
-    between_clients=np.std([np.mean(own) for own in steps]),
-    within_clients=np.mean([np.std(own) for own in steps]),
-    at_bound=np.mean(everything == 0.15),
-  )
-  assert list(metrics['step_size']) == list(expected)
-  np.testing.assert_allclose(
-    list(metrics['step_size'].values()),
-    list(expected.values()),
-    rtol=1e-4,
-    atol=1e-6,
-  )
-  assert metrics['clients'] == dict(count=5, empty=1, rejected=1, steps=7)
-  # A row a client, as `step_sizes.RECORD` says.
-  nothing = 6 * [float('nan')]
-  expected = [
-    [1, len(s), np.mean(s), min(s), max(s), s[-1], np.std(s), np.mean(bound)]
-    for s, bound in ((s, np.array(s) == 0.15) for s in steps)
-  ]
-  expected += [[0, 0, *nothing], [0, 1, *nothing]]
-  records = metrics['step_size_of_clients']
-  # The step of the client that overflowed is no number; it met no bound.
-  np.testing.assert_allclose(records[:4], expected[:4], rtol=1e-4, atol=1e-6)
-  np.testing.assert_allclose(records[4, :3], expected[4][:3])
-
-
-def test_step_sizes_are_recorded_only_where_there_are_any():
-  algorithms.check('fedprox', client_optimizer='polyak', record_step_sizes=True)
-  with pytest.raises(parameters.ParameterError, match='record_step_sizes'):
-    algorithms.check('fedavg', record_step_sizes=True)
-  with pytest.raises(ValueError, match='chooses its step sizes'):
-    processes.build_client_work(
-      linear.model_fn, optimizers.client('sgd'), record_step_sizes=True
-    )
-  with pytest.raises(parameters.ParameterError, match='give one of them'):
-    algorithms.check(
-      'delta_sgd',
-      record_step_sizes=True,
-      dp_clip_norm=1.0,
-      dp_noise_multiplier=1.0,
-      dp_clients_per_round=10,
-    )
 
 
 def train_pairs(pairs):
@@ -291,124 +224,6 @@ def test_any_client_under_any_server():
   )
 
 
-@pytest.mark.parametrize(
-  'client,server',
-  [
-    (
-      tff.learning.optimizers.build_sgdm(RATE, 0.9),
-      tff.learning.optimizers.build_sgdm(1.0, 0.9),
-    ),
-    (
-      tff.learning.optimizers.build_adam(RATE),
-      tff.learning.optimizers.build_yogi(0.1),
-    ),
-  ],
-)
-def test_tff_optimizers_give_what_tff_learning_gives(client, server):
-  theirs = tff.learning.algorithms.build_weighted_fed_avg(
-    linear.model_fn, client, server
-  )
-  ours = algorithms.build(
-    'fedprox',
-    linear.model_fn,
-    proximal_strength=0.0,
-    client_optimizer=client,
-    server_optimizer=server,
-  )
-  their_weights, their_metrics = linear.run(theirs, 3)
-  our_weights, our_metrics = linear.run(ours, 3)
-  np.testing.assert_allclose(our_weights, their_weights, rtol=1e-6)
-  their_train = their_metrics['client_work']['train']
-  our_train = our_metrics['client_work']['train']
-  assert list(our_train) == list(their_train)
-  np.testing.assert_allclose(
-    list(our_train.values()), list(their_train.values()), rtol=1e-5
-  )
-
-
-@pytest.mark.parametrize(
-  'settings',
-  [
-    dict(client_optimizer='sgd', client_learning_rate=RATE),
-    dict(client_optimizer='delta_sgd', smoothness_batch='same'),
-    dict(client_optimizer='polyak', smoothing='bound'),
-  ],
-)
-def test_functional_models_train_alike(settings):
-  settings = dict(settings, proximal_strength=0.5)
-  one, _ = linear.run(
-    algorithms.build('fedadam', linear.model_fn, **settings), 2
-  )
-  two, metrics = linear.run(
-    algorithms.build('fedadam', linear.functional_model(), **settings), 2
-  )
-  np.testing.assert_allclose(two, one, rtol=1e-5)
-  assert metrics['client_work']['train']['mae'] > 0
-
-
-class _Positive(tf.keras.layers.Layer):
-  """Branches in Python on a tensor, which AutoGraph makes a tf.cond of."""
-
-  def call(self, inputs):
-    if tf.reduce_sum(inputs) > 0:
-      result = inputs
-    else:
-      result = tf.zeros_like(inputs)
-    return result
-
-
-class _Careful(tff.learning.optimizers.Optimizer):
-  """SGD whose rate depends on a Python condition on a tensor."""
-
-  def initialize(self, specs):
-    del specs
-    return ()
-
-  def next(self, state, weights, gradients):
-    if gradients[0][0, 0] > 0:
-      rate = 0.025
-    else:
-      rate = 0.05
-    return state, tf.nest.map_structure(
-      lambda w, g: w - rate * g, weights, gradients
-    )
-
-
-def test_optimizers_may_branch_in_python():
-  process = processes.compose(
-    linear.model_fn, _Careful(), optimizers.server('sgd')
-  )
-  weights, _ = linear.run(process, 2)
-
-  def client(w, batches):
-    for batch in batches:
-      gradient = linear.gradient(w, batch)
-      w = w - (0.025 if gradient > 0 else 0.05) * gradient
-    return w
-
-  np.testing.assert_allclose(weights, fedavg(client, 2), rtol=1e-5)
-
-
-def test_models_may_branch_in_python():
-  @tf.function
-  def predict(weights, x, training):
-    del training
-    if tf.reduce_sum(x) > 0:
-      result = tf.matmul(x, weights[0][0])
-    else:
-      result = tf.zeros_like(x)
-    return result
-
-  functional = linear.functional_model(predict)
-  keras = lambda: linear.model_fn([_Positive(input_shape=(1,))])
-  (of_one, metrics), (of_other, _) = [
-    linear.run(algorithms.build('delta_sgd', model, smoothness_batch='same'), 2)
-    for model in (functional, keras)
-  ]
-  assert metrics['client_work']['clients']['rejected'] == 0
-  np.testing.assert_allclose(of_one, of_other, rtol=1e-5)
-
-
 def test_hyperparameters_can_be_set_in_the_state():
   process = algorithms.build('fedavg', linear.model_fn)
   state = process.initialize()
@@ -419,6 +234,6 @@ def test_hyperparameters_can_be_set_in_the_state():
   output = process.next(state, linear.datasets())
   np.testing.assert_allclose(
     linear.weight_of(process, output.state),
-    fedavg(linear.sgd(RATE), 1, eta=0.5)[0],
+    linear.fedavg(linear.sgd(RATE), 1, eta=0.5)[0],
     rtol=1e-5,
   )

@@ -133,5 +133,9 @@ def test_describe_shows_what_was_resolved():
   assert 'v / (1 - beta_2^u)' in algorithms.describe(
     'joint_zero_init', client_optimizer='adam'
   )
+  for name in ('mime', 'mimelite'):
+    text = algorithms.describe(name)
+    assert 'm = momentum m + g' in text
+    assert ('mean gradient at x_t' in text) == (name == 'mime')
   text = algorithms.describe('fedsps_normalized')
   assert 'counts with weight 1 / nu' in text

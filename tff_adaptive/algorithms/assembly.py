@@ -49,8 +49,7 @@ def describe(plan: plan_lib.Plan) -> str:
     name = plan.optimizer[side]
     called = name if isinstance(name, str) else type(name).__name__
     lines.append(f'{side} optimizer {called}:')
-    formula = getattr(optimizer, 'formula', None) or _sgd_formula(plan, side)
-    lines.extend('  ' + line for line in formula.splitlines())
+    lines.extend('  ' + line for line in _rule(plan, side, optimizer))
     if plan.schedule_arguments[side]:
       settings = ', '.join(
         f'{k} = {v}'
@@ -68,6 +67,14 @@ def describe(plan: plan_lib.Plan) -> str:
   lines.append(f'a client counts with weight {weight}')
   lines.extend(plan.aggregation.formula.splitlines())
   return '\n'.join(lines)
+
+
+def _rule(plan: plan_lib.Plan, side: str, optimizer: Any) -> list[str]:
+  """An optimizer's rule, and what is done with it where it wraps another."""
+  base = getattr(optimizer, 'base', optimizer)
+  formula = getattr(base, 'formula', None) or _sgd_formula(plan, side)
+  note = getattr(optimizer, 'note', '')
+  return [*formula.splitlines(), *filter(None, [note])]
 
 
 def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:

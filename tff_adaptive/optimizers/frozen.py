@@ -45,10 +45,10 @@ class Frozen(protocol.LocalOptimizer):
     self._corrects = corrects
 
   @property
-  def formula(self) -> str:
-    gradient = 'g(x) - g(x_t) + mean gradient at x_t' if self._corrects else 'g'
-    own = getattr(self.base, 'formula', type(self.base).__name__)
-    return f'{own}\nfrom the state received at every step, with g = {gradient}'
+  def note(self) -> str:
+    """What is done with the base optimizer's rule, for people."""
+    g = ', with g = g(x) - g(x_t) + mean gradient at x_t'
+    return 'from the state received at every step' + g * self._corrects
 
   def initialize(self, specs: Any) -> Any:
     state = collections.OrderedDict(base=self.base.initialize(specs))

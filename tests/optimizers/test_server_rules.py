@@ -174,6 +174,16 @@ def test_tffs_adagrad_has_epsilon_inside_the_root():
     build('adagrad', variant='reference', beta_1=0.0), DELTAS
   )
   assert running.differs(ours, theirs)
+  # By 1 / sqrt(epsilon) where v is small: 3 times at 0.1, 32 at 0.001.
+  for epsilon in (0.1, 0.001):
+    steps = []
+    for optimizer in (
+      build('adagrad', variant='reference', beta_1=0.0, epsilon=epsilon),
+      tff.learning.optimizers.build_adagrad(ETA, 0.0, epsilon),
+    ):
+      path = running.run_server(optimizer, [[3e-5, 3e-5, 3e-5]])
+      steps.append(path[0][2] - rules.START[2])
+    assert steps[0] / steps[1] == pytest.approx(epsilon**-0.5, rel=0.05)
 
 
 @pytest.mark.parametrize('name', ['adagrad', 'adam', 'yogi', 'ams'])

@@ -35,7 +35,7 @@ def build_adagrad(
 
   epsilon (the paper's tau) stands outside the root, unlike in
   `tff.learning.optimizers.build_adagrad`, whose steps with the same number are
-  up to ten times smaller.
+  smaller, by up to 1 / sqrt(epsilon) where v is small.
 
   Args:
     learning_rate: Server step, in units of x per round.

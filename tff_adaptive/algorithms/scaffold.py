@@ -21,8 +21,8 @@ class ControlVariates(exchange.Exchange):
     c    = c + (|S| / N) mean of (c_i+ - c_i)
 
   (K_i learning_rate is the sum of the steps' rates, which under a warm-up is
-  less.) The mean uses the weights of the model's mean. c starts at 0; a client never
-  seen before has c_i = c. A client that is left out keeps its c_i.
+  less.) The mean uses the weights of the model's mean. c starts at 0; a client
+  never seen before has c_i = c. A client that is left out keeps its c_i.
   """
 
   def __init__(self, population: Optional[int]):

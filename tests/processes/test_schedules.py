@@ -67,6 +67,43 @@ def test_server_schedule():
   np.testing.assert_allclose(weights, path, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+  'name,more,expected',
+  [
+    ('exp_decay', {}, lambda q: 0.25**q),
+    ('inv_lin_decay', {}, lambda q: 1 / (1 + 0.25 * q)),
+    ('inv_sqrt_decay', {}, lambda q: 1 / np.sqrt(1 + 0.25 * q)),
+    # Of eight rounds the fifth and sixth at a quarter, then a sixteenth.
+    ('step_decay', {}, lambda q: 0.25 ** ((q >= 0.5) + (q >= 0.75))),
+    (
+      'exp_decay',
+      dict(lr_staircase=True, lr_decay_steps=3),
+      lambda q: 0.25 ** np.floor(q),
+    ),
+  ],
+)
+@pytest.mark.parametrize('warmup', [0, 4])
+def test_rates_by_round(name, more, expected, warmup):
+  steps = more.get('lr_decay_steps', 8)
+  settings = dict(lr_decay_steps=8, lr_decay_rate=0.25, lr_warmup_steps=warmup)
+  schedule = schedules.build_schedule(
+    0.4, lr_schedule=name, **(settings | more)
+  )
+  for r in range(12):
+    rate = expected((r - warmup) / steps)
+    if r < warmup:
+      rate = (r + 1) / warmup
+    assert float(schedule(r)) == pytest.approx(0.4 * rate, rel=1e-5), r
+
+
+def test_step_decay_goes_by_tenths_unless_told():
+  schedule = schedules.build_schedule(
+    1.0, lr_schedule='step_decay', lr_decay_steps=8
+  )
+  rates = [float(schedule(r)) for r in range(8)]
+  np.testing.assert_allclose(rates, [1] * 4 + [0.1] * 2 + [0.01] * 2, rtol=1e-5)
+
+
 def test_unknown_schedule():
   with pytest.raises(parameters.ParameterError, match="'step_decay', got 'cos"):
     schedules.build_schedule(0.1, lr_schedule='cosine')

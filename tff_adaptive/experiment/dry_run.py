@@ -20,31 +20,12 @@ def describe(settings: settings_lib.Settings) -> str:
 
   train.set_runtime(settings)
   task = train.create_task(settings)
-  info = tasks.info(settings.task)
   client_ids = task.datasets.train_data.client_ids
   sampling.build_cohort_fn(
     client_ids, clients_per_round=settings.clients_per_round
   )
   process = train.build_process(settings, task)
-  whose = methods.whose_data(
-    settings.algorithm, settings.clients_per_round, len(client_ids)
-  )
-  lines = [
-    f'experiment   {settings.name}',
-    f'results      {settings.folder}',
-    f'task         {info.name}: {info.summary}',
-    f'model        {info.model}',
-    f'clients      {whose}, {settings.total_rounds:,} rounds',
-    f'runtime      {settings.runtime}',
-  ]
-  if info.published:
-    lines.append(
-      f'published    {info.published.rounds:,} rounds of '
-      f'{info.published.clients_per_round} clients, batches of '
-      f'{info.published.batch_size}, epochs {info.published.epochs} '
-      f'({info.published.source})'
-    )
-  lines.append('')
+  lines = [*_heading(settings, len(client_ids)), '']
   ledger = train.open_ledger(settings, task)
   lines.append(
     methods.describe(
@@ -73,3 +54,27 @@ def describe(settings: settings_lib.Settings) -> str:
   except ValueError as e:
     lines.append(f'bytes a round: not known, because {e}')
   return '\n'.join(lines)
+
+
+def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
+  """What is run, on whom, and what was published of the task."""
+  info = tasks.info(settings.task)
+  whose = methods.whose_data(
+    settings.algorithm, settings.clients_per_round, num_clients
+  )
+  lines = [
+    f'experiment   {settings.name}',
+    f'results      {settings.folder}',
+    f'task         {info.name}: {info.summary}',
+    f'model        {info.model}',
+    f'clients      {whose}, {settings.total_rounds:,} rounds',
+    f'runtime      {settings.runtime}',
+  ]
+  if info.published:
+    lines.append(
+      f'published    {info.published.rounds:,} rounds of '
+      f'{info.published.clients_per_round} clients, batches of '
+      f'{info.published.batch_size}, epochs {info.published.epochs} '
+      f'({info.published.source})'
+    )
+  return lines

@@ -56,6 +56,17 @@ class Record:
       leaves.append(leaf)
     return leaves
 
+  def stack(self, states: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+    """The arrays of several clients, or none, one behind the other."""
+    return [
+      np.array([leaves[i] for leaves in states], dtype).reshape(
+        len(states), *shape
+      )
+      for i, (shape, dtype) in enumerate(
+        zip(self.shapes, self.dtypes, strict=True)
+      )
+    ]
+
 
 class MemoryStates:
   """Clients' states in a dictionary."""
@@ -63,9 +74,6 @@ class MemoryStates:
   def __init__(self, record: Record):
     self._record = record
     self._states: dict[str, list[np.ndarray]] = {}
-
-  def __len__(self) -> int:
-    return len(self._states)
 
   def get(self, client: str) -> Optional[list[np.ndarray]]:
     """A client's arrays, or `None` if it has none yet."""
@@ -82,17 +90,9 @@ class MemoryStates:
 
   def save(self) -> dict[str, Any]:
     """What a checkpoint holds: ids, and the arrays of all clients stacked."""
-    kept = list(self._states.values())
     return {
       'ids': _encoded(self._states),
-      'clients': [
-        np.stack([leaves[i] for leaves in kept])
-        if kept
-        else np.zeros([0, *shape], dtype)
-        for i, (shape, dtype) in enumerate(
-          zip(self._record.shapes, self._record.dtypes, strict=True)
-        )
-      ],
+      'clients': self._record.stack(list(self._states.values())),
       'slots': np.zeros([0], np.int64),
       'sums': np.zeros([0], np.int64),
     }
@@ -147,9 +147,6 @@ class DiskStates:
       f"The clients' states cannot be written to {self._path}: "
       f'{error.strerror}.'
     )
-
-  def __len__(self) -> int:
-    return len(self._index)
 
   def get(self, client: str) -> Optional[list[np.ndarray]]:
     """A client's arrays, or `None` if it has none yet.
@@ -236,12 +233,7 @@ class DiskStates:
       self._resumed_end = 0
     return {
       'ids': _encoded(self._index),
-      'clients': [
-        np.zeros([0, *shape], dtype)
-        for shape, dtype in zip(
-          self._record.shapes, self._record.dtypes, strict=True
-        )
-      ],
+      'clients': self._record.stack([]),
       'slots': np.array(slots, np.int64),
       'sums': np.array([total for _, total in self._index.values()], np.int64),
     }

@@ -137,11 +137,6 @@ class StatefulRounds(LearningRounds):
     self._path = path
     self._client_ids = client_ids
 
-  @property
-  def num_clients_seen(self) -> int:
-    """How many clients keep something."""
-    return len(self._clients)
-
   def _state_of(self, client: str) -> Any:
     leaves = self._clients.get(client)
     if leaves is None:

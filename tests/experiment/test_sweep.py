@@ -255,16 +255,6 @@ def test_single_run_in_the_folder_of_a_sweep(tmp_path, made_up_runs, capsys):
   assert made_up_runs == ['seed=0']
 
 
-def test_summary_keeps_tasks_apart(tmp_path, made_up_runs, capsys):
-  told = ['--axis=task=digits,quadratic', '--axis=seed=0,1']
-  assert main.main(['sweep', *sweeps.arguments_of(tmp_path, *told)]) == 0
-  table = capsys.readouterr().out.splitlines()
-  lines = [line for line in table if line.startswith('fedavg on ')]
-  assert [line.split()[2] for line in lines] == ['digits', 'quadratic']
-  assert [line.split()[4] for line in lines] == ['2', '2']
-  assert len(made_up_runs) == 4
-
-
 def test_two_sweeps_in_one_folder_at_once(tmp_path, made_up_runs):
   (tmp_path / 's').mkdir()
   with (

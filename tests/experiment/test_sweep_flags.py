@@ -1,18 +1,11 @@
 """Which runs the flags of a sweep ask for, and bad input."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 import main
 from tests.experiment import sweeps
 from tff_adaptive.experiment import grids
 from tff_adaptive.experiment import sweep_flags
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_product_of_axes_in_order(tmp_path):
@@ -197,25 +190,3 @@ def test_dry_run_lists_the_points(tmp_path, capsys):
   shown = capsys.readouterr().out
   assert '2 runs' in shown and 'seed=4' in shown and '8 rounds' in shown
   assert not list(tmp_path.iterdir())
-
-
-def test_help_and_errors_need_no_tensorflow(tmp_path):
-  script = (
-    'import sys, main; code = main.main(sys.argv[1:]); '
-    'assert "tensorflow" not in sys.modules; sys.exit(code)'
-  )
-  for arguments, code in (
-    (['sweep', '--help'], 0),
-    (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
-    (['sweep', '--axis=what=0,1'], 2),
-  ):
-    done = subprocess.run(
-      [sys.executable, '-c', script, *arguments],
-      cwd=tmp_path,
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    assert done.returncode == code, done.stderr
-  assert '--axis' in done.stderr or 'what' in done.stderr

@@ -59,7 +59,9 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   train.run(settings, say=lambda _: None)
   target = tmp_path / 'model'
   assert main.main(['export', str(settings.folder), str(target)]) == 0
-  assert 'after round 3' in capsys.readouterr().out
+  said = capsys.readouterr().out
+  assert 'after round 3' in said
+  assert f'tf.saved_model.load({str(target / "saved_model")!r})' in said
   described = json.loads((target / 'export.json').read_text())
   assert described['round'] == 3 and described['task'] == 'digits'
   assert described['inputs'][0]['shape'] == [None, 8, 8, 1]

@@ -225,11 +225,11 @@ def main(arguments: Sequence[str]) -> int:
     )
   run, target = map(pathlib.Path, words)
   described = export(run, target, values['cache_dir'])
+  model = target / 'saved_model'
   print(
     f'{described["method"]} on {described["task"]} after round '
-    f'{described["round"]}: {target / "saved_model"} and '
-    f'{target / "weights.h5"}.\n'
-    f'Load it with {described["load"]["saved_model"]}; no TensorFlow '
-    'Federated is needed.'
+    f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
+    f'Load it with tf.saved_model.load({str(model)!r}).signatures['
+    "'serving_default']; no TensorFlow Federated is needed."
   )
   return 0

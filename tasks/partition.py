@@ -99,6 +99,11 @@ class Partition:
       raise errors.DataError(
         f'{os.fspath(path)} cannot be read: {expected}.'
       ) from e
+    if not (_are_counts(sizes) and _are_counts(every)):
+      raise errors.DataError(
+        f'{os.fspath(path)} has sizes or positions that are no whole numbers '
+        f'from 0: {expected}.'
+      )
     if sizes.sum() != len(every) or len(sizes) != len(client_ids):
       raise errors.DataError(
         f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
@@ -276,11 +281,12 @@ def by_group(
 
 
 def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
-  exact = np.asarray(sizes, np.int64)
-  if exact.ndim != 1 or not len(exact) or exact.min() < 1:
+  given = np.asarray(sizes)
+  if not _are_counts(given) or not len(given) or given.min() < 1:
     raise errors.PartitionError(
-      f'Client sizes must be a list of counts of at least 1, got {exact}.'
+      f'Client sizes must be a list of counts of at least 1, got {given}.'
     )
+  exact = given.astype(np.int64)
   if exact.sum() > num_examples:
     raise errors.PartitionError(
       f'{len(exact)} clients want {exact.sum()} examples in all, but there '
@@ -289,19 +295,25 @@ def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
   return exact
 
 
+def _are_counts(numbers: np.ndarray) -> bool:
+  """Whether an array is a vector of whole numbers from 0."""
+  return (
+    numbers.ndim == 1
+    and np.issubdtype(numbers.dtype, np.integer)
+    and numbers.min(initial=0) >= 0
+  )
+
+
 def _check_positive(name: str, value: float) -> None:
-  if not value > 0:
-    raise errors.PartitionError(f'`{name}` must be positive, got {value!r}.')
+  if not 0 < value < np.inf:
+    raise errors.PartitionError(
+      f'`{name}` must be positive and finite, got {value!r}.'
+    )
 
 
 def check_labels(labels: np.ndarray) -> np.ndarray:
   labels = np.asarray(labels)
-  if (
-    labels.ndim != 1
-    or not len(labels)
-    or not np.issubdtype(labels.dtype, np.integer)
-    or labels.min() < 0
-  ):
+  if not _are_counts(labels) or not len(labels):
     raise errors.PartitionError(
       'Labels must be a vector of whole numbers from 0, got '
       f'{labels.dtype} of shape {labels.shape}.'

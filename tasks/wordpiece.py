@@ -48,6 +48,10 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
   try:
     # Not `splitlines`, which also breaks at marks that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
+  except FileNotFoundError as e:
+    raise errors.DataError(
+      f'There is no file {path}: a list of tokens, one a line, was expected.'
+    ) from e
   except (OSError, UnicodeDecodeError) as e:
     raise errors.DataError(f'{path} is no readable list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):

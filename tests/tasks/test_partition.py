@@ -56,7 +56,7 @@ def test_more_examples_than_there_are_is_an_error(name):
     _BUILDERS[name]([1000] * 10, 0)
 
 
-@pytest.mark.parametrize('sizes', [[], [5, 0], [-1]])
+@pytest.mark.parametrize('sizes', [[], [5, 0], [-1], [1.5, 2.0], [[1, 2]]])
 def test_sizes_must_be_counts(sizes):
   with pytest.raises(errors.PartitionError, match='at least 1'):
     partition.iid(10, sizes=sizes)
@@ -202,9 +202,10 @@ def test_equal_sizes():
     partition.equal_sizes(20, 30)
 
 
-def test_alpha_must_be_positive():
+@pytest.mark.parametrize('alpha', [0.0, -1.0, np.nan, np.inf])
+def test_alpha_must_be_positive(alpha):
   with pytest.raises(errors.PartitionError, match='`alpha` must be positive'):
-    partition.lda(_LABELS, alpha=0.0, sizes=[3])
+    partition.lda(_LABELS, alpha=alpha, sizes=[3])
 
 
 def test_labels_must_be_whole_numbers():
@@ -239,6 +240,10 @@ def test_files_that_hold_no_partition_are_refused(tmp_path):
   np.savez(path, client_ids=['a'], sizes=[3], indices=[1, 2])
   with pytest.raises(errors.DataError, match='contradicts itself'):
     partition.Partition.load(path)
+  for sizes, indices in (([3, -1], [1, 2]), ([1, 1], [1.5, 2]), (2, [1, 2])):
+    np.savez(path, client_ids=['a', 'b'], sizes=sizes, indices=indices)
+    with pytest.raises(errors.DataError, match='no whole numbers from 0'):
+      partition.Partition.load(path)
 
 
 def test_a_partition_checks_itself():

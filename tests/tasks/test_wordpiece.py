@@ -77,5 +77,7 @@ def test_vocabularies_are_read_or_refused(tmp_path):
     with pytest.raises(errors.DataError, match=r'must list one|no readable'):
       wordpiece.read_vocabulary(path)
   path.unlink()
-  with pytest.raises(errors.DataError, match='no readable list'):
+  with pytest.raises(errors.DataError, match=r'no file .*vocab.txt: a list'):
     wordpiece.read_vocabulary(path)
+  with pytest.raises(errors.DataError, match='no readable list'):
+    wordpiece.read_vocabulary(tmp_path)

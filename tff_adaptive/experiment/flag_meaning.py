@@ -148,6 +148,33 @@ def _hyperparameters(
   general: Mapping[str, Any],
 ) -> dict[str, Any]:
   """The hyperparameters of `algorithms.build`, defaults resolved."""
+  values = _given_hyperparameters(table, given, algorithm, optimizer, accepted)
+  _check_privacy(general, values)
+  _fill_in(values, accepted, general)
+  try:
+    methods.check(
+      algorithm,
+      client_optimizer=optimizer['client'],
+      server_optimizer=optimizer['server'],
+      **values,
+    )
+  except parameters.ParameterError as e:
+    raise errors.SettingsError(_flagged(str(e))) from e
+  _check_epochs(general['client_epochs_per_round'], values)
+  return {
+    name: values.get(name, parameter.default)
+    for name, parameter in accepted.items()
+  } | {'dp_clients_per_round': values.get('dp_clients_per_round')}
+
+
+def _given_hyperparameters(
+  table: flag_table.Table,
+  given: Mapping[str, str],
+  algorithm: str,
+  optimizer: Mapping[str, str],
+  accepted: Mapping[str, parameters.Parameter],
+) -> dict[str, Any]:
+  """The hyperparameters among the flags given, by public name."""
   values: dict[str, Any] = {}
   source: dict[str, str] = {}
   for name, text in given.items():
@@ -177,32 +204,25 @@ def _hyperparameters(
       )
     source[flag.public] = name
     values[flag.public] = parse(accepted[flag.public], text, name)
+  return values
+
+
+def _fill_in(
+  values: dict[str, Any],
+  accepted: Mapping[str, parameters.Parameter],
+  general: Mapping[str, Any],
+) -> None:
+  """Adds the hyperparameters that follow from others and from the run."""
   for side in flag_table.SIDES:
     # The decay in steps is stated in shares of the whole run.
     if values.get(f'{side}_lr_schedule') == 'step_decay':
       values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
-  epochs = general['client_epochs_per_round']
   if values.get('delay_unit') == 'epochs':
-    values.setdefault('local_epochs', epochs)
-  _check_privacy(general, values)
+    values.setdefault('local_epochs', general['client_epochs_per_round'])
   if privacy.is_asked(values):
     values['dp_clients_per_round'] = general['clients_per_round']
     if 'client_weighting' in accepted:
       values.setdefault('client_weighting', 'uniform')
-  try:
-    methods.check(
-      algorithm,
-      client_optimizer=optimizer['client'],
-      server_optimizer=optimizer['server'],
-      **values,
-    )
-  except parameters.ParameterError as e:
-    raise errors.SettingsError(_flagged(str(e))) from e
-  _check_epochs(epochs, values)
-  return {
-    name: values.get(name, parameter.default)
-    for name, parameter in accepted.items()
-  } | {'dp_clients_per_round': values.get('dp_clients_per_round')}
 
 
 def _check_epochs(epochs: int, values: Mapping[str, Any]) -> None:

@@ -92,16 +92,9 @@ class Trainer:
     carry = local.begin(weights)
     optimizer_state = self._first_optimizer_state(state, start, survey)
     context = self.exchange.context(state['statistics'], memory, start)
-    client_size = None
-    if self._needs_client_size:
-      client_size, num_batches, mark = self._look_at(data)
-      if self._draws:
-        optimizer_state, num_batches = self.optimizer.draw(
-          optimizer_state,
-          randomness.draw_seed(self.seed, state['round'], mark),
-          num_batches,
-        )
-        data = data.take(num_batches)
+    optimizer_state, data, client_size = self._before_steps(
+      state, optimizer_state, data
+    )
 
     def step(so_far: Any, batch: Any) -> Any:
       carry, optimizer_state, steps, num_steps, num_examples = so_far
@@ -140,6 +133,27 @@ class Trainer:
       ),
     )
     return self._finish(local, carry, weights, done, steps)
+
+  def _before_steps(
+    self, state: Any, optimizer_state: Any, data: tf.data.Dataset
+  ) -> Any:
+    """Counts a client's examples and draws what it does, where that is asked.
+
+    Returns:
+      The optimizer's state, the batches to iterate and the number of examples,
+      `None` if nobody asks for it.
+    """
+    if not self._needs_client_size:
+      return optimizer_state, data, None
+    client_size, num_batches, mark = self._look_at(data)
+    if self._draws:
+      optimizer_state, num_batches = self.optimizer.draw(
+        optimizer_state,
+        randomness.draw_seed(self.seed, state['round'], mark),
+        num_batches,
+      )
+      data = data.take(num_batches)
+    return optimizer_state, data, client_size
 
   def _look_at(self, data: tf.data.Dataset) -> Any:
     """A client's examples and batches, and a mark that tells clients apart."""

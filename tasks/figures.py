@@ -129,6 +129,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     print(__doc__.splitlines()[2].strip(), file=sys.stderr)
     return 2
   name, path = names
+  # Whatever TensorFlow logs about its own start.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   try:
     accepted = tasks.parameters_of(name)
     options = {}

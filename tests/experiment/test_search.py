@@ -125,20 +125,9 @@ def test_halving_goes_on_after_a_stop(tmp_path, ran, monkeypatch):
   assert ran
 
 
-def test_halving_needs_equal_rounds(tmp_path, ran):
+def test_halving_needs_equal_rounds():
   with pytest.raises(errors.SettingsError, match='equal rounds'):
-    sweep.run(
-      sweep.parse(
-        [
-          '--axis=total_rounds=3,4',
-          '--search=halving',
-          f'--root_output_dir={tmp_path}',
-          '--workers=0',
-        ]
-      ),
-      stream=io.StringIO(),
-    )
-  assert not ran
+    sweep.parse(['--axis=total_rounds=3,4', '--search=halving'])
 
 
 def test_bayesian_finds_the_best_of_many_in_few_trials(tmp_path, ran):

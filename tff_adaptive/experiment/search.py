@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 
-from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import grids
 from tff_adaptive.experiment import results
 from tff_adaptive.experiment import selection
@@ -81,7 +80,8 @@ class HalvingPlan:
   """Successive halving: Jamieson and Talwalkar, arXiv 1502.07943.
 
   All configurations run for a few rounds, the best part of them goes on for
-  `factor` times as many, and so forth; the last rung is the whole run.
+  `factor` times as many, and so forth; the last rung is the whole run, which
+  has as many rounds for all.
   """
 
   def __init__(
@@ -99,21 +99,12 @@ class HalvingPlan:
       jobs: Those of its points that are not over.
       rule: By which configurations are compared.
       factor: The share of configurations that goes on is 1 / factor.
-
-    Raises:
-      SettingsError: If the runs differ in their number of rounds.
     """
     self._store = store
     self._rule = rule
     self._factor = factor
     rows = store.rows()
-    totals = {row['settings']['total_rounds'] for row in rows}
-    if len(totals) != 1:
-      raise errors.SettingsError(
-        '--search=halving compares runs after equal rounds, but --total_rounds '
-        f'is {", ".join(str(t) for t in sorted(totals))}.'
-      )
-    self._total = totals.pop()
+    self._total = rows[0]['settings']['total_rounds']
     self._count = len({configuration(row['flags']) for row in rows})
     self.rungs = rungs(self._count, self._total, factor)
     self._jobs = {job.point.name: job for job in jobs}

@@ -134,6 +134,7 @@ def parse(arguments: Sequence[str]) -> Sweep:
   shared = _parse_shared(options['grid'], axes, told)
   of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
   points = grids.points(of_runs, grids.with_axes(blocks, axes), '')
+  _check_lengths(options, points)
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
   return Sweep(
@@ -148,6 +149,17 @@ def _check_search(options: Mapping[str, Any]) -> None:
         f'--{flag}={options[flag]} would be ignored: --search='
         f'{options["search"]}.'
       )
+
+
+def _check_lengths(
+  options: Mapping[str, Any], points: Sequence[grids.Point]
+) -> None:
+  totals = sorted({p.settings.total_rounds for p in points})
+  if options['search'] == 'halving' and len(totals) > 1:
+    raise errors.SettingsError(
+      '--search=halving compares runs after equal rounds, but --total_rounds '
+      f'is {", ".join(map(str, totals))}.'
+    )
 
 
 def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:

@@ -137,6 +137,10 @@ def test_flags_beside_a_preset_win_wherever_they_stand(parser):
   [
     (['--preset=reddi2021/emnist_character'], ['below it', 'fedavgm']),
     (
+      ['--preset=kim2024/fmnist/nope'],
+      ['beside it', 'kim2024/fmnist/sgdm_alpha_0.1'],
+    ),
+    (
       ['--preset=reddi2021/emnist_character/fedadamm'],
       ['did you mean', 'reddi2021/emnist_character/fedadam'],
     ),

@@ -91,19 +91,21 @@ def load(name: str) -> Preset:
 def _unknown(name: str, known: list[str]) -> str:
   """One sentence with the nearest names, or with what there is one level up."""
   close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
-  prefix = name.rstrip('/') + '/'
-  below = sorted(
-    {
-      prefix + k[len(prefix) :].split('/')[0]
-      for k in known
-      if k.startswith(prefix)
-    }
-  )
-  if below:
+  folder = name.strip('/')
+  if below := _below(folder, known):
     hint = f'below it there are {", ".join(below)}'
   elif close:
     hint = 'did you mean ' + ' or '.join(close)
+  elif below := _below(folder.rpartition('/')[0], known):
+    hint = f'beside it there are {", ".join(below)}'
   else:
     folders = sorted({k.rpartition('/')[0] for k in known})
     hint = f'they are named METHOD below {", ".join(folders)}'
   return f'--preset={name} is no preset; {hint}.'
+
+
+def _below(folder: str, known: list[str]) -> list[str]:
+  """The names one level below a folder of presets."""
+  depth = folder.count('/') + 2
+  inside = [k for k in known if folder and k.startswith(f'{folder}/')]
+  return sorted({'/'.join(k.split('/')[:depth]) for k in inside})

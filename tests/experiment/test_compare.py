@@ -51,14 +51,14 @@ def test_what_has_no_results_is_left_out_of_a_folder(tmp_path, capsys):
   begun = made_up.run(tmp_path, 'begun', '--total_rounds=2')
   (begun / 'metrics.csv').unlink()
   foreign = made_up.run(tmp_path, 'foreign', '--total_rounds=2')
-  settings = {'task': 'digits', 'algorithm': 'fedavg', 'total_rounds': 'two'}
+  settings = {'task': 'digits', 'algorithm': 'fedavg', 'total_rounds': 2}
   (foreign / 'hparams.json').write_text(json.dumps({'settings': settings}))
   assert main.main(['compare', str(tmp_path)]) == 0
   captured = capsys.readouterr()
   assert str(good) in captured.out and str(foreign) not in captured.out
   complaints = captured.err.splitlines()
   assert len(complaints) == 2
-  assert "--total_rounds is 'two'" in complaints[0]
+  assert '--clients_per_round is missing' in complaints[0]
   assert 'no results yet' in complaints[1]
 
 

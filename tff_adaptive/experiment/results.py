@@ -116,9 +116,11 @@ def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
       wrong.append(name)
   wrong += [k for k, v in settings.items() if isinstance(v, (dict, list))]
   if wrong:
+    flag = wrong[0]
+    value = f'{settings[flag]!r:.40}' if flag in settings else 'missing'
     raise errors.SettingsError(
-      f"{path} does not hold a run's settings: --{wrong[0]} is "
-      f'{settings.get(wrong[0], "missing")!r:.40}; {files.ADVICE}.'
+      f"{path} does not hold a run's settings: --{flag} is {value}; "
+      f'{files.ADVICE}.'
     )
 
 

@@ -163,6 +163,8 @@ class Pool:
 
   def _end(self) -> None:
     busy = self._busy
+    if busy:
+      self._recorder.progress.say('Saving the runs that are under way.')
     for slot in busy:
       slot.process.terminate()  # SIGTERM: the run is saved first.
     for slot in self._slots:

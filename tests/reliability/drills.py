@@ -94,7 +94,8 @@ def assert_same_run(
       assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def _gone(pid: int) -> bool:
+def gone(pid: int) -> bool:
+  """Whether a process has ended."""
   # A zombie until the launcher has waited for it.
   try:
     status = pathlib.Path(f'/proc/{pid}/stat').read_text()
@@ -132,7 +133,7 @@ def kill_once(
   deadline = time.monotonic() + _PATIENCE
 
   def wait(condition) -> None:
-    while not condition() and not _gone(pid):
+    while not condition() and not gone(pid):
       assert time.monotonic() < deadline
       time.sleep(0.0002)
 
@@ -146,12 +147,12 @@ def kill_once(
       before = _changed(run)
       wait(lambda: _changed(run) != before)
   time.sleep(rng.uniform(0, 0.003 if moment == 'checkpoint' else 0.1))
-  ended = _gone(pid)
+  ended = gone(pid)
   with contextlib.suppress(ProcessLookupError):
     os.kill(pid, signal.SIGKILL)
   if ended:
     return 'end'
-  while not _gone(pid):
+  while not gone(pid):
     time.sleep(0.001)
   return 'checkpoint' if is_writing(run) else moment
 

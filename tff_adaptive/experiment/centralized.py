@@ -110,7 +110,7 @@ class CentralizedRounds:
 
   Attributes:
     traffic: `None`: nothing is sent.
-    step_records: None: there are no clients.
+    step_records: Empty: there are no clients.
   """
 
   traffic = None

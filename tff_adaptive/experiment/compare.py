@@ -107,7 +107,7 @@ def table(runs: Sequence[results.Run]) -> str:
       best_here = run.finished and value is not None and value == top
       row.append(text + ('*' if best_here else ' '))
     cells.append(row)
-  lines = _aligned(cells, left=2)
+  lines = progress.aligned(cells, left=2)
   metrics = ', '.join(
     dict.fromkeys(progress.short(r.metric) for r in runs if r.metric)
   )
@@ -126,7 +126,7 @@ def table(runs: Sequence[results.Run]) -> str:
     rows = [['', *labels]]
     for name in different:
       rows.append([f'--{name}', *(_word(r.settings.get(name)) for r in runs)])
-    lines += _aligned(rows, left=1)
+    lines += progress.aligned(rows, left=1)
     lines.append('')
   lines += [
     f'{label}  {run.path}' for label, run in zip(labels, runs, strict=True)
@@ -155,22 +155,11 @@ def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
       run.settings.get('algorithm') != methods.CENTRALIZED and value is not None
     ):
       cells.append([label, run.method, f'{sign * (top - value):+.4f}'])
-  return [*_aligned(cells, left=2), ''] if len(cells) > 1 else []
+  return [*progress.aligned(cells, left=2), ''] if len(cells) > 1 else []
 
 
 def _word(value: Any) -> str:
   return '-' if value is None else f'{value}'
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-  widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-  return [
-    '  '.join(
-      cell.ljust(width) if i < left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ).rstrip()
-    for row in rows
-  ]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from tff_adaptive import parameters
 from tff_adaptive.experiment import errors
 from tff_adaptive.experiment import flags
 from tff_adaptive.experiment import options as options_lib
+from tff_adaptive.experiment import progress
 
 USAGE = """costs [--methods=NAME,NAME,...] [--task=NAME] [--flag=value ...]
 
@@ -120,14 +121,7 @@ def table(rows: Mapping[str, Optional[Costs]]) -> str:
         '' if said is None else f'{said.gradients}',
       ]
     )
-  widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-  return '\n'.join(
-    '  '.join(
-      cell.ljust(width) if i == 0 else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ).rstrip()
-    for line in lines
-  )
+  return '\n'.join(progress.aligned(lines, left=1))
 
 
 def build_options() -> options_lib.Options:
@@ -145,12 +139,10 @@ def build_options() -> options_lib.Options:
 def main(arguments: Sequence[str]) -> int:
   """`main.py costs`; returns the exit code."""
   values, rest = build_options().split(arguments)
-  settings = flags.Flags().parse(rest).settings
-  chosen = any(
-    word.lstrip('-').partition('=')[0]
-    in ('algorithm', 'client_optimizer', 'server_optimizer', 'preset')
-    for word in rest
-  )
+  parser = flags.Flags()
+  settings = parser.parse(rest).settings
+  choices = {'algorithm', 'client_optimizer', 'server_optimizer', 'preset'}
+  chosen = bool(choices & set(parser.given(rest)))
   if chosen and values['methods'] is not None:
     raise errors.SettingsError(
       '--methods takes methods as they come; leave it out to measure the one '

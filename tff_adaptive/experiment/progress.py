@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import IO
 from typing import Optional
@@ -23,6 +24,23 @@ def duration(seconds: float) -> str:
 def number(value: float) -> str:
   """A figure with four significant digits."""
   return f'{value:.4g}'
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+  """The lines of a table.
+
+  Args:
+    rows: Cells; as many in every row.
+    left: Columns that are set flush left; those after them flush right.
+  """
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  return [
+    '  '.join(
+      cell.ljust(width) if i < left else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ).rstrip()
+    for row in rows
+  ]
 
 
 class Progress:

@@ -41,14 +41,7 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
       if value and name == 'num_examples':
         cells[-1] = f'{int(float(value)):,}'
     table.append([split, row['round'], *cells])
-  widths = [max(len(line[i]) for line in table) for i in range(len(header))]
-  lines = [
-    '  '.join(
-      cell.ljust(width) if i == 0 else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ).rstrip()
-    for line in table
-  ]
+  lines = progress.aligned(table, left=1)
   last = _last(rows, 'privacy')
   if last is not None:
     lines.append(

@@ -55,10 +55,7 @@ def summary(rows: Sequence[Mapping[str, Any]], select: str) -> str:
       )
     )
   table += [cells for _, cells in sorted(order, key=lambda item: item[0])]
-  widths = [max(len(row[i]) for row in table) for i in range(3)]
-  for cells in table:
-    padded = [c.ljust(w) for c, w in zip(cells[:3], widths, strict=True)]
-    lines.append('  '.join([*padded, cells[3]]).rstrip())
+  lines += progress.aligned(table, left=4)
   return '\n'.join(lines)
 
 

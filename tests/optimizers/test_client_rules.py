@@ -175,6 +175,11 @@ def test_polyak_without_gradient_does_not_move():
   )
   close(path, [rules.START])
   assert steps == [(pytest.approx(0.7), True)]
+  # Nor does it count as a step where the loss has nothing left to lose.
+  _, steps = running.run_client(
+    optimizer, [lambda x: np.zeros(3)], [lambda x: 0.0]
+  )
+  assert steps == [(0.0, False)]
 
 
 def test_polyak_says_what_it_lacks():

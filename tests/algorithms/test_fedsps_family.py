@@ -120,12 +120,16 @@ def last_step(w, batches, gamma):
   return w, value, g
 
 
+# The last gradients of the first round have both signs.
+OPPOSED = [*linear.CLIENTS[:2], linear.CLIENTS[2][::-1]]
+
+
 def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
   w, gamma, path, gammas = linear.START, gamma_0, [], []
   for _ in range(rounds):
     ends, values, gradients = map(
       np.array,
-      zip(*(last_step(w, batches, gamma) for batches in linear.CLIENTS)),
+      zip(*(last_step(w, batches, gamma) for batches in OPPOSED)),
     )
     gammas.append(gamma)
     if aggregation == 'a':
@@ -134,7 +138,7 @@ def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
       gamma = min(values.sum() / (C * (gradients**2).sum()), gamma_b)
     else:
       gamma = min(values.mean() / (C * gradients.mean() ** 2), gamma_b)
-    sizes = [linear.num_examples(batches) for batches in linear.CLIENTS]
+    sizes = [linear.num_examples(batches) for batches in OPPOSED]
     w = np.average(ends, weights=sizes)
     path.append(w)
   return path, gammas
@@ -146,7 +150,7 @@ def test_fedsps_global(aggregation):
   process = algorithms.build(
     'fedsps_global', linear.model_fn, aggregation=aggregation, **settings
   )
-  weights, metrics = linear.run(process, 3)
+  weights, metrics = linear.run(process, 3, OPPOSED)
   paths = {
     a: fedsps_global(3, a, settings['gamma_0'], settings['gamma_b'])
     for a in 'abc'
@@ -162,7 +166,7 @@ def test_fedsps_global(aggregation):
 
 def test_fedsps_global_starts_at_its_bound():
   process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=0.07)
-  weights, metrics = linear.run(process, 1)
+  weights, metrics = linear.run(process, 1, OPPOSED)
   path, _ = fedsps_global(1, 'a', 0.07, 0.07)
   np.testing.assert_allclose(weights, path, rtol=1e-4)
   assert metrics['client_work']['step_size']['max'] == pytest.approx(0.07)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.processes import linear
 from tff_adaptive import algorithms
+from tff_adaptive import optimizers
 from tff_adaptive import parameters
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
@@ -99,6 +101,14 @@ def test_fewer_epochs_are_fewer_steps():
   some = step_counts(build(epochs_mix='1=0.5,2=0.5'), clients)
   assert 24 < some < 48
   assert step_counts(build(epochs_mix='1=1'), clients) == 48
+
+
+def test_a_part_of_the_batches_is_rounded_up():
+  optimizer = optimizers.client('blended', epochs_mix='1=1,2=0')
+  state = optimizer.initialize((tf.TensorSpec([1]),))
+  for batches, used in ((4, 2), (3, 2), (1, 1), (0, 0)):
+    seed, count = tf.constant([3, 5]), tf.constant(batches, tf.int64)
+    assert optimizer.draw(state, seed, count)[1] == used
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import Any
 from tools.paper_presets import preset
 
 _PAPER = 'FedAda2, "Efficient Adaptive Federated Optimization"'
+# Appendix H.2, of all datasets.
+_BATCH_SIZE = 32
 # Table 3.
 _TAGS: dict[str, dict[str, Any]] = {
   'fedavg': dict(dp_clip_norm=1.0, client_learning_rate=20.0),
@@ -73,6 +75,7 @@ def _tags() -> Iterator[preset.Row]:
         algorithm=method,
         total_rounds=500,
         clients_per_round=40,
+        client_batch_size=_BATCH_SIZE,
         stackoverflow_tag_num_users=400,
         dp_noise_multiplier=1.0,
         dp_delta=0.0025,
@@ -96,7 +99,7 @@ def _vit() -> Iterator[preset.Row]:
           task=task,
           clients_per_round=10,
           client_epochs_per_round=5,
-          client_batch_size=32,
+          client_batch_size=_BATCH_SIZE,
           **of_task,
           algorithm=method,
           client_optimizer=client,

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import operator
+import textwrap
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from tff_adaptive.experiment import styles
 _CLIENT = 'client_learning_rate'
 _SERVER = 'server_learning_rate'
 _TAU = 'server_adaptivity'
+# Letters beside a vertical axis, which is about as long.
+_LABEL_WIDTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,7 @@ def _new(columns: int = 1, rows: int = 1, width: float = 4.6) -> tuple:
 
 def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
   axes.set_xlabel(xlabel)
-  axes.set_ylabel(ylabel)
+  axes.set_ylabel(textwrap.fill(ylabel, _LABEL_WIDTH))
   axes.grid(alpha=0.3)
   if axes.get_legend_handles_labels()[0]:
     # Below, where it hides no line.

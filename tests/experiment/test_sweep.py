@@ -146,6 +146,27 @@ def test_warnings_of_tensorflow_go_to_the_log_of_their_run(
     assert 'afterwards' not in log
 
 
+def test_logger_that_tensorflow_makes_in_a_run_outlives_its_log(
+  tmp_path, made_up_runs, monkeypatch
+):
+  """As in a process that imports TensorFlow with its first run."""
+  del made_up_runs
+  logger = tf.get_logger()
+  monkeypatch.setattr(logger, 'handlers', [])
+  good = train.run
+
+  def run(settings, **more):
+    if not logger.handlers:
+      logger.addHandler(logging.StreamHandler())
+    logger.warning('of seed %d', settings.seed)
+    good(settings, **more)
+
+  monkeypatch.setattr(train, 'run', run)
+  rows, _ = go(tmp_path, '--axis=seed=0,1')
+  assert {r['status'] for r in rows} == {'finished'}
+  assert 'of seed 1' in (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()
+
+
 def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):
   del made_up_runs
 

@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -208,18 +209,23 @@ def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
   Its logger holds on to the stream that it was made with. Runs of one process
   trace the same functions over and over, which it warns of.
   """
-  handlers = [
+  before = {handler: handler.stream for handler in _tensorflow_handlers()}
+  for handler in before:
+    handler.setStream(log)
+  try:
+    yield
+  finally:
+    # A handler that TensorFlow made meanwhile took the log for standard error.
+    for handler in _tensorflow_handlers():
+      handler.setStream(before.get(handler, sys.__stderr__))
+
+
+def _tensorflow_handlers() -> list[logging.StreamHandler]:
+  return [
     handler
     for handler in logging.getLogger('tensorflow').handlers
     if isinstance(handler, logging.StreamHandler)
   ]
-  streams = [handler.setStream(log) for handler in handlers]
-  try:
-    yield
-  finally:
-    for handler, stream in zip(handlers, streams, strict=True):
-      if stream is not None:  # None: it was the log already.
-        handler.setStream(stream)
 
 
 def _wait_for_others(folder: pathlib.Path) -> None:

@@ -122,9 +122,11 @@ def _table(request):
     f'{a:{width}}' + ''.join(f'{table.get((a, t), ""):>8}' for t in columns)
     for a in algorithms.names()
   ]
-  terminal = request.config.pluginmanager.get_plugin('terminalreporter')
-  for line in lines:
-    terminal.write_line(line)
+  plugins = request.config.pluginmanager
+  terminal = plugins.get_plugin('terminalreporter')
+  with plugins.get_plugin('capturemanager').global_and_fixture_disabled():
+    for line in lines:
+      terminal.write_line(line)
 
 
 def test_the_covering_pairs_leave_nothing_out():

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import logging
 import os
 import pathlib
 import signal
@@ -11,7 +10,6 @@ import threading
 import time
 
 import pytest
-import tensorflow as tf
 
 import main
 from tests.experiment import made_up
@@ -119,52 +117,6 @@ def test_failure_is_recorded_and_the_others_go_on(
   assert made_up_runs == ['seed=1', 'seed=2']
   assert {r['status'] for r in rows} == {'finished'}
   assert {r['reason'] for r in rows} == {None}
-
-
-def test_warnings_of_tensorflow_go_to_the_log_of_their_run(
-  tmp_path, made_up_runs, monkeypatch
-):
-  del made_up_runs
-  shown = io.StringIO()
-  # As TensorFlow has it where nobody else configured logging before.
-  monkeypatch.setattr(
-    tf.get_logger(), 'handlers', [logging.StreamHandler(shown)]
-  )
-  good = train.run
-
-  def run(settings, **more):
-    tf.get_logger().warning('of seed %d', settings.seed)
-    good(settings, **more)
-
-  monkeypatch.setattr(train, 'run', run)
-  go(tmp_path, '--axis=seed=0,1')
-  tf.get_logger().warning('afterwards')
-  assert shown.getvalue() == 'afterwards\n'
-  for seed in (0, 1):
-    log = (tmp_path / 's' / 'logs' / f'seed={seed}.log').read_text()
-    assert log.count('of seed') == 1 and f'of seed {seed}' in log
-    assert 'afterwards' not in log
-
-
-def test_logger_that_tensorflow_makes_in_a_run_outlives_its_log(
-  tmp_path, made_up_runs, monkeypatch
-):
-  """As in a process that imports TensorFlow with its first run."""
-  del made_up_runs
-  logger = tf.get_logger()
-  monkeypatch.setattr(logger, 'handlers', [])
-  good = train.run
-
-  def run(settings, **more):
-    if not logger.handlers:
-      logger.addHandler(logging.StreamHandler())
-    logger.warning('of seed %d', settings.seed)
-    good(settings, **more)
-
-  monkeypatch.setattr(train, 'run', run)
-  rows, _ = go(tmp_path, '--axis=seed=0,1')
-  assert {r['status'] for r in rows} == {'finished'}
-  assert 'of seed 1' in (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()
 
 
 def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):

@@ -1,8 +1,11 @@
 """What a worker of a sweep gives up on, and how it ends."""
 
+import io
+import logging
 import os
 
 import pytest
+import tensorflow as tf
 
 from tests.experiment import made_up
 from tests.experiment import sweeps
@@ -103,3 +106,49 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'dup2', lambda *_: None)
   sweep_worker.serve(Closed())
   assert stopped == ['seed=0']
+
+
+def _sweep_with(monkeypatch, root, log):
+  """Two made-up runs that call `log`; the statuses of both."""
+
+  def run(settings, on_row=None, **_):
+    log(settings.seed)
+    made_up.write(settings, on_row)
+
+  made_up.replace_training(monkeypatch, run)
+  arguments = sweeps.arguments_of(root, '--axis=seed=0,1')
+  rows = sweep.run(sweep.parse(arguments), stream=io.StringIO())
+  return [row['status'] for row in rows]
+
+
+def test_warnings_of_tensorflow_go_to_the_log_of_their_run(
+  tmp_path, monkeypatch
+):
+  logger, shown = tf.get_logger(), io.StringIO()
+  # As TensorFlow has it where nobody else configured logging before.
+  monkeypatch.setattr(logger, 'handlers', [logging.StreamHandler(shown)])
+  _sweep_with(
+    monkeypatch, tmp_path, lambda seed: logger.warning('of seed %d', seed)
+  )
+  logger.warning('afterwards')
+  assert shown.getvalue() == 'afterwards\n'
+  for seed in (0, 1):
+    log = (tmp_path / 's' / 'logs' / f'seed={seed}.log').read_text()
+    assert log.count('of seed') == 1 and f'of seed {seed}' in log
+    assert 'afterwards' not in log
+
+
+def test_logger_that_tensorflow_makes_in_a_run_outlives_its_log(
+  tmp_path, monkeypatch
+):
+  """As in a process that imports TensorFlow with its first run."""
+  logger = tf.get_logger()
+  monkeypatch.setattr(logger, 'handlers', [])
+
+  def log(seed):
+    if not logger.handlers:
+      logger.addHandler(logging.StreamHandler())
+    logger.warning('of seed %d', seed)
+
+  assert _sweep_with(monkeypatch, tmp_path, log) == ['finished', 'finished']
+  assert 'of seed 1' in (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()

@@ -46,6 +46,15 @@ def test_few_lines_where_there_is_no_terminal():
   assert [line.split()[1] for line in lines] == ['50/100', '100/100']
 
 
+def test_plain_lines_show_an_evaluation_once():
+  stream = io.StringIO()
+  shown = progress.Progress(3, stream=stream, seconds_between_lines=0)
+  for r in range(3):
+    shown.round_done(r, {'loss': 1.0}, {} if r else {'loss': 2.0})
+  lines = stream.getvalue().splitlines()
+  assert ['validation' in line for line in lines] == [True, False, False]
+
+
 @pytest.mark.parametrize(
   'seconds, words',
   [(0.4, '0 s'), (99, '99 s'), (200, '3 min 20 s'), (7500, '2 h 05 min')],

@@ -98,7 +98,9 @@ class Progress:
     parts = [f'round {round_number}/{self._total}']
     if train:
       parts.append('train ' + self._pair(train))
-    if self._validation:
+    # A line that is redrawn keeps the last evaluation; one that stays has had
+    # a line of its own for it.
+    if self._validation and (validation or self._terminal):
       parts.append(self._validation)
     if done > 0:
       left = each * (self._total - round_number)

@@ -128,6 +128,9 @@ def test_cohort_in_which_all_are_rejected_changes_nothing(build):
   for _ in range(5):
     row = _run(guard, 'nan', 'infinite')
     assert row['clients/rejected'] == row['clients/count'] == 2
+    assert row['train/num_examples'] == 0
+    # A mean of nothing, which is not 0.
+    assert 'train/loss' not in row
   after = learning.model_weights()
   np.testing.assert_array_equal(before.trainable[0], after.trainable[0])
   assert sum('not finite and were left out' in s for s in said) == 3

@@ -96,8 +96,8 @@ class Progress:
     done = round_number - self._first + 1
     each = (now - self._start) / max(done, 1)
     parts = [f'round {round_number}/{self._total}']
-    if train:
-      parts.append('train ' + self._pair(train))
+    if trained := self._pair(train):
+      parts.append('train ' + trained)
     # A line that is redrawn keeps the last evaluation; one that stays has had
     # a line of its own for it.
     if self._validation and (validation or self._terminal):

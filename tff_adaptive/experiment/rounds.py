@@ -216,11 +216,16 @@ _COLUMNS = {
   'finalizer/update_': 'update/',
   'finalizer/': 'update/',
 }
+_MEANS = ('train/', 'step_size/')
 
 
 def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
-  """Flattens a process's metrics to single numbers by column."""
-  columns = collections.OrderedDict()
+  """Flattens a process's metrics to single numbers by column.
+
+  Means over training examples and steps are left out where there were none: the
+  mean of nothing is not 0.
+  """
+  columns: collections.OrderedDict[str, Any] = collections.OrderedDict()
 
   def walk(value: Any, path: str) -> None:
     if isinstance(value, Mapping):
@@ -238,4 +243,8 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
     columns[name] = array[()]
 
   walk(metrics, '')
+  if columns.get('train/num_examples') == 0:
+    for name in list(columns):
+      if name.startswith(_MEANS) and not name.startswith('train/num_'):
+        del columns[name]
   return columns

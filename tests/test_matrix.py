@@ -1,7 +1,7 @@
 """Every method on every task: two rounds on made-up data.
 
 The fast suite runs a few pairs in which every method and every task occurs.
-`make matrix` runs them all, which takes most of an hour, and ends with a table.
+`make matrix` runs them all, which takes an hour or two, and ends with a table.
 """
 
 import functools

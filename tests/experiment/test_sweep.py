@@ -2,13 +2,11 @@
 
 import csv
 import io
-import os
-import pathlib
-import signal
 import sqlite3
 import threading
 import time
 
+import psutil
 import pytest
 
 import main
@@ -350,14 +348,13 @@ def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
   killed = []
 
   def kill_first_worker():
-    children = pathlib.Path(f'/proc/self/task/{os.getpid()}/children')
+    here = psutil.Process()
     log = tmp_path / 's' / 'logs' / 'seed=0.log'
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not killed:
-      for child in children.read_text().split() if log.exists() else ():
-        command = pathlib.Path(f'/proc/{child}/cmdline').read_bytes()
-        if b'spawn_main' in command:
-          os.kill(int(child), signal.SIGKILL)
+      for child in here.children() if log.exists() else ():
+        if 'spawn_main' in ' '.join(child.cmdline()):
+          child.kill()
           killed.append(child)
       time.sleep(0.02)
 

@@ -11,6 +11,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 
 from tests.experiment import recorded
 from tff_adaptive.experiment import checkpoints
@@ -98,10 +99,9 @@ def gone(pid: int) -> bool:
   """Whether a process has ended."""
   # A zombie until the launcher has waited for it.
   try:
-    status = pathlib.Path(f'/proc/{pid}/stat').read_text()
-  except FileNotFoundError:
+    return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+  except psutil.NoSuchProcess:
     return True
-  return status.rpartition(')')[2].split()[0] == 'Z'
 
 
 def is_writing(run: pathlib.Path) -> bool:

@@ -26,10 +26,6 @@ def _wait_for_rows(run: pathlib.Path, count: int) -> None:
   )
 
 
-def _alive(pid: int) -> bool:
-  return worker.resident_bytes(pid) > 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'ending, rounds, flags, code',
@@ -53,7 +49,7 @@ def test_no_process_is_left(launcher, tmp_path, ending, rounds, flags, code):
     assert len(started) >= 2  # A supervisor and its worker.
     os.kill(pid, ending)
   assert launcher.wait() == code, (tmp_path / 'output.log').read_text()
-  assert worker.wait_until(lambda: not any(map(_alive, started)), 10)
+  assert worker.wait_until(lambda: all(map(drills.gone, started)), 10)
 
 
 @pytest.mark.slow

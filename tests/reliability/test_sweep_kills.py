@@ -2,13 +2,13 @@
 
 import csv
 import os
-import pathlib
 import random
 import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from tests.reliability import drills
@@ -37,11 +37,6 @@ def _start(folder, workers, name):
       stdout=log,
       stderr=subprocess.STDOUT,
     )
-
-
-def _children(pid):
-  path = pathlib.Path(f'/proc/{pid}/task/{pid}/children')
-  return [int(child) for child in path.read_text().split()]
 
 
 def _wait_for_changes(process, runs, count):
@@ -76,7 +71,8 @@ def test_killed_at_five_random_moments(tmp_path, workers, whom):
     process = _start(tmp_path, workers, 'parts')
     _wait_for_changes(process, parts / 'runs', rng.randrange(1, 50))
     assert process.poll() is None
-    started = [process.pid, *_children(process.pid)]
+    children = psutil.Process(process.pid).children()
+    started = [process.pid, *(child.pid for child in children)]
     for pid in started if whom == 'workers too' else started[:1]:
       os.kill(pid, signal.SIGKILL)
     process.wait()

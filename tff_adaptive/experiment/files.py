@@ -272,6 +272,11 @@ class RowFile:
         raise errors.RunError(f'{path} is damaged in line {number}; {ADVICE}.')
       self.rows.append(row)
 
+  @property
+  def numbers(self) -> list[dict[str, float]]:
+    """The rows as numbers, empty cells left out."""
+    return [{k: float(v) for k, v in row.items() if v} for row in self.rows]
+
   def _may_follow(self, row: Mapping[str, str]) -> bool:
     """Whether a row has a number in every cell, and the next round's."""
     if len(row) != len(self.columns) or not re.fullmatch(

@@ -93,9 +93,8 @@ def resolve(
   for side in flag_table.SIDES:
     own = methods.own_optimizer(algorithm, side)
     optimizer[side] = optimizer[side] or own
-  hyperparameters = _hyperparameters(
-    table, given, algorithm, optimizer, accepted, general
-  )
+  values = _given_hyperparameters(table, given, algorithm, optimizer, accepted)
+  hyperparameters = _complete(values, algorithm, optimizer, accepted, general)
   examples = general['num_validation_examples']
   return settings_lib.Settings(
     task_options=_task_options(table, given, general['task'], general),
@@ -139,16 +138,14 @@ def _choose_algorithm(
   return _ALGORITHM_OF[server]
 
 
-def _hyperparameters(
-  table: flag_table.Table,
-  given: Mapping[str, str],
+def _complete(
+  values: dict[str, Any],
   algorithm: str,
   optimizer: Mapping[str, str],
   accepted: Mapping[str, parameters.Parameter],
   general: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """The hyperparameters of `algorithms.build`, defaults resolved."""
-  values = _given_hyperparameters(table, given, algorithm, optimizer, accepted)
+  """The hyperparameters of `algorithms.build`, from those given."""
   _check_privacy(general, values)
   _fill_in(values, accepted, general)
   try:

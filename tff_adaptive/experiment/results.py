@@ -141,11 +141,10 @@ def load(path: pathlib.Path) -> Run:
   settings = hparams['settings']
   _check_settings(folder.hparams, settings)
   try:
-    rows = files.RowFile(folder.metrics).rows
+    rows = files.RowFile(folder.metrics).numbers
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
-  numbers = [{k: float(v) for k, v in row.items() if v} for row in rows]
-  return Run(path, settings, numbers)
+  return Run(path, settings, rows)
 
 
 def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:

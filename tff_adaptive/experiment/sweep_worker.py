@@ -179,8 +179,8 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
       _wait_for_others(settings.folder)
       finished = train.prepare(settings)
       if finished is None:
-        rows = files.RowFile(files.RunFolder(settings.folder).metrics).rows
-        watch.look_back({k: float(v) for k, v in r.items() if v} for r in rows)
+        metrics = files.RunFolder(settings.folder).metrics
+        watch.look_back(files.RowFile(metrics).numbers)
         train.run(settings, on_row=watch)
       _write_hparams(job.point)
       return Outcome(sweep_store.FINISHED)

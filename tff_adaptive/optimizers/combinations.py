@@ -23,18 +23,18 @@ def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
   return local_epochs
 
 
-def check_bound(smoothing: str, gamma_b: float, usual: float) -> None:
+def check_bound(smoothing: str, gamma_b: float) -> None:
   """Holds a largest Polyak step against the smoothing that replaces it.
 
   Args:
     smoothing: How the bound changes within a round.
     gamma_b: The largest step.
-    usual: Its default, which nobody need have asked for.
 
   Raises:
-    ParameterError: If `gamma_b` was asked for and nothing would look at it.
+    ParameterError: If `gamma_b` is not the bound that such a smoothing starts
+      with: nothing would look at it.
   """
-  if smoothing == 'bound' and gamma_b != usual:
+  if smoothing == 'bound' and gamma_b != 1:
     raise parameters.ParameterError(
       f"`gamma_b` ({gamma_b:g}) would be ignored: with `smoothing='bound'` the "
       "bound starts every round at 1; give `smoothing='step'` or leave one of "

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -147,8 +148,10 @@ def build_polyak(
       at the first local step, and then that factor times the last step taken.
 
   Raises:
-    ParameterError: If a hyperparameter is outside its range.
+    ParameterError: If a hyperparameter is outside its range, or `gamma_b` is
+      given where it is not used.
   """
+  combinations.check_bound(smoothing, gamma_b)
   return Polyak(
     c=c, gamma_b=gamma_b, lower_bound=lower_bound, smoothing=smoothing
   )

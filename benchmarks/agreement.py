@@ -25,9 +25,9 @@ import tensorflow_federated as tff
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.experiment import data
-from tff_adaptive.experiment import evaluation
-from tff_adaptive.experiment import sampling
+from tff_adaptive.training import cohorts as sampling
+from tff_adaptive.training import data
+from tff_adaptive.training import evaluation
 
 CLIENT_RATE, SERVER_RATE, EPSILON, BETA_2 = 10**-1.5, 10**-2.5, 1e-4, 0.99
 

@@ -24,7 +24,7 @@ import tasks
 from benchmarks import outputs
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.experiment import styles
+from tff_adaptive.recording import styles
 
 CURVATURES = (1, 3, 10, 30, 100)
 MOST_ROUNDS = 1500

@@ -17,7 +17,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
-from tff_adaptive.experiment import styles
+from tff_adaptive.recording import styles
 
 LOOKS = {'same': 'delta_sgd', 'successive': 'fedadam'}
 

@@ -20,8 +20,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
-from tff_adaptive.experiment import results
-from tff_adaptive.experiment import styles
+from tff_adaptive.recording import styles
+from tff_adaptive.report import runs as results
 
 RATE = 'client_learning_rate'
 LAST = 3

@@ -13,9 +13,9 @@ import pytest
 
 import tasks
 from tff_adaptive import algorithms
-from tff_adaptive import command_line
 from tff_adaptive import optimizers
-from tff_adaptive.experiment import flags
+from tff_adaptive.commands import command_line
+from tff_adaptive.flags import parsing as flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _DOCS = _ROOT / 'docs'
@@ -115,7 +115,7 @@ def test_flags_and_files_that_are_named_exist(parser):
       assert flag in known or re.search(made, flag), (page.name, flag)
     for file in re.findall(
       r'(?<![\w/.-])((?:tasks|tests|tff_adaptive|docs|examples|benchmarks|'
-      r'tools|results|runtime|experiment)/[\w./-]*\w)',
+      r'tools|results|runtime|flags|training|recording|report|sweep|commands)/[\w./-]*\w)',
       text.replace('\\_', '_'),
     ):
       places = (_ROOT / file, _ROOT / 'tff_adaptive' / file)

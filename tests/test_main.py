@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from tests.experiment import recorded
-from tff_adaptive import command_line
+from tests import recorded
 from tff_adaptive import runtime
+from tff_adaptive.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SMALL = [

@@ -12,12 +12,12 @@ import pytest
 
 import tasks
 from tff_adaptive import algorithms
-from tff_adaptive.experiment import data
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import flags
-from tff_adaptive.experiment import rounds
-from tff_adaptive.experiment import train
+from tff_adaptive import errors
+from tff_adaptive.flags import parsing as flags
 from tff_adaptive.processes import local_model
+from tff_adaptive.training import data
+from tff_adaptive.training import rounds
+from tff_adaptive.training import run as train
 
 # Models of one layer: nothing comes before the last layer, whose input is the
 # representation that MOON compares.

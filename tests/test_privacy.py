@@ -12,11 +12,11 @@ from scipy import stats
 from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
-from tff_adaptive import privacy
 from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive.algorithms import assembly
 from tff_adaptive.algorithms import plan
+from tff_adaptive.privacy import mechanism as privacy
 
 USUAL = {
   name: parameter.default

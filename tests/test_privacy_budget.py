@@ -9,8 +9,8 @@ from scipy import optimize
 from scipy import stats
 
 from tff_adaptive import parameters
-from tff_adaptive import privacy
-from tff_adaptive import privacy_loss
+from tff_adaptive.privacy import loss as privacy_loss
+from tff_adaptive.privacy import mechanism as privacy
 
 # ADA2, Section 6.1 and Appendix H.1.
 PAPER = privacy.Budget(

@@ -13,7 +13,12 @@ __version__ = '0.1.0'
 _PARTS = frozenset(
   {
     'algorithms',
-    'experiment',
+    'flags',
+    'recording',
+    'report',
+    'sweep',
+    'training',
+    'privacy',
     'optimizers',
     'parameters',
     'processes',

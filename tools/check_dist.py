@@ -18,7 +18,7 @@ _TRY = """
 import importlib.metadata, pathlib, sys
 import tasks, tff_adaptive
 from tff_adaptive import algorithms
-from tff_adaptive.experiment import presets
+from tff_adaptive.flags import presets
 version = importlib.metadata.version('tff-adaptive')
 assert version == tff_adaptive.__version__, version
 place = pathlib.Path(tff_adaptive.__file__).parent

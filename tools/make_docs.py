@@ -46,7 +46,9 @@ def _shared() -> dict[str, parameters.Parameter]:
   shared |= parameters.read_signature(
     _PACKAGE / 'algorithms' / 'plan.py', 'common'
   )
-  shared |= parameters.read_signature(_PACKAGE / 'privacy.py', 'aggregation')
+  shared |= parameters.read_signature(
+    _PACKAGE / 'privacy' / 'mechanism.py', 'aggregation'
+  )
   return shared
 
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(_ROOT))
 # pylint: disable=g-import-not-at-top
 import tasks  # noqa: E402
 from tff_adaptive import algorithms  # noqa: E402
-from tff_adaptive.experiment import flags as flags_lib  # noqa: E402
-from tff_adaptive.experiment import presets  # noqa: E402
+from tff_adaptive.flags import parsing as flags_lib  # noqa: E402
+from tff_adaptive.flags import presets  # noqa: E402
 from tools.paper_presets import fedada2  # noqa: E402
 from tools.paper_presets import kim2024  # noqa: E402
 from tools.paper_presets import mukherjee2023  # noqa: E402

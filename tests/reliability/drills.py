@@ -13,8 +13,8 @@ import time
 import numpy as np
 import psutil
 
-from tests.experiment import recorded
-from tff_adaptive.experiment import checkpoints
+from tests import recorded
+from tff_adaptive.recording import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Small rounds, on data that are made up.

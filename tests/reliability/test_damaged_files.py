@@ -26,19 +26,19 @@ from tasks import sqlite_files
 from tasks import text_classification
 from tasks import vocabulary
 from tasks import wordpiece
-from tests.experiment import made_up
+from tests import made_up
 from tests.reliability import mutations
 from tests.tasks import helpers
 from tests.tasks import test_checkpoints
 from tests.tasks import test_cifar
 from tests.tasks import test_idx
-from tff_adaptive.experiment import checkpoints
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import files
-from tff_adaptive.experiment import flags
-from tff_adaptive.experiment import grids
-from tff_adaptive.experiment import results
-from tff_adaptive.experiment import sweep_store
+from tff_adaptive import errors
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import files
+from tff_adaptive.report import runs as results
+from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import store as sweep_store
 
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.integers(0, 256, [6, 28, 28], np.uint8)

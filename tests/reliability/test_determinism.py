@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.experiment import recorded
+from tests import recorded
 from tests.reliability import drills
 
 # Together they draw all that is drawn: initial weights, cohorts, shuffles,

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.experiment import helpers
+from tests import helpers
 from tff_adaptive import algorithms
-from tff_adaptive.experiment import data
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import evaluation
-from tff_adaptive.experiment import faults
-from tff_adaptive.experiment import rounds
+from tff_adaptive import errors
+from tff_adaptive.training import data
+from tff_adaptive.training import evaluation
+from tff_adaptive.training import faults
+from tff_adaptive.training import rounds
 
 _POISON = 99.0
 

@@ -5,9 +5,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from tff_adaptive.experiment import client_states
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import flags
+from tff_adaptive import errors
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import client_states
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import strategies
 
 from tests.reliability import mutations
-from tff_adaptive.experiment import errors
-from tff_adaptive.experiment import flags
-from tff_adaptive.experiment import settings as settings_lib
+from tff_adaptive import errors
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.flags import settings as settings_lib
 
 _COUNTS = [30, pytest.param(10_000, marks=pytest.mark.slow)]
 _VALUES = (

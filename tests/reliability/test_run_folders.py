@@ -13,12 +13,12 @@ import threading
 
 import pytest
 
-from tests.experiment import recorded
-from tests.experiment import test_loop
+from tests import recorded
 from tests.reliability import drills
 from tests.reliability import mutations
-from tff_adaptive import command_line
-from tff_adaptive.experiment import errors
+from tests.training import test_loop
+from tff_adaptive import errors
+from tff_adaptive.commands import command_line
 from tff_adaptive.runtime import worker
 
 train = test_loop.train_fixture

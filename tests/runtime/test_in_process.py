@@ -365,7 +365,7 @@ def test_import_of_the_package_loads_neither_tensorflow_nor_the_rest():
   program = (
     'import sys, tff_adaptive.runtime;'
     'heavy = {"tensorflow", "tensorflow_federated", "tff_adaptive.algorithms",'
-    ' "tff_adaptive.optimizers", "tff_adaptive.experiment"};'
+    ' "tff_adaptive.optimizers", "tff_adaptive.training"};'
     'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules)'
     ' else 0)'
   )

@@ -7,8 +7,8 @@ import pytest
 
 import tasks
 from tests.tasks import helpers
-from tff_adaptive.experiment import data
-from tff_adaptive.experiment import errors
+from tff_adaptive import errors
+from tff_adaptive.training import data
 
 
 @pytest.mark.parametrize(

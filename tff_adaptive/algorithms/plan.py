@@ -10,9 +10,9 @@ from typing import Optional
 
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive import privacy
 from tff_adaptive.algorithms import registry
 from tff_adaptive.optimizers import schedules
+from tff_adaptive.privacy import mechanism as privacy
 
 _FOLDER = pathlib.Path(__file__).parent
 _SIDES = ('client', 'server')
@@ -127,7 +127,7 @@ def _slots(
       ).items():
         add(f'{side}_{name}', f'{side}_schedule', parameter)
   for name, parameter in parameters.read_signature(
-    _FOLDER.parent / 'privacy.py', 'aggregation'
+    _FOLDER.parent / 'privacy' / 'mechanism.py', 'aggregation'
   ).items():
     add(name, 'aggregation', parameter)
   useful = {
@@ -267,7 +267,7 @@ def _aggregation(
   aggregation = privacy.check(groups['aggregation'])
   if given.get('model_aggregator') is not None:
     usual = parameters.read_signature(
-      _FOLDER.parent / 'privacy.py', 'aggregation'
+      _FOLDER.parent / 'privacy' / 'mechanism.py', 'aggregation'
     )
     for name, parameter in usual.items():
       if groups['aggregation'][name] != parameter.default:

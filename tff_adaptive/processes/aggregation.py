@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_adaptive import privacy
+from tff_adaptive.privacy import mechanism as privacy
 
 
 class ClippedSum(tfp.SumAggregationDPQuery):

@@ -1,0 +1,142 @@
+"""What methods cost a client, for every name."""
+
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive.commands import costs
+from tff_adaptive.commands import measured_costs
+
+FEATURES, HIDDEN, CLASSES = 300, 40, 3
+SIZE = 4 * (FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
+# SM3 keeps one number per row and column of a matrix, a vector whole.
+SM3 = 4 * (FEATURES + HIDDEN + HIDDEN + HIDDEN + CLASSES + CLASSES)
+
+# Down, up, optimizer, context, kept in units of d; gradients.
+EXPECTED = {
+  'fedavg': (1, 1, 0, 0, 0, 1),
+  'fedavgm': (1, 1, 0, 0, 0, 1),
+  'fedadagrad': (1, 1, 0, 0, 0, 1),
+  'fedadam': (1, 1, 0, 0, 0, 1),
+  'fedyogi': (1, 1, 0, 0, 0, 1),
+  'fedams': (1, 1, 0, 0, 0, 1),
+  'fedprox': (1, 1, 0, 0, 0, 1),
+  # The previous weights, and the gradient there.
+  'delta_sgd': (1, 1, 1, 0, 0, 2),
+  'fedsps': (1, 1, 0, 0, 0, 1),
+  'feddecsps': (1, 1, 0, 0, 0, 1),
+  'fedsps_normalized': (1, 1, 0, 0, 0, 1),
+  'fedsps_global': (1, 1, 1, 0, 0, 1),
+  # c down, its change up; c_i stays where it is.
+  'scaffold': (2, 2, 0, 1, 1, 1),
+  'moon': (1, 1, 0, 1, 1, 1),
+  # B^2 down and A^2 up.
+  'local_adaalter': (2, 2, 2, 0, 0, 1),
+  # m, v and v-hat down, m and v up.
+  'local_amsgrad': (4, 3, 3, 0, 0, 1),
+  # Model, momentum and mean gradient; update and gradient.
+  'mime': (3, 2, 3, 0, 0, 3),
+  'mimelite': (2, 2, 1, 0, 0, 2),
+  'direct_joint': (2, 1, 1, 0, 0, 1),
+  'joint_zero_init': (1, 1, 1, 0, 0, 1),
+  'fedada2': (1, 1, SM3 / SIZE, 0, 0, 1),
+  'fedada2_blended': (1, 1, 3 + SM3 / SIZE, 0, 0, 1),
+}
+
+
+def model_fn():
+  model = tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer((FEATURES,)),
+      tf.keras.layers.Dense(HIDDEN),
+      tf.keras.layers.Dense(CLASSES),
+    ]
+  )
+  return tff.learning.models.from_keras_model(
+    model,
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    input_spec=(
+      tf.TensorSpec([None, FEATURES], tf.float32),
+      tf.TensorSpec([None], tf.int32),
+    ),
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+  )
+
+
+def test_every_method_is_expected():
+  assert set(EXPECTED) == set(algorithms.names())
+  assert set(costs.PUBLISHED) <= set(EXPECTED)
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_costs_in_units_of_the_model(name):
+  measured = measured_costs.of_methods([name], model_fn)[name]
+  assert measured.model == SIZE
+  found = [
+    measured.in_models(size)
+    for size in (
+      measured.down,
+      measured.up,
+      measured.optimizer_state,
+      measured.context,
+      measured.kept,
+    )
+  ]
+  *expected, gradients = EXPECTED[name]
+  for value, wanted in zip(found, expected, strict=True):
+    # Settings down, metrics and counts up: a few numbers.
+    assert 0 <= value - wanted < 0.01
+  assert measured.gradients == gradients
+  published = costs.PUBLISHED.get(name)
+  if published is not None:
+    assert round(measured.traffic) == published.traffic
+    assert measured.gradients == published.gradients
+    # MimeLite's third d is no state of ours; SM3 needs hardly any.
+    below = {'mimelite': 1, 'fedada2': 1}.get(name, 0)
+    assert round(measured.memory) == published.memory - below
+
+
+def test_a_gradient_that_is_reused_counts_once():
+  given = {'smoothness_batch': 'successive'}
+  process = algorithms.build('delta_sgd', model_fn, **given)
+  assert measured_costs.of_process(process, 'delta_sgd', given).gradients == 1
+
+
+def test_the_table():
+  row = costs.Costs(
+    model=1000,
+    down=2004,
+    up=1010,
+    optimizer_state=1000,
+    context=0,
+    kept=0,
+    gradients=1,
+  )
+  lines = costs.table({'direct_joint': row, 'moon': None}).splitlines()
+  assert ' '.join(lines[1].split()) == (
+    'direct_joint 2,004 1,010 2.004 1.010 3.014 3 1,000 0 2.000 2 1 1'
+  )
+  assert 'not for this model' in lines[2]
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    (['--methods=fedavg,adam'], "got 'adam'"),
+    (['--methods=fedavg', '--algorithm=moon'], 'leave it out'),
+    (['--task=nothing'], '--task must be one of'),
+    (['--algorithm=centralized'], 'has no clients'),
+  ],
+)
+def test_complaints(arguments, words):
+  with pytest.raises(errors.SettingsError, match=words):
+    costs.main(arguments)
+
+
+def test_the_command(capsys):
+  assert costs.main(['--data=synthetic', '--methods=fedavg,direct_joint']) == 0
+  text = capsys.readouterr().out
+  assert 'bytes of trainable weights' in text
+  assert text.splitlines()[3].startswith('direct_joint')

@@ -1,0 +1,142 @@
+"""A run's model, used without TensorFlow Federated."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import main
+import tasks
+from tests import made_up
+from tff_adaptive import errors
+from tff_adaptive.commands import export
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.report import runs as results
+from tff_adaptive.training import run as train
+
+# What a user does with the exported model, without this project and TFF.
+_USE = """
+import sys
+sys.modules['tensorflow_federated'] = None
+import numpy as np
+import tensorflow as tf
+folder, data = sys.argv[1:]
+data = np.load(data)
+model = tf.saved_model.load(folder + '/saved_model')
+[outputs] = model.signatures['serving_default'](
+  tf.constant(data['images'])).values()
+accuracy = np.mean(np.argmax(outputs, axis=1) == data['labels'])
+keras_model = tf.keras.models.load_model(folder + '/saved_model', compile=False)
+fresh = tf.keras.models.clone_model(keras_model)
+before = fresh.predict(data['images'], verbose=0)
+fresh.load_weights(folder + '/weights.h5')
+after = fresh.predict(data['images'], verbose=0)
+assert np.abs(before - after).max() > 1e-3
+np.testing.assert_allclose(after, outputs, rtol=1e-4, atol=1e-6)
+assert not any(m.startswith(('tff_adaptive', 'tasks')) for m in sys.modules)
+print('accuracy', accuracy)
+"""
+
+
+def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
+  settings = (
+    flags.Flags()
+    .parse(
+      [
+        '--total_rounds=3',
+        '--clients_per_round=5',
+        '--rounds_per_eval=3',
+        '--num_validation_examples=20',
+        '--experiment_name=run',
+        f'--root_output_dir={tmp_path}',
+      ]
+    )
+    .settings
+  )
+  train.run(settings, say=lambda _: None)
+  target = tmp_path / 'model'
+  assert main.main(['export', str(settings.folder), str(target)]) == 0
+  said = capsys.readouterr().out
+  assert 'after round 3' in said
+  assert f'tf.saved_model.load({str(target / "saved_model")!r})' in said
+  described = json.loads((target / 'export.json').read_text())
+  assert described['round'] == 3 and described['task'] == 'digits'
+  assert described['inputs'][0]['shape'] == [None, 8, 8, 1]
+
+  batches = tasks.create('digits').datasets.test_data.batch(1000)
+  test = next(batches.as_numpy_iterator())
+  np.savez(tmp_path / 'test.npz', images=test['pixels'], labels=test['label'])
+  done = subprocess.run(
+    [sys.executable, '-c', _USE, str(target), str(tmp_path / 'test.npz')],
+    cwd=tmp_path,
+    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  expected = results.load(settings.folder).rows[-1]
+  assert float(done.stdout.split()[-1]) == pytest.approx(
+    expected['test/sparse_categorical_accuracy'], abs=1e-6
+  )
+
+  # Once more into the same folder: refused, and nothing is touched.
+  before = sorted(p.name for p in target.iterdir())
+  assert main.main(['export', str(settings.folder), str(target)]) == 2
+  assert 'is there already' in capsys.readouterr().err
+  assert before == sorted(p.name for p in target.iterdir())
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    ['--algorithm=scaffold', '--population=30'],
+    ['--algorithm=feddecsps', '--c=0.7'],
+    ['--task=fmnist', '--fmnist_alpha=0.5', '--max_elements_per_client=7'],
+    ['--preset=reddi2021/stackoverflow_word/fedyogi'],
+    ['--preset=kim2024/fmnist/sgdm_alpha_0.1', '--num_validation_examples=-1'],
+    ['--client_lr_schedule=step_decay', '--algorithm=fedavg'],
+  ],
+)
+def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
+  folder = made_up.run(
+    tmp_path, 'run', *arguments, '--total_rounds=2', '--seed=4'
+  )
+  told = flags.Flags().parse([*arguments, '--total_rounds=2', '--seed=4'])
+  again = export.settings_of(results.load(folder))
+  expected = dict(told.settings.identity, rounds_per_eval=2)
+  assert again.identity == expected
+  assert again.folder == folder
+
+
+@pytest.mark.parametrize(
+  'words, part',
+  [
+    (['run'], 'takes'),
+    (['nowhere', 'new'], 'is no folder'),
+    (['run', 'run'], 'is there already'),
+    (['old', 'new'], 'another version'),
+    (['run', 'new', '--what'], 'no flag --what'),
+  ],
+)
+def test_complaints(tmp_path, monkeypatch, capsys, words, part):
+  monkeypatch.chdir(tmp_path)
+  made_up.run(tmp_path, 'run', '--total_rounds=2')
+  old = made_up.run(tmp_path, 'old', '--total_rounds=2')
+  hparams = json.loads((old / 'hparams.json').read_text())
+  del hparams['settings']['seed']
+  (old / 'hparams.json').write_text(json.dumps(hparams))
+  assert main.main(['export', *words]) == 2
+  captured = capsys.readouterr()
+  assert part in captured.err and len(captured.err.splitlines()) == 1
+  assert not (tmp_path / 'new').exists()
+
+
+def test_run_without_a_checkpoint(tmp_path):
+  folder = made_up.run(tmp_path, 'run', '--data=synthetic', '--total_rounds=2')
+  with pytest.raises(errors.SettingsError, match='no checkpoint'):
+    export.export(folder, tmp_path / 'new')
+  assert not (tmp_path / 'new').exists()

@@ -1,0 +1,397 @@
+"""Every flag, what it comes to, and every complaint about one."""
+
+import pytest
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import optimizers
+from tff_adaptive.flags import parsing as flags
+
+
+@pytest.fixture(name='parse', scope='module')
+def parse_fixture():
+  table = flags.Flags()
+
+  def parse(*arguments):
+    return table.parse(arguments).settings
+
+  return parse
+
+
+def complaint(parse, *arguments):
+  with pytest.raises(errors.SettingsError) as error:
+    parse(*arguments)
+  message = str(error.value)
+  assert '\n' not in message
+  assert message.endswith('.')
+  return message
+
+
+def test_nothing_said(parse):
+  settings = parse()
+  assert settings.task == 'digits'
+  assert settings.client_optimizer == 'delta_sgd'
+  assert settings.algorithm == 'fedadam'
+  assert settings.server_optimizer == 'adam'
+  assert settings.clients_per_round == 10
+
+
+def test_cohort_of_a_task_with_fewer_clients(parse):
+  assert parse('--task=quadratic').clients_per_round == 2
+  assert (
+    parse('--task=quadratic', '--clients_per_round=1').clients_per_round == 1
+  )
+
+
+@pytest.mark.parametrize(
+  'arguments, expected',
+  [
+    (['--server_optimizer=yogi'], ('fedyogi', 'delta_sgd', 'yogi')),
+    (['--client_optimizer=sgd'], ('fedadam', 'sgd', 'adam')),
+    (
+      ['--client_optimizer=sgd', '--server_optimizer=sgd'],
+      ('fedavg', 'sgd', 'sgd'),
+    ),
+    (
+      ['--server_optimizer=sgd', '--server_sgd_momentum=0.5'],
+      ('fedavgm', 'delta_sgd', 'sgd'),
+    ),
+    (['--algorithm=fedadam'], ('fedadam', 'sgd', 'adam')),
+    (['--algorithm=delta_sgd'], ('delta_sgd', 'delta_sgd', 'sgd')),
+    (
+      ['--algorithm=delta_sgd', '--server_optimizer=ams'],
+      ('delta_sgd', 'delta_sgd', 'ams'),
+    ),
+    (
+      ['--algorithm=fedprox', '--client_optimizer=adam'],
+      ('fedprox', 'adam', 'sgd'),
+    ),
+  ],
+)
+def test_optimizers_and_algorithm(parse, arguments, expected):
+  settings = parse(*arguments)
+  assert expected == (
+    settings.algorithm,
+    settings.client_optimizer,
+    settings.server_optimizer,
+  )
+
+
+@pytest.mark.parametrize('algorithm', algorithms.names())
+def test_every_algorithm_resolves(parse, algorithm):
+  settings = parse(f'--algorithm={algorithm}')
+  algorithms.check(algorithm, **settings.build_arguments)
+
+
+@pytest.mark.parametrize('task', tasks.names())
+def test_every_task_resolves(parse, task):
+  settings = parse(f'--task={task}')
+  assert set(settings.task_options) == set(tasks.parameters_of(task))
+
+
+@pytest.mark.parametrize('side', ['client', 'server'])
+def test_every_optimizer_argument_has_its_flag(parse, side):
+  for name in getattr(optimizers, f'{side}_names')():
+    for argument, parameter in optimizers.parameters_of(side, name).items():
+      if argument == 'learning_rate' or parameter.default is None:
+        continue
+      settings = parse(
+        f'--{side}_optimizer={name}',
+        f'--{side}_{name}_{argument}={parameter.default}',
+        *(['--server_sgd_momentum=0.0'] if side == 'client' else []),
+        *(['--server_optimizer=sgd'] if side == 'client' else []),
+      )
+      public = optimizers.public_name(side, argument)
+      assert settings.hyperparameters[public] == parameter.default
+
+
+def test_values_arrive_where_they_belong(parse):
+  settings = parse(
+    '--algorithm=fedyogi',
+    '--client_learning_rate=0.25',
+    '--server_learning_rate=2',
+    '--server_yogi_epsilon=1e-4',
+    '--server_yogi_beta_1=0.5',
+    '--client_sgd_momentum=0.75',
+    '--proximal_strength=0.125',
+    '--client_weighting=uniform',
+    '--client_epochs_per_round=3',
+    '--client_batch_size=7',
+    '--max_elements_per_client=11',
+    '--digits_alpha=2',
+    '--seed=5',
+    '--server_yogi_bias_correction',
+    '--num_validation_examples=-1',
+  )
+  assert settings.hyperparameters['client_learning_rate'] == 0.25
+  assert settings.hyperparameters['server_learning_rate'] == 2.0
+  assert settings.hyperparameters['server_adaptivity'] == 1e-4
+  assert settings.hyperparameters['beta_1'] == 0.5
+  assert settings.hyperparameters['client_momentum'] == 0.75
+  assert settings.hyperparameters['proximal_strength'] == 0.125
+  assert settings.hyperparameters['client_weighting'] == 'uniform'
+  assert settings.hyperparameters['bias_correction'] is True
+  assert settings.hyperparameters['server_lr_schedule'] == 'constant'
+  assert settings.task_options['epochs'] == 3
+  assert settings.task_options['batch_size'] == 7
+  assert settings.task_options['max_elements'] == 11
+  assert settings.task_options['alpha'] == 2.0
+  assert settings.task_options['cache_dir'] is None
+  assert settings.seed == 5
+  assert settings.num_validation_examples is None
+
+
+def test_public_names_are_flags_too(parse):
+  one = parse('--algorithm=fedadam', '--server_adaptivity=0.5')
+  two = parse('--algorithm=fedadam', '--server_adam_epsilon=0.5')
+  assert one.identity == two.identity
+
+
+def test_parsing_twice_starts_afresh(parse):
+  parse('--total_rounds=3', '--server_optimizer=yogi')
+  assert parse().total_rounds == 200
+  assert parse().server_optimizer == 'adam'
+
+
+def test_step_decay_counts_in_the_whole_run(parse):
+  settings = parse(
+    '--client_optimizer=sgd',
+    '--client_lr_schedule=step_decay',
+    '--total_rounds=40',
+  )
+  assert settings.hyperparameters['client_lr_decay_steps'] == 40
+
+
+def test_delays_in_epochs_count_those_of_the_round(parse):
+  delayed = ['--algorithm=fedada2', '--delay_unit=epochs']
+  settings = parse(*delayed, '--client_epochs_per_round=3')
+  assert settings.hyperparameters['local_epochs'] == 3
+  assert 'got' in complaint(parse, '--algorithm=fedada2', '--local_epochs=2')
+  assert '--client_epochs_per_round is 1' in complaint(
+    parse, *delayed, '--local_epochs=3'
+  )
+
+
+def test_mixed_epochs_are_those_of_the_round(parse):
+  mixed = ['--algorithm=fedada2_blended', '--epochs_mix=1=0.5,5=0.5']
+  parse(*mixed, '--client_epochs_per_round=5')
+  assert 'data 5 times, but --client_epochs_per_round is 1' in complaint(
+    parse, *mixed
+  )
+
+
+def test_runtime_options(parse):
+  remote = parse('--runtime=remote', '--worker_addresses=a:1,[::1]:23')
+  assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}
+  bounded = parse('--max_concurrent_clients=3')
+  assert bounded.runtime_options == {'max_concurrent_clients': 3}
+  spread = parse('--devices=GPU:0,GPU:1')
+  assert spread.runtime_options == {'devices': ['GPU:0', 'GPU:1']}
+  native = parse('--runtime=native', '--worker_memory_mib=3')
+  assert native.runtime_options == {'memory_limit': 3 * 2**20}
+  strict = parse(
+    '--runtime=remote', '--worker_addresses=a:1', '--worker_retries=0'
+  )
+  assert strict.runtime_options == {'addresses': ['a:1'], 'retries': 0}
+  assert parse().runtime_options == {}
+  assert parse().runtime == 'in_process'
+
+
+def test_flag_file(parse, tmp_path):
+  path = tmp_path / 'a.flags'
+  path.write_text('--total_rounds=3\n# a remark\n--server_optimizer=yogi\n')
+  settings = parse(f'--flagfile={path}', '--seed=2')
+  assert (settings.total_rounds, settings.seed) == (3, 2)
+  assert settings.algorithm == 'fedyogi'
+
+
+@pytest.mark.parametrize(
+  'arguments, parts',
+  [
+    (['--task=mnist'], ['--task', 'mnist', 'digits', 'emnist_character']),
+    (['--algorithm=adam'], ['--algorithm', "'adam'", 'fedadam']),
+    (['--client_optimizer=yogi'], ['--client_optimizer', 'yogi', 'polyak']),
+    (['--server_optimizer=polyak'], ['--server_optimizer', 'ams']),
+    (['--runtime=gpu'], ['--runtime', 'gpu', 'native']),
+    (['--data=real'], ['--data', 'real', 'native', 'synthetic']),
+    (['--total_rounds=0'], ['--total_rounds', 'at least 1', '0']),
+    (['--total_rounds=2.5'], ['--total_rounds', 'whole number', '2.5']),
+    (['--total_rounds=ten'], ['--total_rounds', 'ten']),
+    (['--total_rounds='], ['--total_rounds', "''"]),
+    (['--total_rounds'], ['total_rounds']),
+    (['--clients_per_round=-3'], ['--clients_per_round', '-3']),
+    (['--client_epochs_per_round=0'], ['--client_epochs_per_round', '0']),
+    (['--client_batch_size=0'], ['--client_batch_size', '0']),
+    (['--max_elements_per_client=0'], ['--max_elements_per_client']),
+    (['--rounds_per_eval=0'], ['--rounds_per_eval', 'at least 1']),
+    (['--rounds_per_checkpoint=0'], ['--rounds_per_checkpoint']),
+    (['--num_validation_examples=0'], ['--num_validation_examples', '-1']),
+    (['--num_validation_examples=-2'], ['--num_validation_examples']),
+    (['--seed=-1'], ['--seed', 'at least 0']),
+    (
+      ['--client_datasets_random_seed=4294967296'],
+      ['--client_datasets_random_seed', 'at most'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=0'],
+      ['--client_learning_rate', 'above 0', '0'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=-0.1'],
+      ['--client_learning_rate', '-0.1'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=nan'],
+      ['--client_learning_rate', 'nan'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=inf'],
+      ['--client_learning_rate', 'inf'],
+    ),
+    (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
+    (['--server_adam_beta_1=1'], ['--server_adam_beta_1', 'below 1', '1']),
+    (['--server_adam_epsilon=0'], ['--server_adam_epsilon', 'above 0']),
+    (
+      ['--server_adam_variant=paper2'],
+      ['--server_adam_variant', 'paper2', 'reference'],
+    ),
+    (
+      ['--server_adam_bias_correction=2'],
+      ['--server_adam_bias_correction', 'True or False', '2'],
+    ),
+    (['--client_delta_sgd_gamma=0'], ['--client_delta_sgd_gamma']),
+    (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
+    (['--client_weighting=votes'], ['--client_weighting', 'uniform']),
+    (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
+    (['--experiment_name=../up'], ['--experiment_name', '../up']),
+    (['--experiment_name=.'], ['--experiment_name']),
+    (['--experiment_name='], ['--experiment_name']),
+    (['--root_output_dir='], ['--root_output_dir']),
+    (['--no_such_flag=1'], ['--no_such_flag', '--help']),
+    (['--total_round=1'], ['--total_round;', '--total_rounds']),
+    (['--flagfile=/no/such/file'], ['Unable to open', '/no/such/file']),
+    (['--nodry_run=3'], ['--nodry_run=3 does not take an argument.']),
+    (['--runtime=remote'], ['--worker_addresses', 'host:port']),
+    (['--runtime=remote', '--worker_addresses=a:1,b'], ["'a:1,b'"]),
+    (['--worker_addresses=a:1'], ['--worker_addresses=a:1', 'ignored']),
+    (['--worker_retries=2'], ['--worker_retries=2', 'ignored']),
+    (
+      ['--runtime=remote', '--worker_addresses=a:1,a:1'],
+      ['--worker_addresses', 'none twice'],
+    ),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--worker_certificate=/no/such',
+      ],
+      ['--worker_certificate', '/no/such', 'cannot be read'],
+    ),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--trainer_certificate=/no/such',
+      ],
+      ['--trainer_certificate', '--trainer_private_key'],
+    ),
+    (
+      [
+        '--runtime=remote',
+        '--worker_addresses=a:1',
+        '--max_concurrent_clients=2',
+      ],
+      ['--max_concurrent_clients=2', 'ignored', 'remote'],
+    ),
+    (['extra'], ["'extra'", '--name=value']),
+    (['--dry_run=maybe'], ['--dry_run', 'maybe']),
+    # Flags that nothing would look at.
+    (
+      ['--server_optimizer=yogi', '--server_adam_beta_1=0.5'],
+      ['--server_adam_beta_1', 'ignored', 'yogi'],
+    ),
+    (['--client_sgd_momentum=0.5'], ['ignored', 'delta_sgd']),
+    (['--client_learning_rate=0.5'], ['ignored', 'delta_sgd', '--eta_0']),
+    (['--client_lr_schedule=exp_decay'], ['ignored', 'delta_sgd']),
+    (['--algorithm=fedavg', '--momentum=0.5'], ['ignored', 'fedavg']),
+    (['--gamma=1', '--client_optimizer=sgd'], ['--gamma=1', 'ignored']),
+    (['--emnist_character_only_digits'], ['ignored', '--task=digits']),
+    (['--cache_dir=x'], ['--cache_dir=x', 'ignored']),
+    (
+      ['--task=emnist_character', '--data=synthetic', '--cache_dir=x'],
+      ['--cache_dir=x', 'ignored', 'synthetic'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_lr_decay_rate=0.5'],
+      ['--client_lr_decay_rate', 'ignored'],
+    ),
+    (
+      ['--client_optimizer=sgd', '--client_lr_schedule=exp_decay'],
+      ['--client_lr_decay_steps', 'needs'],
+    ),
+    (
+      [
+        '--client_optimizer=sgd',
+        '--client_lr_schedule=exp_decay',
+        '--client_lr_decay_steps=5',
+      ],
+      ['--client_lr_decay_rate', 'needs'],
+    ),
+    (
+      ['--algorithm=fedadam', '--server_optimizer=yogi'],
+      ['fedadam', '--server_optimizer', 'yogi'],
+    ),
+    (
+      ['--algorithm=delta_sgd', '--client_optimizer=sgd'],
+      ['delta_sgd', '--client_optimizer', 'sgd'],
+    ),
+    (
+      ['--server_adaptivity=1', '--server_adam_epsilon=1'],
+      ['--server_adaptivity', '--server_adam_epsilon', 'same'],
+    ),
+  ],
+)
+def test_complaints(parse, arguments, parts):
+  message = complaint(parse, *arguments)
+  for part in parts:
+    assert part in message, message
+
+
+def test_help_names_every_general_flag_and_is_short():
+  table = flags.Flags()
+  text = table.help()
+  for name in (
+    'task',
+    'algorithm',
+    'total_rounds',
+    'clients_per_round',
+    'client_epochs_per_round',
+    'client_batch_size',
+    'client_optimizer',
+    'client_learning_rate',
+    'server_optimizer',
+    'server_learning_rate',
+    'rounds_per_eval',
+    'rounds_per_checkpoint',
+    'num_validation_examples',
+    'experiment_name',
+    'root_output_dir',
+    'client_datasets_random_seed',
+    'max_elements_per_client',
+    'cache_dir',
+    'data',
+    'runtime',
+    'seed',
+    'dry_run',
+  ):
+    assert f'--{name}' in text
+  assert len(text.splitlines()) < 100
+  assert 'Default: 0.' in text
+
+
+def test_full_help_names_every_flag():
+  table = flags.Flags()
+  text = table.help_full()
+  for name in table.values:
+    assert f'--{name}' in text

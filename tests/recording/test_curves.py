@@ -1,0 +1,71 @@
+"""The curves are there and show something."""
+
+import numpy as np
+import pytest
+
+from tff_adaptive.recording import curves as figures
+
+
+def pixels(path):
+  from matplotlib import image  # pylint: disable=g-import-not-at-top
+
+  return image.imread(path)
+
+
+def coloured(picture, red, green, blue):
+  """How many pixels have about this colour, given from 0 to 255."""
+  near = abs(picture[..., :3] * 255 - [red, green, blue]).max(axis=-1) < 12
+  return int(near.sum())
+
+
+def rows(step_size):
+  result = [{'round': '0', 'validation/loss': '2.0', 'validation/acc': '0.1'}]
+  for r in range(1, 11):
+    row = {'round': str(r), 'train/loss': str(2 / r), 'train/acc': str(r / 12)}
+    if r % 5 == 0:
+      row |= {'validation/loss': str(2.5 / r), 'validation/acc': str(r / 14)}
+    if step_size:
+      row |= {
+        'step_size/mean': str(0.1 * r),
+        'step_size/min': str(0.05 * r),
+        'step_size/max': str(0.3 * r),
+        'step_size/between_clients': str(0.02 * r),
+        'step_size/within_clients': str(0.04 * r),
+        'step_size/at_bound': '' if r == 1 else str(1 / r),
+      }
+    result.append(row)
+  return result
+
+
+@pytest.mark.parametrize('step_size', [False, True])
+def test_every_curve_is_drawn(tmp_path, step_size):
+  figures.draw_curves(rows(step_size), tmp_path / 'c.png', 'a run')
+  picture = pixels(tmp_path / 'c.png')
+  assert picture.shape[1] > (1800 if step_size else 1200)
+  assert coloured(picture, 0x00, 0x72, 0xB2) > 300  # Training.
+  assert coloured(picture, 0xD5, 0x5E, 0x00) > 300  # Validation.
+  assert (coloured(picture, 0x00, 0x9E, 0x73) > 300) == step_size
+
+
+def test_spreads_of_step_sizes_are_drawn(tmp_path):
+  path = tmp_path / 's.png'
+  figures.draw_step_sizes(rows(False), path, 'a run')
+  assert not path.exists()
+  figures.draw_step_sizes(rows(True), path, 'a run')
+  thirds = np.array_split(pixels(path), 3, axis=1)
+  for third in thirds:
+    assert coloured(third, 0x00, 0x9E, 0x73) > 300
+  # The bands, in the line's colour at a fifth on white: one twice the other.
+  between, within, share = (
+    coloured(third, 0xCC, 0xEC, 0xE3) for third in thirds
+  )
+  assert within / between == pytest.approx(2, rel=0.25)
+  assert share < between / 20
+
+
+def test_loss_alone_and_nothing_trained(tmp_path):
+  figures.draw_curves(
+    [{'round': '0', 'validation/loss': '2.0'}], tmp_path / 'c.png', ''
+  )
+  picture = pixels(tmp_path / 'c.png')
+  assert coloured(picture, 0xD5, 0x5E, 0x00) > 10

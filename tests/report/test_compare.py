@@ -1,0 +1,98 @@
+"""Runs side by side."""
+
+import json
+
+import pytest
+
+import main
+from tests import made_up
+from tff_adaptive.report import compare
+from tff_adaptive.report import runs as results
+
+
+def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
+  good = made_up.run(
+    tmp_path, 'good', '--algorithm=fedavg', '--client_learning_rate=0.1'
+  )
+  bad = made_up.run(
+    tmp_path, 'bad', '--algorithm=fedadam', '--client_learning_rate=0.001'
+  )
+  assert main.main(['compare', str(good), str(bad)]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1].split()[:3] == ['A', 'fedavg', '200']
+  assert lines[2].split()[:2] == ['B', 'fedadam']
+  heading = lines[0].split('  ')
+  assert 'train loss' in [h.strip() for h in heading]
+  loss = results.load(good).measures()['train/loss']
+  assert f'{loss:.4g}*' in lines[1]
+  accuracy = results.load(good).measures()['validation/metric']
+  assert f'{accuracy:.4g}*' in lines[1]
+  text = '\n'.join(lines)
+  assert 'last 20 rounds' in text
+  assert '--client_learning_rate 0.1 0.001' in ' '.join(text.split())
+  assert '--task' not in text
+  assert str(bad) in text
+
+
+def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
+  for seed in (0, 1):
+    made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')
+  metrics = tmp_path / 'run1' / 'metrics.csv'
+  metrics.write_text('\n'.join(metrics.read_text().splitlines()[:-1]) + '\n')
+  runs, left_out = compare.find([tmp_path])
+  text = compare.table(runs)
+  assert not left_out
+  assert [r.finished for r in runs] == [True, False]
+  assert '3 of 4' in text and '--seed' in text
+
+
+def test_what_has_no_results_is_left_out_of_a_folder(tmp_path, capsys):
+  good = made_up.run(tmp_path, 'good', '--total_rounds=2')
+  begun = made_up.run(tmp_path, 'begun', '--total_rounds=2')
+  (begun / 'metrics.csv').unlink()
+  foreign = made_up.run(tmp_path, 'foreign', '--total_rounds=2')
+  settings = {'task': 'digits', 'algorithm': 'fedavg', 'total_rounds': 2}
+  (foreign / 'hparams.json').write_text(json.dumps({'settings': settings}))
+  assert main.main(['compare', str(tmp_path)]) == 0
+  captured = capsys.readouterr()
+  assert str(good) in captured.out and str(foreign) not in captured.out
+  complaints = captured.err.splitlines()
+  assert len(complaints) == 2
+  assert '--clients_per_round is missing' in complaints[0]
+  assert 'no results yet' in complaints[1]
+
+
+def test_less_is_better_for_an_error():
+  from tff_adaptive.report import selection
+
+  assert selection.higher_is_better('sparse_categorical_accuracy')
+  assert selection.higher_is_better('recall_at_5')
+  assert not selection.higher_is_better('mean_squared_error')
+  assert not selection.higher_is_better('distance')
+
+
+@pytest.mark.parametrize(
+  'words, part',
+  [
+    ([], 'none was given'),
+    (['nowhere'], 'nowhere is no folder'),
+    (['empty'], 'no run in'),
+    (['empty', '--what=1'], 'no flag --what'),
+    (['torn'], 'hparams.json'),
+    (['strange'], 'damaged'),
+    (['begun'], 'no results yet'),
+  ],
+)
+def test_complaints(tmp_path, monkeypatch, capsys, words, part):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'empty').mkdir()
+  torn = made_up.run(tmp_path, 'torn', '--total_rounds=2')
+  (torn / 'hparams.json').write_text('[')
+  strange = made_up.run(tmp_path, 'strange', '--total_rounds=2')
+  with open(strange / 'metrics.csv', 'a', encoding='utf-8') as file:
+    file.write('3,x\n')
+  begun = made_up.run(tmp_path, 'begun', '--total_rounds=2')
+  (begun / 'metrics.csv').unlink()
+  assert main.main(['compare', *words]) == 2
+  captured = capsys.readouterr()
+  assert part in captured.err and len(captured.err.splitlines()) == 1

@@ -1,0 +1,353 @@
+"""The report: what it says, how it looks, and what it refuses."""
+
+import html.parser
+import re
+import shutil
+import subprocess
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+import main
+from tests import made_up
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive.recording import styles
+from tff_adaptive.report import judging
+from tff_adaptive.report import report
+from tff_adaptive.report import runs as results
+from tff_adaptive.report import selection
+
+_STEPS = 20
+
+
+def fill(root):
+  """Three methods over rates and seeds; the best rates are 0.1 and 1."""
+  for method in ('fedavg', 'fedadam'):
+    for client in (0.01, 0.1, 1.0):
+      for server in (0.1, 1.0):
+        for tau in (1e-3, 1e-1) if method == 'fedadam' else (None,):
+          for seed in (0, 1):
+            flags = dict(
+              algorithm=method,
+              client_learning_rate=client,
+              server_learning_rate=server,
+              seed=seed,
+              total_rounds=_STEPS,
+            )
+            if tau:
+              flags['server_adaptivity'] = tau
+            name = '-'.join(map(str, flags.values()))
+            made_up.run(root, name, *(f'--{k}={v}' for k, v in flags.items()))
+  made_up.run(root, 'own', '--algorithm=delta_sgd', f'--total_rounds={_STEPS}')
+  return root
+
+
+@pytest.fixture(name='page', scope='module')
+def page_fixture(tmp_path_factory):
+  """The report of the runs of `fill`: its path and its text."""
+  root = fill(tmp_path_factory.mktemp('runs'))
+  path, complaints = report.write(root)
+  assert not complaints
+  return path, path.read_text(encoding='utf-8')
+
+
+class _Reader(html.parser.HTMLParser):
+  """Collects tags, attributes and cells; the page must be well formed."""
+
+  _VOID = ('meta', 'img', 'br')
+
+  def __init__(self):
+    super().__init__()
+    self.open, self.attributes, self.headings, self.rows = [], [], [], []
+    self.bold = []
+
+  def handle_starttag(self, tag, attrs):
+    self.attributes += [(tag, k, v) for k, v in attrs]
+    if tag == 'tr':
+      self.rows.append([])
+    if tag in ('td', 'th'):
+      self.rows[-1].append('')
+      self.bold.append(('class', 'best') in attrs)
+    if tag in ('h1', 'h2', 'h3'):
+      self.headings.append('')
+    if tag not in self._VOID:
+      self.open.append(tag)
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+
+  def handle_data(self, data):
+    if self.open and self.open[-1] in ('h1', 'h2', 'h3'):
+      self.headings[-1] += data
+    if {'td', 'th'} & set(self.open):
+      self.rows[-1][-1] += data
+
+
+def read(text):
+  reader = _Reader()
+  reader.feed(text)
+  reader.close()
+  assert not reader.open
+  return reader
+
+
+def test_page_has_its_sections_and_loads_nothing(page):
+  path, text = page
+  reader = read(text)
+  for heading in (
+    'digits',
+    'Results',
+    'Curves',
+    'Quality against traffic',
+    'Learning rates',
+    'Best server rate for every client rate',
+    'Robustness to the adaptivity',
+    'All configurations, best first',
+    'Client step sizes',
+  ):
+    assert heading in reader.headings
+  sources = [v for t, k, v in reader.attributes if k in ('src', 'href')]
+  assert len(sources) == 8
+  assert all(v.startswith('data:image/svg+xml;base64,') for v in sources)
+  assert "default-src 'none'" in text and '<script' not in text
+  assert all(v for t, k, v in reader.attributes if k == 'alt')
+  figures = path.parent / 'figures'
+  for name in ('curves', 'heat_map_fedadam', 'bytes', 'adaptivity'):
+    pixels = matplotlib.image.imread(figures / f'{name}.png')
+    assert pixels[..., :3].std() > 0.02, name
+    assert b'<svg' in (figures / f'{name}.svg').read_bytes()[:2000]
+
+
+def test_table_has_the_best_configuration_in_bold(page):
+  reader = read(page[1])
+  rows = {row[0]: row for row in reader.rows if row}
+  heading = rows['method']
+  assert heading[2] == 'training loss'
+  configuration = rows['fedadam'][-1]
+  assert 'client_learning_rate=0.1' in configuration
+  assert 'server_learning_rate=1.0' in configuration
+  losses = {
+    name: float(rows[name][2].split()[0])
+    for name in ('fedavg', 'fedadam', 'delta_sgd')
+  }
+  assert rows['fedavg'][1] == '2' and '±' in rows['fedavg'][2]
+  cells = [c for row in reader.rows for c in row]
+  bold = [c for c, b in zip(cells, reader.bold, strict=True) if b]
+  best = min(losses, key=losses.get)
+  assert rows[best][2] in bold
+  assert not {rows[n][2] for n in losses if n != best} & set(bold)
+
+
+def test_same_runs_same_page(page, tmp_path):
+  path, text = page
+  again, _ = report.write(path.parent, output=tmp_path)
+  assert again.read_text(encoding='utf-8') == text
+
+
+def test_everything_is_escaped(tmp_path):
+  root = tmp_path / '<b>&"runs"'
+  made_up.run(root, '<script>alert(1)<', '--total_rounds=2')
+  hurt = made_up.run(root, '<i>half', '--total_rounds=4')
+  lines = (hurt / 'metrics.csv').read_text().splitlines()
+  (hurt / 'metrics.csv').write_text('\n'.join(lines[:-1]) + '\n')
+  path, _ = report.write(root)
+  text = path.read_text(encoding='utf-8')
+  read(text)
+  assert '<script' not in text and '<i>' not in text and '<b>' not in text
+  assert '&lt;b&gt;&amp;&quot;runs&quot;' in text
+  assert '&lt;i&gt;half' in text and 'after round 3' in text
+
+
+def test_rule_decides_which_configuration_is_shown(tmp_path):
+  for rate in (0.1, 1.0):
+    made_up.run(
+      tmp_path,
+      f'r{rate}',
+      '--algorithm=fedavg',
+      f'--client_learning_rate={rate}',
+      '--total_rounds=20',
+    )
+  # The worse rate has one lucky evaluation.
+  metrics = tmp_path / 'r1.0' / 'metrics.csv'
+  lines = metrics.read_text().splitlines()
+  column = lines[0].split(',').index(f'validation/{made_up.METRIC}')
+  cells = lines[5].split(',')
+  cells[column] = '0.999'
+  lines[5] = ','.join(cells)
+  metrics.write_text('\n'.join(lines) + '\n')
+  for rule, rate in (('train_loss', '0.1'), ('best_round', '1.0')):
+    path, _ = report.write(tmp_path, select=rule, output=tmp_path / rule)
+    rows = read(path.read_text(encoding='utf-8')).rows
+    assert f'client_learning_rate={rate}' in rows[1][-1]
+
+
+def test_gap_to_centralized(tmp_path):
+  for seed in (0, 1):
+    folder = made_up.run(
+      tmp_path, f'c{seed}', '--total_rounds=4', f'--seed={seed}'
+    )
+    hparams = folder / 'hparams.json'
+    text = hparams.read_text()
+    text = re.sub(r'"algorithm": "\w+"', '"algorithm": "centralized"', text)
+    hparams.write_text(text)
+    made_up.run(
+      tmp_path,
+      f'f{seed}',
+      '--algorithm=fedavg',
+      '--total_rounds=4',
+      f'--seed={seed}',
+    )
+  path, _ = report.write(tmp_path)
+  rows = read(path.read_text(encoding='utf-8')).rows
+  place = rows[0].index('gap to centralized')
+  runs, _ = results.find(tmp_path)
+  means = {}
+  for name in ('c', 'f'):
+    values = [
+      r.measures()['validation/metric'] for r in runs if r.name[0] == name
+    ]
+    means[name] = sum(values) / 2
+  gaps = {row[0].split()[0]: float(row[place]) for row in rows[1:3]}
+  assert gaps['fedavg'] == pytest.approx(means['c'] - means['f'], abs=1e-4)
+
+
+def test_other_settings_have_their_own_section(tmp_path):
+  for alpha in (0.1, 1.0):
+    made_up.run(
+      tmp_path, f'a{alpha}', f'--digits_alpha={alpha}', '--total_rounds=2'
+    )
+  path, _ = report.write(tmp_path)
+  headings = read(path.read_text(encoding='utf-8')).headings
+  assert 'digits (digits_alpha=0.1)' in headings
+  assert 'digits (digits_alpha=1.0)' in headings
+
+
+def test_confidence_interval():
+  # t with 2 degrees of freedom, 0.975: 4.303; standard deviation 1.
+  assert judging.interval([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
+  assert judging.interval([1.0]) == 0.0
+  assert judging.interval([1.0, 3.0] * 20) == pytest.approx(
+    1.96 * np.std([1.0, 3.0] * 20, ddof=1) / 40**0.5
+  )
+
+
+def test_selection_rules_on_numbers():
+  rows = [{'round': 0, 'validation/acc': 0.9}]
+  for number in range(1, 51):
+    row = {'round': number, 'train/loss': 100.0 - number, 'train/acc': 0.01}
+    if number % 5 == 0:
+      row['validation/acc'] = number / 100
+    rows.append(row)
+  rows[46]['train/loss'] = 0.0
+  measured = selection.measures(rows, 'acc', 3)
+  # 50 rounds: the last 5, that is 46 to 50.
+  assert selection.window(50) == 5
+  assert measured['train/loss'] == pytest.approx((0 + 53 + 52 + 51 + 50) / 5)
+  assert measured['last/loss'] == 50.0
+  assert measured['validation/metric'] == 0.5
+  # The untrained model's 0.9 does not count.
+  assert measured['best/metric'] == 0.5
+  assert measured['recent/metric'] == pytest.approx(0.275)
+  assert selection.window(1500) == 100 and selection.window(1) == 1
+  better = selection.RULES['validation_metric']
+  assert selection.score(better, measured, 'acc') == -0.5
+  assert selection.score(better, measured, 'mean_squared_error') == 0.5
+  # One seed that failed spoils a configuration.
+  assert selection.best({'a': [0.1, float('inf')], 'b': [3.0, 4.0]}) == 'b'
+  assert selection.best({'a': [float('inf')], 'b': []}) is None
+
+
+def test_methods_look_different_and_always_the_same():
+  names = [*algorithms.names(), 'centralized']
+  looks = [styles.of_method(name) for name in names]
+  without_colour = {(s['linestyle'], s['marker']) for s in looks}
+  assert len(without_colour) == len(names)
+  assert len({(s['color'], s['linestyle']) for s in looks}) == len(names)
+  five = [
+    styles.of_method(n)['color']
+    for n in ('fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi')
+  ]
+  assert len(set(five)) == 5
+  mixed = styles.of_method('fedadam + delta_sgd')
+  assert mixed['color'] == styles.of_method('fedadam')['color']
+  assert mixed == styles.of_method('fedadam + delta_sgd')
+
+
+@pytest.mark.parametrize(
+  'arguments, part',
+  [
+    ([], 'takes one folder'),
+    (['nowhere'], 'is no folder'),
+    (['.'], 'no run in'),
+    (['a', 'b'], 'takes one folder'),
+    (['.', '--select=best'], '--select'),
+    (['.', '--outptu=x'], '--output'),
+  ],
+)
+def test_complaints(tmp_path, monkeypatch, capsys, arguments, part):
+  monkeypatch.chdir(tmp_path)
+  assert main.main(['report', *arguments]) == 2
+  captured = capsys.readouterr()
+  assert part in captured.err and len(captured.err.splitlines()) == 1
+  assert not list(tmp_path.iterdir())
+
+
+def test_one_damaged_run_does_not_spoil_the_report(tmp_path, capsys):
+  made_up.run(tmp_path, 'good', '--total_rounds=2')
+  bad = made_up.run(tmp_path, 'bad', '--total_rounds=2')
+  (bad / 'hparams.json').write_text('{')
+  assert main.main(['report', str(tmp_path)]) == 0
+  captured = capsys.readouterr()
+  assert 'Left out' in captured.err and 'bad' in captured.err
+  text = (tmp_path / 'report.html').read_text(encoding='utf-8')
+  assert 'Folders that could not be read' in text
+  (tmp_path / 'good' / 'hparams.json').write_text('{')
+  with pytest.raises(errors.SettingsError, match='cannot be read'):
+    report.write(tmp_path)
+
+
+def _browser():
+  for name in ('chromium', 'chromium-browser', 'google-chrome'):
+    if shutil.which(name):
+      return shutil.which(name)
+  return None
+
+
+@pytest.mark.skipif(_browser() is None, reason='no Chromium is installed')
+def test_in_a_browser(page, tmp_path):
+  path, _ = page
+  shot = tmp_path / 'shot.png'
+  common = [
+    _browser(),
+    '--headless',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--hide-scrollbars',
+    f'--user-data-dir={tmp_path / "profile"}',
+    '--window-size=1150,1600',
+  ]
+  url = path.resolve().as_uri()
+  shown = subprocess.run(
+    [*common, '--dump-dom', url],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=True,
+  ).stdout
+  headings = re.findall(r'<h[123]>(.*?)</h[123]>', shown)
+  assert 'Curves' in headings and 'Results' in headings
+  subprocess.run(
+    [*common, f'--screenshot={shot}', url],
+    capture_output=True,
+    timeout=120,
+    check=True,
+  )
+  pixels = matplotlib.image.imread(shot)[..., :3]
+  # The curves of two methods are there, in their colours.
+  for method in ('fedavg', 'fedadam'):
+    colour = styles.of_method(method)['color'].lstrip('#')
+    rgb = [int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    near = (np.abs(pixels - rgb) < 0.06).all(axis=-1)
+    assert near.sum() > 100, method

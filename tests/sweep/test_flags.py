@@ -1,0 +1,192 @@
+"""Which runs the flags of a sweep ask for, and bad input."""
+
+import pytest
+
+import main
+from tests import sweeps
+from tff_adaptive.sweep import flags as sweep_flags
+from tff_adaptive.sweep import grids
+
+
+def test_product_of_axes_in_order(tmp_path):
+  parsed = sweep_flags.parse(
+    sweeps.arguments_of(
+      tmp_path, '--axis=client_learning_rate=0.1,1', '--axis=seed=0,1,2'
+    )
+  )
+  assert [dict(p.flags) for p in parsed.points] == [
+    {'client_learning_rate': rate, 'seed': seed}
+    for rate in ('0.1', '1')
+    for seed in ('0', '1', '2')
+  ]
+  last = parsed.points[-1].settings
+  assert last.hyperparameters['client_learning_rate'] == 1.0
+  assert last.seed == 2 and last.total_rounds == 4
+  assert last.folder == (
+    tmp_path / 's' / 'runs' / 'client_learning_rate=1,seed=2'
+  )
+  assert len({p.settings.folder for p in parsed.points}) == 6
+
+
+def test_values_that_are_no_file_names(tmp_path):
+  points = sweep_flags.parse(
+    sweeps.arguments_of(tmp_path, '--axis=seed=1,2')
+  ).points
+  assert [p.name for p in points] == ['seed=1', 'seed=2']
+  one = grids.name_of({'a': 'x/y', 'b': '..'})
+  other = grids.name_of({'a': 'x_y', 'b': '..'})
+  assert '/' not in one and one != other
+  assert len(grids.name_of({'flag': 'v' * 400})) < 255
+
+
+def test_paper_grids():
+  known = grids.built_in()
+  # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
+  sizes = {
+    name: sum(len(b.points()) for b in known[f'reddi2021/{name}'])
+    for name in (
+      'emnist_character',
+      'emnist_character/fedavg',
+      'emnist_character/fedyogi',
+      'emnist_autoencoder/fedavg',
+      'stackoverflow_tag/fedavgm',
+    )
+  }
+  assert sizes == {
+    'emnist_character': 3 * 8 * 9 * 5 + 2 * 8 * 9,
+    'emnist_character/fedavg': 72,
+    'emnist_character/fedyogi': 360,
+    'emnist_autoencoder/fedavg': 8 * 7,
+    'stackoverflow_tag/fedavgm': 9 * 8,
+  }
+  axes = known['reddi2021/emnist_character/fedadam'][0].axes
+  rates = [float(v) for v in axes['client_learning_rate']]
+  assert rates[0] == 1e-3 and rates[-1] == pytest.approx(10**0.5, rel=1e-5)
+  # Every grid has the published best among its points, up to six digits.
+  assert '0.0316228' in axes['client_learning_rate']
+  assert '0.00316228' in axes['server_learning_rate']
+
+
+@pytest.mark.parametrize('name', sorted(grids.built_in()))
+def test_first_and_last_point_of_every_paper_grid_are_experiments(name):
+  for block in grids.load(name):
+    ends = block.points()[:: max(len(block.points()) - 1, 1)]
+    for point in ends:
+      made = grids.points(
+        {}, [grids.Block({k: v for k, v in point.items()})], 'x'
+      )
+      assert made[0].settings.algorithm == block.fixed['algorithm']
+
+
+def test_axes_and_flags_beside_a_paper_grid(tmp_path):
+  parsed = sweep_flags.parse(
+    [
+      '--grid=reddi2021/emnist_character',
+      '--algorithm=fedadam',
+      '--total_rounds=20',
+      '--axis=client_learning_rate=0.1',
+      '--axis=server_adaptivity=0.001',
+      '--axis=seed=0,1',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  assert len(parsed.points) == 9 * 2
+  assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
+  assert {p.settings.total_rounds for p in parsed.points} == {20}
+  assert {p.settings.task for p in parsed.points} == {'emnist_character'}
+
+
+@pytest.mark.parametrize('way', ['equals', 'space', 'file'])
+def test_flags_may_be_written_as_a_run_takes_them(tmp_path, way):
+  flags = {
+    'algorithm': 'fedadam',
+    'experiment_name': 'named',
+    'root_output_dir': f'{tmp_path}',
+  }
+  if way == 'space':
+    told = [word for k, v in flags.items() for word in (f'--{k}', v)]
+  else:
+    told = [f'--{k}={v}' for k, v in flags.items()]
+  if way == 'file':
+    path = tmp_path / 'some.flags'
+    path.write_text('\n'.join(told))
+    told = [f'--flagfile={path}']
+  parsed = sweep_flags.parse(['--grid=reddi2021/emnist_character', *told])
+  assert len(parsed.points) == 8 * 9 * 5
+  assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
+  assert parsed.folder == tmp_path / 'named'
+
+
+def test_axes_on_top_of_a_preset(tmp_path):
+  parsed = sweep_flags.parse(
+    [
+      '--preset=reddi2021/emnist_character/fedadam',
+      '--axis=client_learning_rate=0.1,0.2',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  rates = [
+    p.settings.hyperparameters['client_learning_rate'] for p in parsed.points
+  ]
+  assert rates == [0.1, 0.2]
+  assert {p.settings.total_rounds for p in parsed.points} == {1500}
+
+
+def test_presets_as_an_axis(tmp_path):
+  methods = ['fedavg', 'fedadam']
+  presets = ','.join(f'reddi2021/emnist_character/{m}' for m in methods)
+  parsed = sweep_flags.parse(
+    [
+      f'--axis=preset={presets}',
+      '--emnist_character_only_digits=true',
+      '--total_rounds=3',
+      f'--root_output_dir={tmp_path}',
+    ]
+  )
+  assert [p.settings.algorithm for p in parsed.points] == methods
+  for point in parsed.points:
+    assert point.settings.total_rounds == 3
+    assert point.settings.task_options['only_digits']
+    assert '/' not in point.name
+
+
+@pytest.mark.parametrize(
+  'arguments, parts',
+  [
+    ([], ['--axis', '--grid']),
+    (['--axis=client_learning_rate'], ['FLAG=VALUE']),
+    (['--axis=client_learning_rate=0.1,'], ['FLAG=VALUE']),
+    (['--axis=seed=1,1'], ['twice']),
+    (['--axis=seed=1', '--axis=seed=2'], ['twice']),
+    (['--axis=clint_learning_rate=0.1'], ['no flag', 'client_learning_rate']),
+    (['--axis=client_learning_rate=-1,2'], ['above 0']),
+    (['--axis=server_adaptivity=0.1'], ['would be ignored', 'fedavg']),
+    (['--axis=total_rounds=3'], ['an axis', 'a flag']),
+    (['--axis=experiment_name=a,b'], ['cannot be an axis']),
+    (['--axis=client_learning_rate=0.1,0.10'], ['same experiment']),
+    (['--axis=cache_mib=1,2'], ['same experiment']),
+    (['--grid=reddi2021/what'], ['--grid must be', 'emnist_character']),
+    (['--axis=seed=1', '--workers=-1'], ['--workers', 'at least 0']),
+    (['--axis=seed=1', '--select=best'], ['--select', 'train_loss']),
+    (['--axis=seed=1', '--wrokers=2'], ['--wrokers']),
+    (['--axis=seed=1', 'stray'], ['stray']),
+  ],
+)
+def test_complaints_are_one_sentence_exit_code_2_and_nothing_written(
+  tmp_path, capsys, arguments, parts
+):
+  told = [*sweeps.SHORT, f'--root_output_dir={tmp_path}', *arguments]
+  assert main.main(['sweep', *told]) == 2
+  captured = capsys.readouterr()
+  assert len(captured.err.splitlines()) == 1 and not captured.out
+  for part in parts:
+    assert part in captured.err
+  assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_lists_the_points(tmp_path, capsys):
+  told = sweeps.arguments_of(tmp_path, '--axis=seed=3,4', '--dry_run')
+  assert main.main(['sweep', *told]) == 0
+  shown = capsys.readouterr().out
+  assert '2 runs' in shown and 'seed=4' in shown and '8 rounds' in shown
+  assert not list(tmp_path.iterdir())

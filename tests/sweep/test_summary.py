@@ -1,0 +1,42 @@
+"""What is said at the end of a sweep."""
+
+from tff_adaptive.sweep import summary as sweep_summary
+
+
+def _row(task, algorithm, rate, seed, loss, status='finished'):
+  return {
+    'flags': {'task': task, 'client_learning_rate': rate, 'seed': seed},
+    'settings': {'task': task, 'algorithm': algorithm},
+    'status': status,
+    'metric': None,
+    'train/loss': loss,
+  }
+
+
+def test_best_of_every_method_by_its_mean_over_seeds():
+  rows = [
+    _row('digits', 'fedavg', '0.1', '0', 1.0),
+    _row('digits', 'fedavg', '0.1', '1', 3.0),
+    _row('digits', 'fedavg', '1', '0', 0.5),
+    _row('digits', 'fedavg', '1', '1', 0.5, 'diverged'),
+    _row('digits', 'scaffold', '1', '0', 1.5),
+    _row('digits', 'fedadam', '1', '0', None, 'failed'),
+  ]
+  lines = sweep_summary.summary(rows, 'train_loss').splitlines()[2:]
+  assert [line.split() for line in lines[:2]] == [
+    ['scaffold', '1.5', '1', 'client_learning_rate=1'],
+    ['fedavg', '2', '2', 'client_learning_rate=0.1'],
+  ]
+  assert lines[2] == 'fedadam   no configuration finished on all seeds'
+
+
+def test_tasks_are_kept_apart():
+  rows = [
+    _row('digits', 'fedavg', '0.1', '0', 1.0),
+    _row('quadratic', 'fedavg', '0.1', '0', 1e-9),
+  ]
+  lines = sweep_summary.summary(rows, 'train_loss').splitlines()[2:]
+  assert [line.split()[:4] for line in lines] == [
+    ['fedavg', 'on', 'quadratic', '1e-09'],
+    ['fedavg', 'on', 'digits', '1'],
+  ]

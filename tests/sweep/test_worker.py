@@ -1,0 +1,154 @@
+"""What a worker of a sweep gives up on, and how it ends."""
+
+import io
+import logging
+import os
+
+import pytest
+import tensorflow as tf
+
+from tests import made_up
+from tests import sweeps
+from tff_adaptive.recording import files
+from tff_adaptive.sweep import store as sweep_store
+from tff_adaptive.sweep import sweep
+from tff_adaptive.sweep import worker as sweep_worker
+from tff_adaptive.training import run as train
+from tff_adaptive.training import stopping
+
+
+def test_given_up_on_what_is_not_finite():
+  watch = sweep_worker.Watch(divergence_factor=0)
+  watch({'round': 0, 'validation/loss': 2.0})
+  watch({'round': 1, 'train/loss': 1e30})
+  with pytest.raises(sweep_worker.DivergedError, match='is nan'):
+    watch({'round': 2, 'train/loss': float('nan')})
+  watch = sweep_worker.Watch(divergence_factor=10)
+  watch({'round': 0, 'validation/loss': 2.0})
+  left_out = {'clients/count': 2, 'clients/rejected': 2}
+  for number in (1, 2):
+    watch({'round': number, 'train/loss': 1.0, **left_out})
+  with pytest.raises(sweep_worker.DivergedError, match='no update'):
+    watch({'round': 3, 'train/loss': 1.0, **left_out})
+
+
+def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
+  """Killed after a round more than was saved: that one is run again."""
+  bad = [{'round': n, 'train/loss': 100.0} for n in range(6)]
+  first = {'round': 0, 'validation/loss': 2.0}
+  reported = []
+  watch = sweep_worker.Watch(divergence_factor=10, report=reported.append)
+  watch.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
+  assert not reported
+  watch(bad[3])
+  with pytest.raises(sweep_worker.DivergedError, match='round 4'):
+    watch(bad[4])
+  watch = sweep_worker.Watch(divergence_factor=10, until_round=2)
+  with pytest.raises(sweep_worker.DivergedError, match='round 3'):
+    watch.look_back([first, *bad[1:4]])
+
+
+def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
+  """A worker of a sweep that was killed, which saves its run."""
+  parsed = sweep.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  job = sweep.job_of(parsed, parsed.points[0])
+  other = files.RunFolder(job.point.settings.folder)
+  looks = []
+
+  def sleep(seconds):
+    del seconds
+    looks.append(other.is_busy())
+    if len(looks) == 3:
+      other.__exit__()
+
+  made_up.replace_training(
+    monkeypatch, lambda settings, on_row: made_up.write(settings, on_row)
+  )
+  monkeypatch.setattr(sweep_worker.time, 'sleep', sleep)
+  assert not other.is_busy()
+  other.__enter__()
+  assert sweep_worker.run(job).status == sweep_store.FINISHED
+  assert looks == [True] * 3 and not other.is_busy()
+
+
+def test_one_bad_round_is_no_divergence():
+  watch = sweep_worker.Watch(divergence_factor=10)
+  watch({'round': 0, 'validation/loss': 2.0})
+  for number in range(1, 10):
+    watch({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
+
+
+def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
+  """The other end of its pipe is closed, as after a SIGKILL."""
+  parsed = sweep.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  stopped = []
+
+  def run(settings, on_row=None, **_):
+    try:
+      made_up.write(settings, on_row)
+    except stopping.Stopped:
+      stopped.append(settings.experiment_name)
+      raise
+
+  job = sweep.job_of(parsed, parsed.points[0])
+  job.log.parent.mkdir(parents=True)
+
+  class Closed:
+    def recv(self):
+      return job
+
+    def send(self, message):
+      raise BrokenPipeError(message)
+
+  monkeypatch.setattr(train, 'run', run)
+  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(sweep_worker, '_end_with_parent', lambda: None)
+  monkeypatch.setattr(os, 'dup2', lambda *_: None)
+  sweep_worker.serve(Closed())
+  assert stopped == ['seed=0']
+
+
+def _sweep_with(monkeypatch, root, log):
+  """Two made-up runs that call `log`; the statuses of both."""
+
+  def run(settings, on_row=None, **_):
+    log(settings.seed)
+    made_up.write(settings, on_row)
+
+  made_up.replace_training(monkeypatch, run)
+  arguments = sweeps.arguments_of(root, '--axis=seed=0,1')
+  rows = sweep.run(sweep.parse(arguments), stream=io.StringIO())
+  return [row['status'] for row in rows]
+
+
+def test_warnings_of_tensorflow_go_to_the_log_of_their_run(
+  tmp_path, monkeypatch
+):
+  logger, shown = tf.get_logger(), io.StringIO()
+  # As TensorFlow has it where nobody else configured logging before.
+  monkeypatch.setattr(logger, 'handlers', [logging.StreamHandler(shown)])
+  _sweep_with(
+    monkeypatch, tmp_path, lambda seed: logger.warning('of seed %d', seed)
+  )
+  logger.warning('afterwards')
+  assert shown.getvalue() == 'afterwards\n'
+  for seed in (0, 1):
+    log = (tmp_path / 's' / 'logs' / f'seed={seed}.log').read_text()
+    assert log.count('of seed') == 1 and f'of seed {seed}' in log
+    assert 'afterwards' not in log
+
+
+def test_logger_that_tensorflow_makes_in_a_run_outlives_its_log(
+  tmp_path, monkeypatch
+):
+  """As in a process that imports TensorFlow with its first run."""
+  logger = tf.get_logger()
+  monkeypatch.setattr(logger, 'handlers', [])
+
+  def log(seed):
+    if not logger.handlers:
+      logger.addHandler(logging.StreamHandler())
+    logger.warning('of seed %d', seed)
+
+  assert _sweep_with(monkeypatch, tmp_path, log) == ['finished', 'finished']
+  assert 'of seed 1' in (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()

@@ -1,0 +1,194 @@
+"""Privacy through the whole program: flags, ledger, columns, resume."""
+
+import math
+
+import pytest
+
+from tests import recorded
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.commands import summary
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.privacy import mechanism as privacy
+from tff_adaptive.recording import files
+from tff_adaptive.training import accounting
+from tff_adaptive.training import run as train
+
+CLIP = ('--client_optimizer=sgd', '--dp_clip_norm=0.5')
+
+
+@pytest.fixture(name='parse', scope='module')
+def parse_fixture():
+  table = flags.Flags()
+
+  def parse(*arguments):
+    return table.parse(arguments).settings
+
+  return parse
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but nothing'),
+    (['--target_epsilon=3'], '--target_epsilon=3 needs --dp_clip_norm'),
+    ([*CLIP, '--target_epsilon=0'], '--target_epsilon must be a number above'),
+    (
+      [*CLIP, '--target_epsilon=3', '--dp_noise_multiplier=1'],
+      'both decide the noise',
+    ),
+    ([*CLIP, '--client_weighting=examples'], "must be 'uniform'"),
+    ([*CLIP, '--dp_delta=1'], '--dp_delta must be a number above 0 and below'),
+    (['--dp_delta=0.1'], '--dp_delta=0.1 would be ignored'),
+    (['--dp_sampling=poisson'], '--dp_sampling=poisson would be ignored'),
+    ([*CLIP, '--algorithm=mime'], 'gradients at the received weights'),
+    (
+      [*CLIP, '--dp_adaptive_clipping', '--dp_noise_multiplier=2'],
+      'needs more than 20 clients a round, got 10',
+    ),
+    (['--dp_clients_per_round=3'], 'no flag --dp_clients_per_round'),
+    (
+      ['--algorithm=fedada2_blended', '--client_mix=adam=0.5,sgd=0.6'],
+      'shares of --client_mix must sum to 1, got 1.1',
+    ),
+    (['--algorithm=fedada2_blended', '--delay_mix=0=1'], 'at least 1'),
+    (['--algorithm=fedada2', '--delay=0'], '--delay must be a whole number'),
+  ],
+)
+def test_complaints(parse, arguments, words):
+  with pytest.raises(errors.SettingsError) as error:
+    parse(*arguments)
+  message = str(error.value)
+  assert words in message
+  assert '\n' not in message and message.endswith('.')
+
+
+def test_a_private_run_weighs_clients_alike(parse):
+  settings = parse(*CLIP, '--dp_noise_multiplier=1', '--clients_per_round=7')
+  assert settings.private
+  assert settings.hyperparameters['client_weighting'] == 'uniform'
+  assert settings.hyperparameters['dp_clients_per_round'] == 7
+  algorithms.check(settings.algorithm, **settings.build_arguments)
+  assert settings.identity['dp_clip_norm'] == 0.5
+  assert settings.identity['dp_sampling'] == 'fixed'
+
+
+def test_a_plain_run_says_nothing_of_aggregation(parse):
+  settings = parse()
+  assert not settings.private
+  names = parameters.read_signature(privacy.__file__, 'aggregation')
+  assert not set(names) & set(settings.identity)
+  assert 'dp_sampling' not in settings.identity
+  assert accounting.open_ledger(settings, 100) is None
+
+
+def test_settings_decide_the_run(parse):
+  identities = [
+    parse(*CLIP, *more).identity
+    for more in (
+      [],
+      ['--dp_noise_multiplier=1'],
+      ['--dp_noise_multiplier=1', '--dp_delta=0.01'],
+      ['--target_epsilon=2'],
+      ['--aggregator=secure'],
+    )
+  ]
+  for i, one in enumerate(identities):
+    assert all(one != other for other in identities[:i])
+
+
+def test_the_ledger_of_the_papers_run(parse):
+  settings = parse(
+    *CLIP,
+    '--dp_noise_multiplier=1',
+    '--clients_per_round=40',
+    '--total_rounds=500',
+    '--dp_delta=0.0025',
+    '--dp_sampling=poisson',
+    '--dp_accounting=rdp',
+  )
+  ledger = accounting.open_ledger(settings, 400)
+  assert ledger.columns(500) == {
+    'privacy/epsilon': 13.1236,
+    'privacy/delta': 0.0025,
+  }
+  assert ledger.columns(1)['privacy/epsilon'] < 3
+  assert '13.12 by RDP, order 2' in ledger.describe()
+
+
+def test_a_target_decides_the_noise(parse):
+  settings = parse(*CLIP, '--target_epsilon=5', '--total_rounds=20')
+  ledger = accounting.open_ledger(settings, 100)
+  assert ledger.budget.delta == pytest.approx(100**-1.1)
+  assert ledger.columns(20)['privacy/epsilon'] <= 5
+  arguments = accounting.build_arguments(settings, ledger)
+  assert arguments['dp_noise_multiplier'] == ledger.noise_multiplier > 0.5
+  assert '--target_epsilon=5' in ledger.describe()
+
+
+def test_clipping_alone_has_no_epsilon(parse):
+  ledger = accounting.open_ledger(parse(*CLIP), 100)
+  assert ledger.columns(3) == {}
+  assert 'epsilon is infinite' in ledger.describe()
+
+
+def test_fewer_clients_than_a_round_takes(parse):
+  with pytest.raises(errors.SettingsError, match='from 1 to the 5 clients'):
+    accounting.open_ledger(parse(*CLIP, '--dp_noise_multiplier=1'), 5)
+
+
+def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
+  def settings(name, total):
+    return parse(
+      *CLIP,
+      '--data=synthetic',
+      '--dp_noise_multiplier=0.5',
+      '--dp_adaptive_clipping',
+      f'--total_rounds={total}',
+      '--clients_per_round=6',
+      '--rounds_per_eval=10',
+      '--rounds_per_checkpoint=2',
+      f'--root_output_dir={tmp_path}',
+      f'--experiment_name={name}',
+    )
+
+  def run(given, **more):
+    said = []
+    train.run(given, say=said.append, **more)
+    return '\n'.join(said)
+
+  def rows(given):
+    return recorded.rows(given.folder)
+
+  whole = settings('whole', 4)
+  said = run(whole)
+  assert 'privacy: after 4 rounds of 6 of' in said
+  assert 'noise ~ N(0,' in said
+  epsilons = [float(row['privacy/epsilon']) for row in rows(whole)[1:]]
+  assert epsilons == sorted(epsilons) and 0 < epsilons[0] < epsilons[-1]
+  ledger = accounting.open_ledger(whole, 100)
+  assert ledger.noise_multiplier == 0.5
+  clips = [
+    float(row['aggregator/dp_query_metrics/clip_norm'])
+    for row in rows(whole)[1:]
+  ]
+  assert len(set(clips)) == 4
+
+  class Enough(Exception):
+    pass
+
+  def give_up(row):
+    if row['round'] == 3:
+      raise Enough
+
+  broken = settings('broken', 4)
+  with pytest.raises(Enough):
+    run(broken, on_row=give_up)
+  run(broken)
+  # The noise, too, is the same.
+  assert rows(broken) == rows(whole)
+  text = summary.summary(rows(whole), files.RunFolder(whole.folder))
+  assert f'epsilon = {epsilons[-1]:.4g} at delta' in text
+  capsys.readouterr()
+  assert math.isfinite(epsilons[-1])

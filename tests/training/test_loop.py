@@ -1,0 +1,292 @@
+"""The loop: what it records, and that stopping and resuming changes nothing."""
+
+import csv
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_adaptive import errors
+from tff_adaptive.recording import files
+from tff_adaptive.recording import progress
+from tff_adaptive.training import cohorts as sampling
+from tff_adaptive.training import data
+from tff_adaptive.training import evaluation
+from tff_adaptive.training import loop
+from tff_adaptive.training import stopping
+
+from . import helpers
+from . import recorded
+
+_ROUNDS = 7
+
+
+class Sayings:
+  """A stream that is no terminal."""
+
+  def __init__(self):
+    self.text = ''
+
+  def write(self, text):
+    self.text += text
+
+  def flush(self):
+    pass
+
+  def isatty(self):
+    return False
+
+
+@pytest.fixture(name='train')
+def train_fixture():
+  """Runs the loop in a folder; every call is a process of its own."""
+  task = helpers.task()
+  evaluator = evaluation.Evaluator(task.model_fn)
+
+  def train(
+    path,
+    *,
+    report=None,
+    stream=None,
+    max_rejected_clients=None,
+    **rounds_options,
+  ):
+    tf.keras.utils.set_random_seed(3)
+    initial = evaluation.Evaluator(task.model_fn).weights
+    rounds = helpers.GradientRounds(initial, **rounds_options)
+    rounds.report = report or {}
+    clients = data.ClientDatasets(task.datasets, seed=0)
+    with files.RunFolder(path) as folder:
+      result = loop.run(
+        rounds,
+        clients=clients,
+        cohort_fn=sampling.build_cohort_fn(
+          clients.client_ids, clients_per_round=2
+        ),
+        evaluator=evaluator,
+        validation=data.test_split(task.datasets, num_examples=8),
+        test=lambda: data.test_split(task.datasets),
+        folder=folder,
+        cadence=loop.Cadence(
+          total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
+        ),
+        progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
+        max_rejected_clients=max_rejected_clients,
+      )
+    return result, rounds
+
+  return train
+
+
+def test_what_is_recorded(train, tmp_path):
+  train(tmp_path)
+  rows = recorded.rows(tmp_path)
+  assert [row['round'] for row in rows] == [str(r) for r in range(_ROUNDS + 1)]
+  assert list(rows[0]) == [
+    'round',
+    'train/loss',
+    'train/num_examples',
+    'validation/loss',
+    'validation/sparse_categorical_accuracy',
+    'validation/num_examples',
+    'test/loss',
+    'test/sparse_categorical_accuracy',
+    'test/num_examples',
+    'bytes_down',
+    'bytes_up',
+  ]
+  evaluated = [int(r['round']) for r in rows if r['validation/loss']]
+  assert evaluated == [0, 2, 4, 6, 7]
+  assert [r['round'] for r in rows if r['test/loss']] == ['7']
+  assert [r['round'] for r in rows if r['train/loss']] == list('1234567')
+  assert rows[0]['validation/num_examples'] == '8'
+  assert rows[-1]['test/num_examples'] == '20'
+  assert rows[3]['bytes_down'] == '32' and rows[3]['bytes_up'] == '40'
+  losses = [float(r['validation/loss']) for r in rows if r['validation/loss']]
+  assert losses[-1] < 0.8 * losses[0]
+  names = {p.name for p in tmp_path.iterdir()}
+  assert names == {
+    '.lock',
+    'checkpoints',
+    'curves.png',
+    'metrics.csv',
+    'tensorboard',
+  }
+  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
+  saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
+  states = ['round_3.state', 'round_6.state', 'round_7.state']
+  assert saved == [*states, 'rows.sums']
+
+
+def test_seconds_are_split(train, tmp_path):
+  train(tmp_path)
+  with open(tmp_path / 'metrics.csv', encoding='utf-8') as file:
+    rows = list(csv.DictReader(file))[1:]
+  assert len(rows) == _ROUNDS
+  for row in rows:
+    parts = [float(v) for k, v in row.items() if k.startswith('seconds/')]
+    assert len(parts) >= 3 and all(part >= 0 for part in parts)
+    assert sum(parts) == pytest.approx(float(row['seconds']), abs=0.02)
+    assert (parts[-1] > 0) == bool(row['validation/loss'])
+
+
+def test_cohorts_are_those_of_the_reference(train, tmp_path):
+  _, rounds = train(tmp_path)
+  ids = helpers.task().datasets.train_data.client_ids
+  cohort = sampling.build_cohort_fn(ids, clients_per_round=2)
+  assert rounds.cohorts == [cohort(r) for r in range(1, _ROUNDS + 1)]
+
+
+@pytest.mark.parametrize('failing_round', range(1, _ROUNDS + 1))
+@pytest.mark.parametrize(
+  'error', [stopping.Stopped(signal.SIGTERM), RuntimeError('worker died')]
+)
+def test_resumed_run_equals_an_uninterrupted_one(
+  train, tmp_path, failing_round, error
+):
+  _, whole = train(tmp_path / 'whole')
+  with pytest.raises(type(error)):
+    train(tmp_path / 'parts', fail_in_round=failing_round, error=error)
+  # All complete rounds were kept, not just those up to a regular checkpoint.
+  _, rest = train(tmp_path / 'parts')
+  assert len(rest.cohorts) == _ROUNDS - failing_round + 1
+  assert recorded.rows(tmp_path / 'parts') == recorded.rows(tmp_path / 'whole')
+  for a, b in zip(
+    whole.program_state.values(), rest.program_state.values(), strict=True
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_killed_run_drops_rows_after_its_checkpoint(train, tmp_path):
+  train(tmp_path / 'whole')
+
+  class Killed(BaseException):
+    """Stands for SIGKILL: nothing is saved on the way out."""
+
+  with pytest.raises(Killed):
+    train(tmp_path / 'parts', fail_in_round=6, error=Killed())
+  assert [r['round'] for r in recorded.rows(tmp_path / 'parts')] == list(
+    '012345'
+  )
+  stream = Sayings()
+  _, rest = train(tmp_path / 'parts', stream=stream)
+  assert 'Resuming after round 3.' in stream.text
+  assert len(rest.cohorts) == 4
+  assert recorded.rows(tmp_path / 'parts') == recorded.rows(tmp_path / 'whole')
+  events = list((tmp_path / 'parts' / 'tensorboard').iterdir())
+  steps = [
+    (event.step, value.tag)
+    for path in events
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  ]
+  assert len(steps) == len(set(steps)) > 3 * _ROUNDS
+
+
+def test_finished_run_is_not_trained_further(train, tmp_path):
+  train(tmp_path)
+  before = recorded.rows(tmp_path)
+  result, rounds = train(tmp_path)
+  assert not rounds.cohorts and result.resumed_from == _ROUNDS
+  assert recorded.rows(tmp_path) == before
+
+
+def test_damaged_checkpoint_means_the_one_before(train, tmp_path):
+  train(tmp_path)
+  before = recorded.rows(tmp_path)
+  (tmp_path / 'checkpoints' / 'round_7.state').write_bytes(b'')
+  stream = Sayings()
+  result, _ = train(tmp_path, stream=stream)
+  assert result.resumed_from == 6
+  assert 'round 7 is damaged' in stream.text
+  assert recorded.rows(tmp_path) == before
+
+
+def test_rows_that_the_checkpoint_needs_are_gone(train, tmp_path):
+  train(tmp_path)
+  lines = (tmp_path / 'metrics.csv').read_text().splitlines(keepends=True)
+  (tmp_path / 'metrics.csv').write_text(''.join(lines[:4]))
+  with pytest.raises(errors.RunError, match='lacks rounds'):
+    train(tmp_path)
+
+
+def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
+  class Interrupting(Sayings):
+    def write(self, text):
+      super().write(text)
+      if text.startswith('round 4/'):
+        signal.raise_signal(signal.SIGINT)
+
+  signals = stopping.Signals()
+  stream = Interrupting()
+  # The loop is given these signals through its default.
+  original = stopping.Signals
+  stopping.Signals = lambda: signals
+  try:
+    with signals.handled(), pytest.raises(stopping.Stopped):
+      train(tmp_path, stream=stream)
+  finally:
+    stopping.Signals = original
+  assert 'Stopped after round 4 of 7, which is saved' in stream.text
+  assert (tmp_path / 'checkpoints' / 'round_4.state').is_file()
+
+
+def test_clients_left_out_are_named(train, tmp_path):
+  stream = Sayings()
+  train(
+    tmp_path,
+    report={'clients/count': np.int32(2), 'clients/rejected': np.int32(1)},
+    stream=stream,
+  )
+  assert 'Round 1: 1 of 2 clients sent an update that is not' in stream.text
+  assert 'their data are finite: a lower client learning' in stream.text
+  assert 'Round 4:' not in stream.text
+  assert '7 rounds left out clients' in stream.text
+
+
+@pytest.mark.parametrize(
+  'report, saying',
+  [
+    ({'update/norm': np.float32(0)}, 'the model did not move'),
+    ({'update/non_finite': np.int32(1)}, 'was not applied'),
+  ],
+)
+def test_model_that_stands_still(train, tmp_path, report, saying):
+  stream = Sayings()
+  train(tmp_path, report=report, stream=stream)
+  assert 'Round 1: ' in stream.text and saying in stream.text
+
+
+def test_no_warning_when_all_is_well(train, tmp_path):
+  stream = Sayings()
+  report = {
+    'update/norm': np.float32(0.1),
+    'update/non_finite': np.int32(0),
+    'clients/count': np.int32(2),
+    'clients/rejected': np.int32(0),
+  }
+  train(tmp_path, report=report, stream=stream)
+  assert 'Round' not in stream.text
+
+
+@pytest.mark.parametrize(
+  'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
+)
+def test_cadence(per_eval, evaluated):
+  cadence = loop.Cadence(
+    total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
+  )
+  assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated
+  assert [r for r in (1, 2, 3) if cadence.checkpoints(r)] == evaluated
+
+
+def test_run_given_up_for_its_clients_can_go_on(train, tmp_path):
+  report = {'clients/count': np.int32(2), 'clients/rejected': np.int32(1)}
+  with pytest.raises(errors.RunError, match='max_rejected_clients=0 allows'):
+    train(tmp_path / 'at once', report=report, max_rejected_clients=0)
+  assert len(recorded.rows(tmp_path / 'at once')) == 1
+  with pytest.raises(errors.RunError, match='too many'):
+    train(tmp_path, fail_in_round=5, error=errors.RunError('too many'))
+  result, _ = train(tmp_path, report=report, max_rejected_clients=1)
+  assert result.resumed_from == 4

@@ -1,0 +1,214 @@
+"""Real processes through the whole program, in this process."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from tests import recorded
+from tff_adaptive import errors
+from tff_adaptive.commands import dry_run
+from tff_adaptive.commands import summary
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import files
+from tff_adaptive.recording import step_records
+from tff_adaptive.training import rounds
+from tff_adaptive.training import run as train
+from tff_adaptive.training import stopping
+
+
+def settings_of(folder, *arguments):
+  return (
+    flags.Flags()
+    .parse(
+      [
+        '--data=synthetic',
+        '--total_rounds=4',
+        '--clients_per_round=3',
+        '--rounds_per_eval=2',
+        '--rounds_per_checkpoint=2',
+        f'--root_output_dir={folder}',
+        '--experiment_name=run',
+        *arguments,
+      ]
+    )
+    .settings
+  )
+
+
+def table(settings):
+  return recorded.rows(settings.folder)
+
+
+def quiet(_):
+  pass
+
+
+@pytest.fixture(name='stop_in_round')
+def stop_in_round_fixture(monkeypatch):
+  """Stops the next run in a round, as a signal would."""
+
+  def stop(number):
+    original = rounds.LearningRounds.run
+    calls = []
+
+    def run(self, cohort, datasets):
+      calls.append(cohort)
+      if len(calls) == number:
+        monkeypatch.setattr(rounds.LearningRounds, 'run', original)
+        raise stopping.Stopped(signal.SIGTERM)
+      return original(self, cohort, datasets)
+
+    monkeypatch.setattr(rounds.LearningRounds, 'run', run)
+
+  return stop
+
+
+def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
+  whole = settings_of(tmp_path / 'whole', '--record_step_sizes')
+  train.run(whole, say=quiet)
+  parts = settings_of(tmp_path / 'parts', '--record_step_sizes')
+  stop_in_round(4)
+  with pytest.raises(stopping.Stopped):
+    train.run(parts, say=quiet)
+  assert train.prepare(parts) is None
+  result = train.run(parts, say=quiet)
+  assert result.resumed_from == 3
+  assert table(parts) == table(whole)
+  by_client, again = (
+    step_records.StepFile(files.RunFolder(s.folder).step_sizes).rows
+    for s in (whole, parts)
+  )
+  assert by_client == again
+
+  rows = table(whole)
+  assert [r['round'] for r in by_client] == sorted(3 * ['1', '2', '3', '4'])
+  for row in rows[1:]:
+    own = [r for r in by_client if r['round'] == row['round']]
+    assert len({r['client'] for r in own}) == 3
+    steps = [int(r['steps']) for r in own]
+    mean = np.average([float(r['mean']) for r in own], weights=steps)
+    assert mean == pytest.approx(float(row['step_size/mean']), rel=1e-5)
+  for column in (
+    'train/loss',
+    'train/sparse_categorical_accuracy',
+    'step_size/mean',
+    'step_size/min',
+    'step_size/max',
+    'bytes_down',
+    'bytes_up',
+    'clients/rejected',
+    'update/norm',
+  ):
+    assert rows[1][column] != '', column
+  assert rows[1]['clients/count'] == '3'
+  assert rows[0]['validation/loss'] != rows[-1]['validation/loss']
+  finished = train.prepare(whole)
+  assert finished is not None
+  text = summary.summary(finished.rows, files.RunFolder(whole.folder))
+  for word in ('train', 'validation', 'test', 'accuracy', 'curves.png'):
+    assert word in text
+  hparams = json.loads((whole.folder / 'hparams.json').read_text())
+  assert hparams['settings'] == whole.identity
+  assert hparams['versions']['tensorflow-federated'] == '0.87.0'
+  assert (whole.folder / 'partition.npz').exists()
+  assert (whole.folder / 'labels.png').exists()
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path):
+  arguments = ['--total_rounds=2', '--algorithm=fedyogi']
+  one = settings_of(tmp_path / 'one', *arguments)
+  two = settings_of(tmp_path / 'two', *arguments)
+  other = settings_of(tmp_path / 'other', *arguments, '--seed=1')
+  for settings in (one, other, two):
+    train.run(settings, say=quiet)
+  assert table(one) == table(two)
+  assert table(other)[0] != table(one)[0]  # Other initial weights.
+
+
+def test_number_of_threads_changes_nothing(tmp_path):
+  arguments = ['--total_rounds=2', '--runtime=in_process']
+  tables = []
+  for threads in (1, 4):
+    settings = settings_of(
+      tmp_path / str(threads), *arguments, f'--max_concurrent_clients={threads}'
+    )
+    train.run(settings, say=quiet)
+    tables.append(table(settings))
+  assert tables[0] == tables[1]
+
+
+def test_learning_rate_schedule_reaches_the_clients(tmp_path):
+  constant = ['--algorithm=fedavg', '--total_rounds=2']
+  decaying = [
+    *constant,
+    '--client_lr_schedule=exp_decay',
+    '--client_lr_decay_steps=1',
+    '--client_lr_decay_rate=0.0001',
+  ]
+  one = settings_of(tmp_path / 'one', *constant)
+  two = settings_of(tmp_path / 'two', *decaying)
+  train.run(one, say=quiet)
+  train.run(two, say=quiet)
+  first, second = table(one), table(two)
+  assert first[1]['train/loss'] == second[1]['train/loss']
+  moved = [float(rows[2]['update/norm']) for rows in (first, second)]
+  assert moved[1] < 0.01 * moved[0]
+
+
+def test_changed_settings_are_refused_before_anything_is_touched(tmp_path):
+  settings = settings_of(tmp_path, '--total_rounds=1')
+  train.run(settings, say=quiet)
+  before = {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
+  with pytest.raises(errors.SettingsError, match=r'--seed was 0, now 3'):
+    train.prepare(settings_of(tmp_path, '--total_rounds=1', '--seed=3'))
+  assert before == {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
+
+
+def test_results_of_nobody_knows_what(tmp_path):
+  settings = settings_of(tmp_path)
+  settings.folder.mkdir()
+  (settings.folder / 'metrics.csv').write_text('round\n0\n')
+  with pytest.raises(errors.SettingsError, match=r'hparams.json'):
+    train.prepare(settings)
+
+
+def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
+  settings = settings_of(tmp_path / 'runs')
+  text = dry_run.describe(settings)
+  for part in (
+    'eta_k',
+    'x = x + learning_rate m / (sqrt(v) + epsilon)',
+    '3 of 20 clients a round',
+    '4 rounds',
+    '--server_learning_rate=0.01',
+    'each client receives 54,8',
+  ):
+    assert part in text, text
+  assert not list(tmp_path.iterdir())
+
+
+def test_more_clients_than_the_task_has(tmp_path):
+  settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
+  for run in (train.run, dry_run.describe):
+    with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
+      run(settings)
+  assert not list(tmp_path.iterdir())
+
+
+def test_data_file_that_is_not_there(tmp_path):
+  settings = (
+    flags.Flags()
+    .parse(
+      [
+        '--task=emnist_character',
+        f'--cache_dir={tmp_path}',
+        f'--root_output_dir={tmp_path / "runs"}',
+      ]
+    )
+    .settings
+  )
+  with pytest.raises(errors.SettingsError, match=r'emnist_all.sqlite'):
+    train.run(settings, say=quiet)
+  assert not (tmp_path / 'runs').exists()

@@ -1,0 +1,60 @@
+"""Signals stop a run where it may be stopped."""
+
+import signal
+import threading
+
+import pytest
+
+from tff_adaptive.training import stopping
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_raised_at_once_where_that_is_allowed(number):
+  signals = stopping.Signals()
+  reached = False
+  raises = pytest.raises(stopping.Stopped)
+  with signals.handled(), raises as stopped, signals.interruptible():
+    signal.raise_signal(number)
+    reached = True
+  assert not reached and stopped.value.signal_number == number
+
+
+def test_waits_elsewhere():
+  signals = stopping.Signals()
+  with signals.handled():
+    signal.raise_signal(signal.SIGTERM)
+    written = True
+    with pytest.raises(stopping.Stopped):
+      signals.check()
+    with pytest.raises(stopping.Stopped), signals.interruptible():
+      written = False
+  assert written
+
+
+def test_handlers_are_given_back():
+  before = signal.getsignal(signal.SIGTERM)
+  with stopping.Signals().handled():
+    assert signal.getsignal(signal.SIGTERM) != before
+  assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_no_error_handler_takes_it_for_an_error():
+  with pytest.raises(stopping.Stopped):
+    try:
+      raise stopping.Stopped(signal.SIGINT)
+    except Exception:  # pylint: disable=broad-except
+      pass
+
+
+def test_outside_the_main_thread_nothing_is_handled():
+  before = signal.getsignal(signal.SIGINT)
+  handlers = []
+
+  def work():
+    with stopping.Signals().handled() as signals, signals.interruptible():
+      handlers.append(signal.getsignal(signal.SIGINT))
+
+  thread = threading.Thread(target=work)
+  thread.start()
+  thread.join()
+  assert handlers == [before]

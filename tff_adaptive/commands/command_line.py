@@ -1,0 +1,155 @@
+"""The command line: commands, their help and their exit codes.
+
+`main.py` and the installed command `tff-adaptive` are this. Imports no
+TensorFlow; commands that compute do.
+"""
+
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+# Whatever TensorFlow logs about its own start; what goes wrong is raised.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from tff_adaptive import errors
+from tff_adaptive.commands import costs
+from tff_adaptive.commands import dry_run
+from tff_adaptive.commands import export
+from tff_adaptive.commands import list as listing
+from tff_adaptive.commands import summary
+from tff_adaptive.commands import worker as serve
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import files
+from tff_adaptive.report import compare  # pylint: disable=g-import-not-at-top
+from tff_adaptive.report import report
+from tff_adaptive.runtime import errors as runtime_errors
+from tff_adaptive.sweep import sweep
+from tff_adaptive.training import run as train
+from tff_adaptive.training import stopping
+
+_COMMANDS = {
+  'train': 'runs an experiment, or goes on with it; what is done without a '
+  'command',
+  'sweep': 'runs many experiments, or goes on with them',
+  'report': 'DIR: writes a page with figures and tables about runs',
+  'compare': 'RUN...: shows results of runs side by side',
+  'costs': 'measures bytes, memory and gradients of methods, beside the '
+  "paper's table",
+  'export': "RUN DIR: writes a run's model for use without TFF",
+  'list': 'says which tasks, algorithms, optimizers and presets there are',
+  'worker': 'trains clients for runs elsewhere, whose --runtime is remote',
+}
+# Commands with flags of their own.
+MAINS = {
+  'sweep': sweep,
+  'report': report,
+  'compare': compare,
+  'costs': costs,
+  'export': export,
+  'worker': serve,
+}
+# Of these, what computes nothing.
+_WITHOUT_TFF = ('report', 'compare')
+_TFF = '0.87.0'
+
+
+def _help(command: str, full: bool) -> str:
+  lines = []
+  if command in MAINS:
+    module = MAINS[command]
+    lines += [f'usage: python main.py {module.USAGE}', '']
+    lines.append(module.build_options().help())
+    if command != 'sweep' or not full:
+      return '\n'.join(lines).rstrip()
+  else:
+    lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
+    lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
+    lines.append('\nCOMMAND --help tells the flags of another command.\n')
+  table = flags.Flags()
+  lines.append(table.help_full() if full else table.help())
+  return '\n'.join(lines)
+
+
+def _check_tff() -> None:
+  """Raises `SettingsError` if another TFF than ours is installed, or none."""
+  try:
+    found = importlib.metadata.version('tensorflow-federated')
+  except importlib.metadata.PackageNotFoundError:
+    found = 'none'
+  if found != _TFF:
+    raise errors.SettingsError(
+      f'tensorflow-federated {_TFF} is needed, {found} is installed; what goes '
+      'together is in requirements.txt: pip install --no-deps -r '
+      'requirements.txt.'
+    )
+
+
+def _train(arguments: Sequence[str]) -> None:
+  parsed = flags.Flags().parse(arguments)
+  settings = parsed.settings
+  finished = train.prepare(settings)
+  if parsed.dry_run:
+    if parsed.preset is not None:
+      print(parsed.preset.describe())
+    print(dry_run.describe(settings))
+    return
+  folder = files.RunFolder(settings.folder)
+  if finished is not None:
+    print(f'This run is finished; its results are in {folder.path}.')
+    print(summary.summary(finished.rows, folder))
+    return
+  result = train.run(settings)
+  print(summary.summary(result.rows, folder, result.seconds))
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs a command; returns the exit code."""
+  command = 'train'
+  if arguments and not arguments[0].startswith('-'):
+    command, *arguments = arguments
+  try:
+    if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
+      print(_help(command, full=False))
+    elif '--helpfull' in arguments:
+      print(_help(command, full=True))
+    elif command == 'list':
+      if arguments:
+        raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
+      print(listing.listing())
+    elif command == 'train':
+      _check_tff()
+      _train(arguments)
+    elif command in MAINS:
+      if command not in _WITHOUT_TFF:
+        _check_tff()
+      return MAINS[command].main(arguments)
+    else:
+      raise errors.SettingsError(
+        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
+      )
+    return 0
+  except errors.SettingsError as e:
+    print(e, file=sys.stderr)
+    return 2
+  except (errors.RunError, runtime_errors.RuntimeFailure) as e:
+    print(e, file=sys.stderr)
+    return 1
+  except stopping.Stopped as e:
+    return 128 + e.signal_number
+  except KeyboardInterrupt:
+    print('Stopped before training began.', file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+def run() -> None:
+  """The installed command."""
+  try:
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Whoever reads, `head` for one, has enough. Python would try once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    code = 128 + signal.SIGPIPE
+  sys.exit(code)

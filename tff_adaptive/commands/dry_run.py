@@ -1,0 +1,80 @@
+"""What an experiment would be, for --dry_run."""
+
+import tasks
+from tff_adaptive.flags import methods
+from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.training import accounting
+from tff_adaptive.training import run as train
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """The resolved experiment; trains nothing, writes nothing.
+
+  Raises:
+    SettingsError: If the experiment could not run.
+  """
+  # TensorFlow is imported no earlier than it is needed.
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.training import cohorts as sampling
+  from tff_adaptive.training import traffic as communication
+
+  train.set_runtime(settings)
+  task = train.create_task(settings)
+  client_ids = task.datasets.train_data.client_ids
+  sampling.build_cohort_fn(
+    client_ids, clients_per_round=settings.clients_per_round
+  )
+  process = train.build_process(settings, task)
+  lines = [*_heading(settings, len(client_ids)), '']
+  ledger = train.open_ledger(settings, task)
+  lines.append(
+    methods.describe(
+      settings.algorithm, **accounting.build_arguments(settings, ledger)
+    )
+  )
+  lines.append('')
+  if ledger is not None:
+    lines += [ledger.describe(), '']
+  lines.append('settings')
+  for name, value in settings.identity.items():
+    if value is not None:
+      lines.append(f'  --{name}={value}')
+  lines.append('')
+  if process is None:
+    lines.append('bytes a round: none, nothing is sent')
+    return '\n'.join(lines)
+  try:
+    traffic = communication.of_round(process.next)
+    cohort = settings.clients_per_round
+    lines.append(
+      f'bytes a round: each client receives {traffic.down:,} and sends '
+      f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
+      f'{traffic.up * cohort:,}'
+    )
+  except ValueError as e:
+    lines.append(f'bytes a round: not known, because {e}')
+  return '\n'.join(lines)
+
+
+def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
+  """What is run, on whom, and what was published of the task."""
+  info = tasks.info(settings.task)
+  whose = methods.whose_data(
+    settings.algorithm, settings.clients_per_round, num_clients
+  )
+  lines = [
+    f'experiment   {settings.name}',
+    f'results      {settings.folder}',
+    f'task         {info.name}: {info.summary}',
+    f'model        {info.model}',
+    f'clients      {whose}, {settings.total_rounds:,} rounds',
+    f'runtime      {settings.runtime}',
+  ]
+  if info.published:
+    lines.append(
+      f'published    {info.published.rounds:,} rounds of '
+      f'{info.published.clients_per_round} clients, batches of '
+      f'{info.published.batch_size}, epochs {info.published.epochs} '
+      f'({info.published.source})'
+    )
+  return lines

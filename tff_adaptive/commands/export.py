@@ -1,0 +1,235 @@
+"""A run's model as Keras weights and a SavedModel, for use without TFF."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.flags import methods
+from tff_adaptive.flags import options as options_lib
+from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.recording import files
+from tff_adaptive.report import runs as results
+from tff_adaptive.training import run as train
+
+USAGE = """export RUN DIR
+
+Writes the model of RUN's last checkpoint to the new folder DIR: Keras weights
+and a SavedModel, which load without TensorFlow Federated."""
+
+# Settings without which nobody knows what was run.
+_NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
+
+
+def build_options() -> options_lib.Options:
+  """The flags of `main.py export`."""
+  return options_lib.Options(
+    parameters.Parameter(
+      'cache_dir',
+      str,
+      None,
+      "Folder with the task's data files; only for a task whose model depends "
+      'on them.',
+    )
+  )
+
+
+def settings_of(run: results.Run) -> settings_lib.Settings:
+  """A run's settings, from what it wrote down of them.
+
+  Raises:
+    SettingsError: If this version of the program does not understand them.
+  """
+  known = run.settings
+  try:
+    task = known['task']
+    algorithm = known['algorithm']
+    clients, server = known['client_optimizer'], known['server_optimizer']
+    accepted = dict(methods.parameters_of(algorithm, clients, server))
+    accepted.pop('seed')
+    flag_of = {option: f for f, option in settings_lib.TASK_FLAGS.items()}
+    options = {
+      name: known.get(flag_of.get(name, f'{task}_{name}'), parameter.default)
+      for name, parameter in tasks.parameters_of(task).items()
+    }
+    # What this version has beside the settings of a run: as when not given.
+    usual = flags_lib.Flags().parse([]).settings
+    same = {f.name for f in dataclasses.fields(usual)} & set(known)
+    return dataclasses.replace(
+      usual,
+      **{name: known[name] for name in same | _NEEDED},
+      task_options=options,
+      hyperparameters={
+        name: known.get(name, parameter.default)
+        for name, parameter in accepted.items()
+      },
+      root_output_dir=str(run.path.parent),
+      experiment_name=run.path.name,
+    )
+  except KeyError as e:
+    raise errors.SettingsError(
+      f'{run.path} was written by another version of this program: its '
+      f'settings lack {e}.'
+    ) from e
+  except ValueError as e:
+    raise errors.SettingsError(
+      f'{run.path} was written by another version of this program: {e}'
+    ) from e
+
+
+def export(
+  path: pathlib.Path, target: pathlib.Path, cache_dir: Optional[str] = None
+) -> Mapping[str, Any]:
+  """Writes the model of a run's last checkpoint.
+
+  Args:
+    path: The run's folder.
+    target: The folder to make: `weights.h5`, `saved_model/` and
+      `export.json`.
+    cache_dir: Where the task's data are, if its model depends on them. Without
+      it the model is built from made-up data of the same shapes.
+
+  Returns:
+    What export.json says: where the model is from, and how to load it.
+
+  Raises:
+    SettingsError: If there is nothing to export or no place for it; then
+      nothing is written.
+  """
+  run = results.load(path)
+  if target.exists() and (not target.is_dir() or list(target.iterdir())):
+    raise errors.SettingsError(
+      f'{target} is there already; name a folder that is not.'
+    )
+  files.check_writable(target, 'DIR')
+  settings = settings_of(run)
+  if cache_dir is None:
+    options = dict(settings.task_options, data='synthetic', cache_dir=None)
+  else:
+    options = dict(settings.task_options, cache_dir=cache_dir)
+  settings = dataclasses.replace(settings, task_options=options)
+  with files.RunFolder(path) as folder:
+    round_number, keras_model = _restore(settings, folder)
+  described = {
+    'task': settings.task,
+    'method': run.method,
+    'round': round_number,
+    'run': str(path.resolve()),
+    'inputs': _shapes(keras_model.inputs),
+    'outputs': _shapes(keras_model.outputs),
+    'results': run.measures(),
+    'load': {
+      'saved_model': (
+        "tf.saved_model.load('saved_model').signatures['serving_default']"
+      ),
+      'weights': "the same Keras model's load_weights('weights.h5')",
+    },
+  }
+  aside = target.with_name(f'.{target.name}.{os.getpid()}')
+  try:
+    aside.mkdir(parents=True)
+    keras_model.save_weights(str(aside / 'weights.h5'))
+    keras_model.save(
+      str(aside / 'saved_model'), save_format='tf', include_optimizer=False
+    )
+    text = json.dumps(described, indent=2) + '\n'
+    files.write_atomically(aside / 'export.json', text.encode('utf-8'))
+    if target.is_dir():
+      target.rmdir()
+    os.replace(aside, target)
+  except OSError as e:
+    raise errors.RunError(
+      f'{target} cannot be written: {e.strerror or e}.'
+    ) from e
+  finally:
+    shutil.rmtree(aside, ignore_errors=True)
+  return described
+
+
+def _restore(
+  settings: settings_lib.Settings, folder: files.RunFolder
+) -> tuple[int, Any]:
+  """The last checkpoint's round, and the Keras model with its weights."""
+  # pylint: disable=g-import-not-at-top
+  import tensorflow_federated as tff
+
+  from tff_adaptive import tff_internals
+  from tff_adaptive.recording import checkpoints
+  from tff_adaptive.training import centralized
+  from tff_adaptive.training import rounds as rounds_lib
+
+  train.set_runtime(settings)
+  task = train.create_task(settings)
+  process = train.build_process(settings, task)
+  # After the process, see `evaluation.Evaluator`.
+  model = task.model_fn()
+  keras_model = tff_internals.keras_model_of(model)
+  if keras_model is None:
+    raise errors.SettingsError(
+      f'The model of the task {settings.task} is no Keras model.'
+    )
+  initial = tff.learning.models.ModelWeights.from_model(model)
+  rounds: Any
+  if process is None:
+    rounds = centralized.build_rounds(task.model_fn, settings, initial)
+  else:
+    rounds = rounds_lib.build(process, initial_weights=initial)
+  found = checkpoints.Checkpoints(folder.checkpoints).load_latest(
+    rounds.program_state
+  )
+  if found is None:
+    raise errors.SettingsError(
+      f'{folder.path} has no checkpoint yet, so there is no model to export.'
+    )
+  round_number, state = found
+  if process is not None and algorithms.is_stateful(process):
+    # What clients keep is no part of the model; it may be anywhere.
+    rounds.state = state['server']
+  else:
+    rounds.restore(state)
+  try:
+    rounds.model_weights().assign_weights_to(model)
+  except ValueError as e:
+    raise errors.SettingsError(
+      f'The weights of {folder.path} do not fit the model of the task '
+      f'{settings.task} on made-up data; give --cache_dir, so that the model '
+      'is built as it was trained.'
+    ) from e
+  return round_number, keras_model
+
+
+def _shapes(tensors: Sequence[Any]) -> list[dict[str, Any]]:
+  return [
+    {'name': t.name, 'shape': t.shape.as_list(), 'dtype': t.dtype.name}
+    for t in tensors
+  ]
+
+
+def main(arguments: Sequence[str]) -> int:
+  """`main.py export RUN DIR`; returns the exit code."""
+  values, words = build_options().read(arguments)
+  if len(words) != 2:
+    raise errors.SettingsError(
+      "export takes a run's folder and the folder to make, got "
+      f'{" ".join(words) or "nothing"}.'
+    )
+  run, target = map(pathlib.Path, words)
+  described = export(run, target, values['cache_dir'])
+  model = target / 'saved_model'
+  print(
+    f'{described["method"]} on {described["task"]} after round '
+    f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
+    f'Load it with tf.saved_model.load({str(model)!r}).signatures['
+    "'serving_default']; no TensorFlow Federated is needed."
+  )
+  return 0

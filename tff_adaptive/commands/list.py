@@ -1,0 +1,58 @@
+"""What there is to choose from, without TensorFlow."""
+
+import textwrap
+
+import tasks
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.flags import methods
+from tff_adaptive.flags import presets
+from tff_adaptive.flags import runtime as runtime_flags
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+  return textwrap.wrap(
+    text, 79, initial_indent=f'  {head:<22}', subsequent_indent=' ' * 24
+  )
+
+
+def _default(parameter: parameters.Parameter) -> str:
+  if parameter.required or parameter.default is None:
+    return parameter.name
+  return f'{parameter.name}={parameter.default}'
+
+
+def listing() -> str:
+  """Tasks, algorithms, optimizers and runtimes, a few lines each."""
+  lines = ['Tasks (--task)']
+  for name in tasks.names():
+    info = tasks.info(name)
+    lines += _wrapped(name, f'{info.summary} {info.model}. {info.clients}.')
+    if info.files:
+      lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
+  lines += ['', 'Algorithms (--algorithm)']
+  for name in methods.names():
+    lines += _wrapped(name, methods.summary(name))
+  for side, flag in (('client', 'Client'), ('server', 'Server')):
+    lines += [
+      '',
+      f'{flag} optimizers (--{side}_optimizer, '
+      f'--{side}_learning_rate, --{side}_NAME_ARGUMENT)',
+    ]
+    for name in getattr(optimizers, f'{side}_names')():
+      accepted = optimizers.parameters_of(side, name)
+      lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
+  lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
+  below: dict[str, list[str]] = {}
+  for name in presets.names():
+    folder, _, method = name.rpartition('/')
+    below.setdefault(folder, []).append(method)
+  for folder, names in below.items():
+    lines.append(f'  {folder}/')
+    lines += _wrapped('', ', '.join(names))
+  lines += [
+    '',
+    'Runtimes (--runtime)',
+    '  ' + ', '.join(runtime_flags.RUNTIMES),
+  ]
+  return '\n'.join(lines)

@@ -1,0 +1,125 @@
+"""What a method costs a client, measured.
+
+Nothing is estimated: bytes are read off the computation that TFF runs
+(`communication`), memory off the state that the client optimizer makes, and
+gradients are counted while the optimizer takes a step.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive.algorithms import assembly
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.commands import costs
+from tff_adaptive.optimizers import blended
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.processes import local_model
+from tff_adaptive.training import traffic as communication
+
+
+def of_process(
+  process: Any, name: str, hyperparameters: Mapping[str, Any]
+) -> costs.Costs:
+  """The costs of a process that `algorithms.build` made.
+
+  Args:
+    process: The process.
+    name: Its method.
+    hyperparameters: What it was built with.
+
+  Raises:
+    ValueError: If something that it sends has no fixed size.
+  """
+  traffic = communication.of_round(process.next)
+  weights = process.get_model_weights.type_signature.result.trainable
+  pieces = assembly.make_pieces(plan_lib.resolve(name, hyperparameters))
+  optimizer = pieces['client_optimizer']
+  exchange = pieces.get('exchange')
+  specs = tuple(tf.nest.flatten(tff.types.type_to_tf_tensor_specs(weights)))
+  held = 0
+  with tf.Graph().as_default():
+    state = _bytes(optimizer.initialize(specs))
+    if exchange is not None:
+      start = tuple(tf.zeros(s.shape, s.dtype) for s in specs)
+      held = _bytes(
+        exchange.context(
+          exchange.initialize(specs), exchange.memory(specs), start
+        )
+      )
+  kept = 0
+  if algorithms.is_stateful(process):
+    kept = communication.size_of(
+      process.initialize_client_state.type_signature.result
+    )
+  surveys = exchange is not None and exchange.surveys is not None
+  return costs.Costs(
+    model=communication.size_of(weights),
+    down=traffic.down,
+    up=traffic.up,
+    optimizer_state=state,
+    context=held,
+    kept=kept,
+    gradients=_gradients_a_step(optimizer, specs) + int(surveys),
+  )
+
+
+def _bytes(structure: Any) -> int:
+  tensors = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(structure)]
+  return sum(t.dtype.size * t.shape.num_elements() for t in tensors)
+
+
+def _gradients_a_step(
+  optimizer: tff.learning.optimizers.Optimizer,
+  specs: Sequence[tf.TensorSpec],
+) -> int:
+  """Gradients that a step evaluates, the one at the weights included."""
+  if isinstance(optimizer, blended.Blended):
+    # Each client draws one of them.
+    return max(_gradients_a_step(o, specs) for o in optimizer.choices)
+  asked = []
+  with tf.Graph().as_default():
+    weights = tuple(tf.zeros(s.shape, s.dtype) for s in specs)
+
+    def gradients_at(at: Any) -> Any:
+      del at
+      asked.append(True)
+      return weights
+
+    batch = protocol.Batch(
+      tf.constant(1.0), gradients_at, tf.constant(1, tf.int64),
+      tf.constant(1, tf.int64),
+    )  # fmt: skip
+    state = tf.nest.map_structure(
+      tf.convert_to_tensor, optimizer.initialize(specs)
+    )
+    protocol.take_step(optimizer, state, weights, weights, batch)
+  return 1 + len(asked)
+
+
+def of_methods(
+  names: Sequence[str], model_fn: Any
+) -> dict[str, Optional[costs.Costs]]:
+  """The costs of methods with their own hyperparameters.
+
+  Args:
+    names: Methods.
+    model_fn: As `algorithms.build` takes it.
+
+  Returns:
+    Costs by method; `None` for one that the model has no representations for.
+  """
+  rows: dict[str, Optional[costs.Costs]] = {}
+  for name in names:
+    try:
+      process = algorithms.build(name, model_fn)
+    except local_model.NoRepresentationError:
+      rows[name] = None
+      continue
+    rows[name] = of_process(process, name, {})
+  return rows

@@ -1,0 +1,68 @@
+"""The short table at the end of a run."""
+
+import os
+from typing import Any
+
+from tff_adaptive.recording import files
+from tff_adaptive.recording import progress
+
+
+def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
+  """The short table at the end of a run.
+
+  Args:
+    rows: Of metrics.csv.
+    folder: Where everything is.
+    seconds: By what they were spent on, if the run was just now.
+  """
+  splits = [
+    (split, row)
+    for split, row in (
+      ('train', _last(rows, 'train')),
+      ('validation', _last(rows, 'validation')),
+      ('test', _last(rows, 'test')),
+    )
+    if row is not None
+  ]
+  names = []
+  for split, row in splits:
+    for column, value in row.items():
+      group, _, name = column.partition('/')
+      counts = name.startswith('num_') and name != 'num_examples'
+      if group == split and value and name not in names and not counts:
+        names.append(name)
+  header = ['', 'round', *(progress.short(n) for n in names)]
+  table = [header]
+  for split, row in splits:
+    cells = []
+    for name in names:
+      value = row.get(f'{split}/{name}', '')
+      cells.append(progress.number(float(value)) if value else '')
+      if value and name == 'num_examples':
+        cells[-1] = f'{int(float(value)):,}'
+    table.append([split, row['round'], *cells])
+  lines = progress.aligned(table, left=1)
+  last = _last(rows, 'privacy')
+  if last is not None:
+    lines.append(
+      f'privacy  epsilon = {float(last["privacy/epsilon"]):.4g}'
+      f' at delta = {float(last["privacy/delta"]):g} after round '
+      f'{last["round"]}'
+    )
+  if seconds:
+    total = sum(seconds.values())
+    parts = ', '.join(
+      f'{what} {value:.1f} s' for what, value in seconds.items()
+    )
+    lines.append(f'{total:.1f} s: {parts}')
+  lines.append(f'curves   {os.path.relpath(folder.curves)}')
+  lines.append(f'metrics  {os.path.relpath(folder.metrics)}')
+  return '\n'.join(lines)
+
+
+def _last(rows: Any, group: str) -> Any:
+  """The last row that has a value of a group."""
+  for row in reversed(rows):
+    if any(v for name, v in row.items() if name.startswith(group + '/')):
+      return row
+  return None

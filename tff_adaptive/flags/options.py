@@ -1,0 +1,116 @@
+"""The flags of one command, beside those of an experiment."""
+
+import difflib
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from tff_adaptive import errors
+from tff_adaptive import parameters
+
+
+def refuse_words(words: Sequence[str]) -> None:
+  """Raises `SettingsError` about what is left of a command line, if any is."""
+  if words:
+    raise errors.SettingsError(
+      f'{words[0]!r} is not a flag; flags are written --name=value.'
+    )
+
+
+class Options:
+  """Flags with their defaults, read off a command line.
+
+  They come before the experiment's own flags: whatever is not among them is
+  handed back untouched.
+  """
+
+  def __init__(
+    self,
+    *declared: parameters.Parameter,
+    repeated: Sequence[parameters.Parameter] = (),
+  ):
+    """Declares the flags.
+
+    Args:
+      *declared: Flags that are given once at most.
+      repeated: Flags that may be given several times; their value is a list.
+    """
+    self._declared = {p.name: p for p in declared}
+    self._repeated = {p.name: p for p in repeated}
+
+  @property
+  def names(self) -> set[str]:
+    """What flags there are."""
+    return {*self._declared, *self._repeated}
+
+  def split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Values by name, and the arguments that are something else.
+
+    Raises:
+      SettingsError: If a value is not accepted.
+    """
+    values: dict[str, Any] = {
+      p.name: p.default for p in self._declared.values()
+    }
+    values.update({name: [] for name in self._repeated})
+    given = set()
+    rest = []
+    waiting = list(arguments)
+    while waiting:
+      word = waiting.pop(0)
+      name, equals, text = word.lstrip('-').partition('=')
+      parameter = self._declared.get(name) or self._repeated.get(name)
+      if not word.startswith('-') or parameter is None:
+        rest.append(word)
+        continue
+      if not equals:
+        if parameter.kind is bool:
+          text = 'true'
+        elif waiting:
+          text = waiting.pop(0)
+        else:
+          raise errors.SettingsError(f'--{name} needs a value.')
+      try:
+        value = parameter.parse(text, name=f'--{name}')
+      except parameters.ParameterError as e:
+        raise errors.SettingsError(str(e)) from e
+      if name in self._repeated:
+        values[name].append(value)
+      elif name in given:
+        raise errors.SettingsError(f'--{name} is given twice.')
+      else:
+        given.add(name)
+        values[name] = value
+    return values, rest
+
+  def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """As `split`, where all that is left must be words without dashes."""
+    values, rest = self.split(arguments)
+    for word in rest:
+      if word.startswith('-'):
+        name = word.lstrip('-').partition('=')[0]
+        known = [*self._declared, *self._repeated]
+        close = difflib.get_close_matches(name, known, n=1) or known
+        has = ' or '.join(f'--{c}' for c in close) or 'none'
+        raise errors.SettingsError(
+          f'This command has no flag --{name}; it has {has}.'
+        )
+    return values, rest
+
+  def help(self) -> str:
+    """The flags, a paragraph each."""
+    lines = []
+    for parameter in (*self._repeated.values(), *self._declared.values()):
+      head = f'  --{parameter.name}'
+      if parameter.choices is not None:
+        head += '={' + ','.join(parameter.choices) + '}'
+      text = parameter.help
+      if parameter.default not in (None, parameters.REQUIRED, False):
+        text += f' Default: {parameter.default}.'
+      lines.append(head)
+      lines.extend(
+        textwrap.wrap(
+          text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6
+        )
+      )
+    return '\n'.join(lines)

@@ -1,0 +1,379 @@
+"""Differential privacy: what may be asked for, and what it costs.
+
+The unit of privacy is a client with all of its examples. In a round each
+client's update is clipped to a norm c, the updates are summed, Gaussian noise
+of standard deviation sigma c is added to every coordinate, and the sum is
+divided by a number of clients that depends on no client's data. `processes`
+does that (`aggregation`); here is what is accepted, and the (epsilon, delta)
+that comes of it. Importing this module imports neither TensorFlow nor
+dp_accounting.
+"""
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+from tff_adaptive import parameters
+from tff_adaptive.privacy import loss as privacy_loss
+
+Accounting = Literal['pld', 'rdp']
+Sampling = Literal['fixed', 'poisson']
+
+
+def aggregation(
+  *,
+  aggregator: Literal['mean', 'compression', 'secure'] = 'mean',
+  aggregator_zeroing: bool = False,
+  aggregator_clipping: bool = False,
+  dp_clip_norm: Optional[parameters.Positive] = None,
+  dp_noise_multiplier: Optional[parameters.NonNegative] = None,
+  dp_adaptive_clipping: bool = False,
+  dp_clip_quantile: parameters.Probability = 0.5,
+  dp_clip_learning_rate: parameters.NonNegative = 0.2,
+  dp_clients_per_round: Optional[parameters.Count] = None,
+) -> None:
+  """How clients' updates are aggregated; only the signature is used.
+
+  Args:
+    aggregator: How updates reach their mean: as they are, with 8-bit
+      quantisation of tensors above 20,000 elements, or by secure summation,
+      all three TFF's own.
+    aggregator_zeroing: Whether updates far larger than others' are zeroed
+      (TFF's adaptive zeroing).
+    aggregator_clipping: Whether updates are clipped to a norm that adapts to
+      the 0.8 quantile, without noise and without privacy (TFF's adaptive
+      clipping).
+    dp_clip_norm: Norm c that every client's update is clipped to, for
+      differential privacy; with adaptive clipping, where c starts.
+    dp_noise_multiplier: sigma; Gaussian noise of standard deviation sigma c is
+      added to the sum of the clipped updates.
+    dp_adaptive_clipping: Whether c follows a quantile of the updates' norms,
+      learned with a part of the noise (Andrew et al., arXiv 1905.03871).
+    dp_clip_quantile: The quantile that an adaptive c follows.
+    dp_clip_learning_rate: How fast it does: by at most this much in log c a
+      round.
+    dp_clients_per_round: What the noised sum is divided by.
+  """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Aggregation:
+  """Values for `aggregation`'s parameters."""
+
+  aggregator: str
+  aggregator_zeroing: bool
+  aggregator_clipping: bool
+  dp_clip_norm: Optional[float]
+  dp_noise_multiplier: Optional[float]
+  dp_adaptive_clipping: bool
+  dp_clip_quantile: float
+  dp_clip_learning_rate: float
+  dp_clients_per_round: Optional[int]
+
+  @property
+  def private(self) -> bool:
+    """Whether updates are clipped for privacy, with noise or without."""
+    return self.dp_clip_norm is not None
+
+  @property
+  def count_stddev(self) -> float:
+    """Noise on the number of clients whose update was not clipped."""
+    if not self.dp_noise_multiplier or not self.dp_adaptive_clipping:
+      return 0.0
+    return 0.05 * (self.dp_clients_per_round or 0)
+
+  @property
+  def sum_noise_multiplier(self) -> float:
+    """Noise on the sum, in units of c.
+
+    Under adaptive clipping a client also moves the count of unclipped updates,
+    by 1/2 as it is counted; sum and count together have the noise multiplier
+    that was asked for, hence the sum alone a little more.
+    """
+    sigma = self.dp_noise_multiplier or 0.0
+    if not self.count_stddev:
+      return sigma
+    return (sigma**-2 - (2 * self.count_stddev) ** -2) ** -0.5
+
+  @property
+  def formula(self) -> str:
+    """The aggregation, for people; empty for a plain mean."""
+    if not self.private:
+      parts = {
+        'mean': [],
+        'compression': ['8-bit quantisation'],
+        'secure': ['secure summation'],
+      }[self.aggregator]
+      if self.aggregator_clipping:
+        parts = ['clipping to the 0.8 quantile of norms', *parts]
+      if self.aggregator_zeroing:
+        parts = ['zeroing of outliers', *parts]
+      return 'the mean has ' + ', then '.join(parts) if parts else ''
+    # Calibration to a target may still have to decide the noise.
+    sigma = f'{self.sum_noise_multiplier:g}'
+    if self.dp_noise_multiplier is None:
+      sigma = 'sigma'
+    lines = [
+      'Delta = (sum of u min(1, c / |u|) over clients + noise) / '
+      f"{self.dp_clients_per_round or 'n'}, u a client's update",
+      f'noise ~ N(0, ({sigma} c)^2) on every coordinate, '
+      + ('c starting at ' if self.dp_adaptive_clipping else 'c = ')
+      + f'{self.dp_clip_norm:g}',
+    ]
+    if self.aggregator == 'secure':
+      lines.append('summed by secure summation')
+    if self.dp_adaptive_clipping:
+      lines.append(
+        f'c = c exp(-{self.dp_clip_learning_rate:g} (share of |u| <= c, with '
+        f'noise, - {self.dp_clip_quantile:g}))'
+      )
+    return '\n'.join(lines)
+
+
+def is_asked(given: Mapping[str, Any]) -> bool:
+  """Whether hyperparameters ask for differential privacy."""
+  return bool(
+    given.get('dp_clip_norm') is not None
+    or given.get('dp_adaptive_clipping')
+    or given.get('dp_noise_multiplier')
+  )
+
+
+# Where an adaptive clipping norm starts, as TFF's does.
+_FIRST_ADAPTIVE_NORM = 0.1
+
+
+def check(values: Mapping[str, Any]) -> Aggregation:
+  """Puts the hyperparameters of `aggregation` together.
+
+  Args:
+    values: All of them, each checked for itself.
+
+  Raises:
+    ParameterError: If they contradict each other.
+  """
+  result = Aggregation(**values)
+  usual = parameters.read_signature(__file__, 'aggregation')
+  changed = [n for n, p in usual.items() if values[n] != p.default]
+  if not is_asked(values):
+    for name in changed:
+      if name.startswith('dp_') and name != 'dp_noise_multiplier':
+        raise parameters.ParameterError(
+          f'`{name}` would be ignored: without `dp_clip_norm` nothing is '
+          'clipped.'
+        )
+    return result
+  if result.dp_adaptive_clipping:
+    if result.dp_clip_norm is None:
+      result = dataclasses.replace(result, dp_clip_norm=_FIRST_ADAPTIVE_NORM)
+  else:
+    if result.dp_clip_norm is None:
+      raise parameters.ParameterError(
+        f'`dp_noise_multiplier` is {result.dp_noise_multiplier:g} but nothing '
+        'is clipped: noise without clipping keeps nothing private; give '
+        '`dp_clip_norm` or `dp_adaptive_clipping`.'
+      )
+    for name in ('dp_clip_quantile', 'dp_clip_learning_rate'):
+      if name in changed:
+        raise parameters.ParameterError(
+          f'`{name}` would be ignored: `dp_adaptive_clipping` is off.'
+        )
+  _check_private(result)
+  return result
+
+
+def _check_private(result: Aggregation) -> None:
+  """Raises `ParameterError` if what is asked for would not be private."""
+  for name in ('aggregator_zeroing', 'aggregator_clipping'):
+    if getattr(result, name):
+      raise parameters.ParameterError(
+        f"`{name}` adapts to the clients' norms without noise, which is not "
+        'private: leave it out, or differential privacy.'
+      )
+  if result.aggregator == 'compression':
+    raise parameters.ParameterError(
+      '8-bit quantisation (`aggregator`) can make clipped updates longer than '
+      '`dp_clip_norm`: leave it out, or differential privacy.'
+    )
+  if result.aggregator == 'secure' and result.dp_adaptive_clipping:
+    raise parameters.ParameterError(
+      'Secure summation (`aggregator`) needs to know beforehand how large an '
+      'update can be: give `dp_clip_norm` without `dp_adaptive_clipping`.'
+    )
+  if result.dp_clients_per_round is None:
+    raise parameters.ParameterError(
+      'Differential privacy needs `dp_clients_per_round`, how many clients '
+      'take part in a round.'
+    )
+  sigma = result.dp_noise_multiplier or 0.0
+  if result.dp_adaptive_clipping and sigma >= 2 * result.count_stddev > 0:
+    raise parameters.ParameterError(
+      f'`dp_adaptive_clipping` with `dp_noise_multiplier` {sigma:g} needs more '
+      f'than {10 * sigma:g} clients a round, got '
+      f'{result.dp_clients_per_round}.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+  """What a run's noise comes to.
+
+  The unit of privacy is a client with all of its examples; every
+  round's model is counted, nothing else that a run writes.
+
+  Attributes:
+    clients: Clients that there are.
+    clients_per_round: Of them, drawn in each round.
+    delta: The delta that epsilon is stated at.
+    rounds: Rounds of the whole run.
+    sampling: 'fixed': every round draws exactly `clients_per_round` clients
+      without replacement, as this program does; neighbours differ in one
+      client's data. 'poisson': every client takes part with probability
+      `clients_per_round / clients`, independently; neighbours differ in the
+      presence of one client. Papers account the latter.
+    accounting: 'pld' (privacy loss distributions, tight up to its
+      discretisation, which only ever adds) or 'rdp' (Renyi orders, as most
+      papers do; an upper bound).
+  """
+
+  clients: int
+  clients_per_round: int
+  delta: float
+  rounds: int
+  sampling: Sampling = 'fixed'
+  accounting: Accounting = 'pld'
+
+  def __post_init__(self) -> None:
+    if not 0 < self.delta < 1:
+      raise parameters.ParameterError(
+        f'`dp_delta` must be above 0 and below 1, got {self.delta:g}.'
+      )
+    if not 1 <= self.clients_per_round <= self.clients:
+      raise parameters.ParameterError(
+        f'`clients_per_round` must be from 1 to the {self.clients} clients '
+        f'that there are, got {self.clients_per_round}.'
+      )
+
+  @property
+  def share(self) -> float:
+    """The share of clients that a round draws."""
+    return self.clients_per_round / self.clients
+
+  def epsilon(self, noise_multiplier: float, rounds: int) -> float:
+    """epsilon at `delta` after some rounds; infinite without noise."""
+    if rounds == 0:
+      return 0.0
+    if not noise_multiplier:
+      return math.inf
+    if self.accounting == 'rdp':
+      return self._renyi(noise_multiplier, rounds)[0]
+    return max(
+      0.0,
+      privacy_loss.distribution(
+        noise_multiplier,
+        self.share,
+        self.sampling,
+        self._interval(noise_multiplier),
+      )
+      .self_compose(rounds)
+      .get_epsilon_for_delta(self.delta),
+    )
+
+  def renyi_order(self, noise_multiplier: float) -> float:
+    """The order at which RDP's bound is smallest, after the whole run."""
+    return self._renyi(noise_multiplier, self.rounds)[1]
+
+  def _renyi(self, noise_multiplier: float, rounds: int) -> tuple[float, float]:
+    """epsilon by Renyi orders, and the order that gives it."""
+    return privacy_loss.renyi_epsilon(
+      self.clients,
+      self.clients_per_round,
+      self.sampling,
+      noise_multiplier,
+      rounds,
+      self.delta,
+    )
+
+  def _interval(self, noise_multiplier: float) -> float:
+    """Bins of the privacy loss: fine enough for the run, not finer.
+
+    The same for all rounds of a run, so that its epsilons grow steadily.
+    """
+    poisson = dataclasses.replace(self, sampling='poisson')
+    rough, _ = poisson._renyi(noise_multiplier, self.rounds)
+    per_epsilon = 1e-3 if self.sampling == 'fixed' else 2e-4
+    return min(max(rough * per_epsilon, 5e-5), 5e-3)
+
+  def noise_for(self, target_epsilon: float) -> float:
+    """The smallest noise multiplier that keeps the run within an epsilon.
+
+    Rounded up to three decimals.
+
+    Raises:
+      ParameterError: If no noise multiplier up to 10,000 does.
+    """
+    return _calibrate(self, target_epsilon)
+
+  def describe(self, noise_multiplier: float) -> str:
+    """What is guaranteed and under which assumptions, for people."""
+    table = []
+    for sampling in typing.get_args(Sampling):
+      for accounting in typing.get_args(Accounting):
+        budget = dataclasses.replace(
+          self, sampling=sampling, accounting=accounting
+        )
+        epsilon = budget.epsilon(noise_multiplier, self.rounds)
+        chosen = (sampling, accounting) == (self.sampling, self.accounting)
+        order = ''
+        if accounting == 'rdp' and math.isfinite(epsilon):
+          order = f', order {budget.renyi_order(noise_multiplier):g}'
+        table.append(
+          f'  epsilon = {epsilon:.4g} by {accounting.upper()}{order}, '
+          f'{_SAMPLING[sampling]}' + (' <- in metrics.csv' if chosen else '')
+        )
+    return '\n'.join(
+      [
+        f'privacy: after {self.rounds:,} rounds of {self.clients_per_round} '
+        f'of {self.clients:,} clients at noise multiplier '
+        f'{noise_multiplier:g}, (epsilon, delta = {self.delta:g}) for one '
+        'client with all its examples:',
+        *table,
+        '  It covers the model; metrics that clients report have no noise.',
+      ]
+    )
+
+
+_SAMPLING = {
+  'fixed': 'cohorts of fixed size drawn without replacement, as here; one '
+  "client's data replaced",
+  'poisson': 'every client drawn independently (Poisson), as papers account; '
+  'one client added or removed',
+}
+
+
+def default_delta(clients: int) -> float:
+  """1 / clients^1.1, below the share of one client."""
+  return max(clients, 2) ** -1.1
+
+
+@functools.lru_cache(maxsize=8)
+def _calibrate(budget: Budget, target: float) -> float:
+  """See `Budget.noise_for`."""
+  found = privacy_loss.smallest_noise(
+    lambda noise_multiplier: budget.epsilon(noise_multiplier, budget.rounds),
+    target,
+    budget.delta,
+  )
+  if found is None:
+    raise parameters.ParameterError(
+      f'No noise multiplier up to {privacy_loss.MOST_NOISE} keeps '
+      f'{budget.rounds:,} rounds of {budget.clients_per_round} of '
+      f'{budget.clients:,} clients within epsilon {target:g} at delta '
+      f'{budget.delta:g}.'
+    )
+  return found

@@ -1,0 +1,1 @@
+"""A run's folder: rows, checkpoints, clients' states, figures."""

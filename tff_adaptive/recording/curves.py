@@ -1,0 +1,107 @@
+"""The figures of one run."""
+
+import io
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive.recording import files
+from tff_adaptive.recording import progress
+from tff_adaptive.recording import step_figures as step_plots
+from tff_adaptive.recording import styles
+
+
+def _series(
+  rows: Sequence[dict[str, str]], column: str
+) -> tuple[list[int], list[float]]:
+  cells = [(r['round'], r[column]) for r in rows if r.get(column)]
+  return [int(r) for r, _ in cells], [float(v) for _, v in cells]
+
+
+def draw_curves(
+  rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
+) -> None:
+  """Draws loss, quality and (where there is one) the step size by round.
+
+  Args:
+    rows: Of metrics.csv.
+    path: The PNG file to write.
+    title: Over the figure.
+  """
+  # Takes a second to import, which only the end of a run should pay.
+  from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
+  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
+
+  columns = list(dict.fromkeys(c for row in rows for c in row))
+  names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
+  names = names or [c.partition('/')[2] for c in columns if c[:6] == 'train/']
+  panels: list[Optional[str]] = ['loss']
+  metric = progress.main_metric(dict.fromkeys(names))
+  if metric is not None:
+    panels.append(metric)
+  if 'step_size/mean' in columns:
+    panels.append(None)
+
+  figure = figure_lib.Figure(
+    figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
+  )
+  figure.suptitle(title, fontsize=10)
+  for axes, name in zip(
+    figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+  ):
+    if name is None:
+      axes.plot(
+        *_series(rows, 'step_size/mean'), label='mean', **styles.STEP_SIZE
+      )
+      low = _series(rows, 'step_size/min')
+      high = _series(rows, 'step_size/max')
+      if low[0] and low[0] == high[0]:
+        axes.fill_between(
+          low[0],
+          low[1],
+          high[1],
+          color=styles.STEP_SIZE['color'],
+          alpha=0.2,
+          label='min to max',
+        )
+      axes.set_ylabel('client step size')
+      axes.set_yscale('log')
+    else:
+      for split, style in (
+        ('train', styles.TRAIN),
+        ('validation', styles.VALIDATION),
+      ):
+        rounds, values = _series(rows, f'{split}/{name}')
+        if rounds:
+          axes.plot(rounds, values, label=split, **style)
+      axes.set_ylabel(progress.short(name))
+    axes.set_xlabel('round')
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+  _write(figure, path)
+
+
+def _write(figure: Any, path: pathlib.Path) -> None:
+  buffer = io.BytesIO()
+  figure.savefig(buffer, format='png')
+  files.write_atomically(path, buffer.getvalue())
+
+
+def draw_step_sizes(
+  rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
+) -> None:
+  """Draws how step sizes spread over clients and steps; see `step_plots`.
+
+  Args:
+    rows: Of metrics.csv; nothing is written if they have no step sizes.
+    path: The PNG file to write.
+    title: Over the figure.
+  """
+  if not any(row.get(step_plots.MEAN) for row in rows):
+    return
+  figure = step_plots.figure_of(
+    {title: lambda column: _series(rows, column)}, lambda _: styles.STEP_SIZE
+  )
+  _write(figure, path)

@@ -1,0 +1,43 @@
+"""Every client's step sizes in a round, as rows of step_sizes.csv."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_adaptive.processes import step_sizes
+from tff_adaptive.recording import files
+
+_WHOLE = ('took_part', 'steps')
+
+
+class StepFile(files.RowFile):
+  """step_sizes.csv: a row a client and round, which names the client."""
+
+  _WORDS = frozenset({'client'})
+  _MAY_BE_LATER = (0, 1)
+
+
+def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:
+  """A row a client, in the cohort's order; none if nothing was recorded.
+
+  Args:
+    cohort: Ids of the round's clients.
+    metrics: What the process reported of the round.
+  """
+  work = metrics.get('client_work') if isinstance(metrics, Mapping) else None
+  if not isinstance(work, Mapping) or 'step_size_of_clients' not in work:
+    return []
+  result = []
+  records = np.asarray(work['step_size_of_clients'])
+  for client, record in zip(cohort, records, strict=True):
+    row: dict[str, Any] = {'client': client}
+    for name, value in zip(step_sizes.RECORD, record, strict=True):
+      if name in _WHOLE:
+        row[name] = int(value)
+      else:
+        # A client without steps has none to tell of: an empty cell.
+        row[name] = value if np.isfinite(value) else None
+    result.append(row)
+  return result

@@ -1,0 +1,1 @@
+"""Reading, scoring and showing finished runs."""

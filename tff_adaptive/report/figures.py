@@ -1,0 +1,391 @@
+"""The figures of the papers, drawn from many runs."""
+
+import dataclasses
+import math
+import operator
+import textwrap
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+from matplotlib import figure as figure_lib
+from matplotlib import ticker
+
+from tff_adaptive.recording import step_figures as step_plots
+from tff_adaptive.recording import styles
+from tff_adaptive.report import judging
+from tff_adaptive.report import runs as results
+
+_CLIENT = 'client_learning_rate'
+_SERVER = 'server_learning_rate'
+_TAU = 'server_adaptivity'
+# Letters beside a vertical axis, which is about as long.
+_LABEL_WIDTH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+  """A figure with the words that belong to it.
+
+  Attributes:
+    name: Of its files.
+    title: Its heading.
+    caption: What it shows, also for those who cannot see it.
+    figure: matplotlib's.
+  """
+
+  name: str
+  title: str
+  caption: str
+  figure: figure_lib.Figure
+
+
+def _new(columns: int = 1, rows: int = 1, width: float = 4.6) -> tuple:
+  figure = figure_lib.Figure(
+    figsize=(width * columns, 3.8 * rows), dpi=120, layout='constrained'
+  )
+  return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
+  axes.set_xlabel(xlabel)
+  axes.set_ylabel(textwrap.fill(ylabel, _LABEL_WIDTH))
+  axes.grid(alpha=0.3)
+  if axes.get_legend_handles_labels()[0]:
+    # Below, where it hides no line.
+    axes.legend(
+      fontsize=7,
+      handlelength=3,
+      loc='upper center',
+      bbox_to_anchor=(0.5, -0.17),
+      ncols=3,
+      frameon=False,
+    )
+
+
+def _bands(
+  axes: Any,
+  best: Mapping[str, judging.Configuration],
+  series: Callable[[results.Run], tuple[Sequence[float], Sequence[float]]],
+) -> bool:
+  """A line a method with its band over seeds; whether there is any."""
+  drawn = False
+  bounds: list[float] = []
+  for method, configuration in best.items():
+    lines = [series(run) for run in configuration.runs]
+    lines = [(x, y) for x, y in lines if x]
+    if not lines:
+      continue
+    # Only where all seeds have a value.
+    shared = sorted(set.intersection(*(set(x) for x, _ in lines)))
+    if not shared:
+      continue
+    columns = [dict(zip(x, y, strict=True)) for x, y in lines]
+    values = np.array([[c[x] for x in shared] for c in columns])
+    finite = np.isfinite(values).all(axis=0)
+    x, values = np.array(shared)[finite], values[:, finite]
+    if not x.size:
+      continue
+    style = styles.of_method(method)
+    mean = values.mean(axis=0)
+    axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
+    bounds += [float(values.min()), float(values.max())]
+    if len(lines) > 1:
+      half = np.array([judging.interval(column) for column in values.T])
+      axes.fill_between(
+        x, mean - half, mean + half, color=style['color'], alpha=0.18, lw=0
+      )
+    drawn = True
+  if drawn:
+    # A band over few seeds may be far wider than all that was measured.
+    margin = 0.05 * (max(bounds) - min(bounds)) or 0.5
+    axes.set_ylim(min(bounds) - margin, max(bounds) + margin)
+  return drawn
+
+
+def curves(
+  best: Mapping[str, judging.Configuration], metric: Optional[str]
+) -> Optional[Figure]:
+  """Loss and metric by round, best configuration of every method."""
+  panels = [
+    ('train/loss', 'training loss'),
+    ('validation/loss', 'validation loss'),
+  ]
+  if metric is not None:
+    panels[1] = (
+      f'validation/{metric}',
+      f'validation {judging.quality(metric)}',
+    )
+  figure, axes = _new(2)
+  drawn = False
+  for panel, (column, label) in zip(axes[0], panels, strict=True):
+    drawn |= _bands(panel, best, operator.methodcaller('series', column))
+    panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    _finish(panel, 'round', label)
+  if not drawn:
+    return None
+  return Figure(
+    'curves',
+    'Curves',
+    'Training loss and validation quality by round: the best configuration of '
+    'every method, mean over seeds; bands are 95 % confidence intervals of the '
+    'mean where there are several seeds.',
+    figure,
+  )
+
+
+def against_bytes(
+  best: Mapping[str, judging.Configuration], metric: Optional[str]
+) -> Optional[Figure]:
+  """Quality by what was sent until then."""
+  column = f'validation/{metric or "loss"}'
+
+  def series(run: Any) -> Any:
+    clients = int(run.settings.get('clients_per_round') or 0)
+    x, y, sent = [], [], 0.0
+    for row in run.rows:
+      sent += row.get('bytes_down', 0.0) + row.get('bytes_up', 0.0)
+      if column in row and clients and sent:
+        x.append(sent * clients / 1e6)
+        y.append(row[column])
+    return x, y
+
+  figure, axes = _new()
+  panel = axes[0][0]
+  if not _bands(panel, best, series):
+    return None
+  totals = [series(c.runs[0])[0][-1:] for c in best.values()]
+  sent = [total for last in totals for total in last]
+  # Methods that send about as much are told apart on an even scale.
+  if max(sent) > 10 * min(sent):
+    panel.set_xscale('log')
+  else:
+    panel.set_xlim(left=0)
+  panel.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,g}'))
+  _finish(
+    panel, 'megabytes sent, both ways', f'validation {judging.quality(metric)}'
+  )
+  return Figure(
+    'bytes',
+    'Quality against traffic',
+    'Validation quality against the megabytes that the server and all clients '
+    'of the cohorts sent each other until then.',
+    figure,
+  )
+
+
+def step_sizes(best: Mapping[str, judging.Configuration]) -> Optional[Figure]:
+  """What step sizes clients chose."""
+  chosen = {
+    method: configuration.runs[0].series
+    for method, configuration in best.items()
+    if any(step_plots.MEAN in run.columns for run in configuration.runs)
+  }
+  if not chosen:
+    return None
+  return Figure(
+    'step_sizes',
+    'Client step sizes',
+    f"{step_plots.CAPTION} First seed of every method's best configuration.",
+    step_plots.figure_of(chosen, styles.of_method),
+  )
+
+
+def _numbers(
+  configurations: Sequence[judging.Configuration], *flags: str
+) -> list[judging.Configuration]:
+  """Those in which all of the flags are positive numbers."""
+  return [
+    c
+    for c in configurations
+    if all(
+      isinstance(c.settings.get(f), (int, float)) and c.settings[f] > 0
+      for f in flags
+    )
+  ]
+
+
+def _axis(
+  configurations: Sequence[judging.Configuration], flag: str
+) -> list[float]:
+  return sorted({float(c.settings[flag]) for c in configurations})
+
+
+def _power(value: float) -> str:
+  """A rate as a power of ten, or as it is."""
+  exponent = math.log10(value)
+  nearest = round(2 * exponent) / 2
+  if abs(exponent - nearest) < 1e-3:
+    text = f'{nearest:.0f}' if nearest == round(nearest) else f'{nearest:.1f}'
+    return f'$10^{{{text}}}$'
+  return f'{value:.3g}'
+
+
+def heat_map(
+  method: str,
+  configurations: Sequence[judging.Configuration],
+  judge: judging.Judge,
+) -> Optional[Figure]:
+  """Client rate by server rate, the best of whatever else was varied."""
+  usable = _numbers(configurations, _CLIENT, _SERVER)
+  across, up = (_axis(usable, f) for f in (_CLIENT, _SERVER))
+  if len(across) < 2 or len(up) < 2:
+    return None
+  values = np.full([len(up), len(across)], np.nan)
+  for i, server in enumerate(up):
+    for j, client in enumerate(across):
+      here = [
+        c
+        for c in usable
+        if c.settings[_CLIENT] == client and c.settings[_SERVER] == server
+      ]
+      best = judge.best(here)
+      if best is not None:
+        values[i, j] = best.mean(judge.shown)
+  figure, axes = _new(width=1.6 + 0.62 * len(across))
+  figure.set_figheight(1.4 + 0.45 * len(up))
+  panel = axes[0][0]
+  # Cells without a finished run stay hatched.
+  panel.patch.set(hatch='////', edgecolor='0.6', facecolor='white')
+  image = panel.imshow(
+    np.ma.masked_invalid(values),
+    origin='lower',
+    cmap=styles.COLOUR_MAP,
+    aspect='auto',
+  )
+  finite = values[np.isfinite(values)]
+  if finite.size:
+    middle = (finite.min() + finite.max()) / 2
+    for (i, j), value in np.ndenumerate(values):
+      if math.isfinite(value):
+        panel.text(
+          j,
+          i,
+          f'{value:.3g}',
+          ha='center',
+          va='center',
+          fontsize=7,
+          color='white' if value < middle else 'black',
+        )
+  panel.set_xticks(range(len(across)), [_power(v) for v in across])
+  panel.set_yticks(range(len(up)), [_power(v) for v in up])
+  panel.set_xlabel('client learning rate')
+  panel.set_ylabel('server learning rate')
+  panel.set_title(method, fontsize=9)
+  figure.colorbar(image, ax=panel, label=judge.label)
+  safe = ''.join(c if c.isalnum() else '_' for c in method)
+  return Figure(
+    f'heat_map_{safe}',
+    'Learning rates',
+    f'{method}: {judge.label} by client and server learning rate, the best '
+    'of what else was varied, mean over seeds; hatched cells have no finished '
+    'run.',
+    figure,
+  )
+
+
+def best_server_rates(
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+) -> Optional[Figure]:
+  """The best server rate for every client rate."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    usable = _numbers(configurations, _CLIENT, _SERVER)
+    rates = _axis(usable, _CLIENT)
+    if len(rates) < 2 or len(_axis(usable, _SERVER)) < 2:
+      continue
+    pairs = []
+    for rate in rates:
+      best = judge.best([c for c in usable if c.settings[_CLIENT] == rate])
+      if best is not None:
+        pairs.append((rate, float(best.settings[_SERVER])))
+    if pairs:
+      panel.plot(*zip(*pairs), label=method, **styles.of_method(method))
+      drawn = True
+  if not drawn:
+    return None
+  panel.set_xscale('log')
+  panel.set_yscale('log')
+  _finish(panel, 'client learning rate', 'best server learning rate')
+  return Figure(
+    'best_server_rates',
+    'Best server rate for every client rate',
+    'The server learning rate that was best at each client learning rate.',
+    figure,
+  )
+
+
+def adaptivity(
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+) -> Optional[Figure]:
+  """Quality by the server's adaptivity, the best rates at each."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    usable = _numbers(configurations, _TAU)
+    points = []
+    for tau in _axis(usable, _TAU):
+      best = judge.best([c for c in usable if c.settings[_TAU] == tau])
+      if best is not None:
+        values = best.values(judge.shown)
+        points.append((tau, results.mean(values), judging.interval(values)))
+    if len(points) < 2:
+      continue
+    x, y, half = zip(*points, strict=True)
+    panel.errorbar(
+      x, y, yerr=half, capsize=2, label=method, **styles.of_method(method)
+    )
+    drawn = True
+  if not drawn:
+    return None
+  panel.set_xscale('log')
+  _finish(panel, r'server adaptivity $\tau$', judge.label)
+  return Figure(
+    'adaptivity',
+    'Robustness to the adaptivity',
+    f'{judge.label.capitalize()} by server adaptivity, with the best learning '
+    'rates at each.',
+    figure,
+  )
+
+
+def sorted_sweeps(
+  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+) -> Optional[Figure]:
+  """All configurations of a method, from the best to the worst."""
+  figure, axes = _new()
+  panel = axes[0][0]
+  drawn = False
+  for method, configurations in by_method.items():
+    if len(configurations) < 2:
+      continue
+    values = [c.mean(judge.shown) for c in configurations if c.complete]
+    values = sorted(
+      (v for v in values if math.isfinite(v)), reverse=judge.more_is_better
+    )
+    if values:
+      # As a share of all that were tried: failures make a line end early.
+      x = [(i + 1) / len(configurations) for i in range(len(values))]
+      style = styles.of_method(method)
+      panel.plot(
+        x, values, label=method, markevery=max(1, len(x) // 8), **style
+      )
+      drawn = True
+  if not drawn:
+    return None
+  panel.set_xlim(0, 1.03)
+  _finish(panel, 'share of configurations', judge.label)
+  return Figure(
+    'sorted_sweeps',
+    'All configurations, best first',
+    f'{judge.label.capitalize()} of every configuration that was tried, '
+    'sorted; a line that ends before 1 is of a method of which some diverged '
+    'or failed.',
+    figure,
+  )

@@ -1,0 +1,171 @@
+"""Finished runs, read back from their folders, without TensorFlow."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.flags import methods
+from tff_adaptive.recording import files
+from tff_adaptive.recording import progress
+from tff_adaptive.report import selection
+from tff_adaptive.sweep import grids
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run's folder.
+
+  Attributes:
+    path: The folder.
+    settings: What hparams.json says, by flag.
+    rows: Of metrics.csv, as numbers by column; empty cells are left out.
+  """
+
+  path: pathlib.Path
+  settings: Mapping[str, Any]
+  rows: Sequence[Mapping[str, float]]
+
+  @property
+  def name(self) -> str:
+    return self.path.name
+
+  @property
+  def rounds(self) -> int:
+    """The last round that has a row."""
+    return int(self.rows[-1]['round']) if self.rows else 0
+
+  @property
+  def finished(self) -> bool:
+    return self.rounds == self.settings['total_rounds']
+
+  @functools.cached_property
+  def metric(self) -> Optional[str]:
+    """The task's first measure of quality besides the loss."""
+    train = [c for c in self.columns if c.startswith('train/')]
+    return progress.main_metric({c.partition('/')[2]: None for c in train})
+
+  @functools.cached_property
+  def columns(self) -> list[str]:
+    return list(dict.fromkeys(c for row in self.rows for c in row))
+
+  def series(self, column: str) -> tuple[list[int], list[float]]:
+    """Rounds and values of a column, where it has some."""
+    cells = [(int(r['round']), r[column]) for r in self.rows if column in r]
+    return [r for r, _ in cells], [v for _, v in cells]
+
+  @property
+  def method(self) -> str:
+    """What the run is of: the algorithm, and the client optimizer if the
+    algorithm leaves it open and it is another than the algorithm's own."""
+    return method_of(self.settings)
+
+  @property
+  def configuration(self) -> tuple[tuple[str, Any], ...]:
+    """Everything but the seeds: runs that share it are averaged."""
+    return tuple(
+      sorted(
+        ((k, v) for k, v in self.settings.items() if k not in grids.SEEDS),
+        key=lambda item: item[0],
+      )
+    )
+
+  def measures(self) -> dict[str, float]:
+    """The run in a few numbers: see `selection.measures`."""
+    return dict(self._measures)
+
+  @functools.cached_property
+  def _measures(self) -> dict[str, float]:
+    clients = self.settings['clients_per_round']
+    return selection.measures(self.rows, self.metric, clients)
+
+
+def method_of(settings: Mapping[str, Any]) -> str:
+  """A method's name for tables and figures, from a run's settings."""
+  algorithm = str(settings.get('algorithm'))
+  name = algorithm
+  client = settings.get('client_optimizer')
+  if algorithm in methods.names():
+    if client not in (None, methods.own_optimizer(algorithm, 'client')):
+      name += f' + {client}'
+    server = settings.get('server_optimizer')
+    if server not in (None, methods.own_optimizer(algorithm, 'server')):
+      name += f' / {server}'
+  return name
+
+
+def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+  """Holds settings to what every run has, so that whoever reads it may count.
+
+  Raises:
+    SettingsError: If they are not those of a run.
+  """
+  wrong = [
+    name
+    for name in ('task', 'algorithm')
+    if not isinstance(settings.get(name), str)
+  ]
+  for name in ('total_rounds', 'clients_per_round'):
+    value = settings.get(name)
+    if not isinstance(value, int) or not 0 < value < 2**63:
+      wrong.append(name)
+  wrong += [k for k, v in settings.items() if isinstance(v, (dict, list))]
+  if wrong:
+    flag = wrong[0]
+    value = f'{settings[flag]!r:.40}' if flag in settings else 'missing'
+    raise errors.SettingsError(
+      f"{path} does not hold a run's settings: --{flag} is {value}; "
+      f'{files.ADVICE}.'
+    )
+
+
+def load(path: pathlib.Path) -> Run:
+  """Reads a run's folder.
+
+  Raises:
+    SettingsError: If it is none, or what is in it is damaged.
+  """
+  folder = files.RunFolder(path)
+  if not path.is_dir():
+    raise errors.SettingsError(f'{path} is no folder.')
+  hparams = folder.read_hparams()
+  if hparams is None:
+    raise errors.SettingsError(
+      f"{path} is no run's folder: it has no {folder.hparams.name}."
+    )
+  settings = hparams['settings']
+  _check_settings(folder.hparams, settings)
+  try:
+    rows = files.RowFile(folder.metrics).numbers
+  except errors.RunError as e:
+    raise errors.SettingsError(str(e)) from e
+  return Run(path, settings, rows)
+
+
+def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
+  """Every run in a folder and below it.
+
+  Returns:
+    The runs, by path, and a sentence for each folder that could not be read.
+
+  Raises:
+    SettingsError: If there is no such folder.
+  """
+  if not folder.is_dir():
+    raise errors.SettingsError(f'{folder} is no folder.')
+  found, complaints = [], []
+  for path in sorted(folder.rglob('hparams.json')):
+    try:
+      found.append(load(path.parent))
+    except errors.SettingsError as e:
+      complaints.append(str(e))
+  return found, complaints
+
+
+def mean(values: Sequence[float]) -> float:
+  return math.fsum(values) / len(values) if values else math.nan

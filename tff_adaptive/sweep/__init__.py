@@ -1,0 +1,1 @@
+"""Many runs: grids, searches and the processes that run them."""

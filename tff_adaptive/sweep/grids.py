@@ -1,0 +1,345 @@
+"""The points of a sweep: axes and their products, and the papers' grids.
+
+A grid is a list of blocks. A block has flags that are fixed in it and axes,
+whose product it is; several blocks let every method have its own axes (no
+adaptivity for plain averaging).
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Optional
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.flags import settings as settings_lib
+
+# Axes over which results are averaged.
+SEEDS = ('seed', 'client_datasets_random_seed')
+_LONGEST_NAME = 180
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """A product of axes.
+
+  Attributes:
+    fixed: Flags that all points of the block share, as text.
+    axes: Values of a flag, as text, by flag.
+  """
+
+  fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  axes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+  def points(self) -> list[dict[str, str]]:
+    """All combinations, the last axis changing fastest."""
+    return [
+      {**self.fixed, **dict(zip(self.axes, values, strict=True))}
+      for values in itertools.product(*self.axes.values())
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """One experiment of a sweep.
+
+  Attributes:
+    name: Of its folder; made from its flags alone, so that a sweep whose axes
+      grow finds its earlier runs.
+    flags: What tells it from the others, as text.
+    settings: All of it; its results go below the sweep's folder.
+  """
+
+  name: str
+  flags: Mapping[str, str]
+  settings: settings_lib.Settings
+
+
+def parse_axis(text: str) -> tuple[str, list[str]]:
+  """Reads FLAG=V1,V2,...
+
+  Raises:
+    SettingsError: If it is not of that form.
+  """
+  match = re.fullmatch(r'(?:--)?(\w+)=(.+)', text)
+  values = [v.strip() for v in match.group(2).split(',')] if match else []
+  if not match or '' in values:
+    raise errors.SettingsError(
+      f'--axis must be FLAG=VALUE,VALUE,..., got {text!r}.'
+    )
+  repeated = sorted({v for v in values if values.count(v) > 1})
+  if repeated:
+    raise errors.SettingsError(
+      f'--axis={match.group(1)} has the value {repeated[0]} twice.'
+    )
+  return match.group(1), values
+
+
+def with_axes(
+  blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]
+) -> list[Block]:
+  """The blocks with axes added, or replaced where a block has them."""
+  return [
+    Block(
+      {k: v for k, v in block.fixed.items() if k not in axes},
+      {**block.axes, **axes},
+    )
+    for block in blocks
+  ]
+
+
+def name_of(flags: Mapping[str, str]) -> str:
+  """A folder's name that tells a point's flags."""
+  text = ','.join(f'{k}={v}' for k, v in flags.items()) or 'run'
+  safe = re.sub(r'[^\w=,.+-]', '_', text).lstrip('.')
+  if safe == text and len(text) <= _LONGEST_NAME:
+    return text
+  digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
+  return f'{safe[:_LONGEST_NAME]}-{digest}'
+
+
+def points(
+  told: Mapping[str, str], blocks: Sequence[Block], folder: str
+) -> list[Point]:
+  """Every experiment of a sweep, checked.
+
+  Args:
+    told: Flags that hold for all of them, as text; a block's of the same name
+      are left out.
+    blocks: The grid.
+    folder: Where the runs have their folders.
+
+  Raises:
+    SettingsError: If a flag is unknown or one of the experiments is none.
+  """
+  parser = flags_lib.Flags()
+  result: list[Point] = []
+  seen: dict[str, str] = {}
+  for block in blocks:
+    for axis in block.axes:
+      if axis in told:
+        raise errors.SettingsError(
+          f'--{axis} is an axis of the sweep and a flag beside it; give one '
+          'of them.'
+        )
+    for flags in block.points():
+      # What the user says beside a grid holds for it too.
+      flags = {k: v for k, v in flags.items() if k not in told}
+      name = name_of(flags)
+      try:
+        parsed = parser.parse(flags_lib.words({**told, **flags}))
+      except errors.SettingsError as e:
+        if len(flags) < 2:
+          raise
+        raise errors.SettingsError(f'{e} (In the point {name}.)') from e
+      settings = dataclasses.replace(
+        parsed.settings, root_output_dir=folder, experiment_name=name
+      )
+      key = repr(sorted(settings.identity.items()))
+      if key in seen:
+        raise errors.SettingsError(
+          f'The points {seen[key]} and {name} of the sweep are one and the '
+          'same experiment; leave one of them out.'
+        )
+      seen[key] = name
+      result.append(Point(name, flags, settings))
+  return result
+
+
+def _decades(low: float, high: float, step: float = 0.5) -> list[str]:
+  """Powers of ten from 10**low to 10**high."""
+  count = round((high - low) / step) + 1
+  return [f'{10 ** (low + i * step):.6g}' for i in range(count)]
+
+
+def _texts(*values: float) -> list[str]:
+  return [f'{value:g}' for value in values]
+
+
+def _afo() -> dict[str, list[Block]]:
+  """Reddi et al., Appendix D.2."""
+  default = (_decades(-3, 0.5), _decades(-3, 1))
+  rates = {
+    'cifar10_image': default,
+    'cifar100_image': default,
+    'emnist_autoencoder': (_decades(-1.5, 2), _decades(-2, 1)),
+    'emnist_character': default,
+    'shakespeare_character': default,
+    'stackoverflow_tag': (_decades(-1, 3), _decades(-2, 1.5)),
+    'stackoverflow_word': default,
+  }
+  adaptivity = _decades(-5, -1, 1)
+  grids = {}
+  for task, (client, server) in rates.items():
+    published = tasks.info(task).published
+    assert published is not None
+    shared = dict(
+      task=task,
+      total_rounds=str(published.rounds),
+      clients_per_round=str(published.clients_per_round),
+      client_batch_size=str(published.batch_size),
+    )
+    if task == 'stackoverflow_word':
+      shared['max_elements_per_client'] = '1000'
+    blocks = []
+    for method in ('fedadagrad', 'fedadam', 'fedyogi', 'fedavgm', 'fedavg'):
+      axes = dict(client_learning_rate=client, server_learning_rate=server)
+      if method in ('fedadagrad', 'fedadam', 'fedyogi'):
+        axes['server_adaptivity'] = adaptivity
+      block = Block(dict(shared, algorithm=method), axes)
+      blocks.append(block)
+      grids[f'reddi2021/{task}/{method}'] = [block]
+    grids[f'reddi2021/{task}'] = blocks
+  return grids
+
+
+def _kim() -> dict[str, list[Block]]:
+  """Kim et al., Section 4: the rates of the other clients."""
+  shared = {
+    'task': 'cifar10_image',
+    'total_rounds': '2000',
+    'clients_per_round': '10',
+    'client_batch_size': '64',
+    'cifar10_image_num_clients': '100',
+    'cifar10_image_examples_per_client': '500',
+    'cifar10_image_alpha': '0.1',
+  }
+  sgd, adaptive = _texts(0.01, 0.05, 0.1, 0.5), _texts(0.001, 0.01, 0.1)
+  rows = {
+    'sgd': (dict(algorithm='fedavg'), sgd),
+    'sgdm': (dict(algorithm='fedavg', client_momentum='0.9'), sgd),
+    'adam': (dict(algorithm='fedavg', client_optimizer='adam'), adaptive),
+    'adagrad': (dict(algorithm='fedavg', client_optimizer='adagrad'), adaptive),
+  }
+  blocks = {
+    name: Block({**shared, **fixed}, dict(client_learning_rate=rates))
+    for name, (fixed, rates) in rows.items()
+  }
+  return {
+    'kim2024/cifar10_image': list(blocks.values()),
+    **{f'kim2024/cifar10_image/{k}': [v] for k, v in blocks.items()},
+  }
+
+
+def _sps() -> dict[str, list[Block]]:
+  """Mukherjee et al., Appendix F.4."""
+  grids = {}
+  client = _texts(1e-4, 1e-3, 1e-2, 0.1, 1.0)
+  for task in ('mnist_logistic', 'libsvm_logistic', 'mnist_lenet'):
+    shared = dict(
+      task=task,
+      total_rounds='500',
+      clients_per_round='10',
+      client_batch_size='20',
+      max_elements_per_client='100',
+    )
+    averaging = Block(
+      dict(shared, algorithm='fedavg'), dict(client_learning_rate=client)
+    )
+    ams = Block(
+      dict(shared, algorithm='fedams'),
+      dict(
+        client_learning_rate=client,
+        server_learning_rate=_texts(1e-3, 1e-2, 0.1, 1.0),
+        server_adaptivity=_texts(1e-8, 1e-4, 1e-3, 1e-2, 0.1, 1.0),
+      ),
+    )
+    steps = Block(dict(shared, algorithm='fedsps'), {})
+    decreasing = Block(dict(shared, algorithm='feddecsps'), {})
+    name = f'mukherjee2023/{task}'
+    grids[name] = [averaging, ams, steps, decreasing]
+    grids[f'{name}/fedavg'] = [averaging]
+    grids[f'{name}/fedams'] = [ams]
+  return grids
+
+
+def _ada2() -> dict[str, list[Block]]:
+  """FedAda2, Appendix H.1; without the noise and the clipping."""
+  rates = _texts(0.001, 0.01, 0.1, 0.5, 1)
+  adaptivity = _texts(1e-7, 1e-5, 1e-3)
+  shared = dict(
+    task='stackoverflow_tag',
+    total_rounds='500',
+    clients_per_round='40',
+    stackoverflow_tag_num_users='400',
+  )
+  blocks = {
+    'fedavg': Block(
+      dict(shared, algorithm='fedavg'),
+      dict(
+        client_learning_rate=_texts(
+          0.001, 0.01, 0.1, 0.5, 1, 5, 20, 40, 80, 160
+        )
+      ),
+    ),
+    'fedadagrad': Block(
+      dict(shared, algorithm='fedadagrad'),
+      dict(
+        client_learning_rate=rates,
+        server_learning_rate=rates,
+        server_adaptivity=adaptivity,
+      ),
+    ),
+  }
+  for method in ('direct_joint', 'joint_zero_init', 'fedada2'):
+    blocks[method] = Block(
+      dict(shared, algorithm=method),
+      dict(
+        client_learning_rate=rates,
+        server_learning_rate=rates,
+        server_adaptivity=adaptivity,
+        client_adaptivity=adaptivity,
+      ),
+    )
+  return {
+    'fedada2/stackoverflow_tag': list(blocks.values()),
+    **{f'fedada2/stackoverflow_tag/{k}': [v] for k, v in blocks.items()},
+  }
+
+
+def built_in() -> dict[str, list[Block]]:
+  """The papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
+  grids = {}
+  for make in (_afo, _kim, _sps, _ada2):
+    for name, blocks in make().items():
+      runnable = [
+        b
+        for b in blocks
+        if b.fixed['task'] in tasks.names()
+        and b.fixed['algorithm'] in algorithms.names()
+      ]
+      if runnable:
+        grids[name] = runnable
+  return grids
+
+
+def load(name: str, algorithm: Optional[str] = None) -> list[Block]:
+  """A paper's grid.
+
+  Args:
+    name: One of `built_in()`.
+    algorithm: Only this method's blocks.
+
+  Raises:
+    SettingsError: If there is none of that name.
+  """
+  known = built_in()
+  if name not in known:
+    papers = ', '.join(n for n in known if n.count('/') == 1)
+    raise errors.SettingsError(
+      f'--grid must be one of {papers}, or one of these with /METHOD, got '
+      f'{name!r}.'
+    )
+  blocks = known[name]
+  if algorithm is not None:
+    blocks = [b for b in blocks if b.fixed['algorithm'] == algorithm]
+    if not blocks:
+      raise errors.SettingsError(
+        f'--grid={name} has no points of --algorithm={algorithm}.'
+      )
+  return blocks

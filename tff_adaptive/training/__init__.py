@@ -1,0 +1,1 @@
+"""One run: cohorts, data, rounds, evaluation, stopping, resume."""

@@ -1,0 +1,271 @@
+"""What clients train on in a round, and what models are evaluated on.
+
+A client's raw examples are read once and kept as tensors within a memory
+budget; every round they go through the task's preprocessing under a seed of
+their own. Reading and preprocessing are each traced by TensorFlow once for the
+whole run, not once a client: tracing costs more than the work itself.
+"""
+
+import collections
+import inspect
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import errors
+from tff_adaptive.training import seeds as randomness
+
+# Examples are read in chunks of about so many bytes: tf.data may set aside the
+# memory of a whole batch before it knows how many examples there are.
+_CHUNK_BYTES = 4 * 2**20
+_MOST_IN_CHUNK = 1024
+
+
+def nbytes(tensors: Any) -> int:
+  """Memory that tensors take, the words of strings counted."""
+  total = 0
+  for tensor in tf.nest.flatten(tensors):
+    if tensor.dtype == tf.string:
+      total += int(tf.reduce_sum(tf.strings.length(tensor)))
+    else:
+      total += int(tf.size(tensor)) * tensor.dtype.size
+  return total
+
+
+def takes_seed(preprocess_fn: Optional[Callable[..., Any]]) -> bool:
+  """Whether a task's preprocessing derives its randomness from a `seed`."""
+  if preprocess_fn is None:
+    return False
+  try:
+    return 'seed' in inspect.signature(preprocess_fn).parameters
+  except (TypeError, ValueError):  # A callable that Python cannot look into.
+    return False
+
+
+class ClientDatasets:
+  """The training clients of a task, as datasets ready for a round.
+
+  Attributes:
+    client_ids: All training clients, in the task's order.
+    failures: Clients of the last round whose data could not be read, and why.
+    cached_bytes: Memory that raw examples occupy now.
+  """
+
+  def __init__(
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    seed: int,
+    cache_bytes: int = 2 * 2**30,
+  ):
+    """Prepares the datasets; reads no client yet.
+
+    Args:
+      datasets: The task's. If its `train_preprocess_fn` takes `seed` (an int64
+        tensor of shape [2]), all that is random in it comes from that. Another
+        task's preprocessing runs under `tf.random.set_seed` instead, which is
+        as repeatable but traces anew for every client.
+      seed: The run's seed.
+      cache_bytes: Memory for raw examples, in bytes; least recently used
+        clients are dropped first. 0 reads every client anew.
+    """
+    self._clients = datasets.train_data
+    self._preprocess_fn = datasets.train_preprocess_fn
+    self._seed = seed
+    self._budget = cache_bytes
+    self._cache: collections.OrderedDict[str, Any] = collections.OrderedDict()
+    self._sizes: dict[str, int] = {}
+    self.client_ids = list(self._clients.client_ids)
+    self.failures: dict[str, str] = {}
+    self.cached_bytes = 0
+    # Preprocessing that ignores `seed` in part may still use operations that
+    # look at the global seed while they are traced; a resumed run must find
+    # the same one there.
+    tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
+    self._element_spec = self._clients.element_type_structure
+    self._read = self._build_read()
+    self._prepare = self._build_prepare()
+
+  def _build_read(self) -> Callable[[str], tf.data.Dataset]:
+    """A function from a client's id to its raw examples."""
+    in_memory = hasattr(self._clients, 'arrays') or isinstance(
+      self._clients, tff.simulation.datasets.TestClientData
+    )
+    if in_memory:
+      # Their traceable function would copy all clients into its graph.
+      return self._clients.create_tf_dataset_for_client
+    return tf.function(
+      self._clients.serializable_dataset_fn,
+      input_signature=[tf.TensorSpec([], tf.string)],
+    )
+
+  def _build_prepare(self) -> Callable[[Any, Any], tf.data.Dataset]:
+    """A function from raw examples (tensors) and a seed to batches."""
+    preprocess_fn = self._preprocess_fn
+    self._tensors = all(
+      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+      for spec in tf.nest.flatten(self._element_spec)
+    )
+    if self._tensors:
+      example = sum(
+        spec.shape.num_elements() * spec.dtype.size
+        for spec in tf.nest.flatten(self._element_spec)
+      )
+      self._chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
+      raw_spec = tf.nest.map_structure(
+        lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
+        self._element_spec,
+      )
+      to_dataset = tf.data.Dataset.from_tensor_slices
+    else:
+      # Examples of varying shape do not stack; they are not kept either.
+      raw_spec = tf.data.DatasetSpec(self._element_spec)
+      to_dataset = lambda dataset: dataset
+
+    if preprocess_fn is None or takes_seed(preprocess_fn):
+
+      def prepare(raw: Any, seed: Any) -> Any:
+        dataset = to_dataset(raw)
+        if preprocess_fn is None:
+          return dataset
+        return preprocess_fn(dataset, seed=seed)
+
+      return tf.function(
+        prepare,
+        input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)],
+        autograph=False,
+      )
+
+    def prepare_foreign(raw: Any, seed: Any) -> Any:
+      tf.random.set_seed(int(seed[0] % 2**31))
+      return preprocess_fn(to_dataset(raw))
+
+    return prepare_foreign
+
+  def _raw(self, client_id: str) -> Any:
+    """The client's raw examples: stacked tensors, or a dataset."""
+    if client_id in self._cache:
+      self._cache.move_to_end(client_id)
+      return self._cache[client_id]
+    dataset = self._read(client_id)
+    if not self._tensors:
+      return dataset
+    chunks = list(dataset.batch(self._chunk))
+    if chunks:
+      raw = tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
+    else:  # A client without a single example.
+      raw = tf.nest.map_structure(
+        lambda s: (
+          tf.zeros([0, *s.shape], s.dtype)
+          if s.dtype != tf.string
+          else tf.constant([], tf.string, shape=[0, *s.shape])
+        ),
+        self._element_spec,
+      )
+    size = nbytes(raw)
+    if size <= self._budget:
+      self._cache[client_id] = raw
+      self._sizes[client_id] = size
+      self.cached_bytes += size
+      while self.cached_bytes > self._budget:
+        dropped, _ = self._cache.popitem(last=False)
+        self.cached_bytes -= self._sizes.pop(dropped)
+    return raw
+
+  def for_client(self, client_id: str, round_number: int) -> tf.data.Dataset:
+    """The client's batches for a round.
+
+    The same client, round and run seed give the same batches, whatever was
+    asked for before.
+
+    Raises:
+      RunError: If the client's data cannot be read.
+    """
+    seed = randomness.seed_pair(
+      self._seed, 'client data', round_number, str(client_id)
+    )
+    try:
+      return self._prepare(self._raw(client_id), seed)
+    # A task's own preprocessing may raise anything.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      place = getattr(self._clients, 'source', '')
+      raise errors.RunError(
+        f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
+        f'read: {errors.reason(e)}.'
+      ) from e
+
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> list[tf.data.Dataset]:
+    """The cohort's batches, in the cohort's order.
+
+    A client whose data cannot be read has none, and stands in `failures`.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+    self.failures = {}
+    datasets: dict[str, tf.data.Dataset] = {}
+    for client in cohort:
+      try:
+        datasets[client] = self.for_client(client, round_number)
+      except errors.RunError as e:
+        if len(self.failures) == len(cohort) - 1:
+          raise
+        self.failures[client] = str(e).rstrip('.')
+    some = next(iter(datasets.values()))
+    return [datasets.get(client, some.take(0)) for client in cohort]
+
+
+def test_split(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  *,
+  num_examples: Optional[int] = None,
+  cache_bytes: int = 2 * 2**30,
+) -> Union[tf.data.Dataset, Sequence[Any]]:
+  """The test split in batches, or its first examples.
+
+  A federated test split is read client after client, the clients in an order
+  that is fixed once for all runs, so that the first examples are a sample of
+  the writers rather than the first writer's, and the same in every run.
+
+  Args:
+    datasets: The task's.
+    num_examples: How many raw examples to take; `None` for all.
+    cache_bytes: If the batches fit into this memory, they are decoded once
+      and kept.
+
+  Returns:
+    Batches as the task's models take them: a list of them if they are kept,
+    else a dataset.
+
+  Raises:
+    RunError: If there is no example, or it cannot be read.
+  """
+  data = datasets.test_data
+  if isinstance(data, tff.simulation.datasets.ClientData):
+    data = data.create_tf_dataset_from_all_clients(seed=0)
+  if num_examples is not None:
+    data = data.take(num_examples)
+  if datasets.eval_preprocess_fn is not None:
+    data = datasets.eval_preprocess_fn(data)
+  kept: list[Any] = []
+  size = 0
+  try:
+    for batch in data:
+      size += nbytes(batch)
+      if size > cache_bytes:
+        return data
+      kept.append(batch)
+  except tf.errors.OpError as e:
+    raise errors.RunError(
+      f'The test split cannot be read: {errors.reason(e)}.'
+    ) from e
+  if not kept:
+    raise errors.RunError('The test split has no examples.')
+  return kept

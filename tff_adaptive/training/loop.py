@@ -1,0 +1,355 @@
+"""The training loop: rounds, evaluation, records, checkpoints, resume."""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import Union
+
+import tensorflow as tf
+
+from tff_adaptive import errors
+from tff_adaptive import runtime
+from tff_adaptive.recording import checkpoints as checkpoints_lib
+from tff_adaptive.recording import curves as figures
+from tff_adaptive.recording import files
+from tff_adaptive.recording import progress as progress_lib
+from tff_adaptive.recording import records as records_lib
+from tff_adaptive.training import clock as clock_lib
+from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import evaluation
+from tff_adaptive.training import faults
+from tff_adaptive.training import rounds as rounds_lib
+from tff_adaptive.training import stopping
+
+Batches = Union[tf.data.Dataset, Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cadence:
+  """How long a run goes on and how often it looks up.
+
+  Attributes:
+    total_rounds: Rounds are numbered 1 to this.
+    rounds_per_eval: The model is evaluated before the first round, after every
+      so many rounds, and after the last.
+    rounds_per_checkpoint: A checkpoint is written after every so many rounds
+      and after the last.
+  """
+
+  total_rounds: int
+  rounds_per_eval: int
+  rounds_per_checkpoint: int
+
+  def evaluates(self, round_number: int) -> bool:
+    return (
+      round_number % self.rounds_per_eval == 0
+      or round_number == self.total_rounds
+    )
+
+  def checkpoints(self, round_number: int) -> bool:
+    return (
+      round_number % self.rounds_per_checkpoint == 0
+      or round_number == self.total_rounds
+    )
+
+
+def _prefixed(prefix: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+  return {f'{prefix}/{name}': value for name, value in metrics.items()}
+
+
+def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+  return {
+    name[len(prefix) + 1 :]: value
+    for name, value in row.items()
+    if name.startswith(prefix + '/')
+  }
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What a run came to.
+
+  Attributes:
+    rows: Of metrics.csv.
+    seconds: By what they were spent on, in this process.
+    resumed_from: The round of the checkpoint it went on from, if any.
+  """
+
+  rows: Sequence[Mapping[str, str]]
+  seconds: Mapping[str, float]
+  resumed_from: Optional[int]
+
+
+def run(
+  rounds: rounds_lib.LearningRounds,
+  *,
+  clients: data_lib.ClientDatasets,
+  cohort_fn: Callable[[int], Sequence[str]],
+  evaluator: evaluation.Evaluator,
+  validation: Batches,
+  test: Callable[[], Batches],
+  folder: files.RunFolder,
+  cadence: Cadence,
+  title: str = '',
+  progress: Optional[progress_lib.Progress] = None,
+  signals: Optional[stopping.Signals] = None,
+  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
+  columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
+  max_rejected_clients: Optional[int] = None,
+) -> Result:
+  """Trains, or goes on training from the last checkpoint.
+
+  Every row of metrics.csv is written before the checkpoint of its round, and
+  rows of rounds after the checkpoint that is resumed from are dropped: so the
+  file and the state always tell the same story, whenever the run was killed.
+
+  Args:
+    rounds: The process with its initial state.
+    clients: The training clients' batches.
+    cohort_fn: From the number of a round (1, 2, ...) to its clients.
+    evaluator: Evaluates the model.
+    validation: What the model is evaluated on during training.
+    test: Makes the full test split, which is looked at once, at the end.
+    folder: Where everything is written; entered by the caller.
+    cadence: How many rounds, how often what.
+    title: Over the curves.
+    progress: Shows what is going on; standard output unless given.
+    signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
+    on_row: Is shown every row of metrics.csv once it is written, the first
+      one included. It may raise `RunError` to give the run up, or `Stopped` to
+      save it and leave.
+    columns: From the number of a round to further columns of its row.
+    max_rejected_clients: As `faults.Guard` takes `most`.
+
+  Raises:
+    RunError: If data cannot be read, results cannot be written, or too many
+      clients of a round had to be left out; the last complete round is saved
+      where that is possible.
+    Stopped: If a signal asked to stop; the last complete round is saved.
+  """
+  progress = progress or progress_lib.Progress(cadence.total_rounds)
+  training = _Training(
+    rounds,
+    clients=clients,
+    cohort_fn=cohort_fn,
+    evaluator=evaluator,
+    validation=validation,
+    folder=folder,
+    cadence=cadence,
+    progress=progress,
+    signals=signals or stopping.Signals(),
+    on_row=on_row,
+    columns=columns,
+    max_rejected_clients=max_rejected_clients,
+  )
+  try:
+    if training.done < 0:
+      training.look_at_untrained_model()
+    while training.done < cadence.total_rounds:
+      training.run_round()
+    training.test(test)
+  except stopping.Stopped:
+    training.save_stopped()
+    raise
+  except Exception:
+    # A runtime that broke down, say. What was trained until then is kept, if
+    # it is not writing that does not work.
+    with contextlib.suppress(errors.RunError):
+      training.save_last_round()
+    raise
+  finally:
+    training.close()
+  training.guard.sum_up()
+  rows = training.records.rows
+  figures.draw_curves(rows, folder.curves, title)
+  figures.draw_step_sizes(rows, folder.step_figure, title)
+  return Result(rows, dict(training.spent), training.resumed_from)
+
+
+class _Training:
+  """A run under way.
+
+  Attributes:
+    done: The last complete round; -1 if not even the untrained model was
+      evaluated.
+    resumed_from: The round of the checkpoint it went on from, if any.
+    records: What is written of the rounds.
+    guard: Runs the rounds.
+    spent: Seconds by what they were spent on.
+  """
+
+  def __init__(
+    self,
+    rounds: rounds_lib.LearningRounds,
+    *,
+    clients: data_lib.ClientDatasets,
+    cohort_fn: Callable[[int], Sequence[str]],
+    evaluator: evaluation.Evaluator,
+    validation: Batches,
+    folder: files.RunFolder,
+    cadence: Cadence,
+    progress: progress_lib.Progress,
+    signals: stopping.Signals,
+    on_row: Optional[Callable[[Mapping[str, Any]], None]],
+    columns: Optional[Callable[[int], Mapping[str, Any]]],
+    max_rejected_clients: Optional[int],
+  ):
+    """Goes back to the last checkpoint; see `run`."""
+    self._rounds = rounds
+    self._cohort_fn = cohort_fn
+    self._evaluator = evaluator
+    self._validation = validation
+    self._cadence = cadence
+    self._signals = signals
+    self._on_row = on_row or (lambda row: None)
+    self._columns = columns or (lambda number: {})
+    self._checkpoints = checkpoints_lib.Checkpoints(
+      folder.checkpoints, warn=progress.say
+    )
+    self.resumed_from = self._restore()
+    self.done = -1 if self.resumed_from is None else self.resumed_from
+    self._saved = self.done
+    self.records = records_lib.Records(folder, self.done, progress.say)
+    self._progress = self._say_where(progress)
+    self.guard = faults.Guard(
+      rounds, clients, most=max_rejected_clients, say=self._progress.say
+    )
+    self.spent: dict[str, float] = collections.defaultdict(float)
+
+  def _restore(self) -> Optional[int]:
+    """Restores the latest checkpoint; returns its round, if there is one."""
+    loaded = self._checkpoints.load_latest(
+      self._rounds.program_state, self._rounds.restore
+    )
+    return None if loaded is None else loaded[0]
+
+  def _say_where(
+    self, progress: progress_lib.Progress
+  ) -> progress_lib.Progress:
+    """Says what is resumed; returns the progress of what is left."""
+    if self.resumed_from is None:
+      return progress
+    progress.say(f'Resuming after round {self.done}.')
+    progress = progress.from_round(self.done + 1)
+    if self.records.dropped:
+      progress.say(
+        f'{self.records.dropped} rounds after that checkpoint were not saved; '
+        'they are run again.'
+      )
+    return progress
+
+  def look_at_untrained_model(self) -> None:
+    """Evaluates the model before the first round, as round 0."""
+    with self._signals.interruptible():
+      values = self._evaluate(self._validation)
+    row = {'round': 0, **_prefixed('validation', values)}
+    self.records.add(row)
+    self._progress.round_done(0, {}, values)
+    self.done = 0
+    self._on_row(row)
+
+  def run_round(self) -> None:
+    """Runs the next round, evaluates, records and saves as the cadence says."""
+    clock = clock_lib.Clock()
+    number = self.done + 1
+    before = self._rounds.snapshot()
+    try:
+      reported, values = self._train(number, clock)
+      row = self._row(number, reported, values, clock)
+      self.records.add(row, self._rounds.step_records)
+    except BaseException:
+      # What is saved on the way out must be a round that has its row.
+      self._rounds.roll_back(before)
+      raise
+    self.done = number
+    clock.lap('rest')
+    if self._cadence.checkpoints(number):
+      self._save()
+      clock.lap('checkpoint')
+    clock.add_to(self.spent)
+    self._progress.round_done(number, _group(row, 'train'), values)
+    self._on_row(row)
+    self._signals.check()
+
+  def _train(
+    self, number: int, clock: clock_lib.Clock
+  ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a round reports, and the evaluation after it where there is one."""
+    values: Mapping[str, Any] = {}
+    with self._signals.interruptible():
+      cohort = self._cohort_fn(number)
+      datasets = self.guard.read(number, cohort)
+      clock.lap('data')
+      aggregated = runtime.aggregation_seconds()
+      reported = self.guard.run(number, cohort, datasets)
+      clock.train_lap(aggregated)
+      if self._cadence.evaluates(number):
+        values = self._evaluate(self._validation)
+        clock.lap('evaluate')
+    return reported, values
+
+  def _row(
+    self,
+    number: int,
+    reported: Mapping[str, Any],
+    values: Mapping[str, Any],
+    clock: clock_lib.Clock,
+  ) -> dict[str, Any]:
+    row = {
+      'round': number,
+      **reported,
+      **_prefixed('validation', values),
+      **clock.columns,
+    }
+    if self._rounds.traffic is not None:
+      row['bytes_down'] = self._rounds.traffic.down
+      row['bytes_up'] = self._rounds.traffic.up
+    row.update(self._columns(number))
+    return row
+
+  def _evaluate(self, batches: Batches) -> Mapping[str, Any]:
+    return self._evaluator.evaluate(self._rounds.model_weights(), batches)
+
+  def test(self, make_split: Callable[[], Batches]) -> None:
+    """Evaluates the trained model on the test split, unless that was done."""
+    if _group(self.records.rows[-1], 'test'):
+      return
+    clock = clock_lib.Clock()
+    with self._signals.interruptible():
+      values = self._evaluate(make_split())
+    self.records.extend_last(_prefixed('test', values))
+    clock.lap('test')
+    clock.add_to(self.spent)
+
+  def _save(self) -> None:
+    # The rows first: a checkpoint needs those up to its round.
+    self.records.sync()
+    self._checkpoints.save(self._rounds.program_state, self.done)
+    self._saved = self.done
+
+  def save_last_round(self) -> None:
+    """Saves the last complete round, unless it is saved."""
+    if self.done > max(self._saved, 0):
+      self._save()
+
+  def save_stopped(self) -> None:
+    """The same, and says so."""
+    self.save_last_round()
+    if self._saved > 0:
+      self._progress.say(
+        f'Stopped after round {self._saved} of {self._cadence.total_rounds}, '
+        'which is saved; the same command goes on from there.'
+      )
+    else:
+      self._progress.say('Stopped before the first round was complete.')
+
+  def close(self) -> None:
+    """Ends the line of progress and the records, however the run ended."""
+    self._progress.end_line()
+    with contextlib.suppress(errors.RunError):
+      self.records.close()

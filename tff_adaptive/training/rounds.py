@@ -1,0 +1,250 @@
+"""A learning process as the loop drives it: state, one round, its measures."""
+
+import collections
+import pathlib
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.recording import client_states
+from tff_adaptive.recording import step_records
+from tff_adaptive.training import traffic as communication
+
+
+class LearningRounds:
+  """A `tff.learning.templates.LearningProcess` with its state.
+
+  Attributes:
+    state: The process's, after the last complete round.
+    traffic: Bytes per client and round; `None` if the types do not tell.
+    step_records: What the clients of the last round did, as
+      `step_records.rows` has it; empty unless the process records it.
+  """
+
+  def __init__(
+    self,
+    process: tff.learning.templates.LearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
+  ):
+    """Initializes the process.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+    """
+    self._process = process
+    self.step_records: Sequence[Mapping[str, Any]] = ()
+    self.state = process.set_model_weights(
+      process.initialize(), initial_weights
+    )
+    try:
+      self.traffic: Optional[communication.Traffic] = communication.of_round(
+        process.next
+      )
+    except ValueError:
+      # Something that is sent has no fixed size. Better no figure than one
+      # that is wrong.
+      self.traffic = None
+
+  def run(
+    self,
+    cohort: Sequence[str],
+    datasets: Sequence[tf.data.Dataset],
+  ) -> collections.OrderedDict[str, Any]:
+    """Runs a round and returns what it reports, by the name of its column.
+
+    Args:
+      cohort: Ids of the clients.
+      datasets: Their batches, in the same order.
+    """
+    output = self._process.next(self.state, list(datasets))
+    # Only now: an interrupted round leaves the state before it.
+    self.state = output.state
+    self.step_records = step_records.rows(cohort, output.metrics)
+    return columns_of(output.metrics)
+
+  def model_weights(self) -> tff.learning.models.ModelWeights:
+    """The model after the last complete round."""
+    return self._process.get_model_weights(self.state)
+
+  def snapshot(self) -> Any:
+    """What `roll_back` takes; costs nothing."""
+    return self.state
+
+  def roll_back(self, snapshot: Any) -> None:
+    """Undoes rounds since a snapshot."""
+    self.state = snapshot
+
+  @property
+  def program_state(self) -> Any:
+    """What a checkpoint holds."""
+    return self.state
+
+  def restore(self, program_state: Any) -> None:
+    """Goes on from a checkpoint.
+
+    Raises:
+      DamagedError: If a file that belongs to it is damaged.
+    """
+    self.state = program_state
+
+
+class StatefulRounds(LearningRounds):
+  """A process whose clients keep something between rounds.
+
+  What they keep is held by client id, for the clients seen so far, in memory or
+  on disk (`client_states`).
+  """
+
+  def __init__(
+    self,
+    process: processes.StatefulLearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
+    store: Optional[Callable[[client_states.Record], Any]] = None,
+    path: Optional[pathlib.Path] = None,
+    client_ids: Optional[Collection[str]] = None,
+  ):
+    """Initializes the process; see `LearningRounds`.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+      store: Makes the store of states from the shape of one; in memory unless
+        given.
+      path: Where states are, or were, if they are on disk.
+      client_ids: The task's clients; states of others are refused. Any unless
+        given.
+    """
+    super().__init__(process, initial_weights=initial_weights)
+    self._fresh = process.initialize_client_state()
+    # Leaves, so that it does not matter which containers a runtime returns.
+    self._record = client_states.Record.of(
+      [np.asarray(leaf) for leaf in tf.nest.flatten(self._fresh)]
+    )
+    self._clients = (store or client_states.MemoryStates)(self._record)
+    self._path = path
+    self._client_ids = client_ids
+
+  def _state_of(self, client: str) -> Any:
+    leaves = self._clients.get(client)
+    if leaves is None:
+      return self._fresh
+    return tf.nest.pack_sequence_as(self._fresh, leaves)
+
+  def run(
+    self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
+  ) -> collections.OrderedDict[str, Any]:
+    """Runs a round; see `LearningRounds.run`.
+
+    Raises:
+      RunError: If a state on disk is damaged.
+    """
+    try:
+      states = [self._state_of(client) for client in cohort]
+    except errors.DamagedError as e:
+      raise errors.RunError(
+        f'{e} The same command goes on from the last checkpoint that is whole.'
+      ) from e
+    output = self._process.next(self.state, states, list(datasets))
+    self.state = output.state
+    for client, state in zip(cohort, output.client_states, strict=True):
+      self._clients.put(
+        client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+      )
+    self.step_records = step_records.rows(cohort, output.metrics)
+    return columns_of(output.metrics)
+
+  def snapshot(self) -> Any:
+    return self.state, self._clients.snapshot()
+
+  def roll_back(self, snapshot: Any) -> None:
+    self.state, clients = snapshot
+    self._clients.roll_back(clients)
+
+  @property
+  def program_state(self) -> Any:
+    """The server's state, and the clients' or where they are."""
+    return collections.OrderedDict(server=self.state, **self._clients.save())
+
+  def restore(self, program_state: Any) -> None:
+    client_states.restore(
+      self._clients,
+      self._record,
+      program_state,
+      self._path,
+      self._client_ids,
+    )
+    self.state = program_state['server']
+
+
+def build(
+  process: Any,
+  *,
+  initial_weights: tff.learning.models.ModelWeights,
+  **states: Any,
+) -> LearningRounds:
+  """The rounds of a process, whether or not its clients keep something.
+
+  Args:
+    process: The process.
+    initial_weights: Where training starts, as arrays.
+    **states: Further arguments of `StatefulRounds`, of no use to others.
+  """
+  if algorithms.is_stateful(process):
+    return StatefulRounds(process, initial_weights=initial_weights, **states)
+  return LearningRounds(process, initial_weights=initial_weights)
+
+
+# Where a process reports something, and the column that shows it.
+_COLUMNS = {
+  'client_work/train/': 'train/',
+  'client_work/clients/': 'clients/',
+  'client_work/step_size/': 'step_size/',
+  'client_work/': 'clients/',
+  'finalizer/update_': 'update/',
+  'finalizer/': 'update/',
+}
+_MEANS = ('train/', 'step_size/')
+
+
+def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
+  """Flattens a process's metrics to single numbers by column.
+
+  Means over training examples and steps are left out where there were none: the
+  mean of nothing is not 0.
+  """
+  columns: collections.OrderedDict[str, Any] = collections.OrderedDict()
+
+  def walk(value: Any, path: str) -> None:
+    if isinstance(value, Mapping):
+      for key, child in value.items():
+        walk(child, f'{path}{key}/')
+      return
+    array = np.asarray(value)
+    if array.shape or array.dtype.kind not in 'biuf':
+      return  # Lists and words have no place in a table of numbers.
+    name = path.rstrip('/')
+    for prefix, replacement in _COLUMNS.items():
+      if name.startswith(prefix):
+        name = replacement + name[len(prefix) :]
+        break
+    columns[name] = array[()]
+
+  walk(metrics, '')
+  if columns.get('train/num_examples') == 0:
+    for name in list(columns):
+      if name.startswith(_MEANS) and not name.startswith('train/num_'):
+        del columns[name]
+  return columns

@@ -1,0 +1,19 @@
+"""Puts tff_today.pth beside the module, which pyproject.toml cannot say."""
+
+import os
+
+import setuptools
+from setuptools.command import build_py
+
+
+class BuildWithPth(build_py.build_py):
+  """Builds the module, and what makes Python import it when it starts."""
+
+  def run(self):
+    super().run()
+    self.copy_file(
+      'tff_today.pth', os.path.join(self.build_lib, 'tff_today.pth')
+    )
+
+
+setuptools.setup(cmdclass={'build_py': BuildWithPth})

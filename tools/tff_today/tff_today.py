@@ -1,0 +1,164 @@
+"""Runs TensorFlow Federated 0.87.0 on the Python and TensorFlow of today.
+
+TFF is pure Python and one program, but its imports are of 2023. Once `install`
+has run (`tff_today.pth` calls it when Python starts, so that it does not matter
+which package is imported first), three things are different:
+
+1. TFF and tensorflow-privacy import `jax`, `vizier` and `tensorflow_estimator`
+   for a handful of functions that nothing else in them uses, in versions that
+   the registry has lost or that today's Python cannot install. Where those
+   imports fail, that function is replaced by an object that says what is
+   missing. The packages themselves are not replaced: `import jax` gives the
+   real jax or `ModuleNotFoundError`, so no other library mistakes a stand-in
+   for it.
+2. TensorFlow is told to use Keras 2 (`TF_USE_LEGACY_KERAS=1`, unless the
+   variable is set already), which TFF is written for.
+3. `TF_CPP_MIN_LOG_LEVEL` holds while TensorFlow is imported, too. TensorFlow
+   2.21 writes some lines before it has read the variable.
+
+It costs one entry in `sys.meta_path`.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import re
+import sys
+import tempfile
+
+_ESTIMATOR = 'tensorflow-estimator and a TensorFlow before 2.16'
+# Module -> what others import from it, what that needs, its public name.
+STANDINS = {
+  'tensorflow_federated.python.core.environments.jax_frontend'
+  '.jax_computation': (
+    'jax_computation',
+    'a jax that still has jax.lib.xla_client, 0.4.30 for one',
+    'tff.jax.computation',
+  ),
+  'tensorflow_federated.python.learning.programs.vizier_program_logic': (
+    'train_model_with_vizier',
+    'google-vizier 0.1.11',
+    'tff.learning.programs.train_model_with_vizier',
+  ),
+  'tensorflow_privacy.privacy.estimators.dnn': (
+    'DNNClassifier',
+    _ESTIMATOR,
+    'tensorflow_privacy.DNNClassifier',
+  ),
+  'tensorflow_privacy.privacy.estimators.v1.dnn': (
+    'DNNClassifier',
+    _ESTIMATOR,
+    'tensorflow_privacy.v1.DNNClassifier',
+  ),
+}
+# A line of TensorFlow's log: severity and date, or the head before the first.
+_LOGGED = re.compile(
+  rb'^([IWEF])\d{4} |^WARNING: All log messages before absl::InitializeLog'
+)
+_SEVERITIES = {b'I': 0, b'W': 1, b'E': 2, b'F': 3, None: 0}
+
+
+class _Missing:
+  """Raises `ImportError`, with the reason, when it is called or looked into."""
+
+  def __init__(self, name, needs, cause):
+    self.__dict__.update(_name=name, _needs=needs, _cause=cause)
+
+  def _refuse(self):
+    raise ImportError(
+      f'{self._name} needs {self._needs}, which cannot be imported here '
+      f'({self._cause}). The rest of TFF works without it.'
+    ) from self._cause
+
+  def __call__(self, *args, **kwargs):
+    self._refuse()
+
+  def __getattr__(self, name):
+    if name.startswith('__'):  # What inspection asks of any object.
+      raise AttributeError(name)
+    self._refuse()
+
+  def __repr__(self):
+    return f'<{self._name}, which needs {self._needs}>'
+
+
+class _Loader(importlib.abc.Loader):
+  """A module's own loader, with something around its execution."""
+
+  def __init__(self, real):
+    self._real = real
+
+  def create_module(self, spec):
+    return self._real.create_module(spec)
+
+  def __getattr__(self, name):  # get_source and the like.
+    return getattr(self._real, name)
+
+
+class _StandinLoader(_Loader):
+  """Runs the real module; where its imports fail, leaves a stand-in."""
+
+  def exec_module(self, module):
+    attribute, needs, name = STANDINS[module.__name__]
+    try:
+      self._real.exec_module(module)
+    except (ImportError, AttributeError) as e:
+      setattr(module, attribute, _Missing(name, needs, e))
+
+
+class _QuietLoader(_Loader):
+  """Holds back what TensorFlow logs below TF_CPP_MIN_LOG_LEVEL."""
+
+  def exec_module(self, module):
+    level = os.environ.get('TF_CPP_MIN_LOG_LEVEL', '')
+    try:
+      stderr = os.dup(2) if level in ('1', '2', '3') else None
+    except OSError:  # Closed: nobody reads it.
+      stderr = None
+    if stderr is None:
+      self._real.exec_module(module)
+      return
+    with tempfile.TemporaryFile() as held:
+      os.dup2(held.fileno(), 2)
+      try:
+        self._real.exec_module(module)
+      finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        held.seek(0)
+        for line in _above(held, int(level)):
+          os.write(2, line)
+
+
+def _above(lines, level):
+  """Yields the lines of entries at or above a level, and what is no log."""
+  shown = True
+  for line in lines:
+    match = _LOGGED.match(line)
+    if match:
+      shown = _SEVERITIES[match.group(1)] >= level
+    if shown:
+      yield line
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+  """Finds the modules that are loaded in another way."""
+
+  def find_spec(self, fullname, path=None, target=None):
+    if fullname == 'tensorflow':
+      os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
+      wrap = _QuietLoader
+    elif fullname in STANDINS:
+      wrap = _StandinLoader
+    else:
+      return None
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+    if spec is not None and spec.loader is not None:
+      spec.loader = wrap(spec.loader)
+    return spec
+
+
+def install() -> None:
+  """Puts the finder first in `sys.meta_path`, once."""
+  if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Finder())

@@ -8,6 +8,8 @@
 # make docs    build the documentation's site into build/site
 # make dist    build sdist and wheel into dist/, and try the wheel
 # make format  format
+#
+# PYTHON=python3.13 names the Python to set up with, VENV=folder where.
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
@@ -59,21 +61,23 @@ gpu: $(VENV)/.installed-gpu
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
-# Without --no-deps pip refuses the set: see requirements.txt.
-$(VENV)/.installed: requirements.txt | $(VENV)/bin/python
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
+# Without the last two options pip refuses the set: see requirements.txt.
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python
+
+$(VENV)/.installed: requirements.txt $(wildcard tools/tff_today/*) | $(VENV)/bin/python
+	$(INSTALL) -r requirements.txt
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.txt
+	$(INSTALL) -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/.installed-docs: requirements-docs.txt | $(VENV)/bin/python
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-docs.txt
+	$(INSTALL) -r requirements-docs.txt
 	@touch $@
 
 $(VENV)/.installed-gpu: requirements-gpu.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-gpu.txt
+	$(INSTALL) -r requirements-gpu.txt
 	@touch $@
 
 $(VENV)/bin/python:

@@ -14,7 +14,7 @@ def pixels(path):
 
 def coloured(picture, red, green, blue):
   """How many pixels have about this colour, given from 0 to 255."""
-  near = abs(picture[..., :3] * 255 - [red, green, blue]).max(axis=-1) < 12
+  near = abs(picture[..., :3] * 255 - [red, green, blue]).max(axis=-1) < 24
   return int(near.sum())
 
 

@@ -126,11 +126,11 @@ class _QuietLoader(_Loader):
         os.dup2(stderr, 2)
         os.close(stderr)
         held.seek(0)
-        for line in _above(held, int(level)):
+        for line in above(held, int(level)):
           os.write(2, line)
 
 
-def _above(lines, level):
+def above(lines, level):
   """Yields the lines of entries at or above a level, and what is no log."""
   shown = True
   for line in lines:

@@ -1,0 +1,111 @@
+"""TFF imports on today's base in any order, quietly; says what it lacks."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import tff_today
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_TOUCH = """
+for touch, needs in (
+  (lambda: tff.jax.computation(lambda x: x), 'jax.lib.xla_client'),
+  (lambda: tff.learning.programs.train_model_with_vizier(), 'google-vizier'),
+  (lambda: tensorflow_privacy.DNNClassifier(), 'tensorflow-estimator'),
+  (lambda: tensorflow_privacy.DNNClassifier.train, 'tensorflow-estimator'),
+):
+  try:
+    touch()
+  except ImportError as e:
+    assert needs in str(e) and 'cannot be imported here' in str(e), e
+  else:
+    raise AssertionError(needs)
+"""
+# Whatever else TFF's own default context says when the interpreter ends.
+_END = """
+from tff_adaptive import runtime
+runtime.set_in_process_context()
+print('done')
+"""
+
+
+def run(code, **environment):
+  """Runs code in a Python of its own, which is to write nothing but `done`."""
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    env={
+      **os.environ,
+      'PYTHONPATH': str(_ROOT),
+      'TF_CPP_MIN_LOG_LEVEL': '3',
+      **environment,
+    },
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    timeout=240,
+    check=False,
+  )
+  assert (done.returncode, done.stdout, done.stderr) == (0, 'done\n', '')
+
+
+def test_tff_first():
+  code = 'import tensorflow_federated as tff, tensorflow_privacy\n'
+  run(code + _TOUCH + _END)
+
+
+def test_this_package_first_and_tensorflow_next():
+  code = (
+    'from tff_adaptive import algorithms, runtime\n'
+    'import tensorflow as tf, tensorflow_federated as tff\n'
+    'import tensorflow_privacy\n'
+    "assert tf.keras.Model.__module__.startswith('tf_keras'), tf.keras.Model\n"
+  )
+  run(code + _TOUCH + _END)
+
+
+def test_a_jax_that_serves_is_used():
+  code = (
+    'import importlib, sys\nfrom unittest import mock\n'
+    'import tensorflow_federated as tff\n'
+    'for name in list(sys.modules):\n'
+    "  if 'jax_frontend' in name or 'xla_backend' in name:\n"
+    '    del sys.modules[name]\n'
+    # As far as TFF looks into it when it is imported.
+    'jax = mock.MagicMock(ShapeDtypeStruct=int)\n'
+    "sys.modules.update({'jax': jax, 'jax.lib': jax.lib})\n"
+    'module = importlib.import_module(\n'
+    "  'tensorflow_federated.python.core.environments.jax_frontend'\n"
+    "  '.jax_computation')\n"
+    "assert 'Wrapper' in type(module.jax_computation).__name__\n"
+  )
+  run(code + _END)
+
+
+@pytest.mark.parametrize('name', ['jax', 'vizier', 'tensorflow_estimator'])
+def test_packages_themselves_are_not_replaced(name):
+  spec = importlib.util.find_spec(name)
+  assert spec is None or 'tff_today' not in str(spec.origin)
+
+
+def test_the_lock_builds_it_with_its_own_setuptools():
+  project = (_ROOT / 'tools' / 'tff_today' / 'pyproject.toml').read_text()
+  locked = (_ROOT / 'requirements.txt').read_text()
+  (pin,) = re.findall(r'requires = \["(setuptools==[\d.]+)"\]', project)
+  assert f'{pin}\n' in locked
+
+
+def test_what_tensorflow_logs_is_held_back_by_severity():
+  lines = [
+    b'WARNING: All log messages before absl::InitializeLog() is called\n',
+    b'I0000 00:00:1.2 34 port.cc:153] custom operations are on.\n',
+    b'with a second line\n',
+    b'E0000 00:00:1.2 34 cuda.cc:1] a driver is too old\n',
+    b'which is said at length\n',
+    b'Traceback (most recent call last):\n',
+  ]
+  above = [list(tff_today.above(lines, level)) for level in (1, 2, 3)]
+  assert above == [lines[3:], lines[3:], []]

@@ -50,6 +50,7 @@ docs: $(VENV)/.installed-docs
 dist: $(VENV)/.installed-dev
 	rm -rf dist
 	$(PY) -m build --no-isolation --outdir dist > /dev/null
+	$(PY) -m build --no-isolation --wheel --outdir dist tools/tff_today > /dev/null
 	$(PY) tools/check_dist.py dist
 
 format: $(VENV)/.installed-dev

@@ -136,6 +136,10 @@ def test_wheel_and_sdist(tmp_path):
   shutil.copytree(_ROOT, tree, ignore=ignored, symlinks=True)
   for command in (
     ['-m', 'build', '--no-isolation', '--outdir', 'dist'],
+    [
+      *('-m', 'build', '--no-isolation', '--wheel', '--outdir', 'dist'),
+      'tools/tff_today',
+    ],
     ['tools/check_dist.py', 'dist'],
   ):
     done = subprocess.run(

@@ -1,8 +1,8 @@
-"""Installs a built wheel into a clean environment and tries it there.
+"""Installs the built wheels into a clean environment and tries them there.
 
   python tools/check_dist.py dist
 
-The environment sees the packages that this Python has, because the wheel is
+The environment sees the packages that this Python has, because the wheels are
 installed with --no-deps, but nothing of this checkout.
 """
 
@@ -23,6 +23,8 @@ version = importlib.metadata.version('tff-adaptive')
 assert version == tff_adaptive.__version__, version
 place = pathlib.Path(tff_adaptive.__file__).parent
 assert str(place).startswith(sys.prefix), place
+import tff_today
+assert tff_today.__file__.startswith(sys.prefix), tff_today.__file__
 assert (place / 'py.typed').is_file()
 assert len(algorithms.names()) == 22 and len(presets.names()) > 100
 """
@@ -37,11 +39,12 @@ def _run(*words: str, cwd: str) -> str:
   return done.stdout
 
 
-def check(wheel: pathlib.Path) -> None:
-  """Raises `SystemExit` unless the wheel works.
+def check(wheel: pathlib.Path, today: pathlib.Path) -> None:
+  """Raises `SystemExit` unless the wheels work.
 
   Args:
-    wheel: The file.
+    wheel: This project's.
+    today: That of tff-today.
   """
   with zipfile.ZipFile(wheel) as file:
     top = {name.split('/')[0] for name in file.namelist()}
@@ -56,7 +59,15 @@ def check(wheel: pathlib.Path) -> None:
     venv.create(place / 'env', with_pip=False, symlinks=True)
     python = str(place / 'env' / 'bin' / 'python')
     pip = (sys.executable, '-m', 'pip', '--python', python, 'install')
-    _run(*pip, '--quiet', '--no-deps', '--no-index', str(wheel), cwd=folder)
+    _run(
+      *pip,
+      '--quiet',
+      '--no-deps',
+      '--no-index',
+      str(wheel),
+      str(today),
+      cwd=folder,
+    )
     packages = _run(
       python,
       '-c',
@@ -64,7 +75,10 @@ def check(wheel: pathlib.Path) -> None:
       cwd=folder,
     )
     (pathlib.Path(packages.strip()) / 'locked.pth').write_text(
-      sysconfig.get_path('purelib'), encoding='utf-8'
+      # So that the packages' own .pth files are read: setuptools' is what
+      # TensorFlow Probability has its distutils from.
+      f'import site; site.addsitedir({sysconfig.get_path("purelib")!r})',
+      encoding='utf-8',
     )
     _run(python, '-c', _TRY, cwd=folder)
     command = str(place / 'env' / 'bin' / 'tff-adaptive')
@@ -79,11 +93,16 @@ def main(arguments: list[str]) -> int:
   if len(arguments) != 1:
     print(__doc__)
     return 2
-  wheels = list(pathlib.Path(arguments[0]).resolve().glob('*.whl'))
-  if len(wheels) != 1:
-    print(f'{arguments[0]} must hold one wheel, it has {len(wheels)}.')
+  folder = pathlib.Path(arguments[0]).resolve()
+  wheels = sorted(folder.glob('*.whl'))
+  if [w.name.partition('-')[0] for w in wheels] != [
+    'tff_adaptive',
+    'tff_today',
+  ]:
+    names = ', '.join(w.name for w in wheels) or 'none'
+    print(f'{arguments[0]} must hold the two wheels of this project: {names}.')
     return 1
-  check(wheels[0])
+  check(*wheels)
   print(f'{wheels[0].name} installs and runs.')
   return 0
 

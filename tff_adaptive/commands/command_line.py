@@ -81,8 +81,8 @@ def _check_tff() -> None:
   if found != _TFF:
     raise errors.SettingsError(
       f'tensorflow-federated {_TFF} is needed, {found} is installed; what goes '
-      'together is in requirements.txt: pip install --no-deps -r '
-      'requirements.txt.'
+      'together is in requirements.txt: pip install --no-deps '
+      '--ignore-requires-python -r requirements.txt.'
     )
 
 

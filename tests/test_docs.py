@@ -107,7 +107,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   for module in command_line.MAINS.values():
     known |= module.build_options().names
   # Of pip, TensorBoard, tasks.figures and benchmarks.
-  known |= {'no', 'logdir', 'alpha', 'rounds'}
+  known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   made = 'clusters|sign_momentum'  # By the guides that add them.
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')

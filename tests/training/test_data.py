@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import helpers
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.training import data
-
-from . import helpers
 
 
 def batches(dataset):

@@ -5,10 +5,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import helpers
 from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
-
-from . import helpers
 
 
 def weights(seed):

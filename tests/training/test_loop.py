@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import helpers
+from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress
@@ -15,9 +17,6 @@ from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import loop
 from tff_adaptive.training import stopping
-
-from . import helpers
-from . import recorded
 
 _ROUNDS = 7
 

@@ -7,14 +7,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import rounds
-
-from . import helpers
 
 
 @pytest.fixture(autouse=True, scope='module')

@@ -9,9 +9,10 @@
 # make dist    build sdist and wheel into dist/, and try the wheel
 # make format  format
 #
-# PYTHON=python3.13 names the Python to set up with, VENV=folder where.
+# PYTHON=python3.13 names the Python to set up with, into .venv-python3.13;
+# without it the newest of 3.13, 3.12 and 3.11 that there is, into .venv.
 
-VENV ?= .venv
+VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 PY := $(VENV)/bin/python
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2

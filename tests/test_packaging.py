@@ -131,7 +131,7 @@ def test_build_files_and_sources_are_in_step():
 def test_wheel_and_sdist(tmp_path):
   tree = tmp_path / 'tree'
   ignored = shutil.ignore_patterns(
-    '.git', '.venv', 'build', 'dist', 'runs', 'bazel-*', '*.egg-info'
+    '.git', '.venv*', 'build', 'dist', 'runs', 'bazel-*', '*.egg-info'
   )
   shutil.copytree(_ROOT, tree, ignore=ignored, symlinks=True)
   for command in (

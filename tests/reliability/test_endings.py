@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.reliability import drills
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as worker
 
 _NATIVE = (*drills.SMALL, '--runtime=native', '--rounds_per_checkpoint=2')
 _DIVERGING = (

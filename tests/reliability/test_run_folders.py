@@ -19,7 +19,7 @@ from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.commands import command_line
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as worker
 
 train = test_loop.train_fixture
 

@@ -11,8 +11,8 @@ import tree
 from tests.runtime import computations
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.runtime import in_process as in_process_lib
-from tff_adaptive.runtime import server
+from tff_adaptive.runtime.engine import engine as in_process_lib
+from tff_adaptive.runtime.workers import server
 
 
 def _model_fn():

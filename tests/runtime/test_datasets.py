@@ -9,8 +9,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import _tff_datasets
-from tff_adaptive.runtime import values
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime.engine import values
 
 
 def test_dataset_in_other_containers_keeps_its_fields_apart(context):
@@ -148,7 +148,7 @@ def test_kept_batches_give_the_same_results(loop, listed):
 )
 def test_only_datasets_that_cannot_change_are_kept(dataset, same):
   variant = tf.data.experimental.to_variant(dataset())
-  assert _tff_datasets.yields_the_same_each_time(variant) == same
+  assert tff_datasets.yields_the_same_each_time(variant) == same
 
 
 def test_no_more_batches_are_kept_than_allowed():

@@ -14,8 +14,8 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import native
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import native
+from tff_adaptive.runtime.workers import process as worker
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 from tests.runtime import certificates
 from tests.runtime import computations
 from tff_adaptive import runtime
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as worker
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)

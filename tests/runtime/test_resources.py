@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import resources
+from tff_adaptive.runtime.engine import resources
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Logical devices are fixed once TensorFlow starts: for a process of its own.

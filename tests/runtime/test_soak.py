@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as worker
 
 
 def _process():

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime.workers import process as worker
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ def _binary(tmp_path):
 
 _PROGRAM = """
 import os, signal, sys, threading, time
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as worker
 # A shell that runs the tests in the background lets them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 found = []
@@ -108,5 +108,5 @@ def test_end_of_the_worker_is_seen_and_described(binary):
 
 
 def test_missing_binary_is_an_error_that_names_it(tmp_path):
-  with pytest.raises(errors.WorkerFailure, match='no_such_worker'):
+  with pytest.raises(failures.WorkerFailure, match='no_such_worker'):
     worker.WorkerProcess(str(tmp_path / 'no_such_worker'))

@@ -9,7 +9,7 @@ from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.runtime import arguments
+from tff_adaptive.runtime.workers import arguments
 
 # The execution contexts, the default first.
 RUNTIMES = ('in_process', 'native', 'remote')

@@ -13,12 +13,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tff_adaptive.runtime import arguments as arguments_lib
-from tff_adaptive.runtime.arguments import ENGINES
-from tff_adaptive.runtime.errors import ClientFailure
-from tff_adaptive.runtime.errors import RuntimeFailure
-from tff_adaptive.runtime.errors import UnsupportedComputationError
-from tff_adaptive.runtime.errors import WorkerFailure
+from tff_adaptive.runtime.failures import ClientFailure
+from tff_adaptive.runtime.failures import RuntimeFailure
+from tff_adaptive.runtime.failures import UnsupportedComputationError
+from tff_adaptive.runtime.failures import WorkerFailure
+from tff_adaptive.runtime.workers import arguments as arguments_lib
+from tff_adaptive.runtime.workers.arguments import ENGINES
 
 __all__ = [
   'ENGINES',
@@ -87,7 +87,7 @@ def create_in_process_context(
     UnsupportedComputationError: From computations that use what this runtime
       cannot run; the message names it.
   """
-  from tff_adaptive.runtime import in_process  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.engine import engine as in_process  # pylint: disable=g-import-not-at-top
 
   engine = in_process.Engine(
     max_concurrent_clients=max_concurrent_clients,
@@ -165,7 +165,7 @@ def create_native_context(
     WorkerFailure: From computations, when the worker cannot be started, dies
       more than `retries` times, or stops answering.
   """
-  from tff_adaptive.runtime import native  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.workers import native  # pylint: disable=g-import-not-at-top
 
   if memory_limit is None:
     memory_limit = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
@@ -227,7 +227,7 @@ def create_remote_context(
   arguments_lib.check_remote_credentials(
     worker_certificate, trainer_certificate, trainer_private_key
   )
-  from tff_adaptive.runtime import remote  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.workers import remote  # pylint: disable=g-import-not-at-top
 
   return remote.RemoteContext(
     addresses,
@@ -306,7 +306,7 @@ def serve_worker(
   )
   # Before the imports, which take seconds: it may have ended then.
   parent = os.getppid() if end_with_parent else None
-  from tff_adaptive.runtime import server  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.workers import server  # pylint: disable=g-import-not-at-top
 
   return server.serve(
     port,

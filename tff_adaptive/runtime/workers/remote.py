@@ -22,11 +22,11 @@ import grpc
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import arguments
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import in_process
-from tff_adaptive.runtime import stub as stub_lib
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import engine as in_process
+from tff_adaptive.runtime.workers import arguments
+from tff_adaptive.runtime.workers import stub as stub_lib
 
 _SECONDS_BEFORE_ASKING_AGAIN = 30.0
 _MAX_COMPILED = 64
@@ -54,7 +54,7 @@ class Worker(tff.framework.AsyncContext):
     self.lost_at: Optional[float] = None
     self._credentials = credentials
     self._silence_timeout = silence_timeout
-    self._runner = _tff.AsyncThreadRunner()
+    self._runner = tff_names.AsyncThreadRunner()
     self._stub: stub_lib.GuardedStub | None = None
     self._context: tff.framework.AsyncContext | None = None
 
@@ -79,9 +79,9 @@ class Worker(tff.framework.AsyncContext):
         executor_fn=tff.framework.ResourceManagingExecutorFactory(
           self._executor
         ),
-        compiler_fn=_tff.compile_to_native,
-        transform_args=_tff.transform_args,
-        transform_result=_tff.transform_result,
+        compiler_fn=tff_names.compile_to_native,
+        transform_args=tff_names.transform_args,
+        transform_result=tff_names.transform_result,
       )
       self.lost_at = None
     else:
@@ -108,7 +108,7 @@ class Worker(tff.framework.AsyncContext):
       task.add_done_callback(lambda t: t.cancelled() or t.exception())
     context = self._context
     if context is None:
-      raise errors.WorkerFailure(
+      raise failures.WorkerFailure(
         f'The worker at {self.address} was lost.', self.address
       )
     return await self._runner.await_coro_and_return_result(
@@ -152,14 +152,14 @@ class RemoteContext(tff.framework.SyncContext):
       for address in addresses
     ]
     self._local = in_process.Engine()
-    self._runner = _tff.AsyncThreadRunner()
+    self._runner = tff_names.AsyncThreadRunner()
     self._compiled = cachetools.LRUCache(_MAX_COMPILED)
     silent = [
       w.address for w in self._workers if not w.connect(connect_timeout)
     ]
     if silent:
       self.close()
-      raise errors.WorkerFailure(
+      raise failures.WorkerFailure(
         f'No worker answered at {", ".join(silent)} within'
         f' {connect_timeout:g} s: start one there with the `worker` command,'
         ' or look at the address, the firewall and the TLS settings.',
@@ -172,20 +172,20 @@ class RemoteContext(tff.framework.SyncContext):
     return [w for w in self._workers if w.lost_at is None]
 
   def invoke(self, comp: Any, arg: Any) -> Any:
-    if not _tff.has_clients(comp.type_signature.parameter):
+    if not tff_names.has_clients(comp.type_signature.parameter):
       return self._local.run(comp, arg)
     self._ask_lost_workers()
     for attempt in range(self._retries + 1):
       workers = self.workers
       if not workers:
-        raise errors.WorkerFailure(
+        raise failures.WorkerFailure(
           'All workers were lost: '
           + ', '.join(w.address for w in self._workers)
           + '.'
         )
       try:
         return self._invoke_on(workers, comp, arg)
-      except errors.WorkerFailure as e:
+      except failures.WorkerFailure as e:
         self._drop(e)
         left = [w.address for w in self.workers]
         if attempt == self._retries or not left:
@@ -200,18 +200,18 @@ class RemoteContext(tff.framework.SyncContext):
         workers[0].invoke(comp, arg)
       )
     return self._runner.run_coro_and_return_result(
-      _tff.invoke_mergeable(form, arg, workers)
+      tff_names.invoke_mergeable(form, arg, workers)
     )
 
   def _mergeable(self, comp: Any) -> Any:
     """`comp`, cut at its aggregation; `None` if that cannot be done."""
-    digest = _tff.computation_digest(comp)
+    digest = tff_names.computation_digest(comp)
     if digest not in self._compiled:
-      if _tff.contains_secure_sum(comp):
+      if tff_names.contains_secure_sum(comp):
         form = None
       else:
         try:
-          form = _tff.compile_to_mergeable(comp)
+          form = tff_names.compile_to_mergeable(comp)
         except ValueError as e:
           logging.warning(
             'This computation runs on one worker at a time, because its'
@@ -222,7 +222,7 @@ class RemoteContext(tff.framework.SyncContext):
       self._compiled[digest] = form
     return self._compiled[digest]
 
-  def _drop(self, error: errors.WorkerFailure) -> None:
+  def _drop(self, error: failures.WorkerFailure) -> None:
     """Leaves out the workers that do not answer any more."""
     for candidate in self.workers:
       if candidate.address == error.address or not candidate.connect(

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import graph_defs
+from tff_adaptive.runtime.graphs import defs as graph_defs
 
 
 class Reduction:

@@ -2,7 +2,7 @@
 
 Started as a script, in a session of its own:
 
-  python _supervisor.py PARENT_PID COMMAND [ARGUMENT ...]
+  python supervisor.py PARENT_PID COMMAND [ARGUMENT ...]
 
 Standard input is the read end of a pipe of which only the parent holds the
 write end. However the parent ends (normally, by an exception, SIGTERM or

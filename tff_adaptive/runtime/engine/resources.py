@@ -12,8 +12,8 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
 
 
 class Resources:
@@ -39,7 +39,7 @@ class Resources:
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
         f' cores and devices), got {max_concurrent_clients!r}.'
       )
-    _tff.spare_datasets_the_optimizer()
+    tff_names.spare_datasets_the_optimizer()
     self.devices = _check_devices(devices)
     self.server_device = ''
     self._automatic = max_concurrent_clients is None
@@ -61,7 +61,7 @@ class Resources:
     try:
       return self._pool.submit(function, *arguments)
     except RuntimeError as e:
-      raise errors.RuntimeFailure(
+      raise failures.RuntimeFailure(
         'This in-process context was closed; call set_in_process_context again.'
       ) from e
 

@@ -26,10 +26,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import batch_lists
-from tff_adaptive.runtime import graph_defs
-from tff_adaptive.runtime import reductions
-from tff_adaptive.runtime import rewriting
+from tff_adaptive.runtime.graphs import batch_lists
+from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime.graphs import reductions
+from tff_adaptive.runtime.graphs import rewriting
 
 
 class Graph:

@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
 
 # -1 is gRPC's way of saying "no limit".
 CHANNEL_OPTIONS = (
@@ -76,7 +76,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     self._address = address
     self._silence_timeout = silence_timeout
     self._explain = explain
-    self._stub = _tff.ExecutorGroupStub(channel)
+    self._stub = tff_names.ExecutorGroupStub(channel)
     self._ping = channel.unary_unary(
       _PING, request_serializer=bytes, response_deserializer=bytes
     )
@@ -104,7 +104,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
   def _call(self, name: str, request: Any) -> Any:
     with self._lock:
       if self._closed:
-        raise errors.WorkerFailure(
+        raise failures.WorkerFailure(
           f'The connection to the worker at {self._address} was closed.',
           self._address,
         )
@@ -135,7 +135,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
         # Nothing else shall wait as long for the same peer.
         with self._lock:
           self._closed = True
-        raise errors.WorkerFailure(
+        raise failures.WorkerFailure(
           f'The worker at {self._address} has not answered for'
           f' {self._silence_timeout:g} s. {self._explain()}'.strip(),
           self._address,
@@ -149,12 +149,12 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       call: Any = error
       code, details = call.code(), call.details()
     if code in _UNREACHABLE:
-      return errors.WorkerFailure(
+      return failures.WorkerFailure(
         f'The worker at {self._address} failed during a computation'
         f' ({details}). {self._explain()}'.strip(),
         self._address,
       )
-    return errors.RuntimeFailure(
+    return failures.RuntimeFailure(
       f'The worker at {self._address} reported {code.name}: {details}'
     )
 
@@ -181,11 +181,11 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     # whoever needs it next gets the error from the call that needs it.
     try:
       return self._call('Dispose', request)
-    except errors.WorkerFailure:
-      return _tff.executor_pb2.DisposeResponse()
+    except failures.WorkerFailure:
+      return tff_names.executor_pb2.DisposeResponse()
 
   def dispose_executor(self, request: Any) -> Any:
     try:
       return self._call('DisposeExecutor', request)
-    except errors.WorkerFailure:
-      return _tff.executor_pb2.DisposeExecutorResponse()
+    except failures.WorkerFailure:
+      return tff_names.executor_pb2.DisposeExecutorResponse()

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff_datasets
-from tff_adaptive.runtime import nodes as nodes_lib
-from tff_adaptive.runtime import values
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import values
 
 
 def federated_aggregate(
@@ -221,7 +221,7 @@ def select(tracer: Any, type_spec: Any, argument: Any, site: Any) -> Any:
     [tf.TensorSpec([], tf.int32)],
     lambda parameters, site: select((state.value, parameters[0]), site),
   )
-  order = _tff_datasets.component_order(element)
+  order = tff_datasets.component_order(element)
 
   def build(inputs: Any, wanted: Any) -> Any:
     keys, *captured = inputs
@@ -253,17 +253,17 @@ def sequence_map(tracer: Any, type_spec: Any, argument: Any, site: Any) -> Any:
       nodes_lib.pack(source, iter(parameters)), site
     ),
   )
-  order = _tff_datasets.component_order(type_spec.result.element)
+  order = tff_datasets.component_order(type_spec.result.element)
 
   def build(inputs: Any, wanted: Any) -> Any:
     variant, *captured = inputs
 
     def one(*components: Any) -> Any:
-      arguments = _tff_datasets.from_components(components, source)
+      arguments = tff_datasets.from_components(components, source)
       results = inner.build(arguments, captured)
       return tuple(results[i] for i in order)
 
-    dataset = _tff_datasets.flat_dataset(variant, source).map(one)
+    dataset = tff_datasets.flat_dataset(variant, source).map(one)
     return [tf.data.experimental.to_variant(dataset)]
 
   node = tracer.node(
@@ -333,10 +333,10 @@ def _reduce(
     captured = inputs[1 + len(specs) :]
 
     def step(state: Any, components: Any) -> Any:
-      arguments = _tff_datasets.from_components(components, source)
+      arguments = tff_datasets.from_components(components, source)
       return tuple(inner.build([*state, *arguments], captured))
 
-    result = _tff_datasets.flat_dataset(variant, source).reduce(
+    result = tff_datasets.flat_dataset(variant, source).reduce(
       tuple(state), step
     )
     return [result[i] for i in wanted]

@@ -10,9 +10,9 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import graphs
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import graph as graphs
 
 SERVER = 'server'
 CLIENT = 'client'
@@ -102,7 +102,7 @@ def flatten(value: Any) -> list[Leaf]:
     return [value]
   if isinstance(value, tuple):
     return [leaf for element in value for leaf in flatten(element)]
-  raise errors.UnsupportedComputationError(
+  raise failures.UnsupportedComputationError(
     'The in-process runtime found a function or a placed value where TFF has'
     ' only tensors, sequences and structures of them.'
   )
@@ -110,7 +110,7 @@ def flatten(value: Any) -> list[Leaf]:
 
 def pack(type_spec: tff.Type, leaves: Iterator[Leaf]) -> Any:
   if isinstance(type_spec, tff.StructType):
-    return tuple(pack(t, leaves) for _, t in _tff.struct_items(type_spec))
+    return tuple(pack(t, leaves) for _, t in tff_names.struct_items(type_spec))
   return next(leaves)
 
 

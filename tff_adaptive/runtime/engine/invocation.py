@@ -11,12 +11,12 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import fused as fused_lib
-from tff_adaptive.runtime import nodes as nodes_lib
-from tff_adaptive.runtime import planning
-from tff_adaptive.runtime import program as program_lib
-from tff_adaptive.runtime import resources as resources_lib
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime.engine import executable as program_lib
+from tff_adaptive.runtime.engine import fused as fused_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import phases as planning
+from tff_adaptive.runtime.engine import resources as resources_lib
 
 # Clients folded in one call if their values are small.
 _FOLD_AT_ONCE = 8
@@ -67,7 +67,7 @@ class Invocation:
         self.resources.server_device,
       )
     except tf.errors.OpError as e:
-      raise errors.RuntimeFailure(
+      raise failures.RuntimeFailure(
         f'A computation at the server failed: {e.message}'
       ) from e
     for leaf, tensor in zip(fused.outputs, outputs):
@@ -281,18 +281,18 @@ def _copy_to(device: str, tensors: Any) -> Any:
 
 def _client_failure(
   error: Exception, index: int, run: Invocation, device: str
-) -> errors.ClientFailure:
+) -> failures.ClientFailure:
   count = len(run.clients)
   if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
     place = device.rpartition('device:')[2] or 'this machine'
-    return errors.ClientFailure(
+    return failures.ClientFailure(
       f'Client {index} of {count} ran out of memory on {place}, with up to'
       f' {run.resources.max_concurrent_clients} clients at once: lower'
       ' max_concurrent_clients, the batch size or the size of the model.'
       f' ({error})',
       index,
     )
-  return errors.ClientFailure(
+  return failures.ClientFailure(
     f'Client {index} of {count} failed:'
     f' {getattr(error, "message", None) or error}',
     index,

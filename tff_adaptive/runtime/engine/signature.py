@@ -7,10 +7,10 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import nodes as nodes_lib
-from tff_adaptive.runtime import program as program_lib
-from tff_adaptive.runtime import values
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import executable as program_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import values
 
 
 class Signature:
@@ -105,7 +105,7 @@ def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
     split = values.compile_split(type_spec)
     inner = [
       _compile_parts(element, members)
-      for _, element in _tff.struct_items(type_spec)
+      for _, element in tff_names.struct_items(type_spec)
     ]
 
     def parts(value: Any, out: Any) -> None:
@@ -137,7 +137,9 @@ def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
   if isinstance(type_spec, tff.StructType):
     parts = [
       _compile_result(element, element_type)
-      for element, (_, element_type) in zip(value, _tff.struct_items(type_spec))
+      for element, (_, element_type) in zip(
+        value, tff_names.struct_items(type_spec)
+      )
     ]
     pack = values.compile_pack(type_spec)
     return lambda server, clients: pack(

@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import failures
 
-_SUPERVISOR = os.path.join(os.path.dirname(__file__), '_supervisor.py')
+_SUPERVISOR = os.path.join(os.path.dirname(__file__), 'supervisor.py')
 _LOG_TAIL_BYTES = 2000
 _live: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()
 
@@ -104,7 +104,7 @@ class WorkerProcess:
     stdout.close()
     if not line:
       self._supervisor.wait()
-      raise errors.WorkerFailure(
+      raise failures.WorkerFailure(
         f'Could not start {command[0]}: {self.log_tail() or "no output"}.'
       )
     self.pid = int(line)

@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import graphs
-from tff_adaptive.runtime import intrinsics
-from tff_adaptive.runtime import nodes as nodes_lib
-from tff_adaptive.runtime import values
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import intrinsics
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import values
+from tff_adaptive.runtime.graphs import graph as graphs
 
 
 class Tracer:
@@ -61,7 +61,7 @@ class Tracer:
       return placed, [(kind, node)]
     if isinstance(type_spec, tff.StructType):
       elements, parts = [], []
-      for _, element_type in _tff.struct_items(type_spec):
+      for _, element_type in tff_names.struct_items(type_spec):
         element, more = self.argument(element_type)
         elements.append(element)
         parts.extend(more)
@@ -111,17 +111,17 @@ class Tracer:
     if isinstance(block, framework.Literal):
       return self._literal(block, site)
     if isinstance(block, framework.Data):
-      raise errors.UnsupportedComputationError(
+      raise failures.UnsupportedComputationError(
         'The in-process runtime cannot load `tff.data` references; pass the'
         ' data as an argument.'
       )
-    raise errors.UnsupportedComputationError(
+    raise failures.UnsupportedComputationError(
       f'The in-process runtime cannot evaluate a {type(block).__name__}.'
     )
 
   def _literal(self, block: Any, site: Any) -> nodes_lib.Leaf:
-    value = _tff.literal_value(block)
-    spec = _tff.tensor_spec(block.type_signature)
+    value = tff_names.literal_value(block)
+    spec = tff_names.tensor_spec(block.type_signature)
     return self.node(
       site,
       [],
@@ -133,7 +133,7 @@ class Tracer:
   def _graph(self, block: Any, argument: Any, site: Any) -> Any:
     kind = block.proto.WhichOneof('computation')
     if kind != 'tensorflow':
-      raise errors.UnsupportedComputationError(
+      raise failures.UnsupportedComputationError(
         f'The in-process runtime runs TensorFlow, and was given {kind!r} code'
         ' (of a JAX computation, most likely).'
       )
@@ -154,7 +154,7 @@ class Tracer:
   def _intrinsic(self, block: Any, argument: Any, site: Any) -> Any:
     handler = intrinsics.HANDLERS.get(block.uri)
     if handler is None:
-      raise errors.UnsupportedComputationError(
+      raise failures.UnsupportedComputationError(
         f'The in-process runtime does not support the intrinsic'
         f' {block.uri!r}; it supports {", ".join(sorted(intrinsics.HANDLERS))}.'
       )

@@ -14,12 +14,12 @@ from typing import Optional
 import cachetools
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import invocation
-from tff_adaptive.runtime import program as program_lib
-from tff_adaptive.runtime import resources
-from tff_adaptive.runtime import signature as signature_lib
-from tff_adaptive.runtime import values
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import executable as program_lib
+from tff_adaptive.runtime.engine import invocation
+from tff_adaptive.runtime.engine import resources
+from tff_adaptive.runtime.engine import signature as signature_lib
+from tff_adaptive.runtime.engine import values
 
 # Computations built anew, but equal, find the program of the first.
 _MAX_PROGRAMS = 64
@@ -64,7 +64,7 @@ class Engine:
       known = self._by_id.get(key)
       if known is not None:
         return known
-      digest = _tff.computation_digest(comp)
+      digest = tff_names.computation_digest(comp)
       program = self._compiled.get(digest)
       if program is None:
         program = program_lib.Program(comp, compiled)

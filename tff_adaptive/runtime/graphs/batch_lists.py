@@ -10,8 +10,8 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import graph_defs
-from tff_adaptive.runtime import reductions as reductions_lib
+from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime.graphs import reductions as reductions_lib
 
 _Reductions = Mapping[str, reductions_lib.Reduction]
 

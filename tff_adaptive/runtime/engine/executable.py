@@ -25,11 +25,11 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import graphs
-from tff_adaptive.runtime import nodes as nodes_lib
-from tff_adaptive.runtime import planning
-from tff_adaptive.runtime import tracing
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import phases as planning
+from tff_adaptive.runtime.engine import tracing
+from tff_adaptive.runtime.graphs import graph as graphs
 
 
 class Program:
@@ -60,13 +60,15 @@ class Program:
       key = proto.SerializeToString(deterministic=True)
       if key not in by_graph:
         by_graph[key] = load_graph(
-          proto if compiled else _tff.optimized_graph(block)
+          proto if compiled else tff_names.optimized_graph(block)
         )
       return by_graph[key]
 
     parameter_type = comp.type_signature.parameter
     block = (
-      comp.to_building_block() if compiled else _tff.expand_intrinsics(comp)
+      comp.to_building_block()
+      if compiled
+      else tff_names.expand_intrinsics(comp)
     )
     tracer = tracing.Tracer(graph_of)
     self.num_slots = 0
@@ -92,9 +94,9 @@ class Program:
 
 def load_graph(proto: Any) -> graphs.Graph:
   """The `Graph` of a `computation_pb2.TensorFlow` message."""
-  names = _tff.binding_names
+  names = tff_names.binding_names
   return graphs.Graph(
-    _tff.unpack_graph_def(proto.graph_def),
+    tff_names.unpack_graph_def(proto.graph_def),
     proto.initialize_op,
     proto.session_token_tensor_name,
     names(proto.parameter) if proto.HasField('parameter') else [],

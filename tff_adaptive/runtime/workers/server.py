@@ -22,17 +22,17 @@ import grpc
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import arguments
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import in_process
-from tff_adaptive.runtime import stub as stub_lib
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import engine as in_process
+from tff_adaptive.runtime.workers import arguments
+from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import stub as stub_lib
 
 _POLL_SECONDS = 0.5
 
 
-class ExecutorService(_tff.ExecutorGroupServicer):
+class ExecutorService(tff_names.ExecutorGroupServicer):
   """TFF's executor protocol on the in-process engine.
 
   Values live in numbered executors until they are disposed of. A call runs at
@@ -46,20 +46,20 @@ class ExecutorService(_tff.ExecutorGroupServicer):
     self._executors: dict[str, tuple[int, dict[str, Any]]] = {}
 
   def GetExecutor(self, request: Any, context: Any) -> Any:
-    cardinalities = _tff.deserialize_cardinalities(request.cardinalities)
+    cardinalities = tff_names.deserialize_cardinalities(request.cardinalities)
     name = str(next(self._ids))
     with self._lock:
       self._executors[name] = cardinalities.get(tff.CLIENTS, 0), {}
-    return _tff.executor_pb2.GetExecutorResponse(
-      executor=_tff.executor_pb2.ExecutorId(id=name)
+    return tff_names.executor_pb2.GetExecutorResponse(
+      executor=tff_names.executor_pb2.ExecutorId(id=name)
     )
 
   def CreateValue(self, request: Any, context: Any) -> Any:
     def create(values: Any, num_clients: Any) -> Any:
-      return _tff.deserialize_value(request.value)
+      return tff_names.deserialize_value(request.value)
 
     return self._create(
-      request, context, create, _tff.executor_pb2.CreateValueResponse
+      request, context, create, tff_names.executor_pb2.CreateValueResponse
     )
 
   def CreateStruct(self, request: Any, context: Any) -> Any:
@@ -70,10 +70,10 @@ class ExecutorService(_tff.ExecutorGroupServicer):
         name = element.name or None
         elements.append((name, value))
         types.append((name, type_spec))
-      return _tff.Struct(elements), tff.StructType(types)
+      return tff_names.Struct(elements), tff.StructType(types)
 
     return self._create(
-      request, context, create, _tff.executor_pb2.CreateStructResponse
+      request, context, create, tff_names.executor_pb2.CreateStructResponse
     )
 
   def CreateSelection(self, request: Any, context: Any) -> Any:
@@ -82,7 +82,7 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       return value[request.index], type_spec[request.index]
 
     return self._create(
-      request, context, create, _tff.executor_pb2.CreateSelectionResponse
+      request, context, create, tff_names.executor_pb2.CreateSelectionResponse
     )
 
   def CreateCall(self, request: Any, context: Any) -> Any:
@@ -91,21 +91,21 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       argument = None
       if request.HasField('argument_ref') and request.argument_ref.id:
         argument, _ = values[request.argument_ref.id]
-      comp = _tff.computation_from_proto(proto)
+      comp = tff_names.computation_from_proto(proto)
       result = self._engine.run(
         comp, argument, num_clients=num_clients, compiled=True
       )
       return result, type_spec.result
 
     return self._create(
-      request, context, create, _tff.executor_pb2.CreateCallResponse
+      request, context, create, tff_names.executor_pb2.CreateCallResponse
     )
 
   def Compute(self, request: Any, context: Any) -> Any:
     def compute(values: Any, num_clients: Any) -> Any:
       value, type_spec = values[request.value_ref.id]
       proto, _ = tff.framework.serialize_value(value, type_spec)
-      return _tff.executor_pb2.ComputeResponse(value=proto)
+      return tff_names.executor_pb2.ComputeResponse(value=proto)
 
     return self._guard(request, context, compute)
 
@@ -113,14 +113,14 @@ class ExecutorService(_tff.ExecutorGroupServicer):
     def dispose(values: Any, num_clients: Any) -> Any:
       for reference in request.value_ref:
         values.pop(reference.id, None)
-      return _tff.executor_pb2.DisposeResponse()
+      return tff_names.executor_pb2.DisposeResponse()
 
     return self._guard(request, context, dispose)
 
   def DisposeExecutor(self, request: Any, context: Any) -> Any:
     with self._lock:
       self._executors.pop(request.executor.id, None)
-    return _tff.executor_pb2.DisposeExecutorResponse()
+    return tff_names.executor_pb2.DisposeExecutorResponse()
 
   def _create(
     self, request: Any, context: Any, create: Any, response: Any
@@ -129,7 +129,7 @@ class ExecutorService(_tff.ExecutorGroupServicer):
       created = create(values, num_clients)
       name = str(next(self._ids))
       values[name] = created
-      return response(value_ref=_tff.executor_pb2.ValueRef(id=name))
+      return response(value_ref=tff_names.executor_pb2.ValueRef(id=name))
 
     return self._guard(request, context, work)
 
@@ -146,7 +146,7 @@ class ExecutorService(_tff.ExecutorGroupServicer):
     num_clients, values = found or (0, {})  # abort() does not return.
     try:
       return work(values, num_clients)
-    except errors.UnsupportedComputationError as e:
+    except failures.UnsupportedComputationError as e:
       context.abort(grpc.StatusCode.UNIMPLEMENTED, str(e))
     except KeyError as e:
       context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'There is no value {e}.')
@@ -175,7 +175,7 @@ def start_server(
     futures.ThreadPoolExecutor(32, thread_name_prefix='tff_worker'),
     options=[*stub_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)],
   )
-  _tff.add_executor_service(ExecutorService(engine), server)
+  tff_names.add_executor_service(ExecutorService(engine), server)
   host = f'[{bind_address}]' if ':' in bind_address else bind_address
   target = f'{host}:{port}'
   cause: Exception | None = None
@@ -252,7 +252,7 @@ def serve(
 
 def _serve_native(port: int, max_concurrent_clients: Any, goes_on: Any) -> int:
   process = worker.WorkerProcess(
-    _tff.worker_binary_path(),
+    tff_names.worker_binary_path(),
     port=port or None,
     max_concurrent_calls=max_concurrent_clients or -1,
   )
@@ -269,7 +269,7 @@ def _serve_native(port: int, max_concurrent_clients: Any, goes_on: Any) -> int:
     _announce('0.0.0.0', process.port, 'no TLS')
     while goes_on():
       if process.exit_code() is not None:
-        raise errors.WorkerFailure(
+        raise failures.WorkerFailure(
           f"TFF's worker {process.describe_exit()}.", process.address
         )
   finally:

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import nodes as nodes_lib
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 
 class Fused:
@@ -43,7 +43,7 @@ class Fused:
     self.listable = frozenset(
       leaf for leaf in self.inputs if self._is_listable(leaf)
     )
-    self._functions: dict[bool, _tff.FastFunction] = {}
+    self._functions: dict[bool, tff_names.FastFunction] = {}
 
   def _is_listable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
@@ -58,7 +58,7 @@ class Fused:
       node.graph is not None and node.graph.listable(i) for node, i in uses
     )
 
-  def _function(self, listed: bool) -> '_tff.FastFunction':
+  def _function(self, listed: bool) -> 'tff_names.FastFunction':
     if listed not in self._functions:
       lists = self.listable if listed else frozenset()
 
@@ -67,7 +67,7 @@ class Fused:
         return nodes_lib.build_nodes(self._nodes, known, self.outputs, lists)
 
       body.__name__ = self._name
-      self._functions[listed] = _tff.FastFunction(
+      self._functions[listed] = tff_names.FastFunction(
         tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
       )
     return self._functions[listed]
@@ -125,7 +125,7 @@ class Fold:
     self.shared = [
       leaf for leaf in outside if leaf.node.site == nodes_lib.SERVER
     ]
-    self._functions: dict[int, _tff.FastFunction] = {}
+    self._functions: dict[int, tff_names.FastFunction] = {}
 
   def __call__(
     self,
@@ -145,7 +145,7 @@ class Fold:
       arguments += client
     return self._functions[count](arguments, device)
 
-  def _trace(self, count: int) -> '_tff.FastFunction':
+  def _trace(self, count: int) -> 'tff_names.FastFunction':
     leaves = self.state + self.shared + self.inputs * count
 
     def body(*tensors: Any) -> Any:
@@ -159,6 +159,6 @@ class Fold:
       return state
 
     body.__name__ = f'{self._name}_of_{count}'
-    return _tff.FastFunction(
+    return tff_names.FastFunction(
       tf.compat.v1.wrap_function(body, [leaf.spec for leaf in leaves])
     )

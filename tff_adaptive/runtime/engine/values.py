@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import _tff_datasets
-from tff_adaptive.runtime import errors
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime import tff_names
 
 
 # With tf.data's defaults, each iterator starts a thread that tunes it and a
@@ -35,7 +35,7 @@ def _options(private_threads: Optional[int]) -> bytes:
   options.experimental_optimization.apply_default_optimizations = False
   if private_threads is not None:
     options.threading.private_threadpool_size = private_threads
-  return _tff_datasets.serialize_options(options)
+  return tff_datasets.serialize_options(options)
 
 
 _PLAIN = _options(1)
@@ -45,12 +45,14 @@ _WITH_OWN_THREADS = _options(None)
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
   """The tensors that represent a value of an unplaced type, in order."""
   if isinstance(type_spec, tff.StructType):
-    return [s for _, t in _tff.struct_items(type_spec) for s in leaf_specs(t)]
+    return [
+      s for _, t in tff_names.struct_items(type_spec) for s in leaf_specs(t)
+    ]
   if isinstance(type_spec, tff.SequenceType):
     return [tf.TensorSpec([], tf.variant)]
   if isinstance(type_spec, tff.TensorType):
-    return [_tff.tensor_spec(type_spec)]
-  raise errors.UnsupportedComputationError(
+    return [tff_names.tensor_spec(type_spec)]
+  raise failures.UnsupportedComputationError(
     f'The in-process runtime has no value of type {type_spec}.'
   )
 
@@ -76,7 +78,7 @@ def compile_ingest(
   if isinstance(type_spec, tff.StructType):
     parts = [
       compile_ingest(element, datasets)
-      for _, element in _tff.struct_items(type_spec)
+      for _, element in tff_names.struct_items(type_spec)
     ]
     split = compile_split(type_spec)
 
@@ -85,14 +87,14 @@ def compile_ingest(
         part(element, out)
 
     return ingest
-  raise errors.UnsupportedComputationError(
+  raise failures.UnsupportedComputationError(
     f'The in-process runtime cannot take an argument of type {type_spec}.'
   )
 
 
 def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
   """A function from a struct value to its elements in the type's order."""
-  names = tuple(name for name, _ in _tff.struct_items(type_spec))
+  names = tuple(name for name, _ in tff_names.struct_items(type_spec))
   all_named = None not in names
   count = len(names)
 
@@ -120,9 +122,9 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
         return [getattr(value, name) for name in fields]
       refuse(value, list(fields))
     # Rare containers, in TFF's own way.
-    if not isinstance(value, _tff.Struct):
-      value = _tff.structure.from_container(value)
-    elements = _tff.structure.to_elements(value)
+    if not isinstance(value, tff_names.Struct):
+      value = tff_names.structure.from_container(value)
+    elements = tff_names.structure.to_elements(value)
     if len(elements) != count or any(
       got is not None and got != name for (got, _), name in zip(elements, names)
     ):
@@ -144,7 +146,7 @@ def _fields_of(kind: Any) -> Optional[tuple[str, ...]]:
 
 def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
   """A function from a value of a tensor type to an eager tensor."""
-  spec = _tff.tensor_spec(type_spec)
+  spec = tff_names.tensor_spec(type_spec)
   dtype, shape = type_spec.dtype, type_spec.shape
   exact = shape if shape is not None and None not in shape else None
   is_string = np.issubdtype(dtype, np.str_)
@@ -164,7 +166,7 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
       ):
         raise TypeError(f'Expected a tensor of {type_spec}, got {value!r}.')
       return value
-    _tff.check_array(value, type_spec)
+    tff_names.check_array(value, type_spec)
     if isinstance(value, (list, tuple)) and not is_string:
       value = np.asarray(value, dtype)
     return tf.constant(value, spec.dtype)
@@ -210,11 +212,9 @@ class DatasetCache:
   def _keep_batches(
     self, dataset: tf.data.Dataset, variant: Any, type_spec: Any
   ) -> None:
-    if not self._room[0] or not _tff_datasets.yields_the_same_each_time(
-      variant
-    ):
+    if not self._room[0] or not tff_datasets.yields_the_same_each_time(variant):
       return
-    flat = _tff_datasets.flat_dataset(variant, type_spec.element)
+    flat = tff_datasets.flat_dataset(variant, type_spec.element)
     optionals, size = [], 0
     for batch in flat:
       size += sum(
@@ -247,15 +247,15 @@ class DatasetCache:
 
 def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
   if isinstance(value, (list, tuple)):
-    value = _tff_datasets.dataset_from_elements(list(value), type_spec.element)
+    value = tff_datasets.dataset_from_elements(list(value), type_spec.element)
   if not isinstance(value, tf.data.Dataset):
     raise TypeError(
       f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
       f' got {type(value).__name__}.'
     )
-  value = _tff_datasets.conform_dataset(value, type_spec.element)
+  value = tff_datasets.conform_dataset(value, type_spec.element)
   own_threads = value.options().threading.private_threadpool_size is not None
-  return _tff_datasets.apply_options(
+  return tff_datasets.apply_options(
     value, _WITH_OWN_THREADS if own_threads else _PLAIN
   )
 
@@ -274,13 +274,14 @@ def compile_restore(
   """
   if isinstance(type_spec, tff.StructType):
     parts = [
-      compile_restore(element) for _, element in _tff.struct_items(type_spec)
+      compile_restore(element)
+      for _, element in tff_names.struct_items(type_spec)
     ]
     pack = compile_pack(type_spec)
     return lambda leaves: pack([part(leaves) for part in parts])
   if isinstance(type_spec, tff.SequenceType):
     element_type = type_spec.element
-    return lambda leaves: _tff_datasets.dataset_from_variant(
+    return lambda leaves: tff_datasets.dataset_from_variant(
       next(leaves), element_type
     )
   return lambda leaves: next(leaves).numpy()
@@ -288,14 +289,14 @@ def compile_restore(
 
 def compile_pack(type_spec: tff.StructType) -> Callable[[list[Any]], Any]:
   """A function from a struct's elements to the type's Python container."""
-  names = [name for name, _ in _tff.struct_items(type_spec)]
+  names = [name for name, _ in tff_names.struct_items(type_spec)]
   container = type_spec.python_container
   if container is None:
     container = collections.OrderedDict if any(names) else tuple
   if None in names and any(names):
     # No container of Python's has both; TFF says so better.
-    return lambda elements: _tff.to_container(
-      _tff.Struct(list(zip(names, elements))), type_spec
+    return lambda elements: tff_names.to_container(
+      tff_names.Struct(list(zip(names, elements))), type_spec
     )
   if _fields_of(container) is not None:
     return lambda elements: container(**dict(zip(names, elements)))

@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tff_adaptive.runtime import fused
-from tff_adaptive.runtime import nodes as nodes_lib
+from tff_adaptive.runtime.engine import fused
+from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 
 @dataclasses.dataclass

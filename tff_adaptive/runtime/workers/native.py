@@ -16,10 +16,10 @@ from typing import Any
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_adaptive.runtime import _tff
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import stub as stub_lib
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import stub as stub_lib
 
 _START_ATTEMPTS = 3  # Another process may take the port first.
 
@@ -87,7 +87,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
 
   def _ensure_worker(self) -> None:
     if self._closed:
-      raise errors.RuntimeFailure(
+      raise failures.RuntimeFailure(
         'This native context was closed; call set_native_context again.'
       )
     if self._process is not None:
@@ -115,14 +115,14 @@ class ExecutorService(tff.framework.ExecutorFactory):
       how = process.describe_exit()
       self.stop()
       if not ready:
-        raise errors.WorkerFailure(
+        raise failures.WorkerFailure(
           f"TFF's worker at {process.address} did not answer within"
           f' {self._timeout:g} s; raise worker_timeout, look at what blocks'
           ' local connections, or use the in-process runtime, which needs'
           ' no worker.',
           process.address,
         )
-    raise errors.WorkerFailure(
+    raise failures.WorkerFailure(
       f"TFF's worker did not start ({_START_ATTEMPTS} attempts): it {how}.",
       process.address,
     )
@@ -168,11 +168,11 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     self._memory_limit = memory_limit
     self._inner = tff.framework.AsyncExecutionContext(
       executor_fn=service,
-      compiler_fn=_tff.compile_to_native,
-      transform_args=_tff.transform_args,
-      transform_result=_tff.transform_result,
+      compiler_fn=tff_names.compile_to_native,
+      transform_args=tff_names.transform_args,
+      transform_result=tff_names.transform_result,
     )
-    self._runner = _tff.AsyncThreadRunner()
+    self._runner = tff_names.AsyncThreadRunner()
     self._in_flight = 0
 
   @property
@@ -207,7 +207,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
       for attempt in range(self._retries + 1):
         try:
           return await self._inner.invoke(comp, arg)
-        except errors.WorkerFailure as e:
+        except failures.WorkerFailure as e:
           if self._in_flight == 1:
             self._service.stop()
           if attempt == self._retries:
@@ -286,7 +286,7 @@ def create_async(
       default_num_clients=default_num_clients,
       max_concurrent_clients=max_concurrent_clients,
       worker_timeout=worker_timeout,
-      binary=binary or _tff.worker_binary_path(),
+      binary=binary or tff_names.worker_binary_path(),
     ),
     retries=retries,
     memory_limit=memory_limit,

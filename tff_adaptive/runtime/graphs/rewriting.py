@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import errors
-from tff_adaptive.runtime import graph_defs
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime.graphs import defs as graph_defs
 
 _ANONYMOUS_TABLES = {
   'HashTableV2': 'AnonymousHashTable',
@@ -41,7 +41,7 @@ def check_resources(graph_def: tf.compat.v1.GraphDef) -> None:
     if node.op == 'VarHandleOp':
       continue
     if 'shared_name' in node.attr and not node.op.startswith('Anonymous'):
-      raise errors.UnsupportedComputationError(
+      raise failures.UnsupportedComputationError(
         f'The in-process runtime cannot run the TensorFlow op {node.op}'
         f' (node {node.name!r}): its state would be shared by clients that'
         ' run at once; use the native runtime for this computation.'

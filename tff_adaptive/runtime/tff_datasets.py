@@ -1,6 +1,6 @@
 """What this package takes of datasets from beyond TFF's and TensorFlow's API.
 
-The counterpart of `_tff.py`, which has everything else.
+The counterpart of `tff_names.py`, which has everything else.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 
-from tff_adaptive.runtime import _tff
+from tff_adaptive.runtime import tff_names
 
 
 def dataset_from_elements(
@@ -72,13 +72,13 @@ def conform_dataset(
 def _conform_element(element: Any, type_spec: tff.Type) -> Any:
   if not isinstance(type_spec, tff.StructType):
     return element
-  got = _tff.structure.from_container(element)
+  got = tff_names.structure.from_container(element)
   parts = [
     (name, _conform_element(got[index], part))
-    for index, (name, part) in enumerate(_tff.struct_items(type_spec))
+    for index, (name, part) in enumerate(tff_names.struct_items(type_spec))
   ]
   return type_conversions.type_to_py_container(
-    _tff.structure.Struct(parts), type_spec
+    tff_names.structure.Struct(parts), type_spec
   )
 
 
@@ -142,8 +142,8 @@ def component_order(element_type: tff.Type) -> list[int]:
 
   def number(type_spec: Any) -> Any:
     if isinstance(type_spec, tff.StructType):
-      return _tff.structure.Struct(
-        [(name, number(t)) for name, t in _tff.struct_items(type_spec)]
+      return tff_names.structure.Struct(
+        [(name, number(t)) for name, t in tff_names.struct_items(type_spec)]
       )
     return next(counter)
 

@@ -1,4 +1,4 @@
-"""Errors of the simulation runtimes."""
+"""Errors that the execution contexts raise."""
 
 
 class RuntimeFailure(RuntimeError):

@@ -1,12 +1,14 @@
-"""What this package takes of datasets from beyond TFF's and TensorFlow's API.
+"""Datasets, by names of TFF and TensorFlow beyond their public API.
 
 The counterpart of `tff_names.py`, which has everything else.
 """
 
 import itertools
 from collections.abc import Mapping
+from collections.abc import MutableMapping
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeAlias
 
 import attrs
 import cachetools
@@ -19,11 +21,15 @@ from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 
 from tff_adaptive.runtime import tff_names
 
+# As `tf.data` has them: nested containers of specs, and of tensors.
+ElementSpec: TypeAlias = Any
+Element: TypeAlias = Any
+
 
 def dataset_from_elements(
   elements: list[object], element_type: tff.Type
 ) -> tf.data.Dataset:
-  """A dataset of explicitly listed elements."""
+  """Makes a dataset of a list of elements."""
   return tensorflow_utils.make_data_set_from_elements(
     None, elements, element_type
   )
@@ -32,7 +38,7 @@ def dataset_from_elements(
 def conform_dataset(
   dataset: tf.data.Dataset, element_type: tff.Type
 ) -> tf.data.Dataset:
-  """`dataset`, with its components in the order that graphs expect.
+  """Reorders a dataset's components to the order that graphs expect.
 
   A dataset's variant has no names, only an order, which follows from the Python
   containers of its elements; a graph traced with other containers would take
@@ -42,7 +48,7 @@ def conform_dataset(
     TypeError: If the elements are not assignable to `element_type`.
   """
   key = (_spec_key(dataset.element_spec), id(element_type))
-  if key not in _conforming:
+  if key not in _conforms:
     got = computation_types.tensorflow_to_type(dataset.element_spec)
     if not element_type.is_assignable_from(got):
       raise TypeError(
@@ -55,11 +61,11 @@ def conform_dataset(
       _element_spec(element_type)
     )
     # The type is kept, so that its id stays its own.
-    _conforming[key] = (same, element_type)
-  if _conforming[key][0]:
+    _conforms[key] = (same, element_type)
+  if _conforms[key][0]:
     return dataset
 
-  def conform(*element: Any) -> Any:
+  def conform(*element: Element) -> Element:
     # tf.data spreads plain tuples over the parameters.
     whole = element
     if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
@@ -69,7 +75,7 @@ def conform_dataset(
   return dataset.map(conform)
 
 
-def _conform_element(element: Any, type_spec: tff.Type) -> Any:
+def _conform_element(element: Element, type_spec: tff.Type) -> Element:
   if not isinstance(type_spec, tff.StructType):
     return element
   got = tff_names.structure.from_container(element)
@@ -82,10 +88,14 @@ def _conform_element(element: Any, type_spec: tff.Type) -> Any:
   )
 
 
-_conforming: dict = cachetools.LRUCache(1024)
+# Whether datasets of a spec need no reordering for a type.
+_conforms: MutableMapping[tuple[object, int], tuple[bool, tff.Type]] = (
+  cachetools.LRUCache(1024)
+)
 
 
-def _spec_key(spec: Any) -> Any:
+def _spec_key(spec: ElementSpec) -> object:
+  """Builds a hashable key of dtypes, shapes and the order of fields."""
   return (
     tuple(
       (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
@@ -95,8 +105,8 @@ def _spec_key(spec: Any) -> Any:
   )
 
 
-def _field_order(spec: Any) -> object:
-  """Names in the order in which tf.nest flattens them, nested."""
+def _field_order(spec: ElementSpec) -> object:
+  """Nests the names of fields in the order in which `tf.nest` flattens them."""
   if isinstance(spec, Mapping):
     return tuple((k, _field_order(spec[k])) for k in sorted(spec))
   if hasattr(spec, '_fields'):
@@ -111,8 +121,8 @@ def _field_order(spec: Any) -> object:
   return None
 
 
-def _element_spec(element_type: tff.Type) -> Any:
-  """Specs of a dataset's elements in the containers that graphs use."""
+def _element_spec(element_type: tff.Type) -> ElementSpec:
+  """Specs a dataset's elements in the containers that graphs use."""
   return type_conversions.type_to_py_container(
     type_conversions.type_to_tf_structure(element_type), element_type
   )
@@ -121,7 +131,7 @@ def _element_spec(element_type: tff.Type) -> Any:
 def dataset_from_variant(
   variant: tf.Tensor, element_type: tff.Type
 ) -> tf.data.Dataset:
-  """The dataset behind a variant tensor, with TFF's element type."""
+  """Makes a dataset with TFF's element type of a variant tensor."""
   return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
     tf.data.experimental.from_variant(variant, _element_spec(element_type)),
     element_type,
@@ -133,14 +143,14 @@ def _component_specs(element_type: tff.Type) -> list[tf.TensorSpec]:
 
 
 def component_order(element_type: tff.Type) -> list[int]:
-  """Which of an element's tensors, in TFF's order, is each tf.data component.
+  """Lists, for each tf.data component, its index in TFF's order.
 
   tf.data orders an element's components as `tf.nest` does, so mappings by their
   sorted keys; TFF orders them as its type does.
   """
   counter = itertools.count()
 
-  def number(type_spec: Any) -> Any:
+  def number(type_spec: tff.Type) -> tff_names.Struct | int:
     if isinstance(type_spec, tff.StructType):
       return tff_names.structure.Struct(
         [(name, number(t)) for name, t in tff_names.struct_items(type_spec)]
@@ -152,22 +162,24 @@ def component_order(element_type: tff.Type) -> list[int]:
   )
 
 
-def from_components(components: Sequence, element_type: tff.Type) -> list:
-  """tf.data components in TFF's order."""
-  ordered = [None] * len(components)
+def from_components(
+  components: Sequence[tf.Tensor], element_type: tff.Type
+) -> list[tf.Tensor]:
+  """Reorders tf.data components to TFF's order."""
+  ordered: list[tf.Tensor] = [None] * len(components)
   for component, index in zip(components, component_order(element_type)):
     ordered[index] = component
   return ordered
 
 
 def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
-  """The dataset behind a variant, its elements flat tuples of components."""
+  """Makes a dataset of flat tuples of components of a variant tensor."""
   return tf.data.experimental.from_variant(
     variant, tuple(_component_specs(element_type))
   )
 
 
-# Datasets whose elements follow from their inputs alone.
+# Ops of datasets whose elements follow from their inputs alone.
 _DETERMINISTIC = frozenset(
   {
     'BatchDataset',
@@ -213,7 +225,7 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
       ).numpy()
     )
   except tf.errors.OpError:
-    return False  # It cannot be written down, so it depends on other things.
+    return False  # It cannot be serialized, so it depends on outside state.
   nodes = list(graph.node)
   for function in graph.library.function:
     nodes.extend(function.node_def)
@@ -225,8 +237,9 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
 
 
 def _is_stateless(op: str) -> bool:
+  """Whether an op, other than a dataset, keeps no state."""
   if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
-    # The call's function is in the library, where its ops are looked at.
+    # The ops of a called function are checked in the library.
     return True
   definition = op_def_registry.get(op)
   return (
@@ -237,12 +250,12 @@ def _is_stateless(op: str) -> bool:
 
 
 def serialize_options(options: tf.data.Options) -> bytes:
-  """tf.data options as an op takes them."""
+  """Serializes tf.data options for `apply_options`."""
   return options._to_proto().SerializeToString()
 
 
 def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
-  """The variant of `dataset` under further options.
+  """Makes the variant of `dataset` under further options.
 
   `dataset.with_options` does the same, but takes half a millisecond.
   """

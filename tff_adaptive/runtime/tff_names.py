@@ -1,21 +1,25 @@
-"""Every name this package takes from TFF or TensorFlow beyond their public API.
+"""Names of TFF and TensorFlow beyond their public API.
 
 Both move their modules between releases. Whatever is not reachable from
 `tensorflow_federated` or `tensorflow` itself is imported here and, where it is
-about datasets, in `_tff_datasets.py`, so that an upgrade changes nothing else.
+about datasets, in `tff_datasets.py`, so that an upgrade changes nothing else.
 """
 
 import asyncio
 import hashlib
 import os
 import typing
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree  # type: ignore[import-untyped]
+from tensorflow.core.framework import function_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
@@ -51,11 +55,19 @@ from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
 
+# Messages.
+ComputationProto: TypeAlias = computation_pb2.Computation
+TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
+FunctionDef: TypeAlias = function_pb2.FunctionDef
+FunctionDefLibrary: TypeAlias = function_pb2.FunctionDefLibrary
+
+# The protocol between a context and its workers.
 ExecutorGroupServicer: Any = executor_pb2_grpc.ExecutorGroupServicer
 ExecutorGroupStub: Any = executor_pb2_grpc.ExecutorGroupStub
 add_executor_service: Any = (
   executor_pb2_grpc.add_ExecutorGroupServicer_to_server
 )
+MergeableForm: TypeAlias = mergeable_comp_execution_context.MergeableCompForm
 AsyncThreadRunner = async_utils.AsyncThreadRunner
 Struct = structure.Struct
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
@@ -64,11 +76,13 @@ transform_args = tensorflow_computation.transform_args
 transform_result = tensorflow_computation.transform_result
 
 
-def expand_intrinsics(comp: tff.framework.ConcreteComputation) -> Any:
-  """The building block of `comp`, in terms of the native compiler's intrinsics.
+def expand_intrinsics(
+  comp: tff.framework.ConcreteComputation,
+) -> tff.framework.ComputationBuildingBlock:
+  """Rewrites `comp` in terms of the intrinsics that TFF's runtimes implement.
 
   The first step of `compile_to_native`. Its others give the tree a form that
-  `program.py` has no need of, and take most of the time.
+  the in-process engine has no need of, and take most of the time.
   """
   block, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(
     comp.to_building_block()
@@ -77,12 +91,12 @@ def expand_intrinsics(comp: tff.framework.ConcreteComputation) -> Any:
 
 
 def _optimizations() -> tf.compat.v1.ConfigProto:
-  """Those of TFF's native compiler.
+  """Builds the Grappler options of TFF's native compiler, less one.
 
-  Fewer would take less time, but in their place leave loops half lowered, which
-  later optimizations break. Only those of memory are left out: for models of
-  some size they sum through temporary variables, whose names clients that train
-  at once share, so that all but one fail.
+  Fewer passes would take less time, but leave loops half lowered, which later
+  passes break. Only memory optimization is off: for larger models it sums
+  through temporary variables, whose names concurrent clients share, so that all
+  but one fail.
   """
   config = tf.compat.v1.ConfigProto()
   options = config.graph_options.rewrite_options
@@ -100,10 +114,10 @@ _OPTIMIZATIONS = _optimizations()
 def optimized_graph(
   block: tff.framework.CompiledComputation,
 ) -> computation_pb2.TensorFlow:
-  """The graph of `block` as TFF's native compiler leaves it.
+  """Optimizes the graph of `block` as TFF's native compiler does.
 
-  Its function calls are inlined, and what is called still will not be optimized
-  once more when it runs.
+  Function calls are inlined; the calls that remain are marked so that Grappler
+  does not optimize them again at run time.
   """
   optimized = compiled_computation_transformations.optimize_tensorflow_comp(
     block, _OPTIMIZATIONS
@@ -115,7 +129,7 @@ def optimized_graph(
 
 
 def worker_binary_path() -> str:
-  """Where the installed TFF keeps its C++ worker.
+  """Finds the C++ worker of the installed TFF.
 
   Raises:
     FileNotFoundError: If this installation has none.
@@ -143,21 +157,20 @@ def worker_binary_path() -> str:
 def struct_items(
   type_spec: tff.StructType,
 ) -> list[tuple[str | None, tff.Type]]:
-  """Names (`None` for unnamed) and types of a struct type's elements."""
+  """Lists names (`None` for unnamed) and types of a struct type's elements."""
   return structure.to_elements(type_spec)
 
 
 def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
-  """The `tf.TensorSpec` of a TFF tensor type."""
-  return tf.TensorSpec(type_spec.shape, tf.as_dtype(_tf_dtype(type_spec.dtype)))
-
-
-def _tf_dtype(dtype: Any) -> Any:
-  return tf.string if dtype.type is np.str_ else dtype
+  """Converts a TFF tensor type to a `tf.TensorSpec`."""
+  dtype = type_spec.dtype
+  return tf.TensorSpec(
+    type_spec.shape, tf.string if dtype.type is np.str_ else tf.as_dtype(dtype)
+  )
 
 
 def check_array(value: object, type_spec: tff.TensorType) -> None:
-  """Raises `TypeError` unless TFF takes `value` for `type_spec`."""
+  """Raises `TypeError` unless TFF accepts `value` for `type_spec`."""
   if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
     # TFF looks at each element, because a list has no dtype of its own.
     elements = tree.flatten(value)
@@ -177,37 +190,40 @@ def check_array(value: object, type_spec: tff.TensorType) -> None:
 
 
 def to_container(value: object, type_spec: tff.Type) -> object:
-  """`value` with the Python containers that `type_spec` names."""
+  """Converts `value` to the Python containers that `type_spec` names."""
   return type_conversions.type_to_py_container(value, type_spec)
 
 
 def computation_digest(comp: tff.framework.ConcreteComputation) -> bytes:
-  """Equal for equal computations; does not keep them alive."""
+  """Computes a key that is equal for equal computations.
+
+  The key does not keep the computation alive.
+  """
   proto = tff.framework.ConcreteComputation.get_proto(comp)
   return hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
 
 
 def literal_value(block: tff.framework.Literal) -> object:
-  """The NumPy value of a literal."""
+  """Returns the NumPy value of a literal."""
   return block.value
 
 
 def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
-  """Tensor names of a graph's parameter or result, in order."""
+  """Lists the tensor names of a graph's parameter or result, in order."""
   return tensorflow_utils.extract_tensor_names_from_binding(binding)
 
 
-def unpack_graph_def(packed: Any) -> tf.compat.v1.GraphDef:
-  """The graph of a compiled computation, as an object of the caller's own."""
-  return serialization_utils.unpack_graph_def(packed)
+def unpack_graph_def(proto: TensorFlowProto) -> tf.compat.v1.GraphDef:
+  """Parses the graph of a compiled computation into a new message."""
+  return serialization_utils.unpack_graph_def(proto.graph_def)
 
 
-def spare_datasets_the_optimizer() -> None:
-  """Lets TensorFlow run the functions in datasets without optimizing them.
+def disable_dataset_function_optimization() -> None:
+  """Turns Grappler off for the functions inside datasets.
 
-  It would do so anew for every iterator, which takes longer than a client's few
-  batches. Other functions are optimized as before. Has an effect only before
-  TensorFlow's first operation in this process.
+  It would optimize them anew for every iterator, which takes longer than a
+  client's few batches. Other functions are optimized as before. Has an effect
+  only before TensorFlow's first operation in this process.
   """
   option = 'disable_meta_optimizer'
   before = tf.config.optimizer.get_experimental_options().get(option, False)
@@ -219,14 +235,14 @@ def spare_datasets_the_optimizer() -> None:
 
 
 class FastFunction:
-  """Calls a concrete function without the checks and conversions of Python.
+  """A concrete function, called without Python's checks and conversions.
 
-  Those take longer than a small function runs, and here the arguments are known
-  to be tensors of the right types.
+  These take longer than a small function runs, and the engine's arguments are
+  tensors of the right types already.
   """
 
-  def __init__(self, concrete: Any) -> None:
-    """Wraps a `tf.types.experimental.ConcreteFunction` without captures."""
+  def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
+    """Wraps a function without captures."""
     if concrete.captured_inputs:
       raise ValueError(
         'A function that captures tensors cannot be called fast.'
@@ -270,28 +286,34 @@ class FastFunction:
       raise eager_core._status_to_exception(e) from None
 
 
-def deserialize_cardinalities(messages: Any) -> dict:
-  """Placements and numbers from a `GetExecutorRequest`."""
+def deserialize_cardinalities(
+  messages: Iterable[executor_pb2.Cardinality],
+) -> Mapping[tff.framework.PlacementLiteral, int]:
+  """Reads the number of participants per placement from a request."""
   return value_serialization.deserialize_cardinalities(messages)
 
 
-def deserialize_value(proto: Any) -> tuple[object, tff.Type]:
-  """The value and its type; a computation stays a message."""
+def deserialize_value(proto: executor_pb2.Value) -> tuple[Any, tff.Type]:
+  """Reads a value and its type; a computation stays a message."""
   return value_serialization.deserialize_value(proto)
 
 
-def computation_from_proto(proto: Any) -> tff.framework.ConcreteComputation:
-  """The computation that a message describes."""
+def computation_from_proto(
+  proto: ComputationProto,
+) -> tff.framework.ConcreteComputation:
+  """Makes a computation of a message."""
   return tff.framework.ConcreteComputation(
     computation_proto=proto, context_stack=tff.framework.get_context_stack()
   )
 
 
 def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
-  """Whether TFF's compiler for merging would stop at a secure sum."""
+  """Whether a computation has a secure sum, which TFF's merging refuses."""
   found = False
 
-  def look(block: Any) -> Any:
+  def look(
+    block: tff.framework.ComputationBuildingBlock,
+  ) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
     nonlocal found
     if isinstance(block, tff.framework.Intrinsic):
       found = found or 'secure_sum' in block.uri or 'modular_sum' in block.uri
@@ -301,8 +323,12 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
   return found
 
 
-async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:
-  """Runs a computation cut at its aggregation, a part of its clients each.
+async def invoke_mergeable(
+  form: MergeableForm,
+  arg: Any,
+  contexts: Sequence[tff.framework.AsyncContext],
+) -> Any:
+  """Runs a computation, cut at its aggregation, on a share of clients each.
 
   As TFF's `MergeableCompExecutionContext` does, but in the clients' order: TFF
   merges partial sums and joins clients' results in the order in which workers
@@ -310,9 +336,12 @@ async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:
   client.
 
   Args:
-    form: What `compile_to_mergeable` made.
+    form: The computation in three parts: up to the merge, merge, after it.
     arg: Its argument, or `None`.
-    contexts: Where the parts run, each a `tff.framework.AsyncContext`.
+    contexts: Contexts that run a share of the clients each.
+
+  Returns:
+    The computation's result.
   """
   pool = mergeable_comp_execution_context
   result_type = form.after_merge.type_signature.result
@@ -331,14 +360,14 @@ async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:
       form.merge, structure.Struct.unnamed(merged, other)
     )
 
-  def finish(part: Any, context: Any) -> Any:
+  async def finish(part: Any, context: tff.framework.AsyncContext) -> Any:
     rest = merged
     if part is not None:
       rest = structure.Struct.unnamed(part, merged)
-    return context.invoke(form.after_merge, rest)
+    return await context.invoke(form.after_merge, rest)
 
   if not has_clients(result_type):
-    # Then it is the same whichever part of the argument it is made with.
+    # The result is the same whichever share of the argument it is made with.
     pairs = pairs[:1]
   results = await asyncio.gather(*(finish(*pair) for pair in pairs))
   if len(pairs) == 1:
@@ -350,7 +379,7 @@ async def invoke_mergeable(form: Any, arg: Any, contexts: Any) -> Any:
   )
 
 
-def has_clients(type_spec: Any) -> bool:
+def has_clients(type_spec: tff.Type | None) -> bool:
   """Whether a value of the type has a member at each client."""
   if isinstance(type_spec, tff.FederatedType):
     return type_spec.placement is tff.CLIENTS and not type_spec.all_equal

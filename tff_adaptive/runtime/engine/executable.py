@@ -1,45 +1,34 @@
-"""From a TFF computation to a plan of a few fused TensorFlow functions.
+"""A TFF computation, compiled to a few TensorFlow functions.
 
 TFF's compiler expresses a computation in a few intrinsics over TensorFlow
-graphs. `tracing.py` evaluates it symbolically: structures, selections, lambdas,
-zips and broadcasts vanish, and what remains is a graph of nodes, each of which
-computes some tensors from others, at one of three sites:
-
-  server  once per invocation
-  client  once per client
-  fold    once per client, in the clients' order: an aggregation's accumulation
-
-Then the nodes are sorted into phases. Phase p of the server needs nothing but
-arguments and the results of aggregations of phases before p; pass p over the
-clients yields what the aggregations of phase p need; their results are there
-in phase p + 1. All server nodes of a phase become one TensorFlow function, all
-client nodes of a pass another, and all folds of a pass a third. So a round of
-tff.learning's FedAvg is one call per client, one fold per client, and two calls
-at the server. A client's intermediate values live until its fold, unless a
-later pass or the result needs them; hence memory does not grow with the cohort.
+graphs. `tracing.py` evaluates it symbolically to a list of nodes (`nodes.py`),
+which run once at the server, once per client, or once per client in an
+aggregation's accumulation. `phases.py` divides the nodes into phases and fuses
+those of one phase and placement into one function (`fused.py`). A client's
+intermediate values live until its accumulation, unless a later phase or the
+result needs them; hence memory does not grow with the cohort.
 """
 
 import contextlib
 import threading
-from typing import Any
 
 import tensorflow_federated as tff
 
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import nodes as nodes_lib
-from tff_adaptive.runtime.engine import phases as planning
+from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import tracing
-from tff_adaptive.runtime.graphs import graph as graphs
+from tff_adaptive.runtime.graphs import graph as graph_lib
 
 
-class Program:
+class Executable:
   """A compiled computation, ready to run.
 
   Attributes:
-    arguments: Kind and node of each part of the argument; see
-      `Tracer.argument`.
-    num_slots: How many leaves there are in all, which slots number.
-    passes: In the order of their phases.
+    arguments: The node of each unplaced or placed part of the argument, in
+      order.
+    num_slots: Number of leaves, which slots count.
+    phases: In order.
     lock: Held during an invocation if some kernel keeps state between calls.
     result: The symbolic result.
   """
@@ -51,52 +40,54 @@ class Program:
 
     Args:
       comp: The computation.
-      compiled: Whether TFF's native compiler has seen it already.
+      compiled: Whether TFF's native compiler has processed it already.
     """
-    by_graph = {}
-
-    def graph_of(block: Any) -> graphs.Graph:
-      proto = block.proto.tensorflow
-      key = proto.SerializeToString(deterministic=True)
-      if key not in by_graph:
-        by_graph[key] = load_graph(
-          proto if compiled else tff_names.optimized_graph(block)
-        )
-      return by_graph[key]
-
-    parameter_type = comp.type_signature.parameter
     block = (
       comp.to_building_block()
       if compiled
       else tff_names.expand_intrinsics(comp)
     )
-    tracer = tracing.Tracer(graph_of)
+    tracer = tracing.Tracer(_GraphLoader(compiled))
+    argument: nodes_lib.SymbolicValue | None = None
+    self.arguments: list[nodes_lib.Node] = []
+    if comp.type_signature.parameter is not None:
+      argument, self.arguments = tracer.argument(comp.type_signature.parameter)
+    function = tracer.evaluate(block, {}, nodes_lib.SERVER)
+    self.result: nodes_lib.SymbolicValue = function(argument, nodes_lib.SERVER)
+    nodes = tracer.builder.nodes
     self.num_slots = 0
-    argument: Any = None
-    self.arguments: list[tuple[str, nodes_lib.Node]] = []
-    if parameter_type is not None:
-      argument, self.arguments = tracer.argument(parameter_type)
-    self.result = tracer.evaluate(block, {}, nodes_lib.SERVER)(
-      argument, nodes_lib.SERVER
-    )
-    for node in tracer.nodes:
+    for node in nodes:
       node.first_slot = self.num_slots
       self.num_slots += len(node.specs)
-    self.passes = planning.plan(tracer.nodes, tracer.aggregations, self.result)
-    ordered = any(
-      phase.server.ordered or phase.client.ordered or phase.fold.ordered
-      for phase in self.passes
-    )
+    self.phases = phases.divide(nodes, tracer.builder.aggregations, self.result)
     self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if ordered:
+    if any(phase.ordered for phase in self.phases):
       self.lock = threading.Lock()
 
 
-def load_graph(proto: Any) -> graphs.Graph:
-  """The `Graph` of a `computation_pb2.TensorFlow` message."""
+class _GraphLoader:
+  """Loads the graphs of one computation, equal ones once."""
+
+  def __init__(self, compiled: bool):
+    self._compiled = compiled
+    self._loaded: dict[bytes, graph_lib.Graph] = {}
+
+  def __call__(
+    self, block: tff.framework.CompiledComputation
+  ) -> graph_lib.Graph:
+    proto = block.proto.tensorflow
+    key = proto.SerializeToString(deterministic=True)
+    if key not in self._loaded:
+      self._loaded[key] = _load_graph(
+        proto if self._compiled else tff_names.optimized_graph(block)
+      )
+    return self._loaded[key]
+
+
+def _load_graph(proto: tff_names.TensorFlowProto) -> graph_lib.Graph:
   names = tff_names.binding_names
-  return graphs.Graph(
-    tff_names.unpack_graph_def(proto.graph_def),
+  return graph_lib.Graph(
+    tff_names.unpack_graph_def(proto),
     proto.initialize_op,
     proto.session_token_tensor_name,
     names(proto.parameter) if proto.HasField('parameter') else [],

@@ -1,7 +1,7 @@
 """Several nodes as one TensorFlow function."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -10,15 +10,15 @@ from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 
 class Fused:
-  """Nodes of one site and phase as one TensorFlow function.
+  """The nodes of one placement and phase as one TensorFlow function.
 
   Attributes:
     inputs: Leaves to pass, in order.
-    outputs: Leaves that come back, in order; without any, there is nothing to
-      run.
-    ordered: See `nodes_lib.Node`.
+    outputs: Leaves that come back, in order; if there are none, there is
+      nothing to run.
+    ordered: Whether it must run for one client after another.
     listable: Those of the `inputs` for which a list of batches may be passed
-      instead of a dataset; see `graphs.py`.
+      instead of a dataset.
   """
 
   def __init__(
@@ -27,17 +27,24 @@ class Fused:
     nodes: Sequence[nodes_lib.Node],
     outputs: Sequence[nodes_lib.Leaf],
   ):
+    """Finds the inputs; traces nothing yet.
+
+    Args:
+      name: For profiles and error messages.
+      nodes: In an order in which each follows its inputs.
+      outputs: Leaves of `nodes` to return.
+    """
     own = set(nodes)
     self._name = name
     self._nodes = nodes
-    self.outputs = [leaf for leaf in outputs if leaf.node in own]
+    self.outputs = list(outputs)
     self.ordered = any(node.ordered for node in nodes)
-    needed = set(self.outputs)
-    for node in reversed(nodes):
-      if any(leaf in needed for leaf in node.leaves):
-        needed.update(node.inputs)
     self.inputs = sorted(
-      (leaf for leaf in needed if leaf.node not in own),
+      (
+        leaf
+        for leaf in nodes_lib.needed_leaves(nodes, outputs)
+        if leaf.node not in own
+      ),
       key=lambda leaf: leaf.slot,
     )
     self.listable = frozenset(
@@ -58,24 +65,21 @@ class Fused:
       node.graph is not None and node.graph.listable(i) for node, i in uses
     )
 
-  def _function(self, listed: bool) -> 'tff_names.FastFunction':
+  def _function(self, listed: bool) -> tff_names.FastFunction:
     if listed not in self._functions:
       lists = self.listable if listed else frozenset()
 
-      def body(*tensors: Any) -> Any:
+      def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         known = dict(zip(self.inputs, tensors))
         return nodes_lib.build_nodes(self._nodes, known, self.outputs, lists)
 
-      body.__name__ = self._name
-      self._functions[listed] = tff_names.FastFunction(
-        tf.compat.v1.wrap_function(body, [leaf.spec for leaf in self.inputs])
-      )
+      self._functions[listed] = _trace(self._name, body, self.inputs)
     return self._functions[listed]
 
   def __call__(
     self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
   ) -> list[tf.Tensor]:
-    """The outputs' tensors, computed on `device` or where TensorFlow likes.
+    """Computes the outputs on `device`, or where TensorFlow chooses.
 
     Args:
       arguments: In the order of `inputs`.
@@ -90,7 +94,7 @@ class Fused:
 
 
 class Fold:
-  """All folds of a pass as one function, for several clients at once.
+  """All accumulations of a phase as one function, for several clients at once.
 
   Calling a function costs more than adding small values, so a call takes
   several clients, one after another inside; the result is the same.
@@ -99,7 +103,7 @@ class Fold:
     state: Leaves of the accumulators.
     inputs: Leaves to pass per client.
     shared: Leaves to pass once.
-    ordered: See `nodes_lib.Node`.
+    ordered: Whether it must run for one client after another.
   """
 
   def __init__(
@@ -109,21 +113,30 @@ class Fold:
     state: Sequence[nodes_lib.Leaf],
     update: Sequence[nodes_lib.Leaf],
   ):
-    own = set(nodes)
+    """Finds the inputs; traces nothing yet.
+
+    Args:
+      name: For profiles and error messages.
+      nodes: In an order in which each follows its inputs.
+      state: Leaves of the accumulators so far.
+      update: Leaves of the accumulators after one more client, in the order of
+        `state`.
+    """
     self._name = name
     self._nodes = nodes
     self._update = update
     self.state = list(state)
     self.ordered = any(node.ordered for node in nodes)
-    read = [leaf for node in nodes for leaf in node.inputs] + list(update)
-    outside = dict.fromkeys(
-      leaf for leaf in read if leaf.node not in own and leaf not in state
-    )
+    outside = [
+      leaf
+      for leaf in nodes_lib.read_from_outside(nodes, update)
+      if leaf not in state
+    ]
     self.inputs = [
-      leaf for leaf in outside if leaf.node.site == nodes_lib.CLIENT
+      leaf for leaf in outside if leaf.node.site is nodes_lib.CLIENT
     ]
     self.shared = [
-      leaf for leaf in outside if leaf.node.site == nodes_lib.SERVER
+      leaf for leaf in outside if leaf.node.site is nodes_lib.SERVER
     ]
     self._functions: dict[int, tff_names.FastFunction] = {}
 
@@ -134,21 +147,29 @@ class Fold:
     clients: list[list[tf.Tensor]],
     device: str = '',
   ) -> list[tf.Tensor]:
-    """The accumulators after `clients`, each in the order of `inputs`."""
+    """Adds clients' values to the accumulators, in order.
+
+    Args:
+      totals: The accumulators, in the order of `state`.
+      shared: In the order of `shared`.
+      clients: Per client, in the order of `inputs`.
+      device: Full name of a device; empty means TensorFlow's choice.
+
+    Returns:
+      The accumulators after these clients.
+    """
     if not totals:
       return totals
     count = len(clients)
     if count not in self._functions:
-      self._functions[count] = self._trace(count)
+      self._functions[count] = self._function(count)
     arguments = totals + shared
     for client in clients:
       arguments += client
     return self._functions[count](arguments, device)
 
-  def _trace(self, count: int) -> 'tff_names.FastFunction':
-    leaves = self.state + self.shared + self.inputs * count
-
-    def body(*tensors: Any) -> Any:
+  def _function(self, count: int) -> tff_names.FastFunction:
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
       remaining = iter(tensors)
       state = [next(remaining) for _ in self.state]
       known = {leaf: next(remaining) for leaf in self.shared}
@@ -158,7 +179,20 @@ class Fold:
         state = nodes_lib.build_nodes(self._nodes, known, self._update)
       return state
 
-    body.__name__ = f'{self._name}_of_{count}'
-    return tff_names.FastFunction(
-      tf.compat.v1.wrap_function(body, [leaf.spec for leaf in leaves])
+    return _trace(
+      f'{self._name}_of_{count}',
+      body,
+      self.state + self.shared + self.inputs * count,
     )
+
+
+def _trace(
+  name: str,
+  body: Callable[..., list[tf.Tensor]],
+  inputs: Sequence[nodes_lib.Leaf],
+) -> tff_names.FastFunction:
+  """Traces a Python function of the inputs' tensors."""
+  body.__name__ = name
+  return tff_names.FastFunction(
+    tf.compat.v1.wrap_function(body, [leaf.spec for leaf in inputs])
+  )

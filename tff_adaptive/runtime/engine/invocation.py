@@ -1,4 +1,4 @@
-"""One run of a compiled computation: its passes over server and clients."""
+"""One run of a compiled computation, phase by phase."""
 
 import collections
 import concurrent.futures
@@ -6,16 +6,15 @@ import threading
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
 
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
-from tff_adaptive.runtime.engine import executable as program_lib
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import executable as executable_lib
 from tff_adaptive.runtime.engine import fused as fused_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
-from tff_adaptive.runtime.engine import phases as planning
+from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import resources as resources_lib
 
 # Clients folded in one call if their values are small.
@@ -24,35 +23,42 @@ _SMALL_BYTES = 1 << 20
 
 
 class Invocation:
-  """The tensors in the slots of the server and each client.
+  """The tensors of one run.
 
   Attributes:
-    server: The server's, by slot.
-    clients: Each client's.
-    resources: What the clients run on.
+    server: The server's tensors.
+    clients: The tensors of each client of the cohort.
+    resources: Threads, devices and memory.
   """
 
   def __init__(
     self,
     resources: resources_lib.Resources,
-    program: program_lib.Program,
+    executable: executable_lib.Executable,
     num_clients: int,
   ):
     """Starts with empty slots.
 
     Args:
-      resources: What the clients run on.
-      program: The compiled computation.
+      resources: Threads, devices and memory.
+      executable: The compiled computation.
       num_clients: Size of the cohort.
     """
     self.resources = resources
-    self._program = program
-    self.server: list[Optional[tf.Tensor]] = [None] * program.num_slots
-    self.clients: list[dict[int, tf.Tensor]] = [{} for _ in range(num_clients)]
+    self._phases = executable.phases
+    self.server: nodes_lib.ServerTensors = [None] * executable.num_slots
+    self.clients: list[nodes_lib.ClientTensors] = [
+      {} for _ in range(num_clients)
+    ]
 
   def execute(self) -> None:
-    """Runs the passes on what the arguments' slots hold."""
-    for phase in self._program.passes:
+    """Runs the phases on the tensors of the arguments.
+
+    Raises:
+      ClientFailure: If a client's TensorFlow code fails.
+      RuntimeFailure: If the server's does.
+    """
+    for phase in self._phases:
       if phase.server.outputs:
         with self.resources.aggregating():
           self._run_server(phase.server)
@@ -73,11 +79,11 @@ class Invocation:
     for leaf, tensor in zip(fused.outputs, outputs):
       server[leaf.slot] = tensor
 
-  def _run_clients(self, phase: planning.Pass) -> None:
-    """One pass over the clients: work in parallel, folds in order."""
+  def _run_clients(self, phase: phases.Phase) -> None:
+    """Runs client work in parallel, and accumulates in the clients' order."""
     count = len(self.clients)
     work = _ClientWork(self, phase)
-    fold = _Fold(self, phase)
+    accumulation = _Accumulation(self, phase)
     threads = self.resources.threads_for(work.shared_bytes)
     if (
       threads == 1
@@ -86,31 +92,31 @@ class Invocation:
       or work.ordered
       or not phase.client.outputs
     ):
-      outcomes: Iterable[Any] = map(work, range(count))
+      outcomes: Iterable[nodes_lib.ClientTensors] = map(work, range(count))
     else:
       outcomes = self._in_order(work, count, threads)
     for index, local in enumerate(outcomes):
       with self.resources.aggregating():
-        fold.add(index, local)
-      # Whatever no later pass needs is freed here, client by client.
+        accumulation.add(index, local)
+      # Whatever no later phase needs is freed here, client by client.
       self.clients[index] = {
         slot: local[slot] for slot in phase.keep if slot in local
       }
     with self.resources.aggregating():
-      fold.finish()
-    for slot, tensor in zip(phase.total, fold.totals):
+      accumulation.finish()
+    for slot, tensor in zip(phase.total, accumulation.totals):
       self.server[slot] = tensor
 
   def _in_order(
     self, work: '_ClientWork', count: int, threads: int
-  ) -> Iterator[Any]:
+  ) -> Iterator[nodes_lib.ClientTensors]:
     """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
     # Enough to keep the threads busy while one client takes long, and few
     # enough that finished clients waiting for their turn take little memory.
     ahead = 2 * threads
     gate = threading.Semaphore(threads)
 
-    def guarded(index: int) -> Any:
+    def guarded(index: int) -> nodes_lib.ClientTensors:
       with gate:
         return work(index)
 
@@ -129,7 +135,7 @@ class Invocation:
 
 
 class _ClientWork:
-  """Runs a pass's client function for one client after another.
+  """A phase's client function, applied to one client after another.
 
   Attributes:
     shared_bytes: Size of what the server sends to each client.
@@ -138,15 +144,15 @@ class _ClientWork:
       next order, and which client gets which must not depend on threads.
   """
 
-  def __init__(self, run: Invocation, phase: planning.Pass):
+  def __init__(self, run: Invocation, phase: phases.Phase):
     self._run = run
     self._fused = phase.client
     self._devices = run.resources.devices
     self._outputs = [leaf.slot for leaf in phase.client.outputs]
     self._own = []
-    shared: list[Optional[tf.Tensor]] = []
+    shared: list[tf.Tensor | None] = []
     for position, leaf in enumerate(phase.client.inputs):
-      if leaf.node.site == nodes_lib.CLIENT:
+      if leaf.node.site is nodes_lib.CLIENT:
         self._own.append((position, leaf.slot))
         shared.append(None)
       else:
@@ -165,15 +171,15 @@ class _ClientWork:
       for _, slot in self._own
     )
     if self._outputs:
-      listed = {self._lists(store) is not None for store in run.clients}
+      listed = {self._batches(store) is not None for store in run.clients}
       for form in listed:
         phase.client.prepare(form)
-    # One copy per device and pass, instead of one per client.
+    # One copy per device and phase, instead of one per client.
     self._shared = [shared]
     if len(self._devices) > 1:
       self._shared = [_copy_to(device, shared) for device in self._devices]
 
-  def __call__(self, index: int) -> dict[int, tf.Tensor]:
+  def __call__(self, index: int) -> nodes_lib.ClientTensors:
     local = self._run.clients[index]
     if not self._outputs:
       return local
@@ -181,44 +187,48 @@ class _ClientWork:
     arguments = list(self._shared[slot])
     for position, own in self._own:
       arguments[position] = local[own]
-    lists = self._lists(local)
-    if lists is not None:
-      for (position, _), tensor in zip(self._listable, lists):
+    batches = self._batches(local)
+    if batches is not None:
+      for (position, _), tensor in zip(self._listable, batches):
         arguments[position] = tensor
     try:
-      outputs = self._fused(arguments, self._devices[slot], lists is not None)
+      outputs = self._fused(arguments, self._devices[slot], batches is not None)
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[slot]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
 
-  def _lists(self, local: Any) -> Optional[list[tf.Tensor]]:
-    """Lists of batches for all datasets of a client, if there are."""
+  def _batches(self, local: nodes_lib.ClientTensors) -> list[tf.Tensor] | None:
+    """Returns lists of batches for all datasets of a client, if there are."""
     if not self._listable:
       return None
     lists = []
     for _, slot in self._listable:
-      variant = local.get(slot)
-      batches = getattr(variant, 'tff_adaptive_batches', None)
+      batches = dataset_cache.batches_of(local.get(slot))
       if batches is None:
         return None
       lists.append(batches)
     return lists
 
 
-class _Fold:
-  """Adds clients' values to the accumulators, in the clients' order."""
+class _Accumulation:
+  """The accumulators of a phase, to which clients are added in order.
 
-  def __init__(self, run: Invocation, phase: planning.Pass):
+  Attributes:
+    totals: The accumulators.
+  """
+
+  def __init__(self, run: Invocation, phase: phases.Phase):
     self._run = run
     self._fold = phase.fold
     self._device = run.resources.server_device
     self._slots = [leaf.slot for leaf in phase.fold.inputs]
     self._shared = [run.server[leaf.slot] for leaf in phase.fold.shared]
     self._waiting: list[tuple[int, list[tf.Tensor]]] = []
-    self._at_once: Optional[int] = None
+    self._at_once: int | None = None
     self.totals = [run.server[slot] for slot in phase.zero]
 
-  def add(self, index: int, local: dict[int, tf.Tensor]) -> None:
+  def add(self, index: int, local: nodes_lib.ClientTensors) -> None:
+    """Adds the client's values, or has them wait for others' to add."""
     values = [local[slot] for slot in self._slots]
     self._waiting.append((index, values))
     if self._at_once is None:
@@ -229,7 +239,7 @@ class _Fold:
       self.finish()
 
   def finish(self) -> None:
-    """Adds those that wait."""
+    """Adds the values that wait."""
     while self._waiting:
       # Powers of two, so that few functions are ever traced.
       count = 1 << (len(self._waiting).bit_length() - 1)
@@ -252,6 +262,7 @@ class _Fold:
 
 
 def _size(tensors: Sequence[tf.Tensor]) -> int:
+  """Sums up the bytes of tensors, datasets apart."""
   return sum(
     t.dtype.size * (t.shape.num_elements() or 0)
     for t in tensors
@@ -259,19 +270,22 @@ def _size(tensors: Sequence[tf.Tensor]) -> int:
   )
 
 
-def _occurs_twice(tensors: Sequence[Optional[tf.Tensor]]) -> bool:
+def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
   """Whether a dataset that may change is in the list more than once."""
   datasets = [
     id(t)
     for t in tensors
     if t is not None
     and t.dtype == tf.variant
-    and not hasattr(t, 'tff_adaptive_batches')
+    and dataset_cache.batches_of(t) is None
   ]
   return len(set(datasets)) < len(datasets)
 
 
-def _copy_to(device: str, tensors: Any) -> Any:
+def _copy_to(
+  device: str, tensors: Sequence[tf.Tensor | None]
+) -> list[tf.Tensor | None]:
+  """Copies tensors, except datasets, to a device."""
   with tf.device(device):
     return [
       t if t is None or t.dtype == tf.variant else tf.identity(t)
@@ -282,6 +296,7 @@ def _copy_to(device: str, tensors: Any) -> Any:
 def _client_failure(
   error: Exception, index: int, run: Invocation, device: str
 ) -> failures.ClientFailure:
+  """Says which client failed, and how."""
   count = len(run.clients)
   if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
     place = device.rpartition('device:')[2] or 'this machine'

@@ -1,37 +1,39 @@
-"""What clients run on: the threads, devices and memory of this process."""
+"""The threads, devices and memory of this process that clients run on."""
 
 import concurrent.futures
 import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
 
+_Result = TypeVar('_Result')
+
 
 class Resources:
-  """Threads, devices and memory, and how long aggregation took on them.
+  """Threads, devices and memory, and the time that aggregation took on them.
 
   Attributes:
     max_concurrent_clients: Clients that run at once.
     devices: Names of the devices that clients are spread over.
-    server_device: The name of the server's; empty for TensorFlow's own choice,
-      the first GPU for what has a kernel there.
-    aggregation_seconds: Spent until now on adding up what clients sent and on
-      what the server computes.
+    server_device: Name of the server's device; empty for TensorFlow's choice,
+      which is the first GPU for ops that have a kernel there.
+    aggregation_seconds: Seconds until now of adding up what clients sent, and
+      of the server's computations.
   """
 
   def __init__(
     self,
-    max_concurrent_clients: Optional[int] = None,
-    devices: Optional[Sequence[str]] = None,
+    max_concurrent_clients: int | None = None,
+    devices: Sequence[str] | None = None,
   ):
     """See `tff_adaptive.runtime.create_in_process_context`."""
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
@@ -39,7 +41,7 @@ class Resources:
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
         f' cores and devices), got {max_concurrent_clients!r}.'
       )
-    tff_names.spare_datasets_the_optimizer()
+    tff_names.disable_dataset_function_optimization()
     self.devices = _check_devices(devices)
     self.server_device = ''
     self._automatic = max_concurrent_clients is None
@@ -52,32 +54,35 @@ class Resources:
     self.aggregation_seconds = 0.0
     self._lock = threading.Lock()
 
-  def submit(self, function: Any, *arguments: Any) -> concurrent.futures.Future:
-    """Has a client's thread call a function.
+  def submit(
+    self, function: Callable[[int], _Result], index: int
+  ) -> concurrent.futures.Future[_Result]:
+    """Calls a function of a client's index in one of the clients' threads.
 
     Raises:
       RuntimeFailure: If the threads were ended.
     """
     try:
-      return self._pool.submit(function, *arguments)
+      return self._pool.submit(function, index)
     except RuntimeError as e:
       raise failures.RuntimeFailure(
         'This in-process context was closed; call set_in_process_context again.'
       ) from e
 
   @contextlib.contextmanager
-  def aggregating(self) -> Iterator[Any]:
-    """What happens inside counts as aggregation."""
+  def aggregating(self) -> Iterator[None]:
+    """Counts the time inside as aggregation."""
     start = time.perf_counter()
     yield
     with self._lock:
       self.aggregation_seconds += time.perf_counter() - start
 
   def threads_for(self, shared_bytes: int) -> int:
-    """Clients that may run at once, given what each copies at least.
+    """Computes how many clients may run at once without filling the memory.
 
     Args:
-      shared_bytes: Size of what the server sends to each client.
+      shared_bytes: Size of what the server sends to each client, of which each
+        holds a few copies.
     """
     if not self._automatic or not shared_bytes:
       return self.max_concurrent_clients
@@ -90,8 +95,8 @@ class Resources:
     self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _check_devices(names: Optional[Sequence[str]]) -> list[str]:
-  """Full names of the devices asked for; by default all GPUs, else the CPU."""
+def _check_devices(names: Sequence[str] | None) -> list[str]:
+  """Completes the names of devices; by default all GPUs, or else the CPU."""
   known = [device.name for device in tf.config.list_logical_devices()]
   short = {name.rpartition('device:')[2]: name for name in known}
   if names is None:
@@ -114,6 +119,7 @@ def _check_devices(names: Optional[Sequence[str]]) -> list[str]:
 
 
 def _default_concurrency(devices: Sequence[str]) -> int:
+  """Chooses the number of clients at once: the cores, or two per GPU."""
   cores = len(os.sched_getaffinity(0))
   gpus = sum('GPU' in device for device in devices)
   if not gpus:
@@ -123,6 +129,7 @@ def _default_concurrency(devices: Sequence[str]) -> int:
 
 
 def _available_memory() -> int:
+  """Reads the bytes that this machine can still give to processes."""
   with open('/proc/meminfo', encoding='ascii') as file:
     for line in file:
       if line.startswith('MemAvailable:'):

@@ -1,54 +1,85 @@
-"""How arguments and results of a computation become tensors and back."""
+"""Conversion of a computation's arguments and results to tensors and back."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
-from typing import Optional
+from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.runtime import tff_names
-from tff_adaptive.runtime.engine import executable as program_lib
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import executable as executable_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import values
 
+# Appends the unplaced and placed parts of an argument to a list.
+_Split: TypeAlias = Callable[
+  [values.PythonValue, list[values.PythonValue]], None
+]
+_Restore: TypeAlias = Callable[
+  [nodes_lib.ServerTensors, list[nodes_lib.ClientTensors]], values.PythonValue
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+  """An unplaced or placed part of an argument.
+
+  Attributes:
+    at_clients: Whether each client has a value of its own.
+    slots: Slots of its tensors.
+    ingest: From a value, or one client's value, to its tensors.
+  """
+
+  at_clients: bool
+  slots: list[int]
+  ingest: values.Ingest
+
 
 class Signature:
-  """How a computation's arguments and results become tensors and back."""
+  """Converts a computation's arguments and results to tensors and back."""
 
   def __init__(
     self,
-    program: program_lib.Program,
-    type_signature: Any,
-    datasets: values.DatasetCache,
+    executable: executable_lib.Executable,
+    type_signature: tff.FunctionType,
+    datasets: dataset_cache.DatasetCache,
   ):
     """Compiles the conversions.
 
     Args:
-      program: The compiled computation.
-      type_signature: Its `tff.FunctionType`, with Python containers.
+      executable: The compiled computation.
+      type_signature: Its type, with Python containers.
       datasets: Datasets seen before.
     """
-    self._parts: list[tuple[bool, list[int], Callable]] = []
-    self._parameter = type_signature.parameter
-    self._split: Callable = lambda value, out: None
-    if self._parameter is not None:
+    self._parts: list[_Part] = []
+    self._split: _Split = lambda value, out: None
+    if type_signature.parameter is not None:
       members: list[tff.Type] = []
-      self._split = _compile_parts(self._parameter, members)
-      for (kind, node), member in zip(program.arguments, members):
-        slots = [leaf.slot for leaf in node.leaves]
-        ingest = values.compile_ingest(member, datasets)
-        self._parts.append((kind == 'client', slots, ingest))
-    self._restore = _compile_result(program.result, type_signature.result)
+      self._split = _compile_parts(type_signature.parameter, members)
+      self._parts = [
+        _Part(
+          node.site is nodes_lib.CLIENT,
+          [leaf.slot for leaf in node.leaves],
+          values.compile_ingest(member, datasets.variant),
+        )
+        for node, member in zip(executable.arguments, members)
+      ]
+    self._restore = _compile_result(executable.result, type_signature.result)
 
-  def num_clients(self, argument: Any) -> Optional[int]:
-    if self._parameter is None or not any(part[0] for part in self._parts):
+  def num_clients(self, argument: values.PythonValue) -> int | None:
+    """Counts the clients of an argument; `None` if it does not show them.
+
+    Raises:
+      TypeError: If a value at the clients is no list.
+      ValueError: If such values have different lengths.
+    """
+    if not any(part.at_clients for part in self._parts):
       return None
-    parts: list[Any] = []
-    self._split(argument, parts)
     counts = set()
-    for (at_clients, _, _), value in zip(self._parts, parts):
-      if at_clients:
+    for part, value in zip(self._parts, self._split_argument(argument)):
+      if part.at_clients:
         if not isinstance(value, (list, tuple)):
           raise TypeError(
             'Expected a list or tuple with one value per client, got'
@@ -62,45 +93,55 @@ class Signature:
       )
     return counts.pop()
 
-  def ingest(self, argument: Any, server: list, clients: list[dict]) -> None:
-    """Puts the argument's tensors into the slots of server and clients."""
-    if self._parameter is None:
-      return
-    parts: list[Any] = []
-    self._split(argument, parts)
-    for (at_clients, slots, ingest), value in zip(self._parts, parts):
-      if at_clients:
-        for index, (store, one) in enumerate(zip(clients, value)):
+  def ingest(
+    self,
+    argument: values.PythonValue,
+    server: nodes_lib.ServerTensors,
+    clients: list[nodes_lib.ClientTensors],
+  ) -> None:
+    """Puts an argument's tensors into the slots of server and clients.
+
+    Raises:
+      TypeError: If a value is not of its type; names the client.
+    """
+    for part, value in zip(self._parts, self._split_argument(argument)):
+      if part.at_clients:
+        for index, (local, one) in enumerate(zip(clients, value)):
           leaves: list[tf.Tensor] = []
           try:
-            ingest(one, leaves)
+            part.ingest(one, leaves)
           except TypeError as e:
             raise TypeError(f'Client {index}: {e}') from e
-          store.update(zip(slots, leaves))
+          local.update(zip(part.slots, leaves))
       else:
         leaves = []
-        ingest(value, leaves)
-        for slot, leaf in zip(slots, leaves):
+        part.ingest(value, leaves)
+        for slot, leaf in zip(part.slots, leaves):
           server[slot] = leaf
 
-  def restore(self, server: list, clients: list[dict]) -> Any:
-    """The Python value of the result."""
+  def restore(
+    self,
+    server: nodes_lib.ServerTensors,
+    clients: list[nodes_lib.ClientTensors],
+  ) -> values.PythonValue:
+    """Converts the tensors of the result to its Python value."""
     return self._restore(server, clients)
 
+  def _split_argument(
+    self, argument: values.PythonValue
+  ) -> list[values.PythonValue]:
+    parts: list[values.PythonValue] = []
+    self._split(argument, parts)
+    return parts
 
-def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
-  """Splits arguments as `Tracer.argument` numbers their parts.
+
+def _compile_parts(type_spec: tff.Type, members: list[tff.Type]) -> _Split:
+  """Compiles the division of arguments into parts, as `Tracer.argument` does.
 
   Args:
-    type_spec: Of the argument.
+    type_spec: Type of the argument.
     members: Receives the unplaced type of each part.
-
-  Returns:
-    A function of a value and a list that receives the parts.
   """
-  if isinstance(type_spec, tff.FederatedType):
-    members.append(type_spec.member)
-    return lambda value, out: out.append(value)
   if isinstance(type_spec, tff.StructType):
     split = values.compile_split(type_spec)
     inner = [
@@ -108,33 +149,42 @@ def _compile_parts(type_spec: tff.Type, members: list) -> Callable:
       for _, element in tff_names.struct_items(type_spec)
     ]
 
-    def parts(value: Any, out: Any) -> None:
+    def parts(value: values.PythonValue, out: list[values.PythonValue]) -> None:
       for part, element in zip(inner, split(value)):
         part(element, out)
 
     return parts
-  members.append(type_spec)
+  members.append(
+    type_spec.member if isinstance(type_spec, tff.FederatedType) else type_spec
+  )
   return lambda value, out: out.append(value)
 
 
-def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
-  """A function from the slots of server and clients to a Python value."""
-  if isinstance(value, nodes_lib.Federated):
+def _compile_result(
+  value: nodes_lib.SymbolicValue, type_spec: tff.Type
+) -> _Restore:
+  """Compiles the conversion of the slots' tensors to a Python value.
+
+  Args:
+    value: The symbolic result, or a part of it.
+    type_spec: Its type, with Python containers.
+  """
+  if isinstance(value, nodes_lib.PlacedValue):
     slots = [leaf.slot for leaf in nodes_lib.flatten(value.value)]
     restore = values.compile_restore(type_spec.member)
     if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
       return lambda server, clients: [
         restore(
           iter(
-            [store[slot] if slot in store else server[slot] for slot in slots]
+            [local[slot] if slot in local else server[slot] for slot in slots]
           )
         )
-        for store in clients
+        for local in clients
       ]
     return lambda server, clients: restore(
       iter([server[slot] for slot in slots])
     )
-  if isinstance(type_spec, tff.StructType):
+  if isinstance(value, tuple):
     parts = [
       _compile_result(element, element_type)
       for element, (_, element_type) in zip(
@@ -145,5 +195,6 @@ def _compile_result(value: Any, type_spec: tff.Type) -> Callable:
     return lambda server, clients: pack(
       [part(server, clients) for part in parts]
     )
+  (slot,) = (leaf.slot for leaf in nodes_lib.flatten(value))
   restore = values.compile_restore(type_spec)
-  return lambda server, clients: restore(iter([server[value.slot]]))
+  return lambda server, clients: restore(iter([server[slot]]))

@@ -1,19 +1,16 @@
-"""Python values in, Python values out.
+"""Conversion of Python values of unplaced TFF types to tensors and back.
 
-Inside the runtime a value of a TFF type is a nested tuple of TensorFlow
-tensors: an eager tensor for a tensor type, a dataset's variant tensor for a
-sequence type.
+An eager tensor stands for a value of a tensor type, a dataset's variant tensor
+for one of a sequence type, and a list of both for a structure.
 """
 
 import collections
 import functools
-import threading
-import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
-from typing import Optional
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -24,26 +21,16 @@ from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime import tff_names
 
-
-# With tf.data's defaults, each iterator starts a thread that tunes it and a
-# pass that optimizes its graph. For a client's few batches both cost several
-# times the batches themselves, and clients run side by side anyway. Neither
-# changes what a dataset yields.
-def _options(private_threads: Optional[int]) -> bytes:
-  options = tf.data.Options()
-  options.autotune.enabled = False
-  options.experimental_optimization.apply_default_optimizations = False
-  if private_threads is not None:
-    options.threading.private_threadpool_size = private_threads
-  return tff_datasets.serialize_options(options)
-
-
-_PLAIN = _options(1)
-_WITH_OWN_THREADS = _options(None)
+# A Python value of some TFF type, in any of the containers that TFF accepts.
+PythonValue: TypeAlias = Any
+# Appends a value's tensors, in the order of `leaf_specs`.
+Ingest: TypeAlias = Callable[[PythonValue, list[tf.Tensor]], None]
+# Takes tensors, in the order of `leaf_specs`, and makes a value of them.
+Restore: TypeAlias = Callable[[Iterator[tf.Tensor]], PythonValue]
 
 
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
-  """The tensors that represent a value of an unplaced type, in order."""
+  """Lists the specs of a value's tensors, in order, by its unplaced type."""
   if isinstance(type_spec, tff.StructType):
     return [
       s for _, t in tff_names.struct_items(type_spec) for s in leaf_specs(t)
@@ -58,31 +45,32 @@ def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
 
 
 def compile_ingest(
-  type_spec: tff.Type, datasets: 'DatasetCache'
-) -> Callable[[Any, list], None]:
-  """A function that takes values of an unplaced type apart.
+  type_spec: tff.Type,
+  variant_of: Callable[[PythonValue, tff.SequenceType], tf.Tensor],
+) -> Ingest:
+  """Compiles the conversion of values of an unplaced type to tensors.
 
   Args:
     type_spec: A tensor, struct or sequence type.
-    datasets: Datasets seen before.
+    variant_of: Converts a dataset, or a list of elements, to a variant tensor.
 
   Returns:
-    A function of a value and a list: it appends the value's tensors, in the
-    order of `leaf_specs`, and raises `TypeError` if the value does not fit.
+    A function of a value and a list, to which it appends the value's tensors;
+    it raises `TypeError` if the value is not of the type.
   """
   if isinstance(type_spec, tff.TensorType):
     convert = compile_tensor(type_spec)
     return lambda value, out: out.append(convert(value))
   if isinstance(type_spec, tff.SequenceType):
-    return lambda value, out: out.append(datasets.variant(value, type_spec))
+    return lambda value, out: out.append(variant_of(value, type_spec))
   if isinstance(type_spec, tff.StructType):
     parts = [
-      compile_ingest(element, datasets)
+      compile_ingest(element, variant_of)
       for _, element in tff_names.struct_items(type_spec)
     ]
     split = compile_split(type_spec)
 
-    def ingest(value: Any, out: Any) -> None:
+    def ingest(value: PythonValue, out: list[tf.Tensor]) -> None:
       for part, element in zip(parts, split(value)):
         part(element, out)
 
@@ -92,19 +80,25 @@ def compile_ingest(
   )
 
 
-def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
-  """A function from a struct value to its elements in the type's order."""
+def compile_split(
+  type_spec: tff.StructType,
+) -> Callable[[PythonValue], Sequence[PythonValue]]:
+  """Compiles the conversion of a struct value to its elements.
+
+  The elements are in the type's order; values whose names or number differ from
+  the type's raise `TypeError`.
+  """
   names = tuple(name for name, _ in tff_names.struct_items(type_spec))
   all_named = None not in names
   count = len(names)
 
-  def refuse(value: Any, got: Any) -> Any:
+  def refuse(value: PythonValue, got: object) -> None:
     raise TypeError(
       f'Expected a structure with the elements {list(names)}, as in'
       f' {type_spec}, got {got} in a {type(value).__name__}.'
     )
 
-  def split(value: Any) -> Any:
+  def split(value: PythonValue) -> Sequence[PythonValue]:
     kind: Any = type(value)
     if kind is tuple or kind is list:
       if len(value) != count:
@@ -135,8 +129,8 @@ def compile_split(type_spec: tff.StructType) -> Callable[[Any], Sequence[Any]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _fields_of(kind: Any) -> Optional[tuple[str, ...]]:
-  """Field names of an attrs class or a named tuple, else `None`."""
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+  """Lists the fields of an attrs class or a named tuple; `None` for others."""
   if attrs.has(kind):
     return tuple(field.name for field in attrs.fields(kind))
   if issubclass(kind, tuple) and hasattr(kind, '_fields'):
@@ -144,16 +138,18 @@ def _fields_of(kind: Any) -> Optional[tuple[str, ...]]:
   return None
 
 
-def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
-  """A function from a value of a tensor type to an eager tensor."""
+def compile_tensor(
+  type_spec: tff.TensorType,
+) -> Callable[[PythonValue], tf.Tensor]:
+  """Compiles the conversion of a value of a tensor type to an eager tensor."""
   spec = tff_names.tensor_spec(type_spec)
   dtype, shape = type_spec.dtype, type_spec.shape
   exact = shape if shape is not None and None not in shape else None
   is_string = np.issubdtype(dtype, np.str_)
   scalar = dtype.type if shape == () and not is_string else None
 
-  def convert(value: Any) -> Any:
-    kind: Any = type(value)
+  def convert(value: PythonValue) -> tf.Tensor:
+    kind = type(value)
     if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
       return tf.constant(value)
     if kind is scalar:
@@ -174,103 +170,15 @@ def compile_tensor(type_spec: tff.TensorType) -> Callable[[Any], tf.Tensor]:
   return convert
 
 
-class DatasetCache:
-  """What is known of dataset objects that came before.
-
-  Clients often bring the same dataset object in many rounds. Its variant
-  tensor is kept while the object lives. If it comes again and is found to yield
-  the same batches each time, these are kept too, as a list that graphs can read
-  at a fraction of an iterator's cost; see `graphs.py`.
-  """
-
-  def __init__(self, max_bytes: int):
-    self._known: weakref.WeakKeyDictionary[tf.data.Dataset, list[Any]] = (
-      weakref.WeakKeyDictionary()
-    )
-    self._room = [max_bytes]
-    self._lock = threading.Lock()
-
-  def variant(self, value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
-    """The variant tensor of a dataset, or of a list of its elements.
-
-    It has the attribute `tff_adaptive_batches` if the batches are kept.
-    """
-    if not isinstance(value, tf.data.Dataset):
-      return _make_variant(value, type_spec)
-    with self._lock:
-      known = self._known.get(value)
-      if known is None or known[0] != type_spec:
-        variant = _make_variant(value, type_spec)
-        self._known[value] = [type_spec, variant, False]
-        return variant
-      _, variant, looked_at = known
-      if not looked_at:
-        known[2] = True
-        self._keep_batches(value, variant, type_spec)
-      return variant
-
-  def _keep_batches(
-    self, dataset: tf.data.Dataset, variant: Any, type_spec: Any
-  ) -> None:
-    if not self._room[0] or not tff_datasets.yields_the_same_each_time(variant):
-      return
-    flat = tff_datasets.flat_dataset(variant, type_spec.element)
-    optionals, size = [], 0
-    for batch in flat:
-      size += sum(
-        t.dtype.size * t.shape.num_elements()
-        if t.dtype != tf.string
-        else sum(len(s) + 64 for s in t.numpy().flat)
-        for t in batch
-      )
-      if size > self._room[0]:
-        return
-      optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
-    batches = tf.raw_ops.EmptyTensorList(
-      element_shape=tf.constant([], tf.int32),
-      max_num_elements=-1,
-      element_dtype=tf.variant,
-    )
-    for optional in [tf.raw_ops.OptionalNone(), *reversed(optionals)]:
-      batches = tf.raw_ops.TensorListPushBack(
-        input_handle=batches, tensor=optional
-      )
-    variant.tff_adaptive_batches = batches
-    room = self._room
-    room[0] -= size
-
-    def give_back() -> None:
-      room[0] += size
-
-    weakref.finalize(dataset, give_back)
-
-
-def _make_variant(value: Any, type_spec: tff.SequenceType) -> tf.Tensor:
-  if isinstance(value, (list, tuple)):
-    value = tff_datasets.dataset_from_elements(list(value), type_spec.element)
-  if not isinstance(value, tf.data.Dataset):
-    raise TypeError(
-      f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
-      f' got {type(value).__name__}.'
-    )
-  value = tff_datasets.conform_dataset(value, type_spec.element)
-  own_threads = value.options().threading.private_threadpool_size is not None
-  return tff_datasets.apply_options(
-    value, _WITH_OWN_THREADS if own_threads else _PLAIN
-  )
-
-
-def compile_restore(
-  type_spec: tff.Type,
-) -> Callable[[Iterator[tf.Tensor]], Any]:
-  """A function that makes Python values from tensors.
+def compile_restore(type_spec: tff.Type) -> Restore:
+  """Compiles the conversion of tensors to a Python value.
 
   Args:
     type_spec: An unplaced type; its Python containers are used.
 
   Returns:
-    A function of an iterator over tensors in the order of `leaf_specs`. It
-    returns NumPy values, `tf.data.Dataset`s, and structures of these.
+    A function of an iterator over tensors. It returns NumPy values,
+    `tf.data.Dataset`s, and structures of these.
   """
   if isinstance(type_spec, tff.StructType):
     parts = [
@@ -287,19 +195,22 @@ def compile_restore(
   return lambda leaves: next(leaves).numpy()
 
 
-def compile_pack(type_spec: tff.StructType) -> Callable[[list[Any]], Any]:
-  """A function from a struct's elements to the type's Python container."""
+def compile_pack(
+  type_spec: tff.StructType,
+) -> Callable[[list[PythonValue]], PythonValue]:
+  """Compiles the conversion of elements to a struct type's Python container."""
   names = [name for name, _ in tff_names.struct_items(type_spec)]
   container = type_spec.python_container
   if container is None:
     container = collections.OrderedDict if any(names) else tuple
   if None in names and any(names):
-    # No container of Python's has both; TFF says so better.
+    # No container of Python's has both; TFF raises a better error.
     return lambda elements: tff_names.to_container(
       tff_names.Struct(list(zip(names, elements))), type_spec
     )
   if _fields_of(container) is not None:
-    return lambda elements: container(**dict(zip(names, elements)))
+    fields = [name for name in names if name is not None]  # All of them.
+    return lambda elements: container(**dict(zip(fields, elements)))
   if any(names):
     return lambda elements: container(zip(names, elements))
   return container

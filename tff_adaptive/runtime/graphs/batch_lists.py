@@ -1,34 +1,37 @@
-"""Lists of batches that stand for datasets; see `graphs.py` for why."""
+"""Lists of batches that stand for datasets; `graph.py` says why."""
 
 import collections
 import functools
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime.graphs import defs
 from tff_adaptive.runtime.graphs import reductions as reductions_lib
 
-_Reductions = Mapping[str, reductions_lib.Reduction]
+_Reductions: TypeAlias = Mapping[str, reductions_lib.Reduction]
 
 
 def substitute(
-  graph_def: tf.compat.v1.GraphDef,
+  graph_def: defs.GraphDef,
   parameters: Sequence[str],
   reductions: _Reductions,
-) -> tf.compat.v1.GraphDef:
-  """A copy of a graph that takes lists of batches in place of datasets.
+) -> defs.GraphDef:
+  """Copies a graph so that it takes lists of batches in place of datasets.
 
   Args:
     graph_def: The graph.
-    parameters: Tensors of datasets; for each, `iterations` must find something.
-    reductions: By name, the nodes that were reductions of datasets.
+    parameters: Names of the datasets' tensors; `iterations` must not be `None`
+      for any.
+    reductions: The nodes that were reductions of datasets, by name.
+
+  Returns:
+    The copy.
   """
-  changed = tf.compat.v1.GraphDef()
+  changed = defs.GraphDef()
   changed.CopyFrom(graph_def)
   for parameter in parameters:
     nodes = iterations(changed, parameter, reductions)
@@ -39,25 +42,23 @@ def substitute(
       elif node.op == 'MakeIterator':
         _make_assignment(node)
       elif node.op == 'IteratorGetNextAsOptional':
-        graph_defs.turn_into_call(changed, node, _next_of_list())
+        defs.turn_into_call(changed, node, _next_of_list())
       else:
-        graph_defs.turn_into_call(
-          changed, node, reductions[node.name].over_list
-        )
+        defs.turn_into_call(changed, node, reductions[node.name].over_list)
   return changed
 
 
-def _make_variable(node: tf.compat.v1.NodeDef) -> None:
-  """Makes a variable of an iterator."""
+def _make_variable(node: defs.NodeDef) -> None:
+  """Turns an iterator into a variable."""
   node.op = 'VarHandleOp'
   node.ClearField('attr')
   node.attr['dtype'].type = tf.variant.as_datatype_enum
   node.attr['shape'].shape.SetInParent()
-  node.attr['shared_name'].s = graph_defs.ANONYMOUS_VARIABLE
+  node.attr['shared_name'].s = defs.ANONYMOUS_VARIABLE
 
 
-def _make_assignment(node: tf.compat.v1.NodeDef) -> None:
-  """Lets a node assign the list, not fill an iterator from the dataset."""
+def _make_assignment(node: defs.NodeDef) -> None:
+  """Turns the start of an iterator into the assignment of a list."""
   dataset, iterator, *others = node.input
   node.op = 'AssignVariableOp'
   node.ClearField('attr')
@@ -67,8 +68,8 @@ def _make_assignment(node: tf.compat.v1.NodeDef) -> None:
 
 
 @functools.cache
-def _next_of_list() -> Any:
-  """What `IteratorGetNextAsOptional` is for a list of batches.
+def _next_of_list() -> defs.ConcreteFunction:
+  """Traces the equivalent of `IteratorGetNextAsOptional` for a list.
 
   The list, in a variable, starts with "none" and goes on with the batches from
   last to first, each wrapped as an optional.
@@ -77,7 +78,7 @@ def _next_of_list() -> Any:
   @tf.function(
     input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
   )
-  def take_next(variable: Any) -> Any:
+  def take_next(variable: tf.Tensor) -> tf.Tensor:
     batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
     last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
     batch = tf.raw_ops.TensorListGetItem(
@@ -98,37 +99,37 @@ def _next_of_list() -> Any:
 
 
 def iterations(
-  graph_def: tf.compat.v1.GraphDef, parameter: str, reductions: _Reductions
-) -> Optional[list[Any]]:
-  """The ops that iterate over a dataset parameter.
+  graph_def: defs.GraphDef, parameter: str, reductions: _Reductions
+) -> list[defs.NodeDef] | None:
+  """Finds the ops that iterate over a dataset parameter.
 
   Returns:
     The nodes that make, fill and advance iterators over it, and those of
     `reductions`; `None` if the graph does anything else with the dataset.
   """
-  consumers = collections.defaultdict(list)
-  by_name = {}
+  consumers: dict[str, list[defs.NodeDef]] = collections.defaultdict(list)
+  by_name: dict[str, defs.NodeDef] = {}
   for node in graph_def.node:
     by_name[node.name] = node
     for source in node.input:
       if not source.startswith('^'):
-        consumers[graph_defs.node_name(source)].append(node)
+        consumers[defs.node_name(source)].append(node)
 
-  def users(name: str) -> Iterator[Any]:
-    """Consumers of a tensor, seen through ops that pass it on."""
+  def users(name: str) -> Iterator[defs.NodeDef]:
+    """Yields the consumers of a tensor, through ops that pass it on."""
     for node in consumers[name]:
       if node.op in ('Identity', 'Enter'):
         yield from users(node.name)
       else:
         yield node
 
-  def origin(source: Any) -> Any:
-    """Name of the node that a tensor comes from, in the same sense."""
-    node = by_name[graph_defs.node_name(source)]
+  def origin(source: str) -> str:
+    """Returns the node that a tensor comes from, through such ops."""
+    node = by_name[defs.node_name(source)]
     return origin(node.input[0]) if node.op == 'Identity' else node.name
 
   found = {}
-  for node in users(graph_defs.node_name(parameter)):
+  for node in users(defs.node_name(parameter)):
     if node.name in reductions:
       # The dataset itself must be what is reduced, not something captured.
       captured = [source for source in node.input[1:] if source[0] != '^']
@@ -138,9 +139,7 @@ def iterations(
       continue
     if node.op != 'MakeIterator':
       return None
-    iterator = by_name[graph_defs.node_name(node.input[1])]
-    while iterator.op == 'Identity':
-      iterator = by_name[graph_defs.node_name(iterator.input[0])]
+    iterator = by_name[origin(node.input[1])]
     if iterator.op != 'AnonymousIteratorV3':
       return None
     found[iterator.name] = iterator

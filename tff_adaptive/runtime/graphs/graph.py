@@ -1,4 +1,4 @@
-"""TensorFlow graphs of TFF computations, made fit to run in this process.
+"""One TensorFlow graph of a TFF computation, made fit to run in this process.
 
 TFF's own runtime runs each graph in a session of its own, where names of
 functions, variables and tables cannot meet. Here all graphs live in one
@@ -14,7 +14,7 @@ process and one graph runs for several clients at once, hence:
   (30 to 40 ms); the equal loop over an iterator does not.
 * Batch lists: making an iterator costs more than a small client's training, and
   each batch from it wakes another thread. For a dataset that yields the same
-  batches each time (`values.py` decides) the graph has a second form, in which
+  batches each time (the engine decides) the graph has a second form, in which
   a list of batches stands for the dataset, and a variable that holds the rest
   of this list for the iterator. Both are of the same TensorFlow types, so only
   the ops that make and advance iterators change.
@@ -22,18 +22,17 @@ process and one graph runs for several clients at once, hence:
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tff_adaptive.runtime.graphs import batch_lists
-from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime.graphs import defs
 from tff_adaptive.runtime.graphs import reductions
 from tff_adaptive.runtime.graphs import rewriting
 
 
 class Graph:
-  """One leaf computation.
+  """The graph of one `tff.tensorflow.computation`.
 
   Attributes:
     graph_def: The rewritten graph.
@@ -45,16 +44,29 @@ class Graph:
 
   def __init__(
     self,
-    graph_def: tf.compat.v1.GraphDef,
+    graph_def: defs.GraphDef,
     initialize_op: str,
     session_token: str,
     parameters: Sequence[str],
     results: Sequence[str],
   ):
-    """Rewrites `graph_def`, which becomes this object's own."""
-    self.parameters = [graph_defs.tensor_name(name) for name in parameters]
-    self.results = [graph_defs.tensor_name(name) for name in results]
-    rewriting.check_resources(graph_def)
+    """Rewrites `graph_def`, which becomes this object's own.
+
+    Args:
+      graph_def: The graph as TFF serialized it.
+      initialize_op: Name of the op that initializes variables and tables, or
+        empty.
+      session_token: Name of the placeholder for a session's token, or empty.
+      parameters: Names of the argument's tensors, in order.
+      results: Names of the result's tensors, in order.
+
+    Raises:
+      UnsupportedComputationError: If the graph has state that concurrent
+        clients would share.
+    """
+    self.parameters = [defs.tensor_name(name) for name in parameters]
+    self.results = [defs.tensor_name(name) for name in results]
+    rewriting.check_stateful_ops(graph_def)
     digest = hashlib.sha256(
       graph_def.SerializeToString(deterministic=True)
     ).hexdigest()[:16]
@@ -67,14 +79,14 @@ class Graph:
       rewriting.order_after_initialization(graph_def, initialize_op)
     self.graph_def = graph_def
     self.ordered = rewriting.keeps_state(graph_def)
-    self._pruned: dict[tuple[int, ...], tf.compat.v1.GraphDef] = {}
+    self._pruned: dict[tuple[int, ...], defs.GraphDef] = {}
 
   def call(
     self,
     arguments: Sequence[tf.Tensor],
     wanted: Sequence[int],
     listed: Sequence[int] = (),
-  ) -> Any:
+  ) -> list[tf.Tensor]:
     """Adds this graph to the graph under construction.
 
     Args:
@@ -87,34 +99,27 @@ class Graph:
       The tensors of the `wanted` results.
     """
     names = [self.results[i] for i in wanted]
-    kept = self._prune(tuple(wanted))
+    pruned = self._prune(tuple(wanted))
     if listed:
-      kept = batch_lists.substitute(
-        kept, [self.parameters[i] for i in listed], self._reductions
+      pruned = batch_lists.substitute(
+        pruned, [self.parameters[i] for i in listed], self._reductions
       )
-    rewriting.rename_frames(kept)
-    nodes = {node.name for node in kept.node}
+    rewriting.rename_frames(pruned)
+    nodes = {node.name for node in pruned.node}
     feeds = {
       name: value
       for name, value in zip(self.parameters, arguments)
-      if name.split(':')[0] in nodes
+      if defs.node_name(name) in nodes
     }
     # A result may be an argument passed on.
-    direct = dict(zip(self.parameters, arguments))
-    fetches = [name for name in names if name not in direct]
-    fetched = (
-      dict(
-        zip(
-          fetches,
-          tf.graph_util.import_graph_def(
-            kept, input_map=feeds, return_elements=fetches, name='graph'
-          ),
-        )
+    found = dict(zip(self.parameters, arguments))
+    fetches = [name for name in names if name not in found]
+    if fetches:
+      fetched = tf.graph_util.import_graph_def(
+        pruned, input_map=feeds, return_elements=fetches, name='graph'
       )
-      if fetches
-      else {}
-    )
-    return [direct[n] if n in direct else fetched[n] for n in names]
+      found.update(zip(fetches, fetched))
+    return [found[name] for name in names]
 
   def listable(self, index: int) -> bool:
     """Whether a list of batches may stand for the dataset `parameters[index]`.
@@ -128,19 +133,14 @@ class Graph:
       is not None
     )
 
-  def _prune(self, wanted: tuple[int, ...]) -> tf.compat.v1.GraphDef:
+  def _prune(self, wanted: tuple[int, ...]) -> defs.GraphDef:
+    """Copies the part of the graph that some results need."""
     if wanted not in self._pruned:
-      by_name = {node.name: node for node in self.graph_def.node}
-      stack = [graph_defs.node_name(self.results[i]) for i in wanted]
-      reached = set(stack)
-      while stack:
-        for source in by_name[stack.pop()].input:
-          name = graph_defs.node_name(source)
-          if name not in reached:
-            reached.add(name)
-            stack.append(name)
-      kept = tf.compat.v1.GraphDef(versions=self.graph_def.versions)
-      kept.library.CopyFrom(self.graph_def.library)
-      kept.node.extend(n for n in self.graph_def.node if n.name in reached)
-      self._pruned[wanted] = kept
+      needed = defs.needed_nodes(
+        self.graph_def, (defs.node_name(self.results[i]) for i in wanted)
+      )
+      pruned = defs.GraphDef(versions=self.graph_def.versions)
+      pruned.library.CopyFrom(self.graph_def.library)
+      pruned.node.extend(n for n in self.graph_def.node if n.name in needed)
+      self._pruned[wanted] = pruned
     return self._pruned[wanted]

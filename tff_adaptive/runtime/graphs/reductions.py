@@ -1,23 +1,35 @@
-"""`dataset.reduce` as a loop; see `graphs.py` for why."""
+"""`dataset.reduce` as a loop; `graph.py` says why."""
 
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import defs
+
+_Tensors: TypeAlias = Sequence[tf.Tensor]
+# From the dataset (or the list that stands for it), the state and what the
+# body captures to the state after the last element.
+_Loop: TypeAlias = Callable[[tf.Tensor, _Tensors, _Tensors], _Tensors]
 
 
 class Reduction:
   """A `ReduceDataset` node, and the loops that are equal to it."""
 
-  def __init__(self, library: Any, body: Any, node: tf.compat.v1.NodeDef):
-    """Reads the types of what is reduced.
+  def __init__(
+    self,
+    library: tff_names.FunctionDefLibrary,
+    body: tff_names.FunctionDef,
+    node: defs.NodeDef,
+  ):
+    """Reads the types of elements and state off the node.
 
     Args:
-      library: Where `body` finds the functions that it calls.
-      body: Definition of the function that takes one step.
+      library: The functions that `body` calls.
+      body: The function that takes one step.
       node: The `ReduceDataset` node.
     """
     self._library = library
@@ -39,16 +51,17 @@ class Reduction:
     )
 
   @functools.cached_property
-  def over_iterator(self) -> Any:
-    """The loop over an iterator of the dataset, as a concrete function."""
+  def over_iterator(self) -> defs.ConcreteFunction:
+    """The loop over an iterator of the dataset."""
     return self._trace(self._iterate)
 
   @functools.cached_property
-  def over_list(self) -> Any:
+  def over_list(self) -> defs.ConcreteFunction:
     """The loop over a list of batches that stands for the dataset."""
     return self._trace(self._walk)
 
-  def _trace(self, loop: Any) -> Any:
+  def _trace(self, loop: _Loop) -> defs.ConcreteFunction:
+    """Traces a loop as a function of the node's inputs."""
     signature = [tf.TensorSpec([], tf.variant)]
     # The state's shape may change from step to step, as in the op replaced.
     signature += [
@@ -60,15 +73,18 @@ class Reduction:
     ]
 
     @tf.function(input_signature=signature, autograph=False)
-    def reduce(dataset: Any, *rest: Any) -> Any:
+    def reduce(dataset: tf.Tensor, *rest: tf.Tensor) -> _Tensors:
       return loop(dataset, rest[: self._num_state], rest[self._num_state :])
 
     return reduce.get_concrete_function()
 
-  def _iterate(self, dataset: Any, state: Any, captured: Any) -> list:
+  def _iterate(
+    self, dataset: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Loops over an iterator."""
     iterator = tf.raw_ops.AnonymousIteratorV3(**self._element_types)
 
-    def advance() -> Any:
+    def advance() -> tf.Tensor:
       return tf.raw_ops.IteratorGetNextAsOptional(
         iterator=iterator, **self._element_types
       )
@@ -86,8 +102,12 @@ class Reduction:
       state,
     )
 
-  def _walk(self, batches: Any, state: Any, captured: Any) -> list:
-    def take(position: Any, *state: Any) -> Any:
+  def _walk(
+    self, batches: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Loops over a list of batches, which holds them from last to first."""
+
+    def take(position: tf.Tensor, *state: tf.Tensor) -> _Tensors:
       optional = tf.raw_ops.TensorListGetItem(
         input_handle=batches,
         index=position,
@@ -103,8 +123,14 @@ class Reduction:
       state,
     )
 
-  def _while(self, condition: Any, body: Any, first: Any, state: Any) -> list:
-    """The state after a loop whose first variable says where it is."""
+  def _while(
+    self,
+    condition: Callable[..., tf.Tensor],
+    body: Callable[..., _Tensors],
+    first: tf.Tensor,
+    state: _Tensors,
+  ) -> _Tensors:
+    """Loops; the first variable is the position, the others are the state."""
     outcome = tf.while_loop(
       condition,
       body,
@@ -116,13 +142,17 @@ class Reduction:
     )
     return list(outcome[1:])
 
-  def _step(self, optional: Any, state: Any, captured: Any) -> Any:
+  def _step(
+    self, optional: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Computes the state after one more element."""
     element = tf.raw_ops.OptionalGetValue(
       optional=optional, **self._element_types
     )
     return self._call_body([*state, *element, *captured])
 
-  def _call_body(self, arguments: Sequence[tf.Tensor]) -> Any:
+  def _call_body(self, arguments: _Tensors) -> _Tensors:
+    """Adds a call of the body to the graph under construction."""
     # Inside the loop's own graph, so captured tensors are passed by name.
     step = tf.compat.v1.GraphDef()
     step.library.CopyFrom(self._library)
@@ -144,20 +174,19 @@ class Reduction:
     )
 
 
-def replace(graph_def: tf.compat.v1.GraphDef) -> dict[str, Reduction]:
+def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
   """Turns each `ReduceDataset` node into a loop over an iterator.
 
   Args:
     graph_def: Changed in place.
 
   Returns:
-    What was replaced, by the names of the nodes; must stay alive as long as
-    `graph_def` is used.
+    The replaced nodes by name; must stay alive as long as `graph_def` is used.
   """
   nodes = [node for node in graph_def.node if node.op == 'ReduceDataset']
   if not nodes:
     return {}
-  # As it is now: what is replaced refers to no replacement.
+  # A copy from before: the loops' functions are added to the graph's own.
   library = type(graph_def.library)()
   library.CopyFrom(graph_def.library)
   bodies = {f.signature.name: f for f in library.function}
@@ -168,5 +197,5 @@ def replace(graph_def: tf.compat.v1.GraphDef) -> dict[str, Reduction]:
       continue
     reduction = Reduction(library, body, node)
     reductions[node.name] = reduction
-    graph_defs.turn_into_call(graph_def, node, reduction.over_iterator)
+    defs.turn_into_call(graph_def, node, reduction.over_iterator)
   return reductions

@@ -1,16 +1,15 @@
-"""Changes that let TensorFlow graphs of TFF run in one process, at once.
+"""Rewrites that let several graphs of TFF run in one process at once.
 
-See `graphs.py` for why each is needed.
+`graph.py` says why each is needed.
 """
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
-from tff_adaptive.runtime.graphs import defs as graph_defs
+from tff_adaptive.runtime.graphs import defs
 
 _ANONYMOUS_TABLES = {
   'HashTableV2': 'AnonymousHashTable',
@@ -33,9 +32,9 @@ _SEEDED = ('seed', 'seed2')
 _unique = itertools.count()
 
 
-def check_resources(graph_def: tf.compat.v1.GraphDef) -> None:
-  """Raises `UnsupportedComputationError` if state could not be kept apart."""
-  for node in graph_defs.all_nodes(graph_def):
+def check_stateful_ops(graph_def: defs.GraphDef) -> None:
+  """Raises `UnsupportedComputationError` if clients would share state."""
+  for node in defs.all_nodes(graph_def):
     if node.op in _ANONYMOUS_TABLES or node.op in _QUEUES:
       continue
     if node.op == 'VarHandleOp':
@@ -48,7 +47,7 @@ def check_resources(graph_def: tf.compat.v1.GraphDef) -> None:
       )
 
 
-def rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
+def rename_functions(graph_def: defs.GraphDef, suffix: str) -> None:
   """Appends `suffix` to each function's name wherever it is mentioned."""
   names = {
     f.signature.name: f.signature.name + suffix
@@ -57,7 +56,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
   if not names:
     return
 
-  def rename(value: Any) -> None:
+  def rename(value: tf.compat.v1.AttrValue) -> None:
     if value.HasField('func'):
       value.func.name = names.get(value.func.name, value.func.name)
       for inner in value.func.attr.values():
@@ -67,7 +66,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
       for inner in function.attr.values():
         rename(inner)
 
-  for node in graph_defs.all_nodes(graph_def):
+  for node in defs.all_nodes(graph_def):
     node.op = names.get(node.op, node.op)
     for value in node.attr.values():
       rename(value)
@@ -84,11 +83,11 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
     )
 
 
-def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
-  """Gives each execution variables, tables and queues of its own."""
-  for node in graph_defs.all_nodes(graph_def):
+def make_anonymous(graph_def: defs.GraphDef) -> None:
+  """Makes variables, tables and queues local to each execution."""
+  for node in defs.all_nodes(graph_def):
     if node.op == 'VarHandleOp':
-      node.attr['shared_name'].s = graph_defs.ANONYMOUS_VARIABLE
+      node.attr['shared_name'].s = defs.ANONYMOUS_VARIABLE
       node.attr['container'].s = b''
     elif node.op in _QUEUES:
       node.attr['shared_name'].s = b'tff_adaptive_queue_%d' % next(_unique)
@@ -104,10 +103,10 @@ def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 def drop_control_edges_from(
-  graph_def: tf.compat.v1.GraphDef, parameters: Sequence[str]
+  graph_def: defs.GraphDef, parameters: Sequence[str]
 ) -> None:
-  """Lets nobody wait for placeholders, which are fed and never run."""
-  edges = {f'^{graph_defs.node_name(name)}' for name in parameters}
+  """Drops control edges from placeholders, which are fed and never run."""
+  edges = {f'^{defs.node_name(name)}' for name in parameters}
   for node in graph_def.node:
     kept = [source for source in node.input if source not in edges]
     if len(kept) < len(node.input):
@@ -115,9 +114,9 @@ def drop_control_edges_from(
       node.input.extend(kept)
 
 
-def set_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
-  """Puts an empty token where a session's would be fed."""
-  token = graph_defs.node_name(name)
+def set_session_token(graph_def: defs.GraphDef, name: str) -> None:
+  """Replaces the placeholder of a session's token by an empty constant."""
+  token = defs.node_name(name)
   for node in graph_def.node:
     if token and node.op == 'Placeholder' and node.name == token:
       node.op = 'Const'
@@ -127,36 +126,28 @@ def set_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
 
 
 def order_after_initialization(
-  graph_def: tf.compat.v1.GraphDef, initialize_op: str
+  graph_def: defs.GraphDef, initialize_op: str
 ) -> None:
   """Makes users of variables and tables wait for `initialize_op`."""
-  by_name = {node.name: node for node in graph_def.node}
-  initialize = graph_defs.node_name(initialize_op)
-  before = {initialize}
-  stack = [initialize]
-  while stack:
-    for source in by_name[stack.pop()].input:
-      name = graph_defs.node_name(source)
-      if name not in before:
-        before.add(name)
-        stack.append(name)
+  initialize = defs.node_name(initialize_op)
+  before = defs.needed_nodes(graph_def, [initialize])
   handles = {
     node.name
     for node in graph_def.node
     if node.op == 'VarHandleOp' or node.op in _ANONYMOUS_TABLES.values()
   }
   for node in graph_def.node:
-    # The edge goes to the handle's first user, not to the op that reads: the
-    # former is outside of any loop (an `Enter` at most), where the
-    # initialization is too; no control edge may cross a loop's border.
+    # The edge goes to the handle's first user, not to the op that reads: no
+    # control edge may cross a loop's border, and the first user is outside of
+    # any loop (an `Enter` at most), as the initialization is.
     if node.name not in before and any(
-      graph_defs.node_name(source) in handles for source in node.input
+      defs.node_name(source) in handles for source in node.input
     ):
       node.input.append(f'^{initialize}')
 
 
-def rename_frames(graph_def: tf.compat.v1.GraphDef) -> None:
-  """Keeps the loops of two imports apart: frames go by name in a function."""
+def rename_frames(graph_def: defs.GraphDef) -> None:
+  """Renames the frames of loops, which must be unique within a function."""
   suffix = b'#%d' % next(_unique)
   for node in graph_def.node:
     if 'frame_name' in node.attr:
@@ -164,15 +155,14 @@ def rename_frames(graph_def: tf.compat.v1.GraphDef) -> None:
       node.attr['frame_name'].s = name.split(b'#')[0] + suffix
 
 
-def keeps_state(graph_def: tf.compat.v1.GraphDef) -> bool:
+def keeps_state(graph_def: defs.GraphDef) -> bool:
   """Whether a kernel keeps a queue, or a seeded random state, between calls."""
   return any(
-    _is_seeded(node) or node.op in _QUEUES
-    for node in graph_defs.all_nodes(graph_def)
+    _is_seeded(node) or node.op in _QUEUES for node in defs.all_nodes(graph_def)
   )
 
 
-def _is_seeded(node: tf.compat.v1.NodeDef) -> bool:
+def _is_seeded(node: defs.NodeDef) -> bool:
   if node.op.startswith('Stateless') or 'Dataset' in node.op:
     return False
   return any(name in node.attr and node.attr[name].i for name in _SEEDED)

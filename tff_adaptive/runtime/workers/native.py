@@ -1,36 +1,40 @@
-"""TFF's C++ runtime, made safe to use.
+"""Execution contexts on TFF's C++ worker.
 
-The computation, its compilation and the executors are TFF's own; what is ours
-is the worker's life: it is started under a supervisor (`worker.py`), it is
-asked for signs of life (`stub.py`), it is restarted between invocations when
-its memory has grown beyond a limit, and an invocation that lost its worker is
-tried again a bounded number of times instead of for ever.
+Compilation and executors are TFF's own; ours is the worker's life cycle: it is
+started under a supervisor (`process.py`), it is asked for signs of life
+(`stub.py`), it is restarted between invocations when its memory has grown
+beyond a limit, and an invocation that lost its worker is tried again a bounded
+number of times instead of for ever.
 """
 
 import asyncio
 import functools
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import tensorflow_federated as tff
 from absl import logging
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.engine import values
+from tff_adaptive.runtime.workers import process as process_lib
 from tff_adaptive.runtime.workers import stub as stub_lib
 
 _START_ATTEMPTS = 3  # Another process may take the port first.
+_Cardinalities: TypeAlias = Mapping[tff.framework.PlacementLiteral, int]
 
 
-def _explain(process: worker.WorkerProcess) -> str:
+def _explain(process: process_lib.WorkerProcess) -> str:
+  """Describes the end of a worker whose connection broke."""
   # A broken connection is often seen before the exit code is.
-  worker.wait_until(lambda: process.exit_code() is not None, 1.0)
+  process_lib.wait_until(lambda: process.exit_code() is not None, 1.0)
   return f"TFF's worker (process {process.pid}) {process.describe_exit()}."
 
 
-class ExecutorService(tff.framework.ExecutorFactory):
+class WorkerExecutors(tff.framework.ExecutorFactory):
   """Executors in one worker process, which is replaced when it must be.
 
   Attributes:
@@ -50,24 +54,26 @@ class ExecutorService(tff.framework.ExecutorFactory):
     self._timeout = worker_timeout
     self._binary = binary
     self._lock = threading.RLock()
-    self._process: worker.WorkerProcess | None = None
+    self._process: process_lib.WorkerProcess | None = None
     self._stub: stub_lib.GuardedStub | None = None
     self._executors: tff.framework.ExecutorFactory | None = None
     self._closed = False
     self.starts = 0
 
   @property
-  def process(self) -> worker.WorkerProcess | None:
+  def process(self) -> process_lib.WorkerProcess | None:
     """The worker running now, if any."""
     return self._process
 
-  def create_executor(self, cardinalities: Any) -> Any:
+  def create_executor(
+    self, cardinalities: _Cardinalities
+  ) -> tff.framework.RemoteExecutor:
     with self._lock:
       self._ensure_worker()
       assert self._executors is not None
       return self._executors.create_executor(dict(cardinalities))
 
-  def clean_up_executor(self, cardinalities: Any) -> None:
+  def clean_up_executor(self, cardinalities: _Cardinalities) -> None:
     with self._lock:
       if self._executors is not None:
         self._executors.clean_up_executor(dict(cardinalities))
@@ -86,6 +92,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
         self._process = self._stub = self._executors = None
 
   def _ensure_worker(self) -> None:
+    """Starts a worker unless one is running."""
     if self._closed:
       raise failures.RuntimeFailure(
         'This native context was closed; call set_native_context again.'
@@ -95,7 +102,7 @@ class ExecutorService(tff.framework.ExecutorFactory):
         return
       self.stop()
     for _ in range(_START_ATTEMPTS):
-      process = worker.WorkerProcess(
+      process = process_lib.WorkerProcess(
         self._binary, max_concurrent_calls=self._max_concurrent
       )
       self.starts += 1
@@ -127,22 +134,22 @@ class ExecutorService(tff.framework.ExecutorFactory):
       process.address,
     )
 
-  def _wait_for_answer(self, process: Any, stub: Any) -> bool:
+  def _wait_for_answer(
+    self, process: process_lib.WorkerProcess, stub: stub_lib.GuardedStub
+  ) -> bool:
+    """Waits until the worker answers or has ended; `False` if neither."""
     end = time.monotonic() + self._timeout
     # A channel opened too early pauses for seconds before it tries again, so
     # gRPC is asked only once the port accepts connections.
-    return worker.wait_until(
-      lambda: (
-        process.exit_code() is not None
-        or worker.accepts_connections('127.0.0.1', process.port)
-      ),
-      self._timeout,
-    ) and (
+    return process.wait_until_it_listens(self._timeout) and (
       process.exit_code() is not None
       or stub.is_alive(max(0.1, end - time.monotonic()))
     )
 
-  def _stack(self, cardinalities: Any) -> Any:
+  def _stack(
+    self, cardinalities: dict[tff.framework.PlacementLiteral, int]
+  ) -> tff.framework.RemoteExecutor:
+    """Makes the executor that stands for the worker."""
     cardinalities.setdefault(tff.CLIENTS, self._default_num_clients)
     executor = tff.framework.RemoteExecutor(self._stub)
     executor.set_cardinalities(cardinalities)
@@ -158,16 +165,16 @@ class NativeAsyncContext(tff.framework.AsyncContext):
 
   def __init__(
     self,
-    service: ExecutorService,
+    worker: WorkerExecutors,
     *,
     retries: int,
     memory_limit: int | None,
   ):
-    self._service = service
+    self._worker = worker
     self._retries = retries
     self._memory_limit = memory_limit
     self._inner = tff.framework.AsyncExecutionContext(
-      executor_fn=service,
+      executor_fn=worker,
       compiler_fn=tff_names.compile_to_native,
       transform_args=tff_names.transform_args,
       transform_result=tff_names.transform_result,
@@ -176,31 +183,34 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     self._in_flight = 0
 
   @property
-  def service(self) -> ExecutorService:
-    return self._service
+  def executor_factory(self) -> WorkerExecutors:
+    """The worker; named as in TFF's own contexts."""
+    return self._worker
 
-  @property
-  def executor_factory(self) -> tff.framework.ExecutorFactory:
-    return self._service
-
-  async def invoke(self, comp: Any, arg: Any) -> Any:
+  async def invoke(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await self._runner.await_coro_and_return_result(
       self._invoke(comp, arg)
     )
 
-  def invoke_blocking(self, comp: Any, arg: Any) -> Any:
-    """`invoke` for callers without an event loop."""
+  def invoke_blocking(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
+    """Invokes a computation for a caller without an event loop."""
     try:
       return self._runner.run_coro_and_return_result(self._invoke(comp, arg))
     except (KeyboardInterrupt, SystemExit):
       # Nobody will read the answer, and the thread that waits for it would
       # keep the interpreter from ending.
-      self._service.stop()
+      self._worker.stop()
       raise
 
-  async def _invoke(self, comp: Any, arg: Any) -> Any:
+  async def _invoke(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
     self._restart_if_large()
     self._in_flight += 1  # Only touched on the runner's thread.
     try:
@@ -209,7 +219,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
           return await self._inner.invoke(comp, arg)
         except failures.WorkerFailure as e:
           if self._in_flight == 1:
-            self._service.stop()
+            self._worker.stop()
           if attempt == self._retries:
             raise
           logging.warning('%s Trying again with a new worker.', e)
@@ -217,7 +227,8 @@ class NativeAsyncContext(tff.framework.AsyncContext):
       self._in_flight -= 1
 
   def _restart_if_large(self) -> None:
-    process = self._service.process
+    """Ends a worker above the memory limit, unless it is computing."""
+    process = self._worker.process
     if not self._memory_limit or process is None or self._in_flight:
       return
     resident = process.resident_bytes()
@@ -227,10 +238,11 @@ class NativeAsyncContext(tff.framework.AsyncContext):
         resident >> 20,
         self._memory_limit >> 20,
       )
-      self._service.stop()
+      self._worker.stop()
 
   def close(self) -> None:
-    self._service.stop(final=True)
+    """Ends the worker; the context cannot be used afterwards."""
+    self._worker.stop(final=True)
 
 
 class NativeContext(tff.framework.SyncContext):
@@ -240,14 +252,13 @@ class NativeContext(tff.framework.SyncContext):
     self._async = asynchronous
 
   @property
-  def service(self) -> ExecutorService:
-    return self._async.service
+  def executor_factory(self) -> WorkerExecutors:
+    """The worker; named as in TFF's own contexts."""
+    return self._async.executor_factory
 
-  @property
-  def executor_factory(self) -> tff.framework.ExecutorFactory:
-    return self._async.service
-
-  def invoke(self, comp: Any, arg: Any) -> Any:
+  def invoke(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
     return self._async.invoke_blocking(comp, arg)
 
   def close(self) -> None:
@@ -264,7 +275,7 @@ def create_async(
   memory_limit: int | None,
   binary: str | None = None,
 ) -> NativeAsyncContext:
-  """See `tff_adaptive.runtime.set_native_context`."""
+  """Creates the context of `tff_adaptive.runtime.create_native_context`."""
   if worker_timeout <= 0:
     raise ValueError(
       f'`worker_timeout` must be positive seconds, got {worker_timeout!r}.'
@@ -282,7 +293,7 @@ def create_async(
       f' {memory_limit!r}.'
     )
   return NativeAsyncContext(
-    ExecutorService(
+    WorkerExecutors(
       default_num_clients=default_num_clients,
       max_concurrent_clients=max_concurrent_clients,
       worker_timeout=worker_timeout,

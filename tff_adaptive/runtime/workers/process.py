@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import weakref
-from typing import Any
+from collections.abc import Callable
 
 import psutil
 
@@ -22,7 +22,7 @@ _live: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()
 
 
 def free_port() -> int:
-  """A TCP port that nobody listens on at this moment."""
+  """Finds a TCP port that nobody listens on at this moment."""
   with socket.socket(
     socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
   ) as probe:
@@ -40,7 +40,7 @@ def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-  """Resident memory of a process in bytes; 0 if it is gone."""
+  """Measures the resident memory of a process in bytes; 0 if it is gone."""
   try:
     return psutil.Process(pid).memory_info().rss
   except psutil.NoSuchProcess:
@@ -52,8 +52,8 @@ class WorkerProcess:
 
   The worker runs under a small supervisor process, which ends it when this
   process ends in any way, SIGKILL included. Its output goes to an unnamed
-  temporary file, never to the pipes that this process inherited; the end of
-  it becomes part of error messages.
+  temporary file, never to the pipes that this process inherited; its tail
+  becomes part of error messages.
 
   Attributes:
     pid: Process id of the worker itself.
@@ -115,21 +115,22 @@ class WorkerProcess:
     return f'localhost:{self.port}'
 
   def exit_code(self) -> int | None:
-    """`None` while running; 128 + N if signal N ended the worker."""
+    """Returns `None` while running, 128 + N if signal N ended the worker."""
     return self._supervisor.poll()
 
   def resident_bytes(self) -> int:
+    """Measures the worker's resident memory."""
     return resident_bytes(self.pid)
 
   def log_tail(self) -> str:
-    """The last lines that the worker printed."""
+    """Reads the last lines that the worker printed."""
     size = os.fstat(self._log.fileno()).st_size
     start = max(0, size - _LOG_TAIL_BYTES)
     tail = os.pread(self._log.fileno(), _LOG_TAIL_BYTES, start)
     return tail.decode('utf-8', 'replace').strip()
 
   def describe_exit(self) -> str:
-    """What an error message says about how the worker ended."""
+    """Describes, for an error message, how the worker ended."""
     code = self.exit_code()
     if code is None:
       how = 'is still running'
@@ -149,6 +150,16 @@ class WorkerProcess:
       how = f'ended with exit code {code}'
     tail = self.log_tail()
     return how + (f'; it last printed:\n{tail}' if tail else '')
+
+  def wait_until_it_listens(self, timeout: float) -> bool:
+    """Waits until the worker listens or has ended; `False` if neither."""
+    return wait_until(
+      lambda: (
+        self.exit_code() is not None
+        or accepts_connections('127.0.0.1', self.port)
+      ),
+      timeout,
+    )
 
   def stop(self) -> None:
     """Ends the worker and waits for it; harmless when it is already gone."""
@@ -177,7 +188,9 @@ class WorkerProcess:
       self.stop()
 
 
-def wait_until(condition: Any, timeout: float, interval: float = 0.05) -> bool:
+def wait_until(
+  condition: Callable[[], bool], timeout: float, interval: float = 0.05
+) -> bool:
   """Polls `condition` until it holds or `timeout` seconds have passed."""
   end = time.monotonic() + timeout
   while not condition():

@@ -1,8 +1,8 @@
-"""Clients spread over several machines.
+"""An execution context that spreads clients over several machines.
 
-TFF's own means do the work: each worker is a TFF executor behind gRPC, and
-TFF's mergeable computations cut a computation at its aggregation: every worker
-runs its share of the clients, the partial aggregates are merged, and one worker
+The means are TFF's own: each worker is a TFF executor behind gRPC, and TFF's
+mergeable computations cut a computation at its aggregation: every worker runs
+its share of the clients, the partial aggregates are merged, and one worker
 finishes. Ours is what happens when a worker is slow to answer, dies, or comes
 back.
 
@@ -13,9 +13,8 @@ this process.
 
 import asyncio
 import time
+from collections.abc import MutableMapping
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
 
 import cachetools
 import grpc
@@ -24,7 +23,8 @@ from absl import logging
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
-from tff_adaptive.runtime.engine import engine as in_process
+from tff_adaptive.runtime.engine import engine as engine_lib
+from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.workers import arguments
 from tff_adaptive.runtime.workers import stub as stub_lib
 
@@ -47,11 +47,11 @@ class Worker(tff.framework.AsyncContext):
     self,
     address: str,
     *,
-    credentials: Optional[grpc.ChannelCredentials],
+    credentials: grpc.ChannelCredentials | None,
     silence_timeout: float,
   ):
     self.address = address
-    self.lost_at: Optional[float] = None
+    self.lost_at: float | None = None
     self._credentials = credentials
     self._silence_timeout = silence_timeout
     self._runner = tff_names.AsyncThreadRunner()
@@ -59,7 +59,7 @@ class Worker(tff.framework.AsyncContext):
     self._context: tff.framework.AsyncContext | None = None
 
   def connect(self, timeout: float) -> bool:
-    """Opens the connection anew; whether the worker answered in time."""
+    """Opens the connection anew; `False` if the worker did not answer."""
     self.close()
     stub = stub_lib.GuardedStub(
       stub_lib.open_channel(self.address, self._credentials),
@@ -94,11 +94,14 @@ class Worker(tff.framework.AsyncContext):
     self.close()
 
   def close(self) -> None:
+    """Ends the connection; the worker stays."""
     if self._stub is not None:
       self._stub.close()
     self._stub = self._context = None
 
-  async def invoke(self, comp: Any, arg: Any) -> Any:
+  async def invoke(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
     if asyncio.iscoroutine(arg):
       arg = await arg
     # When one worker fails, TFF leaves the others' tasks behind; asyncio would
@@ -115,7 +118,10 @@ class Worker(tff.framework.AsyncContext):
       context.invoke(comp, arg)
     )
 
-  def _executor(self, cardinalities: Any) -> Any:
+  def _executor(
+    self, cardinalities: dict[tff.framework.PlacementLiteral, int]
+  ) -> tff.framework.RemoteExecutor:
+    """Makes the executor that stands for the worker."""
     cardinalities.setdefault(tff.CLIENTS, 0)
     executor = tff.framework.RemoteExecutor(self._stub)
     executor.set_cardinalities(cardinalities)
@@ -135,7 +141,7 @@ class RemoteContext(tff.framework.SyncContext):
     retries: int,
     connect_timeout: float,
     silence_timeout: float,
-    credentials: Optional[grpc.ChannelCredentials],
+    credentials: grpc.ChannelCredentials | None,
   ):
     if retries < 0:
       raise ValueError(f'`retries` must be at least 0, got {retries!r}.')
@@ -151,9 +157,11 @@ class RemoteContext(tff.framework.SyncContext):
       Worker(address, credentials=credentials, silence_timeout=silence_timeout)
       for address in addresses
     ]
-    self._local = in_process.Engine()
+    self._local = engine_lib.Engine()
     self._runner = tff_names.AsyncThreadRunner()
-    self._compiled = cachetools.LRUCache(_MAX_COMPILED)
+    self._compiled: MutableMapping[bytes, tff_names.MergeableForm | None] = (
+      cachetools.LRUCache(_MAX_COMPILED)
+    )
     silent = [
       w.address for w in self._workers if not w.connect(connect_timeout)
     ]
@@ -171,7 +179,9 @@ class RemoteContext(tff.framework.SyncContext):
     """The workers that are in use now."""
     return [w for w in self._workers if w.lost_at is None]
 
-  def invoke(self, comp: Any, arg: Any) -> Any:
+  def invoke(
+    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
+  ) -> values.PythonValue:
     if not tff_names.has_clients(comp.type_signature.parameter):
       return self._local.run(comp, arg)
     self._ask_lost_workers()
@@ -193,7 +203,13 @@ class RemoteContext(tff.framework.SyncContext):
         logging.warning('%s Going on with %s.', e, ', '.join(left))
     raise AssertionError('unreachable')
 
-  def _invoke_on(self, workers: Sequence[Worker], comp: Any, arg: Any) -> Any:
+  def _invoke_on(
+    self,
+    workers: Sequence[Worker],
+    comp: tff.framework.ConcreteComputation,
+    arg: values.PythonValue,
+  ) -> values.PythonValue:
+    """Runs a computation on workers; any failure of one fails it."""
     form = self._mergeable(comp)
     if form is None:
       return self._runner.run_coro_and_return_result(
@@ -203,8 +219,10 @@ class RemoteContext(tff.framework.SyncContext):
       tff_names.invoke_mergeable(form, arg, workers)
     )
 
-  def _mergeable(self, comp: Any) -> Any:
-    """`comp`, cut at its aggregation; `None` if that cannot be done."""
+  def _mergeable(
+    self, comp: tff.framework.ConcreteComputation
+  ) -> tff_names.MergeableForm | None:
+    """Cuts a computation at its aggregation; `None` if it cannot be cut."""
     digest = tff_names.computation_digest(comp)
     if digest not in self._compiled:
       if tff_names.contains_secure_sum(comp):
@@ -231,6 +249,7 @@ class RemoteContext(tff.framework.SyncContext):
         candidate.lost()
 
   def _ask_lost_workers(self) -> None:
+    """Connects to lost workers that are back, if it is time to ask again."""
     for candidate in self._workers:
       lost_at = candidate.lost_at
       if (
@@ -248,15 +267,15 @@ class RemoteContext(tff.framework.SyncContext):
 
 
 def channel_credentials(
-  worker_certificate: Optional[str],
-  trainer_certificate: Optional[str],
-  trainer_private_key: Optional[str],
-) -> Optional[grpc.ChannelCredentials]:
-  """TLS credentials from files; `None` without the workers' certificate."""
+  worker_certificate: str | None,
+  trainer_certificate: str | None,
+  trainer_private_key: str | None,
+) -> grpc.ChannelCredentials | None:
+  """Reads TLS credentials from files; `None` without `worker_certificate`."""
   if worker_certificate is None:
     return None
 
-  def read(path: Any, argument: Any) -> Any:
+  def read(path: str | None, argument: str) -> bytes | None:
     return None if path is None else arguments.read_pem(path, argument)
 
   return grpc.ssl_channel_credentials(

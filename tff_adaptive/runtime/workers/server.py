@@ -1,22 +1,12 @@
-"""A worker for the remote runtime.
-
-TFF's own worker program listens on every network interface and has no TLS
-(its flags are the port, the size of messages and a bound on concurrent calls).
-So the default worker is ours: it speaks the same gRPC protocol
-(`tensorflow_federated.ExecutorGroup`), runs computations on the in-process
-engine, hence on this machine's GPUs too, listens where it is told, and takes
-TLS credentials. TFF's program can still be served, on all interfaces only.
-
-Whoever can reach a worker can run TensorFlow graphs on its machine.
-"""
+"""TFF's executor protocol, served on the in-process engine."""
 
 import itertools
-import os
-import signal
 import threading
+from collections.abc import Callable
 from concurrent import futures
 from typing import Any
-from typing import Optional
+from typing import TypeAlias
+from typing import TypeVar
 
 import grpc
 import tensorflow_federated as tff
@@ -24,128 +14,184 @@ from absl import logging
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
-from tff_adaptive.runtime.engine import engine as in_process
+from tff_adaptive.runtime.engine import engine as engine_lib
+from tff_adaptive.runtime.engine import values as values_lib
+from tff_adaptive.runtime.tff_names import executor_pb2
 from tff_adaptive.runtime.workers import arguments
-from tff_adaptive.runtime.workers import process as worker
 from tff_adaptive.runtime.workers import stub as stub_lib
 
-_POLL_SECONDS = 0.5
+# A Python value, or the message of a computation, and its type.
+_Value: TypeAlias = tuple[values_lib.PythonValue, tff.Type]
+_Response = TypeVar('_Response')
+
+
+class _Executor:
+  """The values of one executor, until they are disposed of.
+
+  Attributes:
+    num_clients: Size of the cohort of computations whose arguments do not show
+      it.
+    values: By the ids that clients of the protocol know them by.
+  """
+
+  def __init__(self, num_clients: int):
+    self.num_clients = num_clients
+    self.values: dict[str, _Value] = {}
 
 
 class ExecutorService(tff_names.ExecutorGroupServicer):
   """TFF's executor protocol on the in-process engine.
 
-  Values live in numbered executors until they are disposed of. A call runs at
-  once and to its end, so that a client's cohort is bounded by its own calls.
+  A call runs at once and to its end, so that a peer's load is bounded by its
+  own calls.
   """
 
-  def __init__(self, engine: in_process.Engine):
+  def __init__(self, engine: engine_lib.Engine):
     self._engine = engine
     self._lock = threading.Lock()
     self._ids = itertools.count()
-    self._executors: dict[str, tuple[int, dict[str, Any]]] = {}
+    self._executors: dict[str, _Executor] = {}
 
-  def GetExecutor(self, request: Any, context: Any) -> Any:
+  def GetExecutor(
+    self,
+    request: executor_pb2.GetExecutorRequest,
+    context: grpc.ServicerContext,
+  ) -> executor_pb2.GetExecutorResponse:
     cardinalities = tff_names.deserialize_cardinalities(request.cardinalities)
     name = str(next(self._ids))
     with self._lock:
-      self._executors[name] = cardinalities.get(tff.CLIENTS, 0), {}
-    return tff_names.executor_pb2.GetExecutorResponse(
-      executor=tff_names.executor_pb2.ExecutorId(id=name)
+      self._executors[name] = _Executor(cardinalities.get(tff.CLIENTS, 0))
+    return executor_pb2.GetExecutorResponse(
+      executor=executor_pb2.ExecutorId(id=name)
     )
 
-  def CreateValue(self, request: Any, context: Any) -> Any:
-    def create(values: Any, num_clients: Any) -> Any:
+  def CreateValue(
+    self,
+    request: executor_pb2.CreateValueRequest,
+    context: grpc.ServicerContext,
+  ) -> executor_pb2.CreateValueResponse:
+    def create(executor: _Executor) -> _Value:
       return tff_names.deserialize_value(request.value)
 
     return self._create(
-      request, context, create, tff_names.executor_pb2.CreateValueResponse
+      request, context, create, executor_pb2.CreateValueResponse
     )
 
-  def CreateStruct(self, request: Any, context: Any) -> Any:
-    def create(values: Any, num_clients: Any) -> Any:
+  def CreateStruct(
+    self,
+    request: executor_pb2.CreateStructRequest,
+    context: grpc.ServicerContext,
+  ) -> executor_pb2.CreateStructResponse:
+    def create(executor: _Executor) -> _Value:
       elements, types = [], []
       for element in request.element:
-        value, type_spec = values[element.value_ref.id]
+        value, type_spec = executor.values[element.value_ref.id]
         name = element.name or None
         elements.append((name, value))
         types.append((name, type_spec))
       return tff_names.Struct(elements), tff.StructType(types)
 
     return self._create(
-      request, context, create, tff_names.executor_pb2.CreateStructResponse
+      request, context, create, executor_pb2.CreateStructResponse
     )
 
-  def CreateSelection(self, request: Any, context: Any) -> Any:
-    def create(values: Any, num_clients: Any) -> Any:
-      value, type_spec = values[request.source_ref.id]
+  def CreateSelection(
+    self,
+    request: executor_pb2.CreateSelectionRequest,
+    context: grpc.ServicerContext,
+  ) -> executor_pb2.CreateSelectionResponse:
+    def create(executor: _Executor) -> _Value:
+      value, type_spec = executor.values[request.source_ref.id]
       return value[request.index], type_spec[request.index]
 
     return self._create(
-      request, context, create, tff_names.executor_pb2.CreateSelectionResponse
+      request, context, create, executor_pb2.CreateSelectionResponse
     )
 
-  def CreateCall(self, request: Any, context: Any) -> Any:
-    def create(values: Any, num_clients: Any) -> Any:
-      proto, type_spec = values[request.function_ref.id]
+  def CreateCall(
+    self, request: executor_pb2.CreateCallRequest, context: grpc.ServicerContext
+  ) -> executor_pb2.CreateCallResponse:
+    def create(executor: _Executor) -> _Value:
+      proto, type_spec = executor.values[request.function_ref.id]
       argument = None
       if request.HasField('argument_ref') and request.argument_ref.id:
-        argument, _ = values[request.argument_ref.id]
-      comp = tff_names.computation_from_proto(proto)
+        argument, _ = executor.values[request.argument_ref.id]
       result = self._engine.run(
-        comp, argument, num_clients=num_clients, compiled=True
+        tff_names.computation_from_proto(proto),
+        argument,
+        num_clients=executor.num_clients,
+        compiled=True,
       )
       return result, type_spec.result
 
     return self._create(
-      request, context, create, tff_names.executor_pb2.CreateCallResponse
+      request, context, create, executor_pb2.CreateCallResponse
     )
 
-  def Compute(self, request: Any, context: Any) -> Any:
-    def compute(values: Any, num_clients: Any) -> Any:
-      value, type_spec = values[request.value_ref.id]
+  def Compute(
+    self, request: executor_pb2.ComputeRequest, context: grpc.ServicerContext
+  ) -> executor_pb2.ComputeResponse:
+    def compute(executor: _Executor) -> executor_pb2.ComputeResponse:
+      value, type_spec = executor.values[request.value_ref.id]
       proto, _ = tff.framework.serialize_value(value, type_spec)
-      return tff_names.executor_pb2.ComputeResponse(value=proto)
+      return executor_pb2.ComputeResponse(value=proto)
 
-    return self._guard(request, context, compute)
+    return self._run(request, context, compute)
 
-  def Dispose(self, request: Any, context: Any) -> Any:
-    def dispose(values: Any, num_clients: Any) -> Any:
+  def Dispose(
+    self, request: executor_pb2.DisposeRequest, context: grpc.ServicerContext
+  ) -> executor_pb2.DisposeResponse:
+    def dispose(executor: _Executor) -> executor_pb2.DisposeResponse:
       for reference in request.value_ref:
-        values.pop(reference.id, None)
-      return tff_names.executor_pb2.DisposeResponse()
+        executor.values.pop(reference.id, None)
+      return executor_pb2.DisposeResponse()
 
-    return self._guard(request, context, dispose)
+    return self._run(request, context, dispose)
 
-  def DisposeExecutor(self, request: Any, context: Any) -> Any:
+  def DisposeExecutor(
+    self,
+    request: executor_pb2.DisposeExecutorRequest,
+    context: grpc.ServicerContext,
+  ) -> executor_pb2.DisposeExecutorResponse:
     with self._lock:
       self._executors.pop(request.executor.id, None)
-    return tff_names.executor_pb2.DisposeExecutorResponse()
+    return executor_pb2.DisposeExecutorResponse()
 
   def _create(
-    self, request: Any, context: Any, create: Any, response: Any
-  ) -> Any:
-    def work(values: Any, num_clients: Any) -> Any:
-      created = create(values, num_clients)
+    self,
+    request: Any,
+    context: grpc.ServicerContext,
+    create: Callable[[_Executor], _Value],
+    response: Callable[..., _Response],
+  ) -> _Response:
+    """Adds the value that `create` returns to the request's executor."""
+
+    def work(executor: _Executor) -> _Response:
+      created = create(executor)
       name = str(next(self._ids))
-      values[name] = created
-      return response(value_ref=tff_names.executor_pb2.ValueRef(id=name))
+      executor.values[name] = created
+      return response(value_ref=executor_pb2.ValueRef(id=name))
 
-    return self._guard(request, context, work)
+    return self._run(request, context, work)
 
-  def _guard(self, request: Any, context: Any, work: Any) -> Any:
-    """Runs `work` on an executor's values; failures become gRPC statuses."""
+  def _run(
+    self,
+    request: Any,
+    context: grpc.ServicerContext,
+    work: Callable[[_Executor], _Response],
+  ) -> _Response:
+    """Runs `work` on the request's executor; failures become gRPC statuses."""
     with self._lock:
-      found = self._executors.get(request.executor.id)
-    if found is None:
+      executor = self._executors.get(request.executor.id)
+    if executor is None:
       context.abort(
         grpc.StatusCode.FAILED_PRECONDITION,
         f'There is no executor {request.executor.id!r}; the worker was'
         ' restarted.',
       )
-    num_clients, values = found or (0, {})  # abort() does not return.
+    assert executor is not None  # abort() does not return.
     try:
-      return work(values, num_clients)
+      return work(executor)
     except failures.UnsupportedComputationError as e:
       context.abort(grpc.StatusCode.UNIMPLEMENTED, str(e))
     except KeyError as e:
@@ -154,16 +200,52 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
       # The boundary of the process: the caller must learn what happened here.
       logging.exception('A computation failed.')
       context.abort(grpc.StatusCode.INTERNAL, f'{type(e).__name__}: {e}')
+    raise AssertionError('abort() returned')
+
+
+def server_credentials(
+  certificate: str | None,
+  private_key: str | None,
+  trainer_certificate: str | None,
+) -> grpc.ServerCredentials | None:
+  """Reads TLS credentials from files; `None` without a certificate.
+
+  Args:
+    certificate: As `serve_worker` takes it.
+    private_key: As `serve_worker` takes it.
+    trainer_certificate: As `serve_worker` takes it.
+  """
+  if certificate is None or private_key is None:
+    return None
+  trusted = None
+  if trainer_certificate is not None:
+    trusted = arguments.read_pem(trainer_certificate, 'trainer_certificate')
+  return grpc.ssl_server_credentials(
+    [
+      (
+        arguments.read_pem(private_key, 'private_key'),
+        arguments.read_pem(certificate, 'certificate'),
+      )
+    ],
+    root_certificates=trusted,
+    require_client_auth=trusted is not None,
+  )
 
 
 def start_server(
-  engine: in_process.Engine,
+  engine: engine_lib.Engine,
   *,
   port: int,
   bind_address: str,
-  credentials: Optional[grpc.ServerCredentials],
+  credentials: grpc.ServerCredentials | None,
 ) -> tuple[grpc.Server, int]:
-  """Starts serving `engine`.
+  """Starts to serve an engine.
+
+  Args:
+    engine: Runs the computations.
+    port: Port to listen on; 0 picks a free one.
+    bind_address: Network interface to listen on.
+    credentials: TLS credentials; `None` means no TLS.
 
   Returns:
     The server and its port.
@@ -194,88 +276,3 @@ def start_server(
     ) from cause
   server.start()
   return server, bound
-
-
-def serve(
-  port: int,
-  *,
-  bind_address: str,
-  engine: str,
-  max_concurrent_clients: Optional[int],
-  devices: Any,
-  certificate: Optional[str],
-  private_key: Optional[str],
-  trainer_certificate: Optional[str],
-  parent: Optional[int],
-) -> int:
-  """See `tff_adaptive.runtime.serve_worker`, which checks the arguments."""
-  stop = threading.Event()
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, lambda *_: stop.set())
-
-  def goes_on() -> bool:
-    """Waits a little; whether nobody asked to stop."""
-    if stop.wait(_POLL_SECONDS):
-      return False
-    return parent in (None, os.getppid())
-
-  if engine == 'native':
-    return _serve_native(port, max_concurrent_clients, goes_on)
-  credentials = None
-  if certificate is not None and private_key is not None:
-    trusted = None
-    if trainer_certificate is not None:
-      trusted = arguments.read_pem(trainer_certificate, 'trainer_certificate')
-    credentials = grpc.ssl_server_credentials(
-      [
-        (
-          arguments.read_pem(private_key, 'private_key'),
-          arguments.read_pem(certificate, 'certificate'),
-        )
-      ],
-      root_certificates=trusted,
-      require_client_auth=trusted is not None,
-    )
-  running = in_process.Engine(
-    max_concurrent_clients=max_concurrent_clients, devices=devices
-  )
-  server, bound = start_server(
-    running, port=port, bind_address=bind_address, credentials=credentials
-  )
-  _announce(bind_address, bound, 'TLS' if credentials else 'no TLS')
-  while goes_on():
-    pass
-  server.stop(grace=1.0).wait()
-  running.close()
-  return 0
-
-
-def _serve_native(port: int, max_concurrent_clients: Any, goes_on: Any) -> int:
-  process = worker.WorkerProcess(
-    tff_names.worker_binary_path(),
-    port=port or None,
-    max_concurrent_calls=max_concurrent_clients or -1,
-  )
-  try:
-    worker.wait_until(
-      lambda: (
-        process.exit_code() is not None
-        or worker.accepts_connections('127.0.0.1', process.port)
-      ),
-      30.0,
-    )
-    if process.exit_code() is not None:
-      raise OSError(f"TFF's worker {process.describe_exit()}.")
-    _announce('0.0.0.0', process.port, 'no TLS')
-    while goes_on():
-      if process.exit_code() is not None:
-        raise failures.WorkerFailure(
-          f"TFF's worker {process.describe_exit()}.", process.address
-        )
-  finally:
-    process.stop()
-  return 0
-
-
-def _announce(host: str, port: int, security: str) -> None:
-  print(f'Worker listening on {host}:{port} ({security}).', flush=True)

@@ -1,4 +1,4 @@
-"""A gRPC stub for TFF's executor service that notices a silent peer.
+"""A gRPC stub of TFF's executor service that notices a silent peer.
 
 TFF's own stub waits without any limit: a worker that was stopped, or a machine
 that fell off the network, hangs the program for ever. A limit on the call's
@@ -18,6 +18,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.tff_names import executor_pb2
 
 # -1 is gRPC's way of saying "no limit".
 CHANNEL_OPTIONS = (
@@ -41,7 +42,13 @@ def open_channel(
   *,
   local: bool = False,
 ) -> grpc.Channel:
-  """A channel to `address` without a bound on the size of messages."""
+  """Opens a channel without a bound on the size of messages.
+
+  Args:
+    address: `host:port` of the peer.
+    credentials: TLS credentials; `None` means no TLS.
+    local: Whether the peer is on this machine.
+  """
   options = list(CHANNEL_OPTIONS)
   if local:
     # A proxy configured for the web would otherwise swallow even calls to this
@@ -102,6 +109,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     self._channel.close()
 
   def _call(self, name: str, request: Any) -> Any:
+    """Calls a method of the service by name."""
     with self._lock:
       if self._closed:
         raise failures.WorkerFailure(
@@ -118,7 +126,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       with self._lock:
         self._calls.discard(call)
 
-  def _wait(self, call: Any) -> Any:
+  def _wait(self, call: grpc.Future) -> Any:
+    """Waits for the answer as long as the peer gives signs of life."""
     interval = min(5.0, self._silence_timeout / 4)
     last_sign = time.monotonic()
     while True:
@@ -141,7 +150,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
           self._address,
         )
 
-  def _failure(self, error: Exception) -> Exception:
+  def _failure(self, error: Exception) -> failures.RuntimeFailure:
+    """Explains an error of gRPC's."""
     if isinstance(error, grpc.FutureCancelledError):
       code, details = grpc.StatusCode.CANCELLED, 'the call was cancelled'
     else:
@@ -158,34 +168,50 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       f'The worker at {self._address} reported {code.name}: {details}'
     )
 
-  def get_executor(self, request: Any) -> Any:
+  def get_executor(
+    self, request: executor_pb2.GetExecutorRequest
+  ) -> executor_pb2.GetExecutorResponse:
     return self._call('GetExecutor', request)
 
-  def create_value(self, request: Any) -> Any:
+  def create_value(
+    self, request: executor_pb2.CreateValueRequest
+  ) -> executor_pb2.CreateValueResponse:
     return self._call('CreateValue', request)
 
-  def create_struct(self, request: Any) -> Any:
+  def create_struct(
+    self, request: executor_pb2.CreateStructRequest
+  ) -> executor_pb2.CreateStructResponse:
     return self._call('CreateStruct', request)
 
-  def create_call(self, request: Any) -> Any:
+  def create_call(
+    self, request: executor_pb2.CreateCallRequest
+  ) -> executor_pb2.CreateCallResponse:
     return self._call('CreateCall', request)
 
-  def create_selection(self, request: Any) -> Any:
+  def create_selection(
+    self, request: executor_pb2.CreateSelectionRequest
+  ) -> executor_pb2.CreateSelectionResponse:
     return self._call('CreateSelection', request)
 
-  def compute(self, request: Any) -> Any:
+  def compute(
+    self, request: executor_pb2.ComputeRequest
+  ) -> executor_pb2.ComputeResponse:
     return self._call('Compute', request)
 
-  def dispose(self, request: Any) -> Any:
+  def dispose(
+    self, request: executor_pb2.DisposeRequest
+  ) -> executor_pb2.DisposeResponse:
     # Disposal runs from finalizers. A worker that is gone holds no values, and
     # whoever needs it next gets the error from the call that needs it.
     try:
       return self._call('Dispose', request)
     except failures.WorkerFailure:
-      return tff_names.executor_pb2.DisposeResponse()
+      return executor_pb2.DisposeResponse()
 
-  def dispose_executor(self, request: Any) -> Any:
+  def dispose_executor(
+    self, request: executor_pb2.DisposeExecutorRequest
+  ) -> executor_pb2.DisposeExecutorResponse:
     try:
       return self._call('DisposeExecutor', request)
     except failures.WorkerFailure:
-      return tff_names.executor_pb2.DisposeExecutorResponse()
+      return executor_pb2.DisposeExecutorResponse()

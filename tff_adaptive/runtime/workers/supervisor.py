@@ -22,7 +22,7 @@ import select
 import signal
 import subprocess
 import sys
-from typing import Any
+import types
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.5
@@ -35,6 +35,7 @@ def _die_with_supervisor() -> None:
 
 
 def _end(process: 'subprocess.Popen[bytes]') -> None:
+  """Ends the command, at first kindly."""
   process.terminate()
   try:
     process.wait(timeout=_GRACE_SECONDS)
@@ -44,13 +45,14 @@ def _end(process: 'subprocess.Popen[bytes]') -> None:
 
 
 def main(arguments: 'list[str]') -> int:
+  """Runs the command; returns its exit code, 128 + N after signal N."""
   parent = int(arguments[0])
   # A terminal's Ctrl-C is the parent's business: it may still need the worker
   # to finish a checkpoint, and its end ends the worker anyway.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-  def interrupted(signum: int, frame: Any) -> Any:
+  def interrupted(signum: int, frame: 'types.FrameType | None') -> None:
     raise SystemExit(128 + signum)
 
   signal.signal(signal.SIGTERM, interrupted)

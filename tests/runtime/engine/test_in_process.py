@@ -17,9 +17,9 @@ import tree
 
 from tests.runtime import computations
 from tff_adaptive import runtime
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import process as process_lib
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
@@ -173,11 +173,11 @@ def test_memory_is_flat_over_invocations(context):
   for _ in range(100):
     computations.mapped_and_summed(values)
   gc.collect()
-  before = worker.resident_bytes(pid)
+  before = process_lib.resident_bytes(pid)
   for _ in range(400):
     computations.mapped_and_summed(values)
   gc.collect()
-  assert worker.resident_bytes(pid) - before < 20e6
+  assert process_lib.resident_bytes(pid) - before < 20e6
 
 
 def test_forgotten_computations_are_freed(context):

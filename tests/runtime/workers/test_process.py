@@ -12,14 +12,14 @@ import time
 import pytest
 
 from tff_adaptive.runtime import failures
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import process as process_lib
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _gone(pid: int) -> bool:
   """Whether a process has ended, seen to by its parent or not."""
-  return worker.resident_bytes(pid) == 0
+  return process_lib.resident_bytes(pid) == 0
 
 
 @pytest.fixture(name='binary')
@@ -33,13 +33,13 @@ def _binary(tmp_path):
 
 _PROGRAM = """
 import os, signal, sys, threading, time
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import process as process_lib
 # A shell that runs the tests in the background lets them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 found = []
 # Started from a thread that ends at once, as an event loop's may.
 thread = threading.Thread(
-    target=lambda: found.append(worker.WorkerProcess({binary!r})))
+    target=lambda: found.append(process_lib.WorkerProcess({binary!r})))
 thread.start()
 thread.join()
 time.sleep(0.2)
@@ -75,11 +75,11 @@ def test_no_worker_survives_its_parent(binary, ending):
   )
   assert done.stdout.strip().isdigit(), done.stderr
   pid = int(done.stdout)
-  assert worker.wait_until(lambda: _gone(pid), 5.0)
+  assert process_lib.wait_until(lambda: _gone(pid), 5.0)
 
 
 def test_stop_ends_the_worker(binary):
-  process = worker.WorkerProcess(binary)
+  process = process_lib.WorkerProcess(binary)
   assert not _gone(process.pid)
   assert process.resident_bytes() > 0
   process.stop()
@@ -89,18 +89,18 @@ def test_stop_ends_the_worker(binary):
 
 
 def test_killed_supervisor_takes_the_worker_along(binary):
-  process = worker.WorkerProcess(binary)
+  process = process_lib.WorkerProcess(binary)
   os.kill(process._supervisor.pid, signal.SIGKILL)
-  assert worker.wait_until(lambda: _gone(process.pid), 5.0)
+  assert process_lib.wait_until(lambda: _gone(process.pid), 5.0)
   process.stop()
 
 
 def test_end_of_the_worker_is_seen_and_described(binary):
-  process = worker.WorkerProcess(binary)
-  assert worker.wait_until(lambda: 'listening' in process.log_tail(), 5.0)
+  process = process_lib.WorkerProcess(binary)
+  assert process_lib.wait_until(lambda: 'listening' in process.log_tail(), 5.0)
   start = time.monotonic()
   os.kill(process.pid, signal.SIGKILL)
-  assert worker.wait_until(lambda: process.exit_code() is not None, 5.0)
+  assert process_lib.wait_until(lambda: process.exit_code() is not None, 5.0)
   assert time.monotonic() - start < 2.0
   assert 'SIGKILL' in process.describe_exit()
   assert f'listening --port={process.port}' in process.describe_exit()
@@ -109,4 +109,4 @@ def test_end_of_the_worker_is_seen_and_described(binary):
 
 def test_missing_binary_is_an_error_that_names_it(tmp_path):
   with pytest.raises(failures.WorkerFailure, match='no_such_worker'):
-    worker.WorkerProcess(str(tmp_path / 'no_such_worker'))
+    process_lib.WorkerProcess(str(tmp_path / 'no_such_worker'))

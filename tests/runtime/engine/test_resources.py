@@ -10,7 +10,7 @@ import pytest
 from tff_adaptive import runtime
 from tff_adaptive.runtime.engine import resources
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Logical devices are fixed once TensorFlow starts: for a process of its own.
 _SPREADING = """
 import collections
@@ -49,7 +49,7 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
   context = runtime.set_in_process_context(
       devices=devices, max_concurrent_clients=2)
   used = collections.Counter()
-  inner = context.engine.compile(compute)[0].passes[0].client._function(False)
+  inner = context.engine.compile(compute)[0].phases[0].client._function(False)
   call = type(inner).__call__
   def spy(self, arguments, device='', call=call, inner=inner):
     outputs = call(self, arguments, device)

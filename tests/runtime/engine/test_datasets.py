@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import runtime
 from tff_adaptive.runtime import tff_datasets
-from tff_adaptive.runtime.engine import values
+from tff_adaptive.runtime.engine import dataset_cache
 
 
 def test_dataset_in_other_containers_keeps_its_fields_apart(context):
@@ -113,13 +113,13 @@ def test_kept_batches_give_the_same_results(loop, listed):
   with tff.framework.get_context_stack().install(kept):
     for _ in range(3):
       np.testing.assert_array_equal(compute(data), expected)
-  functions = kept.engine.compile(compute)[0].passes[0].client._functions
+  functions = kept.engine.compile(compute)[0].phases[0].client._functions
   assert set(functions) == ({False, True} if listed else {False})
-  before = kept.engine._datasets._room[0]
+  before = kept.engine.datasets.free_bytes
   data.clear()
   gc.collect()
   if listed:
-    assert kept.engine._datasets._room[0] > before
+    assert kept.engine.datasets.free_bytes > before
   kept.close()
   plain.close()
 
@@ -152,16 +152,16 @@ def test_only_datasets_that_cannot_change_are_kept(dataset, same):
 
 
 def test_no_more_batches_are_kept_than_allowed():
-  cache = values.DatasetCache(100)
+  cache = dataset_cache.DatasetCache(100)
   large = tf.data.Dataset.from_tensors(np.zeros(90, np.float32))
   small = tf.data.Dataset.from_tensors(np.zeros(20, np.float32))
   for dataset, kept in ((large, False), (small, True)):
     spec = tff.SequenceType(
       tff.TensorType(np.float32, dataset.element_spec.shape)
     )
-    assert not hasattr(cache.variant(dataset, spec), 'tff_adaptive_batches')
+    assert dataset_cache.batches_of(cache.variant(dataset, spec)) is None
     again = cache.variant(dataset, spec)
-    assert hasattr(again, 'tff_adaptive_batches') == kept
+    assert (dataset_cache.batches_of(again) is not None) == kept
 
 
 def test_dataset_object_of_several_clients_does_not_depend_on_threads():

@@ -15,9 +15,9 @@ import tensorflow_federated as tff
 
 from tff_adaptive import runtime
 from tff_adaptive.runtime.workers import native
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import process as process_lib
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @tff.tensorflow.computation(np.int32)
@@ -40,10 +40,10 @@ def _context():
 def test_computes_and_recovers_from_a_killed_worker(context):
   with tff.framework.get_context_stack().install(context):
     assert _sum_of_squares([1, 2, 3]) == 14
-    first = context.service.process.pid
+    first = context.executor_factory.process.pid
     os.kill(first, signal.SIGKILL)
     assert _sum_of_squares([1, 2]) == 5
-  assert context.service.process.pid != first
+  assert context.executor_factory.process.pid != first
 
 
 def test_large_worker_is_replaced_between_computations():
@@ -52,7 +52,7 @@ def test_large_worker_is_replaced_between_computations():
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1]) == 1
       assert _sum_of_squares([2]) == 4
-    assert context.service.starts == 2
+    assert context.executor_factory.starts == 2
   finally:
     context.close()
 
@@ -70,7 +70,7 @@ def test_stopped_worker_is_an_error_within_the_stated_time():
   try:
     with tff.framework.get_context_stack().install(context):
       assert _sum_of_squares([1, 2]) == 5
-      os.kill(context.service.process.pid, signal.SIGSTOP)
+      os.kill(context.executor_factory.process.pid, signal.SIGSTOP)
       start = time.monotonic()
       with pytest.raises(runtime.WorkerFailure, match='not answered for 1 s'):
         _sum_of_squares([1, 2])
@@ -98,7 +98,7 @@ def test_worker_that_never_listens_is_an_error(tmp_path):
     pytest.raises(runtime.WorkerFailure, match=r'within 0\.5 s'),
   ):
     _sum_of_squares([1])
-  assert context.service.process is None
+  assert context.executor_factory.process is None
 
 
 def test_failing_computation_is_reported_and_the_worker_stays(context):
@@ -109,9 +109,9 @@ def test_failing_computation_is_reported_and_the_worker_stays(context):
   with tff.framework.get_context_stack().install(context):
     with pytest.raises(runtime.RuntimeFailure, match=r'(?i)division by zero'):
       divide(0)
-    pid = context.service.process.pid
+    pid = context.executor_factory.process.pid
     assert divide(1) == 1
-  assert context.service.process.pid == pid
+  assert context.executor_factory.process.pid == pid
 
 
 def test_asynchronous_context_leaves_the_event_loop_free():
@@ -163,7 +163,7 @@ context = runtime.set_native_context()
 def add(x):
   return x + 1
 assert add(1) == 2
-print('worker', context.service.process.pid, flush=True)
+print('worker', context.executor_factory.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
   done = subprocess.run(
@@ -176,4 +176,6 @@ os.kill(os.getpid(), signal.SIGKILL)
   )
   assert 'worker' in done.stdout, done.stderr
   pid = int(done.stdout.split()[-1])
-  assert worker.wait_until(lambda: worker.resident_bytes(pid) == 0, 5.0)
+  assert process_lib.wait_until(
+    lambda: process_lib.resident_bytes(pid) == 0, 5.0
+  )

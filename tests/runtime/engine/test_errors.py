@@ -3,6 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
+from tensorflow_federated.python.core.impl.computation import computation_impl
+from tensorflow_federated.python.core.impl.context_stack import (
+  context_stack_impl,
+)
+from tensorflow_federated.python.core.impl.types import type_serialization
 
 from tests.runtime import computations
 from tff_adaptive import runtime
@@ -77,9 +83,18 @@ def test_cohorts_of_different_size_are_refused(context):
 
 
 def test_what_cannot_run_is_named(context):
-  @tff.jax.computation(np.float32)
-  def jax_double(x):
-    return x + x
-
+  # As tff.jax.computation makes one; jax itself is not installed.
+  spec = tff.FunctionType(np.float32, np.float32)
+  binding = computation_pb2.Xla.Binding(
+    tensor=computation_pb2.Xla.TensorBinding(index=0)
+  )
+  xla_double = computation_impl.ConcreteComputation(
+    computation_proto=computation_pb2.Computation(
+      type=type_serialization.serialize_type(spec),
+      xla=computation_pb2.Xla(parameter=binding, result=binding),
+    ),
+    context_stack=context_stack_impl.context_stack,
+    annotated_type=spec,
+  )
   with pytest.raises(runtime.UnsupportedComputationError, match='xla'):
-    jax_double(1.0)
+    xla_double(1.0)

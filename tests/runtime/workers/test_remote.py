@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.runtime import certificates
 from tests.runtime import computations
+from tests.runtime.workers import certificates
 from tff_adaptive import runtime
-from tff_adaptive.runtime.workers import process as worker
+from tff_adaptive.runtime.workers import process as process_lib
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 _FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)
 
 
@@ -268,7 +268,7 @@ class _Run:
   def kill_under_way(self, server):
     """Kills a worker when some rounds are done."""
     metrics = self._folder / 'metrics.csv'
-    assert worker.wait_until(
+    assert process_lib.wait_until(
       lambda: metrics.exists() and metrics.read_text().count('\n') > 5, 120
     ), self.said
     server.kill()
@@ -319,7 +319,7 @@ def test_run_survives_a_killed_worker(tmp_path):
 
 
 def test_unreachable_address_is_named():
-  address = f'127.0.0.1:{worker.free_port()}'
+  address = f'127.0.0.1:{process_lib.free_port()}'
   with pytest.raises(runtime.WorkerFailure, match=address):
     runtime.create_remote_context([address], connect_timeout=0.5)
 
@@ -328,7 +328,7 @@ def test_unreachable_address_is_named():
 def test_worker_listens_on_loopback_and_ends_on_sigterm():
   with _servers({}) as (server,):
     port = int(server.address.rpartition(':')[2])
-    assert worker.accepts_connections('127.0.0.1', port)
+    assert process_lib.accepts_connections('127.0.0.1', port)
     listening = []
     for table in ('tcp', 'tcp6'):
       with open(f'/proc/net/{table}', encoding='ascii') as file:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.reliability import drills
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as process_lib
 
 _NATIVE = (*drills.SMALL, '--runtime=native', '--rounds_per_checkpoint=2')
 _DIVERGING = (
@@ -21,7 +21,7 @@ _DIVERGING = (
 
 def _wait_for_rows(run: pathlib.Path, count: int) -> None:
   rows = run / 'metrics.csv'
-  assert worker.wait_until(
+  assert process_lib.wait_until(
     lambda: rows.exists() and rows.read_text().count('\n') > count, 600
   )
 
@@ -49,7 +49,7 @@ def test_no_process_is_left(launcher, tmp_path, ending, rounds, flags, code):
     assert len(started) >= 2  # A supervisor and its worker.
     os.kill(pid, ending)
   assert launcher.wait() == code, (tmp_path / 'output.log').read_text()
-  assert worker.wait_until(lambda: all(map(drills.gone, started)), 10)
+  assert process_lib.wait_until(lambda: all(map(drills.gone, started)), 10)
 
 
 @pytest.mark.slow

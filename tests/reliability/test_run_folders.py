@@ -19,7 +19,7 @@ from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.commands import command_line
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as process_lib
 
 train = test_loop.train_fixture
 
@@ -137,7 +137,7 @@ def test_client_states_damaged_at_random(tmp_path, launcher):
   start('whole')
   assert launcher.wait() == 0
   pid = start('stopped')
-  assert worker.wait_until(
+  assert process_lib.wait_until(
     lambda: (runs / 'stopped' / 'checkpoints' / 'round_20.state').exists(), 600
   )
   os.kill(pid, signal.SIGKILL)
@@ -231,7 +231,7 @@ def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
 
   def fill():
     kept = run / 'checkpoints' / 'round_2.state'
-    if worker.wait_until(kept.exists, 300, interval=0.001):
+    if process_lib.wait_until(kept.exists, 300, interval=0.001):
       # Room for a checkpoint, but not for all rows.
       resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
 

@@ -11,8 +11,8 @@ import tree
 from tests.runtime import computations
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.runtime import in_process as in_process_lib
-from tff_adaptive.runtime import server
+from tff_adaptive.runtime.engine import engine as engine_lib
+from tff_adaptive.runtime.workers import server
 
 
 def _model_fn():
@@ -65,7 +65,7 @@ def _in_process():
 @pytest.fixture(name='remote', scope='module')
 def _remote():
   # Two workers in this process, behind real connections.
-  engines = [in_process_lib.Engine(max_concurrent_clients=1) for _ in range(2)]
+  engines = [engine_lib.Engine(max_concurrent_clients=1) for _ in range(2)]
   started = [
     server.start_server(
       engine, port=0, bind_address='127.0.0.1', credentials=None

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import worker
+from tff_adaptive.runtime.workers import process as process_lib
 
 
 def _process():
@@ -69,7 +69,7 @@ def _train(context, rounds, measure):
 @pytest.mark.slow
 def test_memory_of_the_in_process_runtime_is_flat():
   context = runtime.create_in_process_context(max_concurrent_clients=2)
-  sizes = _train(context, 2000, lambda: worker.resident_bytes(os.getpid()))
+  sizes = _train(context, 2000, lambda: process_lib.resident_bytes(os.getpid()))
   context.close()
   print({r: size >> 20 for r, size in sizes.items()})
   assert sizes[2000] < 1.05 * sizes[100], sizes
@@ -78,16 +78,17 @@ def test_memory_of_the_in_process_runtime_is_flat():
 @pytest.mark.slow
 def test_growth_of_the_native_worker_is_bounded_by_restarts():
   free = runtime.create_native_context()
-  sizes = _train(free, 500, lambda: free.service.process.resident_bytes())
-  starts = free.service.starts
+  worker = free.executor_factory
+  sizes = _train(free, 500, lambda: worker.process.resident_bytes())
   free.close()
   print({r: size >> 20 for r, size in sizes.items()})
-  assert starts == 1
+  assert worker.starts == 1
   # With a limit that its first rounds reach, it is replaced on the way.
   limit = sizes[50] + (2 << 20)
   bounded = runtime.create_native_context(memory_limit=limit)
-  again = _train(bounded, 500, lambda: bounded.service.process.resident_bytes())
-  print({r: size >> 20 for r, size in again.items()}, bounded.service.starts)
+  replaced = bounded.executor_factory
+  again = _train(bounded, 500, lambda: replaced.process.resident_bytes())
+  print({r: size >> 20 for r, size in again.items()}, replaced.starts)
   assert max(again.values()) < limit + (16 << 20)
-  assert bounded.service.starts > 1
+  assert replaced.starts > 1
   bounded.close()

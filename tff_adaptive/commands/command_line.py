@@ -24,7 +24,7 @@ from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
 from tff_adaptive.report import compare  # pylint: disable=g-import-not-at-top
 from tff_adaptive.report import report
-from tff_adaptive.runtime import errors as runtime_errors
+from tff_adaptive.runtime import failures
 from tff_adaptive.sweep import sweep
 from tff_adaptive.training import run as train
 from tff_adaptive.training import stopping
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
   except errors.SettingsError as e:
     print(e, file=sys.stderr)
     return 2
-  except (errors.RunError, runtime_errors.RuntimeFailure) as e:
+  except (errors.RunError, failures.RuntimeFailure) as e:
     print(e, file=sys.stderr)
     return 1
   except stopping.Stopped as e:

@@ -4,11 +4,8 @@ Importing this module imports no TensorFlow, so that bad flags are told at once.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
-from typing import Literal
 
 from tff_adaptive import errors
-from tff_adaptive import parameters
 from tff_adaptive import runtime
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import runtime as runtime_flags
@@ -20,66 +17,17 @@ Trains clients for runs elsewhere, which name this machine in
 until Ctrl-C or SIGTERM. Whoever can reach the port can run any TensorFlow code
 here, so it is open to this machine only unless --bind_address says otherwise,
 and then only with TLS; docs/runtimes.md has the commands."""
-_flag = parameters.Parameter
-_FLAGS = (
-  _flag(
-    'port',
-    Annotated[int, parameters.Range(low=0, high=65535)],
-    None,
-    'Port to listen on; 0 picks a free one, which is printed.',
-  ),
-  _flag(
-    'bind_address',
-    str,
-    '127.0.0.1',
-    'Network interface to listen on; 0.0.0.0 is every one.',
-  ),
-  _flag(
-    'certificate',
-    str,
-    None,
-    "File with this worker's certificate (PEM); turns TLS on.",
-  ),
-  _flag('private_key', str | None, None, 'File with its key (PEM).'),
-  _flag(
-    'trainer_certificate',
-    str,
-    None,
-    'File with the certificates of those who may use this worker, or of who '
-    'signed these; nobody else is served.',
-  ),
-  _flag(
-    'insecure',
-    bool,
-    False,
-    'Listen to other machines without TLS: in a network all of whose users '
-    'may run code here.',
-  ),
-  _flag(
-    'engine',
-    Literal[runtime.ENGINES],
-    runtime.ENGINES[0],
-    "What runs the clients: this program, or TFF's own worker, which is "
-    'CPU-only, has no TLS, and listens on every interface.',
-  ),
-  runtime_flags.MAX_CONCURRENT_CLIENTS,
-  runtime_flags.DEVICES,
-  _flag(
-    'end_with_parent',
-    bool,
-    False,
-    'End when the process that started this one has ended.',
-  ),
-)
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py worker`."""
-  return options_lib.Options(*_FLAGS)
+  """Declares the flags of `main.py worker`: the arguments of `serve_worker`."""
+  return options_lib.Options(
+    *runtime_flags.flags_of(runtime.serve_worker).values()
+  )
 
 
 def main(arguments: Sequence[str]) -> int:
-  """`main.py worker`; returns the exit code."""
+  """Runs `main.py worker`; returns the exit code."""
   values, words = build_options().read(arguments)
   options_lib.refuse_words(words)
   if values['port'] is None:

@@ -1,40 +1,86 @@
-"""Flags that say what runs the computations, and what they come to."""
+"""Flags that say what runs the computations, and what they come to.
+
+A flag that sets an argument of an execution context, or of a worker, is derived
+from it: the runtime's signatures say which context has the argument, and its
+docstrings what the argument means.
+"""
 
 import dataclasses
+import functools
+import inspect
 import re
+import types
+import typing
+from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Annotated
 from typing import Any
 from typing import Literal
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.runtime import arguments
+from tff_adaptive import runtime
+from tff_adaptive.runtime.workers import arguments
 
 # The execution contexts, the default first.
-RUNTIMES = ('in_process', 'native', 'remote')
-_flag = parameters.Parameter
-RUNTIME = _flag(
+_CONTEXTS: Mapping[str, Callable[..., Any]] = {
+  'in_process': runtime.create_in_process_context,
+  'native': runtime.create_native_context,
+  'remote': runtime.create_remote_context,
+}
+RUNTIMES = tuple(_CONTEXTS)
+RUNTIME = parameters.Parameter(
   'runtime',
-  Literal['in_process', 'native', 'remote'],
+  Literal.__getitem__(RUNTIMES),
   RUNTIMES[0],
   "What runs the computations: TensorFlow in this process, TFF's own "
   'worker beside it, or workers on other machines.',
 )
-MAX_CONCURRENT_CLIENTS = _flag(
-  'max_concurrent_clients',
-  parameters.Count,
-  None,
-  'Clients that are trained at once; the runtime decides unless given. '
-  'It changes no result.',
-)
-DEVICES = _flag(
-  'devices',
-  str,
-  None,
-  'Devices that the in-process runtime spreads clients over, such as '
-  'GPU:0,GPU:1; all GPUs unless given, or else the CPU.',
-)
+# What flags accept, where the runtime's annotation does not say it.
+_ACCEPTED = {
+  'addresses': str,
+  'devices': str,
+  'max_concurrent_clients': parameters.Count,
+  'memory_limit': parameters.Count,
+  'port': Annotated[int, parameters.Range(low=0, high=65535)],
+  'retries': parameters.NonNegativeInt,
+  'worker_timeout': parameters.Positive,
+}
+
+
+@functools.cache
+def flags_of(
+  function: Callable[..., Any],
+) -> Mapping[str, parameters.Parameter]:
+  """Derives flags from the arguments of a function of the runtime.
+
+  Args:
+    function: A function with annotations and an `Args:` section.
+
+  Returns:
+    The flags by name, in the order of the signature. The default of a required
+    argument, and of one that may be `None`, is `None`; that is no value that
+    one could write.
+  """
+  helps = parameters.argument_help(inspect.getdoc(function) or '')
+  flags = {}
+  for argument in inspect.signature(function).parameters.values():
+    annotation = argument.annotation
+    if typing.get_origin(annotation) is types.UnionType:
+      annotation, _ = typing.get_args(annotation)  # The other one is None.
+    text = helps[argument.name]
+    if typing.get_origin(annotation) is Sequence:
+      text += ' Several with commas between.'
+    required = argument.default is inspect.Parameter.empty
+    flags[argument.name] = parameters.Parameter(
+      argument.name,
+      _ACCEPTED.get(argument.name, annotation),
+      None if required else argument.default,
+      text,
+    )
+  return types.MappingProxyType(flags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,114 +88,91 @@ class _Setting:
   """A flag that sets an argument of execution contexts.
 
   Attributes:
-    flag: The flag; `None` as its default leaves it to the context.
-    takers: The contexts that have the argument.
-    argument: Its name.
+    argument: The argument's name.
+    flag: The flag's name; the argument's unless given.
+    help: The flag's help; the argument's unless given.
     rare: Whether only the full help shows the flag.
   """
 
-  flag: parameters.Parameter
-  takers: tuple[str, ...]
   argument: str
+  flag: str = ''
+  help: str = ''
   rare: bool = True
+
+  @property
+  def name(self) -> str:
+    """The flag's name."""
+    return self.flag or self.argument
+
+  @property
+  def takers(self) -> list[str]:
+    """The contexts that have the argument."""
+    return [
+      name
+      for name, create in _CONTEXTS.items()
+      if self.argument in flags_of(create)
+    ]
+
+  def parameter(self) -> parameters.Parameter:
+    """Declares the flag, whose default leaves the argument to the context."""
+    derived = flags_of(_CONTEXTS[self.takers[0]])[self.argument]
+    return dataclasses.replace(
+      derived, name=self.name, default=None, help=self.help or derived.help
+    )
 
 
 _SETTINGS = (
   _Setting(
-    MAX_CONCURRENT_CLIENTS,
-    ('in_process', 'native'),
     'max_concurrent_clients',
+    help='Clients that are trained at once; the runtime decides unless given. '
+    'It changes no result.',
     rare=False,
   ),
-  _Setting(DEVICES, ('in_process',), 'devices'),
+  _Setting('devices'),
   _Setting(
-    _flag(
-      'worker_addresses',
-      str,
-      None,
-      'Workers of the remote runtime: host:port, several with commas between; '
-      '`main.py worker` starts one.',
-    ),
-    ('remote',),
     'addresses',
+    'worker_addresses',
+    'Workers of the remote runtime: host:port, several with commas between; '
+    '`main.py worker` starts one.',
     rare=False,
   ),
   _Setting(
-    _flag(
-      'worker_retries',
-      parameters.NonNegativeInt,
-      None,
-      'How often a round that lost a worker is run again, on the others or, '
-      'with the native runtime, on a new one; once unless given.',
-    ),
-    ('native', 'remote'),
     'retries',
+    'worker_retries',
+    'How often a round that lost a worker is run again, on the others or, '
+    'with the native runtime, on a new one; once unless given.',
   ),
   _Setting(
-    _flag(
-      'worker_timeout',
-      parameters.Positive,
-      None,
-      'Seconds without a sign of life after which a worker is lost; 60 unless '
-      'given.',
-    ),
-    ('native', 'remote'),
     'worker_timeout',
+    help='Seconds without a sign of life after which a worker is lost; 60 '
+    'unless given.',
   ),
   _Setting(
-    _flag(
-      'worker_memory_mib',
-      parameters.Count,
-      None,
-      "Memory above which the native runtime's worker is replaced between "
-      'rounds, in MiB; half of the machine unless given.',
-    ),
-    ('native',),
     'memory_limit',
+    'worker_memory_mib',
+    "Memory above which the native runtime's worker is replaced between "
+    'rounds, in MiB; half of the machine unless given.',
   ),
-  _Setting(
-    _flag(
-      'worker_certificate',
-      str,
-      None,
-      "File with the remote workers' certificates, or of those that signed "
-      'them (PEM); turns TLS on.',
-    ),
-    ('remote',),
-    'worker_certificate',
-  ),
-  _Setting(
-    _flag(
-      'trainer_certificate',
-      str,
-      None,
-      'File with the certificate to show to remote workers that ask.',
-    ),
-    ('remote',),
-    'trainer_certificate',
-  ),
-  _Setting(
-    _flag('trainer_private_key', str, None, 'File with its key.'),
-    ('remote',),
-    'trainer_private_key',
-  ),
+  _Setting('worker_certificate'),
+  _Setting('trainer_certificate'),
+  _Setting('trainer_private_key'),
 )
 # Those that only the full help shows.
-RARE = tuple(s.flag.name for s in _SETTINGS if s.rare)
+RARE = tuple(s.name for s in _SETTINGS if s.rare)
 
 
 def flags() -> list[parameters.Parameter]:
-  """The flags."""
-  return [RUNTIME, *(s.flag for s in _SETTINGS)]
+  """Declares the flags."""
+  return [RUNTIME, *(s.parameter() for s in _SETTINGS)]
 
 
 def device_names(text: Optional[str]) -> Optional[list[str]]:
-  """The devices that --devices names; `None` if it is not given."""
+  """Splits the value of --devices; `None` if it is not given."""
   return None if text is None else text.split(',')
 
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
-  """The arguments of the chosen execution context.
+  """Reads the arguments of the chosen execution context off the flags.
 
   Args:
     values: Of the flags, by name.
@@ -160,7 +183,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
   chosen = values['runtime']
   result: dict[str, Any] = {}
   for setting in _SETTINGS:
-    name = setting.flag.name
+    name = setting.name
     if values[name] is None:
       continue
     if chosen not in setting.takers:
@@ -194,5 +217,5 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flagged(message: str) -> str:
-  """A message about arguments of a runtime, said of flags."""
+  """Turns a message about the runtime's arguments into one about flags."""
   return re.sub(r'`(\w+)`', r'--\1', message)

@@ -12,13 +12,15 @@ below do so when called.
 import os
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeAlias
 
-from tff_adaptive.runtime import arguments as arguments_lib
-from tff_adaptive.runtime.arguments import ENGINES
-from tff_adaptive.runtime.errors import ClientFailure
-from tff_adaptive.runtime.errors import RuntimeFailure
-from tff_adaptive.runtime.errors import UnsupportedComputationError
-from tff_adaptive.runtime.errors import WorkerFailure
+from tff_adaptive.runtime.failures import ClientFailure
+from tff_adaptive.runtime.failures import RuntimeFailure
+from tff_adaptive.runtime.failures import UnsupportedComputationError
+from tff_adaptive.runtime.failures import WorkerFailure
+from tff_adaptive.runtime.workers import arguments as arguments_lib
+from tff_adaptive.runtime.workers.serving import ENGINES
+from tff_adaptive.runtime.workers.serving import serve_worker
 
 __all__ = [
   'ENGINES',
@@ -36,10 +38,18 @@ __all__ = [
   'set_remote_context',
 ]
 
+# TFF's type cannot be named without importing TFF.
+_Context: TypeAlias = Any
 
-def _set_default(context: Any) -> Any:
+
+def _set_default(context: _Context) -> _Context:
+  """Makes a context the default; an asynchronous one, that of programs."""
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
+  if isinstance(context, tff.framework.AsyncContext):
+    from tff_adaptive.runtime import programs  # pylint: disable=g-import-not-at-top
+
+    context = programs.ProgramContext(context)
   tff.framework.set_default_context(context)
   return context
 
@@ -51,7 +61,7 @@ def create_in_process_context(
   default_num_clients: int = 0,
   dataset_cache_bytes: int = 256 << 20,
   asynchronous: bool = False,
-) -> Any:
+) -> _Context:
   """Creates a context that runs computations in this process.
 
   The TensorFlow graphs of a computation run on the TensorFlow installed here,
@@ -64,22 +74,22 @@ def create_in_process_context(
   in each round behave alike in both.
 
   Args:
-    max_concurrent_clients: Clients that run at once. `None` chooses the number
-      of cores, or two per GPU, and fewer if the model is so large that this
-      many copies could fill the memory.
-    devices: Names such as 'GPU:1' or 'CPU:0' that clients are spread over;
-      `None` means all GPUs, or the CPU if there are none.
+    max_concurrent_clients: Clients that are trained at once; unless given, the
+      number of cores, or two per GPU, and fewer if the model is so large that
+      this many copies could fill the memory. It changes no result.
+    devices: Devices that the in-process runtime spreads clients over, such as
+      GPU:0 and GPU:1; all GPUs unless given, or else the CPU.
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
     dataset_cache_bytes: Memory for the batches of datasets that come in more
       than one invocation and yield the same each time (no shuffling, reading or
       randomness); 0 keeps none. A dataset's batches go with the dataset object.
-    asynchronous: Whether to return a `tff.framework.AsyncContext`, as
-      `tff.program.NativeFederatedContext` needs, instead of a
+    asynchronous: Whether to return a `tff.framework.AsyncContext`, which
+      `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
 
   Returns:
-    The context.
+    The context; its `close()` ends the threads.
 
   Raises:
     ValueError: If a device is unknown or a number is out of range.
@@ -87,33 +97,37 @@ def create_in_process_context(
     UnsupportedComputationError: From computations that use what this runtime
       cannot run; the message names it.
   """
-  from tff_adaptive.runtime import in_process  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.engine import contexts
+  from tff_adaptive.runtime.engine import engine as engine_lib
 
-  engine = in_process.Engine(
+  engine = engine_lib.Engine(
     max_concurrent_clients=max_concurrent_clients,
     devices=devices,
     default_num_clients=default_num_clients,
     dataset_cache_bytes=dataset_cache_bytes,
   )
   if asynchronous:
-    return in_process.InProcessAsyncContext(engine)
-  return in_process.InProcessContext(engine)
+    return contexts.InProcessAsyncContext(engine)
+  return contexts.InProcessContext(engine)
 
 
-def set_in_process_context(**arguments: Any) -> Any:
+def set_in_process_context(**arguments: Any) -> _Context:
   """Makes an in-process context TFF's default context and returns it.
 
   Args:
-    **arguments: As `create_in_process_context` takes them.
+    **arguments: As `create_in_process_context` takes them. With
+      `asynchronous=True` the context is a `tff.program.FederatedContext`, which
+      TFF's programs ask for, such as `tff.learning.programs.train_model`.
   """
   return _set_default(create_in_process_context(**arguments))
 
 
 def aggregation_seconds() -> float | None:
-  """Seconds that TFF's current context has spent on aggregation until now.
+  """Returns the seconds that TFF's current context spent on aggregation.
 
-  Adding up what clients send and what the server computes; together with the
-  clients' training that is an invocation.
+  That is the time until now of adding up what clients send, and of the server's
+  computations; an invocation's other time is the clients' training.
 
   Returns:
     `None` if the context cannot tell: only an in-process one can.
@@ -121,6 +135,7 @@ def aggregation_seconds() -> float | None:
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
   context = tff.framework.get_context_stack().current
+  context = getattr(context, 'asynchronous', context)
   engine = getattr(context, 'engine', None)
   return None if engine is None else engine.resources.aggregation_seconds
 
@@ -133,7 +148,7 @@ def create_native_context(
   retries: int = 1,
   memory_limit: int | None = None,
   asynchronous: bool = False,
-) -> Any:
+) -> _Context:
   """Creates a context on TFF's C++ runtime, with its worker under control.
 
   The worker process is started by the first computation. It ends with this
@@ -143,18 +158,18 @@ def create_native_context(
   Args:
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
-    max_concurrent_clients: Clients that run at once; `None` leaves it to the
-      worker (no bound).
+    max_concurrent_clients: Clients that are trained at once; no bound unless
+      given.
     worker_timeout: Seconds. A worker that does not answer this long, at its
       start or during a computation, is an error. A long computation is none:
       the worker is asked for a sign of life meanwhile.
     retries: How often a computation that lost its worker is tried again, with
       a new worker, before the error is raised.
     memory_limit: Bytes of resident memory above which the worker is replaced
-      before the next computation (TFF's worker grows slowly over rounds).
-      `None` means half of the machine's memory.
-    asynchronous: Whether to return a `tff.framework.AsyncContext`, as
-      `tff.program.NativeFederatedContext` needs, instead of a
+      before the next computation (TFF's worker grows slowly over rounds); half
+      of the machine's memory unless given.
+    asynchronous: Whether to return a `tff.framework.AsyncContext`, which
+      `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
 
   Returns:
@@ -165,7 +180,7 @@ def create_native_context(
     WorkerFailure: From computations, when the worker cannot be started, dies
       more than `retries` times, or stops answering.
   """
-  from tff_adaptive.runtime import native  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.workers import native  # pylint: disable=g-import-not-at-top
 
   if memory_limit is None:
     memory_limit = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
@@ -179,11 +194,13 @@ def create_native_context(
   return context if asynchronous else native.NativeContext(context)
 
 
-def set_native_context(**arguments: Any) -> Any:
+def set_native_context(**arguments: Any) -> _Context:
   """Makes a native context TFF's default context and returns it.
 
   Args:
-    **arguments: As `create_native_context` takes them.
+    **arguments: As `create_native_context` takes them. With `asynchronous=True`
+      the context is a `tff.program.FederatedContext`, which TFF's programs ask
+      for.
   """
   return _set_default(create_native_context(**arguments))
 
@@ -197,11 +214,11 @@ def create_remote_context(
   worker_certificate: str | None = None,
   trainer_certificate: str | None = None,
   trainer_private_key: str | None = None,
-) -> Any:
+) -> _Context:
   """Creates a context that spreads clients over workers on other machines.
 
-  Sums over workers are merged in the order in which these finish, so repeated
-  runs agree up to rounding, not bit by bit.
+  Sums are made in the clients' order at each worker, then in the order of the
+  addresses, so results agree with those of one machine up to rounding.
 
   Args:
     addresses: `host:port` of each worker, as `serve_worker` starts them.
@@ -210,10 +227,11 @@ def create_remote_context(
     connect_timeout: Seconds within which each worker must answer at first.
     worker_timeout: Seconds. A worker that gives no sign of life this long
       during a computation is lost.
-    worker_certificate: File of the workers' certificates, or of those that
-      signed them; turns TLS on.
-    trainer_certificate: File of the certificate to show to workers that ask.
-    trainer_private_key: File of its key.
+    worker_certificate: File with the remote workers' certificates, or of those
+      that signed them (PEM); turns TLS on.
+    trainer_certificate: File with the certificate to show to remote workers
+      that ask.
+    trainer_private_key: File with its key.
 
   Returns:
     A `tff.framework.SyncContext`; its `close()` ends the connections.
@@ -227,7 +245,7 @@ def create_remote_context(
   arguments_lib.check_remote_credentials(
     worker_certificate, trainer_certificate, trainer_private_key
   )
-  from tff_adaptive.runtime import remote  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.workers import remote  # pylint: disable=g-import-not-at-top
 
   return remote.RemoteContext(
     addresses,
@@ -240,7 +258,7 @@ def create_remote_context(
   )
 
 
-def set_remote_context(addresses: Sequence[str], **arguments: Any) -> Any:
+def set_remote_context(addresses: Sequence[str], **arguments: Any) -> _Context:
   """Makes a remote context TFF's default context and returns it.
 
   Args:
@@ -248,74 +266,3 @@ def set_remote_context(addresses: Sequence[str], **arguments: Any) -> Any:
     **arguments: As `create_remote_context` takes them.
   """
   return _set_default(create_remote_context(addresses, **arguments))
-
-
-def serve_worker(
-  port: int,
-  *,
-  bind_address: str = '127.0.0.1',
-  engine: str = 'in_process',
-  max_concurrent_clients: int | None = None,
-  devices: Sequence[str] | None = None,
-  certificate: str | None = None,
-  private_key: str | None = None,
-  trainer_certificate: str | None = None,
-  insecure: bool = False,
-  end_with_parent: bool = False,
-) -> int:
-  """Serves this machine to remote contexts until SIGINT or SIGTERM.
-
-  Prints one line, with the address, once it can be reached. Must be called in
-  the main thread. Whoever can reach the port can run TensorFlow graphs here,
-  which may read and write files: without `trainer_certificate` that is everyone
-  in the network.
-
-  Args:
-    port: To listen on; 0 picks a free one.
-    bind_address: Interface to listen on; '0.0.0.0' is every one.
-    engine: 'in_process' runs clients in this process, on its GPUs if any.
-      'native' runs TFF's C++ worker, which is CPU-only, knows no TLS, and
-      listens on every interface.
-    max_concurrent_clients: As for `create_in_process_context`.
-    devices: As for `create_in_process_context`.
-    certificate: File with this worker's certificate chain; turns TLS on.
-    private_key: File with its key.
-    trainer_certificate: File of the trainers' certificates, or of those that
-      signed them; nobody else is served.
-    insecure: Whether other machines may connect without TLS; without it,
-      `bind_address` is a loopback address or TLS is on.
-    end_with_parent: Whether to end when the process that started this one has
-      ended.
-
-  Returns:
-    0, the exit code of the `worker` command.
-
-  Raises:
-    ValueError: If an argument is outside its range.
-    OSError: If the address cannot be listened on.
-  """
-  arguments_lib.check_worker(
-    port,
-    bind_address=bind_address,
-    engine=engine,
-    devices=devices,
-    certificate=certificate,
-    private_key=private_key,
-    trainer_certificate=trainer_certificate,
-    insecure=insecure,
-  )
-  # Before the imports, which take seconds: it may have ended then.
-  parent = os.getppid() if end_with_parent else None
-  from tff_adaptive.runtime import server  # pylint: disable=g-import-not-at-top
-
-  return server.serve(
-    port,
-    bind_address=bind_address,
-    engine=engine,
-    max_concurrent_clients=max_concurrent_clients,
-    devices=devices,
-    certificate=certificate,
-    private_key=private_key,
-    trainer_certificate=trainer_certificate,
-    parent=parent,
-  )

@@ -1,0 +1,201 @@
+"""Datasets in the in-process runtime: order, kept batches, containers."""
+
+import collections
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import runtime
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime.engine import dataset_cache
+
+
+def test_dataset_in_other_containers_keeps_its_fields_apart(context):
+  # Named tuples keep their order where mappings are sorted.
+  example = collections.namedtuple('example', ['y', 'x'])
+  declared = tff.SequenceType(
+    collections.OrderedDict(y=np.float32, x=np.float32)
+  )
+
+  @tff.tensorflow.computation(declared)
+  def sums(dataset):
+    zero = (tf.constant(0.0), tf.constant(0.0))
+    return dataset.reduce(zero, lambda s, e: (s[0] + e['x'], s[1] + e['y']))
+
+  data = tf.data.Dataset.from_tensor_slices(
+    example(y=np.float32([1, 2]), x=np.float32([10, 20]))
+  )
+  assert sums(data) == (30.0, 3.0)
+  assert sums([collections.OrderedDict(y=1.0, x=10.0)]) == (10.0, 1.0)
+
+
+def test_shuffled_dataset_is_shuffled_anew_each_time(context):
+  @tff.tensorflow.computation(tff.SequenceType(np.int64))
+  def digits(dataset):
+    return dataset.reduce(np.int64(0), lambda sum_, x: 10 * sum_ + x)
+
+  data = tf.data.Dataset.range(9).shuffle(9, seed=5)
+  orders = {int(digits(data)) for _ in range(5)}
+  assert len(orders) == 5
+  fixed = tf.data.Dataset.range(9).shuffle(
+    9, seed=5, reshuffle_each_iteration=False
+  )
+  assert len({int(digits(fixed)) for _ in range(3)}) == 1
+
+
+def _sum_by_iterator(dataset):
+  total = tf.zeros([2])
+  for batch in iter(dataset):
+    total = total * 0.5 + tf.reduce_sum(batch['x'], axis=0)
+    total += tf.cast(tf.shape(batch['y'])[0], tf.float32)
+  return total
+
+
+def _sum_by_reduction(dataset):
+  return dataset.reduce(
+    tf.zeros([2]),
+    lambda total, batch: (
+      total * 0.5
+      + tf.reduce_sum(batch['x'], axis=0)
+      + tf.cast(tf.shape(batch['y'])[0], tf.float32)
+    ),
+  )
+
+
+def _sum_of_mapped(dataset):
+  # Uses the dataset in a way for which no list can stand.
+  return _sum_by_reduction(dataset.map(lambda batch: batch).take(2))
+
+
+@pytest.mark.parametrize(
+  'loop, listed',
+  [
+    (_sum_by_iterator, True),
+    (_sum_by_reduction, True),
+    (_sum_of_mapped, False),
+  ],
+  ids=['iterator', 'reduction', 'mapped'],
+)
+def test_kept_batches_give_the_same_results(loop, listed):
+  element = collections.OrderedDict(
+    y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
+  )
+
+  @tff.tensorflow.computation(tff.SequenceType(element))
+  def client(dataset):
+    return tf.function(loop)(dataset)
+
+  @tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(client, data)
+
+  rng = np.random.default_rng(0)
+  data = [
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        y=np.array([f'word {i}' for i in range(n)]),
+        x=rng.normal(size=(n, 2)).astype(np.float32),
+      )
+    ).batch(3)
+    for n in (7, 1, 6)
+  ]
+  data.append(data[0].take(0))
+  kept = runtime.create_in_process_context(max_concurrent_clients=2)
+  plain = runtime.create_in_process_context(dataset_cache_bytes=0)
+  with tff.framework.get_context_stack().install(plain):
+    expected = compute(data)
+    np.testing.assert_array_equal(expected, compute(data))
+  with tff.framework.get_context_stack().install(kept):
+    for _ in range(3):
+      np.testing.assert_array_equal(compute(data), expected)
+  functions = kept.engine.compile(compute)[0].phases[0].client._functions
+  assert set(functions) == ({False, True} if listed else {False})
+  before = kept.engine.datasets.free_bytes
+  data.clear()
+  gc.collect()
+  if listed:
+    assert kept.engine.datasets.free_bytes > before
+  kept.close()
+  plain.close()
+
+
+@pytest.mark.parametrize(
+  'dataset, same',
+  [
+    (lambda: tf.data.Dataset.range(5).batch(2).map(tf.square), True),
+    (lambda: tf.data.Dataset.range(5).shuffle(5, seed=1), False),
+    (lambda: tf.data.Dataset.range(5).repeat(), False),
+    (
+      lambda: tf.data.Dataset.range(5).map(
+        lambda x: x + tf.random.uniform([], 0, 9, tf.int64)
+      ),
+      False,
+    ),
+    (
+      lambda: tf.data.Dataset.from_generator(
+        lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int64)
+      ),
+      False,
+    ),
+    (lambda: tf.data.TextLineDataset(['a file']), False),
+  ],
+  ids=['map', 'shuffle', 'endless', 'random', 'generator', 'file'],
+)
+def test_only_datasets_that_cannot_change_are_kept(dataset, same):
+  variant = tf.data.experimental.to_variant(dataset())
+  assert tff_datasets.yields_the_same_each_time(variant) == same
+
+
+def test_no_more_batches_are_kept_than_allowed():
+  cache = dataset_cache.DatasetCache(100)
+  large = tf.data.Dataset.from_tensors(np.zeros(90, np.float32))
+  small = tf.data.Dataset.from_tensors(np.zeros(20, np.float32))
+  for dataset, kept in ((large, False), (small, True)):
+    spec = tff.SequenceType(
+      tff.TensorType(np.float32, dataset.element_spec.shape)
+    )
+    assert dataset_cache.batches_of(cache.variant(dataset, spec)) is None
+    again = cache.variant(dataset, spec)
+    assert (dataset_cache.batches_of(again) is not None) == kept
+
+
+def test_dataset_object_of_several_clients_does_not_depend_on_threads():
+  @tff.tensorflow.computation(tff.SequenceType(np.int64))
+  def digits(dataset):
+    return dataset.reduce(np.int64(0), lambda sum_, x: 10 * sum_ + x)
+
+  @tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(np.int64), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(digits, data)
+
+  results = []
+  for threads in (1, 4):
+    context = runtime.create_in_process_context(max_concurrent_clients=threads)
+    data = tf.data.Dataset.range(9).shuffle(9, seed=5)
+    with tff.framework.get_context_stack().install(context):
+      results.append([compute([data] * 12) for _ in range(2)])
+    context.close()
+  assert results[0] == results[1]
+  assert len(set(results[0][0])) == 12
+
+
+def test_infinite_dataset_may_be_left_early(context):
+  @tff.tensorflow.computation(tff.SequenceType(np.int64))
+  @tf.function
+  def first_three(dataset):
+    total = tf.constant(0, tf.int64)
+    for i in dataset:
+      total += i
+      if i >= 3:
+        break
+    return total
+
+  data = tf.data.Dataset.range(5).repeat()
+  assert [first_three(data) for _ in range(4)] == [6] * 4

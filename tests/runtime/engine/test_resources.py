@@ -1,0 +1,96 @@
+"""What clients run on: devices, and as many at once as memory holds."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tff_adaptive import runtime
+from tff_adaptive.runtime.engine import resources
+
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+# Logical devices are fixed once TensorFlow starts: for a process of its own.
+_SPREADING = """
+import collections
+import numpy as np
+import tensorflow as tf
+cpu = tf.config.list_physical_devices('CPU')[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+import tensorflow_federated as tff
+from tff_adaptive import runtime
+
+@tff.tensorflow.computation(tff.SequenceType(np.float32), np.float32)
+def work(dataset, x):
+  variable = tf.Variable(x)
+  @tf.function
+  def loop():
+    for element in dataset:
+      variable.assign_add(element)
+    return variable.read_value()
+  return loop(), x
+
+@tff.tensorflow.computation(work.type_signature.result)
+def first(pair):
+  return pair[0]
+
+@tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(np.float32), tff.CLIENTS),
+    tff.FederatedType(np.float32, tff.SERVER))
+def compute(data, x):
+  mapped = tff.federated_map(work, (data, tff.federated_broadcast(x)))
+  return mapped, tff.federated_sum(tff.federated_map(first, mapped))
+
+data = [[float(i), 1.0] for i in range(7)]
+results = []
+for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
+  context = runtime.set_in_process_context(
+      devices=devices, max_concurrent_clients=2)
+  used = collections.Counter()
+  inner = context.engine.compile(compute)[0].phases[0].client._function(False)
+  call = type(inner).__call__
+  def spy(self, arguments, device='', call=call, inner=inner):
+    outputs = call(self, arguments, device)
+    if self is inner:
+      used[outputs[0].device.rpartition('device:')[2]] += 1
+    return outputs
+  type(inner).__call__ = spy
+  results.append(compute(data, 2.0))
+  type(inner).__call__ = call
+  print(dict(used))
+assert results[0] == results[1], results
+"""
+
+
+def test_unknown_device_is_refused_with_the_known_ones():
+  with pytest.raises(ValueError, match=r"no device 'GPU:7'.*CPU:0"):
+    runtime.create_in_process_context(devices=['GPU:7'])
+
+
+def test_clients_are_spread_over_the_devices(tmp_path):
+  script = tmp_path / 'program.py'  # AutoGraph needs a file.
+  script.write_text(_SPREADING)
+  done = subprocess.run(
+    [sys.executable, str(script)],
+    cwd=_ROOT,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert "{'CPU:0': 7}" in done.stdout
+  assert "'CPU:1': 4" in done.stdout and "'CPU:2': 3" in done.stdout
+
+
+def test_default_concurrency_shrinks_for_models_that_fill_the_memory():
+  automatic = resources.Resources()
+  assert automatic.threads_for(10**6) == automatic.max_concurrent_clients
+  assert automatic.threads_for(10**15) == 1
+  automatic.close()
+  fixed = resources.Resources(max_concurrent_clients=3)
+  assert fixed.threads_for(10**15) == 3
+  fixed.close()

@@ -1,0 +1,1 @@
+"""The in-process engine: compiles TFF computations and runs them here."""

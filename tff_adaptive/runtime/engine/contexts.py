@@ -1,0 +1,65 @@
+"""TFF execution contexts on the in-process engine."""
+
+import asyncio
+import concurrent.futures
+
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime.engine import engine as engine_lib
+from tff_adaptive.runtime.engine import values
+
+_MAX_INVOCATIONS = 8
+
+
+class InProcessContext(tff.framework.SyncContext):
+  """Synchronous context; see `tff_adaptive.runtime.set_in_process_context`."""
+
+  def __init__(self, engine: engine_lib.Engine):
+    self._engine = engine
+
+  @property
+  def engine(self) -> engine_lib.Engine:
+    return self._engine
+
+  def invoke(
+    self,
+    comp: tff.framework.ConcreteComputation,
+    arg: values.PythonValue,
+  ) -> values.PythonValue:
+    return self._engine.run(comp, arg)
+
+  def close(self) -> None:
+    """Ends the client threads; the context cannot be used afterwards."""
+    self._engine.close()
+
+
+class InProcessAsyncContext(tff.framework.AsyncContext):
+  """Asynchronous context: the event loop stays free during a computation."""
+
+  def __init__(self, engine: engine_lib.Engine):
+    self._engine = engine
+    # Invocations wait for clients; they need threads of their own, or they
+    # could occupy all those that the clients need.
+    self._invocations = concurrent.futures.ThreadPoolExecutor(
+      _MAX_INVOCATIONS, thread_name_prefix='tff_invocation'
+    )
+
+  @property
+  def engine(self) -> engine_lib.Engine:
+    return self._engine
+
+  async def invoke(
+    self,
+    comp: tff.framework.ConcreteComputation,
+    arg: values.PythonValue,
+  ) -> values.PythonValue:
+    if asyncio.iscoroutine(arg):
+      arg = await arg
+    return await asyncio.get_running_loop().run_in_executor(
+      self._invocations, self._engine.run, comp, arg
+    )
+
+  def close(self) -> None:
+    """Ends the threads; the context cannot be used afterwards."""
+    self._invocations.shutdown(wait=False, cancel_futures=True)
+    self._engine.close()

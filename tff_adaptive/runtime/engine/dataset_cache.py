@@ -1,0 +1,165 @@
+"""Variant tensors of datasets, and the batches of those that never change."""
+
+import dataclasses
+import threading
+import weakref
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime.engine import values
+
+# An attribute of a variant tensor: the list of the dataset's batches.
+_BATCHES = 'tff_adaptive_batches'
+
+
+def _options(private_threads: int | None) -> bytes:
+  """Builds options that spare an iterator its start-up costs.
+
+  With tf.data's defaults, each iterator starts a thread that tunes it and a
+  pass that optimizes its graph. For a client's few batches both cost several
+  times the batches themselves, and clients run side by side anyway. Neither
+  changes what a dataset yields.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  options.experimental_optimization.apply_default_optimizations = False
+  if private_threads is not None:
+    options.threading.private_threadpool_size = private_threads
+  return tff_datasets.serialize_options(options)
+
+
+_PLAIN = _options(1)
+_WITH_OWN_THREADS = _options(None)
+
+
+def batches_of(variant: tf.Tensor | None) -> tf.Tensor | None:
+  """Returns the list of batches that a cache keeps for a dataset, if any."""
+  return getattr(variant, _BATCHES, None)
+
+
+@dataclasses.dataclass
+class _Entry:
+  """A dataset object that came before.
+
+  Attributes:
+    type_spec: The type that it was passed for.
+    variant: Its variant tensor.
+    seen_again: Whether it came more than once.
+  """
+
+  type_spec: tff.SequenceType
+  variant: tf.Tensor
+  seen_again: bool = False
+
+
+class _Budget:
+  """Bytes that may still be taken.
+
+  An object of its own: whoever gives bytes back must not keep the cache alive.
+  """
+
+  def __init__(self, free: int):
+    self.free = free
+
+  def take(self, size: int) -> None:
+    self.free -= size
+
+
+class DatasetCache:
+  """Variant tensors of dataset objects, while these live.
+
+  Clients often bring the same dataset object in many rounds. If one comes again
+  and is found to yield the same batches each time, these are kept too, as a
+  list that graphs read at a fraction of an iterator's cost (see
+  `graphs/graph.py`).
+  """
+
+  def __init__(self, max_bytes: int):
+    """Starts empty.
+
+    Args:
+      max_bytes: Memory for batches; 0 keeps none.
+    """
+    self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Entry] = (
+      weakref.WeakKeyDictionary()
+    )
+    self._budget = _Budget(max_bytes)
+    self._lock = threading.Lock()
+
+  @property
+  def free_bytes(self) -> int:
+    """Memory for further batches."""
+    return self._budget.free
+
+  def variant(
+    self, value: values.PythonValue, type_spec: tff.SequenceType
+  ) -> tf.Tensor:
+    """Converts a dataset, or a list of elements, to a variant tensor.
+
+    `batches_of` the tensor are the dataset's batches, if they are kept.
+
+    Raises:
+      TypeError: If the value is something else, or its elements are of another
+        type.
+    """
+    if not isinstance(value, tf.data.Dataset):
+      return _make_variant(value, type_spec)
+    with self._lock:
+      entry = self._entries.get(value)
+      if entry is None or entry.type_spec != type_spec:
+        entry = _Entry(type_spec, _make_variant(value, type_spec))
+        self._entries[value] = entry
+      elif not entry.seen_again:
+        entry.seen_again = True
+        self._keep_batches(value, entry)
+      return entry.variant
+
+  def _keep_batches(self, dataset: tf.data.Dataset, entry: _Entry) -> None:
+    """Reads the dataset's batches, if they never change and there is room."""
+    if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
+      entry.variant
+    ):
+      return
+    flat = tff_datasets.flat_dataset(entry.variant, entry.type_spec.element)
+    optionals, size = [], 0
+    for batch in flat:
+      size += sum(
+        t.dtype.size * t.shape.num_elements()
+        if t.dtype != tf.string
+        else sum(len(s) + 64 for s in t.numpy().flat)
+        for t in batch
+      )
+      if size > self.free_bytes:
+        return
+      optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
+    batches = tf.raw_ops.EmptyTensorList(
+      element_shape=tf.constant([], tf.int32),
+      max_num_elements=-1,
+      element_dtype=tf.variant,
+    )
+    for optional in [tf.raw_ops.OptionalNone(), *reversed(optionals)]:
+      batches = tf.raw_ops.TensorListPushBack(
+        input_handle=batches, tensor=optional
+      )
+    setattr(entry.variant, _BATCHES, batches)
+    self._budget.take(size)
+    weakref.finalize(dataset, self._budget.take, -size)
+
+
+def _make_variant(
+  value: values.PythonValue, type_spec: tff.SequenceType
+) -> tf.Tensor:
+  if isinstance(value, (list, tuple)):
+    value = tff_datasets.dataset_from_elements(list(value), type_spec.element)
+  if not isinstance(value, tf.data.Dataset):
+    raise TypeError(
+      f'Expected a `tf.data.Dataset` or a list of elements for {type_spec},'
+      f' got {type(value).__name__}.'
+    )
+  value = tff_datasets.conform_dataset(value, type_spec.element)
+  own_threads = value.options().threading.private_threadpool_size is not None
+  return tff_datasets.apply_options(
+    value, _WITH_OWN_THREADS if own_threads else _PLAIN
+  )

@@ -1,0 +1,123 @@
+"""The in-process engine: compiles computations once, and runs them."""
+
+import threading
+import weakref
+from collections.abc import MutableMapping
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import cachetools
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import executable as executable_lib
+from tff_adaptive.runtime.engine import invocation
+from tff_adaptive.runtime.engine import resources
+from tff_adaptive.runtime.engine import signature as signature_lib
+from tff_adaptive.runtime.engine import values
+
+# Computations built anew, but equal, find the executable of the first.
+_MAX_EXECUTABLES = 64
+_Compiled: TypeAlias = tuple[executable_lib.Executable, signature_lib.Signature]
+
+
+class Engine:
+  """Compiles and runs computations in this process.
+
+  Attributes:
+    resources: Threads, devices and memory.
+    datasets: Datasets that came as arguments.
+  """
+
+  def __init__(
+    self,
+    *,
+    max_concurrent_clients: int | None = None,
+    devices: Sequence[str] | None = None,
+    default_num_clients: int = 0,
+    dataset_cache_bytes: int = 256 << 20,
+  ):
+    """See `tff_adaptive.runtime.create_in_process_context`."""
+    for name, value in (
+      ('default_num_clients', default_num_clients),
+      ('dataset_cache_bytes', dataset_cache_bytes),
+    ):
+      if value < 0:
+        raise ValueError(f'`{name}` must be at least 0, got {value!r}.')
+    self.resources = resources.Resources(max_concurrent_clients, devices)
+    self.datasets = dataset_cache.DatasetCache(dataset_cache_bytes)
+    self._default_num_clients = default_num_clients
+    self._lock = threading.RLock()
+    self._executables: MutableMapping[bytes, executable_lib.Executable] = (
+      cachetools.LRUCache(_MAX_EXECUTABLES)
+    )
+    # Hashing a computation serializes it, all its constants included, so a
+    # computation that was seen before is recognized as the same object.
+    self._by_id: dict[int, _Compiled] = {}
+
+  def compile(
+    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
+  ) -> _Compiled:
+    """Compiles a computation, unless it, or an equal one, was compiled before.
+
+    Args:
+      comp: The computation.
+      compiled: Whether it is in TFF's native form already.
+    """
+    key = id(comp)
+    with self._lock:
+      known = self._by_id.get(key)
+      if known is not None:
+        return known
+      digest = tff_names.computation_digest(comp)
+      executable = self._executables.get(digest)
+      if executable is None:
+        executable = executable_lib.Executable(comp, compiled)
+        self._executables[digest] = executable
+      # Equal computations may still differ in their Python containers.
+      known = (
+        executable,
+        signature_lib.Signature(executable, comp.type_signature, self.datasets),
+      )
+      self._by_id[key] = known
+      weakref.finalize(comp, self._by_id.pop, key, None)
+      return known
+
+  def run(
+    self,
+    comp: tff.framework.ConcreteComputation,
+    argument: values.PythonValue,
+    *,
+    num_clients: int | None = None,
+    compiled: bool = False,
+  ) -> values.PythonValue:
+    """Runs a computation; blocks until the result is there.
+
+    Args:
+      comp: The computation.
+      argument: Its argument, packed as `tff.framework.SyncContext` gets it.
+      num_clients: Size of the cohort where the argument does not show it.
+      compiled: Whether `comp` is in TFF's native form already.
+
+    Returns:
+      NumPy values in the containers that `comp` declares.
+    """
+    if not isinstance(comp, tff.framework.ConcreteComputation):
+      raise TypeError(
+        'The in-process runtime runs `tff.Computation`s, got'
+        f' {type(comp).__name__}.'
+      )
+    executable, signature = self.compile(comp, compiled)
+    count = signature.num_clients(argument)
+    if count is None:
+      count = self._default_num_clients if num_clients is None else num_clients
+    run = invocation.Invocation(self.resources, executable, count)
+    signature.ingest(argument, run.server, run.clients)
+    with executable.lock:
+      run.execute()
+    return signature.restore(run.server, run.clients)
+
+  def close(self) -> None:
+    """Ends the client threads; the engine cannot be used afterwards."""
+    self.resources.close()

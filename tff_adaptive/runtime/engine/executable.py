@@ -1,0 +1,95 @@
+"""A TFF computation, compiled to a few TensorFlow functions.
+
+TFF's compiler expresses a computation in a few intrinsics over TensorFlow
+graphs. `tracing.py` evaluates it symbolically to a list of nodes (`nodes.py`),
+which run once at the server, once per client, or once per client in an
+aggregation's accumulation. `phases.py` divides the nodes into phases and fuses
+those of one phase and placement into one function (`fused.py`). A client's
+intermediate values live until its accumulation, unless a later phase or the
+result needs them; hence memory does not grow with the cohort.
+"""
+
+import contextlib
+import threading
+
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import phases
+from tff_adaptive.runtime.engine import tracing
+from tff_adaptive.runtime.graphs import graph as graph_lib
+
+
+class Executable:
+  """A compiled computation, ready to run.
+
+  Attributes:
+    arguments: The node of each unplaced or placed part of the argument, in
+      order.
+    num_slots: Number of leaves, which slots count.
+    phases: In order.
+    lock: Held during an invocation if some kernel keeps state between calls.
+    result: The symbolic result.
+  """
+
+  def __init__(
+    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
+  ):
+    """Traces and fuses.
+
+    Args:
+      comp: The computation.
+      compiled: Whether TFF's native compiler has processed it already.
+    """
+    block = (
+      comp.to_building_block()
+      if compiled
+      else tff_names.expand_intrinsics(comp)
+    )
+    tracer = tracing.Tracer(_GraphLoader(compiled))
+    argument: nodes_lib.SymbolicValue | None = None
+    self.arguments: list[nodes_lib.Node] = []
+    if comp.type_signature.parameter is not None:
+      argument, self.arguments = tracer.argument(comp.type_signature.parameter)
+    function = tracer.evaluate(block, {}, nodes_lib.SERVER)
+    self.result: nodes_lib.SymbolicValue = function(argument, nodes_lib.SERVER)
+    nodes = tracer.builder.nodes
+    self.num_slots = 0
+    for node in nodes:
+      node.first_slot = self.num_slots
+      self.num_slots += len(node.specs)
+    self.phases = phases.divide(nodes, tracer.builder.aggregations, self.result)
+    self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if any(phase.ordered for phase in self.phases):
+      self.lock = threading.Lock()
+
+
+class _GraphLoader:
+  """Loads the graphs of one computation, equal ones once."""
+
+  def __init__(self, compiled: bool):
+    self._compiled = compiled
+    self._loaded: dict[bytes, graph_lib.Graph] = {}
+
+  def __call__(
+    self, block: tff.framework.CompiledComputation
+  ) -> graph_lib.Graph:
+    proto = block.proto.tensorflow
+    key = proto.SerializeToString(deterministic=True)
+    if key not in self._loaded:
+      self._loaded[key] = _load_graph(
+        proto if self._compiled else tff_names.optimized_graph(block)
+      )
+    return self._loaded[key]
+
+
+def _load_graph(proto: tff_names.TensorFlowProto) -> graph_lib.Graph:
+  names = tff_names.binding_names
+  return graph_lib.Graph(
+    tff_names.unpack_graph_def(proto),
+    proto.initialize_op,
+    proto.session_token_tensor_name,
+    names(proto.parameter) if proto.HasField('parameter') else [],
+    names(proto.result),
+  )

@@ -1,0 +1,198 @@
+"""Several nodes as one TensorFlow function."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+
+
+class Fused:
+  """The nodes of one placement and phase as one TensorFlow function.
+
+  Attributes:
+    inputs: Leaves to pass, in order.
+    outputs: Leaves that come back, in order; if there are none, there is
+      nothing to run.
+    ordered: Whether it must run for one client after another.
+    listable: Those of the `inputs` for which a list of batches may be passed
+      instead of a dataset.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    nodes: Sequence[nodes_lib.Node],
+    outputs: Sequence[nodes_lib.Leaf],
+  ):
+    """Finds the inputs; traces nothing yet.
+
+    Args:
+      name: For profiles and error messages.
+      nodes: In an order in which each follows its inputs.
+      outputs: Leaves of `nodes` to return.
+    """
+    own = set(nodes)
+    self._name = name
+    self._nodes = nodes
+    self.outputs = list(outputs)
+    self.ordered = any(node.ordered for node in nodes)
+    self.inputs = sorted(
+      (
+        leaf
+        for leaf in nodes_lib.needed_leaves(nodes, outputs)
+        if leaf.node not in own
+      ),
+      key=lambda leaf: leaf.slot,
+    )
+    self.listable = frozenset(
+      leaf for leaf in self.inputs if self._is_listable(leaf)
+    )
+    self._functions: dict[bool, tff_names.FastFunction] = {}
+
+  def _is_listable(self, leaf: nodes_lib.Leaf) -> bool:
+    if leaf.spec.dtype != tf.variant:
+      return False
+    uses = [
+      (node, i)
+      for node in self._nodes
+      for i, source in enumerate(node.inputs)
+      if source == leaf
+    ]
+    return all(
+      node.graph is not None and node.graph.listable(i) for node, i in uses
+    )
+
+  def _function(self, listed: bool) -> tff_names.FastFunction:
+    if listed not in self._functions:
+      lists = self.listable if listed else frozenset()
+
+      def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        known = dict(zip(self.inputs, tensors))
+        return nodes_lib.build_nodes(self._nodes, known, self.outputs, lists)
+
+      self._functions[listed] = _trace(self._name, body, self.inputs)
+    return self._functions[listed]
+
+  def __call__(
+    self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
+  ) -> list[tf.Tensor]:
+    """Computes the outputs on `device`, or where TensorFlow chooses.
+
+    Args:
+      arguments: In the order of `inputs`.
+      device: Full name of a device.
+      listed: Whether lists of batches are passed for all `listable` inputs.
+    """
+    return self._function(listed)(arguments, device)
+
+  def prepare(self, listed: bool) -> None:
+    """Traces ahead of calls from several threads."""
+    self._function(listed)
+
+
+class Fold:
+  """All accumulations of a phase as one function, for several clients at once.
+
+  Calling a function costs more than adding small values, so a call takes
+  several clients, one after another inside; the result is the same.
+
+  Attributes:
+    state: Leaves of the accumulators.
+    inputs: Leaves to pass per client.
+    shared: Leaves to pass once.
+    ordered: Whether it must run for one client after another.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    nodes: Sequence[nodes_lib.Node],
+    state: Sequence[nodes_lib.Leaf],
+    update: Sequence[nodes_lib.Leaf],
+  ):
+    """Finds the inputs; traces nothing yet.
+
+    Args:
+      name: For profiles and error messages.
+      nodes: In an order in which each follows its inputs.
+      state: Leaves of the accumulators so far.
+      update: Leaves of the accumulators after one more client, in the order of
+        `state`.
+    """
+    self._name = name
+    self._nodes = nodes
+    self._update = update
+    self.state = list(state)
+    self.ordered = any(node.ordered for node in nodes)
+    outside = [
+      leaf
+      for leaf in nodes_lib.read_from_outside(nodes, update)
+      if leaf not in state
+    ]
+    self.inputs = [
+      leaf for leaf in outside if leaf.node.site is nodes_lib.CLIENT
+    ]
+    self.shared = [
+      leaf for leaf in outside if leaf.node.site is nodes_lib.SERVER
+    ]
+    self._functions: dict[int, tff_names.FastFunction] = {}
+
+  def __call__(
+    self,
+    totals: list[tf.Tensor],
+    shared: list[tf.Tensor],
+    clients: list[list[tf.Tensor]],
+    device: str = '',
+  ) -> list[tf.Tensor]:
+    """Adds clients' values to the accumulators, in order.
+
+    Args:
+      totals: The accumulators, in the order of `state`.
+      shared: In the order of `shared`.
+      clients: Per client, in the order of `inputs`.
+      device: Full name of a device; empty means TensorFlow's choice.
+
+    Returns:
+      The accumulators after these clients.
+    """
+    if not totals:
+      return totals
+    count = len(clients)
+    if count not in self._functions:
+      self._functions[count] = self._function(count)
+    arguments = totals + shared
+    for client in clients:
+      arguments += client
+    return self._functions[count](arguments, device)
+
+  def _function(self, count: int) -> tff_names.FastFunction:
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+      remaining = iter(tensors)
+      state = [next(remaining) for _ in self.state]
+      known = {leaf: next(remaining) for leaf in self.shared}
+      for _ in range(count):
+        known.update(zip(self.state, state))
+        known.update((leaf, next(remaining)) for leaf in self.inputs)
+        state = nodes_lib.build_nodes(self._nodes, known, self._update)
+      return state
+
+    return _trace(
+      f'{self._name}_of_{count}',
+      body,
+      self.state + self.shared + self.inputs * count,
+    )
+
+
+def _trace(
+  name: str,
+  body: Callable[..., list[tf.Tensor]],
+  inputs: Sequence[nodes_lib.Leaf],
+) -> tff_names.FastFunction:
+  """Traces a Python function of the inputs' tensors."""
+  body.__name__ = name
+  return tff_names.FastFunction(
+    tf.compat.v1.wrap_function(body, [leaf.spec for leaf in inputs])
+  )

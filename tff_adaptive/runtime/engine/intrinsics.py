@@ -1,0 +1,171 @@
+"""TFF's intrinsics in terms of nodes.
+
+A handler takes the builder, the intrinsic's type, its symbolic argument and the
+site of the call, adds what nodes it needs, and returns the symbolic value of
+the result.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from typing import TypeAlias
+
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime.engine import builder as builder_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import secure_sums
+from tff_adaptive.runtime.engine import sequences
+
+# The argument is of the kind that the intrinsic's type says; each handler
+# declares its own.
+Handler: TypeAlias = Callable[
+  [builder_lib.Builder, tff.FunctionType, Any, nodes_lib.Site],
+  nodes_lib.SymbolicValue,
+]
+# A function of an unplaced argument.
+_Function: TypeAlias = Callable[
+  [nodes_lib.UnplacedValue | None, nodes_lib.Site], nodes_lib.UnplacedValue
+]
+_Mapping: TypeAlias = tuple[_Function, nodes_lib.PlacedValue]
+
+
+def _federated_aggregate(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: tuple[
+    nodes_lib.PlacedValue,
+    nodes_lib.UnplacedValue,
+    builder_lib.Accumulate,
+    _Function,
+    _Function,
+  ],
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  value, zero, accumulate, _, report = argument
+  total = builder.add_aggregation(
+    value.value, zero, type_spec.parameter[1], accumulate
+  )
+  return nodes_lib.PlacedValue(
+    tff.SERVER, report(total, nodes_lib.SERVER), True
+  )
+
+
+def _map_or_apply(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: _Mapping,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  function, value = argument
+  if value.placement is tff.SERVER:
+    return nodes_lib.PlacedValue(
+      tff.SERVER, function(value.value, nodes_lib.SERVER), True
+    )
+  return nodes_lib.PlacedValue(
+    tff.CLIENTS, function(value.value, nodes_lib.CLIENT), False
+  )
+
+
+def _map_all_equal(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: _Mapping,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  # Computed once, at the server.
+  function, value = argument
+  return nodes_lib.PlacedValue(
+    tff.CLIENTS, function(value.value, nodes_lib.SERVER), True
+  )
+
+
+def _broadcast(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: nodes_lib.PlacedValue,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  return nodes_lib.PlacedValue(tff.CLIENTS, argument.value, True)
+
+
+def _eval_at_clients(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: _Function,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  return nodes_lib.PlacedValue(
+    tff.CLIENTS, argument(None, nodes_lib.CLIENT), False
+  )
+
+
+def _eval_at_server(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: _Function,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  return nodes_lib.PlacedValue(
+    tff.SERVER, argument(None, nodes_lib.SERVER), True
+  )
+
+
+def _value_at_clients(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: nodes_lib.UnplacedValue,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  return nodes_lib.PlacedValue(tff.CLIENTS, argument, True)
+
+
+def _value_at_server(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: nodes_lib.UnplacedValue,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  return nodes_lib.PlacedValue(tff.SERVER, argument, True)
+
+
+def _zip(
+  builder: builder_lib.Builder,
+  type_spec: tff.FunctionType,
+  argument: nodes_lib.SymbolicValue,
+  site: nodes_lib.Site,
+) -> nodes_lib.PlacedValue:
+  all_equal = True
+
+  def strip(value: Any) -> nodes_lib.UnplacedValue:
+    """Takes the placements off a structure of placed values."""
+    nonlocal all_equal
+    if isinstance(value, nodes_lib.PlacedValue):
+      all_equal = all_equal and value.all_equal
+      return value.value
+    return tuple(strip(element) for element in value)
+
+  stripped = strip(argument)
+  return nodes_lib.PlacedValue(type_spec.result.placement, stripped, all_equal)
+
+
+HANDLERS: dict[str, Handler] = {
+  'federated_aggregate': _federated_aggregate,
+  'federated_apply': _map_or_apply,
+  'federated_broadcast': _broadcast,
+  'federated_eval_at_clients': _eval_at_clients,
+  'federated_eval_at_server': _eval_at_server,
+  'federated_map': _map_or_apply,
+  'federated_map_all_equal': _map_all_equal,
+  'federated_secure_modular_sum': secure_sums.modular_sum,
+  'federated_secure_select': sequences.select,
+  'federated_secure_sum': secure_sums.sum_below_maximum,
+  'federated_secure_sum_bitwidth': secure_sums.sum_of_bitwidth,
+  'federated_select': sequences.select,
+  'federated_value_at_clients': _value_at_clients,
+  'federated_value_at_server': _value_at_server,
+  'federated_zip_at_clients': _zip,
+  'federated_zip_at_server': _zip,
+  'sequence_map': sequences.sequence_map,
+  'sequence_reduce': sequences.sequence_reduce,
+  'sequence_sum': sequences.sequence_sum,
+}

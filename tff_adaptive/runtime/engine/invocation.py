@@ -1,0 +1,314 @@
+"""One run of a compiled computation, phase by phase."""
+
+import collections
+import concurrent.futures
+import threading
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import executable as executable_lib
+from tff_adaptive.runtime.engine import fused as fused_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import phases
+from tff_adaptive.runtime.engine import resources as resources_lib
+
+# Clients folded in one call if their values are small.
+_FOLD_AT_ONCE = 8
+_SMALL_BYTES = 1 << 20
+
+
+class Invocation:
+  """The tensors of one run.
+
+  Attributes:
+    server: The server's tensors.
+    clients: The tensors of each client of the cohort.
+    resources: Threads, devices and memory.
+  """
+
+  def __init__(
+    self,
+    resources: resources_lib.Resources,
+    executable: executable_lib.Executable,
+    num_clients: int,
+  ):
+    """Starts with empty slots.
+
+    Args:
+      resources: Threads, devices and memory.
+      executable: The compiled computation.
+      num_clients: Size of the cohort.
+    """
+    self.resources = resources
+    self._phases = executable.phases
+    self.server: nodes_lib.ServerTensors = [None] * executable.num_slots
+    self.clients: list[nodes_lib.ClientTensors] = [
+      {} for _ in range(num_clients)
+    ]
+
+  def execute(self) -> None:
+    """Runs the phases on the tensors of the arguments.
+
+    Raises:
+      ClientFailure: If a client's TensorFlow code fails.
+      RuntimeFailure: If the server's does.
+    """
+    for phase in self._phases:
+      if phase.server.outputs:
+        with self.resources.aggregating():
+          self._run_server(phase.server)
+      if phase.total or phase.client.outputs or phase.keep:
+        self._run_clients(phase)
+
+  def _run_server(self, fused: fused_lib.Fused) -> None:
+    server = self.server
+    try:
+      outputs = fused(
+        [server[leaf.slot] for leaf in fused.inputs],
+        self.resources.server_device,
+      )
+    except tf.errors.OpError as e:
+      raise failures.RuntimeFailure(
+        f'A computation at the server failed: {e.message}'
+      ) from e
+    for leaf, tensor in zip(fused.outputs, outputs):
+      server[leaf.slot] = tensor
+
+  def _run_clients(self, phase: phases.Phase) -> None:
+    """Runs client work in parallel, and accumulates in the clients' order."""
+    count = len(self.clients)
+    work = _ClientWork(self, phase)
+    accumulation = _Accumulation(self, phase)
+    threads = self.resources.threads_for(work.shared_bytes)
+    if (
+      threads == 1
+      or count <= 1
+      or phase.client.ordered
+      or work.ordered
+      or not phase.client.outputs
+    ):
+      outcomes: Iterable[nodes_lib.ClientTensors] = map(work, range(count))
+    else:
+      outcomes = self._in_order(work, count, threads)
+    for index, local in enumerate(outcomes):
+      with self.resources.aggregating():
+        accumulation.add(index, local)
+      # Whatever no later phase needs is freed here, client by client.
+      self.clients[index] = {
+        slot: local[slot] for slot in phase.keep if slot in local
+      }
+    with self.resources.aggregating():
+      accumulation.finish()
+    for slot, tensor in zip(phase.total, accumulation.totals):
+      self.server[slot] = tensor
+
+  def _in_order(
+    self, work: '_ClientWork', count: int, threads: int
+  ) -> Iterator[nodes_lib.ClientTensors]:
+    """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
+    # Enough to keep the threads busy while one client takes long, and few
+    # enough that finished clients waiting for their turn take little memory.
+    ahead = 2 * threads
+    gate = threading.Semaphore(threads)
+
+    def guarded(index: int) -> nodes_lib.ClientTensors:
+      with gate:
+        return work(index)
+
+    futures: collections.deque[concurrent.futures.Future] = collections.deque()
+    following = 0
+    try:
+      while following < count or futures:
+        while following < count and len(futures) < ahead:
+          futures.append(self.resources.submit(guarded, following))
+          following += 1
+        yield futures.popleft().result()
+    finally:
+      for future in futures:
+        future.cancel()
+      concurrent.futures.wait(futures)
+
+
+class _ClientWork:
+  """A phase's client function, applied to one client after another.
+
+  Attributes:
+    shared_bytes: Size of what the server sends to each client.
+    ordered: Whether clients must run one after another, because some of them
+      have the same dataset object: one that shuffles gives each iteration the
+      next order, and which client gets which must not depend on threads.
+  """
+
+  def __init__(self, run: Invocation, phase: phases.Phase):
+    self._run = run
+    self._fused = phase.client
+    self._devices = run.resources.devices
+    self._outputs = [leaf.slot for leaf in phase.client.outputs]
+    self._own = []
+    shared: list[tf.Tensor | None] = []
+    for position, leaf in enumerate(phase.client.inputs):
+      if leaf.node.site is nodes_lib.CLIENT:
+        self._own.append((position, leaf.slot))
+        shared.append(None)
+      else:
+        shared.append(run.server[leaf.slot])
+    self.shared_bytes = _size([t for t in shared if t is not None])
+    self._listable = [
+      (position, leaf.slot)
+      for position, leaf in enumerate(phase.client.inputs)
+      if leaf in phase.client.listable
+    ]
+    # Not on GPUs, where the batches have to be copied anyway.
+    if any('GPU' in device for device in self._devices):
+      self._listable = []
+    self.ordered = any(
+      _occurs_twice([store.get(slot) for store in run.clients])
+      for _, slot in self._own
+    )
+    if self._outputs:
+      listed = {self._batches(store) is not None for store in run.clients}
+      for form in listed:
+        phase.client.prepare(form)
+    # One copy per device and phase, instead of one per client.
+    self._shared = [shared]
+    if len(self._devices) > 1:
+      self._shared = [_copy_to(device, shared) for device in self._devices]
+
+  def __call__(self, index: int) -> nodes_lib.ClientTensors:
+    local = self._run.clients[index]
+    if not self._outputs:
+      return local
+    slot = index % len(self._devices)
+    arguments = list(self._shared[slot])
+    for position, own in self._own:
+      arguments[position] = local[own]
+    batches = self._batches(local)
+    if batches is not None:
+      for (position, _), tensor in zip(self._listable, batches):
+        arguments[position] = tensor
+    try:
+      outputs = self._fused(arguments, self._devices[slot], batches is not None)
+    except (tf.errors.OpError, MemoryError) as e:
+      raise _client_failure(e, index, self._run, self._devices[slot]) from e
+    return {**local, **dict(zip(self._outputs, outputs))}
+
+  def _batches(self, local: nodes_lib.ClientTensors) -> list[tf.Tensor] | None:
+    """Returns lists of batches for all datasets of a client, if there are."""
+    if not self._listable:
+      return None
+    lists = []
+    for _, slot in self._listable:
+      batches = dataset_cache.batches_of(local.get(slot))
+      if batches is None:
+        return None
+      lists.append(batches)
+    return lists
+
+
+class _Accumulation:
+  """The accumulators of a phase, to which clients are added in order.
+
+  Attributes:
+    totals: The accumulators.
+  """
+
+  def __init__(self, run: Invocation, phase: phases.Phase):
+    self._run = run
+    self._fold = phase.fold
+    self._device = run.resources.server_device
+    self._slots = [leaf.slot for leaf in phase.fold.inputs]
+    self._shared = [run.server[leaf.slot] for leaf in phase.fold.shared]
+    self._waiting: list[tuple[int, list[tf.Tensor]]] = []
+    self._at_once: int | None = None
+    self.totals = [run.server[slot] for slot in phase.zero]
+
+  def add(self, index: int, local: nodes_lib.ClientTensors) -> None:
+    """Adds the client's values, or has them wait for others' to add."""
+    values = [local[slot] for slot in self._slots]
+    self._waiting.append((index, values))
+    if self._at_once is None:
+      # A few small clients wait for one call; large ones would take memory.
+      small = _size(values) <= _SMALL_BYTES
+      self._at_once = _FOLD_AT_ONCE if small else 1
+    if len(self._waiting) >= self._at_once:
+      self.finish()
+
+  def finish(self) -> None:
+    """Adds the values that wait."""
+    while self._waiting:
+      # Powers of two, so that few functions are ever traced.
+      count = 1 << (len(self._waiting).bit_length() - 1)
+      some, self._waiting = self._waiting[:count], self._waiting[count:]
+      self._add(some)
+
+  def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
+    try:
+      self.totals = self._fold(
+        self.totals, self._shared, [v for _, v in clients], self._device
+      )
+    except tf.errors.OpError as e:
+      if len(clients) > 1:
+        # One by one, to learn whose values cannot be added.
+        for client in clients:
+          self._add([client])
+        return
+      index, _ = clients[0]
+      raise _client_failure(e, index, self._run, self._device) from e
+
+
+def _size(tensors: Sequence[tf.Tensor]) -> int:
+  """Sums up the bytes of tensors, datasets apart."""
+  return sum(
+    t.dtype.size * (t.shape.num_elements() or 0)
+    for t in tensors
+    if t.dtype != tf.variant
+  )
+
+
+def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
+  """Whether a dataset that may change is in the list more than once."""
+  datasets = [
+    id(t)
+    for t in tensors
+    if t is not None
+    and t.dtype == tf.variant
+    and dataset_cache.batches_of(t) is None
+  ]
+  return len(set(datasets)) < len(datasets)
+
+
+def _copy_to(
+  device: str, tensors: Sequence[tf.Tensor | None]
+) -> list[tf.Tensor | None]:
+  """Copies tensors, except datasets, to a device."""
+  with tf.device(device):
+    return [
+      t if t is None or t.dtype == tf.variant else tf.identity(t)
+      for t in tensors
+    ]
+
+
+def _client_failure(
+  error: Exception, index: int, run: Invocation, device: str
+) -> failures.ClientFailure:
+  """Says which client failed, and how."""
+  count = len(run.clients)
+  if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+    place = device.rpartition('device:')[2] or 'this machine'
+    return failures.ClientFailure(
+      f'Client {index} of {count} ran out of memory on {place}, with up to'
+      f' {run.resources.max_concurrent_clients} clients at once: lower'
+      ' max_concurrent_clients, the batch size or the size of the model.'
+      f' ({error})',
+      index,
+    )
+  return failures.ClientFailure(
+    f'Client {index} of {count} failed:'
+    f' {getattr(error, "message", None) or error}',
+    index,
+  )

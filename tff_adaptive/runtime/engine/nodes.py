@@ -1,0 +1,247 @@
+"""Symbolic values: what a computation is made of while it is compiled.
+
+A computation becomes a list of nodes, each of which computes tensors from the
+tensors of nodes before it. A symbolic value of an unplaced type is a nested
+tuple of leaves, and a leaf is one of a node's tensors.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import TypeAlias
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import graph as graph_lib
+
+
+class Place(enum.Enum):
+  """The two placements a node can run at."""
+
+  SERVER = 'server'
+  CLIENT = 'client'
+
+
+class Inside:
+  """The inside of a function that a node calls by itself."""
+
+
+SERVER = Place.SERVER
+CLIENT = Place.CLIENT
+
+# Where a node runs: once at the server, once per client, in an aggregation's
+# accumulation (once per client, in order), or in a function inside a node.
+Site: TypeAlias = Union[Place, 'Aggregation', Inside]
+UnplacedValue: TypeAlias = Union['Leaf', tuple['UnplacedValue', ...]]
+SymbolicFunction: TypeAlias = Callable[
+  [Union['SymbolicValue', None], Site], 'SymbolicValue'
+]
+SymbolicValue: TypeAlias = Union[
+  'Leaf', 'PlacedValue', SymbolicFunction, tuple['SymbolicValue', ...]
+]
+# Adds a node to the TensorFlow graph under construction: takes the inputs'
+# tensors and the wanted indices, returns the wanted tensors.
+Build: TypeAlias = Callable[
+  [Sequence[tf.Tensor], Sequence[int]], Sequence[tf.Tensor]
+]
+
+# Tensors of an invocation. A slot is the number of a leaf: the server has a
+# list of all, a client a dictionary of its own.
+ServerTensors: TypeAlias = list[tf.Tensor | None]
+ClientTensors: TypeAlias = dict[int, tf.Tensor]
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+  """A step that computes tensors from tensors.
+
+  Attributes:
+    site: Where it runs.
+    inputs: The leaves that it reads.
+    specs: Specs of the tensors that it yields.
+    build: Adds it to a TensorFlow graph; `None` where the tensors come from
+      outside.
+    label: For error messages.
+    ordered: Whether it must run for one client after another.
+    graph: The TensorFlow graph that the node calls, if it calls one.
+    phase: The phase in which it runs.
+    first_slot: Number of its first leaf.
+  """
+
+  site: Site
+  inputs: Sequence['Leaf']
+  specs: Sequence[tf.TensorSpec]
+  build: Build | None
+  label: str
+  ordered: bool = False
+  graph: graph_lib.Graph | None = None
+  phase: int = 0
+  first_slot: int = -1
+
+  @property
+  def leaves(self) -> list['Leaf']:
+    return [Leaf(self, i) for i in range(len(self.specs))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+  """One of a node's tensors."""
+
+  node: Node
+  index: int
+
+  @property
+  def spec(self) -> tf.TensorSpec:
+    return self.node.specs[self.index]
+
+  @property
+  def slot(self) -> int:
+    return self.node.first_slot + self.index
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedValue:
+  """A symbolic value of a federated type.
+
+  The leaves of an all-equal value at the clients are at the server.
+
+  Attributes:
+    placement: `tff.SERVER` or `tff.CLIENTS`.
+    value: The value of one member.
+    all_equal: Whether all members have the same value.
+  """
+
+  placement: tff.framework.PlacementLiteral
+  value: UnplacedValue
+  all_equal: bool
+
+
+@dataclasses.dataclass(eq=False)
+class Aggregation:
+  """A left fold over the clients in their order.
+
+  Attributes:
+    zero: Initial accumulators, at the server.
+    state: Node that stands for the accumulators so far.
+    update: Accumulators after one more client, at this aggregation's site.
+    result: Node that receives the accumulators after the last client, at the
+      server.
+    phase: The phase whose clients it aggregates.
+  """
+
+  zero: Sequence[Leaf]
+  state: Node
+  update: Sequence[Leaf]
+  result: Node
+  phase: int = 0
+
+
+def flatten(value: SymbolicValue | None) -> list[Leaf]:
+  """Lists the leaves of an unplaced value.
+
+  Raises:
+    UnsupportedComputationError: If it is, or contains, something else.
+  """
+  if isinstance(value, Leaf):
+    return [value]
+  if isinstance(value, tuple):
+    return [leaf for element in value for leaf in flatten(element)]
+  raise failures.UnsupportedComputationError(
+    'The in-process runtime found a function or a placed value where TFF has'
+    ' only tensors, sequences and structures of them.'
+  )
+
+
+def pack(type_spec: tff.Type, leaves: Iterable[Leaf]) -> UnplacedValue:
+  """Nests leaves as an unplaced type does; the inverse of `flatten`."""
+
+  def take(part: tff.Type, remaining: Iterator[Leaf]) -> UnplacedValue:
+    if isinstance(part, tff.StructType):
+      return tuple(take(t, remaining) for _, t in tff_names.struct_items(part))
+    return next(remaining)
+
+  return take(type_spec, iter(leaves))
+
+
+def needed_leaves(
+  nodes: Sequence[Node],
+  wanted: Iterable[Leaf],
+  inputs_of: Callable[[Node], Iterable[Leaf]] = lambda node: node.inputs,
+) -> set[Leaf]:
+  """Finds the leaves that must be computed for some leaves (liveness).
+
+  Args:
+    nodes: In an order in which each follows its inputs.
+    wanted: The leaves.
+    inputs_of: The leaves that a node depends on.
+
+  Returns:
+    `wanted` and whatever they depend on, through `nodes`.
+  """
+  needed = set(wanted)
+  for node in reversed(nodes):
+    if not needed.isdisjoint(node.leaves):
+      needed.update(inputs_of(node))
+  return needed
+
+
+def read_from_outside(
+  nodes: Collection[Node], also: Iterable[Leaf] = ()
+) -> list[Leaf]:
+  """Lists the leaves of other nodes that some nodes read, each once.
+
+  Args:
+    nodes: The nodes.
+    also: Further leaves that are read.
+  """
+  own = set(nodes)
+  read = [leaf for node in nodes for leaf in node.inputs]
+  return list(
+    dict.fromkeys(leaf for leaf in [*read, *also] if leaf.node not in own)
+  )
+
+
+def build_nodes(
+  nodes: Sequence[Node],
+  known: dict[Leaf, tf.Tensor],
+  wanted: Sequence[Leaf],
+  listed: Collection[Leaf] = (),
+) -> list[tf.Tensor]:
+  """Adds `nodes` to the graph under construction.
+
+  Args:
+    nodes: In an order in which each follows its inputs.
+    known: Tensors of leaves of other nodes.
+    wanted: The leaves to compute; nodes that they do not need are left out.
+    listed: Leaves in `known` that are lists of batches instead of datasets.
+
+  Returns:
+    The tensors of `wanted`.
+  """
+  needed = needed_leaves(nodes, wanted)
+  known = dict(known)
+  for node in nodes:
+    indices = [
+      i
+      for i, leaf in enumerate(node.leaves)
+      if leaf in needed and leaf not in known
+    ]
+    if indices and node.build is not None:
+      inputs = [known[leaf] for leaf in node.inputs]
+      lists = [i for i, leaf in enumerate(node.inputs) if leaf in listed]
+      if lists:
+        assert node.graph is not None  # Only graphs take lists.
+        built: Sequence[tf.Tensor] = node.graph.call(inputs, indices, lists)
+      else:
+        built = node.build(inputs, indices)
+      for i, tensor in zip(indices, built):
+        known[Leaf(node, i)] = tensor
+  return [known[leaf] for leaf in wanted]

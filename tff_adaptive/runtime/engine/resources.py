@@ -1,0 +1,137 @@
+"""The threads, devices and memory of this process that clients run on."""
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+
+_Result = TypeVar('_Result')
+
+
+class Resources:
+  """Threads, devices and memory, and the time that aggregation took on them.
+
+  Attributes:
+    max_concurrent_clients: Clients that run at once.
+    devices: Names of the devices that clients are spread over.
+    server_device: Name of the server's device; empty for TensorFlow's choice,
+      which is the first GPU for ops that have a kernel there.
+    aggregation_seconds: Seconds until now of adding up what clients sent, and
+      of the server's computations.
+  """
+
+  def __init__(
+    self,
+    max_concurrent_clients: int | None = None,
+    devices: Sequence[str] | None = None,
+  ):
+    """See `tff_adaptive.runtime.create_in_process_context`."""
+    if max_concurrent_clients is not None and max_concurrent_clients < 1:
+      raise ValueError(
+        '`max_concurrent_clients` must be at least 1 or None (chosen from'
+        f' cores and devices), got {max_concurrent_clients!r}.'
+      )
+    tff_names.disable_dataset_function_optimization()
+    self.devices = _check_devices(devices)
+    self.server_device = ''
+    self._automatic = max_concurrent_clients is None
+    if max_concurrent_clients is None:
+      max_concurrent_clients = _default_concurrency(self.devices)
+    self.max_concurrent_clients = max_concurrent_clients
+    self._pool = concurrent.futures.ThreadPoolExecutor(
+      max_concurrent_clients, thread_name_prefix='tff_client'
+    )
+    self.aggregation_seconds = 0.0
+    self._lock = threading.Lock()
+
+  def submit(
+    self, function: Callable[[int], _Result], index: int
+  ) -> concurrent.futures.Future[_Result]:
+    """Calls a function of a client's index in one of the clients' threads.
+
+    Raises:
+      RuntimeFailure: If the threads were ended.
+    """
+    try:
+      return self._pool.submit(function, index)
+    except RuntimeError as e:
+      raise failures.RuntimeFailure(
+        'This in-process context was closed; call set_in_process_context again.'
+      ) from e
+
+  @contextlib.contextmanager
+  def aggregating(self) -> Iterator[None]:
+    """Counts the time inside as aggregation."""
+    start = time.perf_counter()
+    yield
+    with self._lock:
+      self.aggregation_seconds += time.perf_counter() - start
+
+  def threads_for(self, shared_bytes: int) -> int:
+    """Computes how many clients may run at once without filling the memory.
+
+    Args:
+      shared_bytes: Size of what the server sends to each client, of which each
+        holds a few copies.
+    """
+    if not self._automatic or not shared_bytes:
+      return self.max_concurrent_clients
+    # Weights, gradient, update, optimizer state and temporaries.
+    room = _available_memory() // (2 * 6 * shared_bytes)
+    return max(1, min(self.max_concurrent_clients, room))
+
+  def close(self) -> None:
+    """Ends the threads."""
+    self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _check_devices(names: Sequence[str] | None) -> list[str]:
+  """Completes the names of devices; by default all GPUs, or else the CPU."""
+  known = [device.name for device in tf.config.list_logical_devices()]
+  short = {name.rpartition('device:')[2]: name for name in known}
+  if names is None:
+    gpus = [name for name in short if name.startswith('GPU')]
+    return [short[name] for name in gpus] or [short['CPU:0']]
+  if isinstance(names, str) or not names:
+    raise ValueError(
+      f'`devices` must be a list of device names, got {names!r}; this'
+      f' process has {", ".join(short)}.'
+    )
+  chosen = []
+  for name in names:
+    key = name.rpartition('device:')[2].lstrip('/').upper()
+    if name not in known and key not in short:
+      raise ValueError(
+        f'There is no device {name!r}; this process has {", ".join(short)}.'
+      )
+    chosen.append(name if name in known else short[key])
+  return chosen
+
+
+def _default_concurrency(devices: Sequence[str]) -> int:
+  """Chooses the number of clients at once: the cores, or two per GPU."""
+  cores = len(os.sched_getaffinity(0))
+  gpus = sum('GPU' in device for device in devices)
+  if not gpus:
+    return max(1, cores)
+  # A second client per GPU hides the gaps between a client's kernels.
+  return max(1, min(2 * gpus, cores))
+
+
+def _available_memory() -> int:
+  """Reads the bytes that this machine can still give to processes."""
+  with open('/proc/meminfo', encoding='ascii') as file:
+    for line in file:
+      if line.startswith('MemAvailable:'):
+        return int(line.split()[1]) * 1024
+  return 1 << 62

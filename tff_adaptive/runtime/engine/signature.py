@@ -1,0 +1,200 @@
+"""Conversion of a computation's arguments and results to tensors and back."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import executable as executable_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import values
+
+# Appends the unplaced and placed parts of an argument to a list.
+_Split: TypeAlias = Callable[
+  [values.PythonValue, list[values.PythonValue]], None
+]
+_Restore: TypeAlias = Callable[
+  [nodes_lib.ServerTensors, list[nodes_lib.ClientTensors]], values.PythonValue
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+  """An unplaced or placed part of an argument.
+
+  Attributes:
+    at_clients: Whether each client has a value of its own.
+    slots: Slots of its tensors.
+    ingest: From a value, or one client's value, to its tensors.
+  """
+
+  at_clients: bool
+  slots: list[int]
+  ingest: values.Ingest
+
+
+class Signature:
+  """Converts a computation's arguments and results to tensors and back."""
+
+  def __init__(
+    self,
+    executable: executable_lib.Executable,
+    type_signature: tff.FunctionType,
+    datasets: dataset_cache.DatasetCache,
+  ):
+    """Compiles the conversions.
+
+    Args:
+      executable: The compiled computation.
+      type_signature: Its type, with Python containers.
+      datasets: Datasets seen before.
+    """
+    self._parts: list[_Part] = []
+    self._split: _Split = lambda value, out: None
+    if type_signature.parameter is not None:
+      members: list[tff.Type] = []
+      self._split = _compile_parts(type_signature.parameter, members)
+      self._parts = [
+        _Part(
+          node.site is nodes_lib.CLIENT,
+          [leaf.slot for leaf in node.leaves],
+          values.compile_ingest(member, datasets.variant),
+        )
+        for node, member in zip(executable.arguments, members)
+      ]
+    self._restore = _compile_result(executable.result, type_signature.result)
+
+  def num_clients(self, argument: values.PythonValue) -> int | None:
+    """Counts the clients of an argument; `None` if it does not show them.
+
+    Raises:
+      TypeError: If a value at the clients is no list.
+      ValueError: If such values have different lengths.
+    """
+    if not any(part.at_clients for part in self._parts):
+      return None
+    counts = set()
+    for part, value in zip(self._parts, self._split_argument(argument)):
+      if part.at_clients:
+        if not isinstance(value, (list, tuple)):
+          raise TypeError(
+            'Expected a list or tuple with one value per client, got'
+            f' {type(value).__name__}.'
+          )
+        counts.add(len(value))
+    if len(counts) > 1:
+      raise ValueError(
+        'The arguments disagree about the number of clients: they have'
+        f' {sorted(counts)} elements.'
+      )
+    return counts.pop()
+
+  def ingest(
+    self,
+    argument: values.PythonValue,
+    server: nodes_lib.ServerTensors,
+    clients: list[nodes_lib.ClientTensors],
+  ) -> None:
+    """Puts an argument's tensors into the slots of server and clients.
+
+    Raises:
+      TypeError: If a value is not of its type; names the client.
+    """
+    for part, value in zip(self._parts, self._split_argument(argument)):
+      if part.at_clients:
+        for index, (local, one) in enumerate(zip(clients, value)):
+          leaves: list[tf.Tensor] = []
+          try:
+            part.ingest(one, leaves)
+          except TypeError as e:
+            raise TypeError(f'Client {index}: {e}') from e
+          local.update(zip(part.slots, leaves))
+      else:
+        leaves = []
+        part.ingest(value, leaves)
+        for slot, leaf in zip(part.slots, leaves):
+          server[slot] = leaf
+
+  def restore(
+    self,
+    server: nodes_lib.ServerTensors,
+    clients: list[nodes_lib.ClientTensors],
+  ) -> values.PythonValue:
+    """Converts the tensors of the result to its Python value."""
+    return self._restore(server, clients)
+
+  def _split_argument(
+    self, argument: values.PythonValue
+  ) -> list[values.PythonValue]:
+    parts: list[values.PythonValue] = []
+    self._split(argument, parts)
+    return parts
+
+
+def _compile_parts(type_spec: tff.Type, members: list[tff.Type]) -> _Split:
+  """Compiles the division of arguments into parts, as `Tracer.argument` does.
+
+  Args:
+    type_spec: Type of the argument.
+    members: Receives the unplaced type of each part.
+  """
+  if isinstance(type_spec, tff.StructType):
+    split = values.compile_split(type_spec)
+    inner = [
+      _compile_parts(element, members)
+      for _, element in tff_names.struct_items(type_spec)
+    ]
+
+    def parts(value: values.PythonValue, out: list[values.PythonValue]) -> None:
+      for part, element in zip(inner, split(value)):
+        part(element, out)
+
+    return parts
+  members.append(
+    type_spec.member if isinstance(type_spec, tff.FederatedType) else type_spec
+  )
+  return lambda value, out: out.append(value)
+
+
+def _compile_result(
+  value: nodes_lib.SymbolicValue, type_spec: tff.Type
+) -> _Restore:
+  """Compiles the conversion of the slots' tensors to a Python value.
+
+  Args:
+    value: The symbolic result, or a part of it.
+    type_spec: Its type, with Python containers.
+  """
+  if isinstance(value, nodes_lib.PlacedValue):
+    slots = [leaf.slot for leaf in nodes_lib.flatten(value.value)]
+    restore = values.compile_restore(type_spec.member)
+    if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
+      return lambda server, clients: [
+        restore(
+          iter(
+            [local[slot] if slot in local else server[slot] for slot in slots]
+          )
+        )
+        for local in clients
+      ]
+    return lambda server, clients: restore(
+      iter([server[slot] for slot in slots])
+    )
+  if isinstance(value, tuple):
+    parts = [
+      _compile_result(element, element_type)
+      for element, (_, element_type) in zip(
+        value, tff_names.struct_items(type_spec)
+      )
+    ]
+    pack = values.compile_pack(type_spec)
+    return lambda server, clients: pack(
+      [part(server, clients) for part in parts]
+    )
+  (slot,) = (leaf.slot for leaf in nodes_lib.flatten(value))
+  restore = values.compile_restore(type_spec)
+  return lambda server, clients: restore(iter([server[slot]]))

@@ -1,0 +1,199 @@
+"""Symbolic evaluation of a computation's building blocks."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+from typing import TypeAlias
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import builder as builder_lib
+from tff_adaptive.runtime.engine import intrinsics
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.engine import values
+from tff_adaptive.runtime.graphs import graph as graph_lib
+
+_Scope: TypeAlias = Mapping[str, nodes_lib.SymbolicValue | None]
+
+
+class Tracer:
+  """Evaluates building blocks to symbolic values.
+
+  Structures, selections, lambdas, zips and broadcasts vanish on the way; what
+  remains are the nodes in `builder`.
+
+  Attributes:
+    builder: The nodes and aggregations so far.
+  """
+
+  def __init__(
+    self,
+    graph_of: Callable[[tff.framework.CompiledComputation], graph_lib.Graph],
+  ):
+    """Starts without nodes.
+
+    Args:
+      graph_of: Loads the TensorFlow graph of a building block.
+    """
+    self._graph_of = graph_of
+    self.builder = builder_lib.Builder()
+
+  def argument(
+    self, type_spec: tff.Type
+  ) -> tuple[nodes_lib.SymbolicValue, list[nodes_lib.Node]]:
+    """Makes the symbolic argument of a computation.
+
+    Returns:
+      The value and, for each unplaced or placed part of the argument in order,
+      the node that stands for it.
+    """
+    if isinstance(type_spec, tff.StructType):
+      elements: list[nodes_lib.SymbolicValue] = []
+      parts = []
+      for _, element_type in tff_names.struct_items(type_spec):
+        element, more = self.argument(element_type)
+        elements.append(element)
+        parts.extend(more)
+      return tuple(elements), parts
+    if not isinstance(type_spec, tff.FederatedType):
+      node = self.builder.add(
+        nodes_lib.SERVER, [], values.leaf_specs(type_spec), None, 'argument'
+      )
+      return nodes_lib.pack(type_spec, node.leaves), [node]
+    at_clients = type_spec.placement is tff.CLIENTS and not type_spec.all_equal
+    site = nodes_lib.CLIENT if at_clients else nodes_lib.SERVER
+    member = type_spec.member
+    node = self.builder.add(
+      site, [], values.leaf_specs(member), None, f'{site.value} argument'
+    )
+    value = nodes_lib.pack(member, node.leaves)
+    placed = nodes_lib.PlacedValue(
+      type_spec.placement, value, type_spec.all_equal
+    )
+    return placed, [node]
+
+  def evaluate(
+    self,
+    block: tff.framework.ComputationBuildingBlock,
+    scope: _Scope,
+    site: nodes_lib.Site,
+  ) -> Any:
+    """Evaluates a building block.
+
+    Args:
+      block: The building block.
+      scope: Values of the names that it may refer to.
+      site: The site for what is not placed otherwise.
+
+    Returns:
+      Its `SymbolicValue`. (Which kind follows from the block's TFF type, which
+      Python's types cannot express.)
+    """
+    framework = tff.framework
+    if isinstance(block, framework.Reference):
+      return scope[block.name]
+    if isinstance(block, framework.Selection):
+      source = self.evaluate(block.source, scope, site)
+      return source[block.as_index()]
+    if isinstance(block, framework.Struct):
+      return tuple(self.evaluate(e, scope, site) for e in block)
+    if isinstance(block, framework.Call):
+      function = self.evaluate(block.function, scope, site)
+      argument = None
+      if block.argument is not None:
+        argument = self.evaluate(block.argument, scope, site)
+      return function(argument, site)
+    if isinstance(block, framework.Block):
+      local = dict(scope)
+      for name, value in block.locals:
+        local[name] = self.evaluate(value, local, site)
+      return self.evaluate(block.result, local, site)
+    return self._function_or_literal(block, scope, site)
+
+  def _function_or_literal(
+    self,
+    block: tff.framework.ComputationBuildingBlock,
+    scope: _Scope,
+    site: nodes_lib.Site,
+  ) -> nodes_lib.SymbolicFunction | nodes_lib.Leaf:
+    framework = tff.framework
+    if isinstance(block, framework.Lambda):
+
+      def function(
+        argument: nodes_lib.SymbolicValue | None, site: nodes_lib.Site
+      ) -> nodes_lib.SymbolicValue:
+        inner = scope
+        if block.parameter_name is not None:
+          inner = {**scope, block.parameter_name: argument}
+        return self.evaluate(block.result, inner, site)
+
+      return function
+    if isinstance(block, framework.Intrinsic):
+      return lambda argument, site: self._intrinsic(block, argument, site)
+    if isinstance(block, framework.CompiledComputation):
+      return lambda argument, site: self._graph(block, argument, site)
+    if isinstance(block, framework.Literal):
+      return self._literal(block, site)
+    if isinstance(block, framework.Data):
+      raise failures.UnsupportedComputationError(
+        'The in-process runtime cannot load `tff.data` references; pass the'
+        ' data as an argument.'
+      )
+    raise failures.UnsupportedComputationError(
+      f'The in-process runtime cannot evaluate a {type(block).__name__}.'
+    )
+
+  def _literal(
+    self, block: tff.framework.Literal, site: nodes_lib.Site
+  ) -> nodes_lib.Leaf:
+    value = tff_names.literal_value(block)
+    spec = tff_names.tensor_spec(block.type_signature)
+    return self.builder.add(
+      site,
+      [],
+      [spec],
+      lambda inputs, wanted: [tf.constant(value, spec.dtype)],
+      'literal',
+    ).leaves[0]
+
+  def _graph(
+    self,
+    block: tff.framework.CompiledComputation,
+    argument: nodes_lib.SymbolicValue | None,
+    site: nodes_lib.Site,
+  ) -> nodes_lib.UnplacedValue:
+    kind = block.proto.WhichOneof('computation')
+    if kind != 'tensorflow':
+      raise failures.UnsupportedComputationError(
+        f'The in-process runtime runs TensorFlow, and was given {kind!r} code'
+        ' (of a JAX computation, most likely).'
+      )
+    graph = self._graph_of(block)
+    result = block.type_signature.result
+    node = self.builder.add(
+      site,
+      [] if argument is None else nodes_lib.flatten(argument),
+      values.leaf_specs(result),
+      graph.call,
+      'a TensorFlow graph',
+      ordered=graph.ordered,
+      graph=graph,
+    )
+    return nodes_lib.pack(result, node.leaves)
+
+  def _intrinsic(
+    self,
+    block: tff.framework.Intrinsic,
+    argument: nodes_lib.SymbolicValue | None,
+    site: nodes_lib.Site,
+  ) -> nodes_lib.SymbolicValue:
+    handler = intrinsics.HANDLERS.get(block.uri)
+    if handler is None:
+      raise failures.UnsupportedComputationError(
+        f'The in-process runtime does not support the intrinsic'
+        f' {block.uri!r}; it supports {", ".join(sorted(intrinsics.HANDLERS))}.'
+      )
+    return handler(self.builder, block.type_signature, argument, site)

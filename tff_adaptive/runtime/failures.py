@@ -1,0 +1,37 @@
+"""Errors that the execution contexts raise."""
+
+
+class RuntimeFailure(RuntimeError):
+  """A runtime could not carry out a computation; the message says what to do.
+
+  Raised instead of the underlying TensorFlow or gRPC error, which stays
+  attached as `__cause__`.
+  """
+
+
+class WorkerFailure(RuntimeFailure):
+  """A worker process or server died, was never reached, or stopped answering.
+
+  Attributes:
+    address: `host:port` of the worker, or `None` where it has none yet.
+  """
+
+  def __init__(self, message: str, address: str | None = None):
+    super().__init__(message)
+    self.address = address
+
+
+class ClientFailure(RuntimeFailure):
+  """A client's TensorFlow graph failed.
+
+  Attributes:
+    client_index: Position of the client in the cohort.
+  """
+
+  def __init__(self, message: str, client_index: int):
+    super().__init__(message)
+    self.client_index = client_index
+
+
+class UnsupportedComputationError(NotImplementedError):
+  """A computation uses something that the in-process runtime cannot run."""

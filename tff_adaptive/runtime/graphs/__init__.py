@@ -1,0 +1,1 @@
+"""TensorFlow graphs of TFF computations, made fit to run in one process."""

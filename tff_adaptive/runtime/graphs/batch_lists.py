@@ -1,0 +1,150 @@
+"""Lists of batches that stand for datasets; `graph.py` says why."""
+
+import collections
+import functools
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tff_adaptive.runtime.graphs import defs
+from tff_adaptive.runtime.graphs import reductions as reductions_lib
+
+_Reductions: TypeAlias = Mapping[str, reductions_lib.Reduction]
+
+
+def substitute(
+  graph_def: defs.GraphDef,
+  parameters: Sequence[str],
+  reductions: _Reductions,
+) -> defs.GraphDef:
+  """Copies a graph so that it takes lists of batches in place of datasets.
+
+  Args:
+    graph_def: The graph.
+    parameters: Names of the datasets' tensors; `iterations` must not be `None`
+      for any.
+    reductions: The nodes that were reductions of datasets, by name.
+
+  Returns:
+    The copy.
+  """
+  changed = defs.GraphDef()
+  changed.CopyFrom(graph_def)
+  for parameter in parameters:
+    nodes = iterations(changed, parameter, reductions)
+    assert nodes is not None  # The caller has asked.
+    for node in nodes:
+      if node.op == 'AnonymousIteratorV3':
+        _make_variable(node)
+      elif node.op == 'MakeIterator':
+        _make_assignment(node)
+      elif node.op == 'IteratorGetNextAsOptional':
+        defs.turn_into_call(changed, node, _next_of_list())
+      else:
+        defs.turn_into_call(changed, node, reductions[node.name].over_list)
+  return changed
+
+
+def _make_variable(node: defs.NodeDef) -> None:
+  """Turns an iterator into a variable."""
+  node.op = 'VarHandleOp'
+  node.ClearField('attr')
+  node.attr['dtype'].type = tf.variant.as_datatype_enum
+  node.attr['shape'].shape.SetInParent()
+  node.attr['shared_name'].s = defs.ANONYMOUS_VARIABLE
+
+
+def _make_assignment(node: defs.NodeDef) -> None:
+  """Turns the start of an iterator into the assignment of a list."""
+  dataset, iterator, *others = node.input
+  node.op = 'AssignVariableOp'
+  node.ClearField('attr')
+  node.attr['dtype'].type = tf.variant.as_datatype_enum
+  node.ClearField('input')
+  node.input.extend([iterator, dataset, *others])
+
+
+@functools.cache
+def _next_of_list() -> defs.ConcreteFunction:
+  """Traces the equivalent of `IteratorGetNextAsOptional` for a list.
+
+  The list, in a variable, starts with "none" and goes on with the batches from
+  last to first, each wrapped as an optional.
+  """
+
+  @tf.function(
+    input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
+  )
+  def take_next(variable: tf.Tensor) -> tf.Tensor:
+    batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
+    last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
+    batch = tf.raw_ops.TensorListGetItem(
+      input_handle=batches,
+      index=last,
+      element_shape=tf.constant([], tf.int32),
+      element_dtype=tf.variant,
+    )
+    # "None" stays: asking again after the end gives the same answer.
+    rest = tf.raw_ops.TensorListResize(
+      input_handle=batches, size=tf.maximum(last, 1)
+    )
+    store = tf.raw_ops.AssignVariableOp(resource=variable, value=rest)
+    with tf.control_dependencies([store]):
+      return tf.identity(batch)
+
+  return take_next.get_concrete_function()
+
+
+def iterations(
+  graph_def: defs.GraphDef, parameter: str, reductions: _Reductions
+) -> list[defs.NodeDef] | None:
+  """Finds the ops that iterate over a dataset parameter.
+
+  Returns:
+    The nodes that make, fill and advance iterators over it, and those of
+    `reductions`; `None` if the graph does anything else with the dataset.
+  """
+  consumers: dict[str, list[defs.NodeDef]] = collections.defaultdict(list)
+  by_name: dict[str, defs.NodeDef] = {}
+  for node in graph_def.node:
+    by_name[node.name] = node
+    for source in node.input:
+      if not source.startswith('^'):
+        consumers[defs.node_name(source)].append(node)
+
+  def users(name: str) -> Iterator[defs.NodeDef]:
+    """Yields the consumers of a tensor, through ops that pass it on."""
+    for node in consumers[name]:
+      if node.op in ('Identity', 'Enter'):
+        yield from users(node.name)
+      else:
+        yield node
+
+  def origin(source: str) -> str:
+    """Returns the node that a tensor comes from, through such ops."""
+    node = by_name[defs.node_name(source)]
+    return origin(node.input[0]) if node.op == 'Identity' else node.name
+
+  found = {}
+  for node in users(defs.node_name(parameter)):
+    if node.name in reductions:
+      # The dataset itself must be what is reduced, not something captured.
+      captured = [source for source in node.input[1:] if source[0] != '^']
+      if any(origin(source) == origin(parameter) for source in captured):
+        return None
+      found[node.name] = node
+      continue
+    if node.op != 'MakeIterator':
+      return None
+    iterator = by_name[origin(node.input[1])]
+    if iterator.op != 'AnonymousIteratorV3':
+      return None
+    found[iterator.name] = iterator
+    for user in users(iterator.name):
+      if user is not node and user.op != 'IteratorGetNextAsOptional':
+        return None
+      found[user.name] = user
+  return list(found.values())

@@ -1,0 +1,83 @@
+"""Reading and changing `GraphDef` messages."""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import tensorflow as tf
+
+GraphDef: TypeAlias = tf.compat.v1.GraphDef
+NodeDef: TypeAlias = tf.compat.v1.NodeDef
+ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
+
+# TensorFlow's reserved name: such a variable belongs to one execution.
+ANONYMOUS_VARIABLE = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
+
+
+def node_name(reference: str) -> str:
+  """Returns the node that an input refers to, by value or by control."""
+  return reference.lstrip('^').split(':')[0]
+
+
+def tensor_name(name: str) -> str:
+  """Completes a tensor's name: a node's name means its first output."""
+  return name if ':' in name else f'{name}:0'
+
+
+def all_nodes(graph_def: GraphDef) -> Iterator[NodeDef]:
+  """Yields the nodes of a graph and of the functions in its library."""
+  yield from graph_def.node
+  for function in graph_def.library.function:
+    yield from function.node_def
+
+
+def needed_nodes(graph_def: GraphDef, names: Iterable[str]) -> set[str]:
+  """Finds the nodes that some nodes need, themselves included.
+
+  Args:
+    graph_def: The graph; its library is not looked at.
+    names: Names of the nodes.
+
+  Returns:
+    The names of all nodes that have to run, by value or by control.
+  """
+  by_name = {node.name: node for node in graph_def.node}
+  needed = set(names)
+  waiting = collections.deque(needed)
+  while waiting:
+    for source in by_name[waiting.popleft()].input:
+      name = node_name(source)
+      if name not in needed:
+        needed.add(name)
+        waiting.append(name)
+  return needed
+
+
+def turn_into_call(
+  graph_def: GraphDef, node: NodeDef, function: ConcreteFunction
+) -> None:
+  """Makes a node call a function instead of its own op.
+
+  Args:
+    graph_def: The node's graph; its library gets the functions that it lacks.
+    node: Keeps its name and its inputs.
+    function: Must stay alive as long as the graph is used.
+  """
+  with tf.Graph().as_default() as scratch:
+    placeholders = [
+      tf.compat.v1.placeholder(spec.dtype, spec.shape)
+      for spec in function.structured_input_signature[0]
+    ]
+    function(*placeholders)
+    traced = scratch.as_graph_def()
+  (call,) = [n for n in traced.node if n.op.endswith('PartitionedCall')]
+  known = {f.signature.name for f in graph_def.library.function}
+  graph_def.library.function.extend(
+    f for f in traced.library.function if f.signature.name not in known
+  )
+  node.op = 'StatefulPartitionedCall'
+  node.ClearField('attr')
+  for key in ('Tin', 'Tout'):
+    node.attr[key].CopyFrom(call.attr[key])
+  node.attr['f'].func.name = call.attr['f'].func.name

@@ -1,0 +1,201 @@
+"""`dataset.reduce` as a loop; `graph.py` says why."""
+
+import functools
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import defs
+
+_Tensors: TypeAlias = Sequence[tf.Tensor]
+# From the dataset (or the list that stands for it), the state and what the
+# body captures to the state after the last element.
+_Loop: TypeAlias = Callable[[tf.Tensor, _Tensors, _Tensors], _Tensors]
+
+
+class Reduction:
+  """A `ReduceDataset` node, and the loops that are equal to it."""
+
+  def __init__(
+    self,
+    library: tff_names.FunctionDefLibrary,
+    body: tff_names.FunctionDef,
+    node: defs.NodeDef,
+  ):
+    """Reads the types of elements and state off the node.
+
+    Args:
+      library: The functions that `body` calls.
+      body: The function that takes one step.
+      node: The `ReduceDataset` node.
+    """
+    self._library = library
+    self._body = body
+    self._num_state = len(node.attr['Tstate'].list.type)
+    self._dtypes = [
+      tf.as_dtype(argument.type) for argument in body.signature.input_arg
+    ]
+    self._results = [
+      tf.as_dtype(result.type) for result in body.signature.output_arg
+    ]
+    self._first_captured = len(self._dtypes) - len(
+      node.attr['Targuments'].list.type
+    )
+    elements = self._dtypes[self._num_state : self._first_captured]
+    self._element_types = dict(
+      output_types=elements,
+      output_shapes=[tf.TensorShape(None)] * len(elements),
+    )
+
+  @functools.cached_property
+  def over_iterator(self) -> defs.ConcreteFunction:
+    """The loop over an iterator of the dataset."""
+    return self._trace(self._iterate)
+
+  @functools.cached_property
+  def over_list(self) -> defs.ConcreteFunction:
+    """The loop over a list of batches that stands for the dataset."""
+    return self._trace(self._walk)
+
+  def _trace(self, loop: _Loop) -> defs.ConcreteFunction:
+    """Traces a loop as a function of the node's inputs."""
+    signature = [tf.TensorSpec([], tf.variant)]
+    # The state's shape may change from step to step, as in the op replaced.
+    signature += [
+      tf.TensorSpec(None, dtype)
+      for dtype in (
+        *self._dtypes[: self._num_state],
+        *self._dtypes[self._first_captured :],
+      )
+    ]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def reduce(dataset: tf.Tensor, *rest: tf.Tensor) -> _Tensors:
+      return loop(dataset, rest[: self._num_state], rest[self._num_state :])
+
+    return reduce.get_concrete_function()
+
+  def _iterate(
+    self, dataset: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Loops over an iterator."""
+    iterator = tf.raw_ops.AnonymousIteratorV3(**self._element_types)
+
+    def advance() -> tf.Tensor:
+      return tf.raw_ops.IteratorGetNextAsOptional(
+        iterator=iterator, **self._element_types
+      )
+
+    made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+    with tf.control_dependencies([made]):
+      following = advance()
+    return self._while(
+      lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
+      lambda following, *state: (
+        advance(),
+        *self._step(following, state, captured),
+      ),
+      following,
+      state,
+    )
+
+  def _walk(
+    self, batches: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Loops over a list of batches, which holds them from last to first."""
+
+    def take(position: tf.Tensor, *state: tf.Tensor) -> _Tensors:
+      optional = tf.raw_ops.TensorListGetItem(
+        input_handle=batches,
+        index=position,
+        element_shape=tf.constant([], tf.int32),
+        element_dtype=tf.variant,
+      )
+      return (position - 1, *self._step(optional, state, captured))
+
+    return self._while(
+      lambda position, *_: position > 0,
+      take,
+      tf.raw_ops.TensorListLength(input_handle=batches) - 1,
+      state,
+    )
+
+  def _while(
+    self,
+    condition: Callable[..., tf.Tensor],
+    body: Callable[..., _Tensors],
+    first: tf.Tensor,
+    state: _Tensors,
+  ) -> _Tensors:
+    """Loops; the first variable is the position, the others are the state."""
+    outcome = tf.while_loop(
+      condition,
+      body,
+      (first, *state),
+      shape_invariants=(
+        first.shape,
+        *([tf.TensorShape(None)] * self._num_state),
+      ),
+    )
+    return list(outcome[1:])
+
+  def _step(
+    self, optional: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Computes the state after one more element."""
+    element = tf.raw_ops.OptionalGetValue(
+      optional=optional, **self._element_types
+    )
+    return self._call_body([*state, *element, *captured])
+
+  def _call_body(self, arguments: _Tensors) -> _Tensors:
+    """Adds a call of the body to the graph under construction."""
+    # Inside the loop's own graph, so captured tensors are passed by name.
+    step = tf.compat.v1.GraphDef()
+    step.library.CopyFrom(self._library)
+    call = step.node.add(name='call', op='StatefulPartitionedCall')
+    feeds = {}
+    for i, argument in enumerate(arguments):
+      placeholder = step.node.add(name=f'argument_{i}', op='Placeholder')
+      placeholder.attr['dtype'].type = argument.dtype.as_datatype_enum
+      call.input.append(placeholder.name)
+      feeds[f'{placeholder.name}:0'] = tf.identity(argument)
+    for key, dtypes in (('Tin', self._dtypes), ('Tout', self._results)):
+      call.attr[key].list.type.extend(d.as_datatype_enum for d in dtypes)
+    call.attr['f'].func.name = self._body.signature.name
+    return tf.graph_util.import_graph_def(
+      step,
+      input_map=feeds,
+      return_elements=[f'call:{i}' for i in range(len(self._results))],
+      name='step',
+    )
+
+
+def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
+  """Turns each `ReduceDataset` node into a loop over an iterator.
+
+  Args:
+    graph_def: Changed in place.
+
+  Returns:
+    The replaced nodes by name; must stay alive as long as `graph_def` is used.
+  """
+  nodes = [node for node in graph_def.node if node.op == 'ReduceDataset']
+  if not nodes:
+    return {}
+  # A copy from before: the loops' functions are added to the graph's own.
+  library = type(graph_def.library)()
+  library.CopyFrom(graph_def.library)
+  bodies = {f.signature.name: f for f in library.function}
+  reductions = {}
+  for node in nodes:
+    body = bodies.get(node.attr['f'].func.name)
+    if body is None:
+      continue
+    reduction = Reduction(library, body, node)
+    reductions[node.name] = reduction
+    defs.turn_into_call(graph_def, node, reduction.over_iterator)
+  return reductions

@@ -1,0 +1,268 @@
+"""Datasets, by names of TFF and TensorFlow beyond their public API.
+
+The counterpart of `tff_names.py`, which has everything else.
+"""
+
+import itertools
+from collections.abc import Mapping
+from collections.abc import MutableMapping
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeAlias
+
+import attrs
+import cachetools
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow.python.framework import op_def_registry
+from tensorflow_federated.python.core.impl.types import computation_types
+from tensorflow_federated.python.core.impl.types import type_conversions
+from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+
+from tff_adaptive.runtime import tff_names
+
+# As `tf.data` has them: nested containers of specs, and of tensors.
+ElementSpec: TypeAlias = Any
+Element: TypeAlias = Any
+
+
+def dataset_from_elements(
+  elements: list[object], element_type: tff.Type
+) -> tf.data.Dataset:
+  """Makes a dataset of a list of elements."""
+  return tensorflow_utils.make_data_set_from_elements(
+    None, elements, element_type
+  )
+
+
+def conform_dataset(
+  dataset: tf.data.Dataset, element_type: tff.Type
+) -> tf.data.Dataset:
+  """Reorders a dataset's components to the order that graphs expect.
+
+  A dataset's variant has no names, only an order, which follows from the Python
+  containers of its elements; a graph traced with other containers would take
+  one component for another.
+
+  Raises:
+    TypeError: If the elements are not assignable to `element_type`.
+  """
+  key = (_spec_key(dataset.element_spec), id(element_type))
+  if key not in _conforms:
+    got = computation_types.tensorflow_to_type(dataset.element_spec)
+    if not element_type.is_assignable_from(got):
+      raise TypeError(
+        f'Expected a dataset with elements of type {element_type}, got {got}.'
+      )
+    expected = tf.nest.flatten(_element_spec(element_type))
+    same = [(s.dtype, s.shape.rank) for s in expected] == [
+      (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
+    ] and _field_order(dataset.element_spec) == _field_order(
+      _element_spec(element_type)
+    )
+    # The type is kept, so that its id stays its own.
+    _conforms[key] = (same, element_type)
+  if _conforms[key][0]:
+    return dataset
+
+  def conform(*element: Element) -> Element:
+    # tf.data spreads plain tuples over the parameters.
+    whole = element
+    if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
+      (whole,) = element
+    return _conform_element(whole, element_type)
+
+  return dataset.map(conform)
+
+
+def _conform_element(element: Element, type_spec: tff.Type) -> Element:
+  if not isinstance(type_spec, tff.StructType):
+    return element
+  got = tff_names.structure.from_container(element)
+  parts = [
+    (name, _conform_element(got[index], part))
+    for index, (name, part) in enumerate(tff_names.struct_items(type_spec))
+  ]
+  return type_conversions.type_to_py_container(
+    tff_names.structure.Struct(parts), type_spec
+  )
+
+
+# Whether datasets of a spec need no reordering for a type.
+_conforms: MutableMapping[tuple[object, int], tuple[bool, tff.Type]] = (
+  cachetools.LRUCache(1024)
+)
+
+
+def _spec_key(spec: ElementSpec) -> object:
+  """Builds a hashable key of dtypes, shapes and the order of fields."""
+  return (
+    tuple(
+      (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
+      for s in tf.nest.flatten(spec)
+    ),
+    _field_order(spec),
+  )
+
+
+def _field_order(spec: ElementSpec) -> object:
+  """Nests the names of fields in the order in which `tf.nest` flattens them."""
+  if isinstance(spec, Mapping):
+    return tuple((k, _field_order(spec[k])) for k in sorted(spec))
+  if hasattr(spec, '_fields'):
+    return tuple((k, _field_order(getattr(spec, k))) for k in spec._fields)
+  if attrs.has(type(spec)):
+    return tuple(
+      (f.name, _field_order(getattr(spec, f.name)))
+      for f in attrs.fields(type(spec))
+    )
+  if isinstance(spec, (list, tuple)):
+    return tuple(_field_order(s) for s in spec)
+  return None
+
+
+def _element_spec(element_type: tff.Type) -> ElementSpec:
+  """Specs a dataset's elements in the containers that graphs use."""
+  return type_conversions.type_to_py_container(
+    type_conversions.type_to_tf_structure(element_type), element_type
+  )
+
+
+def dataset_from_variant(
+  variant: tf.Tensor, element_type: tff.Type
+) -> tf.data.Dataset:
+  """Makes a dataset with TFF's element type of a variant tensor."""
+  return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
+    tf.data.experimental.from_variant(variant, _element_spec(element_type)),
+    element_type,
+  )
+
+
+def _component_specs(element_type: tff.Type) -> list[tf.TensorSpec]:
+  return tf.nest.flatten(_element_spec(element_type))
+
+
+def component_order(element_type: tff.Type) -> list[int]:
+  """Lists, for each tf.data component, its index in TFF's order.
+
+  tf.data orders an element's components as `tf.nest` does, so mappings by their
+  sorted keys; TFF orders them as its type does.
+  """
+  counter = itertools.count()
+
+  def number(type_spec: tff.Type) -> tff_names.Struct | int:
+    if isinstance(type_spec, tff.StructType):
+      return tff_names.structure.Struct(
+        [(name, number(t)) for name, t in tff_names.struct_items(type_spec)]
+      )
+    return next(counter)
+
+  return tf.nest.flatten(
+    type_conversions.type_to_py_container(number(element_type), element_type)
+  )
+
+
+def from_components(
+  components: Sequence[tf.Tensor], element_type: tff.Type
+) -> list[tf.Tensor]:
+  """Reorders tf.data components to TFF's order."""
+  ordered: list[tf.Tensor] = [None] * len(components)
+  for component, index in zip(components, component_order(element_type)):
+    ordered[index] = component
+  return ordered
+
+
+def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
+  """Makes a dataset of flat tuples of components of a variant tensor."""
+  return tf.data.experimental.from_variant(
+    variant, tuple(_component_specs(element_type))
+  )
+
+
+# Ops of datasets whose elements follow from their inputs alone.
+_DETERMINISTIC = frozenset(
+  {
+    'BatchDataset',
+    'BatchDatasetV2',
+    'ConcatenateDataset',
+    'FilterDataset',
+    'FlatMapDataset',
+    'MapAndBatchDataset',
+    'MapDataset',
+    'OptionsDataset',
+    'PaddedBatchDataset',
+    'PaddedBatchDatasetV2',
+    'ParallelBatchDataset',
+    'ParallelMapDatasetV2',
+    'PrefetchDataset',
+    'RangeDataset',
+    'RepeatDataset',
+    'SkipDataset',
+    'TakeDataset',
+    'TensorDataset',
+    'TensorSliceDataset',
+    'UnbatchDataset',
+    'ZipDataset',
+  }
+)
+
+
+def yields_the_same_each_time(variant: tf.Tensor) -> bool:
+  """Whether a dataset is finite and free of randomness and outside state.
+
+  Args:
+    variant: The dataset's variant tensor.
+  """
+  cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
+  if cardinality == tf.data.INFINITE_CARDINALITY:
+    return False
+  try:
+    graph = tf.compat.v1.GraphDef.FromString(
+      tf.raw_ops.DatasetToGraphV2(
+        input_dataset=variant,
+        external_state_policy=2,  # Fail if there is any.
+        strip_device_assignment=True,
+      ).numpy()
+    )
+  except tf.errors.OpError:
+    return False  # It cannot be serialized, so it depends on outside state.
+  nodes = list(graph.node)
+  for function in graph.library.function:
+    nodes.extend(function.node_def)
+  functions = {f.signature.name for f in graph.library.function}
+  return all(
+    node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
+    for node in nodes
+  )
+
+
+def _is_stateless(op: str) -> bool:
+  """Whether an op, other than a dataset, keeps no state."""
+  if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
+    # The ops of a called function are checked in the library.
+    return True
+  definition = op_def_registry.get(op)
+  return (
+    definition is not None
+    and not definition.is_stateful
+    and not op.endswith('Dataset')
+  )
+
+
+def serialize_options(options: tf.data.Options) -> bytes:
+  """Serializes tf.data options for `apply_options`."""
+  return options._to_proto().SerializeToString()
+
+
+def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
+  """Makes the variant of `dataset` under further options.
+
+  `dataset.with_options` does the same, but takes half a millisecond.
+  """
+  specs = tf.nest.flatten(dataset.element_spec)
+  return tf.raw_ops.OptionsDataset(
+    input_dataset=tf.data.experimental.to_variant(dataset),
+    serialized_options=serialized,
+    output_types=[spec.dtype for spec in specs],
+    output_shapes=[spec.shape for spec in specs],
+  )

@@ -1,0 +1,388 @@
+"""Names of TFF and TensorFlow beyond their public API.
+
+Both move their modules between releases. Whatever is not reachable from
+`tensorflow_federated` or `tensorflow` itself is imported here and, where it is
+about datasets, in `tff_datasets.py`, so that an upgrade changes nothing else.
+"""
+
+import asyncio
+import hashlib
+import os
+import typing
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree  # type: ignore[import-untyped]
+from tensorflow.core.framework import function_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.eager import core as eager_core
+from tensorflow_federated.proto.v0 import computation_pb2
+from tensorflow_federated.proto.v0 import executor_pb2
+from tensorflow_federated.proto.v0 import executor_pb2_grpc
+from tensorflow_federated.python.common_libs import async_utils
+from tensorflow_federated.python.common_libs import structure
+from tensorflow_federated.python.core.backends.native import (
+  compiler as native_compiler,
+)
+from tensorflow_federated.python.core.backends.native import (
+  mergeable_comp_compiler,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  compiled_computation_transformations,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  tensorflow_computation_transformations,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+  tensorflow_tree_transformations,
+)
+from tensorflow_federated.python.core.environments.tensorflow_frontend import (
+  tensorflow_computation,
+)
+from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.execution_contexts import (
+  mergeable_comp_execution_context,
+)
+from tensorflow_federated.python.core.impl.executors import value_serialization
+from tensorflow_federated.python.core.impl.types import type_conversions
+from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+from tensorflow_federated.python.tensorflow_libs import serialization_utils
+
+# Messages.
+ComputationProto: TypeAlias = computation_pb2.Computation
+TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
+FunctionDef: TypeAlias = function_pb2.FunctionDef
+FunctionDefLibrary: TypeAlias = function_pb2.FunctionDefLibrary
+
+# The protocol between a context and its workers.
+ExecutorGroupServicer: Any = executor_pb2_grpc.ExecutorGroupServicer
+ExecutorGroupStub: Any = executor_pb2_grpc.ExecutorGroupStub
+add_executor_service: Any = (
+  executor_pb2_grpc.add_ExecutorGroupServicer_to_server
+)
+MergeableForm: TypeAlias = mergeable_comp_execution_context.MergeableCompForm
+AsyncThreadRunner = async_utils.AsyncThreadRunner
+Struct = structure.Struct
+compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
+compile_to_native = native_compiler.desugar_and_transform_to_native
+transform_args = tensorflow_computation.transform_args
+transform_result = tensorflow_computation.transform_result
+
+
+def expand_intrinsics(
+  comp: tff.framework.ConcreteComputation,
+) -> tff.framework.ComputationBuildingBlock:
+  """Rewrites `comp` in terms of the intrinsics that TFF's runtimes implement.
+
+  The first step of `compile_to_native`. Its others give the tree a form that
+  the in-process engine has no need of, and take most of the time.
+  """
+  block, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(
+    comp.to_building_block()
+  )
+  return block
+
+
+def _optimizations() -> tf.compat.v1.ConfigProto:
+  """Builds the Grappler options of TFF's native compiler, less one.
+
+  Fewer passes would take less time, but leave loops half lowered, which later
+  passes break. Only memory optimization is off: for larger models it sums
+  through temporary variables, whose names concurrent clients share, so that all
+  but one fail.
+  """
+  config = tf.compat.v1.ConfigProto()
+  options = config.graph_options.rewrite_options
+  options.memory_optimization = options.NO_MEM_OPT
+  options.constant_folding = options.AGGRESSIVE
+  options.arithmetic_optimization = options.AGGRESSIVE
+  options.loop_optimization = options.AGGRESSIVE
+  options.function_optimization = options.AGGRESSIVE
+  return config
+
+
+_OPTIMIZATIONS = _optimizations()
+
+
+def optimized_graph(
+  block: tff.framework.CompiledComputation,
+) -> computation_pb2.TensorFlow:
+  """Optimizes the graph of `block` as TFF's native compiler does.
+
+  Function calls are inlined; the calls that remain are marked so that Grappler
+  does not optimize them again at run time.
+  """
+  optimized = compiled_computation_transformations.optimize_tensorflow_comp(
+    block, _OPTIMIZATIONS
+  )
+  transform = tensorflow_computation_transformations
+  return transform.disable_grappler_for_partitioned_calls(
+    optimized.proto
+  ).tensorflow
+
+
+def worker_binary_path() -> str:
+  """Finds the C++ worker of the installed TFF.
+
+  Raises:
+    FileNotFoundError: If this installation has none.
+  """
+  path = os.path.join(os.path.dirname(tff.__file__), 'data', 'worker_binary')
+  if not os.path.isfile(path):
+    # The package's root differs from the Python root in some builds of TFF.
+    path = os.path.join(
+      os.path.dirname(executor_pb2.__file__),
+      '..',
+      '..',
+      'data',
+      'worker_binary',
+    )
+  path = os.path.normpath(path)
+  if not os.path.isfile(path):
+    raise FileNotFoundError(
+      f"TFF's worker was expected at {path}: this installation of"
+      ' tensorflow-federated has none; use the in-process runtime or install'
+      ' the Linux x86-64 wheel.'
+    )
+  return path
+
+
+def struct_items(
+  type_spec: tff.StructType,
+) -> list[tuple[str | None, tff.Type]]:
+  """Lists names (`None` for unnamed) and types of a struct type's elements."""
+  return structure.to_elements(type_spec)
+
+
+def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
+  """Converts a TFF tensor type to a `tf.TensorSpec`."""
+  dtype = type_spec.dtype
+  return tf.TensorSpec(
+    type_spec.shape, tf.string if dtype.type is np.str_ else tf.as_dtype(dtype)
+  )
+
+
+def check_array(value: object, type_spec: tff.TensorType) -> None:
+  """Raises `TypeError` unless TFF accepts `value` for `type_spec`."""
+  if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+    # TFF looks at each element, because a list has no dtype of its own.
+    elements = tree.flatten(value)
+    compatible = all(
+      array.is_compatible_dtype(x, type_spec.dtype.type) for x in elements
+    )
+    value = np.asarray(value)
+  else:
+    compatible = isinstance(
+      value, typing.get_args(array.Array)
+    ) and array.is_compatible_dtype(value, type_spec.dtype.type)
+  if not compatible or not array.is_compatible_shape(value, type_spec.shape):
+    raise TypeError(
+      f'Expected a tensor of type {type_spec}, got {value!r} of type'
+      f' {type(value).__name__}.'
+    )
+
+
+def to_container(value: object, type_spec: tff.Type) -> object:
+  """Converts `value` to the Python containers that `type_spec` names."""
+  return type_conversions.type_to_py_container(value, type_spec)
+
+
+def computation_digest(comp: tff.framework.ConcreteComputation) -> bytes:
+  """Computes a key that is equal for equal computations.
+
+  The key does not keep the computation alive.
+  """
+  proto = tff.framework.ConcreteComputation.get_proto(comp)
+  return hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
+
+
+def literal_value(block: tff.framework.Literal) -> object:
+  """Returns the NumPy value of a literal."""
+  return block.value
+
+
+def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
+  """Lists the tensor names of a graph's parameter or result, in order."""
+  return tensorflow_utils.extract_tensor_names_from_binding(binding)
+
+
+def unpack_graph_def(proto: TensorFlowProto) -> tf.compat.v1.GraphDef:
+  """Parses the graph of a compiled computation into a new message."""
+  return serialization_utils.unpack_graph_def(proto.graph_def)
+
+
+def disable_dataset_function_optimization() -> None:
+  """Turns Grappler off for the functions inside datasets.
+
+  It would optimize them anew for every iterator, which takes longer than a
+  client's few batches. Other functions are optimized as before. Has an effect
+  only before TensorFlow's first operation in this process.
+  """
+  option = 'disable_meta_optimizer'
+  before = tf.config.optimizer.get_experimental_options().get(option, False)
+  # What the process starts with is what iterators go by from then on; a
+  # function that is called goes by what is set when it is called.
+  tf.config.optimizer.set_experimental_options({option: True})
+  eager_context.context().ensure_initialized()
+  tf.config.optimizer.set_experimental_options({option: before})
+
+
+class FastFunction:
+  """A concrete function, called without Python's checks and conversions.
+
+  These take longer than a small function runs, and the engine's arguments are
+  tensors of the right types already.
+  """
+
+  def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
+    """Wraps a function without captures."""
+    if concrete.captured_inputs:
+      raise ValueError(
+        'A function that captures tensors cannot be called fast.'
+      )
+    self._concrete = concrete  # Keeps the function registered.
+    self._name = concrete.name
+    self._num_outputs = len(concrete.outputs)
+    self._context = eager_context.context()
+    self._context.ensure_initialized()
+    config = tf.compat.v1.ConfigProto.FromString(
+      self._context.function_call_options.config_proto_serialized
+    )
+    options = config.graph_options.rewrite_options
+    # See `_optimizations`.
+    options.memory_optimization = options.NO_MEM_OPT
+    self._attributes = (
+      'executor_type',
+      '',
+      'config_proto',
+      config.SerializeToString(),
+    )
+
+  def __call__(
+    self, arguments: list[tf.Tensor], device: str = ''
+  ) -> list[tf.Tensor]:
+    """Runs on `device` (full name), or where TensorFlow chooses.
+
+    Raises:
+      tf.errors.OpError: If the function fails.
+    """
+    try:
+      return pywrap_tfe.TFE_Py_Execute(
+        self._context._handle,
+        device,
+        self._name,
+        arguments,
+        self._attributes,
+        self._num_outputs,
+      )
+    except eager_core._NotOkStatusException as e:
+      raise eager_core._status_to_exception(e) from None
+
+
+def deserialize_cardinalities(
+  messages: Iterable[executor_pb2.Cardinality],
+) -> Mapping[tff.framework.PlacementLiteral, int]:
+  """Reads the number of participants per placement from a request."""
+  return value_serialization.deserialize_cardinalities(messages)
+
+
+def deserialize_value(proto: executor_pb2.Value) -> tuple[Any, tff.Type]:
+  """Reads a value and its type; a computation stays a message."""
+  return value_serialization.deserialize_value(proto)
+
+
+def computation_from_proto(
+  proto: ComputationProto,
+) -> tff.framework.ConcreteComputation:
+  """Makes a computation of a message."""
+  return tff.framework.ConcreteComputation(
+    computation_proto=proto, context_stack=tff.framework.get_context_stack()
+  )
+
+
+def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
+  """Whether a computation has a secure sum, which TFF's merging refuses."""
+  found = False
+
+  def look(
+    block: tff.framework.ComputationBuildingBlock,
+  ) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
+    nonlocal found
+    if isinstance(block, tff.framework.Intrinsic):
+      found = found or 'secure_sum' in block.uri or 'modular_sum' in block.uri
+    return block, False
+
+  tff.framework.transform_postorder(comp.to_building_block(), look)
+  return found
+
+
+async def invoke_mergeable(
+  form: MergeableForm,
+  arg: Any,
+  contexts: Sequence[tff.framework.AsyncContext],
+) -> Any:
+  """Runs a computation, cut at its aggregation, on a share of clients each.
+
+  As TFF's `MergeableCompExecutionContext` does, but in the clients' order: TFF
+  merges partial sums and joins clients' results in the order in which workers
+  finish, so that sums would depend on timing, and results reach the wrong
+  client.
+
+  Args:
+    form: The computation in three parts: up to the merge, merge, after it.
+    arg: Its argument, or `None`.
+    contexts: Contexts that run a share of the clients each.
+
+  Returns:
+    The computation's result.
+  """
+  pool = mergeable_comp_execution_context
+  result_type = form.after_merge.type_signature.result
+  parts = [None] * len(contexts)
+  if arg is not None:
+    parts = pool.MergeableCompExecutionContextValue(
+      arg, form.up_to_merge.type_signature.parameter, len(contexts)
+    ).value()
+  pairs = list(zip(parts, contexts))
+  partial = await asyncio.gather(
+    *(c.invoke(form.up_to_merge, part) for part, c in pairs)
+  )
+  merged = partial[0]
+  for other in partial[1:]:
+    merged = await contexts[0].invoke(
+      form.merge, structure.Struct.unnamed(merged, other)
+    )
+
+  async def finish(part: Any, context: tff.framework.AsyncContext) -> Any:
+    rest = merged
+    if part is not None:
+      rest = structure.Struct.unnamed(part, merged)
+    return await context.invoke(form.after_merge, rest)
+
+  if not has_clients(result_type):
+    # The result is the same whichever share of the argument it is made with.
+    pairs = pairs[:1]
+  results = await asyncio.gather(*(finish(*pair) for pair in pairs))
+  if len(pairs) == 1:
+    result = results[0]
+  else:
+    result = pool._repackage_partitioned_values(list(results), result_type)
+  return transform_result(
+    type_conversions.type_to_py_container(result, result_type)
+  )
+
+
+def has_clients(type_spec: tff.Type | None) -> bool:
+  """Whether a value of the type has a member at each client."""
+  if isinstance(type_spec, tff.FederatedType):
+    return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
+  if isinstance(type_spec, tff.StructType):
+    return any(has_clients(t) for _, t in struct_items(type_spec))
+  return False

@@ -1,0 +1,1 @@
+"""Worker processes, here and on other machines, and the contexts on them."""

@@ -1,0 +1,206 @@
+"""TFF's C++ worker as a child process that cannot be left behind."""
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import psutil
+
+from tff_adaptive.runtime import failures
+
+_SUPERVISOR = os.path.join(os.path.dirname(__file__), 'supervisor.py')
+_LOG_TAIL_BYTES = 2000
+_live: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()
+
+
+def free_port() -> int:
+  """Finds a TCP port that nobody listens on at this moment."""
+  with socket.socket(
+    socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+  ) as probe:
+    probe.bind(('', 0))
+    return probe.getsockname()[1]
+
+
+def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
+  """Whether somebody listens on `host:port` and the connection succeeds."""
+  try:
+    socket.create_connection((host, port), timeout).close()
+    return True
+  except OSError:
+    return False
+
+
+def resident_bytes(pid: int) -> int:
+  """Measures the resident memory of a process in bytes; 0 if it is gone."""
+  try:
+    return psutil.Process(pid).memory_info().rss
+  except psutil.NoSuchProcess:
+    return 0
+
+
+class WorkerProcess:
+  """One running `worker_binary`.
+
+  The worker runs under a small supervisor process, which ends it when this
+  process ends in any way, SIGKILL included. Its output goes to an unnamed
+  temporary file, never to the pipes that this process inherited; its tail
+  becomes part of error messages.
+
+  Attributes:
+    pid: Process id of the worker itself.
+    port: The port it was asked to listen on.
+  """
+
+  def __init__(
+    self,
+    binary: str,
+    *,
+    port: int | None = None,
+    max_concurrent_calls: int = -1,
+  ):
+    """Starts the worker; does not wait until it answers.
+
+    Args:
+      binary: Path of TFF's `worker_binary`.
+      port: Port to listen on; `None` picks a free one.
+      max_concurrent_calls: Clients at once; nonpositive means no bound.
+    """
+    self.port = free_port() if port is None else port
+    self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
+    self._lock = threading.Lock()
+    command = [
+      binary,
+      f'--port={self.port}',
+      f'--max_concurrent_computation_calls={max_concurrent_calls}',
+      # What a message can hold at most: 2 GiB, of which the flag takes MiB.
+      '--grpc_max_message_length_megabytes=2047',
+    ]
+    environment = dict(os.environ)
+    environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+    self._owner = os.getpid()
+    self._supervisor = subprocess.Popen(
+      # Isolated and without site: the supervisor starts in ~20 ms and no
+      # sitecustomize or PYTHONPATH can get in its way.
+      [sys.executable, '-I', '-S', _SUPERVISOR, str(self._owner), *command],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self._log,
+      start_new_session=True,
+      env=environment,
+    )
+    stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
+    assert stdin is not None and stdout is not None  # Both are pipes.
+    self._lifeline = stdin
+    line = stdout.readline()
+    stdout.close()
+    if not line:
+      self._supervisor.wait()
+      raise failures.WorkerFailure(
+        f'Could not start {command[0]}: {self.log_tail() or "no output"}.'
+      )
+    self.pid = int(line)
+    _live.add(self)
+
+  @property
+  def address(self) -> str:
+    return f'localhost:{self.port}'
+
+  def exit_code(self) -> int | None:
+    """Returns `None` while running, 128 + N if signal N ended the worker."""
+    return self._supervisor.poll()
+
+  def resident_bytes(self) -> int:
+    """Measures the worker's resident memory."""
+    return resident_bytes(self.pid)
+
+  def log_tail(self) -> str:
+    """Reads the last lines that the worker printed."""
+    size = os.fstat(self._log.fileno()).st_size
+    start = max(0, size - _LOG_TAIL_BYTES)
+    tail = os.pread(self._log.fileno(), _LOG_TAIL_BYTES, start)
+    return tail.decode('utf-8', 'replace').strip()
+
+  def describe_exit(self) -> str:
+    """Describes, for an error message, how the worker ended."""
+    code = self.exit_code()
+    if code is None:
+      how = 'is still running'
+    elif code > 128:
+      number = code - 128
+      try:
+        name = signal.Signals(number).name
+      except ValueError:
+        name = f'signal {number}'
+      how = f'was ended by {name}'
+      if number == signal.SIGKILL:
+        how += (
+          ', which is what the kernel does when memory runs out (lower'
+          ' the number of concurrent clients)'
+        )
+    else:
+      how = f'ended with exit code {code}'
+    tail = self.log_tail()
+    return how + (f'; it last printed:\n{tail}' if tail else '')
+
+  def wait_until_it_listens(self, timeout: float) -> bool:
+    """Waits until the worker listens or has ended; `False` if neither."""
+    return wait_until(
+      lambda: (
+        self.exit_code() is not None
+        or accepts_connections('127.0.0.1', self.port)
+      ),
+      timeout,
+    )
+
+  def stop(self) -> None:
+    """Ends the worker and waits for it; harmless when it is already gone."""
+    if os.getpid() != self._owner:
+      return  # A forked child must not end its parent's worker.
+    with self._lock:
+      if self._supervisor.poll() is None:
+        self._lifeline.close()  # The supervisor reads end-of-file.
+        try:
+          self._supervisor.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+          self._supervisor.kill()  # PDEATHSIG takes the worker along.
+          self._supervisor.wait()
+      elif not self._lifeline.closed:
+        self._lifeline.close()
+    _live.discard(self)
+
+  def wait(self) -> int:
+    """Waits until the worker ends; returns its exit code as `exit_code`."""
+    return self._supervisor.wait()
+
+  def __del__(self) -> None:
+    if (
+      getattr(self, '_supervisor', None) is not None and not sys.is_finalizing()
+    ):
+      self.stop()
+
+
+def wait_until(
+  condition: Callable[[], bool], timeout: float, interval: float = 0.05
+) -> bool:
+  """Polls `condition` until it holds or `timeout` seconds have passed."""
+  end = time.monotonic() + timeout
+  while not condition():
+    if time.monotonic() >= end:
+      return False
+    time.sleep(interval)
+  return True
+
+
+@atexit.register
+def _stop_all() -> None:
+  for process in list(_live):
+    process.stop()

@@ -1,0 +1,217 @@
+"""A gRPC stub of TFF's executor service that notices a silent peer.
+
+TFF's own stub waits without any limit: a worker that was stopped, or a machine
+that fell off the network, hangs the program for ever. A limit on the call's
+duration is no answer, because a round may rightly take hours. So, while a call
+is under way, this stub asks the peer for a sign of life from time to time (a
+method that no server implements, which any gRPC server refuses at once), and
+gives up when there has been none for a stated time.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.tff_names import executor_pb2
+
+# -1 is gRPC's way of saying "no limit".
+CHANNEL_OPTIONS = (
+  ('grpc.max_receive_message_length', -1),
+  ('grpc.max_send_message_length', -1),
+)
+_PING = '/tff_adaptive.runtime.Liveness/Ping'
+_UNREACHABLE = frozenset(
+  {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    # The worker was restarted and no longer knows the executor.
+    grpc.StatusCode.FAILED_PRECONDITION,
+  }
+)
+
+
+def open_channel(
+  address: str,
+  credentials: grpc.ChannelCredentials | None = None,
+  *,
+  local: bool = False,
+) -> grpc.Channel:
+  """Opens a channel without a bound on the size of messages.
+
+  Args:
+    address: `host:port` of the peer.
+    credentials: TLS credentials; `None` means no TLS.
+    local: Whether the peer is on this machine.
+  """
+  options = list(CHANNEL_OPTIONS)
+  if local:
+    # A proxy configured for the web would otherwise swallow even calls to this
+    # machine, and the program would wait for a worker it cannot see.
+    options.append(('grpc.enable_http_proxy', 0))
+  if credentials is None:
+    return grpc.insecure_channel(address, options)
+  return grpc.secure_channel(address, credentials, options)
+
+
+class GuardedStub(tff.framework.RemoteExecutorStub):
+  """`tff.framework.RemoteExecutorStub` whose calls end in finite time."""
+
+  def __init__(
+    self,
+    channel: grpc.Channel,
+    address: str,
+    *,
+    silence_timeout: float,
+    explain: Callable[[], str] = lambda: '',
+  ):
+    """Wraps `channel`.
+
+    Args:
+      channel: An open channel.
+      address: What error messages call the peer.
+      silence_timeout: Seconds without a sign of life after which a call fails.
+      explain: Called when the peer is unreachable; returns what is known about
+        its end, for the error message.
+    """
+    self._channel = channel
+    self._address = address
+    self._silence_timeout = silence_timeout
+    self._explain = explain
+    self._stub = tff_names.ExecutorGroupStub(channel)
+    self._ping = channel.unary_unary(
+      _PING, request_serializer=bytes, response_deserializer=bytes
+    )
+    self._lock = threading.Lock()
+    self._calls: set[grpc.Future] = set()
+    self._closed = False
+
+  def is_alive(self, timeout: float) -> bool:
+    """Whether the peer answers within `timeout` seconds."""
+    try:
+      self._ping(b'', timeout=timeout)
+    except grpc.RpcError as e:
+      return e.code() == grpc.StatusCode.UNIMPLEMENTED
+    return True
+
+  def close(self) -> None:
+    """Cancels what is under way; later calls fail."""
+    with self._lock:
+      self._closed = True
+      calls = list(self._calls)
+    for call in calls:
+      call.cancel()
+    self._channel.close()
+
+  def _call(self, name: str, request: Any) -> Any:
+    """Calls a method of the service by name."""
+    with self._lock:
+      if self._closed:
+        raise failures.WorkerFailure(
+          f'The connection to the worker at {self._address} was closed.',
+          self._address,
+        )
+      call = getattr(self._stub, name).future(request)
+      self._calls.add(call)
+    try:
+      return self._wait(call)
+    except (grpc.RpcError, grpc.FutureCancelledError) as e:
+      raise self._failure(e) from e
+    finally:
+      with self._lock:
+        self._calls.discard(call)
+
+  def _wait(self, call: grpc.Future) -> Any:
+    """Waits for the answer as long as the peer gives signs of life."""
+    interval = min(5.0, self._silence_timeout / 4)
+    last_sign = time.monotonic()
+    while True:
+      try:
+        return call.result(timeout=interval)
+      except grpc.FutureTimeoutError:
+        pass  # Still under way: is anybody there?
+      if self.is_alive(interval):
+        last_sign = time.monotonic()
+      elif time.monotonic() - last_sign > self._silence_timeout:
+        if call.done():
+          return call.result()
+        call.cancel()
+        # Nothing else shall wait as long for the same peer.
+        with self._lock:
+          self._closed = True
+        raise failures.WorkerFailure(
+          f'The worker at {self._address} has not answered for'
+          f' {self._silence_timeout:g} s. {self._explain()}'.strip(),
+          self._address,
+        )
+
+  def _failure(self, error: Exception) -> failures.RuntimeFailure:
+    """Explains an error of gRPC's."""
+    if isinstance(error, grpc.FutureCancelledError):
+      code, details = grpc.StatusCode.CANCELLED, 'the call was cancelled'
+    else:
+      # gRPC's errors are calls as well, which their type does not say.
+      call: Any = error
+      code, details = call.code(), call.details()
+    if code in _UNREACHABLE:
+      return failures.WorkerFailure(
+        f'The worker at {self._address} failed during a computation'
+        f' ({details}). {self._explain()}'.strip(),
+        self._address,
+      )
+    return failures.RuntimeFailure(
+      f'The worker at {self._address} reported {code.name}: {details}'
+    )
+
+  def get_executor(
+    self, request: executor_pb2.GetExecutorRequest
+  ) -> executor_pb2.GetExecutorResponse:
+    return self._call('GetExecutor', request)
+
+  def create_value(
+    self, request: executor_pb2.CreateValueRequest
+  ) -> executor_pb2.CreateValueResponse:
+    return self._call('CreateValue', request)
+
+  def create_struct(
+    self, request: executor_pb2.CreateStructRequest
+  ) -> executor_pb2.CreateStructResponse:
+    return self._call('CreateStruct', request)
+
+  def create_call(
+    self, request: executor_pb2.CreateCallRequest
+  ) -> executor_pb2.CreateCallResponse:
+    return self._call('CreateCall', request)
+
+  def create_selection(
+    self, request: executor_pb2.CreateSelectionRequest
+  ) -> executor_pb2.CreateSelectionResponse:
+    return self._call('CreateSelection', request)
+
+  def compute(
+    self, request: executor_pb2.ComputeRequest
+  ) -> executor_pb2.ComputeResponse:
+    return self._call('Compute', request)
+
+  def dispose(
+    self, request: executor_pb2.DisposeRequest
+  ) -> executor_pb2.DisposeResponse:
+    # Disposal runs from finalizers. A worker that is gone holds no values, and
+    # whoever needs it next gets the error from the call that needs it.
+    try:
+      return self._call('Dispose', request)
+    except failures.WorkerFailure:
+      return executor_pb2.DisposeResponse()
+
+  def dispose_executor(
+    self, request: executor_pb2.DisposeExecutorRequest
+  ) -> executor_pb2.DisposeExecutorResponse:
+    try:
+      return self._call('DisposeExecutor', request)
+    except failures.WorkerFailure:
+      return executor_pb2.DisposeExecutorResponse()

@@ -1,14 +1,14 @@
 """Flags that say what runs the computations, and what they come to."""
 
 import dataclasses
-import re
+import inspect
 from collections.abc import Mapping
 from typing import Any
 from typing import Literal
 from typing import Optional
 
-from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive import runtime
 from tff_adaptive.runtime import arguments
 
 # The execution contexts, the default first.
@@ -80,7 +80,7 @@ _SETTINGS = (
       parameters.NonNegativeInt,
       None,
       'How often a round that lost a worker is run again, on the others or, '
-      'with the native runtime, on a new one; once unless given.',
+      'with the native runtime, on a new one.',
     ),
     ('native', 'remote'),
     'retries',
@@ -90,8 +90,7 @@ _SETTINGS = (
       'worker_timeout',
       parameters.Positive,
       None,
-      'Seconds without a sign of life after which a worker is lost; 60 unless '
-      'given.',
+      'Seconds without a sign of life after which a worker is lost.',
     ),
     ('native', 'remote'),
     'worker_timeout',
@@ -139,8 +138,17 @@ RARE = tuple(s.flag.name for s in _SETTINGS if s.rare)
 
 
 def flags() -> list[parameters.Parameter]:
-  """The flags."""
-  return [RUNTIME, *(s.flag for s in _SETTINGS)]
+  """The flags, their help with the contexts' own defaults."""
+  return [RUNTIME, *map(_with_default, _SETTINGS)]
+
+
+def _with_default(setting: _Setting) -> parameters.Parameter:
+  create = getattr(runtime, f'create_{setting.takers[0]}_context')
+  default = inspect.signature(create).parameters[setting.argument].default
+  if default in (None, inspect.Parameter.empty):
+    return setting.flag
+  text = f'{setting.flag.help} Default: {default:g}.'
+  return dataclasses.replace(setting.flag, help=text)
 
 
 def device_names(text: Optional[str]) -> Optional[list[str]]:
@@ -155,7 +163,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     values: Of the flags, by name.
 
   Raises:
-    SettingsError: If one would be ignored, or cannot be.
+    ParameterError: If one would be ignored, or cannot be.
   """
   chosen = values['runtime']
   result: dict[str, Any] = {}
@@ -164,8 +172,11 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     if values[name] is None:
       continue
     if chosen not in setting.takers:
-      raise errors.SettingsError(
-        f'--{name}={values[name]} would be ignored: --runtime={chosen}.'
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored: {runtime}={chosen}.',
+        given=values[name],
+        chosen=chosen,
       )
     result[setting.argument] = values[name]
   if 'memory_limit' in result:
@@ -178,9 +189,11 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     try:
       arguments.check_addresses(result['addresses'])
     except ValueError as e:
-      raise errors.SettingsError(
-        '--runtime=remote needs --worker_addresses, host:port of each worker '
-        f'with commas between and none twice, got {addresses!r}.'
+      raise parameters.ParameterError(
+        'worker_addresses',
+        '{runtime}=remote needs {}, host:port of each worker with commas '
+        'between and none twice, got {given!r}.',
+        given=addresses,
       ) from e
     try:
       arguments.check_remote_credentials(
@@ -189,10 +202,14 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
         values['trainer_private_key'],
       )
     except ValueError as e:
-      raise errors.SettingsError(flagged(str(e))) from e
+      raise of_runtime(e) from e
   return result
 
 
-def flagged(message: str) -> str:
-  """A message about arguments of a runtime, said of flags."""
-  return re.sub(r'`(\w+)`', r'--\1', message)
+def of_runtime(error: ValueError) -> parameters.ParameterError:
+  """What a runtime says of its arguments, which it quotes `so`."""
+  parts = str(error).replace('{', '{{').replace('}', '}}').split('`')
+  problem = ''.join(
+    f'{{{part}}}' if place % 2 else part for place, part in enumerate(parts)
+  )
+  return parameters.ParameterError(parts[1], problem)

@@ -23,7 +23,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tff_adaptive.flags import parsing as flags
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 
 _SAMPLES = 10
 

@@ -4,20 +4,20 @@
   tasks.info(name)                  what it is
   tasks.parameters_of(name)         which options it takes
   tasks.create(name, **options)     a `tff.simulation.baselines.BaselineTask`
+  tasks.register(info)              adds one from outside of this package
 
 Only `create` imports TensorFlow.
 """
 
-import importlib
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 from typing import TYPE_CHECKING
 
-from tasks.errors import DataError as DataError
-from tasks.errors import PartitionError as PartitionError
-from tasks.registry import TaskInfo
-from tasks.registry import TASKS
+from tasks.catalogue import Published as Published
+from tasks.catalogue import TaskInfo
+from tasks.catalogue import TASKS
+from tasks.data_errors import DataError as DataError
+from tasks.data_errors import PartitionError as PartitionError
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
@@ -29,13 +29,30 @@ def names() -> list[str]:
   return sorted(TASKS)
 
 
+def register(task: TaskInfo) -> None:
+  """Adds a task from outside of this package.
+
+  Args:
+    task: Its description. The module of its `create` is imported when the task
+      is created, not before; its options are read off that function's
+      signature, as `parameters.read_signature` says.
+
+  Raises:
+    ValueError: If the name is taken.
+  """
+  TASKS.add(task.name, task)
+
+
 def info(name: str) -> TaskInfo:
   """Describes a task.
 
   Raises:
     ValueError: If there is no such task.
   """
-  _check_name(name)
+  if name not in TASKS:
+    raise ValueError(
+      f'A task must be one of {", ".join(names())}, got {name!r}.'
+    )
   return TASKS[name]
 
 
@@ -45,9 +62,7 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
   Raises:
     ValueError: If there is no such task.
   """
-  _check_name(name)
-  path = pathlib.Path(__file__).with_name(f'{name}.py')
-  return parameters.read_signature(path, 'create')
+  return parameters.signature(info(name).place)
 
 
 def create(
@@ -75,11 +90,4 @@ def create(
         f'Task {name} has no option `{option}`; it takes {", ".join(accepted)}.'
       )
   checked = {k: accepted[k].check(v) for k, v in options.items()}
-  return importlib.import_module(f'tasks.{name}').create(**checked)
-
-
-def _check_name(name: str) -> None:
-  if name not in TASKS:
-    raise ValueError(
-      f'A task must be one of {", ".join(names())}, got {name!r}.'
-    )
+  return parameters.load(info(name).place, checks=False)(**checked)

@@ -12,7 +12,7 @@ from typing import Union
 
 import numpy as np
 
-from tasks import errors
+from tasks import data_errors
 
 # What zipfile and NumPy raise on archives that are damaged.
 _DAMAGE = (
@@ -38,7 +38,7 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
   found = sorted(pathlib.Path(folder).glob(pattern))
   if len(found) != 1:
     have = ', '.join(p.name for p in found) or 'none'
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'The folder {folder} must hold one file {pattern} with {what}; found: '
       f'{have}.'
     )
@@ -55,7 +55,7 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as arrays:
       return {name: arrays[name] for name in arrays.files}
   except _DAMAGE as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{os.fspath(path)} is no whole NumPy archive: {e}.'
     ) from e
 
@@ -80,18 +80,18 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
       for n, t in header.items()
     }
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-    raise errors.DataError(f'{path} is no safetensors file.') from e
+    raise data_errors.DataError(f'{path} is no safetensors file.') from e
   arrays = {}
   for name, (dtype, shape, begin, end) in places.items():
     if dtype not in _DTYPES:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}: the dtype of {name} must be one of '
         f'{", ".join(_DTYPES)}, got {dtype}.'
       )
     piece = content[8 + length + begin : 8 + length + end]
     expected = np.dtype(_DTYPES[dtype]).itemsize * math.prod(shape)
     if len(piece) != expected:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
       )
     arrays[name] = np.frombuffer(piece, _DTYPES[dtype]).reshape(shape)
@@ -121,9 +121,9 @@ def take(
     DataError: If there is none or it has another shape.
   """
   if name not in arrays:
-    raise errors.DataError(f'{path} has no weights named {name}.')
+    raise data_errors.DataError(f'{path} has no weights named {name}.')
   if arrays[name].shape != tuple(shape):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path}: {name} must have the shape {tuple(shape)}, got '
       f'{arrays[name].shape}.'
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import errors
+from tasks import data_errors
 from tasks import preprocessing
 from tasks import resnet
 from tasks import synthetic
@@ -49,7 +49,7 @@ def read_binary(
   for path in paths:
     content = _read(path, get)
     if not content or len(content) % record:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} must hold whole records of {record} bytes, but has '
         f'{len(content)} bytes. {get}'
       )
@@ -84,14 +84,14 @@ def read_jpegs(
   """
   content = _read(path, get)
   if content[:8] != _JPEGS_MAGIC:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} must begin with {_JPEGS_MAGIC!r}, but begins with '
       f'{content[:8]!r}. {get}'
     )
   (count,) = struct.unpack_from('<I', content.ljust(12, b'\0'), 8)
   begin = 12 + 5 * count
   if len(content) < begin:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is cut short: the list of its {count} images needs {begin} '
       f'bytes, it has {len(content)}. {get}'
     )
@@ -100,7 +100,7 @@ def read_jpegs(
   lengths = np.frombuffer(content, '<u4', count, 12 + count).astype(np.int64)
   ends = begin + np.cumsum(lengths)
   if not count or len(content) != ends[-1]:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} should have {ends[-1] if count else "some"} bytes for '
       f'{count} images, but has {len(content)}. {get}'
     )
@@ -163,12 +163,14 @@ def check_crop(size: int, model: str) -> None:
   """Raises ParameterError if a model cannot have crops of this size."""
   if size > 32:
     raise parameters.ParameterError(
-      f'`crop_size` must be at most 32, got {size}.'
+      'crop_size', '{} must be at most 32, got {size}.', size=size
     )
   if model == 'vit_s' and size % _PATCH:
     raise parameters.ParameterError(
-      f"`crop_size` must be a multiple of {_PATCH} where `model` is 'vit_s', "
-      f'got {size}.'
+      'crop_size',
+      "{} must be a multiple of {patch} where {model} is 'vit_s', got {size}.",
+      patch=_PATCH,
+      size=size,
     )
 
 
@@ -207,9 +209,9 @@ def _read(path: pathlib.Path, get: str) -> bytes:
   try:
     return path.read_bytes()
   except FileNotFoundError as e:
-    raise errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except OSError as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} cannot be read ({e.strerror}). {get}'
     ) from e
 
@@ -219,7 +221,7 @@ def _check_labels(
 ) -> None:
   wrong = np.flatnonzero(labels >= num_classes)
   if len(wrong):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
       f'got {labels[wrong[0]]}.'
     )
@@ -239,9 +241,9 @@ def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
     try:
       height, width, _ = decode(file).shape
     except tf.errors.InvalidArgumentError as e:
-      raise errors.DataError(f'{path}, image {i} is damaged. {get}') from e
+      raise data_errors.DataError(f'{path}, image {i} is damaged. {get}') from e
     if (height, width) != (32, 32):
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, image {i}: 32 x 32 pixels were expected, got {height} x '
         f'{width}. {get}'
       )

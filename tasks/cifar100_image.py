@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import client_data
-from tasks import errors
+from tasks import data_errors
 from tasks import partition as partition_lib
 from tasks import preprocessing
 from tasks import splits
@@ -94,7 +94,9 @@ def create(
   cifar.check_crop(crop_size, model)
   if weights_dir is not None and model != 'vit_s':
     raise parameters.ParameterError(
-      f"`weights_dir` needs `model` to be 'vit_s', got {model!r}."
+      'weights_dir',
+      "{} needs {model} to be 'vit_s', got {given!r}.",
+      given=model,
     )
   train_map, test_map = cifar.build_maps(
     crop_size, distort, standardize=model != 'vit_s'
@@ -203,7 +205,7 @@ def _load_pooled(cache_dir: str | None, seed: int) -> Any:
   try:
     batches = list(pooled.as_numpy_iterator())
   except tf.errors.OpError as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{train.source} cannot be read: {e.message.splitlines()[0]}'
     ) from e
   arrays = {

@@ -4,7 +4,7 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import errors
+from tasks import data_errors
 from tasks import partition
 
 
@@ -32,12 +32,12 @@ def k_classes(
   num_classes = len(np.unique(labels))
   k = classes_per_client
   if not 1 <= k <= num_classes:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'A client can have 1 to {num_classes} of the {num_classes} labels, '
       f'got {k}.'
     )
   if exact.min(initial=k) < k:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'A client with {k} labels needs at least {k} examples, got '
       f'{exact.min()}.'
     )
@@ -53,7 +53,7 @@ def k_classes(
       return partition.name_clients(
         [partition.take(pools, c, rng) for c in counts]
       )
-  raise errors.PartitionError(
+  raise data_errors.PartitionError(
     f'No way was found to give {len(exact)} clients {k} labels and '
     f'{exact.min()} to {exact.max()} examples each: the labels have '
     f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
@@ -79,7 +79,7 @@ def largest_equal_size(
     # A client takes a label once, so that a label serves each client once.
     if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
       return k * share
-  raise errors.PartitionError(
+  raise data_errors.PartitionError(
     f'{num_clients} clients with {k} labels each need at least '
     f'{k * num_clients} examples of enough labels; there are {len(labels)} '
     f'examples of {np.count_nonzero(counts)} labels.'

@@ -17,6 +17,7 @@ import numpy as np
 
 import tasks
 from tasks import partition as partition_lib
+from tff_adaptive import parameters
 
 # More rows than this cannot be told apart in a picture.
 _MOST_CLIENTS = 100
@@ -142,7 +143,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             f'Task {name} has no option --{option}; it takes '
             f'{", ".join(accepted)}.'
           )
-        options[option] = accepted[option].parse(value, f'--{option}')
+        options[option] = accepted[option].parse(value)
     data = tasks.create(name, **options).datasets.train_data
     labels = _labels(data) if hasattr(data, 'partition') else None
     if labels is None:
@@ -151,6 +152,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         'is nothing to draw.'
       )
     label_distribution(data.partition, labels, path, title=name)
+  except parameters.ParameterError as e:
+    print(e.told(lambda option: f'--{option}'), file=sys.stderr)
+    return 2
   except (ValueError, OSError) as e:
     print(e, file=sys.stderr)
     return 2

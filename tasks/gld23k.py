@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import errors
+from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
 from tasks import sqlite_files
@@ -73,12 +73,17 @@ def create(
   """
   if image_size % patch_size:
     raise parameters.ParameterError(
-      f'`patch_size` must divide `image_size`, {image_size}; got {patch_size}.'
+      'patch_size',
+      '{} must divide {image_size}, {size}; got {given}.',
+      size=image_size,
+      given=patch_size,
     )
   if width % 64:
     raise parameters.ParameterError(
-      f'`width` must be a multiple of 64, the width of an attention head, got '
-      f'{width}.'
+      'width',
+      '{} must be a multiple of 64, the width of an attention head, got '
+      '{given}.',
+      given=width,
     )
   stored_size = image_size * 8 // 7
   if data == 'synthetic':
@@ -132,11 +137,11 @@ def _load(folder: pathlib.Path, stored_size: int) -> Any:
   )
   train, test = place / 'train', place / 'test.tfRecord'
   if not train.is_dir() or not any(train.iterdir()):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'There is no folder {train} with a file for each client. {get}'
     )
   if not test.is_file():
-    raise errors.DataError(f'There is no file {test}. {get}')
+    raise data_errors.DataError(f'There is no file {test}. {get}')
   files = sorted(train.iterdir())
   for path in [*files, test]:
     check_records(path, get)
@@ -172,24 +177,24 @@ def check_records(path: pathlib.Path, get: str) -> None:
   try:
     count, first = _walk_records(path, get)
   except OSError as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} cannot be read ({e.strerror}); a TFRecord file was expected. '
       f'{get}'
     ) from e
   if not count:
-    raise errors.DataError(f'{path} is empty. {get}')
+    raise data_errors.DataError(f'{path} is empty. {get}')
   try:
     feature = tf.train.Example.FromString(first).features.feature
     label = feature['class'].int64_list.value[0]
     tf.io.decode_jpeg(feature['image/encoded_jpeg'].bytes_list.value[0])
   # The exception's class belongs to whichever protobuf build is installed.
   except Exception as e:  # pylint: disable=broad-exception-caught
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path}, record 0: an example with the features image/encoded_jpeg and '
       f'class was expected. {get}'
     ) from e
   if not 0 <= label < NUM_CLASSES:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path}, record 0: a class below {NUM_CLASSES} was expected, got '
       f'{label}. {get}'
     )
@@ -205,7 +210,7 @@ def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
       # Length, its checksum, the record, its checksum.
       length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
       if position + length + 16 > size:
-        raise errors.DataError(
+        raise data_errors.DataError(
           f'{path} is damaged or cut short after {count} whole records. {get}'
         )
       if count == 0:

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from tasks import errors
+from tasks import data_errors
 
 _UNSIGNED_BYTE = 0x08
 
@@ -20,7 +20,7 @@ def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
   for path in (folder / name, folder / f'{name}.gz'):
     if path.is_file():
       return path
-  raise errors.DataError(f'There is no file {folder / name}[.gz]. {get}')
+  raise data_errors.DataError(f'There is no file {folder / name}[.gz]. {get}')
 
 
 def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
@@ -42,10 +42,12 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
     if path.suffix == '.gz':
       content = gzip.decompress(content)
   except (OSError, EOFError, zlib.error) as e:
-    raise errors.DataError(f'{path} cannot be read whole: {e}. {get}') from e
+    raise data_errors.DataError(
+      f'{path} cannot be read whole: {e}. {get}'
+    ) from e
   magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
   if content[:4] != magic:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
       f'{content[:4].hex(" ") or "nothing"}. {get}'
     )
@@ -53,7 +55,7 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
   shape = np.frombuffer(content[4:begin].ljust(begin - 4, b'\0'), '>u4')
   expected = begin + int(np.prod(shape.astype(np.int64)))
   if len(content) != expected or not shape.all():
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} should have {expected} bytes for {tuple(shape.tolist())} '
       f'values, but has {len(content)}. {get}'
     )
@@ -79,18 +81,18 @@ def read_pair(
   images = read(images_path, 3, get)
   labels = read(labels_path, 1, get)
   if images.shape[1:] != (28, 28):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{images_path} must hold images of 28 x 28, got '
       f'{images.shape[1]} x {images.shape[2]}. {get}'
     )
   if len(images) != len(labels):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{images_path} holds {len(images)} images, but {labels_path} '
       f'{len(labels)} labels. {get}'
     )
   wrong = np.flatnonzero(labels >= num_classes)
   if len(wrong):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
       f'expected, got {labels[wrong[0]]}. {get}'
     )

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from tasks import errors
+from tasks import data_errors
 
 
 def read(
@@ -29,9 +29,9 @@ def read(
   try:
     text = path.read_text(encoding='ascii')
   except FileNotFoundError as e:
-    raise errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
-    raise errors.DataError(f'{path} is no readable text. {get}') from e
+    raise data_errors.DataError(f'{path} is no readable text. {get}') from e
   labels: list[float] = []
   lines: list[int] = []
   rows: list[int] = []
@@ -49,14 +49,14 @@ def read(
       index = [int(i) for i, _ in pairs]
       values.extend(float(v) for _, v in pairs)
     except ValueError as e:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, line {number}: a label and pairs index:value were '
         f'expected, got {line.strip()[:60]!r}. {get}'
       ) from e
     if any(b <= a for a, b in zip([0, *index], index, strict=False)) or (
       index and index[-1] > num_features
     ):
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, line {number}: ascending indices from 1 to {num_features} '
         f'were expected, got {" ".join(map(str, index))[:60]}. {get}'
       )
@@ -68,7 +68,7 @@ def read(
   features[rows, np.array(columns, np.int64) - 1] = values
   if not np.isfinite(features).all():
     example = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path}, line {lines[example]}: a value is not finite. {get}'
     )
   return features, (np.array(labels) == kinds[1]).astype(np.float32)
@@ -86,12 +86,12 @@ def _two_kinds(
       expected = 'a finite label'
       if len(kinds) == 2:
         expected = f'the label {kinds[0]:g} or {kinds[1]:g}'
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, line {line}: {expected} was expected, got {label:g}. {get}'
       )
     kinds.append(label)
   if len(kinds) != 2:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} must have two different labels, but has {len(kinds)}'
       f'{": " if kinds else ""}{"".join(f"{k:g}" for k in kinds)}. {get}'
     )

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import errors
+from tasks import data_errors
 from tasks import idx
 from tasks import numerals
 from tasks import partition
@@ -106,17 +106,17 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
         if row.get('index') != str(number) or not numerals.is_whole(
           row.get('writer_id') or ''
         ):
-          raise errors.DataError(
+          raise data_errors.DataError(
             f'{path}, line {reader.line_num}: index {number} and a writer '
             f'were expected, got {dict(row)}. {get}'
           )
         writers.append(int(row['writer_id']))
   except FileNotFoundError as e:
-    raise errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (UnicodeDecodeError, csv.Error) as e:
-    raise errors.DataError(f'{path} is no CSV text. {get}') from e
+    raise data_errors.DataError(f'{path} is no CSV text. {get}') from e
   if len(writers) != num_images:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} lists {len(writers)} images, but there are {num_images}. {get}'
     )
   return np.array(writers, np.int64)

@@ -22,7 +22,7 @@ from typing import Union
 import numpy as np
 
 from tasks import checkpoints
-from tasks import errors
+from tasks import data_errors
 
 # Examples of each client.
 Sizes = Union[Sequence[int], np.ndarray]
@@ -90,29 +90,31 @@ class Partition:
     """
     expected = 'a partition saved by `Partition.save` was expected'
     if not os.path.exists(path):
-      raise errors.DataError(f'There is no file {os.fspath(path)}: {expected}.')
+      raise data_errors.DataError(
+        f'There is no file {os.fspath(path)}: {expected}.'
+      )
     try:
       arrays = checkpoints.read_npz(path)
       client_ids = tuple(str(i) for i in arrays['client_ids'])
       sizes, every = arrays['sizes'], arrays['indices']
-    except (KeyError, TypeError, errors.DataError) as e:
-      raise errors.DataError(
+    except (KeyError, TypeError, data_errors.DataError) as e:
+      raise data_errors.DataError(
         f'{os.fspath(path)} cannot be read: {expected}.'
       ) from e
     if not (_are_counts(sizes) and _are_counts(every)):
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{os.fspath(path)} has sizes or positions that are no whole numbers '
         f'from 0: {expected}.'
       )
     if sizes.sum() != len(every) or len(sizes) != len(client_ids):
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
         f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
       )
     try:
       return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
     except ValueError as e:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{os.fspath(path)} contradicts itself ({e}): {expected}.'
       ) from e
 
@@ -124,7 +126,7 @@ def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
     PartitionError: If there are more clients than examples.
   """
   if num_clients < 1 or num_clients > num_examples:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'{num_examples} examples can be given to 1 to {num_examples} clients,'
       f' got {num_clients}.'
     )
@@ -140,7 +142,7 @@ def sizes_in_range(
     PartitionError: If the range is empty or begins below 1.
   """
   if not 1 <= smallest <= largest:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       'Client sizes must lie in a range from at least 1 upwards, got '
       f'{smallest} to {largest}.'
     )
@@ -233,14 +235,14 @@ def pam(
   _check_positive('beta', beta)
   coarse, fine = check_labels(coarse), check_labels(fine)
   if len(coarse) != len(fine):
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
     )
   exact = check_sizes(sizes, len(fine))
   parents = [np.unique(coarse[fine == y]) for y in range(fine.max() + 1)]
   for y, parent in enumerate(parents):
     if len(parent) > 1:
-      raise errors.PartitionError(
+      raise data_errors.PartitionError(
         f'Fine label {y} must have one coarse label, got {parent.tolist()}.'
       )
   children = [
@@ -283,12 +285,12 @@ def by_group(
 def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
   given = np.asarray(sizes)
   if not _are_counts(given) or not len(given) or given.min() < 1:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'Client sizes must be a list of counts of at least 1, got {given}.'
     )
   exact = given.astype(np.int64)
   if exact.sum() > num_examples:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'{len(exact)} clients want {exact.sum()} examples in all, but there '
       f'are {num_examples}: ask for fewer clients or fewer examples each.'
     )
@@ -306,7 +308,7 @@ def _are_counts(numbers: np.ndarray) -> bool:
 
 def _check_positive(name: str, value: float) -> None:
   if not 0 < value < np.inf:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'`{name}` must be positive and finite, got {value!r}.'
     )
 
@@ -314,7 +316,7 @@ def _check_positive(name: str, value: float) -> None:
 def check_labels(labels: np.ndarray) -> np.ndarray:
   labels = np.asarray(labels)
   if not _are_counts(labels) or not len(labels):
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       'Labels must be a vector of whole numbers from 0, got '
       f'{labels.dtype} of shape {labels.shape}.'
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tasks import class_shares
-from tasks import errors
+from tasks import data_errors
 from tasks import partition
 
 _STAND_IN_CLIENTS = 20
@@ -71,7 +71,7 @@ def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
   if smallest is None:
     return np.full(num_clients, size)
   if smallest > size:
-    raise errors.PartitionError(
+    raise data_errors.PartitionError(
       f'`smallest_client` must be at most {size}, the examples of the '
       f'largest client, got {smallest}.'
     )

@@ -15,7 +15,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tasks import errors
+from tasks import data_errors
 
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {
@@ -60,7 +60,7 @@ def find(
     'downloads it.'
   )
   if not path.is_file():
-    raise errors.DataError(f'There is no file {path}. {get}')
+    raise data_errors.DataError(f'There is no file {path}. {get}')
   _check_whole(path, get)
   with _opened(path, get) as connection:
     _check_tables(connection, path, get)
@@ -74,7 +74,7 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
   with _opened(path) as connection:
     for (client_id,) in connection.execute(query, (split,)):
       if not isinstance(client_id, str):
-        raise errors.DataError(
+        raise data_errors.DataError(
           f'{path} is damaged: a client id is {client_id!r}, not a text.'
         )
       yield client_id
@@ -91,7 +91,7 @@ def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
       found = connection.execute(query, (client_id, split))
       examples = [row[0] for row in found]
       if not all(isinstance(example, bytes) for example in examples):
-        raise errors.DataError(
+        raise data_errors.DataError(
           f'{path} is damaged: an example of client {client_id!r} is no bytes.'
         )
       yield examples
@@ -105,7 +105,7 @@ def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
       yield connection
   # It says some things in the words of the damaged file, as bytes.
   except (sqlite3.Error, UnicodeDecodeError) as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
     ) from e
 
@@ -119,18 +119,18 @@ def _check_whole(path: pathlib.Path, get: str) -> None:
   """Compares the size that the header tells with the file's."""
   size = path.stat().st_size
   if size == 0:
-    raise errors.DataError(f'{path} is empty. {get}')
+    raise data_errors.DataError(f'{path} is empty. {get}')
   with open(path, 'rb') as file:
     header = file.read(100)
   if not header.startswith(_MAGIC):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is no SQLite file: it begins with {header[:8]!r}. {get}'
     )
   page = int.from_bytes(header[16:18], 'big')
   page = 65536 if page == 1 else page
   expected = page * int.from_bytes(header[28:32], 'big')
   if size < max(expected, 100):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is cut short: it has {size} of {expected} bytes. {get}'
     )
 
@@ -142,7 +142,7 @@ def _check_tables(
     columns = {r[1] for r in connection.execute(f'PRAGMA table_info({table})')}
     if not expected <= columns:
       found = ', '.join(sorted(columns)) or 'none'
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} is no TFF data set: its table {table} must have the columns '
         f'{", ".join(sorted(expected))}; found: {found}. {get}'
       )
@@ -161,7 +161,7 @@ def _check_splits(
       (split,),
     ).fetchone()
     if row is None:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} is another data set: it has no split {split!r}. {get}'
       )
     # By client as well, which the file has an index for.
@@ -171,7 +171,7 @@ def _check_splits(
       (row[0], split),
     ).fetchone()
     if blob is None:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} has no example of client {row[0]!r} in split {split!r}. {get}'
       )
     _check_example(blob[0], path, features, get)
@@ -184,11 +184,11 @@ def _check_example(
     found = set(tf.train.Example.FromString(blob).features.feature)
   # The exception's class belongs to whichever protobuf build is installed.
   except Exception as e:  # pylint: disable=broad-exception-caught
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} has an example that is no tf.train.Example. {get}'
     ) from e
   if not set(features) <= found:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is another data set: its examples must have the features '
       f'{", ".join(sorted(features))}; found: {", ".join(sorted(found))}. '
       f'{get}'

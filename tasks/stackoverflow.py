@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import errors
+from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
 from tasks import sqlite_files
@@ -66,7 +66,7 @@ def load(
   ids = train.client_ids
   if num_users is not None:
     if num_users > len(ids):
-      raise errors.PartitionError(
+      raise data_errors.PartitionError(
         f'`num_users` must be at most {len(ids)}, the training users of '
         f'{path}, got {num_users}.'
       )

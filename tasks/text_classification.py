@@ -17,8 +17,8 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tasks import assembly
+from tasks import data_errors
 from tasks import distilbert
-from tasks import errors
 from tasks import numerals
 from tasks import splits
 from tasks import sqlite_files
@@ -48,13 +48,17 @@ def create(
   width, seed = options['width'], options['seed']
   if width % 64:
     raise parameters.ParameterError(
-      f'`width` must be a multiple of 64, the width of an attention head, got '
-      f'{width}.'
+      'width',
+      '{} must be a multiple of 64, the width of an attention head, got '
+      '{given}.',
+      given=width,
     )
   if options['vocab_size'] <= wordpiece.NUM_SPECIAL:
     raise parameters.ParameterError(
-      f'`vocab_size` must be above {wordpiece.NUM_SPECIAL}, the number of '
-      f'special tokens, got {options["vocab_size"]}.'
+      'vocab_size',
+      '{} must be above {least}, the number of special tokens, got {given}.',
+      least=wordpiece.NUM_SPECIAL,
+      given=options['vocab_size'],
     )
   if options['data'] == 'synthetic':
     texts, labels, test_texts, test_labels = _synthetic(num_classes, seed)
@@ -130,28 +134,30 @@ def read_csv(
         if not row:
           continue
         if len(row) < 2 or not numerals.is_whole(row[0].strip()):
-          raise errors.DataError(
+          raise data_errors.DataError(
             f'{path}, line {reader.line_num}: a label and a text were '
             f'expected, got {",".join(row)[:60]!r}. {get}'
           )
         label = int(row[0])
         if not 1 <= label <= num_classes:
-          raise errors.DataError(
+          raise data_errors.DataError(
             f'{path}, line {reader.line_num}: a label from 1 to {num_classes}'
             f' was expected, got {label}. {get}'
           )
         labels.append(label - 1)
         texts.append(' '.join(part.replace('\\', ' ') for part in row[1:]))
   except FileNotFoundError as e:
-    raise errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
-    raise errors.DataError(f'{path} is no readable UTF-8 text. {get}') from e
+    raise data_errors.DataError(
+      f'{path} is no readable UTF-8 text. {get}'
+    ) from e
   except csv.Error as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is no whole CSV file, at line {reader.line_num}: {e}. {get}'
     ) from e
   if not labels:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} has no rows of a label from 1 to {num_classes} and a text. {get}'
     )
   return texts, np.array(labels, np.int32)

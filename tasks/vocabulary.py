@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks import errors
+from tasks import data_errors
 from tasks import numerals
 from tasks import sqlite_files
 
@@ -97,7 +97,7 @@ def load(
   if path is not None:
     found = pathlib.Path(path)
     if not found.is_file():
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'There is no file {path}, which was named as the list of counts.'
       )
   else:
@@ -108,7 +108,7 @@ def load(
     _write(found, count_by_client(database, split, words_of))
   words = read_counts(found)
   if len(words) < size:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
       f'at most {len(words)} or name a longer list.'
     )
@@ -127,7 +127,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
   try:
     text = path.read_text(encoding='utf-8')
   except (OSError, UnicodeDecodeError) as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is no list of counts: it is not readable UTF-8 text.'
     ) from e
   if text.lstrip().startswith('{'):
@@ -135,7 +135,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
   else:
     counts = _parse_lines(path, text)
   if not counts:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} is empty; lines of a word and its count were expected.'
     )
   # A stable sort: equal counts keep the order of the file.
@@ -171,7 +171,7 @@ def count_by_client(
       seen = {word for example in examples for word in words_of(example)}
     # The class of a damaged example's is that of the protobuf installed.
     except Exception as e:  # pylint: disable=broad-exception-caught
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{database}: a client of split {split!r} has an example that is no '
         f'tf.train.Example with UTF-8 text ({e}).'
       ) from e
@@ -203,7 +203,7 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
         file.writelines(lines)
     os.replace(partial, path)
   except OSError as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'The counts cannot be kept in {path} ({e.strerror}); make its folder '
       'writable or name a file of counts.'
     ) from e
@@ -213,10 +213,12 @@ def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
   try:
     counts = json.loads(text)
   except (ValueError, RecursionError) as e:
-    raise errors.DataError(f'{path} begins like JSON but is not: {e}.') from e
+    raise data_errors.DataError(
+      f'{path} begins like JSON but is not: {e}.'
+    ) from e
   for word, n in counts.items():
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
       )
   return counts
@@ -230,12 +232,12 @@ def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
     if not parts:
       continue
     if len(parts) != 2 or not numerals.is_whole(parts[1]):
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, line {number}: a word and its count were expected, got '
         f'{line[:60]!r}.'
       )
     if parts[0] in counts:
-      raise errors.DataError(
+      raise data_errors.DataError(
         f'{path}, line {number}: {parts[0]!r} stands there a second time.'
       )
     counts[parts[0]] = int(parts[1])

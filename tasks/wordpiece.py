@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks import errors
+from tasks import data_errors
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
 _SPECIAL = (PADDING, UNKNOWN, BEGIN, END)
@@ -49,13 +49,13 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
     # Not `splitlines`, which also breaks at marks that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
   except FileNotFoundError as e:
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'There is no file {path}: a list of tokens, one a line, was expected.'
     ) from e
   except (OSError, UnicodeDecodeError) as e:
-    raise errors.DataError(f'{path} is no readable list of tokens.') from e
+    raise data_errors.DataError(f'{path} is no readable list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
-    raise errors.DataError(
+    raise data_errors.DataError(
       f'{path} must list one token a line, {PADDING} first, with '
       f'{", ".join(_SPECIAL[1:])} among them; it begins with {tokens[:2]}.'
     )

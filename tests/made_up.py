@@ -5,7 +5,7 @@ import math
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
 from tff_adaptive.sweep import worker as sweep_worker
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
 METRIC = 'sparse_categorical_accuracy'

@@ -16,8 +16,8 @@ from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.processes import local_model
 from tff_adaptive.training import data
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import rounds
-from tff_adaptive.training import run as train
 
 # Models of one layer: nothing comes before the last layer, whose input is the
 # representation that MOON compares.
@@ -148,7 +148,7 @@ def test_moon_is_refused_in_a_sentence(task):
   with pytest.raises(
     errors.SettingsError, match=f'--algorithm=moon cannot train --task={task}. '
   ):
-    train.build_process(settings, _task(task)[0])
+    train.build(settings, _task(task)[0])
 
 
 @pytest.mark.slow

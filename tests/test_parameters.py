@@ -76,8 +76,9 @@ def test_values_out_of_range_are_refused_in_words(read, name, value, words):
     build(**{name: value})
   assert str(error.value).startswith(f'`{name}` must be {words}')
   with pytest.raises(parameters.ParameterError) as error:
-    read[name].check(value, '--flag')
-  assert str(error.value).startswith(f'--flag must be {words}')
+    read[name].check(value)
+  told = error.value.told(lambda parameter: f'--{parameter}')
+  assert told.startswith(f'--{name} must be {words}')
 
 
 def test_values_in_range_arrive_with_the_type_that_is_meant():

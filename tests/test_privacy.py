@@ -14,8 +14,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive import runtime
-from tff_adaptive.algorithms import assembly
-from tff_adaptive.algorithms import plan
+from tff_adaptive.algorithms import building
 from tff_adaptive.privacy import mechanism as privacy
 
 USUAL = {
@@ -117,15 +116,15 @@ def test_feddecsps_that_counts_within_a_round_is_accepted():
 
 @pytest.mark.parametrize('name', algorithms.names())
 def test_refused_are_the_methods_that_report_something(name):
-  """The table in the registry against what the exchanges do."""
-  pieces = assembly.make_pieces(plan.resolve(name, {}))
-  own = type(pieces.get('exchange', processes.NoExchange()))
+  """The table of methods against what the exchanges do."""
+  exchange = building.make_pieces(algorithms.resolve(name)).exchange
+  own = type(exchange or processes.NoExchange())
   usual = processes.Exchange
   reports = (
     own.report is not usual.report
     or own.weight is not usual.weight
-    or pieces['exchange'].surveys is not None
-    if 'exchange' in pieces
+    or exchange.surveys is not None
+    if exchange is not None
     else False
   )
   assert reports == (name in REFUSED)

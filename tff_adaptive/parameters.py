@@ -5,23 +5,28 @@ A builder declares its hyperparameters once, in its signature:
   @parameters.checked
   def build_yogi(*, learning_rate: parameters.Positive = 0.01, ...):
 
-`checked` holds every call to the annotated ranges. `read_signature` reads the
-same signature out of the source file without importing it, so that command-line
+`checked` holds every call to the annotated ranges. `signature` reads the same
+signature out of the source file without importing it, so that command-line
 flags, `--help` and the check of a flag's value cost no import of TensorFlow,
 and no default is ever written twice.
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
+import importlib
+import importlib.util
 import inspect
 import math
 import pathlib
 import re
+import string
 import textwrap
 import types
 import typing
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Annotated
 from typing import Any
@@ -67,15 +72,77 @@ class Range:
 Positive = Annotated[float, Range(low=0, open_low=True)]
 NonNegative = Annotated[float, Range(low=0)]
 Fraction = Annotated[float, Range(low=0, high=1, open_high=True)]
+Share = Annotated[float, Range(low=0, high=1, open_low=True, open_high=True)]
 Probability = Annotated[float, Range(low=0, high=1)]
 Count = Annotated[int, Range(low=1)]
+CountOrAll = Annotated[int, Range(low=-1)]
 NonNegativeInt = Annotated[int, Range(low=0)]
+Seed32 = Annotated[int, Range(low=0, high=2**32 - 1)]
 
-REQUIRED = object()
+# A class, so that it is the same one after pickling.
+REQUIRED = inspect.Parameter.empty
+
+
+def _quoted(name: str) -> str:
+  return f'`{name}`'
 
 
 class ParameterError(ValueError):
-  """A hyperparameter has a value that it does not accept."""
+  """A hyperparameter has a value that it does not accept.
+
+  It carries the names of the hyperparameters that it speaks of, so that every
+  caller can be told by the names that they used: keywords, or flags.
+  """
+
+  def __init__(self, parameter: str, problem: str, **values: Any):
+    """Says what is wrong.
+
+    Args:
+      parameter: The hyperparameter, as whoever checks it calls it.
+      problem: One sentence, in which `{}` stands for that name, and `{other}`
+        for the hyperparameter `other` unless `values` has it.
+      **values: What else the sentence quotes.
+    """
+    super().__init__(parameter, problem)
+    self._parameter, self._problem, self._values = parameter, problem, values
+    fields = [field or '' for _, field, *_ in string.Formatter().parse(problem)]
+    names = dict.fromkeys([parameter, *(f.partition('.')[0] for f in fields)])
+    self._called = {n: n for n in names if n and n not in values}
+
+  @property
+  def parameter(self) -> str:
+    """The hyperparameter, as the caller calls it."""
+    return self._called[self._parameter]
+
+  @property
+  def names(self) -> list[str]:
+    """All hyperparameters that the sentence names, `parameter` first."""
+    return list(self._called.values())
+
+  def renamed(self, rename: Callable[[str], str]) -> 'ParameterError':
+    """The same error for a caller who has other names for hyperparameters."""
+    error = type(self)(self._parameter, self._problem, **self._values)
+    error._called = {n: rename(called) for n, called in self._called.items()}
+    return error
+
+  def told(self, spell: Callable[[str], str] = _quoted) -> str:
+    """The sentence, with every name spelled as the caller writes it."""
+    shown = {name: spell(called) for name, called in self._called.items()}
+    return string.Formatter().vformat(
+      self._problem, [shown[self._parameter]], {**shown, **self._values}
+    )
+
+  def __str__(self) -> str:
+    return self.told()
+
+
+@contextlib.contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+  """Tells errors from inside by other names of hyperparameters."""
+  try:
+    yield
+  except ParameterError as e:
+    raise e.renamed(lambda name: names.get(name, name)) from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,127 +154,118 @@ class Parameter:
     annotation: Its type annotation.
     default: The default, or `REQUIRED`.
     help: What the builder's docstring says of it, on one line.
+    kind: The Python type of its values: float, int, bool or str.
+    range: Which numbers are accepted; any finite one unless given.
+    choices: The accepted words, where these are all that is accepted.
+    optional: Whether `None` is accepted.
   """
 
   name: str
   annotation: Any
   default: Any = REQUIRED
   help: str = ''
+  kind: type = dataclasses.field(init=False)
+  range: Optional[Range] = dataclasses.field(init=False)
+  choices: Optional[tuple[str, ...]] = dataclasses.field(init=False)
+  optional: bool = dataclasses.field(init=False)
+
+  def __post_init__(self) -> None:
+    for name, value in _take_apart(self.annotation).items():
+      object.__setattr__(self, name, value)
 
   @property
   def required(self) -> bool:
     return self.default is REQUIRED
 
   @property
-  def optional(self) -> bool:
-    return _split(self.annotation).optional
-
-  @property
-  def kind(self) -> type:
-    """The Python type of its values: float, int, bool or str."""
-    return _split(self.annotation).kind
-
-  @property
-  def choices(self) -> Optional[tuple[str, ...]]:
-    """The accepted words, where these are all that is accepted."""
-    return _split(self.annotation).choices
-
-  @property
   def accepted(self) -> str:
     """What is accepted, in words."""
-    split = _split(self.annotation)
-    if split.choices is not None:
-      words = 'one of ' + ', '.join(repr(c) for c in split.choices)
-    elif split.kind is bool:
-      words = 'True or False'
-    elif split.kind is str:
-      words = 'a string'
-    elif split.kind in (int, float):
-      noun = 'a whole number' if split.kind is int else 'a number'
-      words = noun if split.range is None else f'{noun} {split.range}'
+    if self.choices is not None:
+      words = 'one of ' + ', '.join(repr(c) for c in self.choices)
+    elif self.kind in (int, float):
+      words = 'a whole number' if self.kind is int else 'a number'
+      words += '' if self.range is None else f' {self.range}'
     else:
-      words = f'a {split.kind.__name__}'
-    return words + (' or None' if split.optional else '')
+      known = {bool: 'True or False', str: 'a string'}
+      words = known.get(self.kind, f'a {self.kind.__name__}')
+    return words + (' or None' if self.optional else '')
 
-  def check(self, value: Any, name: Optional[str] = None) -> Any:
+  def check(self, value: Any) -> Any:
     """Returns `value`, with a whole number as float where a float is meant.
-
-    Args:
-      value: The value to check.
-      name: How the message names the hyperparameter; its own name unless given.
 
     Raises:
       ParameterError: If the value is not accepted.
     """
-    split = _split(self.annotation)
-    message = f'{name or f"`{self.name}`"} must be {self.accepted}'
-    if value is None and split.optional:
-      return None
-    if split.choices is not None:
-      if value not in split.choices:
-        raise ParameterError(f'{message}, got {value!r}.')
-      return value
-    if split.kind is float and _is_number(value):
-      value = float(value)
-    elif split.kind is int and _is_number(value) and value == int(value):
-      value = int(value)
-    elif not isinstance(value, split.kind) or (
-      isinstance(value, bool) and split.kind is not bool
-    ):
-      raise ParameterError(f'{message}, got {value!r}.')
-    if split.kind in (int, float):
-      if not math.isfinite(value) or (
-        split.range is not None and value not in split.range
-      ):
-        raise ParameterError(f'{message}, got {value!r}.')
-    return value
-
-  def parse(self, text: str, name: Optional[str] = None) -> Any:
-    """Reads a value from a word of the command line and checks it."""
-    split = _split(self.annotation)
-    value: Any = text
-    if split.optional and text.lower() in ('none', ''):
-      value = None
-    elif split.kind is bool:
-      value = {'true': True, '1': True, 'false': False, '0': False}.get(
-        text.lower(), text
+    meant = value
+    if self.kind in (int, float) and _is_number(value):
+      meant = self.kind(value)
+    if not self._accepts(value, meant):
+      raise ParameterError(
+        self.name,
+        '{} must be {accepted}, got {value!r}.',
+        accepted=self.accepted,
+        value=value,
       )
-    elif split.kind in (int, float):
-      try:
-        value = float(text)
-      except ValueError:
-        value = text
-    return self.check(value, name)
+    return meant
+
+  def _accepts(self, value: Any, meant: Any) -> bool:
+    if value is None:
+      return self.optional or self.kind is object
+    if self.choices is not None:
+      return value in self.choices
+    if self.kind not in (int, float):
+      return isinstance(value, self.kind)
+    return (
+      _is_number(value)
+      and meant == value
+      and (self.range is None or meant in self.range)
+    )
+
+  def read(self, text: str) -> Any:
+    """The value that a word of the command line stands for, unchecked.
+
+    A word that stands for no value of the right type is its own value, which
+    `check` then refuses.
+    """
+    word = text.lower()
+    if self.kind not in (bool, int, float):
+      return text
+    if self.optional and word in ('none', ''):
+      return None
+    if self.kind is bool:
+      words = {'true': True, '1': True, 'false': False, '0': False}
+      return words.get(word, text)
+    try:
+      return float(text)
+    except ValueError:
+      return text
+
+  def parse(self, text: str) -> Any:
+    """Reads a value from a word of the command line and checks it."""
+    return self.check(self.read(text))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Split:
-  kind: type
-  range: Optional[Range]
-  choices: Optional[tuple[str, ...]]
-  optional: bool
-
-
-def _split(annotation: Any) -> _Split:
-  """Takes an annotation apart."""
-  optional = False
+def _take_apart(annotation: Any) -> dict[str, Any]:
+  """What an annotation says, by the attributes of `Parameter`."""
+  found: dict[str, Any] = {
+    'kind': object,
+    'range': None,
+    'choices': None,
+    'optional': False,
+  }
   if typing.get_origin(annotation) in (Union, types.UnionType):
     members = [a for a in typing.get_args(annotation) if a is not type(None)]
-    optional = len(members) < len(typing.get_args(annotation))
-    if len(members) != 1:
-      return _Split(object, None, None, optional)
-    annotation = members[0]
+    found['optional'] = len(members) < len(typing.get_args(annotation))
+    annotation = members[0] if len(members) == 1 else object
   if typing.get_origin(annotation) is Literal:
-    choices = typing.get_args(annotation)
-    return _Split(type(choices[0]), None, choices, optional)
+    return {**found, 'kind': str, 'choices': typing.get_args(annotation)}
   if typing.get_origin(annotation) is Annotated:
-    kind, *extra = typing.get_args(annotation)
-    ranges = [e for e in extra if isinstance(e, Range)]
-    return _Split(kind, ranges[0] if ranges else None, None, optional)
+    annotation, *extra = typing.get_args(annotation)
+    found['range'] = next((e for e in extra if isinstance(e, Range)), None)
   kind = typing.get_origin(annotation) or annotation
-  return _Split(
-    kind if isinstance(kind, type) else object, None, None, optional
-  )
+  if isinstance(kind, type) and kind is not Any:
+    found['kind'] = kind
+  return found
 
 
 def _is_number(value: Any) -> bool:
@@ -226,11 +284,7 @@ def checked(builder: Callable[..., Any]) -> Callable[..., Any]:
   (a model, say) that the builder checks itself.
   """
   keywords = {
-    p.name: Parameter(
-      p.name,
-      p.annotation,
-      REQUIRED if p.default is inspect.Parameter.empty else p.default,
-    )
+    p.name: Parameter(p.name, p.annotation, p.default)
     for p in inspect.signature(builder).parameters.values()
     if p.kind is inspect.Parameter.KEYWORD_ONLY
     and p.annotation is not inspect.Parameter.empty
@@ -243,7 +297,43 @@ def checked(builder: Callable[..., Any]) -> Callable[..., Any]:
         kwargs[name] = keywords[name].check(value)
     return builder(*args, **kwargs)
 
+  build.unchecked = builder  # type: ignore[attr-defined]
   return build
+
+
+@functools.cache
+def signature(place: str) -> Mapping[str, Parameter]:
+  """The keyword-only parameters of a function; see `read_signature`.
+
+  Args:
+    place: 'package.module:function'; the module need not be imported.
+
+  Raises:
+    LookupError: If there is no such module or function.
+  """
+  module, _, function = place.partition(':')
+  try:
+    spec = importlib.util.find_spec(module)
+  except ModuleNotFoundError:
+    spec = None
+  if spec is None or spec.origin is None:
+    raise LookupError(f'{place}: Python finds no module {module}.')
+  return read_signature(spec.origin, function)
+
+
+def load(place: str, *, checks: bool = True) -> Callable[..., Any]:
+  """Imports a function.
+
+  Args:
+    place: 'package.module:function'.
+    checks: Whether it is to check its arguments itself, where it is `checked`.
+  """
+  module, _, function = place.partition(':')
+  found = getattr(importlib.import_module(module), function)
+  return found if checks else getattr(found, 'unchecked', found)
+
+
+_ANY = ast.Name('Any')
 
 
 @functools.cache
@@ -252,9 +342,9 @@ def read_signature(
 ) -> Mapping[str, Parameter]:
   """The keyword-only parameters of a function, without importing its module.
 
-  Annotations may use `parameters`, `Literal`, `Optional` and Python's own
-  types; defaults are literals. That is all that a hyperparameter needs, and it
-  is what keeps this readable without importing TensorFlow.
+  Annotations may use `parameters`, `typing` and Python's own types; defaults
+  are literals. That is all that a hyperparameter needs, and it is what keeps
+  this readable without importing TensorFlow.
 
   Args:
     path: The Python file.
@@ -264,7 +354,8 @@ def read_signature(
     The parameters by name, in the order of the signature.
 
   Raises:
-    LookupError: If the file defines no such function.
+    LookupError: If the file defines no such function, or one of its parameters
+      uses more than that.
   """
   source = pathlib.Path(path).read_text(encoding='utf-8')
   for node in ast.parse(source).body:
@@ -272,28 +363,26 @@ def read_signature(
       break
   else:
     raise LookupError(f'{path} defines no function {function}.')
-  names = dict(
-    parameters=types.SimpleNamespace(**globals()),
-    Literal=Literal,
-    Optional=Optional,
-    Any=Any,
-    Sequence=typing.Sequence,
-  )
+  names = {
+    **vars(typing),
+    'parameters': types.SimpleNamespace(**globals()),
+    'typing': typing,
+  }
   helps = argument_help(ast.get_docstring(node) or '')
   result = {}
   for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
-    annotation = Any
-    if argument.annotation is not None:
-      try:
-        # The expression is this project's own source, not a user's text.
-        annotation = eval(ast.unparse(argument.annotation), names)  # pylint: disable=eval-used
-      except NameError:
-        annotation = Any
+    try:
+      # The expression is the builder's own source, not a user's text.
+      annotation = eval(ast.unparse(argument.annotation or _ANY), names)  # pylint: disable=eval-used
+      value = REQUIRED if default is None else ast.literal_eval(default)
+    except (NameError, ValueError) as e:
+      raise LookupError(
+        f'{path} must annotate `{argument.arg}` of {function} with '
+        "`parameters`, `typing` and Python's own types, and give it a literal "
+        f'as default: {e}.'
+      ) from e
     result[argument.arg] = Parameter(
-      argument.arg,
-      annotation,
-      REQUIRED if default is None else ast.literal_eval(default),
-      helps.get(argument.arg, ''),
+      argument.arg, annotation, value, helps.get(argument.arg, '')
     )
   return types.MappingProxyType(result)
 

@@ -24,10 +24,10 @@ sys.path.insert(0, str(_ROOT))
 from tff_adaptive import algorithms  # noqa: E402
 from tff_adaptive import optimizers  # noqa: E402
 from tff_adaptive import parameters  # noqa: E402
-from tff_adaptive.algorithms import registry  # noqa: E402
+from tff_adaptive.algorithms import methods  # noqa: E402
+from tff_adaptive.algorithms import plan  # noqa: E402
 
 DOCS = _ROOT / 'docs'
-_PACKAGE = _ROOT / 'tff_adaptive'
 _PART = re.compile(
   r'(<!-- generate ([^\n]*?) -->\n).*?(<!-- end -->)', re.DOTALL
 )
@@ -35,20 +35,14 @@ _PART = re.compile(
 
 def _shared() -> dict[str, parameters.Parameter]:
   """The hyperparameters that no method's page needs to repeat."""
-  schedule = parameters.read_signature(
-    _PACKAGE / 'optimizers' / 'schedules.py', 'build_schedule'
-  )
+  schedule = parameters.signature(plan.SCHEDULE)
   shared = {
     f'{side}_{name}': parameter
     for side in ('client', 'server')
     for name, parameter in schedule.items()
   }
-  shared |= parameters.read_signature(
-    _PACKAGE / 'algorithms' / 'plan.py', 'common'
-  )
-  shared |= parameters.read_signature(
-    _PACKAGE / 'privacy' / 'mechanism.py', 'aggregation'
-  )
+  shared |= parameters.signature(plan.COMMON)
+  shared |= parameters.signature(plan.AGGREGATION)
   return shared
 
 
@@ -75,7 +69,7 @@ def _rule(name: str) -> str:
 
 def _flags(name: str) -> str:
   shared = _shared()
-  method = registry.METHODS[name]
+  method = methods.find(name)
   return _table(
     {
       public: parameter
@@ -110,14 +104,15 @@ def _index() -> str:
     '| name | | client optimizers | server optimizers |',
     '|---|---|---|---|',
   ]
-  for name, method in registry.METHODS.items():
+  for name in algorithms.names():
+    method = methods.find(name)
     cells = [f'[{name}]({name}.md)', method.summary]
     for side in ('client', 'server'):
       own = getattr(method, side)
       if side in method.fixes:
         cells.append(f'its own, `{own}`')
       elif side in method.accepts:
-        others = [n for n in method.accepts[side] if n != own]
+        others = [n for n in method.accepted(side) if n != own]
         cells.append(f'`{own}`; or {_choices(others)}')
       else:
         cells.append(f'`{own}`; or any')

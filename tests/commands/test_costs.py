@@ -6,6 +6,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive.algorithms import building
 from tff_adaptive.commands import costs
 from tff_adaptive.commands import measured_costs
 
@@ -99,9 +100,10 @@ def test_costs_in_units_of_the_model(name):
 
 
 def test_a_gradient_that_is_reused_counts_once():
-  given = {'smoothness_batch': 'successive'}
-  process = algorithms.build('delta_sgd', model_fn, **given)
-  assert measured_costs.of_process(process, 'delta_sgd', given).gradients == 1
+  plan = algorithms.resolve('delta_sgd', smoothness_batch='successive')
+  pieces = building.make_pieces(plan)
+  process = pieces.compose(model_fn)
+  assert measured_costs.of_process(process, pieces).gradients == 1
 
 
 def test_the_table():

@@ -15,7 +15,7 @@ from tff_adaptive import errors
 from tff_adaptive.commands import export
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.report import runs as results
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 
 # What a user does with the exported model, without this project and TFF.
 _USE = """

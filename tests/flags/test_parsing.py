@@ -81,7 +81,13 @@ def test_optimizers_and_algorithm(parse, arguments, expected):
 @pytest.mark.parametrize('algorithm', algorithms.names())
 def test_every_algorithm_resolves(parse, algorithm):
   settings = parse(f'--algorithm={algorithm}')
-  algorithms.check(algorithm, **settings.build_arguments)
+  assert settings.plan.method.name == algorithm
+  algorithms.check(
+    algorithm,
+    client_optimizer=settings.client_optimizer,
+    server_optimizer=settings.server_optimizer,
+    **settings.hyperparameters,
+  )
 
 
 @pytest.mark.parametrize('task', tasks.names())

@@ -187,4 +187,4 @@ def test_the_table_knows_who_chooses_its_step_size(name):
   if isinstance(optimizer, protocol.LocalOptimizer):
     state = start(optimizer, (tf.constant([1.0]),))
     chooses = optimizer.step_size(state) is not None
-  assert optimizers.chooses_step_size(name) == chooses
+  assert optimizers.entry_of('client', name).chooses_step_size == chooses

@@ -16,7 +16,7 @@ from hypothesis import strategies
 
 from tasks import checkpoints as weights
 from tasks import cifar
-from tasks import errors as task_errors
+from tasks import data_errors
 from tasks import gld23k
 from tasks import idx
 from tasks import libsvm
@@ -61,7 +61,7 @@ class Reader:
   write: Callable[[pathlib.Path], None]
   read: Callable[[pathlib.Path], Any]
   check: Callable[[Any, Any], None]
-  refuses: type[Exception] = task_errors.DataError
+  refuses: type[Exception] = data_errors.DataError
 
 
 def _equal(found, whole) -> None:

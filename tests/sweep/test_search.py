@@ -9,7 +9,7 @@ from tests import made_up
 from tff_adaptive import errors
 from tff_adaptive.sweep import search
 from tff_adaptive.sweep import sweep
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
 _RATES = '--axis=client_learning_rate=0.001,0.003,0.01,0.03,0.1,0.3,1,3,1e4'

@@ -17,7 +17,7 @@ from tff_adaptive import errors
 from tff_adaptive.recording import files
 from tff_adaptive.sweep import store as sweep_store
 from tff_adaptive.sweep import sweep
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks import checkpoints
-from tasks import errors
+from tasks import data_errors
 
 
 def write_safetensors(path, arrays):
@@ -47,14 +47,16 @@ def test_damaged_safetensors_are_refused(tmp_path):
   write_safetensors(path, _ARRAYS)
   whole = path.read_bytes()
   path.write_bytes(whole[:-2])
-  with pytest.raises(errors.DataError, match='cut short: b has 2 of 4 bytes'):
+  with pytest.raises(
+    data_errors.DataError, match='cut short: b has 2 of 4 bytes'
+  ):
     checkpoints.read_safetensors(path)
   for content in (b'', b'PK\3\4' + b'x' * 50, whole[:30]):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match='no safetensors file'):
+    with pytest.raises(data_errors.DataError, match='no safetensors file'):
       checkpoints.read_safetensors(path)
   path.write_bytes(whole.replace(b'F32', b'U16', 1))
-  with pytest.raises(errors.DataError, match=r'dtype of a .*got U16'):
+  with pytest.raises(data_errors.DataError, match=r'dtype of a .*got U16'):
     checkpoints.read_safetensors(path)
 
 
@@ -74,22 +76,26 @@ def test_damaged_archives_are_refused(tmp_path):
     large.replace(b"'shape': (", b"'shape'[[("),
   ):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match='no whole NumPy archive'):
+    with pytest.raises(data_errors.DataError, match='no whole NumPy archive'):
       checkpoints.read_npz(path)
 
 
 def test_the_one_file_is_found(tmp_path):
-  with pytest.raises(errors.DataError, match=r'one file.*npz.*found: none'):
+  with pytest.raises(
+    data_errors.DataError, match=r'one file.*npz.*found: none'
+  ):
     checkpoints.find(str(tmp_path), '*.npz', 'weights')
   (tmp_path / 'a.npz').touch()
   assert checkpoints.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
   (tmp_path / 'b.npz').touch()
-  with pytest.raises(errors.DataError, match=r'found: a.npz, b.npz'):
+  with pytest.raises(data_errors.DataError, match=r'found: a.npz, b.npz'):
     checkpoints.find(str(tmp_path), '*.npz', 'weights')
 
 
 def test_names_and_shapes_must_fit(tmp_path):
-  with pytest.raises(errors.DataError, match='no weights named c'):
+  with pytest.raises(data_errors.DataError, match='no weights named c'):
     checkpoints.take(_ARRAYS, 'c', (1,), tmp_path)
-  with pytest.raises(errors.DataError, match=r'shape \(3, 2\), got \(2, 3\)'):
+  with pytest.raises(
+    data_errors.DataError, match=r'shape \(3, 2\), got \(2, 3\)'
+  ):
     checkpoints.take(_ARRAYS, 'a', (3, 2), tmp_path)

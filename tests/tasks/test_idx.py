@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from tasks import errors
+from tasks import data_errors
 from tasks import idx
 
 
@@ -40,7 +40,8 @@ def test_plain_and_compressed_files_are_read(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(
-    errors.DataError, match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get'
+    data_errors.DataError,
+    match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get',
   ):
     _read_pair(tmp_path)
 
@@ -62,7 +63,7 @@ def test_damaged_files_are_named(tmp_path, damage, message):
   write_pair(tmp_path, 'train', 30)
   path = tmp_path / 'train-labels-idx1-ubyte'
   path.write_bytes(damage(path.read_bytes()))
-  with pytest.raises(errors.DataError, match=message):
+  with pytest.raises(data_errors.DataError, match=message):
     _read_pair(tmp_path)
 
 
@@ -77,17 +78,21 @@ def test_damaged_compression_is_named(tmp_path):
     whole[:-900] + b'x' * 900,
   ):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match=r'cannot be read whole|nothing'):
+    with pytest.raises(
+      data_errors.DataError, match=r'cannot be read whole|nothing'
+    ):
       _read_pair(tmp_path)
 
 
 def test_images_and_labels_must_go_together(tmp_path):
   write_pair(tmp_path, 'train', 30)
   write_idx(tmp_path / 'train-labels-idx1-ubyte', np.zeros(29, np.uint8))
-  with pytest.raises(errors.DataError, match=r'30 images, but .* 29 labels'):
+  with pytest.raises(
+    data_errors.DataError, match=r'30 images, but .* 29 labels'
+  ):
     _read_pair(tmp_path)
   write_idx(
     tmp_path / 'train-images-idx3-ubyte.gz', np.zeros([30, 8, 9], np.uint8)
   )
-  with pytest.raises(errors.DataError, match='28 x 28, got 8 x 9'):
+  with pytest.raises(data_errors.DataError, match='28 x 28, got 8 x 9'):
     _read_pair(tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import errors
+from tasks import data_errors
 from tasks import libsvm
 from tests.tasks import helpers
 
@@ -46,15 +46,15 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
   ],
 )
 def test_damaged_files_are_named(tmp_path, text, message):
-  with pytest.raises(errors.DataError, match=message):
+  with pytest.raises(data_errors.DataError, match=message):
     _read(tmp_path, text)
 
 
 def test_what_is_no_text_is_named(tmp_path):
   (tmp_path / 'd').write_bytes(b'\x1f\x8b\xff\x00')
-  with pytest.raises(errors.DataError, match='no readable text'):
+  with pytest.raises(data_errors.DataError, match='no readable text'):
     libsvm.read(tmp_path / 'd', num_features=4, get='')
-  with pytest.raises(errors.DataError, match='no file'):
+  with pytest.raises(data_errors.DataError, match='no file'):
     libsvm.read(tmp_path / 'e', num_features=4, get='')
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks import class_shares
-from tasks import errors
+from tasks import data_errors
 from tasks import partition
 
 _LABELS = np.repeat(np.arange(10), 200)
@@ -52,13 +52,13 @@ def test_the_seed_decides_everything(name):
 
 @pytest.mark.parametrize('name', _BUILDERS)
 def test_more_examples_than_there_are_is_an_error(name):
-  with pytest.raises(errors.PartitionError, match='want 10000 examples'):
+  with pytest.raises(data_errors.PartitionError, match='want 10000 examples'):
     _BUILDERS[name]([1000] * 10, 0)
 
 
 @pytest.mark.parametrize('sizes', [[], [5, 0], [-1], [1.5, 2.0], [[1, 2]]])
 def test_sizes_must_be_counts(sizes):
-  with pytest.raises(errors.PartitionError, match='at least 1'):
+  with pytest.raises(data_errors.PartitionError, match='at least 1'):
     partition.iid(10, sizes=sizes)
 
 
@@ -123,7 +123,9 @@ def test_pam_matches_the_papers_statistics():
 
 
 def test_pam_wants_one_coarse_label_for_a_fine_one():
-  with pytest.raises(errors.PartitionError, match='Fine label 1 must have one'):
+  with pytest.raises(
+    data_errors.PartitionError, match='Fine label 1 must have one'
+  ):
     partition.pam(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), sizes=[2])
 
 
@@ -148,7 +150,7 @@ def test_k_classes_gives_every_client_k_equal_shares(k):
   ],
 )
 def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
-  with pytest.raises(errors.PartitionError, match=message):
+  with pytest.raises(data_errors.PartitionError, match=message):
     class_shares.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
 
 
@@ -166,14 +168,14 @@ def test_largest_equal_size_is_feasible_and_largest():
     counts = split.label_counts(labels)
     assert ((counts == size // k) | (counts == 0)).all()
     if size + k <= len(labels) // clients:
-      with pytest.raises(errors.PartitionError):
+      with pytest.raises(data_errors.PartitionError):
         class_shares.k_classes(
           labels, classes_per_client=k, sizes=[size + k] * clients
         )
 
 
 def test_largest_equal_size_that_cannot_be():
-  with pytest.raises(errors.PartitionError, match='at least 40 examples'):
+  with pytest.raises(data_errors.PartitionError, match='at least 40 examples'):
     class_shares.largest_equal_size(
       np.arange(10), classes_per_client=4, num_clients=10
     )
@@ -192,24 +194,26 @@ def test_sizes_in_a_range():
   np.testing.assert_array_equal(
     sizes, partition.sizes_in_range(2000, 100, 500, seed=1)
   )
-  with pytest.raises(errors.PartitionError, match='0 to 5'):
+  with pytest.raises(data_errors.PartitionError, match='0 to 5'):
     partition.sizes_in_range(3, 0, 5)
 
 
 def test_equal_sizes():
   assert partition.equal_sizes(1438, 20).tolist() == [71] * 20
-  with pytest.raises(errors.PartitionError, match='got 30'):
+  with pytest.raises(data_errors.PartitionError, match='got 30'):
     partition.equal_sizes(20, 30)
 
 
 @pytest.mark.parametrize('alpha', [0.0, -1.0, np.nan, np.inf])
 def test_alpha_must_be_positive(alpha):
-  with pytest.raises(errors.PartitionError, match='`alpha` must be positive'):
+  with pytest.raises(
+    data_errors.PartitionError, match='`alpha` must be positive'
+  ):
     partition.lda(_LABELS, alpha=alpha, sizes=[3])
 
 
 def test_labels_must_be_whole_numbers():
-  with pytest.raises(errors.PartitionError, match='float64'):
+  with pytest.raises(data_errors.PartitionError, match='float64'):
     partition.lda(_LABELS * 1.0, alpha=1.0, sizes=[3])
 
 
@@ -225,24 +229,24 @@ def test_saved_partitions_come_back(tmp_path):
 
 
 def test_files_that_hold_no_partition_are_refused(tmp_path):
-  with pytest.raises(errors.DataError, match=r'no file.*missing.npz'):
+  with pytest.raises(data_errors.DataError, match=r'no file.*missing.npz'):
     partition.Partition.load(tmp_path / 'missing.npz')
   path = tmp_path / 'partition.npz'
   partition.iid(50, sizes=[5, 5]).save(path)
   whole = path.read_bytes()
   for damaged in (b'', b'not a partition', whole[: len(whole) // 2]):
     path.write_bytes(damaged)
-    with pytest.raises(errors.DataError, match='cannot be read'):
+    with pytest.raises(data_errors.DataError, match='cannot be read'):
       partition.Partition.load(path)
   np.savez(path, something=np.zeros(3))
-  with pytest.raises(errors.DataError, match='cannot be read'):
+  with pytest.raises(data_errors.DataError, match='cannot be read'):
     partition.Partition.load(path)
   np.savez(path, client_ids=['a'], sizes=[3], indices=[1, 2])
-  with pytest.raises(errors.DataError, match='contradicts itself'):
+  with pytest.raises(data_errors.DataError, match='contradicts itself'):
     partition.Partition.load(path)
   for sizes, indices in (([3, -1], [1, 2]), ([1, 1], [1.5, 2]), (2, [1, 2])):
     np.savez(path, client_ids=['a', 'b'], sizes=sizes, indices=indices)
-    with pytest.raises(errors.DataError, match='no whole numbers from 0'):
+    with pytest.raises(data_errors.DataError, match='no whole numbers from 0'):
       partition.Partition.load(path)
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from tasks import errors
+from tasks import data_errors
 from tasks import vit
 
 _SIZE = vit.Size(blocks=2, width=8, heads=2, hidden=12)
@@ -121,11 +121,11 @@ def test_positions_are_scaled_to_other_images(tmp_path):
 def test_other_weights_are_refused(tmp_path):
   weights = _checkpoint(np.random.default_rng(0), side=3, patch=2)
   np.savez(tmp_path / 'S.npz', **weights)
-  with pytest.raises(errors.DataError, match='embedding/kernel must have'):
+  with pytest.raises(data_errors.DataError, match='embedding/kernel must have'):
     _build(tmp_path)
   del weights['cls']
   np.savez(tmp_path / 'S.npz', **weights)
-  with pytest.raises(errors.DataError, match='no weights named cls'):
+  with pytest.raises(data_errors.DataError, match='no weights named cls'):
     _build(tmp_path, patch_size=2, image_size=6)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks import errors
+from tasks import data_errors
 from tasks import wordpiece
 
 _VOCABULARY = [
@@ -74,10 +74,14 @@ def test_vocabularies_are_read_or_refused(tmp_path):
   assert wordpiece.read_vocabulary(path) == tokens
   for content in (b'', b'the\na\n', b'[PAD]\nthe\n', b'\xff\xfe'):
     path.write_bytes(content)
-    with pytest.raises(errors.DataError, match=r'must list one|no readable'):
+    with pytest.raises(
+      data_errors.DataError, match=r'must list one|no readable'
+    ):
       wordpiece.read_vocabulary(path)
   path.unlink()
-  with pytest.raises(errors.DataError, match=r'no file .*vocab.txt: a list'):
+  with pytest.raises(
+    data_errors.DataError, match=r'no file .*vocab.txt: a list'
+  ):
     wordpiece.read_vocabulary(path)
-  with pytest.raises(errors.DataError, match='no readable list'):
+  with pytest.raises(data_errors.DataError, match='no readable list'):
     wordpiece.read_vocabulary(tmp_path)

@@ -13,7 +13,7 @@ from tff_adaptive.flags import parsing as flags
 from tff_adaptive.privacy import mechanism as privacy
 from tff_adaptive.recording import files
 from tff_adaptive.training import accounting
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 
 CLIP = ('--client_optimizer=sgd', '--dp_clip_norm=0.5')
 
@@ -66,17 +66,22 @@ def test_complaints(parse, arguments, words):
 
 def test_a_private_run_weighs_clients_alike(parse):
   settings = parse(*CLIP, '--dp_noise_multiplier=1', '--clients_per_round=7')
-  assert settings.private
+  assert settings.plan.private
   assert settings.hyperparameters['client_weighting'] == 'uniform'
   assert settings.hyperparameters['dp_clients_per_round'] == 7
-  algorithms.check(settings.algorithm, **settings.build_arguments)
+  algorithms.check(
+    settings.algorithm,
+    client_optimizer=settings.client_optimizer,
+    server_optimizer=settings.server_optimizer,
+    **settings.hyperparameters,
+  )
   assert settings.identity['dp_clip_norm'] == 0.5
   assert settings.identity['dp_sampling'] == 'fixed'
 
 
 def test_a_plain_run_says_nothing_of_aggregation(parse):
   settings = parse()
-  assert not settings.private
+  assert not settings.plan.private
   names = parameters.read_signature(privacy.__file__, 'aggregation')
   assert not set(names) & set(settings.identity)
   assert 'dp_sampling' not in settings.identity
@@ -122,8 +127,8 @@ def test_a_target_decides_the_noise(parse):
   ledger = accounting.open_ledger(settings, 100)
   assert ledger.budget.delta == pytest.approx(100**-1.1)
   assert ledger.columns(20)['privacy/epsilon'] <= 5
-  arguments = accounting.build_arguments(settings, ledger)
-  assert arguments['dp_noise_multiplier'] == ledger.noise_multiplier > 0.5
+  values = accounting.with_noise(settings.plan, ledger).values
+  assert values['dp_noise_multiplier'] == ledger.noise_multiplier > 0.5
   assert '--target_epsilon=5' in ledger.describe()
 
 

@@ -12,10 +12,10 @@ from tests import helpers
 from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive import optimizers
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.training import centralized
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
 
@@ -211,6 +211,6 @@ def test_dry_run_and_names(tmp_path, capsys):
   shown = capsys.readouterr().out
   for part in ('pooled', 'optimizer yogi', 'nothing is sent', '10 of 20'):
     assert part in shown
-  assert 'centralized' in methods.names()
+  assert 'centralized' in methods.table()
   assert settings_of(tmp_path).hyperparameters['server_learning_rate'] == 0.1
   assert not list(tmp_path.iterdir())

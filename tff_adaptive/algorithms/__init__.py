@@ -5,7 +5,9 @@
   state = process.initialize()
   output = process.next(state, client_datasets)
 
-`names`, `parameters_of` and `check` import no TensorFlow.
+Behind it: `resolve` makes a checked `plan.Plan` of a name and hyperparameters,
+`building` makes its pieces and the process of these. Only `build` and
+`describe` import TensorFlow.
 """
 
 from collections.abc import Mapping
@@ -13,18 +15,33 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
-from tff_adaptive.algorithms import registry
+from tff_adaptive.algorithms.methods import Method
+from tff_adaptive.algorithms.methods import register
+
+__all__ = [
+  'Method',
+  'build',
+  'check',
+  'describe',
+  'is_stateful',
+  'names',
+  'parameters_of',
+  'register',
+  'resolve',
+  'summary',
+]
 
 
 def names() -> list[str]:
   """The names that `build` accepts."""
-  return list(registry.METHODS)
+  return [name for name, m in methods.table().items() if m.has_clients]
 
 
 def summary(name: str) -> str:
   """One line that says what a method is."""
-  return plan_lib.method_of(name).summary
+  return methods.find(name).summary
 
 
 def parameters_of(
@@ -43,12 +60,30 @@ def parameters_of(
     ParameterError: If there is no such method or optimizer, or the method does
       not let that optimizer be replaced.
   """
-  return plan_lib.parameters_of(name, client_optimizer, server_optimizer)
+  chosen = plan_lib.choose(name, client_optimizer, server_optimizer)
+  return {public: slot.parameter for public, slot in chosen.slots.items()}
+
+
+def resolve(
+  name: str,
+  *,
+  client_optimizer: Any = None,
+  server_optimizer: Any = None,
+  model_aggregator: Any = None,
+  **hyperparameters: Any,
+) -> plan_lib.Plan:
+  """Checks what `build` takes, and fills in what is not given.
+
+  Raises:
+    ParameterError: As `build`.
+  """
+  chosen = plan_lib.choose(name, client_optimizer, server_optimizer)
+  return plan_lib.resolve(chosen, hyperparameters, model_aggregator)
 
 
 def check(name: str, **hyperparameters: Any) -> None:
   """Raises `ParameterError` unless `build` would accept the hyperparameters."""
-  plan_lib.resolve(name, hyperparameters)
+  resolve(name, **hyperparameters)
 
 
 def build(name: str, model: Any, **hyperparameters: Any) -> Any:
@@ -71,21 +106,28 @@ def build(name: str, model: Any, **hyperparameters: Any) -> Any:
   Raises:
     ParameterError: If the name is unknown, or a hyperparameter has a value out
       of range or is one that the method has no use for.
-    TypeError: If `model` is not of the kinds above.
+    TypeError: If `model` is not of the kinds above, or is made of a model of
+      Keras 3.
   """
-  plan = plan_lib.resolve(name, hyperparameters)
+  plan = resolve(name, **hyperparameters)
+  if not plan.method.has_clients:
+    raise parameters.ParameterError(
+      'algorithm',
+      'The algorithm {name} is no federated process; training.run trains it.',
+      name=name,
+    )
   # Only here does TensorFlow come in.
-  from tff_adaptive.algorithms import assembly  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
 
-  return assembly.assemble(plan, model)
+  return building.make_pieces(plan).compose(model)
 
 
 def describe(name: str, **hyperparameters: Any) -> str:
   """The rule that `build` would follow, resolved, one assignment a line."""
-  plan = plan_lib.resolve(name, hyperparameters)
-  from tff_adaptive.algorithms import assembly  # pylint: disable=g-import-not-at-top
+  plan = resolve(name, **hyperparameters)
+  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
 
-  return assembly.describe(plan)
+  return building.make_pieces(plan).describe()
 
 
 def is_stateful(process: Any) -> bool:

@@ -47,13 +47,17 @@ def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
   """
   if not isinstance(server_optimizer, fedopt.AdaptiveServerOptimizer):
     raise parameters.ParameterError(
-      'direct_joint needs a server optimizer with a second moment (adagrad, '
-      f'adam, ams or yogi), got {type(server_optimizer).__name__}.'
+      'server_optimizer',
+      'direct_joint needs a server optimizer with a second moment, a '
+      'fedopt.AdaptiveServerOptimizer, got {given}.',
+      given=type(server_optimizer).__name__,
     )
   if not isinstance(client_optimizer, preconditioned.PreconditionedClient):
     raise parameters.ParameterError(
-      'direct_joint needs a client optimizer with a preconditioner (adagrad, '
-      f'adam, sm3_adagrad or sm3_adam), got {type(client_optimizer).__name__}.'
+      'client_optimizer',
+      'direct_joint needs a client optimizer with a preconditioner, a '
+      'preconditioned.PreconditionedClient, got {given}.',
+      given=type(client_optimizer).__name__,
     )
   client = client_optimizer.received_form()
   return {

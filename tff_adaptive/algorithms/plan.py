@@ -1,307 +1,276 @@
 """From a name and hyperparameters to a checked plan, without TensorFlow."""
 
-import collections
 import dataclasses
-import pathlib
+import inspect
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
-from typing import Literal
-from typing import Optional
 
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive.algorithms import registry
+from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
-from tff_adaptive.privacy import mechanism as privacy
+from tff_adaptive.privacy import mechanism
+from tff_adaptive.privacy import plans as privacy
 
-_FOLDER = pathlib.Path(__file__).parent
-_SIDES = ('client', 'server')
+# The signatures of what every method is built with.
+COMMON = 'tff_adaptive.algorithms.common:common'
+SCHEDULE = 'tff_adaptive.optimizers.schedules:build_schedule'
+AGGREGATION = mechanism.SIGNATURE
 
 
-def common(
-  *,
-  client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples',
-  proximal_strength: parameters.NonNegative = 0.0,
-  client_warmup_steps: parameters.NonNegativeInt = 0,
-  seed: parameters.NonNegativeInt = 0,
-  record_step_sizes: bool = False,
-) -> None:
-  """What every method accepts; only the signature is used.
+@dataclasses.dataclass(frozen=True)
+class Slot:
+  """Where a hyperparameter goes.
 
-  Args:
-    client_weighting: Whether clients count by the examples that they iterated,
-      all alike, or by the tokens that they predicted, as the FedOpt code of
-      2021 did for words and characters.
-    proximal_strength: mu of the term (mu / 2) |x - x_t|^2 added to the clients'
-      loss (FedProx); 0 for none.
-    client_warmup_steps: Local steps in every round over which the client's
-      learning rate rises to its value (FedAda2's warm-up); 0 for none.
-    seed: Seed of what is random inside a round (dropout).
-    record_step_sizes: Whether every client's own step sizes are measured, not
-      only the cohort's; a run writes them to step_sizes.csv, a row a client and
-      round.
+  Attributes:
+    piece: What it is an argument of: 'client', 'server' (the optimizers),
+      'client_schedule', 'server_schedule', 'aggregation', 'common' or 'own'
+      (the method's function).
+    argument: Its name there.
+    parameter: By its public name, with the method's default.
   """
-  del client_weighting, proximal_strength, client_warmup_steps, seed
-  del record_step_sizes
+
+  piece: str
+  argument: str
+  parameter: parameters.Parameter
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """A method with everything chosen.
+  """A method with everything chosen and checked.
 
   Attributes:
     method: The method's row.
     optimizer: Per side, an optimizer's name or the object that was given.
-    optimizer_arguments: Per side, what to build a named optimizer with.
-    schedule_arguments: Per side, what to build a learning-rate schedule with,
-      empty for a constant rate.
-    rate: Per side, the learning rate to schedule.
-    common: Values for `common`'s parameters.
-    own: Values for the parameters of the method's own module.
-    model_aggregator: As given.
-    aggregation: How updates are aggregated otherwise.
+    slots: Where hyperparameters go, by their public names.
+    values: Their values, likewise.
+    model_aggregator: As given to `algorithms.build`.
   """
 
-  method: registry.Method
+  method: methods.Method
   optimizer: Mapping[str, Any]
-  optimizer_arguments: Mapping[str, Mapping[str, Any]]
-  schedule_arguments: Mapping[str, Mapping[str, Any]]
-  rate: Mapping[str, Optional[float]]
-  common: Mapping[str, Any]
-  own: Mapping[str, Any]
-  model_aggregator: Any
-  aggregation: privacy.Aggregation
+  slots: Mapping[str, Slot]
+  values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  model_aggregator: Any = None
+
+  def arguments(self, piece: str) -> dict[str, Any]:
+    """What to build a piece with; see `Slot`."""
+    return {
+      slot.argument: self.values[name]
+      for name, slot in self.slots.items()
+      if slot.piece == piece
+    }
+
+  def schedule(self, side: str) -> dict[str, Any]:
+    """What to build a learning-rate schedule with; empty for a constant."""
+    arguments = self.arguments(f'{side}_schedule')
+    constant = not arguments or schedules.is_constant(**arguments)
+    return {} if constant else arguments
+
+  @property
+  def aggregation(self) -> mechanism.Aggregation:
+    """How updates are aggregated, unless `model_aggregator` says."""
+    return mechanism.check(self.arguments('aggregation'))
+
+  @property
+  def private(self) -> bool:
+    """Whether updates are clipped and noised for differential privacy."""
+    return mechanism.is_asked(self.arguments('aggregation'))
+
+  def with_values(self, **values: Any) -> 'Plan':
+    """The same plan with other values, of which the caller is sure."""
+    return dataclasses.replace(self, values={**self.values, **values})
 
 
-def method_of(name: str) -> registry.Method:
-  """Looks a method up.
+def choose(
+  name: str, client_optimizer: Any = None, server_optimizer: Any = None
+) -> Plan:
+  """Looks up a method, its optimizers and what they accept.
+
+  Args:
+    name: A method.
+    client_optimizer, server_optimizer: Names or objects; the method's own
+      unless given.
+
+  Returns:
+    A plan that has no values yet.
 
   Raises:
-    ParameterError: If there is none of that name.
+    ParameterError: If there is no such method or optimizer, or the method does
+      not let that optimizer be replaced.
   """
-  if not isinstance(name, str) or name not in registry.METHODS:
-    raise parameters.ParameterError(
-      f'The algorithm must be one of {", ".join(registry.METHODS)}, got '
-      f'{name!r}.'
-    )
-  return registry.METHODS[name]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Slot:
-  """Where a public hyperparameter goes: a group and its name there."""
-
-  group: str
-  name: str
-  parameter: parameters.Parameter
-
-
-def _slots(
-  method: registry.Method, chosen: Mapping[str, Any]
-) -> Mapping[str, _Slot]:
-  """Every hyperparameter that the method accepts with these optimizers."""
-  slots = collections.OrderedDict()
-
-  def add(public: str, group: str, parameter: parameters.Parameter) -> None:
-    if public in method.hides:
-      return
-    if public in method.defaults:
-      parameter = dataclasses.replace(
-        parameter, default=method.defaults[public]
-      )
-    slots[public] = _Slot(
-      group, parameter.name, dataclasses.replace(parameter, name=public)
-    )
-
-  for side in _SIDES:
-    has_rate = True
-    if isinstance(chosen[side], str):
-      accepted = optimizers.parameters_of(side, chosen[side])
-      has_rate = 'learning_rate' in accepted
-      for name, parameter in accepted.items():
-        public = optimizers.public_name(side, name, chosen[side])
-        add(public, side, parameter)
-    if has_rate:
-      for name, parameter in parameters.read_signature(
-        _FOLDER.parent / 'optimizers' / 'schedules.py', 'build_schedule'
-      ).items():
-        add(f'{side}_{name}', f'{side}_schedule', parameter)
-  for name, parameter in parameters.read_signature(
-    _FOLDER.parent / 'privacy' / 'mechanism.py', 'aggregation'
-  ).items():
-    add(name, 'aggregation', parameter)
-  useful = {
-    'client_warmup_steps': 'client_lr_schedule' in slots,
-    'record_step_sizes': not isinstance(chosen['client'], str)
-    or optimizers.chooses_step_size(chosen['client']),
+  method = methods.find(name)
+  optimizer = {
+    'client': _choose(method, 'client', client_optimizer),
+    'server': _choose(method, 'server', server_optimizer),
   }
-  for name, parameter in parameters.read_signature(__file__, 'common').items():
-    if useful.get(name, True):
-      add(name, 'common', parameter)
-  if method.module is not None:
-    for name, parameter in parameters.read_signature(
-      _FOLDER / f'{method.module}.py', method.function
-    ).items():
-      add(name, 'own', parameter)
-  return slots
-
-
-def _choose(
-  method: registry.Method, given: Mapping[str, Any]
-) -> Mapping[str, Any]:
-  """The optimizer of each side: a name or an object."""
-  chosen = {}
-  for side in _SIDES:
-    own = getattr(method, side)
-    choice = given.get(f'{side}_optimizer')
-    if choice is None or choice == own:
-      chosen[side] = own
-    elif side in method.fixes:
-      raise parameters.ParameterError(
-        f'The algorithm {method.name} has its own {side} optimizer, {own}: '
-        f'`{side}_optimizer` cannot be {choice!r}.'
+  slots: dict[str, Slot] = {}
+  for piece, public, parameter in _offered(method, optimizer):
+    if public in slots:
+      raise LookupError(
+        f'{name} with {optimizer} has two hyperparameters {public!r}; one of '
+        'the builders needs another name for its own.'
       )
-    else:
-      if isinstance(choice, str):
-        accepted = getattr(optimizers, f'{side}_names')()
-        if choice not in accepted:
-          raise parameters.ParameterError(
-            f'`{side}_optimizer` must be one of {", ".join(accepted)}, got '
-            f'{choice!r}.'
-          )
-      chosen[side] = choice
-      allowed = method.accepts.get(side)
-      if isinstance(choice, str) and allowed and choice not in allowed:
-        raise parameters.ParameterError(
-          f'The algorithm {method.name} accepts the {side} optimizers '
-          f'{", ".join(allowed)}, got {choice!r}.'
-        )
-  return chosen
+    default = parameter.default
+    if optimizer.get(piece) in (None, getattr(method, piece, None)):
+      default = method.defaults.get(public, default)
+    named = dataclasses.replace(parameter, name=public, default=default)
+    slots[public] = Slot(piece, parameter.name, named)
+  for public in method.hides & set(slots):
+    del slots[public]
+  return Plan(method, optimizer, slots)
 
 
-def parameters_of(
-  name: str,
-  client_optimizer: Any = None,
-  server_optimizer: Any = None,
-) -> Mapping[str, parameters.Parameter]:
-  """See `algorithms.parameters_of`."""
-  method = method_of(name)
-  chosen = _choose(
-    method,
-    dict(client_optimizer=client_optimizer, server_optimizer=server_optimizer),
+def _choose(method: methods.Method, side: str, asked: Any) -> Any:
+  """The optimizer of a side."""
+  own = getattr(method, side)
+  if asked is None or asked == own:
+    return own
+  known = optimizers.names(side)
+  if side == 'client' and not method.has_clients:
+    problem = (
+      'The algorithm {method} has no clients: {} cannot be {asked!r}; '
+      '{server_optimizer} is what trains.'
+    )
+  elif side in method.fixes:
+    problem = (
+      'The algorithm {method} has its own {side} optimizer, {own}: {} cannot '
+      'be {asked!r}.'
+    )
+  elif isinstance(asked, str) and asked not in known:
+    problem = '{} must be one of {known}, got {asked!r}.'
+  elif isinstance(asked, str) and asked not in (known := method.accepted(side)):
+    problem = (
+      'The algorithm {method} accepts the {side} optimizers {known}, got '
+      '{asked!r}.'
+    )
+  else:
+    return asked
+  raise parameters.ParameterError(
+    f'{side}_optimizer',
+    problem,
+    method=method.name,
+    side=side,
+    own=own,
+    known=', '.join(known),
+    asked=asked,
   )
-  return collections.OrderedDict(
-    (public, slot.parameter) for public, slot in _slots(method, chosen).items()
-  )
 
 
-def resolve(name: str, given: Mapping[str, Any]) -> Plan:
-  """Checks the hyperparameters of a method and says where each goes.
+def _offered(
+  method: methods.Method, optimizer: Mapping[str, Any]
+) -> Iterator[tuple[str, str, parameters.Parameter]]:
+  """Pieces, public names and parameters of everything to be built."""
+  shared = dict(parameters.signature(COMMON))
+  for side in optimizers.SIDES if method.has_clients else ['server']:
+    accepted: Mapping[str, parameters.Parameter] = {}
+    has_rate = True
+    if isinstance(name := optimizer[side], str):
+      accepted = optimizers.parameters_of(side, name)
+      has_rate = 'learning_rate' in accepted
+    for argument, parameter in accepted.items():
+      public = optimizers.public_name(side, argument, optimizer[side])
+      yield side, public, parameter
+    if has_rate and method.has_clients:
+      for argument, parameter in parameters.signature(SCHEDULE).items():
+        yield f'{side}_schedule', f'{side}_{argument}', parameter
+  if not method.has_clients:
+    yield 'common', 'seed', shared['seed']
+    return
+  for argument, parameter in parameters.signature(AGGREGATION).items():
+    yield 'aggregation', argument, parameter
+  if isinstance(name := optimizer['client'], str):
+    if 'learning_rate' not in optimizers.parameters_of('client', name):
+      del shared['client_warmup_steps']
+    if not optimizers.entry_of('client', name).chooses_step_size:
+      del shared['record_step_sizes']
+  for argument, parameter in shared.items():
+    yield 'common', argument, parameter
+  if method.pieces is not None:
+    for argument, parameter in parameters.signature(method.pieces).items():
+      yield 'own', argument, parameter
+
+
+def resolve(
+  chosen: Plan, given: Mapping[str, Any], model_aggregator: Any = None
+) -> Plan:
+  """Checks hyperparameters, every one of them once, and fills in the others.
+
+  Args:
+    chosen: As `choose` made it.
+    given: Values by public name.
+    model_aggregator: As given to `algorithms.build`.
 
   Raises:
     ParameterError: As `algorithms.build` says.
   """
-  method = method_of(name)
-  chosen = _choose(method, given)
-  slots = _slots(method, chosen)
-  elsewhere = {'client_optimizer', 'server_optimizer', 'model_aggregator'}
-  for word in given:
-    if word not in slots and word not in elsewhere:
+  for name, value in given.items():
+    if name not in chosen.slots:
+      raise _stray(chosen, name, value)
+  values = {}
+  for name, slot in chosen.slots.items():
+    if name in given:
+      values[name] = slot.parameter.check(_weighting_word(given[name]))
+    elif slot.parameter.required:
       raise parameters.ParameterError(
-        f'The algorithm {name} with client optimizer '
-        f'{_called(chosen["client"])} and server optimizer '
-        f'{_called(chosen["server"])} has no use for `{word}`; it accepts '
-        f'{", ".join(sorted(set(slots) | elsewhere))}.'
+        name, 'The algorithm {method} needs {}.', method=chosen.method.name
       )
-  groups: dict[str, dict[str, Any]] = collections.defaultdict(dict)
-  for public, slot in slots.items():
-    if public in given:
-      value = _weighting_word(given[public])
-      groups[slot.group][slot.name] = slot.parameter.check(value)
-    elif not slot.parameter.required:
-      groups[slot.group][slot.name] = slot.parameter.default
     else:
-      raise parameters.ParameterError(f'The algorithm {name} needs `{public}`.')
-  aggregation = _aggregation(method, groups, given)
-  rates = {}
-  for side in _SIDES:
-    if isinstance(chosen[side], str):
-      optimizers.check(side, chosen[side], groups[side])
-    rates[side] = groups[side].get('learning_rate')
-    settings = groups[f'{side}_schedule']
-    try:
-      scheduled = schedules.build_schedule(rates[side] or 1.0, **settings)
-    except parameters.ParameterError as e:
-      raise parameters.ParameterError(
-        str(e).replace('lr_', f'{side}_lr_')
-      ) from e
-    if scheduled is None:
-      settings.clear()
-    elif rates[side] is None:
-      raise parameters.ParameterError(
-        f'A {side} learning-rate schedule needs the {side} optimizer by name.'
-      )
-  return Plan(
-    method,
-    chosen,
-    {side: dict(groups[side]) for side in _SIDES},
-    {side: dict(groups[f'{side}_schedule']) for side in _SIDES},
-    rates,
-    dict(groups['common']),
-    dict(groups['own']),
-    given.get('model_aggregator'),
-    aggregation,
+      values[name] = slot.parameter.default
+  plan = dataclasses.replace(
+    chosen, values=values, model_aggregator=model_aggregator
+  )
+  if plan.method.has_clients:
+    asked = privacy.check(
+      values, given, plan.aggregation, plan.method, model_aggregator
+    )
+    plan = plan.with_values(**asked)
+  for side in optimizers.SIDES:
+    _check_side(plan, side)
+  return plan
+
+
+def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
+  """What to say of a hyperparameter that nothing has a use for."""
+  known = ', '.join(f'{{{n}}}' for n in sorted(plan.slots))
+  client, server = (
+    o if isinstance(o, str) else type(o).__name__
+    for o in plan.optimizer.values()
+  )
+  return parameters.ParameterError(
+    name,
+    '{}={given} would be ignored: the algorithm {method} with client optimizer '
+    f'{{client}} and server optimizer {{server}} has no use for it; it accepts '
+    f'{known}.',
+    given=value,
+    method=plan.method.name,
+    client=client,
+    server=server,
   )
 
 
-def _aggregation(
-  method: registry.Method,
-  groups: Mapping[str, dict[str, Any]],
-  given: Mapping[str, Any],
-) -> privacy.Aggregation:
-  """Checks how updates are aggregated against the rest.
-
-  Under differential privacy clients weigh the same unless asked otherwise,
-  which is refused.
-  """
-  aggregation = privacy.check(groups['aggregation'])
-  if given.get('model_aggregator') is not None:
-    usual = parameters.read_signature(
-      _FOLDER.parent / 'privacy' / 'mechanism.py', 'aggregation'
-    )
-    for name, parameter in usual.items():
-      if groups['aggregation'][name] != parameter.default:
-        raise parameters.ParameterError(
-          f'`{name}` would be ignored: `model_aggregator` is given.'
-        )
-  if not aggregation.private:
-    return aggregation
-  if method.unnoised and groups['own'].get('count') != 'round':
+def _check_side(plan: Plan, side: str) -> None:
+  """Checks what the range of no single argument says."""
+  name, arguments = plan.optimizer[side], plan.arguments(side)
+  # A method may hide some of the arguments that have to fit each other.
+  if arguments and (place := optimizers.entry_of(side, name).check):
+    takes = inspect.signature(parameters.load(place)).parameters
+    if takes.keys() <= arguments.keys():
+      with parameters.renamed(_public(plan, side)):
+        parameters.load(place)(**{n: arguments[n] for n in takes})
+  if scheduled := plan.arguments(f'{side}_schedule'):
+    with parameters.renamed(_public(plan, f'{side}_schedule')):
+      schedules.check(**scheduled)
+  if plan.schedule(side) and not isinstance(name, str):
     raise parameters.ParameterError(
-      f'The algorithm {method.name} has no differential privacy: its clients '
-      f'send {method.unnoised} beside their update, to which no noise is '
-      'added.'
+      f'{side}_lr_schedule', '{} needs the optimizer of its side by name.'
     )
-  if groups['common'].get('record_step_sizes'):
-    raise parameters.ParameterError(
-      '`record_step_sizes` does not go with differential privacy: it writes '
-      'down what each client did, to which no noise is added; give one of '
-      'them.'
-    )
-  weighting = groups['common']
-  if 'client_weighting' not in given:
-    weighting['client_weighting'] = 'uniform'
-  elif weighting['client_weighting'] != 'uniform':
-    raise parameters.ParameterError(
-      "`client_weighting` must be 'uniform' under differential privacy, got "
-      f'{weighting["client_weighting"]!r}: how much a client counts must not '
-      'depend on its data.'
-    )
-  return aggregation
 
 
-def _called(optimizer: Any) -> str:
-  return optimizer if isinstance(optimizer, str) else type(optimizer).__name__
+def _public(plan: Plan, piece: str) -> dict[str, str]:
+  """The public names of a piece's arguments."""
+  return {s.argument: n for n, s in plan.slots.items() if s.piece == piece}
 
 
 def _weighting_word(value: Any) -> Any:

@@ -15,18 +15,15 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive import errors
 from tff_adaptive.commands import costs
-from tff_adaptive.commands import dry_run
 from tff_adaptive.commands import export
 from tff_adaptive.commands import list as listing
-from tff_adaptive.commands import summary
+from tff_adaptive.commands import train
 from tff_adaptive.commands import worker as serve
 from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import files
 from tff_adaptive.report import compare  # pylint: disable=g-import-not-at-top
 from tff_adaptive.report import report
 from tff_adaptive.runtime import failures
 from tff_adaptive.sweep import sweep
-from tff_adaptive.training import run as train
 from tff_adaptive.training import stopping
 
 _COMMANDS = {
@@ -50,8 +47,8 @@ MAINS = {
   'export': export,
   'worker': serve,
 }
-# Of these, what computes nothing.
-_WITHOUT_TFF = ('report', 'compare')
+# What computes nothing.
+_WITHOUT_TFF = ('report', 'compare', 'list')
 _TFF = '0.87.0'
 
 
@@ -86,24 +83,6 @@ def _check_tff() -> None:
     )
 
 
-def _train(arguments: Sequence[str]) -> None:
-  parsed = flags.Flags().parse(arguments)
-  settings = parsed.settings
-  finished = train.prepare(settings)
-  if parsed.dry_run:
-    if parsed.preset is not None:
-      print(parsed.preset.describe())
-    print(dry_run.describe(settings))
-    return
-  folder = files.RunFolder(settings.folder)
-  if finished is not None:
-    print(f'This run is finished; its results are in {folder.path}.')
-    print(summary.summary(finished.rows, folder))
-    return
-  result = train.run(settings)
-  print(summary.summary(result.rows, folder, result.seconds))
-
-
 def main(arguments: Sequence[str]) -> int:
   """Runs a command; returns the exit code."""
   command = 'train'
@@ -114,17 +93,10 @@ def main(arguments: Sequence[str]) -> int:
       print(_help(command, full=False))
     elif '--helpfull' in arguments:
       print(_help(command, full=True))
-    elif command == 'list':
-      if arguments:
-        raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
-      print(listing.listing())
-    elif command == 'train':
-      _check_tff()
-      _train(arguments)
-    elif command in MAINS:
+    elif command in _COMMANDS:
       if command not in _WITHOUT_TFF:
         _check_tff()
-      return MAINS[command].main(arguments)
+      return {'train': train, 'list': listing, **MAINS}[command].main(arguments)
     else:
       raise errors.SettingsError(
         f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'

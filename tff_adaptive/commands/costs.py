@@ -14,6 +14,7 @@ from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import progress
+from tff_adaptive.training import experiment
 
 USAGE = """costs [--methods=NAME,NAME,...] [--task=NAME] [--flag=value ...]
 
@@ -158,21 +159,18 @@ def main(arguments: Sequence[str]) -> int:
         )
   # Only now does TensorFlow come in.
   from tff_adaptive.commands import measured_costs  # pylint: disable=g-import-not-at-top
-  from tff_adaptive.training import run as train  # pylint: disable=g-import-not-at-top
 
-  train.set_runtime(settings)
-  task = train.create_task(settings)
+  if chosen and not settings.plan.method.has_clients:
+    raise errors.SettingsError(
+      f'The algorithm {settings.algorithm} has no clients whose costs could be '
+      'measured.'
+    )
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
   if chosen:
-    process = train.build_process(settings, task)
-    if process is None:
-      raise errors.SettingsError(
-        f'The algorithm {settings.algorithm} has no clients whose costs could '
-        'be measured.'
-      )
+    built = experiment.build(settings, task)
     rows: dict[str, Optional[Costs]] = {
-      settings.algorithm: measured_costs.of_process(
-        process, settings.algorithm, settings.build_arguments
-      )
+      settings.algorithm: measured_costs.of_process(built.process, built.pieces)
     }
   else:
     rows = measured_costs.of_methods(names, task.model_fn)

@@ -1,50 +1,53 @@
 """What an experiment would be, for --dry_run."""
 
+from typing import Optional
+
 import tasks
-from tff_adaptive.flags import methods
+from tff_adaptive.flags import presets
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.training import accounting
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment
 
 
-def describe(settings: settings_lib.Settings) -> str:
+def describe(
+  settings: settings_lib.Settings, preset: Optional[presets.Preset] = None
+) -> str:
   """The resolved experiment; trains nothing, writes nothing.
+
+  Args:
+    settings: The experiment.
+    preset: The published settings that it starts from, if any.
 
   Raises:
     SettingsError: If the experiment could not run.
   """
+  experiment.prepare(settings)
   # TensorFlow is imported no earlier than it is needed.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import traffic as communication
 
-  train.set_runtime(settings)
-  task = train.create_task(settings)
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
   client_ids = task.datasets.train_data.client_ids
   sampling.build_cohort_fn(
     client_ids, clients_per_round=settings.clients_per_round
   )
-  process = train.build_process(settings, task)
-  lines = [*_heading(settings, len(client_ids)), '']
-  ledger = train.open_ledger(settings, task)
-  lines.append(
-    methods.describe(
-      settings.algorithm, **accounting.build_arguments(settings, ledger)
-    )
-  )
-  lines.append('')
-  if ledger is not None:
-    lines += [ledger.describe(), '']
+  built = experiment.build(settings, task)
+  lines = [] if preset is None else [preset.describe()]
+  lines += [*_heading(settings, len(client_ids)), '']
+  lines += [built.pieces.describe(), '']
+  if built.ledger is not None:
+    lines += [built.ledger.describe(), '']
   lines.append('settings')
   for name, value in settings.identity.items():
     if value is not None:
       lines.append(f'  --{name}={value}')
   lines.append('')
-  if process is None:
+  if built.process is None:
     lines.append('bytes a round: none, nothing is sent')
     return '\n'.join(lines)
   try:
-    traffic = communication.of_round(process.next)
+    traffic = communication.of_round(built.process.next)
     cohort = settings.clients_per_round
     lines.append(
       f'bytes a round: each client receives {traffic.down:,} and sends '
@@ -59,8 +62,8 @@ def describe(settings: settings_lib.Settings) -> str:
 def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
   """What is run, on whom, and what was published of the task."""
   info = tasks.info(settings.task)
-  whose = methods.whose_data(
-    settings.algorithm, settings.clients_per_round, num_clients
+  whose = settings.plan.method.whose_data(
+    settings.clients_per_round, num_clients
   )
   lines = [
     f'experiment   {settings.name}',

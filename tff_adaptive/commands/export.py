@@ -14,13 +14,15 @@ import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.flags import options as options_lib
-from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.flags import resolving
 from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.privacy import mechanism as privacy
 from tff_adaptive.recording import files
 from tff_adaptive.report import runs as results
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment
 
 USAGE = """export RUN DIR
 
@@ -55,24 +57,26 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
     task = known['task']
     algorithm = known['algorithm']
     clients, server = known['client_optimizer'], known['server_optimizer']
-    accepted = dict(methods.parameters_of(algorithm, clients, server))
-    accepted.pop('seed')
-    flag_of = {option: f for f, option in settings_lib.TASK_FLAGS.items()}
+    chosen = plan_lib.choose(
+      algorithm,
+      clients if methods.find(algorithm).has_clients else None,
+      server,
+    )
+    values = {n: known[n] for n in chosen.slots if n in known and n != 'seed'}
+    if privacy.is_asked(values):
+      values['dp_clients_per_round'] = known['clients_per_round']
     options = {
-      name: known.get(flag_of.get(name, f'{task}_{name}'), parameter.default)
+      name: known.get(settings_lib.flag_of(task, name), parameter.default)
       for name, parameter in tasks.parameters_of(task).items()
     }
     # What this version has beside the settings of a run: as when not given.
-    usual = flags_lib.Flags().parse([]).settings
+    usual = resolving.settings()
     same = {f.name for f in dataclasses.fields(usual)} & set(known)
     return dataclasses.replace(
       usual,
       **{name: known[name] for name in same | _NEEDED},
       task_options=options,
-      hyperparameters={
-        name: known.get(name, parameter.default)
-        for name, parameter in accepted.items()
-      },
+      plan=plan_lib.resolve(chosen, values),
       root_output_dir=str(run.path.parent),
       experiment_name=run.path.name,
     )
@@ -168,9 +172,9 @@ def _restore(
   from tff_adaptive.training import centralized
   from tff_adaptive.training import rounds as rounds_lib
 
-  train.set_runtime(settings)
-  task = train.create_task(settings)
-  process = train.build_process(settings, task)
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
+  built = experiment.build(settings, task)
   # After the process, see `evaluation.Evaluator`.
   model = task.model_fn()
   keras_model = tff_internals.keras_model_of(model)
@@ -180,10 +184,10 @@ def _restore(
     )
   initial = tff.learning.models.ModelWeights.from_model(model)
   rounds: Any
-  if process is None:
-    rounds = centralized.build_rounds(task.model_fn, settings, initial)
+  if built.process is None:
+    rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
   else:
-    rounds = rounds_lib.build(process, initial_weights=initial)
+    rounds = rounds_lib.build(built.process, initial_weights=initial)
   found = checkpoints.Checkpoints(folder.checkpoints).load_latest(
     rounds.program_state
   )
@@ -192,7 +196,7 @@ def _restore(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
     )
   round_number, state = found
-  if process is not None and algorithms.is_stateful(process):
+  if algorithms.is_stateful(built.process):
     # What clients keep is no part of the model; it may be anywhere.
     rounds.state = state['server']
   else:

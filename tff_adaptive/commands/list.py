@@ -1,11 +1,13 @@
 """What there is to choose from, without TensorFlow."""
 
 import textwrap
+from collections.abc import Sequence
 
 import tasks
+from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import runtime as runtime_flags
 
@@ -31,22 +33,22 @@ def listing() -> str:
     if info.files:
       lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
   lines += ['', 'Algorithms (--algorithm)']
-  for name in methods.names():
-    lines += _wrapped(name, methods.summary(name))
-  for side, flag in (('client', 'Client'), ('server', 'Server')):
+  for name, method in methods.table().items():
+    lines += _wrapped(name, method.summary)
+  for side in optimizers.SIDES:
     lines += [
       '',
-      f'{flag} optimizers (--{side}_optimizer, '
+      f'{side.title()} optimizers (--{side}_optimizer, '
       f'--{side}_learning_rate, --{side}_NAME_ARGUMENT)',
     ]
-    for name in getattr(optimizers, f'{side}_names')():
+    for name in optimizers.names(side):
       accepted = optimizers.parameters_of(side, name)
       lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
   lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
   below: dict[str, list[str]] = {}
   for name in presets.names():
-    folder, _, method = name.rpartition('/')
-    below.setdefault(folder, []).append(method)
+    folder, _, last = name.rpartition('/')
+    below.setdefault(folder, []).append(last)
   for folder, names in below.items():
     lines.append(f'  {folder}/')
     lines += _wrapped('', ', '.join(names))
@@ -56,3 +58,11 @@ def listing() -> str:
     '  ' + ', '.join(runtime_flags.RUNTIMES),
   ]
   return '\n'.join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+  """`main.py list`; returns the exit code."""
+  if arguments:
+    raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
+  print(listing())
+  return 0

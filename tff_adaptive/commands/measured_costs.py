@@ -5,7 +5,6 @@ Nothing is estimated: bytes are read off the computation that TFF runs
 gradients are counted while the optimizer takes a step.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -14,8 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
-from tff_adaptive.algorithms import assembly
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms import building
 from tff_adaptive.commands import costs
 from tff_adaptive.optimizers import blended
 from tff_adaptive.optimizers import protocol
@@ -23,24 +21,19 @@ from tff_adaptive.processes import local_model
 from tff_adaptive.training import traffic as communication
 
 
-def of_process(
-  process: Any, name: str, hyperparameters: Mapping[str, Any]
-) -> costs.Costs:
-  """The costs of a process that `algorithms.build` made.
+def of_process(process: Any, pieces: building.Pieces) -> costs.Costs:
+  """The costs of a learning process.
 
   Args:
     process: The process.
-    name: Its method.
-    hyperparameters: What it was built with.
+    pieces: What it was composed of.
 
   Raises:
     ValueError: If something that it sends has no fixed size.
   """
   traffic = communication.of_round(process.next)
   weights = process.get_model_weights.type_signature.result.trainable
-  pieces = assembly.make_pieces(plan_lib.resolve(name, hyperparameters))
-  optimizer = pieces['client_optimizer']
-  exchange = pieces.get('exchange')
+  optimizer, exchange = pieces.client_optimizer, pieces.exchange
   specs = tuple(tf.nest.flatten(tff.types.type_to_tf_tensor_specs(weights)))
   held = 0
   with tf.Graph().as_default():
@@ -116,10 +109,9 @@ def of_methods(
   """
   rows: dict[str, Optional[costs.Costs]] = {}
   for name in names:
+    pieces = building.make_pieces(algorithms.resolve(name))
     try:
-      process = algorithms.build(name, model_fn)
+      rows[name] = of_process(pieces.compose(model_fn), pieces)
     except local_model.NoRepresentationError:
       rows[name] = None
-      continue
-    rows[name] = of_process(process, name, {})
   return rows

@@ -38,6 +38,6 @@ def main(arguments: Sequence[str]) -> int:
   try:
     return runtime.serve_worker(**values)
   except ValueError as e:
-    raise errors.SettingsError(runtime_flags.flagged(str(e))) from e
+    raise options_lib.refusal(runtime_flags.of_runtime(e)) from e
   except OSError as e:
     raise errors.RunError(str(e)) from e

@@ -1,33 +1,51 @@
 """The help that the flags give of themselves."""
 
-import textwrap
-from typing import Any
+from tff_adaptive.flags import options
+from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import table as flag_table
 
-from tff_adaptive import parameters
-from tff_adaptive.flags import declaration as flag_table
+# What comes from the flag of a name on.
+_TITLES = {
+  'preset': 'What to train:',
+  'total_rounds': 'How long, and on whom:',
+  'target_epsilon': 'Privacy (with --dp_clip_norm and --dp_noise_multiplier):',
+  'rounds_per_eval': 'Looking at it:',
+  'cache_dir': 'Data and machine:',
+}
+# General flags that only the full help shows.
+_RARE = (
+  'dp_sampling',
+  'dp_accounting',
+  'client_states',
+  'client_state_mib',
+  'max_rejected_clients',
+  *runtime_flags.RARE,
+)
+# Hyperparameters that the short help shows.
+_USUAL = (
+  'client_learning_rate',
+  'server_learning_rate',
+  'client_lr_schedule',
+  'server_lr_schedule',
+  'client_weighting',
+  'proximal_strength',
+  'aggregator',
+  'dp_clip_norm',
+  'dp_noise_multiplier',
+)
 
 
 def usual(table: flag_table.Table) -> str:
   """The flags that most people need, by group."""
   lines = []
-  for title, group in table.general.items():
-    lines.append(f'{title}:')
-    for parameter in group:
-      if parameter.name not in flag_table.RARE:
-        lines.extend(_entry(parameter.name, parameter, parameter.default))
+  for name, flag in table.general.items():
+    if name in _TITLES:
+      lines.append(_TITLES[name])
+    if name not in _RARE:
+      lines += options.entry(flag.parameter)
   lines.append('Hyperparameters (main.py list says who takes which):')
-  for name in (
-    'client_learning_rate',
-    'server_learning_rate',
-    'client_lr_schedule',
-    'server_lr_schedule',
-    'client_weighting',
-    'proximal_strength',
-    'aggregator',
-    'dp_clip_norm',
-    'dp_noise_multiplier',
-  ):
-    lines.extend(_entry(name, table.algorithm[name].parameter))
+  for name in _USUAL:
+    lines += _shared(table.algorithm[name])
   lines.append(
     '  --client_{optimizer}_{argument}, '
     '--server_{optimizer}_{argument}, --{task}_{argument}'
@@ -43,35 +61,21 @@ def usual(table: flag_table.Table) -> str:
 def full(table: flag_table.Table) -> str:
   """All flags."""
   lines = [usual(table), '', 'Less often needed:']
-  for parameter in table.independent():
-    if parameter.name in flag_table.RARE:
-      lines.extend(_entry(parameter.name, parameter, parameter.default))
+  for name in _RARE:
+    lines += options.entry(table.general[name].parameter)
   lines += ['', 'All hyperparameters:']
-  for flags, title in (
-    (table.algorithm, None),
-    (table.optimizer, 'Of one optimizer only:'),
-    (table.task, 'Of one task only:'),
+  for _, flag in sorted(table.algorithm.items()):
+    lines += _shared(flag)
+  for title, flags in (
+    ('Of one optimizer only:', table.optimizer),
+    ('Of one task only:', table.task),
   ):
-    if title:
-      lines.append(title)
-    for flag in sorted(flags.values(), key=lambda f: f.name):
-      default = ... if flag.owner is None else flag.parameter.default
-      lines.extend(_entry(flag.name, flag.parameter, default))
+    lines.append(title)
+    for _, flag in sorted(flags.items()):
+      lines += options.entry(flag.parameter)
   return '\n'.join(lines)
 
 
-def _entry(
-  name: str, parameter: parameters.Parameter, default: Any = ...
-) -> list[str]:
-  """A flag's lines in the help."""
-  lines = [f'  --{name}']
-  if parameter.choices is not None:
-    lines[0] += '={' + ','.join(parameter.choices) + '}'
-  text = parameter.help
-  unsaid = (None, ..., False, parameters.REQUIRED)
-  if not any(default is value for value in unsaid):
-    text = f'{text} Default: {default}.'
-  lines.extend(
-    textwrap.wrap(text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6)
-  )
-  return lines
+def _shared(flag: flag_table.Flag) -> list[str]:
+  """The entry of a flag whose default depends on who takes it."""
+  return options.entry(flag.parameter, default=None)

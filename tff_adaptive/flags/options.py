@@ -9,6 +9,32 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 
 
+def refusal(error: parameters.ParameterError) -> errors.SettingsError:
+  """What is wrong with a hyperparameter, said of flags."""
+  return errors.SettingsError(error.told(lambda name: f'--{name}'))
+
+
+def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
+  """A flag's lines in the help.
+
+  Args:
+    parameter: What it sets.
+    default: The default to show; the parameter's own unless given.
+  """
+  head = f'  --{parameter.name}'
+  if parameter.choices is not None:
+    head += '={' + ','.join(parameter.choices) + '}'
+  text = parameter.help
+  shown = parameter.default if default is ... else default
+  if not any(shown is none for none in (None, False, '', parameters.REQUIRED)):
+    text += f' Default: {shown}.'
+  indent = ' ' * 6
+  lines = textwrap.wrap(
+    text, 76, initial_indent=indent, subsequent_indent=indent
+  )
+  return [head, *lines]
+
+
 def refuse_words(words: Sequence[str]) -> None:
   """Raises `SettingsError` about what is left of a command line, if any is."""
   if words:
@@ -71,9 +97,9 @@ class Options:
         else:
           raise errors.SettingsError(f'--{name} needs a value.')
       try:
-        value = parameter.parse(text, name=f'--{name}')
+        value = parameter.parse(text)
       except parameters.ParameterError as e:
-        raise errors.SettingsError(str(e)) from e
+        raise refusal(e) from e
       if name in self._repeated:
         values[name].append(value)
       elif name in given:
@@ -99,18 +125,5 @@ class Options:
 
   def help(self) -> str:
     """The flags, a paragraph each."""
-    lines = []
-    for parameter in (*self._repeated.values(), *self._declared.values()):
-      head = f'  --{parameter.name}'
-      if parameter.choices is not None:
-        head += '={' + ','.join(parameter.choices) + '}'
-      text = parameter.help
-      if parameter.default not in (None, parameters.REQUIRED, False):
-        text += f' Default: {parameter.default}.'
-      lines.append(head)
-      lines.extend(
-        textwrap.wrap(
-          text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6
-        )
-      )
-    return '\n'.join(lines)
+    declared = (*self._repeated.values(), *self._declared.values())
+    return '\n'.join(line for p in declared for line in entry(p))

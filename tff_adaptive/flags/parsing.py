@@ -5,23 +5,25 @@ come at once.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import NoReturn
 from typing import Optional
 
 from absl import flags as absl_flags
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.flags import declaration as flag_table
 from tff_adaptive.flags import help as flag_help
-from tff_adaptive.flags import meaning as flag_meaning
 from tff_adaptive.flags import options
 from tff_adaptive.flags import presets
+from tff_adaptive.flags import resolving
 from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.flags import table as flag_table
+
+_DRY_RUN = parameters.Parameter(
+  'dry_run', bool, False, 'Print the resolved experiment and train nothing.'
+)
 
 
 class _TextParser(absl_flags.ArgumentParser):
@@ -29,16 +31,6 @@ class _TextParser(absl_flags.ArgumentParser):
 
   def parse(self, argument: Any) -> Any:
     return argument
-
-
-class _CheckedParser(absl_flags.ArgumentParser):
-  """Reads a flag whose values are known beforehand."""
-
-  def __init__(self, *, parameter: parameters.Parameter):
-    self._parameter = parameter
-
-  def parse(self, argument: Any) -> Any:
-    return flag_meaning.parse(self._parameter, argument, self._parameter.name)
 
 
 class Flags:
@@ -52,27 +44,20 @@ class Flags:
     """Defines all flags."""
     self.values = absl_flags.FlagValues()
     self.values.set_gnu_getopt(True)
-    self._table = flag_table.Table()
-    for parameter in self._table.independent():
-      self._define(parameter.name, parameter, checked=True)
-    for flag in self._table.dependent():
-      self._define(flag.name, flag.parameter, checked=False)
+    self._table = flag_table.Table(_DRY_RUN)
+    for flag in self._table.flags.values():
+      self._define(flag)
 
-  def _define(
-    self, name: str, parameter: parameters.Parameter, checked: bool
-  ) -> None:
-    if checked:
-      parser = _CheckedParser(parameter=parameter)
+  def _define(self, flag: flag_table.Flag) -> None:
+    name, text = flag.name, flag.parameter.help
+    if flag.parameter.kind is bool:
+      defined = absl_flags.BooleanFlag(name, None, text)
+      # So that `--name`, `--noname`, `--name=...` work.
+      defined.parser = _TextParser()
     else:
-      parser = _TextParser()
-    if parameter.kind is bool:
-      flag = absl_flags.BooleanFlag(name, None, parameter.help)
-      flag.parser = parser  # So that `--name`, `--noname`, `--name=...` work.
-    else:
-      flag = absl_flags.Flag(
-        parser, absl_flags.ArgumentSerializer(), name, None, parameter.help
-      )
-    absl_flags.DEFINE_flag(flag, self.values)
+      serializer = absl_flags.ArgumentSerializer()
+      defined = absl_flags.Flag(_TextParser(), serializer, name, None, text)
+    absl_flags.DEFINE_flag(defined, self.values)
 
   def parse(self, arguments: Sequence[str]) -> 'Parsed':
     """Reads a command line.
@@ -83,51 +68,38 @@ class Flags:
     Raises:
       SettingsError: In one sentence, what is wrong.
     """
-    given = self._read(arguments)
-    added: dict[str, str] = {}
-    preset = None
-    if given.get('preset') is not None:
-      preset = presets.load(given['preset'])
-      said = {self._table.meaning(name) for name in given}
-      added = {
-        name: text
-        for name, text in preset.flags.items()
-        if self._table.meaning(name) not in said
-      }
-      given = self._read([*words(added), *arguments])
-    general = {
-      parameter.name: given.pop(parameter.name, parameter.default)
-      for parameter in self._table.independent()
+    told = {
+      name: self._table.find(name).parameter.read(text)
+      for name, text in self.given(arguments).items()
     }
+    given, preset = told, None
     try:
-      settings = flag_meaning.resolve(self._table, general, given)
-    except errors.SettingsError as e:
-      for name in added:
-        if f'--{name}' in str(e):
-          raise errors.SettingsError(
-            f'{e} (--{name} is a part of --preset={general["preset"]}.)'
-          ) from e
-      raise
-    return Parsed(settings=settings, dry_run=general['dry_run'], preset=preset)
+      dry_run = _DRY_RUN.check(told.pop('dry_run', _DRY_RUN.default))
+      given, preset = resolving.with_preset(self._table, told)
+      settings = resolving.resolve(self._table, given)
+    except parameters.ParameterError as e:
+      refusal = options.refusal(e)
+      added = [name for name in e.names if name in given and name not in told]
+      if added and preset is not None:
+        raise errors.SettingsError(
+          f'{refusal} (--{added[0]} is a part of --preset={preset.name}.)'
+        ) from e
+      raise refusal from e
+    return Parsed(settings=settings, dry_run=dry_run, preset=preset)
 
   def given(self, arguments: Sequence[str]) -> dict[str, str]:
     """The text of each flag on a command line, and in flag files it names.
 
     Raises:
-      SettingsError: If a flag is unknown, or has a value that is wrong
-        whatever the others are.
+      SettingsError: If a flag is unknown or has no value.
     """
-    return {name: str(value) for name, value in self._read(arguments).items()}
-
-  def _read(self, arguments: Sequence[str]) -> dict[str, Any]:
-    """The flags given, by name, those that depend on others as text."""
     self.values.unparse_flags()
     for name in self.values:
       self.values[name].unparse()
     try:
       rest = self.values(['main.py', *arguments])[1:]
     except absl_flags.UnrecognizedFlagError as e:
-      self._unknown(e.flagname)
+      raise options.refusal(self._table.unknown(e.flagname)) from e
     except absl_flags.Error as e:
       told = errors.reason(e).removeprefix('ERROR:: ')
       raise errors.SettingsError(f'{told}.') from e
@@ -147,19 +119,10 @@ class Flags:
       ) from e
     options.refuse_words(rest)
     return {
-      name: self.values[name].value
+      name: str(self.values[name].value)
       for name in self.values
       if self.values[name].present
     }
-
-  def _unknown(self, name: str) -> NoReturn:
-    close = difflib.get_close_matches(name, list(self.values), n=3)
-    hint = (
-      'similar ones are ' + ', '.join(f'--{c}' for c in close)
-      if close
-      else 'see main.py --help'
-    )
-    raise errors.SettingsError(f'There is no flag --{name}; {hint}.')
 
   def help(self) -> str:
     """The flags that most people need, by group."""

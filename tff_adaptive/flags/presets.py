@@ -12,6 +12,7 @@ import re
 from typing import Optional
 
 from tff_adaptive import errors
+from tff_adaptive import parameters
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'presets'
 _SUFFIX = '.flags'
@@ -61,11 +62,17 @@ def load(name: str) -> Preset:
   """Reads a preset.
 
   Raises:
-    SettingsError: If there is none of that name, or its file is damaged.
+    ParameterError: If there is none of that name.
+    SettingsError: If its file is damaged.
   """
   known = names()
   if name not in known:
-    raise errors.SettingsError(_unknown(name, known))
+    raise parameters.ParameterError(
+      'preset',
+      '{}={name} is no preset; {hint}.',
+      name=name,
+      hint=_nearest(name, known),
+    )
   path = FOLDER / f'{name}{_SUFFIX}'
   comments: dict[str, str] = {}
   flags: dict[str, str] = {}
@@ -88,20 +95,18 @@ def load(name: str) -> Preset:
   return Preset(name=name, flags=flags, **comments)
 
 
-def _unknown(name: str, known: list[str]) -> str:
-  """One sentence with the nearest names, or with what there is one level up."""
+def _nearest(name: str, known: list[str]) -> str:
+  """The nearest names, or what there is one level up."""
   close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
   folder = name.strip('/')
   if below := _below(folder, known):
-    hint = f'below it there are {", ".join(below)}'
-  elif close:
-    hint = 'did you mean ' + ' or '.join(close)
-  elif below := _below(folder.rpartition('/')[0], known):
-    hint = f'beside it there are {", ".join(below)}'
-  else:
-    folders = sorted({k.rpartition('/')[0] for k in known})
-    hint = f'they are named METHOD below {", ".join(folders)}'
-  return f'--preset={name} is no preset; {hint}.'
+    return f'below it there are {", ".join(below)}'
+  if close:
+    return 'did you mean ' + ' or '.join(close)
+  if below := _below(folder.rpartition('/')[0], known):
+    return f'beside it there are {", ".join(below)}'
+  folders = sorted({k.rpartition('/')[0] for k in known})
+  return f'they are named METHOD below {", ".join(folders)}'
 
 
 def _below(folder: str, known: list[str]) -> list[str]:

@@ -8,7 +8,6 @@ docstrings what the argument means.
 import dataclasses
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
-from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import runtime
 from tff_adaptive.runtime.workers import arguments
@@ -178,7 +176,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     values: Of the flags, by name.
 
   Raises:
-    SettingsError: If one would be ignored, or cannot be.
+    ParameterError: If one would be ignored, or cannot be.
   """
   chosen = values['runtime']
   result: dict[str, Any] = {}
@@ -187,8 +185,11 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     if values[name] is None:
       continue
     if chosen not in setting.takers:
-      raise errors.SettingsError(
-        f'--{name}={values[name]} would be ignored: --runtime={chosen}.'
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored: {runtime}={chosen}.',
+        given=values[name],
+        chosen=chosen,
       )
     result[setting.argument] = values[name]
   if 'memory_limit' in result:
@@ -201,9 +202,11 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     try:
       arguments.check_addresses(result['addresses'])
     except ValueError as e:
-      raise errors.SettingsError(
-        '--runtime=remote needs --worker_addresses, host:port of each worker '
-        f'with commas between and none twice, got {addresses!r}.'
+      raise parameters.ParameterError(
+        'worker_addresses',
+        '{runtime}=remote needs {}, host:port of each worker with commas '
+        'between and none twice, got {given!r}.',
+        given=addresses,
       ) from e
     try:
       arguments.check_remote_credentials(
@@ -212,10 +215,14 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
         values['trainer_private_key'],
       )
     except ValueError as e:
-      raise errors.SettingsError(flagged(str(e))) from e
+      raise of_runtime(e) from e
   return result
 
 
-def flagged(message: str) -> str:
-  """Turns a message about the runtime's arguments into one about flags."""
-  return re.sub(r'`(\w+)`', r'--\1', message)
+def of_runtime(error: ValueError) -> parameters.ParameterError:
+  """What a runtime says of its arguments, which it quotes `so`."""
+  parts = str(error).replace('{', '{{').replace('}', '}}').split('`')
+  problem = ''.join(
+    f'{{{part}}}' if place % 2 else part for place, part in enumerate(parts)
+  )
+  return parameters.ParameterError(parts[1], problem)

@@ -1,4 +1,4 @@
-"""An experiment with everything chosen, without TensorFlow."""
+"""A run with everything chosen, without TensorFlow."""
 
 import dataclasses
 import hashlib
@@ -9,7 +9,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive import parameters
+from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.privacy import mechanism as privacy
 
 
@@ -20,36 +20,18 @@ class Settings:
   Attributes:
     task: A name that `tasks.create` takes.
     task_options: Its options.
-    algorithm: A name that `algorithms.build` takes.
-    client_optimizer, server_optimizer: Their names; the algorithm's own where
-      nothing else was asked for.
-    hyperparameters: All others that `algorithms.build` takes, with the
-      defaults resolved, apart from its seed, which `seed` decides.
-    total_rounds, clients_per_round, rounds_per_eval, rounds_per_checkpoint: As
-      the flags of these names.
+    plan: The method with all of its hyperparameters; `seed` decides the plan's.
     num_validation_examples: Examples of the test split to evaluate on during
       training; `None` for all.
-    client_datasets_random_seed: Of the cohorts, as in the reference.
-    seed: Of everything else that is random.
     runtime: Which execution context.
     runtime_options: What that context is made with.
-    cache_mib: Memory for decoded examples in MiB.
-    target_epsilon, dp_delta, dp_sampling, dp_accounting: As the flags of these
-      names.
-    max_rejected_clients: Clients of a round that may be left out because of an
-      error or an update that is not finite before the run gives up; `None` for
-      any number.
-    client_states, client_state_mib: Where what clients keep between rounds is,
-      and how much memory it may take.
-    root_output_dir, experiment_name: Where the results go.
+
+  All others are as the flags of their names.
   """
 
   task: str
   task_options: Mapping[str, Any]
-  algorithm: str
-  client_optimizer: str
-  server_optimizer: str
-  hyperparameters: Mapping[str, Any]
+  plan: plan_lib.Plan
   total_rounds: int
   clients_per_round: int
   rounds_per_eval: int
@@ -62,18 +44,33 @@ class Settings:
   cache_mib: int
   root_output_dir: str
   experiment_name: Optional[str]
-  target_epsilon: Optional[float] = None
-  dp_delta: Optional[float] = None
-  dp_sampling: privacy.Sampling = 'fixed'
-  dp_accounting: privacy.Accounting = 'pld'
-  client_states: str = 'auto'
-  client_state_mib: int = 2048
-  max_rejected_clients: Optional[int] = None
+  target_epsilon: Optional[float]
+  dp_delta: Optional[float]
+  dp_sampling: privacy.Sampling
+  dp_accounting: privacy.Accounting
+  client_states: str
+  client_state_mib: int
+  max_rejected_clients: Optional[int]
 
   @property
-  def private(self) -> bool:
-    """Whether updates are clipped and noised for differential privacy."""
-    return privacy.is_asked(self.hyperparameters)
+  def algorithm(self) -> str:
+    """The method's name."""
+    return self.plan.method.name
+
+  @property
+  def client_optimizer(self) -> str:
+    """The name of the clients' optimizer."""
+    return self.plan.optimizer['client']
+
+  @property
+  def server_optimizer(self) -> str:
+    """The name of the server's optimizer."""
+    return self.plan.optimizer['server']
+
+  @property
+  def hyperparameters(self) -> dict[str, Any]:
+    """The plan's, but the seed."""
+    return {k: v for k, v in self.plan.values.items() if k != 'seed'}
 
   @property
   def identity(self) -> dict[str, Any]:
@@ -87,22 +84,8 @@ class Settings:
     shared = {
       flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
     }
-    # How updates are aggregated is said where it is not the plain mean, what
-    # is recorded where it is more than usual.
-    usual = {
-      name: parameter.default
-      for name, parameter in parameters.read_signature(
-        privacy.__file__, 'aggregation'
-      ).items()
-    } | {'record_step_sizes': False}
-    hyperparameters = {
-      name: value
-      for name, value in self.hyperparameters.items()
-      if name != 'dp_clients_per_round'
-      and (name not in usual or value != usual[name])
-    }
     accounting = {}
-    if self.private:
+    if self.plan.private:
       accounting = {
         'target_epsilon': self.target_epsilon,
         'dp_delta': self.dp_delta,
@@ -116,7 +99,7 @@ class Settings:
       'algorithm': self.algorithm,
       'client_optimizer': self.client_optimizer,
       'server_optimizer': self.server_optimizer,
-      **hyperparameters,
+      **{k: v for k, v in self.hyperparameters.items() if self._is_told(k, v)},
       **accounting,
       'total_rounds': self.total_rounds,
       'clients_per_round': self.clients_per_round,
@@ -127,6 +110,18 @@ class Settings:
       'seed': self.seed,
       'runtime': self.runtime,
     }
+
+  def _is_told(self, name: str, value: Any) -> bool:
+    """Whether a hyperparameter is a part of the identity.
+
+    How updates are aggregated is said where it is not the plain mean, what is
+    recorded where it is more than usual.
+    """
+    if name == 'dp_clients_per_round':
+      return False
+    slot = self.plan.slots[name]
+    quiet = slot.piece == 'aggregation' or name == 'record_step_sizes'
+    return not quiet or value != slot.parameter.default
 
   @property
   def name(self) -> str:
@@ -145,15 +140,6 @@ class Settings:
     """Where the results go."""
     return pathlib.Path(self.root_output_dir) / self.name
 
-  @property
-  def build_arguments(self) -> dict[str, Any]:
-    """The hyperparameters as `algorithms.build` takes them."""
-    return dict(
-      self.hyperparameters,
-      client_optimizer=self.client_optimizer,
-      server_optimizer=self.server_optimizer,
-    )
-
 
 # Flags that every task understands, and what its options are called.
 TASK_FLAGS = {
@@ -162,6 +148,13 @@ TASK_FLAGS = {
   'client_batch_size': 'batch_size',
   'max_elements_per_client': 'max_elements',
 }
+
+
+def flag_of(task: str, option: str) -> str:
+  """The flag that sets an option of a task."""
+  shared = {name: flag for flag, name in TASK_FLAGS.items()}
+  shared['cache_dir'] = 'cache_dir'
+  return shared.get(option, f'{task}_{option}')
 
 
 def check_same(

@@ -8,63 +8,93 @@ Importing this module imports no TensorFlow; `client` and `server` do.
 """
 
 import dataclasses
-import importlib
-import pathlib
 from collections.abc import Mapping
 from typing import Any
+from typing import Optional
 
+from tff_adaptive import extensions
 from tff_adaptive import parameters
-from tff_adaptive.optimizers import combinations
 
-_FOLDER = pathlib.Path(__file__).parent
+SIDES = ('client', 'server')
 
 
 @dataclasses.dataclass(frozen=True)
-class _Entry:
-  """Where a rule is.
+class Entry:
+  """A rule's row: its builder, and what a plan must know without building it.
 
   Attributes:
-    module: Of this package.
-    builder: Its function.
+    builder: The function that builds it, 'package.module:function'.
+    adaptive: Whether it divides steps by a preconditioner that a client can
+      start from, as methods of joint adaptivity ask.
     chooses_step_size: Whether the rule has a step size of its own to measure.
+    check: A function that imports no TensorFlow and raises `ParameterError` for
+      hyperparameters that do not fit each other, its arguments; likewise.
+    shared: Hyperparameters of a client's rule that belong to statistics which
+      the server keeps too, and are not named as the client's.
+    of_method: Whether methods name it, but users do not.
   """
 
-  module: str
   builder: str
+  adaptive: bool = False
   chooses_step_size: bool = False
+  check: Optional[str] = None
+  shared: frozenset[str] = frozenset()
+  of_method: bool = False
 
 
+def _entry(place: str, **more: Any) -> Entry:
+  return Entry(f'{__name__}.{place}', **more)
+
+
+_DELAY = f'{__name__}.combinations:delay_epochs'
 _CLIENT = {
-  'adagrad': _Entry('client_adagrad', 'build_client_adagrad'),
-  'adam': _Entry('client_adam', 'build_client_adam'),
-  'delta_sgd': _Entry('delta_sgd', 'build_delta_sgd', True),
-  'polyak': _Entry('polyak', 'build_polyak', True),
-  'sgd': _Entry('sgd', 'build_sgd'),
-  'sm3_adagrad': _Entry('sm3', 'build_sm3_adagrad'),
-  'sm3_adam': _Entry('sm3', 'build_sm3_adam'),
+  'adagrad': _entry(
+    'client_adagrad:build_client_adagrad', adaptive=True, check=_DELAY
+  ),
+  'adam': _entry('client_adam:build_client_adam', adaptive=True, check=_DELAY),
+  'delta_sgd': _entry('delta_sgd:build_delta_sgd', chooses_step_size=True),
+  'polyak': _entry(
+    'polyak:build_polyak',
+    chooses_step_size=True,
+    check=f'{__name__}.combinations:check_bound',
+  ),
+  'sgd': _entry('sgd:build_sgd'),
+  'sm3_adagrad': _entry('sm3:build_sm3_adagrad', adaptive=True, check=_DELAY),
+  'sm3_adam': _entry('sm3:build_sm3_adam', adaptive=True, check=_DELAY),
+  # Clients that only make sense under the method that they belong to.
+  'adaalter': _entry('adaalter:build_adaalter', of_method=True),
+  'amsgrad': _entry(
+    'amsgrad:build_local_amsgrad',
+    shared=frozenset({'beta_1', 'beta_2'}),
+    of_method=True,
+  ),
+  'blended': _entry(
+    'blended:build_blended', check=f'{__name__}.mixes:read', of_method=True
+  ),
+  'polyak_decreasing': _entry(
+    'polyak_decreasing:build_polyak_decreasing',
+    chooses_step_size=True,
+    of_method=True,
+  ),
+  'polyak_global': _entry(
+    'polyak_global:build_polyak_global',
+    chooses_step_size=True,
+    of_method=True,
+  ),
 }
 
 _SERVER = {
-  'adagrad': _Entry('adagrad', 'build_adagrad'),
-  'adam': _Entry('adam', 'build_adam'),
-  'ams': _Entry('ams', 'build_ams'),
-  'sgd': _Entry('sgd', 'build_server_sgd'),
-  'yogi': _Entry('yogi', 'build_yogi'),
+  'adagrad': _entry('adagrad:build_adagrad', adaptive=True),
+  'adam': _entry('adam:build_adam', adaptive=True),
+  'ams': _entry('ams:build_ams', adaptive=True),
+  'sgd': _entry('sgd:build_server_sgd'),
+  'yogi': _entry('yogi:build_yogi', adaptive=True),
 }
 
-# Clients that only make sense under the method that they belong to: methods
-# name them, users do not.
-_METHOD_CLIENT = {
-  'adaalter': _Entry('adaalter', 'build_adaalter'),
-  'amsgrad': _Entry('amsgrad', 'build_local_amsgrad'),
-  'blended': _Entry('blended', 'build_blended'),
-  'polyak_decreasing': _Entry(
-    'polyak_decreasing', 'build_polyak_decreasing', True
-  ),
-  'polyak_global': _Entry('polyak_global', 'build_polyak_global', True),
+_TABLES = {
+  'client': extensions.Table(_CLIENT),
+  'server': extensions.Table(_SERVER),
 }
-
-_SIDES = {'client': _CLIENT | _METHOD_CLIENT, 'server': _SERVER}
 
 # A hyperparameter of one side only, or of the server, keeps its own name in
 # `algorithms.build`; what both sides have is told apart by these.
@@ -83,27 +113,59 @@ _PUBLIC = {
   },
 }
 
-# Local-AMSGrad's decays belong to statistics that the server keeps too.
-_SHARED = {('amsgrad', 'beta_1'), ('amsgrad', 'beta_2')}
+
+def register(side: str, name: str, builder: str, **more: Any) -> None:
+  """Adds a rule from outside of the package.
+
+  Args:
+    side: 'client' or 'server'.
+    name: What users call it.
+    builder: Its builder, 'package.module:function'. The module is imported when
+      the rule is built, not before; its hyperparameters are read off the
+      function's signature, as `parameters.read_signature` says.
+    **more: Further attributes of `Entry`.
+
+  Raises:
+    ValueError: If the name is taken.
+  """
+  _TABLES[side].add(name, Entry(builder, **more))
 
 
-def _names(side: str) -> list[str]:
-  return sorted(_CLIENT if side == 'client' else _SERVER)
+def names(side: str) -> list[str]:
+  """Names of the optimizers of a side that users may choose."""
+  return sorted(n for n, e in _TABLES[side].items() if not e.of_method)
 
 
 def client_names() -> list[str]:
   """Names of the client optimizers that go with any server."""
-  return _names('client')
+  return names('client')
 
 
 def server_names() -> list[str]:
   """Names of the server optimizers."""
-  return _names('server')
+  return names('server')
+
+
+def entry_of(side: str, name: str) -> Entry:
+  """The row of an optimizer, also of a method's own.
+
+  Raises:
+    ParameterError: If there is no such optimizer.
+  """
+  if not isinstance(name, str) or name not in _TABLES[side]:
+    raise parameters.ParameterError(
+      f'{side}_optimizer',
+      'The {side} optimizer must be one of {known}, got {name!r}.',
+      side=side,
+      known=', '.join(names(side)),
+      name=name,
+    )
+  return _TABLES[side][name]
 
 
 def public_name(side: str, parameter: str, optimizer: str = '') -> str:
   """What `algorithms.build` calls a builder's parameter."""
-  if (optimizer, parameter) in _SHARED:
+  if optimizer and parameter in _TABLES[side][optimizer].shared:
     return parameter
   return _PUBLIC[side].get(parameter, parameter)
 
@@ -118,45 +180,7 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   Raises:
     ParameterError: If there is no such optimizer.
   """
-  entry = _entry(side, name)
-  return parameters.read_signature(
-    _FOLDER / f'{entry.module}.py', entry.builder
-  )
-
-
-def chooses_step_size(name: str) -> bool:
-  """Whether a client optimizer has a step size of its own to measure.
-
-  Args:
-    name: A client optimizer, also one of a method's own.
-
-  Raises:
-    ParameterError: If there is no such optimizer.
-  """
-  return _entry('client', name).chooses_step_size
-
-
-def check(side: str, name: str, arguments: Mapping[str, Any]) -> None:
-  """Checks what no argument's own range says; imports no TensorFlow.
-
-  Args:
-    side: 'client' or 'server'.
-    name: An optimizer of that side.
-    arguments: All of its hyperparameters, each checked for itself.
-
-  Raises:
-    ParameterError: If they are not accepted.
-  """
-  if (side, name) == ('client', 'blended'):
-    from tff_adaptive.optimizers import mixes  # pylint: disable=g-import-not-at-top
-
-    mixes.read(**arguments)
-  if 'delay_unit' in arguments:
-    combinations.delay_epochs(
-      arguments['delay_unit'], arguments['local_epochs']
-    )
-  if 'smoothing' in arguments:
-    combinations.check_bound(arguments['smoothing'], arguments['gamma_b'])
+  return parameters.signature(entry_of(side, name).builder)
 
 
 def client(name: str, **hyperparameters: Any) -> Any:
@@ -182,19 +206,9 @@ def server(name: str, **hyperparameters: Any) -> Any:
   return _build('server', name, hyperparameters)
 
 
-def _entry(side: str, name: str) -> _Entry:
-  table = _SIDES[side]
-  if not isinstance(name, str) or name not in table:
-    raise parameters.ParameterError(
-      f'The {side} optimizer must be one of {", ".join(_names(side))}, '
-      f'got {name!r}.'
-    )
-  return table[name]
-
-
 def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
-  entry = _entry(side, name)
-  accepted = parameters_of(side, name)
+  builder = entry_of(side, name).builder
+  accepted = parameters.signature(builder)
   spelled = {public_name(side, p, name): p for p in accepted} | {
     p: p for p in accepted
   }
@@ -202,13 +216,21 @@ def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
   for word, value in given.items():
     if word not in spelled:
       raise parameters.ParameterError(
-        f'The {side} optimizer {name} has no hyperparameter {word!r}; it '
-        f'accepts {", ".join(accepted)}.'
+        word,
+        'The {side} optimizer {name} has no hyperparameter {word!r}; it '
+        'accepts {accepted}.',
+        side=side,
+        name=name,
+        word=word,
+        accepted=', '.join(accepted),
       )
     if spelled[word] in arguments:
       raise parameters.ParameterError(
-        f'The {side} optimizer {name} was given {spelled[word]} twice.'
+        word,
+        'The {side} optimizer {name} was given {word} twice.',
+        side=side,
+        name=name,
+        word=spelled[word],
       )
     arguments[spelled[word]] = value
-  module = importlib.import_module(f'{__name__}.{entry.module}')
-  return getattr(module, entry.builder)(**arguments)
+  return parameters.load(builder)(**arguments)

@@ -16,9 +16,11 @@ def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
   """
   if (delay_unit == 'epochs') != (local_epochs is not None):
     raise parameters.ParameterError(
-      '`local_epochs`, the local epochs of a round, goes with '
-      f"`delay_unit='epochs'` and only with it, got {delay_unit!r} and "
-      f'{local_epochs!r}.'
+      'local_epochs',
+      '{}, the local epochs of a round, goes with {delay_unit}=epochs and only '
+      'with it, got {unit!r} and {epochs!r}.',
+      unit=delay_unit,
+      epochs=local_epochs,
     )
   return local_epochs
 
@@ -36,7 +38,9 @@ def check_bound(smoothing: str, gamma_b: float) -> None:
   """
   if smoothing == 'bound' and gamma_b != 1:
     raise parameters.ParameterError(
-      f"`gamma_b` ({gamma_b:g}) would be ignored: with `smoothing='bound'` the "
-      "bound starts every round at 1; give `smoothing='step'` or leave one of "
-      'them out.'
+      'gamma_b',
+      '{} ({given:g}) would be ignored: with {smoothing}=bound the bound '
+      'starts every round at 1; give {smoothing}=step or leave one of them '
+      'out.',
+      given=gamma_b,
     )

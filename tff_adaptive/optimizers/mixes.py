@@ -61,14 +61,19 @@ def read_mix(text: str, name: str) -> dict[str, float]:
     word = word.strip()
     if not word or not value >= 0 or word in mix:
       raise parameters.ParameterError(
-        f'`{name}` must list each choice once with its share, such as '
-        f"'a=0.25,b=0.75', got {text!r}."
+        name,
+        '{} must list each choice once with its share, such as '
+        "'a=0.25,b=0.75', got {text!r}.",
+        text=text,
       )
     mix[word] = value
   total = sum(mix.values())
   if abs(total - 1) > 1e-6:
     raise parameters.ParameterError(
-      f'The shares of `{name}` must sum to 1, got {total:g} from {text!r}.'
+      name,
+      'The shares of {} must sum to 1, got {total:g} from {text!r}.',
+      total=total,
+      text=text,
     )
   return mix
 
@@ -83,8 +88,9 @@ def read_counts(text: str, name: str) -> dict[int, float]:
   for word, share in read_mix(text, name).items():
     if not word.isdecimal() or int(word) < 1:
       raise parameters.ParameterError(
-        f'The choices of `{name}` must be whole numbers at least 1, got '
-        f'{word!r}.'
+        name,
+        'The choices of {} must be whole numbers at least 1, got {word!r}.',
+        word=word,
       )
     counts[int(word)] = share
   return counts
@@ -96,7 +102,10 @@ def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
   for name in shares:
     if name not in accepted:
       raise parameters.ParameterError(
-        f'`client_mix` may name {", ".join(accepted)}, got {name!r}.'
+        'client_mix',
+        '{} may name {accepted}, got {name!r}.',
+        accepted=', '.join(accepted),
+        name=name,
       )
   given: dict[str, float] = {}
   for part in filter(None, rates.split(',')):
@@ -104,8 +113,13 @@ def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
     own = optimizers.parameters_of('client', name) if name in shares else {}
     if 'learning_rate' not in own:
       raise parameters.ParameterError(
-        '`client_learning_rates` gives rates to optimizers of `client_mix` '
-        f"that have one, such as 'adam=0.001', got {part!r}."
+        'client_learning_rates',
+        '{} gives rates to optimizers of {client_mix} that have one, such as '
+        "'adam=0.001', got {part!r}.",
+        part=part,
       )
-    given[name] = own['learning_rate'].parse(rate, '`client_learning_rates`')
+    try:
+      given[name] = own['learning_rate'].parse(rate)
+    except parameters.ParameterError as e:
+      raise e.renamed(lambda _: 'client_learning_rates') from e
   return shares, given

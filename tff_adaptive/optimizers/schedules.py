@@ -6,6 +6,7 @@ wrong flag is refused before anything slow happens.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -65,15 +66,15 @@ def build_schedule(
   Raises:
     ParameterError: If the schedule lacks an argument or would ignore one.
   """
-  _check(
+  check(
     lr_schedule,
     lr_decay_steps=lr_decay_steps,
     lr_decay_rate=lr_decay_rate,
     lr_staircase=lr_staircase,
   )
-  decays = lr_schedule != 'constant'
-  if not decays and not lr_warmup_steps:
+  if is_constant(lr_schedule, lr_warmup_steps):
     return None
+  decays = lr_schedule != 'constant'
   decay_rate = 0.1 if lr_decay_rate is None else lr_decay_rate
 
   def schedule(round_number: Any) -> Any:
@@ -98,20 +99,38 @@ def build_schedule(
   return schedule
 
 
-def _check(lr_schedule: str, **arguments: Any) -> None:
+def is_constant(lr_schedule: str, lr_warmup_steps: int, **_: Any) -> bool:
+  """Whether a schedule leaves the rate as it is."""
+  return lr_schedule == 'constant' and not lr_warmup_steps
+
+
+def check(
+  lr_schedule: str, *, lr_warmup_steps: int = 0, **arguments: Any
+) -> None:
   """Raises `ParameterError` if an argument is missing, or would be ignored."""
+  del lr_warmup_steps  # Goes with all of them.
   needed, others = _ARGUMENTS[lr_schedule]
   given = [name for name, value in arguments.items() if value is not None]
   stray = [name for name in given if name not in (*needed, *others)]
   if stray:
     raise parameters.ParameterError(
-      f'{", ".join(stray)} would be ignored: lr_schedule is {lr_schedule!r}.'
+      stray[0],
+      f'{_listed(stray, ", ")} would be ignored: '
+      '{lr_schedule} is {chosen!r}.',
+      chosen=lr_schedule,
     )
   missing = [name for name in needed if name not in given]
   if missing:
     raise parameters.ParameterError(
-      f'lr_schedule={lr_schedule!r} needs {" and ".join(missing)}.'
+      'lr_schedule',
+      f'{{}}={{chosen!r}} needs {_listed(missing, " and ")}.',
+      chosen=lr_schedule,
     )
+
+
+def _listed(names: Sequence[str], between: str) -> str:
+  """Names for the problem of a `ParameterError`."""
+  return between.join(f'{{{name}}}' for name in names)
 
 
 def _decay(lr_schedule: str, rate: Any, units: Any, decay_rate: float) -> Any:

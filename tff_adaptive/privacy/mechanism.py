@@ -21,6 +21,8 @@ from typing import Optional
 from tff_adaptive import parameters
 from tff_adaptive.privacy import loss as privacy_loss
 
+# Where the hyperparameters are declared.
+SIGNATURE = f'{__name__}:aggregation'
 Accounting = Literal['pld', 'rdp']
 Sampling = Literal['fixed', 'poisson']
 
@@ -158,14 +160,14 @@ def check(values: Mapping[str, Any]) -> Aggregation:
     ParameterError: If they contradict each other.
   """
   result = Aggregation(**values)
-  usual = parameters.read_signature(__file__, 'aggregation')
+  usual = parameters.signature(SIGNATURE)
   changed = [n for n, p in usual.items() if values[n] != p.default]
   if not is_asked(values):
     for name in changed:
       if name.startswith('dp_') and name != 'dp_noise_multiplier':
         raise parameters.ParameterError(
-          f'`{name}` would be ignored: without `dp_clip_norm` nothing is '
-          'clipped.'
+          name,
+          '{} would be ignored: without {dp_clip_norm} nothing is clipped.',
         )
     return result
   if result.dp_adaptive_clipping:
@@ -174,14 +176,15 @@ def check(values: Mapping[str, Any]) -> Aggregation:
   else:
     if result.dp_clip_norm is None:
       raise parameters.ParameterError(
-        f'`dp_noise_multiplier` is {result.dp_noise_multiplier:g} but nothing '
-        'is clipped: noise without clipping keeps nothing private; give '
-        '`dp_clip_norm` or `dp_adaptive_clipping`.'
+        'dp_noise_multiplier',
+        '{} is {noise:g} but nothing is clipped: noise without clipping keeps '
+        'nothing private; give {dp_clip_norm} or {dp_adaptive_clipping}.',
+        noise=result.dp_noise_multiplier,
       )
     for name in ('dp_clip_quantile', 'dp_clip_learning_rate'):
       if name in changed:
         raise parameters.ParameterError(
-          f'`{name}` would be ignored: `dp_adaptive_clipping` is off.'
+          name, '{} would be ignored: {dp_adaptive_clipping} is off.'
         )
   _check_private(result)
   return result
@@ -192,30 +195,36 @@ def _check_private(result: Aggregation) -> None:
   for name in ('aggregator_zeroing', 'aggregator_clipping'):
     if getattr(result, name):
       raise parameters.ParameterError(
-        f"`{name}` adapts to the clients' norms without noise, which is not "
-        'private: leave it out, or differential privacy.'
+        name,
+        "{} adapts to the clients' norms without noise, which is not private: "
+        'leave it out, or differential privacy.',
       )
   if result.aggregator == 'compression':
     raise parameters.ParameterError(
-      '8-bit quantisation (`aggregator`) can make clipped updates longer than '
-      '`dp_clip_norm`: leave it out, or differential privacy.'
+      'aggregator',
+      '8-bit quantisation ({}) can make clipped updates longer than '
+      '{dp_clip_norm}: leave it out, or differential privacy.',
     )
   if result.aggregator == 'secure' and result.dp_adaptive_clipping:
     raise parameters.ParameterError(
-      'Secure summation (`aggregator`) needs to know beforehand how large an '
-      'update can be: give `dp_clip_norm` without `dp_adaptive_clipping`.'
+      'aggregator',
+      'Secure summation ({}) needs to know beforehand how large an update can '
+      'be: give {dp_clip_norm} without {dp_adaptive_clipping}.',
     )
   if result.dp_clients_per_round is None:
     raise parameters.ParameterError(
-      'Differential privacy needs `dp_clients_per_round`, how many clients '
-      'take part in a round.'
+      'dp_clients_per_round',
+      'Differential privacy needs {}, how many clients take part in a round.',
     )
   sigma = result.dp_noise_multiplier or 0.0
   if result.dp_adaptive_clipping and sigma >= 2 * result.count_stddev > 0:
     raise parameters.ParameterError(
-      f'`dp_adaptive_clipping` with `dp_noise_multiplier` {sigma:g} needs more '
-      f'than {10 * sigma:g} clients a round, got '
-      f'{result.dp_clients_per_round}.'
+      'dp_adaptive_clipping',
+      '{} with {dp_noise_multiplier} {noise:g} needs more than {least:g} '
+      'clients a round, got {clients}.',
+      noise=sigma,
+      least=10 * sigma,
+      clients=result.dp_clients_per_round,
     )
 
 
@@ -251,12 +260,17 @@ class Budget:
   def __post_init__(self) -> None:
     if not 0 < self.delta < 1:
       raise parameters.ParameterError(
-        f'`dp_delta` must be above 0 and below 1, got {self.delta:g}.'
+        'dp_delta',
+        '{} must be above 0 and below 1, got {delta:g}.',
+        delta=self.delta,
       )
     if not 1 <= self.clients_per_round <= self.clients:
       raise parameters.ParameterError(
-        f'`clients_per_round` must be from 1 to the {self.clients} clients '
-        f'that there are, got {self.clients_per_round}.'
+        'clients_per_round',
+        '{} must be from 1 to the {clients} clients that there are, got '
+        '{given}.',
+        clients=self.clients,
+        given=self.clients_per_round,
       )
 
   @property
@@ -371,9 +385,12 @@ def _calibrate(budget: Budget, target: float) -> float:
   )
   if found is None:
     raise parameters.ParameterError(
-      f'No noise multiplier up to {privacy_loss.MOST_NOISE} keeps '
-      f'{budget.rounds:,} rounds of {budget.clients_per_round} of '
-      f'{budget.clients:,} clients within epsilon {target:g} at delta '
-      f'{budget.delta:g}.'
+      'target_epsilon',
+      'No noise multiplier up to {most} keeps {budget.rounds:,} rounds of '
+      '{budget.clients_per_round} of {budget.clients:,} clients within epsilon '
+      '{target:g} at delta {budget.delta:g}.',
+      most=privacy_loss.MOST_NOISE,
+      budget=budget,
+      target=target,
     )
   return found

@@ -8,7 +8,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.recording import progress
 from tff_adaptive.report import runs as results
@@ -142,7 +142,7 @@ def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
   central = [
     run.measures()[measure]
     for run in runs
-    if run.settings.get('algorithm') == methods.CENTRALIZED
+    if not methods.has_clients(run.settings.get('algorithm'))
     and measure in run.measures()
   ]
   if not central or len({run.metric for run in runs}) > 1:
@@ -151,9 +151,8 @@ def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
   cells = [['', 'method', 'gap to centralized']]
   for label, run in zip(labels, runs, strict=True):
     value = run.measures().get(measure)
-    if (
-      run.settings.get('algorithm') != methods.CENTRALIZED and value is not None
-    ):
+    federated = methods.has_clients(run.settings.get('algorithm'))
+    if federated and value is not None:
       cells.append([label, run.method, f'{sign * (top - value):+.4f}'])
   return [*progress.aligned(cells, left=2), ''] if len(cells) > 1 else []
 

@@ -10,7 +10,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress
 from tff_adaptive.report import selection
@@ -90,11 +90,12 @@ def method_of(settings: Mapping[str, Any]) -> str:
   algorithm = str(settings.get('algorithm'))
   name = algorithm
   client = settings.get('client_optimizer')
-  if algorithm in methods.names():
-    if client not in (None, methods.own_optimizer(algorithm, 'client')):
+  method = methods.table().get(algorithm)
+  if method is not None:
+    if client not in (None, method.client):
       name += f' + {client}'
     server = settings.get('server_optimizer')
-    if server not in (None, methods.own_optimizer(algorithm, 'server')):
+    if server not in (None, method.server):
       name += f' / {server}'
   return name
 

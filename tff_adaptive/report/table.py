@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Optional
 
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import progress
 from tff_adaptive.report import judging
 from tff_adaptive.report import page as report_page
@@ -46,7 +46,7 @@ def table(
   ]
   flags = [f for f in _RATES if f not in varying] + varying
   central = judge.best(
-    [c for m, c in best.items() if m.partition(' ')[0] == methods.CENTRALIZED]
+    [c for m, c in best.items() if not methods.has_clients(m.partition(' ')[0])]
   )
   head = ['method', 'runs']
   head += [heading.format(metric=metric) for _, heading, _ in measures]

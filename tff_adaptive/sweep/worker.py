@@ -28,7 +28,7 @@ from tff_adaptive.recording import files
 from tff_adaptive.report import runs as results
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import store as sweep_store
-from tff_adaptive.training import run as train
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
 # Rounds in a row far above the first loss, or without a single usable update,

@@ -1,11 +1,11 @@
 """A run's privacy: its noise, and the epsilon of every round."""
 
 import dataclasses
-from typing import Any
 from typing import Optional
 
-from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import options
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.privacy import mechanism as privacy
 
@@ -63,7 +63,7 @@ def open_ledger(
     SettingsError: If no noise keeps within the target, or there are fewer
       clients than a round takes.
   """
-  if not settings.private:
+  if not settings.plan.private:
     return None
   delta = settings.dp_delta
   try:
@@ -75,19 +75,16 @@ def open_ledger(
       sampling=settings.dp_sampling,
       accounting=settings.dp_accounting,
     )
-    noise = settings.hyperparameters.get('dp_noise_multiplier') or 0.0
+    noise = settings.plan.values['dp_noise_multiplier'] or 0.0
     if settings.target_epsilon is not None:
       noise = budget.noise_for(settings.target_epsilon)
   except parameters.ParameterError as e:
-    raise errors.SettingsError(str(e).replace('`', '')) from e
+    raise options.refusal(e) from e
   return Ledger(budget, noise, settings.target_epsilon)
 
 
-def build_arguments(
-  settings: settings_lib.Settings, ledger: Optional[Ledger]
-) -> dict[str, Any]:
-  """`settings.build_arguments` with the noise that a target asks for."""
-  arguments = settings.build_arguments
-  if ledger is not None:
-    arguments['dp_noise_multiplier'] = ledger.noise_multiplier
-  return arguments
+def with_noise(plan: plan_lib.Plan, ledger: Optional[Ledger]) -> plan_lib.Plan:
+  """The plan with the noise that a target asks for."""
+  if ledger is None:
+    return plan
+  return plan.with_values(dp_noise_multiplier=ledger.noise_multiplier)

@@ -17,8 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
-from tff_adaptive import optimizers
-from tff_adaptive.flags import methods
+from tff_adaptive.algorithms import building
 from tff_adaptive.processes import randomness as in_round
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds as randomness
@@ -54,8 +53,8 @@ class PooledDatasets(data.ClientDatasets):
     super().__init__(datasets, seed=seed, cache_bytes=0)
     if not self._tensors:
       raise errors.SettingsError(
-        f'--algorithm={methods.CENTRALIZED} needs examples of one shape, which '
-        "this task's are not."
+        'Training on pooled data needs examples of one shape, which those of '
+        'this task are not; choose an --algorithm with clients.'
       )
     parts, sizes, held = [], [], 0
     for client in self.client_ids:
@@ -63,8 +62,8 @@ class PooledDatasets(data.ClientDatasets):
       held += data.nbytes(raw)
       if held > cache_bytes:
         raise errors.SettingsError(
-          f'--algorithm={methods.CENTRALIZED} holds all examples in memory, '
-          f'which need more than --cache_mib={cache_bytes >> 20}; give more.'
+          'Training on pooled data holds all examples in memory, which need '
+          f'more than --cache_mib={cache_bytes >> 20}; give more.'
         )
       parts.append(raw)
       sizes.append(int(tf.shape(tf.nest.flatten(raw)[0])[0]))
@@ -231,20 +230,12 @@ class CentralizedRounds:
 
 
 def build_rounds(
-  model_fn: Any, settings: Any, initial_weights: Any
+  model_fn: Any, pieces: building.Pieces, initial_weights: Any
 ) -> CentralizedRounds:
-  """The rounds that the settings of a centralized run describe."""
-  arguments = {
-    argument: settings.hyperparameters[
-      optimizers.public_name('server', argument)
-    ]
-    for argument in optimizers.parameters_of(
-      'server', settings.server_optimizer
-    )
-  }
+  """The rounds of a method without clients."""
   return CentralizedRounds(
     model_fn,
-    optimizer=optimizers.server(settings.server_optimizer, **arguments),
+    optimizer=pieces.server_optimizer,
     initial_weights=initial_weights,
-    seed=randomness.seed_32(settings.seed, 'inside rounds') % 2**31,
+    seed=pieces.plan.values['seed'] % 2**31,
   )

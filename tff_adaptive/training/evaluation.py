@@ -7,7 +7,6 @@ from typing import Any
 from typing import Union
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 
 class Evaluator:
@@ -37,14 +36,6 @@ class Evaluator:
 
   def _one_batch(self, batch: Any) -> None:
     self._model.forward_pass(batch, training=False)
-
-  @property
-  def weights(self) -> tff.learning.models.ModelWeights:
-    """The weights that the model has now, as arrays."""
-    return tf.nest.map_structure(
-      lambda v: v.numpy(),
-      tff.learning.models.ModelWeights.from_model(self._model),
-    )
 
   def evaluate(
     self, weights: Any, batches: Union[tf.data.Dataset, Sequence[Any]]

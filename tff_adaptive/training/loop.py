@@ -23,6 +23,7 @@ from tff_adaptive.training import clock as clock_lib
 from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import faults
+from tff_adaptive.training import result
 from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import stopping
 
@@ -70,21 +71,6 @@ def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
   }
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-  """What a run came to.
-
-  Attributes:
-    rows: Of metrics.csv.
-    seconds: By what they were spent on, in this process.
-    resumed_from: The round of the checkpoint it went on from, if any.
-  """
-
-  rows: Sequence[Mapping[str, str]]
-  seconds: Mapping[str, float]
-  resumed_from: Optional[int]
-
-
 def run(
   rounds: rounds_lib.LearningRounds,
   *,
@@ -101,7 +87,7 @@ def run(
   on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
   columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
   max_rejected_clients: Optional[int] = None,
-) -> Result:
+) -> result.Result:
   """Trains, or goes on training from the last checkpoint.
 
   Every row of metrics.csv is written before the checkpoint of its round, and
@@ -168,7 +154,7 @@ def run(
   rows = training.records.rows
   figures.draw_curves(rows, folder.curves, title)
   figures.draw_step_sizes(rows, folder.step_figure, title)
-  return Result(rows, dict(training.spent), training.resumed_from)
+  return result.Result(rows, dict(training.spent), training.resumed_from)
 
 
 class _Training:

@@ -11,15 +11,15 @@ from typing import Optional
 
 import tasks
 from tasks import figures as task_figures
-from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import runtime
-from tff_adaptive.flags import methods
+from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.training import accounting
+from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
 
 # TensorFlow is imported by the functions that need it: whether a run is
@@ -86,53 +86,67 @@ def create_task(settings: settings_lib.Settings) -> Any:
     SettingsError: If its data cannot be used as asked.
   """
   options = dict(settings.task_options)
-  if settings.algorithm == methods.CENTRALIZED:
+  if not settings.plan.method.has_clients:
     # They make up a client's share of a round, of which there is none.
     options |= dict(epochs=1, max_elements=None)
   try:
     return tasks.create(settings.task, **options)
-  except (
-    tasks.DataError,
-    tasks.PartitionError,
-    parameters.ParameterError,
-  ) as e:
+  except parameters.ParameterError as e:
+    named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
+    raise options_lib.refusal(named) from e
+  except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
 
 
-def open_ledger(
-  settings: settings_lib.Settings, task: Any
-) -> Optional[accounting.Ledger]:
-  """What the run's privacy comes to; see `accounting.open_ledger`."""
-  return accounting.open_ledger(
-    settings, len(task.datasets.train_data.client_ids)
-  )
+@dataclasses.dataclass(frozen=True)
+class Built:
+  """What a plan comes to on a task.
 
-
-def build_process(settings: settings_lib.Settings, task: Any) -> Any:
-  """The settings' learning process, for a task that `create_task` made.
-
-  `None` where nothing is federated.
+  Attributes:
+    ledger: What the run's privacy costs; `None` for a run without.
+    pieces: The plan's optimizers and what else the method is made of.
+    process: The learning process; `None` for a method without clients.
   """
+
+  ledger: Optional[accounting.Ledger]
+  pieces: Any
+  process: Any
+
+
+def build(settings: settings_lib.Settings, task: Any) -> Built:
+  """Builds what the settings' plan describes.
+
+  Args:
+    settings: The run.
+    task: As `create_task` made it.
+
+  Raises:
+    SettingsError: If the method does not go with the task.
+  """
+  from tff_adaptive.algorithms import building
   from tff_adaptive.processes import local_model
 
-  if settings.algorithm == methods.CENTRALIZED:
-    return None
-  arguments = accounting.build_arguments(settings, open_ledger(settings, task))
+  population = len(task.datasets.train_data.client_ids)
+  ledger = accounting.open_ledger(settings, population)
+  plan = accounting.with_noise(settings.plan, ledger).with_values(
+    seed=randomness.seed_32(settings.seed, 'inside rounds')
+  )
   # A method that counts in the population means the task's, unless told.
-  if arguments.get('population', 0) is None:
-    arguments['population'] = len(task.datasets.train_data.client_ids)
+  if plan.values.get('population', 0) is None:
+    plan = plan.with_values(population=population)
   try:
-    return algorithms.build(
-      settings.algorithm,
-      task.model_fn,
-      seed=randomness.seed_32(settings.seed, 'inside rounds'),
-      **arguments,
-    )
+    pieces = building.make_pieces(plan)
+    process = None
+    if plan.method.has_clients:
+      process = pieces.compose(task.model_fn)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
   except local_model.NoRepresentationError as e:
     raise errors.SettingsError(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'
     ) from e
+  return Built(ledger, pieces, process)
 
 
 def run(
@@ -140,16 +154,17 @@ def run(
   *,
   say: Callable[[str], None] = print,
   on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
-) -> Any:
+) -> result.Result:
   """Runs an experiment, or goes on with it.
 
+  Everything is written to `settings.folder`; a run that is finished already is
+  not run again.
+
   Args:
-    settings: The experiment; `prepare` has looked at its folder.
+    settings: The experiment, as `tff_adaptive.training.settings` or the command
+      line makes it.
     say: Is told what is going on, a sentence at a time.
     on_row: As `loop.run` takes it.
-
-  Returns:
-    A `loop.Result`.
 
   Raises:
     SettingsError: If the experiment cannot run as asked; nothing is written.
@@ -157,6 +172,10 @@ def run(
     Stopped: If a signal stopped it; the last complete round is saved.
   """
   start = time.perf_counter()
+  finished = prepare(settings)
+  if finished is not None:
+    say(f'This run is finished; its results are in {settings.folder}.')
+    return result.Result(finished.rows, {})
   from tff_adaptive.training import data
   from tff_adaptive.training import loop
   from tff_adaptive.training import stopping
@@ -170,16 +189,11 @@ def run(
       say('Stopped before training began.')
       raise
     ledger = ready.ledger
-    formula = methods.describe(
-      settings.algorithm, **accounting.build_arguments(settings, ledger)
-    )
-    say(formula)
+    say(ready.formula)
     if ledger is not None:
       say(ledger.describe())
-    whose = methods.whose_data(
-      settings.algorithm,
-      settings.clients_per_round,
-      len(ready.clients.client_ids),
+    whose = settings.plan.method.whose_data(
+      settings.clients_per_round, len(ready.clients.client_ids)
     )
     say(
       f'{settings.task}: {whose}, '
@@ -187,7 +201,7 @@ def run(
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
     with files.RunFolder(settings.folder) as folder:
-      _write_down(folder, settings, ready, formula)
+      _write_down(folder, settings, ready)
       return loop.run(
         ready.rounds,
         clients=ready.clients,
@@ -215,6 +229,7 @@ class _Ready:
   """What the loop needs, made from settings."""
 
   task: Any
+  formula: str
   cohort_fn: Callable[[int], Sequence[str]]
   rounds: Any
   evaluator: Any
@@ -227,7 +242,6 @@ def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
   ready: _Ready,
-  formula: str,
 ) -> None:
   """Writes what the run is into its folder, unless that is done.
 
@@ -241,7 +255,7 @@ def _write_down(
     return
   hparams: dict[str, Any] = {
     'settings': settings.identity,
-    'algorithm': formula.splitlines(),
+    'algorithm': ready.formula.splitlines(),
   }
   if ready.ledger is not None:
     hparams['privacy'] = ready.ledger.describe().splitlines()
@@ -257,11 +271,10 @@ def _write_down(
 
 def _set_up(settings: settings_lib.Settings) -> _Ready:
   """Loads data and builds the process; writes nothing."""
-  import tensorflow as tf
-
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import data
   from tff_adaptive.training import evaluation
+  from tff_adaptive.training import initial_weights
 
   set_runtime(settings)
   task = create_task(settings)
@@ -270,45 +283,43 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     clients_per_round=settings.clients_per_round,
     random_seed=settings.client_datasets_random_seed,
   )
-  process = build_process(settings, task)
-  tf.keras.utils.set_random_seed(
-    randomness.seed_32(settings.seed, 'initial weights')
-  )
-  evaluator = evaluation.Evaluator(task.model_fn)
+  built = build(settings, task)
+  weights = initial_weights.draw(task.model_fn, settings.seed)
   cache_bytes = settings.cache_mib * 2**20
-  if process is None:
-    rounds, clients = _pooled(settings, task, evaluator.weights, cache_bytes)
+  if built.process is None:
+    rounds, clients = _pooled(settings, task, weights, built.pieces)
   else:
-    rounds = _federated(settings, task, evaluator.weights, process)
+    rounds = _federated(settings, task, weights, built.process)
     clients = data.ClientDatasets(
       task.datasets, seed=settings.seed, cache_bytes=cache_bytes
     )
   return _Ready(
     task=task,
+    formula=built.pieces.describe(),
     cohort_fn=cohort_fn,
     rounds=rounds,
-    evaluator=evaluator,
+    evaluator=evaluation.Evaluator(task.model_fn),
     clients=clients,
     validation=data.test_split(
       task.datasets,
       num_examples=settings.num_validation_examples,
       cache_bytes=cache_bytes,
     ),
-    ledger=open_ledger(settings, task),
+    ledger=built.ledger,
   )
 
 
 def _pooled(
-  settings: settings_lib.Settings, task: Any, weights: Any, cache_bytes: int
+  settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
 ) -> tuple[Any, Any]:
   """Rounds of training on pooled data, and the data."""
   from tff_adaptive.training import centralized
 
-  rounds = centralized.build_rounds(task.model_fn, settings, weights)
+  rounds = centralized.build_rounds(task.model_fn, pieces, weights)
   clients = centralized.PooledDatasets(
     task.datasets,
     seed=settings.seed,
-    cache_bytes=cache_bytes,
+    cache_bytes=settings.cache_mib * 2**20,
     clients_per_round=settings.clients_per_round,
     epochs=settings.task_options['epochs'],
     max_elements=settings.task_options['max_elements'],

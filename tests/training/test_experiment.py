@@ -13,8 +13,8 @@ from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
 from tff_adaptive.recording import step_records
+from tff_adaptive.training import experiment as train
 from tff_adaptive.training import rounds
-from tff_adaptive.training import run as train
 from tff_adaptive.training import stopping
 
 

@@ -5,10 +5,11 @@ test, and describes it here.
 """
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+
+from tff_adaptive import extensions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,8 @@ class TaskInfo:
       data or options decide it.
     small_options: Options that make the task cheap where only its running
       matters, together with `data='synthetic'`.
+    create: The function that creates it, 'package.module:function'; `create` of
+      the module of this package that is called like the task unless given.
   """
 
   name: str
@@ -55,6 +58,12 @@ class TaskInfo:
   published: Optional[Published] = None
   num_clients: Optional[int] = None
   small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  create: str = ''
+
+  @property
+  def place(self) -> str:
+    """The function that creates it."""
+    return self.create or f'tasks.{self.name}:create'
 
 
 _AFO = 'Reddi et al., arXiv 2003.00295'
@@ -219,6 +228,4 @@ _TASKS = (
   ),
 )
 
-TASKS: Mapping[str, TaskInfo] = types.MappingProxyType(
-  {task.name: task for task in _TASKS}
-)
+TASKS = extensions.Table({task.name: task for task in _TASKS})

@@ -42,8 +42,12 @@ def test_every_method_says_what_it_does(name):
   'name,settings,words',
   [
     ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
-    ('fedadam', {'gamma': 1.0}, 'no use for `gamma`; it accepts aggregator, '),
-    ('fedavg', {'momentum': 0.9}, 'no use for `momentum`'),
+    (
+      'fedadam',
+      {'gamma': 1.0},
+      '`gamma`=1.0 would be ignored: the algorithm fedadam ',
+    ),
+    ('fedavg', {'momentum': 0.9}, '`momentum`=0.9 would be ignored'),
     ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
     ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),
     ('fedadam', {'server_learning_rate': -1}, 'above 0, got -1'),
@@ -55,17 +59,17 @@ def test_every_method_says_what_it_does(name):
     (
       'fedavg',
       {'client_lr_schedule': 'exp_decay'},
-      'needs client_lr_decay_steps and client_lr_decay_rate',
+      'needs `client_lr_decay_steps` and `client_lr_decay_rate`',
     ),
     (
       'fedavg',
       {'server_lr_decay_steps': 3},
-      'server_lr_decay_steps would be ignored',
+      '`server_lr_decay_steps` would be ignored',
     ),
     (
       'delta_sgd',
       {'client_lr_schedule': 'exp_decay'},
-      'no use for `client_lr_schedule`',
+      '`client_lr_schedule`=exp_decay would be ignored',
     ),
     ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
     ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
@@ -107,7 +111,9 @@ def test_optimizer_objects_and_tff_weighting_are_accepted():
   )
   assert isinstance(process, tff.learning.templates.LearningProcess)
   assert not algorithms.is_stateful(process)
-  with pytest.raises(parameters.ParameterError, match='no use for `beta_1`'):
+  with pytest.raises(
+    parameters.ParameterError, match=r'`beta_1`=0\.5 would be ignored'
+  ):
     algorithms.check(
       'fedprox',
       server_optimizer=tff.learning.optimizers.build_adam(0.1),

@@ -1,0 +1,307 @@
+"""The methods by name: which pieces each is made of.
+
+A method is a row: a client optimizer, a server optimizer, and, where it has
+more to it, a function that makes the rest (an objective, an exchange of
+statistics). Importing this module imports no TensorFlow.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import extensions
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+
+# In place of names: the optimizers whose rows say that they are adaptive.
+ADAPTIVE = 'adaptive'
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """One published method.
+
+  Attributes:
+    name: As users type it.
+    summary: One line for lists and help.
+    client: Client optimizer, a name that `optimizers` knows.
+    server: Server optimizer, likewise.
+    fixes: The sides ('client', 'server') whose optimizer makes the method what
+      it is and cannot be replaced.
+    defaults: Hyperparameters whose default is not the builder's, by their
+      public names; those of an optimizer hold for the method's own.
+    hides: Hyperparameters of the optimizers that the method has no use for.
+    pieces: The function that makes the method's own pieces, if there is one,
+      as 'package.module:function'.
+    accepts: Per side, the optimizers that may replace the method's own, by name
+      or as `ADAPTIVE`; all unless given.
+    unnoised: What its clients send beside their update, to which differential
+      privacy adds no noise.
+    has_clients: Whether it is federated. One that is not has no client
+      optimizer, and its server optimizer trains on pooled data.
+  """
+
+  name: str
+  summary: str
+  client: str = 'sgd'
+  server: str = 'sgd'
+  fixes: frozenset[str] = frozenset()
+  defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  hides: frozenset[str] = frozenset()
+  pieces: Optional[str] = None
+  accepts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  unnoised: str = ''
+  has_clients: bool = True
+
+  def accepted(self, side: str) -> list[str]:
+    """The optimizers that may take the place of the method's own."""
+    allowed = self.accepts.get(side, optimizers.names(side))
+    if allowed == ADAPTIVE:
+      return [
+        name
+        for name in optimizers.names(side)
+        if optimizers.entry_of(side, name).adaptive
+      ]
+    return list(allowed)
+
+  def makes(self, server: str) -> bool:
+    """Whether it is nothing but a server optimizer."""
+    fixed = self.server == server and self.fixes == {'server'}
+    return fixed and self.pieces is None
+
+  def whose_data(self, clients_per_round: int, population: int) -> str:
+    """Whose data a round is trained on, for people."""
+    cohort = f'{clients_per_round} of {population:,} clients'
+    if self.has_clients:
+      return f'{cohort} a round'
+    return f'as many pooled examples a round as {cohort} have on average'
+
+
+def _server(name: str, summary: str, server: str, **more: Any) -> Method:
+  more['fixes'] = frozenset({'server'})
+  return Method(name, summary, server=server, **more)
+
+
+def _client(name: str, summary: str, client: str, **more: Any) -> Method:
+  more['fixes'] = frozenset({'client'})
+  return Method(name, summary, client=client, **more)
+
+
+_HERE = __name__.rpartition('.')[0]
+_BOTH = frozenset(optimizers.SIDES)
+_JOINT = dict.fromkeys(optimizers.SIDES, ADAPTIVE)
+_MIME: dict[str, Any] = dict(
+  defaults={'client_momentum': 0.9},
+  # The base optimizer's state is frozen in the round anyway.
+  hides=frozenset({'delay', 'delay_unit', 'local_epochs'}),
+  accepts={'client': ('adagrad', 'adam', 'sgd')},
+  unnoised='their gradients at the received weights',
+)
+_METHODS = (
+  _server(
+    'fedavg',
+    'Federated averaging: SGD clients, their mean applied as it is.',
+    'sgd',
+    hides=frozenset({'momentum'}),
+  ),
+  _server(
+    'fedavgm',
+    'Federated averaging with momentum 0.9 on the server.',
+    'sgd',
+    defaults={'momentum': 0.9},
+  ),
+  _server('fedadagrad', 'Adagrad on the server (Reddi et al.).', 'adagrad'),
+  _server('fedadam', 'Adam on the server (Reddi et al.).', 'adam'),
+  _server('fedyogi', 'Yogi on the server (Reddi et al.).', 'yogi'),
+  _server(
+    'fedams',
+    'AMSGrad with max stabilisation on the server (Wang et al.).',
+    'ams',
+  ),
+  _client(
+    'scaffold',
+    'SGD clients corrected by control variates (Karimireddy et al.).',
+    'sgd',
+    hides=frozenset({'client_momentum'}),
+    pieces=f'{_HERE}.scaffold:pieces',
+    unnoised='the change of their control variates',
+  ),
+  Method(
+    'fedprox',
+    'Clients held near the received model by a proximal term (Li et al.).',
+    defaults={'proximal_strength': 0.01},
+  ),
+  Method(
+    'moon',
+    "Clients held near the server's representations (Li et al.).",
+    pieces=f'{_HERE}.moon:pieces',
+  ),
+  _client(
+    'delta_sgd',
+    'Clients that tune their own step size (Kim et al.).',
+    'delta_sgd',
+  ),
+  _client(
+    'fedsps',
+    'Clients with stochastic Polyak steps (Mukherjee et al.).',
+    'polyak',
+  ),
+  _client(
+    'feddecsps',
+    'FedSPS with steps that shrink as training goes on.',
+    'polyak_decreasing',
+    pieces=f'{_HERE}.feddecsps:pieces',
+    unnoised="how many local steps they took (`count='round'` does without)",
+  ),
+  _client(
+    'fedsps_normalized',
+    'FedSPS with clients weighted by the inverse of their steps.',
+    'polyak',
+    pieces=f'{_HERE}.fedsps_normalized:pieces',
+    unnoised='weights that their steps decide',
+  ),
+  _client(
+    'fedsps_global',
+    'FedSPS with one step size for all clients of a round.',
+    'polyak_global',
+    pieces=f'{_HERE}.fedsps_global:pieces',
+    unnoised='their losses and step sizes',
+  ),
+  Method(
+    'local_adaalter',
+    'AdaGrad clients whose accumulator is averaged (Xie et al.).',
+    client='adaalter',
+    fixes=_BOTH,
+    pieces=f'{_HERE}.local_adaalter:pieces',
+    unnoised='their accumulators',
+  ),
+  Method(
+    'local_amsgrad',
+    'AMSGrad clients whose moments are averaged (Chen et al.).',
+    client='amsgrad',
+    fixes=_BOTH,
+    pieces=f'{_HERE}.local_amsgrad:pieces',
+    unnoised='their moments',
+  ),
+  Method(
+    'mime',
+    "Clients that step with the server's statistics and a corrected "
+    'gradient (Karimireddy et al.).',
+    pieces=f'{_HERE}.mime:pieces',
+    **_MIME,
+  ),
+  Method(
+    'mimelite',
+    'MIME without the correction of gradients.',
+    pieces=f'{_HERE}.mime:lite_pieces',
+    **_MIME,
+  ),
+  Method(
+    'direct_joint',
+    "Adaptive clients that start from the server's preconditioner (Lee "
+    'et al.).',
+    client='adagrad',
+    server='adagrad',
+    # The server's v takes its place.
+    hides=frozenset({'client_initial_accumulator'}),
+    pieces=f'{_HERE}.direct_joint:pieces',
+    accepts=_JOINT,
+  ),
+  Method(
+    'joint_zero_init',
+    'Adaptive clients that start from zero under an adaptive server '
+    '(Lee et al.).',
+    client='adagrad',
+    server='adagrad',
+    accepts=_JOINT,
+  ),
+  Method(
+    'fedada2',
+    'SM3 clients under an adaptive server (Lee et al.).',
+    client='sm3_adagrad',
+    server='adagrad',
+    accepts={**_JOINT, 'client': ('sm3_adagrad', 'sm3_adam')},
+  ),
+  _client(
+    'fedada2_blended',
+    'Clients that draw their own local optimizer under an adaptive '
+    'server (Lee et al.).',
+    'blended',
+    server='adagrad',
+    accepts={'server': ADAPTIVE},
+  ),
+  Method(
+    'centralized',
+    'No federation: --server_optimizer trains on the pooled data of all '
+    'clients, as many examples a round as a cohort has on average.',
+    client='none',
+    # A step of one batch's gradient: as a client's, not as a round's.
+    defaults={'server_learning_rate': 0.1},
+    has_clients=False,
+  ),
+)
+_TABLE = extensions.Table({method.name: method for method in _METHODS})
+
+
+def register(method: Method) -> None:
+  """Adds a method from outside of the package.
+
+  Args:
+    method: Its row. The module of its `pieces` is imported when the method is
+      built, not before; its hyperparameters are read off that function's
+      signature, as `parameters.read_signature` says.
+
+  Raises:
+    ValueError: If the name is taken.
+  """
+  _TABLE.add(method.name, method)
+
+
+def table() -> dict[str, Method]:
+  """Every method by name, those without clients last.
+
+  A server optimizer that no method is made of has one of its own: `fed` and the
+  optimizer's name.
+  """
+  rows = dict(_TABLE)
+  for server in optimizers.server_names():
+    if not any(method.makes(server) for method in rows.values()):
+      name = f'fed{server}'
+      rows[name] = _server(name, f'{server} on the server.', server)
+  return dict(sorted(rows.items(), key=lambda row: not row[1].has_clients))
+
+
+def find(name: str) -> Method:
+  """Looks a method up.
+
+  Raises:
+    ParameterError: If there is none of that name.
+  """
+  known = table()
+  if not isinstance(name, str) or name not in known:
+    raise parameters.ParameterError(
+      'algorithm',
+      'The algorithm must be one of {known}, got {name!r}.',
+      known=', '.join(known),
+      name=name,
+    )
+  return known[name]
+
+
+def has_clients(name: Any) -> bool:
+  """Whether a method is federated; so is one that is not known here."""
+  method = table().get(name)
+  return method is None or method.has_clients
+
+
+def of_server(server: str, asked: Iterable[str]) -> Method:
+  """The method that a server optimizer makes.
+
+  Args:
+    server: The server optimizer.
+    asked: Public names of hyperparameters that it should have a use for.
+  """
+  made = [m for m in table().values() if m.makes(server)]
+  return next((m for m in made if not m.hides & set(asked)), made[0])

@@ -1,0 +1,83 @@
+"""Flags that depend on no task, method or optimizer; a signature to read."""
+
+from typing import Literal
+from typing import Optional
+
+from tff_adaptive import parameters
+
+
+def general(
+  *,
+  preset: Optional[str] = None,
+  task: str = 'digits',
+  algorithm: Optional[str] = None,
+  client_optimizer: str = 'delta_sgd',
+  server_optimizer: str = 'adam',
+  total_rounds: parameters.Count = 200,
+  clients_per_round: parameters.Count = 10,
+  max_rejected_clients: Optional[parameters.NonNegativeInt] = None,
+  client_epochs_per_round: parameters.Count = 1,
+  client_batch_size: Optional[parameters.Count] = None,
+  max_elements_per_client: Optional[parameters.Count] = None,
+  client_datasets_random_seed: parameters.Seed32 = 1,
+  seed: parameters.NonNegativeInt = 0,
+  target_epsilon: Optional[parameters.Positive] = None,
+  dp_delta: Optional[parameters.Share] = None,
+  dp_sampling: Literal['fixed', 'poisson'] = 'fixed',
+  dp_accounting: Literal['pld', 'rdp'] = 'pld',
+  rounds_per_eval: parameters.Count = 10,
+  num_validation_examples: parameters.CountOrAll = 10_000,
+  rounds_per_checkpoint: parameters.Count = 50,
+  experiment_name: Optional[str] = None,
+  root_output_dir: str = 'runs',
+  cache_dir: Optional[str] = None,
+  data: Literal['native', 'synthetic'] = 'native',
+  cache_mib: parameters.NonNegativeInt = 2048,
+  client_states: Literal['auto', 'memory', 'disk'] = 'auto',
+  client_state_mib: parameters.NonNegativeInt = 2048,
+) -> None:
+  """Does nothing; `resolving` makes settings of the values.
+
+  Args:
+    preset: Published settings, PAPER/TASK/METHOD (main.py list names them);
+      flags given beside it override its own.
+    task: Data, model, preprocessing and metrics.
+    algorithm: The method; unless given, the two optimizers decide it.
+    client_optimizer: What clients train with; the algorithm's own where one is
+      given.
+    server_optimizer: What the server applies updates with; the algorithm's own
+      where one is given.
+    total_rounds: Rounds of training.
+    clients_per_round: Clients that take part in a round; all of a task that has
+      fewer, unless given.
+    max_rejected_clients: Clients of a round that may be left out, because their
+      update is not finite or their data raise an error, before the run stops;
+      any number unless given.
+    client_epochs_per_round: Passes of a client over its examples in a round.
+    client_batch_size: Examples in a client's batch; the task's own unless
+      given.
+    max_elements_per_client: Most examples of a client in a round; all unless
+      given.
+    client_datasets_random_seed: Decides which clients take part, as in the
+      reference.
+    seed: Decides everything else that is random.
+    target_epsilon: Find the noise multiplier that keeps the run within this
+      epsilon, in place of --dp_noise_multiplier.
+    dp_delta: The delta that epsilon is stated at; 1 / clients^1.1 unless given.
+    dp_sampling: How cohorts are taken to be drawn: as they are, or
+      independently client by client, as papers account.
+    dp_accounting: By privacy loss distributions or Renyi orders.
+    rounds_per_eval: Rounds from one evaluation to the next.
+    num_validation_examples: Examples of the test split to evaluate on during
+      training; -1 for all. The whole split is used once, at the end.
+    rounds_per_checkpoint: Rounds from one checkpoint to the next.
+    experiment_name: Name of the run's folder; made from the settings unless
+      given.
+    root_output_dir: Where runs have their folders.
+    cache_dir: Folder with the task's data files.
+    data: The task's own data, or small made-up data of the same shapes.
+    cache_mib: Memory for decoded examples, in MiB.
+    client_states: Where what clients keep between rounds is (scaffold, moon):
+      in memory if it fits, else in a file in the run's folder.
+    client_state_mib: Memory for it, in MiB.
+  """

@@ -1,0 +1,276 @@
+"""From flags to the settings of a run.
+
+Flags that nothing would look at are refused. Errors name flags; whether as
+--flag or as `keyword` is for the caller to say.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+import tasks
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import presets
+from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.flags import table as flag_table
+from tff_adaptive.optimizers import mixes
+from tff_adaptive.privacy import mechanism as privacy
+
+_NAME = re.compile(r'(?!\.)[^/\\\x00-\x1f\x7f]{1,200}')
+# Values by flag.
+Given = Mapping[str, Any]
+
+
+def with_preset(
+  table: flag_table.Table, given: Given
+) -> tuple[dict[str, Any], Optional[presets.Preset]]:
+  """The flags given with those of the preset among them, and the preset.
+
+  Args:
+    table: All flags.
+    given: Values by flag; each overrides the preset's.
+
+  Raises:
+    ParameterError: If there is no such preset, or no flag of a name.
+  """
+  said = {table.find(name).public for name in given}
+  if 'preset' not in given:
+    return dict(given), None
+  preset = presets.load(given['preset'])
+  added = {
+    name: table.find(name).parameter.read(text)
+    for name, text in preset.flags.items()
+    if table.find(name).public not in said
+  }
+  return {**added, **given}, preset
+
+
+def settings(**given: Any) -> settings_lib.Settings:
+  """Makes the settings of a run.
+
+  Args:
+    **given: The flags of the command line as keywords (`main.py --helpfull`
+      lists them): task='digits', algorithm='fedadam', total_rounds=5,
+      client_learning_rate=0.1, digits_alpha=0.3, preset='PAPER/TASK/METHOD'.
+
+  Raises:
+    ParameterError: In one sentence, what is wrong.
+  """
+  table = flag_table.Table()
+  return resolve(table, with_preset(table, given)[0])
+
+
+def resolve(table: flag_table.Table, given: Given) -> settings_lib.Settings:
+  """Puts flags together, checking every value once.
+
+  Args:
+    table: All flags.
+    given: Values by flag, without a preset's name.
+
+  Raises:
+    ParameterError: In one sentence, what is wrong.
+  """
+  general = {
+    name: flag.parameter.check(given[name])
+    if name in given
+    else flag.parameter.default
+    for name, flag in table.general.items()
+  }
+  _check_general(general)
+  there = tasks.info(general['task']).num_clients
+  if there is not None and 'clients_per_round' not in given:
+    general['clients_per_round'] = min(general['clients_per_round'], there)
+  values, flag_of = _hyperparameters(table, given)
+  _check_privacy(general, values)
+  _fill_in(values, general)
+  with parameters.renamed(flag_of):
+    chosen = _choose(general, given, values)
+    plan = plan_lib.resolve(chosen, values)
+    _check_epochs(general['client_epochs_per_round'], values)
+  _check_owners(table, given, plan)
+  examples = general['num_validation_examples']
+  resolved: dict[str, Any] = dict(
+    plan=plan,
+    task_options=_task_options(table, given, general),
+    num_validation_examples=None if examples == -1 else examples,
+    runtime_options=runtime_flags.options(general),
+  )
+  as_given = {f.name for f in dataclasses.fields(settings_lib.Settings)}
+  return settings_lib.Settings(
+    **{name: general[name] for name in as_given - resolved.keys()}, **resolved
+  )
+
+
+def _check_general(general: Given) -> None:
+  if general['num_validation_examples'] == 0:
+    raise parameters.ParameterError(
+      'num_validation_examples',
+      '{} must be -1 for all or at least 1, got 0.',
+    )
+  name = general['experiment_name']
+  if name is not None and not _NAME.fullmatch(name):
+    raise parameters.ParameterError(
+      'experiment_name',
+      '{} must be the name of one folder, of at most 200 letters, without '
+      'slashes or control characters and not starting with a dot, got '
+      '{name!r}.',
+      name=name[:80],
+    )
+  if not general['root_output_dir']:
+    raise parameters.ParameterError(
+      'root_output_dir', "{} must name a folder, got ''."
+    )
+
+
+def _hyperparameters(
+  table: flag_table.Table, given: Given
+) -> tuple[dict[str, Any], dict[str, str]]:
+  """Hyperparameters among the flags given, and the flags that set them."""
+  values: dict[str, Any] = {}
+  flag_of = {
+    public: flag
+    for public, flag in flag_table.DECIDED.items()
+    if public != flag
+  }
+  for name in given:
+    flag = table.find(name)
+    if name in table.general or name in table.task:
+      continue
+    if flag.public in values:
+      raise parameters.ParameterError(
+        name,
+        f'{{{flag_of[flag.public]}}} and {{}} set the same hyperparameter; '
+        'give one of them.',
+      )
+    values[flag.public], flag_of[flag.public] = given[name], name
+  return values, flag_of
+
+
+def _choose(general: Given, given: Given, values: Given) -> plan_lib.Plan:
+  """The method that is asked for, or that the optimizers make."""
+  client, server = general['client_optimizer'], general['server_optimizer']
+  if general['algorithm'] is None:
+    # Plain averaging has no momentum; asking for it asks for fedavgm.
+    method = methods.of_server(server, asked=values)
+    return plan_lib.choose(method.name, client, server)
+  return plan_lib.choose(
+    general['algorithm'],
+    client if 'client_optimizer' in given else None,
+    server if 'server_optimizer' in given else None,
+  )
+
+
+def _fill_in(values: dict[str, Any], general: Given) -> None:
+  """Adds the hyperparameters that follow from others and from the run."""
+  for side in optimizers.SIDES:
+    # The decay in steps is stated in shares of the whole run.
+    if values.get(f'{side}_lr_schedule') == 'step_decay':
+      values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
+  if values.get('delay_unit') == 'epochs':
+    values.setdefault('local_epochs', general['client_epochs_per_round'])
+  if privacy.is_asked(values):
+    values['dp_clients_per_round'] = general['clients_per_round']
+
+
+def _check_owners(
+  table: flag_table.Table, given: Given, plan: plan_lib.Plan
+) -> None:
+  """Refuses flags of an optimizer that is not the plan's."""
+  for name in given:
+    if name in table.optimizer:
+      side, owner = table.optimizer[name].owner
+      if plan.optimizer[side] != owner:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: the {side} optimizer is {chosen}.',
+          given=given[name],
+          side=side,
+          chosen=plan.optimizer[side],
+        )
+
+
+def _check_epochs(epochs: int, values: Given) -> None:
+  """Holds what the optimizers call epochs against the data's."""
+  meant = {name: values.get(name) for name in ('local_epochs', 'epochs_mix')}
+  if meant['epochs_mix'] is not None:
+    counts = mixes.read_counts(meant['epochs_mix'], 'epochs_mix')
+    meant['epochs_mix'] = max(counts)
+  for name, times in meant.items():
+    if times not in (None, epochs):
+      raise parameters.ParameterError(
+        name,
+        '{}={given} asks for clients that iterate their data {times:g} times, '
+        'but {client_epochs_per_round} is {epochs}.',
+        given=values[name],
+        times=times,
+        epochs=epochs,
+      )
+
+
+def _check_privacy(general: Given, values: Given) -> None:
+  """Holds the flags of accounting against those of the mechanism."""
+  target = general['target_epsilon']
+  if privacy.is_asked(values):
+    if target and 'dp_noise_multiplier' in values:
+      raise parameters.ParameterError(
+        'target_epsilon',
+        '{} and {dp_noise_multiplier} both decide the noise; give one of them.',
+      )
+    return
+  if target is not None:
+    raise parameters.ParameterError(
+      'target_epsilon',
+      '{}={target:g} needs {dp_clip_norm} or {dp_adaptive_clipping}: noise '
+      'without clipping keeps nothing private.',
+      target=target,
+    )
+  usual = {'dp_delta': None, 'dp_sampling': 'fixed', 'dp_accounting': 'pld'}
+  for name, default in usual.items():
+    if general[name] != default:
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored: without {dp_clip_norm} nothing is kept '
+        'private.',
+        given=general[name],
+      )
+
+
+def _task_options(
+  table: flag_table.Table, given: Given, general: Given
+) -> dict[str, Any]:
+  """The options of the task."""
+  task = general['task']
+  options = {p.name: p.default for p in tasks.parameters_of(task).values()}
+  options |= {o: general[f] for f, o in settings_lib.TASK_FLAGS.items()}
+  options['cache_dir'] = general['cache_dir']
+  for name in given:
+    if name not in table.task:
+      continue
+    flag = table.task[name]
+    if flag.owner != ('task', task):
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored: {task}={chosen}.',
+        given=given[name],
+        chosen=task,
+      )
+    options[flag.public] = flag.parameter.check(given[name])
+  ignored = ''
+  if general['data'] == 'synthetic':
+    ignored = 'synthetic data come from no file'
+  elif not tasks.info(task).files:
+    ignored = f'the task {task} reads no file'
+  if general['cache_dir'] is not None and ignored:
+    raise parameters.ParameterError(
+      'cache_dir',
+      '{}={given} would be ignored: {ignored}.',
+      given=general['cache_dir'],
+      ignored=ignored,
+    )
+  return options

@@ -1,0 +1,131 @@
+"""Which flags there are.
+
+All are read from the signatures of what they configure, so that no name or
+default stands twice. Nothing here imports TensorFlow.
+"""
+
+import dataclasses
+import difflib
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+import tasks
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan
+from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import settings as settings_lib
+
+# Hyperparameters of methods that a run decides by other flags.
+DECIDED = {'seed': 'seed', 'dp_clients_per_round': 'clients_per_round'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """A flag.
+
+  Attributes:
+    name: Without the dashes.
+    parameter: What it sets, or one of the things that it sets, by its name.
+    public: The hyperparameter of `algorithms.build` or the option of
+      `tasks.create` that it sets; its own name if it sets nothing of the kind.
+    owner: The kind and name of the only thing that it configures, if there is
+      just one: ('client', 'adam'), ('task', 'digits').
+  """
+
+  name: str
+  parameter: parameters.Parameter
+  public: str
+  owner: tuple[str, str] = ('', '')
+
+
+class Table:
+  """All flags, by name.
+
+  Attributes:
+    general: Those that depend on no task, algorithm or optimizer.
+    algorithm: Hyperparameters of any algorithm.
+    optimizer: Those of one optimizer only, as in the FedOpt reference.
+    task: Options of one task only.
+    flags: All of them.
+  """
+
+  def __init__(self, *more: parameters.Parameter):
+    """Reads them.
+
+    Args:
+      *more: Further general flags.
+    """
+    self.general: dict[str, Flag] = {}
+    self.algorithm: dict[str, Flag] = {}
+    self.optimizer: dict[str, Flag] = {}
+    self.task: dict[str, Flag] = {}
+    for parameter in (*_general(), *more):
+      _add(self.general, parameter.name, parameter)
+    for name in methods.table():
+      for public, slot in plan.choose(name).slots.items():
+        _add(self.algorithm, public, slot.parameter)
+    for side in optimizers.SIDES:
+      for name in optimizers.names(side):
+        for argument, parameter in optimizers.parameters_of(side, name).items():
+          public = optimizers.public_name(side, argument)
+          _add(self.algorithm, public, parameter)
+          if argument != 'learning_rate':
+            flag = f'{side}_{name}_{argument}'
+            _add(self.optimizer, flag, parameter, public, (side, name))
+    for name in DECIDED:
+      del self.algorithm[name]
+    for task in tasks.names():
+      for option, parameter in tasks.parameters_of(task).items():
+        flag = settings_lib.flag_of(task, option)
+        if flag not in self.general:
+          _add(self.task, flag, parameter, option, ('task', task))
+    self.flags = self.general | self.algorithm | self.optimizer | self.task
+
+  def find(self, name: str) -> Flag:
+    """Looks a flag up.
+
+    Raises:
+      ParameterError: If there is none of that name.
+    """
+    if name not in self.flags:
+      raise self.unknown(name)
+    return self.flags[name]
+
+  def unknown(self, name: str) -> parameters.ParameterError:
+    """What to say of a name that no flag has."""
+    close = difflib.get_close_matches(name, list(self.flags), n=3)
+    hint = 'see main.py --help'
+    if close:
+      hint = 'similar ones are ' + ', '.join(f'{{{c}}}' for c in close)
+    return parameters.ParameterError(name, f'There is no flag {{}}; {hint}.')
+
+
+def _add(
+  flags: dict[str, Flag],
+  name: str,
+  parameter: parameters.Parameter,
+  public: Optional[str] = None,
+  owner: tuple[str, str] = ('', ''),
+) -> None:
+  if name not in flags:
+    named = dataclasses.replace(parameter, name=name)
+    flags[name] = Flag(name, named, public or name, owner)
+
+
+def _general() -> list[parameters.Parameter]:
+  names: dict[str, Any] = {
+    'task': tasks.names(),
+    'algorithm': list(methods.table()),
+    'client_optimizer': optimizers.client_names(),
+    'server_optimizer': optimizers.server_names(),
+  }
+  found = parameters.signature('tff_adaptive.flags.general:general')
+  return [
+    dataclasses.replace(p, annotation=Literal.__getitem__(tuple(names[p.name])))
+    if p.name in names
+    else p
+    for p in found.values()
+  ] + runtime_flags.flags()

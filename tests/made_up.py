@@ -4,6 +4,7 @@ import math
 
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
+from tff_adaptive.recording import tables
 from tff_adaptive.sweep import worker as sweep_worker
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
@@ -53,7 +54,7 @@ def write(settings, on_row=None, stop_at=None):
   with folder:
     if folder.read_hparams() is None:
       folder.write_hparams({'settings': settings.identity})
-    metrics = files.RowFile(folder.metrics)
+    metrics = tables.RowFile(folder.metrics)
     metrics.drop_after(settings.total_rounds)  # And an unfinished line.
     for row in rows_of(settings, first=len(metrics.rows)):
       if stop_at is not None and row['round'] == stop_at:

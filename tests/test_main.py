@@ -261,7 +261,7 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
     time.sleep(0.1)
   last = rows.read_text().splitlines()[-1].split(',')[0]
   checkpoints = os.listdir(tmp_path / 'runs' / 'a' / 'checkpoints')
-  assert f'round_{last}.state' in checkpoints
+  assert f'round_{last}.safetensors' in checkpoints
   if number == signal.SIGTERM:
     process = start(tmp_path, arguments, 'again')
     deadline = time.monotonic() + 120

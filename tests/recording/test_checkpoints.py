@@ -2,14 +2,20 @@
 
 import asyncio
 import collections
+import json
 import os
 import resource
+import struct
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.recording import no_files
+from tests.reliability import mutations
 from tff_adaptive import errors
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
@@ -29,14 +35,24 @@ def assert_state(loaded, value):
   assert loaded['weights'][1].dtype == np.float32
 
 
+def load(folder, structure=None, **arguments):
+  """Loads without anything to say, or fails."""
+
+  def warn(sentence):
+    raise AssertionError(sentence)
+
+  keeper = checkpoints.Checkpoints(folder, **{'warn': warn, **arguments})
+  return keeper.load_latest(state(0) if structure is None else structure)
+
+
 def test_latest_state_comes_back(tmp_path):
   keeper = checkpoints.Checkpoints(tmp_path / 'c')
   assert keeper.load_latest(state(0)) is None
   for r in (2, 4, 10):
     keeper.save(state(r), r)
-  number, loaded = checkpoints.Checkpoints(tmp_path / 'c').load_latest(state(0))
-  assert number == 10
-  assert_state(loaded, 10)
+  found = load(tmp_path / 'c')
+  assert found.round_number == 10
+  assert_state(found.state, 10)
 
 
 def test_only_the_last_few_are_kept(tmp_path):
@@ -45,8 +61,8 @@ def test_only_the_last_few_are_kept(tmp_path):
     keeper.save(state(r), r)
   assert keeper.rounds == [10, 11]
   assert sorted(os.listdir(tmp_path / 'c')) == [
-    'round_10.state',
-    'round_11.state',
+    'round_10.safetensors',
+    'round_11.safetensors',
   ]
 
 
@@ -54,34 +70,285 @@ def test_structures_come_back_as_they_were(tmp_path):
   value = collections.OrderedDict(
     weights=tff.learning.models.ModelWeights([np.float32(1)], []),
     empty=np.zeros([0, 3], np.float16),
-    ids=np.array([b'a', b'long'], np.bytes_),
+    ids=np.array([[b'a', b'long\xff']], np.bytes_),
     words=np.array([b'with a zero\0', b''], object),
+    none=np.zeros([0], np.bytes_),
     tensor=tf.constant([True, False]),
     plain=7,
-    big=np.arange(6, dtype='>i4')[::2],
+    step=np.arange(6, dtype=np.int32)[::2],
+    columns=np.asfortranarray(np.arange(6.0).reshape(2, 3)),
   )
-  keeper = checkpoints.Checkpoints(tmp_path)
-  keeper.save(value, 1)
-  _, loaded = keeper.load_latest(value)
+  checkpoints.Checkpoints(tmp_path).save(value, 1)
+  loaded = load(tmp_path, value).state
   assert isinstance(loaded['weights'], tff.learning.models.ModelWeights)
   assert loaded['plain'] == 7 and isinstance(loaded['plain'], int)
-  for name in ('empty', 'ids', 'words', 'tensor', 'big'):
+  for name in ('empty', 'ids', 'words', 'none', 'tensor', 'step', 'columns'):
     before, after = np.asarray(value[name]), loaded[name]
     np.testing.assert_array_equal(before, after)
     assert before.dtype == after.dtype and before.shape == after.shape
 
 
-def test_state_of_another_method_is_refused(tmp_path):
+def test_arrays_are_found_by_their_paths_and_text_comes_back_as_bytes(tmp_path):
+  path = tmp_path / 'round_3.safetensors'
+  checkpoints.Checkpoints(tmp_path).save({'a': [1, {'b': 'é'}]}, 3)
+  found = checkpoints.read(path)
+  assert list(found) == ['state/a/0', 'state/a/1/b']
+  assert found['state/a/1/b'].tolist() == 'é'.encode()
+  # Whoever has safetensors can read the numbers.
+  np.testing.assert_array_equal(
+    safetensors.numpy.load_file(path)['state/a/0'], 1
+  )
+
+
+def test_other_byte_order_is_stored_in_this_one(tmp_path):
+  path = tmp_path / 'c'
+  checkpoints.write(path, {'x': np.arange(3, dtype='>i4')})
+  found = checkpoints.read(path)['x']
+  assert found.tolist() == [0, 1, 2] and found.dtype == np.int32
+
+
+def test_what_no_checkpoint_can_hold_is_named(tmp_path):
   keeper = checkpoints.Checkpoints(tmp_path)
-  keeper.save(state(1), 1)
+  with pytest.raises(errors.RunError, match='state/z is of the dtype compl'):
+    keeper.save({'z': np.complex128(1)}, 1)
+  with pytest.raises(errors.RunError, match='No checkpoint'):
+    checkpoints.Checkpoints(tmp_path).save({'z': 1.0}, 1)
+    keeper.load_latest({'z': np.complex128(1)})
+  with pytest.raises(ValueError, match='same path'):
+    keeper.save({'a': {'b': 1}, 'a/b': 2}, 1)
+
+
+def test_state_of_another_method_is_refused(tmp_path):
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
   for other in ({'step': np.int32(0)}, [np.int32(0)] * 3):
     with pytest.raises(errors.RunError, match='another method or model'):
-      keeper.load_latest(other)
+      load(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+  'changes, complaint',
+  [
+    ({'step': np.int64(0)}, 'state/step is of int32, not of int64'),
+    ({'step': 'a word'}, 'state/step is of int32, not of strings'),
+    ({'step': np.zeros([1], np.int32)}, r'step has the shape \[\], not \[1\]'),
+    ({'more': 1}, 'it lacks state/more'),
+    ({'step': ()}, 'it has state/step'),
+    (
+      {'weights': [np.zeros([3, 2], np.float32), np.float32(0)]},
+      r'weights/0 has the shape \[2, 3\], not \[3, 2\]',
+    ),
+  ],
+)
+def test_states_that_only_resemble_it_are_refused(tmp_path, changes, complaint):
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  with pytest.raises(errors.RunError, match=complaint):
+    load(tmp_path, collections.OrderedDict(state(0), **changes))
+
+
+def test_checkpoint_of_another_run_is_not_used(tmp_path):
+  for run in ('mine', 'theirs'):
+    keeper = checkpoints.Checkpoints(tmp_path / run, run=run)
+    for r in (1, 2):
+      keeper.save(state(r + 10 * (run == 'theirs')), r)
+  theirs = tmp_path / 'theirs' / 'round_2.safetensors'
+  (tmp_path / 'mine' / 'round_3.safetensors').write_bytes(theirs.read_bytes())
+  (tmp_path / 'mine' / 'round_2.safetensors').write_bytes(theirs.read_bytes())
+  said = []
+  found = load(tmp_path / 'mine', run='mine', warn=said.append)
+  assert found.round_number == 1
+  assert_state(found.state, 1)
+  assert len(said) == 2
+  assert all('is a checkpoint of another run' in s for s in said)
+  assert sorted(os.listdir(tmp_path / 'mine')) == [
+    'damaged_round_2.safetensors',
+    'damaged_round_3.safetensors',
+    'round_1.safetensors',
+  ]
+
+
+@pytest.mark.parametrize('name', ['round_1', 'round_3'])
+def test_renamed_checkpoint_is_not_used(tmp_path, name):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  for r in (1, 2):
+    keeper.save(state(r), r)
+  (tmp_path / 'round_2.safetensors').rename(tmp_path / f'{name}.safetensors')
+  if name == 'round_1':
+    with pytest.raises(errors.RunError, match='is the checkpoint of round 2, '):
+      load(tmp_path)
+    return
+  said = []
+  assert load(tmp_path, warn=said.append).round_number == 1
+  assert 'The checkpoint of round 3 cannot be used and was set' in said[0]
+  assert 'is the checkpoint of round 2, whatever its name says' in said[0]
+
+
+@pytest.mark.parametrize(
+  'name', ['round_\uff11\uff12', 'round_02', 'round_-1', 'round_' + '9' * 50]
+)
+def test_names_that_no_run_gives_are_no_checkpoints(tmp_path, name):
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  (tmp_path / f'{name}.safetensors').write_bytes(b'')
+  assert load(tmp_path).round_number == 1
+
+
+def sign(path, arrays=None, **changes):
+  """Writes a checkpoint as somebody would who knows how they are signed."""
+  with safetensors.safe_open(path, 'np') as file:
+    manifest = file.metadata() | changes
+    stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+  stored |= arrays or {}
+  stored = {k: v for k, v in stored.items() if v is not None}
+  manifest = {k: v for k, v in manifest.items() if v is not None}
+  if set(manifest) >= set(checkpoints._MANIFEST):
+    manifest['sha256'] = checkpoints._digest(manifest, stored)
+  path.write_bytes(safetensors.numpy.save(stored, manifest))
+
+
+def words(**changes):
+  text = json.dumps({'shape': [1], 'fixed': True, 'strings': ['a']} | changes)
+  return {'state/word': np.frombuffer(text.encode(), np.uint8)}
+
+
+_DEEP = np.frombuffer(b'[' * 100_000, np.uint8)
+
+
+@pytest.mark.parametrize(
+  'arrays, manifest, complaint',
+  [
+    ({'state/x': np.float16([1, 2])}, {}, 'x is of float16, not of float32'),
+    ({'state/x': np.float64([1, 2])}, {}, 'x is of float64, not of float32'),
+    ({'state/x': np.float32([1])}, {}, r'x has the shape \[1\], not \[2\]'),
+    ({'state/x': np.float32([[1, 2]])}, {}, r'shape \[1, 2\], not \[2\]'),
+    ({'state/x': np.float32([1, np.nan])}, {}, 'NaN or infinity is in state/x'),
+    ({'state/x': np.float32([np.inf, 0])}, {}, 'NaN or infinity is in state/x'),
+    ({}, {'not_finite': '["state/x"]'}, 'NaN or infinity is in no array'),
+    ({'state/x': None}, {}, 'it lacks state/x'),
+    ({'state/y' * 99: np.float32([0])}, {}, 'it has state/y'),
+    ({}, {'round': '2'}, 'is the checkpoint of round 2'),
+    ({}, {'round': '\uff11'}, 'is the checkpoint of round \uff11'),
+    ({}, {'round': None}, 'has not the manifest'),
+    ({}, {'run': 'theirs'}, 'a checkpoint of another run'),
+    ({}, {'more': ''}, 'has not the manifest'),
+    ({}, {'format': 'tff-adaptive checkpoint 3'}, "format is 'tff-adaptive ch"),
+    ({}, {'format': 'pt'}, 'no checkpoint of this program'),
+    ({}, {'format': None}, 'no checkpoint of this program'),
+    ({}, {'strings': '[' * 100_000}, 'contradicts itself: '),
+    ({}, {'strings': '[]'}, 'state/word is no array of strings'),
+    ({}, {'strings': '["state/x"]'}, 'contradicts itself'),
+    ({}, {'strings': '[["state/x"]]'}, 'contradicts itself'),
+    ({'state/word': _DEEP}, {}, 'contradicts itself: '),
+    (words(shape=[2]), {}, 'contradicts itself'),
+    (words(strings=['ab'], shape=[1, 1]), {}, r'word has the shape \[1, 1\]'),
+    (words(strings=['\ud800']), {}, 'contradicts itself'),
+    (words(strings=['☃']), {}, 'contradicts itself'),
+    (words(strings=[1]), {}, 'contradicts itself'),
+    (words(strings={}), {}, 'contradicts itself'),
+    (words(fixed={}), {}, None),  # As good as `false`.
+  ],
+)
+def test_a_right_digest_over_a_wrong_state(
+  tmp_path, arrays, manifest, complaint
+):
+  structure = {'x': np.float32([1, 2]), 'word': np.array([b'a'])}
+  checkpoints.Checkpoints(tmp_path, run='mine').save(structure, 1)
+  sign(tmp_path / 'round_1.safetensors', arrays, **manifest)
+  if complaint is None:
+    assert load(tmp_path, structure, run='mine').round_number == 1
+    return
+  with pytest.raises(errors.RunError, match=complaint) as error:
+    load(tmp_path, structure, run='mine')
+  assert '\n' not in str(error.value) and len(str(error.value)) < 1000
+  assert str(tmp_path / 'round_1.safetensors') in str(error.value)
+
+
+def test_a_run_that_diverged_goes_on_and_says_so(tmp_path):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  keeper.save({'w': np.float32([1, np.inf]), 'v': np.float32(np.nan)}, 1)
+  said = []
+  found = load(
+    tmp_path, {'w': np.zeros([2], np.float32), 'v': np.float32(0)},
+    warn=said.append,
+  )  # fmt: skip
+  np.testing.assert_array_equal(found.state['w'], [1, np.inf])
+  assert said == [
+    'The checkpoint of round 1 holds NaN or infinity, as the run did when it '
+    'was saved, in state/v, state/w.'
+  ]
+
+
+def header(length, text=b'{}'):
+  return struct.pack('<Q', length) + text
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    b'',
+    b'{}',
+    header(2),
+    header(2**63),
+    header(2**64 - 1),
+    header(99 << 20, b'{'),
+    header(200_000, b'[' * 200_000),
+    header(200_000, b'{"a":' * 40_000),
+    header(150 << 20, b'{}' + b' ' * ((150 << 20) - 2)),
+    header(56, b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}} '),
+    header(99, b'{"a":{"dtype":"F32","shape":[4611686018427387904,4,4],'
+           b'"data_offsets":[0,0]}}'.ljust(99)),
+  ],
+)  # fmt: skip
+def test_headers_of_any_kind(tmp_path, content):
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  (tmp_path / 'round_2.safetensors').write_bytes(content)
+  said = []
+  with mutations.no_hang():
+    assert load(tmp_path, warn=said.append).round_number == 1
+  assert len(said) == 1 and 'round_2.safetensors' in said[0]
+  assert '\n' not in said[0] and len(said[0]) < 1000
+
+
+def test_files_without_an_end(tmp_path):
+  """Nothing is read of a sparse file larger than memory."""
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  path = tmp_path / 'round_1.safetensors'
+  os.truncate(path, 2**42)
+  with mutations.no_hang(), pytest.raises(errors.RunError, match='cannot be'):
+    load(tmp_path)
+
+
+@pytest.mark.parametrize('kind', no_files.KINDS)
+def test_what_is_no_file(tmp_path, kind):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  no_files.KINDS[kind](tmp_path / 'round_2.safetensors')
+  with (
+    mutations.no_hang(),
+    pytest.raises(errors.RunError, match=f'it is {kind}'),
+  ):
+    load(tmp_path)
+  keeper.save(state(1), 1)
+  said = []
+  with mutations.no_hang():
+    assert load(tmp_path, warn=said.append).round_number == 1
+  assert f'it is {kind}, not a regular file' in said[0]
+
+
+def test_a_folder_among_old_checkpoints_is_left_alone(tmp_path):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  (tmp_path / 'round_0.safetensors').mkdir()
+  for r in range(1, 6):
+    keeper.save(state(r), r)
+  assert keeper.rounds == [0, 3, 4, 5]
+
+
+def test_checkpoints_of_an_earlier_version(tmp_path):
+  (tmp_path / 'round_7.state').write_bytes(b'tff-adaptive state 1\n')
+  with pytest.raises(errors.RunError, match='earlier version of this program'):
+    load(tmp_path)
 
 
 def damage_file(path):
   content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 1
+  content[-1] ^= 1
   path.write_bytes(content)
 
 
@@ -93,49 +360,79 @@ def empty_file(path):
   path.write_bytes(b'')
 
 
-@pytest.mark.parametrize('damage', [damage_file, cut_file, empty_file])
+def lengthen_file(path):
+  path.write_bytes(path.read_bytes() + b'\0')
+
+
+@pytest.mark.parametrize(
+  'damage', [damage_file, cut_file, empty_file, lengthen_file]
+)
 def test_damaged_state_is_not_used(tmp_path, damage):
   keeper = checkpoints.Checkpoints(tmp_path / 'c')
   keeper.save(state(1), 1)
   keeper.save(state(2), 2)
-  damage(tmp_path / 'c' / 'round_2.state')
+  damage(tmp_path / 'c' / 'round_2.safetensors')
   said = []
   keeper = checkpoints.Checkpoints(tmp_path / 'c', warn=said.append)
-  number, loaded = keeper.load_latest(state(0))
-  assert number == 1
-  assert_state(loaded, 1)
-  assert len(said) == 1 and 'round 2 is damaged' in said[0]
+  found = keeper.load_latest(state(0))
+  assert found.round_number == 1
+  assert_state(found.state, 1)
+  assert len(said) == 1 and 'round 2 cannot be used' in said[0]
   keeper.save(state(22), 2)
-  number, loaded = keeper.load_latest(state(0))
-  assert number == 2
-  assert_state(loaded, 22)
+  found = keeper.load_latest(state(0))
+  assert found.round_number == 2
+  assert_state(found.state, 22)
+
+
+def test_every_bit_counts(tmp_path):
+  path = tmp_path / 'round_1.safetensors'
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  content = path.read_bytes()
+  for place in range(len(content)):
+    path.write_bytes(mutations.apply(content, [('flip', place, b' ')]))
+    with pytest.raises(errors.RunError, match='No checkpoint'):
+      load(tmp_path)
 
 
 def test_all_states_damaged(tmp_path):
-  keeper = checkpoints.Checkpoints(tmp_path / 'c', warn=lambda _: None)
+  keeper = checkpoints.Checkpoints(tmp_path / 'c')
   keeper.save(state(1), 1)
-  damage_file(tmp_path / 'c' / 'round_1.state')
+  damage_file(tmp_path / 'c' / 'round_1.safetensors')
   with pytest.raises(errors.RunError, match='No checkpoint'):
-    keeper.load_latest(state(0))
+    load(tmp_path / 'c')
+  assert keeper.rounds == [1]
+
+
+def test_checksums_of_rows_come_back(tmp_path):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  keeper.save(state(1), 1, {'metrics': [1, 2**32 - 1], 'steps': []})
+  found = keeper.load_latest(state(0), tables=('metrics', 'steps'))
+  assert found.row_sums['metrics'].tolist() == [1, 2**32 - 1]
+  assert found.row_sums['steps'].tolist() == []
+  with pytest.raises(errors.RunError, match='lacks row_sums/others'):
+    keeper.load_latest(state(0), tables=('metrics', 'steps', 'others'))
+  sign(
+    tmp_path / 'round_1.safetensors',
+    {'row_sums/metrics': np.zeros([2, 2], np.uint32)},
+  )
+  with pytest.raises(errors.RunError, match=r'the shape \[2, 2\], not \[n\]'):
+    keeper.load_latest(state(0), tables=('metrics', 'steps'))
 
 
 def test_what_an_interrupted_writer_left_is_removed(tmp_path):
   with files.RunFolder(tmp_path) as folder:
     keeper = checkpoints.Checkpoints(folder.checkpoints)
     keeper.save(state(1), 1)
-  left = folder.checkpoints / '.round_2.state.1234'
+  left = folder.checkpoints / '.round_2.safetensors.0123abcd.tmp'
   left.write_bytes(b'half')
-  (tmp_path / '.metrics.csv.77').write_bytes(b'round')
-  said = []
-  keeper = checkpoints.Checkpoints(folder.checkpoints, warn=said.append)
-  assert keeper.load_latest(state(0))[0] == 1
+  (tmp_path / '.metrics.csv.89ef0123.tmp').write_bytes(b'round')
+  assert load(folder.checkpoints).round_number == 1
   assert left.exists()  # Somebody else may be writing it.
   with files.RunFolder(tmp_path):
     assert sorted(p.name for p in tmp_path.rglob('*') if p.is_file()) == [
       '.lock',
-      'round_1.state',
+      'round_1.safetensors',
     ]
-  assert not said
 
 
 def test_inside_a_running_event_loop(tmp_path):
@@ -144,9 +441,9 @@ def test_inside_a_running_event_loop(tmp_path):
     keeper.save(state(3), 3)
     return keeper.load_latest(state(0))
 
-  number, loaded = asyncio.run(notebook())
-  assert number == 3
-  assert_state(loaded, 3)
+  found = asyncio.run(notebook())
+  assert found.round_number == 3
+  assert_state(found.state, 3)
 
 
 def test_folder_that_cannot_be_written(tmp_path):
@@ -166,5 +463,5 @@ def test_disk_that_takes_no_more_keeps_the_last_state(tmp_path):
       keeper.save(state(2), 2)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-  assert os.listdir(tmp_path / 'c') == ['round_1.state']
-  assert keeper.load_latest(state(0))[0] == 1
+  assert os.listdir(tmp_path / 'c') == ['round_1.safetensors']
+  assert load(tmp_path / 'c').round_number == 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib import text as text_lib
 
 from tff_adaptive.recording import curves as figures
 
@@ -69,3 +70,46 @@ def test_loss_alone_and_nothing_trained(tmp_path):
   )
   picture = pixels(tmp_path / 'c.png')
   assert coloured(picture, 0xD5, 0x5E, 0x00) > 10
+
+
+@pytest.mark.parametrize(
+  'name',
+  ['$$', '$x', '$x$', 'a$b$c', '\\frac', '$\\frac$', '\\$', '_', 'a_b^c'],
+)
+def test_names_are_drawn_as_they_are(tmp_path, monkeypatch, name):
+  """None of it is mathematics, which also fails where it is wrong."""
+  drawn = set()
+  original = text_lib.Text.draw
+
+  def draw(self, renderer):
+    drawn.add((self.get_text(), self._preprocess_math(self.get_text())))
+    return original(self, renderer)
+
+  monkeypatch.setattr(text_lib.Text, 'draw', draw)
+  table = rows(True)
+  table[1][f'train/{name}'] = '0.5'
+  short = name.replace('_', ' ')
+  for column in ('train/loss', f'train/{name}'):
+    figures.draw_curves([{'round': '1', column: '1'}], tmp_path / 'c.png', name)
+    assert (name, (name, False)) in drawn
+  assert (short, (short, False)) in drawn
+  drawn.clear()
+  figures.draw_step_sizes(table, tmp_path / 's.png', name)
+  assert (name, (name, False)) in drawn
+
+
+def test_names_that_are_no_text_are_drawn(tmp_path):
+  for draw in (figures.draw_curves, figures.draw_step_sizes):
+    draw(rows(True), tmp_path / 'c.png', 'a\udcff')
+    assert pixels(tmp_path / 'c.png').any()
+    (tmp_path / 'c.png').unlink()
+
+
+@pytest.mark.parametrize('value', ['1e100', '-1e100', 'inf', '-inf', 'nan'])
+def test_values_that_diverged_are_left_out(tmp_path, value):
+  table = rows(True)
+  for column in list(table[5])[1:]:
+    table[5][column] = value
+  figures.draw_curves(table, tmp_path / 'c.png', 'a run')
+  figures.draw_step_sizes(table, tmp_path / 's.png', 'a run')
+  assert pixels(tmp_path / 'c.png').any() and pixels(tmp_path / 's.png').any()

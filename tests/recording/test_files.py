@@ -1,17 +1,19 @@
 """Files are whole or not there, also when a writer was killed."""
 
+import json
+import multiprocessing
 import os
+import re
+import shutil
+import time
+from concurrent import futures
 
-import numpy as np
 import pytest
 
+from tests.recording import no_files
+from tests.reliability import mutations
 from tff_adaptive import errors
 from tff_adaptive.recording import files
-
-
-def rows_of(path):
-  lines = path.read_text().splitlines()
-  return [line.split(',') for line in lines]
 
 
 def test_atomic_write_leaves_nothing_beside(tmp_path):
@@ -28,105 +30,19 @@ def test_write_that_fails_keeps_the_old_file(tmp_path):
   assert os.listdir(tmp_path) == ['a']
 
 
-def test_columns_come_in_the_order_of_the_contract(tmp_path):
-  table = files.RowFile(tmp_path / 'm.csv')
-  table.append({'round': 0, 'validation/acc': 0.5, 'validation/loss': 2.0})
-  table.append(
-    {
-      'round': 1,
-      'train/acc': np.float32(0.1),
-      'train/loss': 1.5,
-      'step_size/mean': 0.25,
-      'seconds': 0.5,
-      'bytes_down': 8,
-      'bytes_up': 9,
-    }
-  )
-  assert rows_of(tmp_path / 'm.csv') == [
-    [
-      'round',
-      'train/loss',
-      'train/acc',
-      'validation/loss',
-      'validation/acc',
-      'step_size/mean',
-      'seconds',
-      'bytes_down',
-      'bytes_up',
-    ],
-    ['0', '', '', '2.0', '0.5', '', '', '', ''],
-    ['1', '1.5', '0.1', '', '', '0.25', '0.5', '8', '9'],
-  ]
-
-
-def test_values_read_back_exactly(tmp_path):
-  values = [np.float32(1) / 3, np.pi, np.float32('nan'), np.int64(7), 1e-45]
-  table = files.RowFile(tmp_path / 'm.csv')
-  table.append({'round': 1, **{f'v{i}': v for i, v in enumerate(values)}})
-  (row,) = files.RowFile(tmp_path / 'm.csv').rows
-  for i, value in enumerate(values):
-    np.testing.assert_equal(type(value)(row[f'v{i}']), value)
-
-
-def test_rows_after_a_round_are_dropped(tmp_path):
-  table = files.RowFile(tmp_path / 'm.csv')
-  for r in range(6):
-    table.append({'round': r, 'a': r * r})
-  again = files.RowFile(tmp_path / 'm.csv')
-  assert again.drop_after(3) == 2
-  again.append({'round': 4, 'a': -1.5e-07})
-  assert [r[0] for r in rows_of(tmp_path / 'm.csv')[1:]] == list('01234')
-  assert rows_of(tmp_path / 'm.csv')[-1] == ['4', '-1.5e-07']
-
-
-def test_every_cut_of_the_file_can_be_read(tmp_path):
-  table = files.RowFile(tmp_path / 'm.csv')
-  for r in range(3):
-    table.append({'round': r, 'a': r / 7})
-  whole = (tmp_path / 'm.csv').read_bytes()
-  for cut in range(len(whole) + 1):
-    (tmp_path / 'cut.csv').write_bytes(whole[:cut])
-    rows = files.RowFile(tmp_path / 'cut.csv').rows
-    assert [r['round'] for r in rows] == list('012')[: len(rows)]
-    complete = whole[:cut].count(b'\n')
-    assert len(rows) == max(complete - 1, 0)
-
-
-def test_values_added_to_the_last_row(tmp_path):
-  table = files.RowFile(tmp_path / 'm.csv')
-  table.append({'round': 1, 'a': 1})
-  table.append({'round': 2, 'a': 2})
-  table.extend_last({'test/loss': 0.5})
-  assert files.RowFile(tmp_path / 'm.csv').rows == [
-    {'round': '1', 'test/loss': '', 'a': '1'},
-    {'round': '2', 'test/loss': '0.5', 'a': '2'},
-  ]
-
-
-@pytest.mark.parametrize(
-  'content, complaint',
-  [
-    (b'a,b\n1,2\n', 'not written by a run'),
-    (b'round,a\n1,2\n2\n', 'damaged in line 3'),
-    (b'round,a\nx,2\n', 'damaged in line 2'),
-    (b'round,a\n1,2\n3,2\n', 'damaged in line 3'),
-    (b'round,a\n1,2..5\n', 'damaged in line 2'),
-    (b'round,a\n1,"2\n', 'no whole CSV file'),
-    (b'\xff\xfe\n', 'cannot be read'),
-  ],
-)
-def test_files_that_no_run_wrote(tmp_path, content, complaint):
-  (tmp_path / 'm.csv').write_bytes(content)
-  with pytest.raises(errors.RunError, match=complaint):
-    files.RowFile(tmp_path / 'm.csv')
-
-
 def test_looking_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
+  (tmp_path / 'there').mkdir()
+  files.check_writable(tmp_path / 'there')
+  assert not os.listdir(tmp_path / 'there')
+  (tmp_path / 'there').rmdir()
   files.check_writable(tmp_path / 'a' / 'b')
   assert not os.listdir(tmp_path)
   (tmp_path / 'file').write_text('')
   with pytest.raises(errors.SettingsError, match='--root_output_dir'):
     files.check_writable(tmp_path / 'file' / 'b')
+  for name in ('file', 'x' * 300):
+    with pytest.raises(errors.SettingsError, match='--output'):
+      files.check_writable(tmp_path / name, '--output')
   assert os.listdir(tmp_path) == ['file']
 
 
@@ -143,8 +59,116 @@ def test_settings_round_trip_and_damage(tmp_path):
   with files.RunFolder(tmp_path / 'run') as folder:
     assert folder.read_hparams() is None
     folder.write_hparams({'settings': {'a': 0.1, 'b': None}})
-    assert folder.read_hparams() == {'settings': {'a': 0.1, 'b': None}}
-    for damage in ('{', '[1]', '\x00', '{"settings": []}', '[' * 9999):
+    found = folder.read_hparams()
+    assert re.fullmatch('[0-9a-f]{32}', found.pop('id'))
+    assert found == {'settings': {'a': 0.1, 'b': None}}
+    for damage in (
+      '{',
+      '[1]',
+      '\x00',
+      '{"settings": []}',
+      '[' * 9999,
+      '[' * 10**6,
+      '{"settings": {"a": ' + '9' * 5000 + '}}',
+      '{"settings": {"task": "\\ud800"}}',
+      '{"settings": {"\\udfff": 1}}',
+    ):
       folder.hparams.write_text(damage)
-      with pytest.raises(errors.SettingsError, match='settings'):
+      with pytest.raises(errors.SettingsError, match='settings') as error:
         folder.read_hparams()
+      assert str(folder.hparams) in str(error.value)
+      assert '\n' not in str(error.value)
+      with pytest.raises(errors.SettingsError, match='settings'):
+        folder.identity  # noqa: B018
+
+
+@pytest.mark.parametrize('kind', no_files.KINDS)
+def test_what_is_no_file(tmp_path, kind):
+  folder = files.RunFolder(tmp_path)
+  for path in (folder.hparams, folder.path / '.lock'):
+    no_files.KINDS[kind](path)
+  with (
+    mutations.no_hang(),
+    pytest.raises(errors.SettingsError, match=f'hparams.json.*it is {kind}'),
+  ):
+    folder.read_hparams()
+  with mutations.no_hang():
+    folder.is_busy()
+    if kind != 'a device':  # Which can be locked like a file.
+      with pytest.raises(errors.SettingsError, match='cannot be written'):
+        folder.__enter__()
+
+
+def test_identity_is_of_a_folder_and_its_copies(tmp_path):
+  identities = []
+  for name in 'ab':
+    with files.RunFolder(tmp_path / name) as folder:
+      folder.write_hparams({'settings': {'a': 1}, 'versions': {}})
+      identities.append(folder.identity)
+  assert identities[0] != identities[1]
+  shutil.copytree(tmp_path / 'a', tmp_path / 'c')
+  copy = files.RunFolder(tmp_path / 'c')
+  assert copy.identity == identities[0]
+  # What the settings are is part of it, how they are written is not.
+  text = copy.hparams.read_text()
+  copy.hparams.write_text(json.dumps(json.loads(text)))
+  assert copy.identity == identities[0]
+  copy.hparams.write_text(text.replace('"a": 1', '"a": 2'))
+  assert copy.identity not in identities
+
+
+def test_only_files_of_killed_writers_are_removed(tmp_path):
+  left = {
+    '.metrics.csv.0123abcd.tmp': False,
+    '.metrics.csv.0123ABCD.tmp': True,
+    '.a.1': True,
+    'metrics.csv.0123abcd.tmp': True,
+    '.x.tmp': True,
+  }
+  for name in left:
+    (tmp_path / name).write_bytes(b'')
+  for name in ('.a.2', '.b.0123abcd.tmp'):
+    (tmp_path / name).mkdir()
+  os.mkfifo(tmp_path / '.c.0123abcd.tmp')
+  with files.RunFolder(tmp_path):
+    pass
+  stay = {name for name, stays in left.items() if stays}
+  assert set(os.listdir(tmp_path)) == {
+    '.lock', '.a.2', '.b.0123abcd.tmp', '.c.0123abcd.tmp', *stay
+  }  # fmt: skip
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path):
+  """Also where their process ids are the same, as in two containers."""
+  path = tmp_path / 'a'
+  contents = [bytes([c]) * 100_000 for c in range(8)]
+
+  def write(content):
+    for _ in range(20):
+      files.write_atomically(path, content)
+      assert path.read_bytes() in contents
+
+  with futures.ThreadPoolExecutor(8) as pool:
+    list(pool.map(write, contents))
+  assert os.listdir(tmp_path) == ['a']
+
+
+def _start(path, moment):
+  while time.time() < moment:
+    pass
+  try:
+    files.check_writable(path)
+    with files.RunFolder(path):
+      return ''
+  except errors.RunError as e:
+    return str(e)
+
+
+def test_many_runs_that_start_at_once_in_one_fresh_folder(tmp_path):
+  with multiprocessing.get_context('spawn').Pool(8) as pool:
+    for number in range(50):
+      root = tmp_path / f'{number}' / 'runs'
+      moment = time.time() + 0.02
+      starts = [(root / f'{run}', moment) for run in range(8)]
+      assert pool.starmap(_start, starts, chunksize=1) == [''] * 8
+      assert len(os.listdir(root)) == 8

@@ -1,7 +1,15 @@
-"""The progress line."""
+"""The progress of a run, on terminals and elsewhere."""
 
+import errno
+import fcntl
 import io
+import multiprocessing
+import os
+import pty
 import re
+import struct
+import termios
+import threading
 
 import pytest
 
@@ -13,28 +21,106 @@ class Terminal(io.StringIO):
     return True
 
 
-def test_line_on_a_terminal_is_redrawn_in_place():
+@pytest.fixture(name='clock')
+def clock_fixture(monkeypatch):
+  """Seconds, as the progress sees them."""
+  now = [1000.0]
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: now[0])
+  return now
+
+
+def metrics(loss, accuracy):
+  return {'loss': loss, 'sparse_categorical_accuracy': accuracy}
+
+
+def test_line_on_a_terminal_is_redrawn_in_place(clock):
   stream = Terminal()
   shown = progress.Progress(3, stream=stream)
-  shown.round_done(0, {}, {'loss': 2.3, 'sparse_categorical_accuracy': 0.1})
-  shown.round_done(1, {'loss': 1.5, 'sparse_categorical_accuracy': 0.4}, {})
-  lines = stream.getvalue().split('\r')
+  shown.round_done(0, {}, metrics(2.3, 0.1))
+  for number in (1, 2):
+    clock[0] += 2
+    shown.round_done(number, metrics(1.5, 0.4), {})
   assert '\n' not in stream.getvalue()
-  assert lines[2].startswith(
-    'round 1/3  train loss 1.5 accuracy 0.4  validation loss 2.3 accuracy 0.1  '
+  lines = [line.rstrip() for line in stream.getvalue().split('\r')]
+  assert lines[-1] == (
+    'round 2/3  train 1.5 0.4  val 2.3 0.1  2 s/round  2 s left'
   )
-  assert re.search(r'\d s/round  \d+ s left$', lines[2].rstrip())
   shown.say('A sentence.')
-  assert stream.getvalue().endswith('left\nA sentence.\n')
+  assert re.search(r'\r *\rA sentence\.\n\rround 2/3 ', stream.getvalue())
+  shown.end_line()
+  assert stream.getvalue().endswith(' left\n')
+  shown.end_line()
+  shown.say('Another.')
+  assert stream.getvalue().endswith(' left\nAnother.\n')
+
+
+def test_time_left_leaves_out_the_round_that_compiles(clock):
+  stream = io.StringIO()
+  shown = progress.Progress(
+    10, first_round=5, stream=stream, seconds_between_lines=0
+  )
+  for number, seconds in ((5, 600), (6, 2), (7, 4), (10, 3)):
+    clock[0] += seconds
+    shown.round_done(number, {'loss': 1.0}, {})
+  assert stream.getvalue().splitlines() == [
+    'round 5/10  train loss 1',
+    'round 6/10  train loss 1  2 s/round  8 s left',
+    'round 7/10  train loss 1  3 s/round  9 s left',
+    'round 10/10  train loss 1  1.8 s/round',
+  ]
 
 
 def test_shorter_line_covers_the_longer_one_before():
   stream = Terminal()
   shown = progress.Progress(2, stream=stream)
-  shown.round_done(1, {'loss': 1.23456}, {})
-  shown.round_done(2, {'loss': 1}, {})
-  first, second = stream.getvalue().split('\r')[1:]
-  assert len(second) >= len(first)
+  shown.round_done(0, {'loss': 1.23456}, {})
+  shown.round_done(0, {}, {})
+  first, second = stream.getvalue().split('\r')[-2:]
+  assert len(second) >= len(first.rstrip()) > len(second.rstrip())
+
+
+def draw(columns):
+  """What a run draws on a terminal of so many columns, as pieces."""
+  ours, theirs = pty.openpty()
+  fcntl.ioctl(
+    theirs, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0)
+  )
+  with open(theirs, 'w', encoding='utf-8') as stream:
+    shown = progress.Progress(12345, stream=stream, first_round=1)
+    names = {f'a_long_name_of_a_metric_{"x" * 60}': 0.123456}
+    for number in range(10):
+      shown.round_done(12300 + number, metrics(1.23456, 0.123456), names)
+    shown.end_line()
+    drawn = os.read(ours, 1 << 16).decode()
+  os.close(ours)
+  return re.split(r'[\r\n]+', drawn)
+
+
+@pytest.mark.parametrize('columns', [20, 80, 81, 300])
+def test_no_line_wraps_on_a_terminal(columns):
+  pieces = draw(columns)
+  assert len(pieces) > 10
+  assert 10 < max(map(len, pieces)) < columns
+  assert pieces[-2].startswith('round 12309/12345')
+  if columns == 80:
+    assert pieces[-2].rstrip().endswith(' left')
+
+
+@pytest.mark.parametrize('stream', [io.StringIO, Terminal])
+def test_what_is_shown_in_eighty_columns(clock, stream):
+  """On a terminal, and in lines that stay."""
+  stream = stream()
+  shown = progress.Progress(500, stream=stream, seconds_between_lines=0)
+  for number in range(1, 101):
+    clock[0] += 0.0213
+    evaluated = metrics(1.301, 0.4102) if number % 50 == 0 else {}
+    shown.round_done(number, metrics(1.234, 0.4321), evaluated)
+  lines = re.split(r'[\r\n]+', stream.getvalue().rstrip('\n'))
+  assert lines[-1].rstrip() == (
+    'round 100/500  train 1.234 0.4321  val 1.301 0.4102  0.0213 s/round  '
+    '9 s left'
+  )
+  assert max(map(len, lines)) < 80
 
 
 def test_few_lines_where_there_is_no_terminal():
@@ -44,6 +130,7 @@ def test_few_lines_where_there_is_no_terminal():
     shown.round_done(r, {'loss': 1.0}, {'loss': 2.0} if r % 50 == 0 else {})
   lines = stream.getvalue().splitlines()
   assert [line.split()[1] for line in lines] == ['50/100', '100/100']
+  assert '\r' not in stream.getvalue()
 
 
 def test_plain_lines_show_an_evaluation_once():
@@ -55,14 +142,43 @@ def test_plain_lines_show_an_evaluation_once():
   assert ['validation' in line for line in lines] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-  'seconds, words',
-  [(0.4, '0 s'), (99, '99 s'), (200, '3 min 20 s'), (7500, '2 h 05 min')],
-)
-def test_duration(seconds, words):
-  assert progress.duration(seconds) == words
+def test_no_thread_and_no_semaphore_beside_it():
+  shown = progress.Progress(3, stream=Terminal())
+  before = threading.active_count()
+  shown.round_done(1, {'loss': 1.0}, {})
+  assert threading.active_count() == before
+  assert not multiprocessing.active_children()
+  assert isinstance(progress._Line.get_lock(), type(threading.RLock()))
+  shown.end_line()
 
 
-def test_main_metric():
-  assert progress.main_metric({'loss': 1, 'num_examples': 2}) is None
-  assert progress.main_metric({'num_tokens': 1, 'accuracy': 2}) == 'accuracy'
+def test_a_terminal_that_was_closed_ends_no_run():
+  ours, theirs = pty.openpty()
+  with open(theirs, 'w', encoding='utf-8') as stream:
+    shown = progress.Progress(9, stream=stream)
+    shown.round_done(1, {'loss': 1.0}, {})
+    os.close(ours)
+    with pytest.raises(OSError) as error:
+      os.write(theirs, b'x')
+    assert error.value.errno == errno.EIO
+    shown.round_done(2, {'loss': 1.0}, {})
+    for _ in range(2):
+      shown.say('Stopped.')
+    shown.end_line()
+
+
+def test_a_pipe_that_was_closed_is_for_the_program_to_see():
+  reading, writing = os.pipe()
+  os.close(reading)
+  with open(writing, 'w', encoding='utf-8') as stream:
+    with pytest.raises(BrokenPipeError):
+      progress.Progress(9, stream=stream).say('A sentence.')
+    with pytest.raises(BrokenPipeError):
+      stream.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+
+
+def test_names_that_are_no_text_are_said():
+  stream = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+  progress.Progress(9, stream=stream).say('runs/\udcff')
+  assert stream.buffer.getvalue() == b'runs/\\udcff\n'

@@ -12,7 +12,7 @@ from tff_adaptive.commands import dry_run
 from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
-from tff_adaptive.recording import step_records
+from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import rounds
 from tff_adaptive.training import stopping
@@ -77,7 +77,7 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert result.resumed_from == 3
   assert table(parts) == table(whole)
   by_client, again = (
-    step_records.StepFile(files.RunFolder(s.folder).step_sizes).rows
+    step_sizes.StepFile(files.RunFolder(s.folder).step_sizes).rows
     for s in (whole, parts)
   )
   assert by_client == again

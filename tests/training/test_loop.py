@@ -114,8 +114,7 @@ def test_what_is_recorded(train, tmp_path):
   }
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
-  states = ['round_3.state', 'round_6.state', 'round_7.state']
-  assert saved == [*states, 'rows.sums']
+  assert saved == [f'round_{number}.safetensors' for number in (3, 6, 7)]
 
 
 def test_seconds_are_split(train, tmp_path):
@@ -194,11 +193,11 @@ def test_finished_run_is_not_trained_further(train, tmp_path):
 def test_damaged_checkpoint_means_the_one_before(train, tmp_path):
   train(tmp_path)
   before = recorded.rows(tmp_path)
-  (tmp_path / 'checkpoints' / 'round_7.state').write_bytes(b'')
+  (tmp_path / 'checkpoints' / 'round_7.safetensors').write_bytes(b'')
   stream = Sayings()
   result, _ = train(tmp_path, stream=stream)
   assert result.resumed_from == 6
-  assert 'round 7 is damaged' in stream.text
+  assert 'round 7 cannot be used' in stream.text
   assert recorded.rows(tmp_path) == before
 
 
@@ -206,7 +205,9 @@ def test_rows_that_the_checkpoint_needs_are_gone(train, tmp_path):
   train(tmp_path)
   lines = (tmp_path / 'metrics.csv').read_text().splitlines(keepends=True)
   (tmp_path / 'metrics.csv').write_text(''.join(lines[:4]))
-  with pytest.raises(errors.RunError, match='lacks rounds'):
+  with pytest.raises(
+    errors.RunError, match='has 3 rows up to round 7, but had 8'
+  ):
     train(tmp_path)
 
 
@@ -228,7 +229,7 @@ def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
   finally:
     stopping.Signals = original
   assert 'Stopped after round 4 of 7, which is saved' in stream.text
-  assert (tmp_path / 'checkpoints' / 'round_4.state').is_file()
+  assert (tmp_path / 'checkpoints' / 'round_4.safetensors').is_file()
 
 
 def test_clients_left_out_are_named(train, tmp_path):

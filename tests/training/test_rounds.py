@@ -12,6 +12,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import client_states
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import rounds
 
@@ -101,10 +102,8 @@ def counting_process(model_fn):
 
 
 def counts(learning):
-  state = learning.program_state
-  return dict(
-    zip(state['ids'].tolist(), state['clients'][0].tolist(), strict=True)
-  )
+  kept = {i: learning._clients.get(f'client_{i}') for i in range(6)}
+  return {i: int(leaves[0]) for i, leaves in kept.items() if leaves}
 
 
 def test_client_states_are_kept_by_client(tmp_path):
@@ -114,7 +113,13 @@ def test_client_states_are_kept_by_client(tmp_path):
   initial = evaluation.Evaluator(task.model_fn).weights
 
   def build():
-    learning = rounds.build(process, initial_weights=initial)
+    learning = rounds.build(
+      process,
+      initial_weights=initial,
+      store=lambda record: client_states.ClientStates(
+        record, tmp_path / 'client_states.sqlite', in_memory=True
+      ),
+    )
     assert isinstance(learning, rounds.StatefulRounds)
     return learning
 
@@ -131,26 +136,23 @@ def test_client_states_are_kept_by_client(tmp_path):
   row = run(learning, 0, 2)
   assert row['train/num_examples'] == 11
   run(learning, 2, 3)
-  assert counts(learning) == {b'client_0': 1, b'client_2': 2, b'client_3': 1}
-  np.testing.assert_array_equal(
-    learning.program_state['clients'][1], [[1, 2], [2, 4], [1, 2]]
-  )
+  assert counts(learning) == {0: 1, 2: 2, 3: 1}
+  np.testing.assert_array_equal(learning._clients.get('client_2')[1], [2, 4])
 
   snapshot = learning.snapshot()
   run(learning, 0, 1)
   assert len(counts(learning)) == 4
   learning.roll_back(snapshot)
-  assert counts(learning) == {b'client_0': 1, b'client_2': 2, b'client_3': 1}
+  assert counts(learning) == {0: 1, 2: 2, 3: 1}
 
   keeper.save(learning.program_state, 2)
   again = build()
-  number, state = keeper.load_latest(again.program_state)
-  again.restore(state)
-  assert number == 2
+  found = keeper.load_latest(again.program_state, again.restore)
+  assert found.round_number == 2
   for one in (learning, again):
     run(one, 3, 1)
   assert counts(again) == counts(learning)
-  assert counts(again)[b'client_3'] == 2
+  assert counts(again)[3] == 2
   for a, b in zip(
     learning.model_weights().trainable,
     again.model_weights().trainable,

@@ -8,7 +8,9 @@ import pytest
 from tff_adaptive.training import stopping
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_raised_at_once_where_that_is_allowed(number):
   signals = stopping.Signals()
   reached = False
@@ -32,10 +34,23 @@ def test_waits_elsewhere():
 
 
 def test_handlers_are_given_back():
-  before = signal.getsignal(signal.SIGTERM)
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+  before = [signal.getsignal(n) for n in numbers]
   with stopping.Signals().handled():
-    assert signal.getsignal(signal.SIGTERM) != before
-  assert signal.getsignal(signal.SIGTERM) == before
+    for number, handler in zip(numbers, before, strict=True):
+      assert signal.getsignal(number) != handler
+  assert [signal.getsignal(n) for n in numbers] == before
+
+
+def test_a_closed_terminal_does_not_stop_what_was_started_with_nohup():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    with stopping.Signals().handled() as signals, signals.interruptible():
+      signal.raise_signal(signal.SIGHUP)
+      assert signals.requested is None
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_no_error_handler_takes_it_for_an_error():

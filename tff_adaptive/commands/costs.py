@@ -13,7 +13,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
 from tff_adaptive.training import experiment
 
 USAGE = """costs [--methods=NAME,NAME,...] [--task=NAME] [--flag=value ...]
@@ -122,7 +122,7 @@ def table(rows: Mapping[str, Optional[Costs]]) -> str:
         '' if said is None else f'{said.gradients}',
       ]
     )
-  return '\n'.join(progress.aligned(lines, left=1))
+  return '\n'.join(formatting.aligned(lines, left=1))
 
 
 def build_options() -> options_lib.Options:

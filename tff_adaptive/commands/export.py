@@ -169,6 +169,7 @@ def _restore(
 
   from tff_adaptive import tff_internals
   from tff_adaptive.recording import checkpoints
+  from tff_adaptive.recording import records
   from tff_adaptive.training import centralized
   from tff_adaptive.training import rounds as rounds_lib
 
@@ -188,14 +189,14 @@ def _restore(
     rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
   else:
     rounds = rounds_lib.build(built.process, initial_weights=initial)
-  found = checkpoints.Checkpoints(folder.checkpoints).load_latest(
-    rounds.program_state
-  )
+  found = checkpoints.Checkpoints(
+    folder.checkpoints, run=folder.identity
+  ).load_latest(rounds.program_state, tables=records.TABLES)
   if found is None:
     raise errors.SettingsError(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
     )
-  round_number, state = found
+  state = found.state
   if algorithms.is_stateful(built.process):
     # What clients keep is no part of the model; it may be anywhere.
     rounds.state = state['server']
@@ -209,7 +210,7 @@ def _restore(
       f'{settings.task} on made-up data; give --cache_dir, so that the model '
       'is built as it was trained.'
     ) from e
-  return round_number, keras_model
+  return found.round_number, keras_model
 
 
 def _shapes(tensors: Sequence[Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 from tff_adaptive.recording import files
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
 
 
 def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
@@ -31,17 +32,17 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
       counts = name.startswith('num_') and name != 'num_examples'
       if group == split and value and name not in names and not counts:
         names.append(name)
-  header = ['', 'round', *(progress.short(n) for n in names)]
+  header = ['', 'round', *(metric_names.short(n) for n in names)]
   table = [header]
   for split, row in splits:
     cells = []
     for name in names:
       value = row.get(f'{split}/{name}', '')
-      cells.append(progress.number(float(value)) if value else '')
+      cells.append(formatting.number(float(value)) if value else '')
       if value and name == 'num_examples':
         cells[-1] = f'{int(float(value)):,}'
     table.append([split, row['round'], *cells])
-  lines = progress.aligned(table, left=1)
+  lines = formatting.aligned(table, left=1)
   last = _last(rows, 'privacy')
   if last is not None:
     lines.append(

@@ -1,195 +1,416 @@
-"""Checkpoints of a run: one file a state, whole or not there.
+"""Checkpoints of a run: one safetensors file a round, whole or not there.
 
 `tff.program.FileProgramStateManager` was considered and does not fit. It saves
 a SavedModel, which is a program: loading one runs it, and a run's folder may
 come from somebody else. It traces that program for every state, which takes
 longer than a round of a small task. And it tells neither damage nor the state
-of another model from its own. Here a file holds arrays and nothing else, under
-a digest.
+of another model from its own.
+
+A file holds the arrays of a state by their paths, such as
+`state/global_model_weights/trainable/0`, and a manifest in the metadata of its
+header:
+
+  format      what this is, with the version of the layout
+  run         the run's identity, see `files.RunFolder.identity`
+  round       the round
+  strings     names of arrays of strings, as a JSON list
+  not_finite  names of arrays with NaN or infinity in them, as a JSON list
+  sha256      of all of the above and of the arrays
+
+Strings have no dtype in safetensors: an array of them is stored as the UTF-8
+bytes of a JSON object with its shape, its strings (a byte a character) and
+whether they are of a fixed length.
 """
 
-import base64
 import dataclasses
 import hashlib
-import itertools
 import json
-import math
 import pathlib
 import re
 from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
 import numpy as np
-import tensorflow as tf
+import safetensors
+import safetensors.numpy
+import tree
 
 from tff_adaptive import errors
 from tff_adaptive.recording import files
 
-_MAGIC = b'tff-adaptive state 1\n'
-_DIGEST_BYTES = hashlib.sha256().digest_size
-# Booleans, numbers, and bytes of a fixed length.
-_KINDS = 'biufcS'
+FORMAT = 'tff-adaptive checkpoint 2'
+KEEP = 3
+_MANIFEST = ('format', 'run', 'round', 'strings', 'not_finite', 'sha256')
+# What safetensors calls the dtypes of NumPy.
+_CODES = {
+  np.dtype(name): code
+  for code, name in {
+    'BOOL': 'bool',
+    'I8': 'int8',
+    'I16': 'int16',
+    'I32': 'int32',
+    'I64': 'int64',
+    'U8': 'uint8',
+    'U16': 'uint16',
+    'U32': 'uint32',
+    'U64': 'uint64',
+    'F16': 'float16',
+    'F32': 'float32',
+    'F64': 'float64',
+    'C64': 'complex64',
+  }.items()
+}
+_NAMES = {code: dtype.name for dtype, code in _CODES.items()}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Array:
-  """How one array of a state stands in the file.
+class Spec:
+  """What an array of a checkpoint has to be.
 
   Attributes:
-    dtype: As NumPy writes it, byte order included; 'strings' for strings of
-      any length.
-    shape: Its shape.
-    strings: The strings in base64, where it holds strings.
+    dtype: Its dtype in safetensors' words; `None` for strings.
+    shape: Its shape; `None` for one dimension of any length.
   """
 
-  dtype: str
-  shape: list[int]
-  strings: Optional[list[str]] = None
+  dtype: Optional[str]
+  shape: Optional[tuple[int, ...]]
 
   @classmethod
-  def of(cls, array: np.ndarray) -> '_Array':
-    if array.dtype.kind in _KINDS:
-      return cls(array.dtype.str, list(array.shape))
-    words = [
-      word.encode('utf-8') if isinstance(word, str) else bytes(word)
-      for word in array.ravel().tolist()
-    ]
-    encoded = [base64.b64encode(word).decode('ascii') for word in words]
-    return cls('strings', list(array.shape), encoded)
-
-  @property
-  def size(self) -> int:
-    """Bytes behind the header."""
-    if self.strings is not None:
-      return 0
-    return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-  def read(self, content: bytearray, begin: int) -> np.ndarray:
-    if self.strings is not None:
-      words = [base64.b64decode(word) for word in self.strings]
-      return np.array(words, object).reshape(self.shape)
-    array = np.frombuffer(
-      content, self.dtype, math.prod(self.shape), begin
-    ).reshape(self.shape)
-    return array[()]
+  def of(cls, array: np.ndarray) -> 'Spec':
+    if _is_text(array):
+      return cls(None, array.shape)
+    dtype = array.dtype.newbyteorder('=')
+    return cls(_CODES.get(dtype, dtype.name), array.shape)
 
 
-def write(path: pathlib.Path, arrays: Sequence[np.ndarray]) -> None:
+# Checksums of a table's rows: as many as there are rows.
+_ROW_SUMS = Spec('U32', None)
+
+
+def _is_text(array: np.ndarray) -> bool:
+  return array.dtype.kind in 'SUO'
+
+
+def _encode(array: np.ndarray) -> np.ndarray:
+  """Encodes an array of strings as bytes."""
+  words = [
+    word.encode('utf-8') if isinstance(word, str) else bytes(word)
+    for word in array.ravel().tolist()
+  ]
+  text = json.dumps(
+    {
+      'shape': array.shape,
+      'fixed': array.dtype.kind == 'S',
+      'strings': [word.decode('latin-1') for word in words],
+    }
+  )
+  return np.frombuffer(text.encode('utf-8'), np.uint8)
+
+
+def _decode(content: np.ndarray) -> np.ndarray:
+  """Decodes what `_encode` made.
+
+  Raises:
+    ValueError, TypeError, KeyError, AttributeError, RecursionError: If it made
+      something else.
+  """
+  found = json.loads(content.tobytes())
+  words = [word.encode('latin-1') for word in found['strings']]
+  kind = np.bytes_ if found['fixed'] else object
+  return np.array(words, kind).reshape(found['shape'])
+
+
+def _digest(
+  manifest: Mapping[str, str], arrays: Mapping[str, np.ndarray]
+) -> str:
+  """Returns the SHA-256 of a manifest and of arrays in little-endian order."""
+  digest = hashlib.sha256()
+  told = [[key, manifest[key]] for key in _MANIFEST if key != 'sha256']
+  digest.update(json.dumps(told).encode('utf-8'))
+  for name, array in sorted(arrays.items()):
+    spec = json.dumps([name, array.dtype.str, array.shape])
+    digest.update(spec.encode('utf-8'))
+    digest.update(array.reshape(-1).view(np.uint8).data)
+  return digest.hexdigest()
+
+
+def _not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
+  """Returns the names of arrays that hold NaN or infinity."""
+  return sorted(
+    name
+    for name, array in arrays.items()
+    if array.dtype.kind in 'fc' and not np.isfinite(array).all()
+  )
+
+
+def write(
+  path: pathlib.Path,
+  arrays: Mapping[str, Any],
+  *,
+  run: str = '',
+  round_number: int = 0,
+) -> None:
   """Writes arrays to a file, aside first.
-
-  The file is a line that says what it is, the length of a header as a
-  little-endian uint64, the header in JSON (dtype and shape of each array), the
-  arrays one behind the other, and the SHA-256 of all that.
 
   Args:
     path: The file.
-    arrays: Of numbers, booleans, bytes or strings.
+    arrays: Of numbers, booleans or strings, by name.
+    run: The identity of the run.
+    round_number: The round.
 
   Raises:
     RunError: If it cannot be written; a file that was there is kept.
   """
-  plans = [_Array.of(array) for array in arrays]
-  header = json.dumps([dataclasses.asdict(plan) for plan in plans]).encode()
+  stored, strings = {}, []
+  for name, value in arrays.items():
+    array = np.asarray(value, order='C')
+    if _is_text(array):
+      strings.append(name)
+      array = _encode(array)
+    array = array.astype(array.dtype.newbyteorder('<'), copy=False)
+    if array.dtype not in _CODES:
+      raise errors.RunError(
+        f'{path} cannot be written: {name} is of the dtype {array.dtype}, '
+        'which a checkpoint cannot hold.'
+      )
+    stored[name] = array
+  manifest = {
+    'format': FORMAT,
+    'run': run,
+    'round': str(round_number),
+    'strings': json.dumps(sorted(strings)),
+    'not_finite': json.dumps(_not_finite(stored)),
+  }
+  manifest['sha256'] = _digest(manifest, stored)
+  files.write_atomically(path, safetensors.numpy.save(stored, manifest))
 
-  contents = (
-    array.tobytes()
-    for plan, array in zip(plans, arrays, strict=True)
-    if plan.strings is None
-  )
-  head = _MAGIC + len(header).to_bytes(8, 'little') + header
-  files.write_atomically(path, _signed(itertools.chain([head], contents)))
 
+def read(
+  path: pathlib.Path,
+  *,
+  run: Optional[str] = None,
+  round_number: Optional[int] = None,
+  specs: Optional[Mapping[str, Spec]] = None,
+) -> dict[str, np.ndarray]:
+  """Reads the arrays that `write` wrote.
 
-def _signed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-  """The pieces, and behind them the digest of all."""
-  digest = hashlib.sha256()
-  for piece in pieces:
-    digest.update(piece)
-    yield piece
-  yield digest.digest()
+  What the header says is compared before an array is read, and the digest
+  before one is used.
 
-
-def read(path: pathlib.Path) -> list[np.ndarray]:
-  """The arrays that `write` wrote.
+  Args:
+    path: The file.
+    run: The identity of the run that it must be of; any unless given.
+    round_number: The round that it must be of; any unless given.
+    specs: The arrays that it must hold; any unless given.
 
   Raises:
-    DamagedError: If the file was changed since, or never was such a file.
-    OSError: If it cannot be read.
+    DamagedError: If it is something else, or was changed since.
+    FileNotFoundError: If there is none.
   """
-  content = bytearray(path.read_bytes())
-  end = len(content) - _DIGEST_BYTES
-  begin = len(_MAGIC) + 8
-  if end < begin or not content.startswith(_MAGIC):
-    raise errors.DamagedError(f'{path} is no checkpoint.')
-  if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
-    raise errors.DamagedError(f'{path} does not hold what was written to it.')
-  # Nothing below can fail unless somebody made up a digest.
   try:
-    length = int.from_bytes(content[len(_MAGIC) : begin], 'little')
-    plans = [_Array(**a) for a in json.loads(content[begin : begin + length])]
-    begin += length
-    arrays = []
-    for plan in plans:
-      arrays.append(plan.read(content, begin))
-      begin += plan.size
-  except (ValueError, TypeError, AttributeError, OverflowError) as e:
-    raise errors.DamagedError(f'{path} contradicts itself: {e}.') from e
-  if begin != end:
-    raise errors.DamagedError(f'{path} has {end - begin} bytes too many.')
+    files.check_regular(path)
+    # Without mapping it into memory, where a disk's fault is a signal.
+    with safetensors.safe_open(path, 'np', backend='pread') as file:
+      manifest = file.metadata() or {}
+      _check_manifest(path, manifest, run, round_number)
+      found = {}
+      for name in file.keys():  # noqa: SIM118
+        view = file.get_slice(name)
+        found[name] = view.get_dtype(), tuple(view.get_shape())
+      _check_header(path, found, specs)
+      arrays = {name: file.get_tensor(name) for name in found}
+  except FileNotFoundError:
+    raise
+  except (
+    safetensors.SafetensorError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    ValueError,
+  ) as e:
+    raise errors.DamagedError(
+      f'{path} cannot be read as a checkpoint: {errors.reason(e)}.'
+    ) from e
+  if _digest(manifest, arrays) != manifest['sha256']:
+    raise errors.DamagedError(f'{path} does not hold what was written to it.')
+  return _checked(path, manifest, arrays, specs or {})
+
+
+def _check_manifest(
+  path: pathlib.Path,
+  manifest: Mapping[str, str],
+  run: Optional[str],
+  round_number: Optional[int],
+) -> None:
+  if not str(manifest.get('format')).startswith('tff-adaptive checkpoint '):
+    raise errors.DamagedError(f'{path} is no checkpoint of this program.')
+  if manifest['format'] != FORMAT:
+    raise errors.DamagedError(
+      f'{path} was written by another version of this program: its format is '
+      f'{manifest["format"]!r:.60}, this one reads {FORMAT!r}.'
+    )
+  if set(manifest) != set(_MANIFEST):
+    raise errors.DamagedError(
+      f'{path} has not the manifest of a checkpoint: it should tell '
+      f'{", ".join(_MANIFEST)}.'
+    )
+  if run is not None and manifest['run'] != run:
+    raise errors.DamagedError(f'{path} is a checkpoint of another run.')
+  if round_number is not None and manifest['round'] != str(round_number):
+    raise errors.DamagedError(
+      f'{path} is the checkpoint of round {manifest["round"]:.20}, whatever '
+      'its name says.'
+    )
+
+
+def _check_header(
+  path: pathlib.Path,
+  found: Mapping[str, tuple[str, tuple[int, ...]]],
+  specs: Optional[Mapping[str, Spec]],
+) -> None:
+  """Compares dtypes and shapes with those of the state that is wanted."""
+  for name, (dtype, _) in found.items():
+    if dtype not in _NAMES:
+      raise errors.DamagedError(
+        f'{path} holds {name:.200} as {dtype}, which no checkpoint does.'
+      )
+  if specs is None:
+    return
+  other = f'{path} holds the state of another method or model'
+  for name in [*specs, *found]:
+    if name not in found:
+      raise errors.DamagedError(f'{other}: it lacks {name}.')
+    if name not in specs:
+      raise errors.DamagedError(f'{other}: it has {name:.200}.')
+    spec, (dtype, shape) = specs[name], found[name]
+    if dtype != (spec.dtype or 'U8'):
+      raise errors.DamagedError(
+        f'{other}: {name} is of {_NAMES[dtype]}, not of '
+        f'{_NAMES.get(spec.dtype, spec.dtype) if spec.dtype else "strings"}.'
+      )
+    wanted = None if spec.dtype is None else spec.shape
+    if (len(shape) != 1) if wanted is None else (shape != wanted):
+      raise errors.DamagedError(
+        f'{other}: {name} has the shape {list(shape)}, not '
+        f'{"[n]" if wanted is None else list(wanted)}.'
+      )
+
+
+def _checked(
+  path: pathlib.Path,
+  manifest: Mapping[str, str],
+  arrays: dict[str, np.ndarray],
+  specs: Mapping[str, Spec],
+) -> dict[str, np.ndarray]:
+  """Decodes strings; holds what a right digest was made for to its own word."""
+  if json.dumps(_not_finite(arrays)) != manifest['not_finite']:
+    names = ', '.join(_not_finite(arrays)) or 'no array'
+    raise errors.DamagedError(
+      f'{path} contradicts itself: NaN or infinity is in {names:.200}.'
+    )
+  try:
+    for name in json.loads(manifest['strings']):
+      arrays[name] = _decode(arrays[name])
+      spec = specs.get(name)
+      if spec is not None and spec != Spec(None, arrays[name].shape):
+        raise ValueError(f'{name} has the shape {list(arrays[name].shape)}')
+    for name, spec in specs.items():
+      if spec.dtype is None and not _is_text(arrays[name]):
+        raise ValueError(f'{name} is no array of strings')
+  except (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+  ) as e:
+    raise errors.DamagedError(
+      f'{path} contradicts itself: {errors.reason(e)}.'
+    ) from e
   return arrays
 
 
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """A run after a round.
+
+  Attributes:
+    round_number: The round.
+    state: What the rounds go on from.
+    row_sums: Checksums of the rows of each table up to that round.
+  """
+
+  round_number: int
+  state: Any
+  row_sums: Mapping[str, np.ndarray]
+
+
 class Checkpoints:
-  """The last few states of a run, by round."""
+  """The last few checkpoints of a run, by round."""
 
   def __init__(
     self,
     folder: pathlib.Path,
     *,
-    keep: int = 3,
+    run: str = '',
+    keep: int = KEEP,
     warn: Callable[[str], None] = print,
   ):
     """Names the folder, which need not exist.
 
     Args:
-      folder: Where to keep states; created when the first is saved.
+      folder: Where to keep them; created when the first is saved.
+      run: The identity of the run; those of others are not used.
       keep: How many to keep, the latest ones.
-      warn: Is told, in a sentence, when a state turns out to be damaged.
+      warn: Is told, in a sentence, when one turns out to be damaged.
     """
     self._folder = folder
+    self._run = run
     self._keep = keep
     self._warn = warn
 
   @property
   def rounds(self) -> list[int]:
-    """Rounds of which there is a state, in ascending order."""
+    """Rounds of which there is a checkpoint, in ascending order."""
     if not self._folder.is_dir():
       return []
     names = [p.name for p in self._folder.iterdir()]
-    found = [re.fullmatch(r'round_(\d+)\.state', name) for name in names]
+    pattern = r'round_(0|[1-9][0-9]{0,15})\.safetensors'
+    found = [re.fullmatch(pattern, name) for name in names]
     return sorted(int(match.group(1)) for match in found if match)
 
   def _path(self, round_number: int) -> pathlib.Path:
-    return self._folder / f'round_{round_number}.state'
+    return self._folder / f'round_{round_number}.safetensors'
 
-  def save(self, state: Any, round_number: int) -> None:
+  def save(
+    self,
+    state: Any,
+    round_number: int,
+    row_sums: Optional[Mapping[str, np.ndarray]] = None,
+  ) -> None:
     """Saves the state after a round, then drops the oldest beyond `keep`.
 
     Args:
       state: A structure of arrays, numbers and strings.
       round_number: The round.
+      row_sums: Checksums of the rows of each table up to that round.
 
     Raises:
-      RunError: If it cannot be written; earlier states are kept.
+      RunError: If it cannot be written; earlier ones are kept.
     """
+    arrays = _named(state)
+    for table, sums in (row_sums or {}).items():
+      arrays[f'row_sums/{table}'] = np.asarray(sums, np.uint32)
     try:
       files.make_folder(self._folder)
-      arrays = [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
-      write(self._path(round_number), arrays)
+      write(
+        self._path(round_number),
+        arrays,
+        run=self._run,
+        round_number=round_number,
+      )
     except errors.RunError as e:
       kept = (
         f'that of round {self.rounds[-1]} is kept'
@@ -200,36 +421,43 @@ class Checkpoints:
         f'The checkpoint of round {round_number} cannot be written; {kept}. {e}'
       ) from e
     for old in self.rounds[: -self._keep]:
-      self._path(old).unlink(missing_ok=True)
+      if not self._path(old).is_dir():  # Whatever that is, it is none of ours.
+        self._path(old).unlink(missing_ok=True)
 
   def load_latest(
     self,
     structure: Any,
     restore: Callable[[Any], None] = lambda state: None,
-  ) -> Optional[tuple[int, Any]]:
-    """The latest state that is whole, with its round.
+    tables: tuple[str, ...] = (),
+  ) -> Optional[Checkpoint]:
+    """Loads the latest checkpoint that is whole and of this run.
 
-    Damaged ones after it are set aside. If none is whole, all stay where they
-    are: what they need may yet be brought back.
+    Others after it are set aside. If none is whole, all stay where they are:
+    what they need may yet be brought back.
 
     Args:
-      structure: A state of the same structure, as `initialize` gives; its
-        arrays may have other shapes.
+      structure: A state as `initialize` gives it: the same structure, shapes
+        and dtypes.
       restore: Takes up a state. It raises `DamagedError` if something that the
         state refers to is damaged; then the one before it is tried.
+      tables: Tables whose rows it has checksums of.
 
     Returns:
-      The round and the state, or `None` if none was ever saved.
+      The checkpoint, or `None` if none was ever saved.
 
     Raises:
-      RunError: If all that were saved are damaged, or the latest is of another
-        structure.
+      RunError: If none of those that were saved can be used.
     """
+    specs = {name: Spec.of(leaf) for name, leaf in _named(structure).items()}
+    specs |= {f'row_sums/{table}': _ROW_SUMS for table in tables}
     damaged: dict[int, str] = {}
     for round_number in reversed(self.rounds):
       path = self._path(round_number)
       try:
-        state = _pack(path, structure, read(path))
+        arrays = read(
+          path, run=self._run, round_number=round_number, specs=specs
+        )
+        state = _packed(structure, arrays)
         restore(state)
       except FileNotFoundError:
         continue  # A run that is going on has dropped it.
@@ -238,41 +466,60 @@ class Checkpoints:
         continue
       for number, reason in damaged.items():
         self._set_aside(number, reason)
-      return round_number, state
+      if names := _not_finite(arrays):
+        self._warn(
+          f'The checkpoint of round {round_number} holds NaN or infinity, as '
+          f'the run did when it was saved, in {", ".join(names):.200}.'
+        )
+      sums = {table: arrays[f'row_sums/{table}'] for table in tables}
+      return Checkpoint(round_number, state, sums)
     if damaged:
       raise errors.RunError(
         f'No checkpoint in {self._folder} can be used '
         f'({damaged[max(damaged)]}); restore what is damaged, or delete the '
         "run's folder to start afresh."
       )
+    for path in self._folder.glob('round_*.state'):
+      raise errors.RunError(
+        f'{path} was written by an earlier version of this program, which '
+        'this one does not go on from; finish the run with that version, or '
+        "delete the run's folder to start afresh."
+      )
     return None
 
   def _set_aside(self, round_number: int, reason: str) -> None:
     path = self._path(round_number)
     aside = path.with_name(f'damaged_{path.name}')
-    sentence = f'The checkpoint of round {round_number} is damaged'
     try:
       path.replace(aside)
-      sentence += f'; it was set aside as {aside.name}'
+      where = f'was set aside as {aside.name}'
     except OSError:
-      pass  # A folder that is only read, by export say.
-    self._warn(f'{sentence} and is not used: {reason}.')
-
-
-def _pack(path: pathlib.Path, structure: Any, arrays: list[np.ndarray]) -> Any:
-  """The arrays in a structure, Python's own numbers where it has some."""
-  leaves = tf.nest.flatten(structure)
-  if len(leaves) != len(arrays) or any(
-    np.asarray(leaf).dtype.kind != array.dtype.kind
-    for leaf, array in zip(leaves, arrays)
-    if not isinstance(leaf, (str, bytes))
-  ):
-    raise errors.RunError(
-      f'{path} holds the state of another method or model; delete the '
-      "run's folder to start afresh."
+      where = 'stays where it is'  # Export may only read.
+    self._warn(
+      f'The checkpoint of round {round_number} cannot be used and {where}: '
+      f'{reason}.'
     )
+
+
+def _named(state: Any) -> dict[str, np.ndarray]:
+  """Returns the arrays of a state by their paths in it."""
+  leaves = tree.flatten_with_path(state)
+  arrays = {
+    '/'.join(['state', *map(str, path)]): np.asarray(leaf)
+    for path, leaf in leaves
+  }
+  if len(arrays) != len(leaves):
+    raise ValueError('Two leaves of the state have the same path.')
+  return arrays
+
+
+def _packed(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+  """Packs arrays in a structure, Python's own numbers where it has some."""
+  leaves = zip(tree.flatten(structure), _named(structure), strict=True)
   restored = [
-    type(leaf)(array) if isinstance(leaf, (bool, int, float)) else array
-    for leaf, array in zip(leaves, arrays)
+    type(leaf)(arrays[name])
+    if isinstance(leaf, (bool, int, float))
+    else arrays[name][()]
+    for leaf, name in leaves
   ]
-  return tf.nest.pack_sequence_as(structure, restored)
+  return tree.unflatten_as(structure, restored)

@@ -1,13 +1,14 @@
-"""What clients keep between rounds, by client id: in memory or on disk."""
+"""What clients keep between rounds, by client id, in an SQLite file."""
 
-import collections
+import contextlib
 import dataclasses
 import math
-import os
 import pathlib
 import shutil
+import sqlite3
 import zlib
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -15,10 +16,34 @@ from typing import Optional
 import numpy as np
 
 from tff_adaptive import errors
+from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import files
 
-# Checkpoints whose states must stay readable: those that are kept, one being
-# written, and one in reserve.
-_CHECKPOINTS = 5
+# Checkpoints whose states must stay readable: those that are kept, and the one
+# that is written next.
+_SAVES = checkpoints.KEEP + 1
+_PAGE = 65536
+# A row a client and version. The index has the checksums, so that they are
+# added up without reading a state.
+_SCHEMA = (
+  'CREATE TABLE states (client TEXT NOT NULL, version INTEGER NOT NULL, '
+  'checksum INTEGER NOT NULL, leaves BLOB NOT NULL)',
+  'CREATE UNIQUE INDEX versions ON states (client, version, checksum)',
+  'CREATE TABLE saves (version INTEGER PRIMARY KEY)',
+)
+# Of every client the row that a version of the whole sees.
+_SEEN = (
+  'SELECT rowid, checksum, max(version) FROM states WHERE version <= ? '
+  'GROUP BY client'
+)
+# Rows that neither the latest version nor one that was saved sees: there is a
+# newer one of the same client, and nothing was saved in between.
+_UNSEEN = (
+  'DELETE FROM states AS old WHERE EXISTS (SELECT 1 FROM states AS new '
+  'WHERE new.client = old.client AND new.version > old.version '
+  'AND NOT EXISTS (SELECT 1 FROM saves '
+  'WHERE saves.version >= old.version AND saves.version < new.version))'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +69,11 @@ class Record:
       for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
     )
 
+  @property
+  def size_on_disk(self) -> int:
+    """Bytes that one client's take at most in the file, beside others'."""
+    return self.size + min(self.size, _PAGE) + 128
+
   def pack(self, leaves: Sequence[np.ndarray]) -> bytes:
     return b''.join(np.ascontiguousarray(x).tobytes() for x in leaves)
 
@@ -56,280 +86,375 @@ class Record:
       leaves.append(leaf)
     return leaves
 
-  def stack(self, states: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-    """The arrays of several clients, or none, one behind the other."""
-    return [
-      np.array([leaves[i] for leaves in states], dtype).reshape(
-        len(states), *shape
-      )
-      for i, (shape, dtype) in enumerate(
-        zip(self.shapes, self.dtypes, strict=True)
-      )
-    ]
+
+def _checksum(client: str, data: bytes) -> int:
+  return zlib.crc32(data, zlib.crc32(client.encode('utf-8')))
 
 
-class MemoryStates:
-  """Clients' states in a dictionary."""
+class ClientStates:
+  """Clients' states in versions, of which those of checkpoints can be had back.
 
-  def __init__(self, record: Record):
-    self._record = record
-    self._states: dict[str, list[np.ndarray]] = {}
+  A version is a round in which states changed. All that changes between two
+  checkpoints is one transaction, committed before the checkpoint is written:
+  whenever a run is killed, the file holds what the last checkpoint needs, and
+  the three before it. A checkpoint holds the version, how many clients have a
+  state, and the sum of their checksums.
 
-  def get(self, client: str) -> Optional[list[np.ndarray]]:
-    """A client's arrays, or `None` if it has none yet."""
-    return self._states.get(client)
-
-  def put(self, client: str, leaves: list[np.ndarray]) -> None:
-    self._states[client] = leaves
-
-  def snapshot(self) -> Any:
-    return dict(self._states)
-
-  def roll_back(self, snapshot: Any) -> None:
-    self._states = snapshot
-
-  def save(self) -> dict[str, Any]:
-    """What a checkpoint holds: ids, and the arrays of all clients stacked."""
-    return {
-      'ids': _encoded(self._states),
-      'clients': self._record.stack(list(self._states.values())),
-      'slots': np.zeros([0], np.int64),
-      'sums': np.zeros([0], np.int64),
-    }
-
-  def replace(self, states: Any) -> None:
-    """Takes (client, arrays) pairs in place of what it has."""
-    self._states = dict(states)
-
-
-class DiskStates:
-  """Clients' states in one file of equal records; an index is in memory.
-
-  A record that a checkpoint or a snapshot may still refer to is never written
-  over: a client's new state goes to a free place. A checkpoint holds the index,
-  with a check sum of every record, so that a resumed run reads what it wrote,
-  or is told that the file was changed.
+  SQLite keeps a rollback journal, no write-ahead log. A log would hold every
+  state that is written and the file would once more (1.2 times as long for
+  10 x 1.2 M weights a round), and it needs memory that is shared through the
+  file system, which network file systems lack. A journal holds little here:
+  states are added, or go where pruned ones were.
   """
 
-  def __init__(self, record: Record, path: pathlib.Path):
-    """Opens the file, which need not exist.
+  def __init__(
+    self,
+    record: Record,
+    path: Optional[pathlib.Path] = None,
+    *,
+    in_memory: bool = False,
+  ):
+    """Names the file; only a run that has states to keep makes one.
 
     Args:
       record: What one client keeps.
-      path: The file.
+      path: The file. Without one nothing can be resumed.
+      in_memory: Whether the latest states are held in memory too, so that the
+        file is read when a run is resumed and written at checkpoints only.
     """
+    self.in_memory = in_memory
     self._record = record
     self._path = path
-    self._index: dict[str, tuple[int, int]] = {}
-    self._saved: collections.deque[frozenset[int]] = collections.deque(
-      maxlen=_CHECKPOINTS
-    )
-    self._used: frozenset[int] = frozenset()
-    self._free: list[int] = []
-    self._loose: list[int] = []
-    self._end = self._resumed_end = 0
-    self._opened: Any = None
+    self._db: Optional[sqlite3.Connection] = None
+    self._resumed = False
+    self._version = 0
+    self._complete = True  # Whether what is put next is of the next version.
+    self._saved = 0
+    self._changed: set[str] = set()
+    self._held: dict[str, tuple[int, list[np.ndarray]]] = {}
+    self._lost = ''
 
   @property
-  def _file(self) -> Any:
-    # Only a run that has states to keep makes the file.
-    if self._opened is None:
-      try:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        mode = 'r+b' if self._path.exists() else 'w+b'
-        self._opened = open(self._path, mode)  # noqa: SIM115
-      except OSError as e:
-        raise self._error(e) from e
-    return self._opened
+  def _where(self) -> str:
+    return str(self._path or 'memory')
 
-  def _error(self, error: OSError) -> errors.RunError:
-    return errors.RunError(
-      f"The clients' states cannot be written to {self._path}: "
-      f'{error.strerror}.'
+  @property
+  def _file(self) -> sqlite3.Connection:
+    """The open file. Without a checkpoint to go on from it starts empty."""
+    if self._db is None:
+      if self._path is not None:
+        files.make_folder(self._path.parent)
+        if not self._resumed:
+          for suffix in ('', '-journal'):
+            self._path.with_name(self._path.name + suffix).unlink(
+              missing_ok=True
+            )
+      self._db = self._connect()
+      if not self._resumed:
+        for statement in _SCHEMA:
+          self._db.execute(statement)
+    return self._db
+
+  def _connect(self) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+      self._path or ':memory:',
+      timeout=60,
+      isolation_level=None,
+      check_same_thread=False,
     )
+    for pragma in (
+      f'page_size = {_PAGE}',
+      'journal_mode = DELETE',
+      # The journal's end is durable too, so that none comes back.
+      'synchronous = EXTRA',
+      'secure_delete = OFF',
+      # What the file says of itself may be made up.
+      'trusted_schema = OFF',
+      'cell_size_check = ON',
+      'temp_store = MEMORY',
+    ):
+      connection.execute(f'PRAGMA {pragma}')
+    return connection
+
+  def _begin(self) -> sqlite3.Connection:
+    """Returns the file, in the transaction that the next `save` commits."""
+    if not self._file.in_transaction:
+      self._file.execute('BEGIN IMMEDIATE')
+    return self._file
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    """Turns complaints of SQLite into `RunError`.
+
+    What was changed since the last checkpoint is lost then: SQLite may have
+    undone it. Only what is held in memory can be written again.
+    """
+    if self._lost:
+      raise errors.RunError(self._lost)
+    try:
+      yield
+    except (sqlite3.Error, OSError) as e:
+      sentence = (
+        f"The clients' states cannot be written to {self._where}: "
+        f'{getattr(e, "strerror", None) or e}.'
+      )
+      if not self.in_memory:
+        self._lost = sentence
+      if self._db is not None and self._db.in_transaction:
+        with contextlib.suppress(sqlite3.Error):  # As SQLite may have done.
+          self._db.execute('ROLLBACK')
+      raise errors.RunError(sentence) from e
 
   def get(self, client: str) -> Optional[list[np.ndarray]]:
-    """A client's arrays, or `None` if it has none yet.
+    """Returns a client's arrays, or `None` if it has none yet.
 
     Raises:
       DamagedError: If the file does not hold what was written.
     """
-    if client not in self._index:
+    if self.in_memory:
+      return self._held[client][1] if client in self._held else None
+    if self._lost:
+      raise errors.RunError(self._lost)
+    if self._db is None:
       return None
-    slot, total = self._index[client]
     try:
-      self._file.seek(slot * self._record.size)
-      data = self._file.read(self._record.size)
-    except OSError as e:
+      row = self._db.execute(
+        'SELECT client, checksum, leaves FROM states WHERE client = ? '
+        'ORDER BY version DESC LIMIT 1',
+        (client,),
+      ).fetchone()
+    except sqlite3.Error as e:
+      raise self._damaged(e) from e
+    return None if row is None else self._checked(*row)
+
+  def _damaged(self, error: sqlite3.Error) -> errors.DamagedError:
+    return errors.DamagedError(
+      f'{self._where} cannot be read: {errors.reason(error)}.'
+    )
+
+  def _checked(self, client: Any, checksum: Any, data: Any) -> list[np.ndarray]:
+    """Unpacks a row.
+
+    Raises:
+      DamagedError: If it is not what was written, or of another model.
+    """
+    if not (
+      isinstance(client, str)
+      and isinstance(data, bytes)
+      and _checksum(client, data) == checksum
+    ):
       raise errors.DamagedError(
-        f'{self._path} cannot be read: {errors.reason(e)}.'
-      ) from e
-    if len(data) != self._record.size or zlib.crc32(data) != total:
-      raise errors.DamagedError(
-        f'{self._path} does not hold the state of client {client!r} that was '
+        f'{self._where} does not hold the state of client {client!r} that was '
         'written to it.'
+      )
+    if len(data) != self._record.size:
+      raise errors.DamagedError(
+        f'{self._where} holds client states of another model: {len(data):,} '
+        f'bytes a client, where this one has {self._record.size:,}.'
       )
     return self._record.unpack(data)
 
-  def check(self) -> None:
-    """Reads every client's state once.
+  def put(self, client: str, leaves: list[np.ndarray]) -> None:
+    """Keeps a client's arrays; those before can be had back, see `roll_back`.
 
     Raises:
-      DamagedError: If the file does not hold what was written.
+      RunError: If they cannot be written.
     """
-    # In the order of the file, which may be larger than memory.
-    for client in sorted(self._index, key=self._index.__getitem__):
-      self.get(client)
-
-  def put(self, client: str, leaves: list[np.ndarray]) -> None:
-    data = self._record.pack(leaves)
-    if self._free:
-      slot = self._free.pop()
+    if self._complete:
+      self._version += 1
+      self._complete = False
+    self._changed.add(client)
+    if self.in_memory:
+      self._held[client] = self._version, leaves
     else:
-      slot, self._end = self._end, self._end + 1
-    try:
-      self._file.seek(slot * self._record.size)
-      self._file.write(data)
-    except OSError as e:
-      raise self._error(e) from e
-    if client in self._index:
-      self._loose.append(self._index[client][0])
-    self._index[client] = slot, zlib.crc32(data)
+      with self._writing():
+        self._insert(client, self._version, leaves)
+
+  def _insert(
+    self, client: str, version: int, leaves: Sequence[np.ndarray]
+  ) -> None:
+    data = self._record.pack(leaves)
+    file = self._begin()
+    file.execute(
+      'DELETE FROM states WHERE client = ? AND version = ?', (client, version)
+    )
+    file.execute(
+      'INSERT INTO states VALUES (?, ?, ?, ?)',
+      (client, version, _checksum(client, data), data),
+    )
 
   def snapshot(self) -> Any:
-    """What `roll_back` takes, until the next one is taken."""
-    # What was replaced since the last snapshot, and is in no checkpoint.
-    self._free += [
-      slot
-      for slot in self._loose
-      if slot not in self._used and slot >= self._resumed_end
-    ]
-    self._loose = []
-    return dict(self._index)
-
-  def roll_back(self, snapshot: Any) -> None:
-    wanted = {slot for slot, _ in snapshot.values()} | self._used
-    written = {slot for slot, _ in self._index.values()} | set(self._loose)
-    self._free += [s for s in written - wanted if s >= self._resumed_end]
-    self._index = snapshot
-    self._loose = []
-
-  def save(self) -> dict[str, Any]:
-    """What a checkpoint holds: ids and where their records are."""
-    try:
-      if self._opened is not None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-    except OSError as e:
-      raise self._error(e) from e
-    slots = [slot for slot, _ in self._index.values()]
-    self._saved.append(frozenset(slots))
-    # What no kept checkpoint refers to may be written over. A round that is
-    # running has no records yet when a checkpoint is written.
-    self._used = frozenset().union(*self._saved)
-    if len(self._saved) == _CHECKPOINTS:
-      self._free = [s for s in range(self._end) if s not in self._used]
-      self._loose = []
-      self._resumed_end = 0
-    return {
-      'ids': _encoded(self._index),
-      'clients': self._record.stack([]),
-      'slots': np.array(slots, np.int64),
-      'sums': np.array([total for _, total in self._index.values()], np.int64),
-    }
-
-  def replace(self, states: Any) -> None:
-    """Takes (client, arrays) pairs in place of what it has."""
-    self._index = {}
-    for client, leaves in states:
-      self.put(client, leaves)
-
-  def resume(self, saved: dict[str, Any]) -> None:
-    """Takes up the index of a checkpoint.
-
-    Records that it does not name stay until as many checkpoints have been
-    written as are kept: an older one may still name them.
+    """Returns what `roll_back` takes, until the next one or `save`.
 
     Raises:
-      DamagedError: If the file is gone.
+      RunError: If the file cannot be written.
     """
-    self._index = {
-      client.decode('utf-8'): (int(slot), int(total))
-      for client, slot, total in zip(
-        saved['ids'].tolist(), saved['slots'], saved['sums'], strict=True
+    self._complete = True
+    if self.in_memory:
+      return self._version, dict(self._held), set(self._changed)
+    if self._changed:
+      # Of what changed since the last checkpoint, the latest is enough.
+      with self._writing():
+        self._begin().executemany(
+          'DELETE FROM states WHERE client = ? AND version > ? AND version < ?',
+          [(client, self._saved, self._version) for client in self._changed],
+        )
+      self._changed = set()
+    return self._version, {}, set()
+
+  def roll_back(self, snapshot: Any) -> None:
+    """Undoes what was put since a snapshot.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    undone = self._version
+    self._version, held, changed = snapshot
+    self._complete = True
+    # Copies: a round may be tried again more than once.
+    self._held, self._changed = dict(held), set(changed)
+    if not self.in_memory and undone > self._version:
+      with self._writing():
+        self._drop_later()
+
+  def _drop_later(self) -> None:
+    for table in ('states', 'saves'):
+      self._begin().execute(
+        f'DELETE FROM {table} WHERE version > ?', (self._version,)
       )
+
+  def save(self) -> dict[str, Any]:
+    """Commits all states; returns what a checkpoint holds of them.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    self._complete = True
+    count = total = 0
+    if self._version:
+      with self._writing():
+        file = self._begin()
+        for client in sorted(self._changed) if self.in_memory else ():
+          self._insert(client, *self._held[client])
+        file.execute('INSERT OR IGNORE INTO saves VALUES (?)', (self._version,))
+        file.execute(
+          'DELETE FROM saves WHERE version NOT IN '
+          '(SELECT version FROM saves ORDER BY version DESC LIMIT ?)',
+          (_SAVES,),
+        )
+        # Last: pages that are free before a transaction need no journal in it.
+        file.execute(_UNSEEN)
+        count, total = file.execute(
+          f'SELECT count(*), sum(checksum) FROM ({_SEEN})', (self._version,)
+        ).fetchone()
+        file.execute('COMMIT')
+      self._saved = self._version
+      self._changed = set()
+    return {
+      'version': np.int64(self._version),
+      'clients': np.int64(count),
+      'checksum': np.int64(total),
     }
-    if self._index and not self._path.exists():
+
+  def restore(
+    self, saved: dict[str, Any], client_ids: Optional[Collection[str]] = None
+  ) -> None:
+    """Goes back to what a checkpoint says, after reading all of it once.
+
+    Later versions go with the next `save`, not before.
+
+    Args:
+      saved: As `save` gave it.
+      client_ids: The task's clients, to compare with; any unless given.
+
+    Raises:
+      DamagedError: If the file does not hold the states that it should.
+      RunError: If the states are of another population.
+    """
+    version, clients, checksum = (
+      int(saved[key]) for key in ('version', 'clients', 'checksum')
+    )
+    self._resumed = clients > 0
+    self._complete = True
+    self._version = self._saved = version
+    self._changed, self._held, self._lost = set(), {}, ''
+    if not self._resumed:
+      self._close()
+      return
+    try:
+      self._open_again()
+      self._drop_later()
+      count, total = self._read_all(version, client_ids)
+    except sqlite3.Error as e:
+      raise self._damaged(e) from e
+    except OSError as e:
+      raise errors.DamagedError(
+        f'{self._where} cannot be read: {e.strerror or e}.'
+      ) from e
+    if (count, total) != (clients, checksum):
+      raise errors.DamagedError(
+        f'{self._where} does not hold the states of {clients:,} clients that '
+        'the checkpoint is of.'
+      )
+
+  def _close(self) -> None:
+    if self._db is not None:
+      self._db.close()  # Which rolls back.
+      self._db = None
+
+  def _open_again(self) -> None:
+    """Opens the file as it was committed last, and checks what it is."""
+    if self._db is not None:
+      if self._db.in_transaction:
+        self._db.execute('ROLLBACK')
+      return
+    if self._path is None:
+      raise FileNotFoundError('it was in the memory of another process')
+    if not self._path.exists():
       raise errors.DamagedError(f'{self._path} is not there.')
-    size = self._path.stat().st_size if self._path.exists() else 0
-    self._end = -(-size // self._record.size)
-    self._end = max(
-      self._end, 1 + max((slot for slot, _ in self._index.values()), default=-1)
-    )
-    self._resumed_end = self._end
-    self._free = []
-    self._loose = []
-    self._used = frozenset()
-    self._saved.clear()
+    files.check_regular(self._path)
+    connection = self._connect()
+    try:
+      found = connection.execute('SELECT sql FROM sqlite_master').fetchall()
+      if sorted(found, key=str) != sorted([(s,) for s in _SCHEMA], key=str):
+        raise errors.DamagedError(
+          f"{self._path} is no file of clients' states of this program."
+        )
+      state = connection.execute('PRAGMA quick_check(1)').fetchone()[0]
+      if state != 'ok':
+        raise errors.DamagedError(
+          f'{self._path} is damaged: {state.splitlines()[-1]}.'
+        )
+    except BaseException:
+      connection.close()
+      raise
+    self._db = connection
 
+  def _read_all(
+    self, version: int, client_ids: Optional[Collection[str]]
+  ) -> tuple[int, int]:
+    """Reads every client's state; returns how many, and their checksums' sum.
 
-def _encoded(clients: Collection[str]) -> np.ndarray:
-  return np.array([c.encode('utf-8') for c in clients], dtype=np.bytes_)
-
-
-def restore(
-  store: Any,
-  record: Record,
-  saved: dict[str, Any],
-  path: Optional[pathlib.Path],
-  client_ids: Optional[Collection[str]],
-) -> None:
-  """Makes a store hold what a checkpoint says, whichever kind wrote it.
-
-  Args:
-    store: A `MemoryStates` or `DiskStates`.
-    record: What one client of this process keeps.
-    saved: As `save` made it.
-    path: The file of states on disk.
-    client_ids: The task's clients, to compare with.
-
-  Raises:
-    RunError: If the states are of another model or population.
-    DamagedError: If the file does not hold the states that it should.
-  """
-  ids = [client.decode('utf-8') for client in saved['ids'].tolist()]
-  shapes = tuple(tuple(x.shape[1:]) for x in saved['clients'])
-  if shapes != record.shapes:
-    raise errors.RunError(
-      'The checkpoint holds client states of another model: their arrays have '
-      f'the shapes {_words(shapes)}, those of this one {_words(record.shapes)}.'
-    )
-  if client_ids is not None:
-    known = frozenset(client_ids)
-    for client in ids:
-      if client not in known:
+    In the order of the file, which may be larger than memory.
+    """
+    known = None if client_ids is None else frozenset(client_ids)
+    count = total = 0
+    for client, number, checksum, data in self._file.execute(
+      'SELECT client, version, checksum, leaves FROM states WHERE rowid IN '
+      f'(SELECT rowid FROM ({_SEEN}))',
+      (version,),
+    ):
+      leaves = self._checked(client, checksum, data)
+      if known is not None and client not in known:
         raise errors.RunError(
           'The checkpoint holds client states of another population: '
           f'{client!r} is none of the {len(known):,} clients of this task.'
         )
-  on_disk = len(saved['slots']) == len(ids) and ids
-  if on_disk and isinstance(store, DiskStates):
-    store.resume(saved)
-    store.check()
-  elif on_disk:
-    assert path is not None
-    reader = DiskStates(record, path)
-    reader.resume(saved)
-    store.replace((client, reader.get(client)) for client in ids)
-  else:
-    store.replace(
-      (client, [leaf[i] for leaf in saved['clients']])
-      for i, client in enumerate(ids)
-    )
-
-
-def _words(shapes: Sequence[tuple[int, ...]]) -> str:
-  return ', '.join(str(list(shape)) for shape in shapes)
+      if self.in_memory:
+        self._held[client] = number, leaves
+      count += 1
+      total += checksum
+    return count, total
 
 
 def choose(
@@ -343,13 +468,13 @@ def choose(
   rounds_per_checkpoint: int,
   memory_bytes: int,
   free_bytes: Optional[int] = None,
-) -> Any:
-  """The store for a run: in memory if it fits, else on disk.
+) -> ClientStates:
+  """Returns the store for a run: held in memory if it fits, else on disk.
 
   Args:
     kind: 'auto', 'memory' or 'disk'.
     record: What one client keeps.
-    path: The file, if it is to be on disk.
+    path: The file.
     clients: Of the task.
     clients_per_round, total_rounds, rounds_per_checkpoint: As in the run's
       settings.
@@ -365,6 +490,14 @@ def choose(
     f'{seen:,} clients x {record.size:,} bytes that each keeps = '
     f'{needed:,} bytes'
   )
+  with contextlib.closing(sqlite3.connect(':memory:')) as connection:
+    largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+  if record.size > largest - _PAGE:
+    raise errors.SettingsError(
+      f'A client of this method keeps {record.size:,} bytes, and SQLite holds '
+      f'{largest:,} in a row; use a smaller model or a method that keeps '
+      'nothing on clients.'
+    )
   if kind == 'memory' or (kind == 'auto' and needed <= memory_bytes):
     if needed > memory_bytes:
       raise errors.SettingsError(
@@ -372,9 +505,9 @@ def choose(
         f'--client_state_mib allows {memory_bytes:,}; raise it or give '
         '--client_states=disk.'
       )
-    return MemoryStates(record)
+    return ClientStates(record, path, in_memory=True)
   changed = min(seen, clients_per_round * rounds_per_checkpoint)
-  on_disk = (seen + _CHECKPOINTS * changed) * record.size
+  on_disk = (seen + _SAVES * changed) * record.size_on_disk
   if free_bytes is None:
     folder = path.parent
     while not folder.exists():
@@ -385,9 +518,9 @@ def choose(
   if on_disk > free_bytes:
     raise errors.SettingsError(
       f'Client states fit neither in memory nor on disk: {sum_of}, with '
-      f'{_CHECKPOINTS} checkpoints of up to {changed:,} changed ones '
-      f'{on_disk:,}, but --client_state_mib allows {memory_bytes:,} and '
+      f'{_SAVES} checkpoints of up to {changed:,} changed ones and what SQLite '
+      f'adds {on_disk:,}, but --client_state_mib allows {memory_bytes:,} and '
       f'{path.parent} has {free_bytes:,} free; use a smaller model, fewer '
       'clients or a method that keeps nothing on clients.'
     )
-  return DiskStates(record, path)
+  return ClientStates(record, path)

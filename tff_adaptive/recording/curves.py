@@ -7,7 +7,8 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive.recording import files
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import step_figures as step_plots
 from tff_adaptive.recording import styles
 
@@ -37,7 +38,7 @@ def draw_curves(
   names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
   names = names or [c.partition('/')[2] for c in columns if c[:6] == 'train/']
   panels: list[Optional[str]] = ['loss']
-  metric = progress.main_metric(dict.fromkeys(names))
+  metric = metric_names.main_metric(dict.fromkeys(names))
   if metric is not None:
     panels.append(metric)
   if 'step_size/mean' in columns:
@@ -46,7 +47,8 @@ def draw_curves(
   figure = figure_lib.Figure(
     figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
   )
-  figure.suptitle(title, fontsize=10)
+  # Names may have dollar signs, which stand for mathematics otherwise.
+  figure.suptitle(formatting.printable(title), fontsize=10, parse_math=False)
   for axes, name in zip(
     figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
   ):
@@ -75,7 +77,7 @@ def draw_curves(
         rounds, values = _series(rows, f'{split}/{name}')
         if rounds:
           axes.plot(rounds, values, label=split, **style)
-      axes.set_ylabel(progress.short(name))
+      axes.set_ylabel(metric_names.short(name), parse_math=False)
     axes.set_xlabel('round')
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

@@ -1,15 +1,15 @@
 """A run's folder: whole files or none, and one writer at a time."""
 
-import csv
-import errno
 import fcntl
-import io
+import hashlib
 import json
 import os
 import pathlib
 import re
-import sys
+import secrets
+import stat
 import tempfile
+import uuid
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +17,39 @@ from typing import IO
 from typing import Optional
 from typing import Union
 
-import numpy as np
-
 from tff_adaptive import errors
+
+_KINDS = {
+  stat.S_IFDIR: 'a folder',
+  stat.S_IFIFO: 'a FIFO',
+  stat.S_IFSOCK: 'a socket',
+  stat.S_IFCHR: 'a device',
+  stat.S_IFBLK: 'a device',
+}
+
+
+def check_regular(path: pathlib.Path) -> None:
+  """Checks that a path leads to a file that can be read to its end.
+
+  Whoever opens a FIFO waits for a writer, and a device need not have an end.
+
+  Raises:
+    OSError: If it does not; `FileNotFoundError` if nothing is there.
+  """
+  kind = stat.S_IFMT(os.stat(path).st_mode)
+  if kind != stat.S_IFREG:
+    found = _KINDS.get(kind, 'something else')
+    raise OSError(f'it is {found}, not a regular file')
+
+
+def read(path: pathlib.Path) -> bytes:
+  """Reads a regular file.
+
+  Raises:
+    OSError: If it is none, or cannot be read.
+  """
+  check_regular(path)
+  return path.read_bytes()
 
 
 def write_atomically(
@@ -34,10 +64,12 @@ def write_atomically(
   Raises:
     RunError: If the file cannot be written; the old one is kept.
   """
-  aside = path.with_name(f'.{path.name}.{os.getpid()}')
+  # A process id is not enough of a name: containers that share a folder count
+  # their processes alike.
+  aside = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')
   try:
     try:
-      with open(aside, 'wb') as file:
+      with open(aside, 'xb') as file:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
@@ -52,7 +84,7 @@ def write_atomically(
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-  """Makes a file's new name last: it is the folder that knows it."""
+  """Flushes a folder to the disk: a rename is durable only after that."""
   descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(descriptor)
@@ -61,12 +93,16 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-  """Removes what writers that were killed have left aside.
+  """Removes the temporary files of writers that were killed.
 
   Only for whoever keeps other writers out of the folder.
+
+  Raises:
+    OSError: If one cannot be removed.
   """
-  for path in folder.glob('.*.*'):
-    if re.fullmatch(r'\..+\.\d+', path.name):
+  for path in folder.glob('.*.tmp'):
+    # A folder of that name is none of ours.
+    if re.fullmatch(r'\..+\.[0-9a-f]{8}\.tmp', path.name) and path.is_file():
       path.unlink(missing_ok=True)
 
 
@@ -74,6 +110,9 @@ def check_writable(
   folder: pathlib.Path, flag: str = '--root_output_dir'
 ) -> None:
   """Finds out whether files can be written below `folder`; leaves no trace.
+
+  Several processes may ask for the same folder at once: what they make and
+  remove has a name that no other has, and folders on the way are not made.
 
   Args:
     folder: Which need not exist.
@@ -83,22 +122,28 @@ def check_writable(
     SettingsError: If they cannot.
   """
   folder = folder.absolute()
-  made: list[pathlib.Path] = []
   try:
-    made += [p for p in (folder, *folder.parents) if not p.exists()]
-    try:
-      folder.mkdir(parents=True, exist_ok=True)
-      with tempfile.TemporaryFile(dir=folder):
-        pass
-    finally:
-      for path in made:
-        if path.is_dir():
-          path.rmdir()
+    with (
+      tempfile.TemporaryDirectory(prefix='.', dir=_nearest(folder)) as place,
+      tempfile.TemporaryFile(dir=place),
+    ):
+      pass
   except OSError as e:
     raise errors.SettingsError(
       f'The output folder {folder} cannot be written ({e.strerror or e}); '
       f'choose another with {flag}.'
     ) from e
+
+
+def _nearest(folder: pathlib.Path) -> pathlib.Path:
+  """Returns the folder, or the first above it that exists."""
+  for place in (folder, *folder.parents):
+    try:
+      os.stat(place)
+    except FileNotFoundError:
+      continue
+    return place
+  raise FileNotFoundError(f'{folder} has no root')
 
 
 def make_folder(folder: pathlib.Path) -> None:
@@ -115,6 +160,11 @@ def make_folder(folder: pathlib.Path) -> None:
     ) from e
 
 
+def _without_waiting(path: str, flags: int) -> int:
+  """Opens a file, even a FIFO, at once or not at all."""
+  return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+
 class RunFolder:
   """`{root_output_dir}/{experiment_name}` and the names of what is in it."""
 
@@ -125,8 +175,7 @@ class RunFolder:
     self.step_sizes = self.path / 'step_sizes.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
-    self.row_sums = self.checkpoints / 'rows.sums'
-    self.step_sums = self.checkpoints / 'steps.sums'
+    self.client_states = self.path / 'client_states.sqlite'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'
@@ -141,12 +190,21 @@ class RunFolder:
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      lock = open(self.path / '.lock', 'w', encoding='utf-8')
+      self._lock = self._take_lock()
+      for place in (self.path, self.checkpoints):
+        remove_leftovers(place)
     except OSError as e:
+      self.__exit__()
       raise errors.SettingsError(
         f'The output folder {self.path} cannot be written '
         f'({e.strerror or e}); choose another with --root_output_dir.'
       ) from e
+    return self
+
+  def _take_lock(self) -> IO[str]:
+    lock = open(  # noqa: SIM115
+      self.path / '.lock', 'w', encoding='utf-8', opener=_without_waiting
+    )
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:
@@ -155,19 +213,19 @@ class RunFolder:
         f'Another process is running in {self.path}; wait for it, or choose '
         'another --experiment_name.'
       ) from e
-    self._lock = lock
-    for place in (self.path, self.checkpoints):
-      remove_leftovers(place)
-    return self
+    return lock
 
   def __exit__(self, *exc_info: object) -> None:
     if self._lock is not None:
       self._lock.close()
+      self._lock = None
 
   def is_busy(self) -> bool:
-    """Whether another process is at work in the folder."""
+    """Returns whether another process is at work in the folder."""
     try:
-      with open(self.path / '.lock', encoding='utf-8') as lock:
+      with open(
+        self.path / '.lock', encoding='utf-8', opener=_without_waiting
+      ) as lock:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
       return True
@@ -176,24 +234,27 @@ class RunFolder:
     return False
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-    """Writes hparams.json."""
-    text = json.dumps(hparams, indent=2) + '\n'
+    """Writes hparams.json, with an id that no other run has."""
+    text = json.dumps({'id': uuid.uuid4().hex, **hparams}, indent=2) + '\n'
     write_atomically(self.hparams, text.encode('utf-8'))
 
   def read_hparams(self) -> Optional[dict[str, Any]]:
-    """What hparams.json says; `None` if there is none.
+    """Reads hparams.json; `None` if there is none.
 
     Raises:
       SettingsError: If the file is not one that a run wrote.
     """
     try:
-      hparams = json.loads(self.hparams.read_text(encoding='utf-8'))
+      hparams = json.loads(read(self.hparams).decode('utf-8'))
+      # A lone surrogate passes as JSON, but can be neither shown nor written.
+      json.dumps(hparams, ensure_ascii=False).encode('utf-8')
     except FileNotFoundError:
       return None
     except (OSError, ValueError, RecursionError) as e:
       raise errors.SettingsError(
-        f"{self.hparams} cannot be read as a run's settings ({e}); delete "
-        f'{self.path} or choose another --experiment_name.'
+        f"{self.hparams} cannot be read as a run's settings "
+        f'({errors.reason(e)}); delete {self.path} or choose another '
+        '--experiment_name.'
       ) from e
     if not isinstance(hparams, dict) or not isinstance(
       hparams.get('settings'), dict
@@ -204,185 +265,18 @@ class RunFolder:
       )
     return hparams
 
-
-# To whoever finds a run's file damaged.
-ADVICE = "restore it or delete the run's folder"
-_NUMBER = r'[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf|nan'
-
-
-def _text(value: Any) -> str:
-  """A value as the CSV shows it: the shortest digits that give it back."""
-  if value is None:
-    return ''
-  if isinstance(value, np.generic) and not isinstance(value, np.floating):
-    value = value.item()
-  return str(int(value) if isinstance(value, bool) else value)
-
-
-class RowFile:
-  """A CSV file with one row a round, whose first column is the round.
-
-  TFF's `CSVFileReleaseManager` was considered and does not fit: it appends a
-  row in place, so that a run killed in between leaves half a line that its next
-  start cannot read, numbers are not written in columns of a stable order once
-  rows differ in what they report, and every new column is a read of the whole
-  file through the event loop. Here a row is one write of one line; whatever
-  else changes the file (new columns, rows dropped at a resume) writes it aside
-  and renames it.
-  """
-
-  # Columns that hold no number, and how many rounds a row may be after the one
-  # before.
-  _WORDS: frozenset[str] = frozenset()
-  _MAY_BE_LATER: tuple[int, ...] = (1,)
-
-  def __init__(self, path: pathlib.Path):
-    """Reads the rows that are there; a last, unfinished line is left out.
-
-    Raises:
-      RunError: If the file is not one that a run wrote.
-    """
-    self.path = path
-    self.columns: list[str] = []
-    self.rows: list[dict[str, str]] = []
-    try:
-      text = path.read_bytes().decode('utf-8')
-    except FileNotFoundError:
-      return
-    except (OSError, UnicodeDecodeError) as e:
-      raise errors.RunError(f'{path} cannot be read: {e}; {ADVICE}.') from e
-    complete = text[: text.rfind('\n') + 1]
-    try:
-      lines = list(csv.reader(io.StringIO(complete), strict=True))
-    except csv.Error as e:
-      raise errors.RunError(
-        f'{path} is no whole CSV file: {e}; {ADVICE}.'
-      ) from e
-    if not lines:
-      return
-    self.columns = lines[0]
-    if self.columns[:1] != ['round']:
-      raise errors.RunError(
-        f'{path} was not written by a run: its first column is not "round"; '
-        f'{ADVICE}.'
-      )
-    for number, line in enumerate(lines[1:], start=2):
-      row = dict(zip(self.columns, line, strict=False))
-      if len(row) != len(line) or not self._may_follow(row):
-        raise errors.RunError(f'{path} is damaged in line {number}; {ADVICE}.')
-      self.rows.append(row)
-
   @property
-  def numbers(self) -> list[dict[str, float]]:
-    """The rows as numbers, empty cells left out."""
-    return [{k: float(v) for k, v in row.items() if v} for row in self.rows]
+  def identity(self) -> str:
+    """What tells this run from any other, also from one of the same settings.
 
-  def _may_follow(self, row: Mapping[str, str]) -> bool:
-    """Whether a row has a number in every cell, and the next round's."""
-    if len(row) != len(self.columns) or not re.fullmatch(
-      '[0-9]{1,9}', row['round']
-    ):
-      return False
-    if self.rows:
-      later = int(row['round']) - int(self.rows[-1]['round'])
-      if later not in self._MAY_BE_LATER:
-        return False
-    return all(
-      re.fullmatch(_NUMBER, cell)
-      for name, cell in row.items()
-      if cell and name not in self._WORDS
-    )
-
-  def drop_after(self, last_round: int) -> int:
-    """Drops the rows of later rounds; returns how many there were."""
-    kept = [row for row in self.rows if int(row['round']) <= last_round]
-    dropped = len(self.rows) - len(kept)
-    # Also when nothing is dropped: an unfinished line has to go.
-    self.rows = kept
-    if self.columns:
-      self._rewrite()
-    return dropped
-
-  def append(self, row: Mapping[str, Any]) -> None:
-    """Adds a row; columns that it lacks stay empty.
-
-    Columns not seen before are added in the order of the contract: the round,
-    training, validation and test metrics, then what the round cost.
-    """
-    # Rows are many and names few: without `intern` every row holds its own.
-    texts = {sys.intern(name): _text(value) for name, value in row.items()}
-    self.rows.append(texts)
-    if self._add_columns(texts):
-      self._rewrite()
-      return
-    line = self._line(texts.get(name, '') for name in self.columns)
-    data = line.encode('utf-8')
-    try:
-      with open(self.path, 'ab', buffering=0) as file:
-        # A disk that is nearly full takes a part and says so here only.
-        written = file.write(data)
-        if written != len(data):
-          raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as e:
-      raise self._error(e) from e
-
-  def _error(self, error: OSError) -> errors.RunError:
-    return errors.RunError(
-      f'{self.path} cannot be written: {error.strerror or error}.'
-    )
-
-  def sync(self) -> None:
-    """Makes the rows last, whatever happens to the machine.
+    A digest of the id and the settings in hparams.json; checkpoints carry it. A
+    copy of the whole folder is the same run.
 
     Raises:
-      RunError: If they cannot be written.
+      SettingsError: If hparams.json is not one that a run wrote.
     """
-    try:
-      with open(self.path, 'rb') as file:
-        os.fsync(file.fileno())
-    except OSError as e:
-      raise self._error(e) from e
-
-  def extend_last(self, values: Mapping[str, Any]) -> None:
-    """Adds values to the last row."""
-    texts = {name: _text(value) for name, value in values.items()}
-    self.rows[-1] = self.rows[-1] | texts
-    self._add_columns(texts)
-    self._rewrite()
-
-  def _add_columns(self, names: Iterable[str]) -> bool:
-    new = [name for name in names if name not in self.columns]
-    self.columns = sorted(self.columns + new, key=_place)
-    return bool(new)
-
-  def _line(self, cells: Iterable[str]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator='\n').writerow(cells)
-    return buffer.getvalue()
-
-  def _rewrite(self) -> None:
-    lines = [self._line(self.columns)]
-    for row in self.rows:
-      lines.append(self._line(row.get(name, '') for name in self.columns))
-    write_atomically(self.path, ''.join(lines).encode('utf-8'))
-
-
-_GROUPS = (
-  'round',
-  'train',
-  'validation',
-  'test',
-  'clients',
-  'update',
-  'step_size',
-  'seconds',
-  'bytes_down',
-  'bytes_up',
-)
-
-
-def _place(column: str) -> tuple[int, int]:
-  """Sorts columns by group and keeps the order within a group, loss first."""
-  group, _, name = column.partition('/')
-  place = _GROUPS.index(group) if group in _GROUPS else len(_GROUPS)
-  return place, 0 if name == 'loss' else 1
+    hparams = self.read_hparams() or {}
+    words = json.dumps(
+      [hparams.get('id'), hparams.get('settings')], sort_keys=True
+    )
+    return hashlib.sha256(words.encode('utf-8')).hexdigest()

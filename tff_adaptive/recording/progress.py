@@ -1,6 +1,10 @@
-"""What a run says while it works."""
+"""Progress of a run: a line on a terminal, plain lines elsewhere."""
 
+import contextlib
+import errno
+import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -8,43 +12,31 @@ from typing import Any
 from typing import IO
 from typing import Optional
 
+import tqdm
 
-def duration(seconds: float) -> str:
-  """A time in words: '42 s', '3 min 20 s', '2 h 05 min'."""
-  seconds = round(seconds)
-  if seconds < 100:
-    return f'{seconds} s'
-  minutes, rest = divmod(seconds, 60)
-  if minutes < 100:
-    return f'{minutes} min {rest:02d} s'
-  hours, minutes = divmod(minutes, 60)
-  return f'{hours} h {minutes:02d} min'
+from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
+
+_COLUMNS = 80
 
 
-def number(value: float) -> str:
-  """A figure with four significant digits."""
-  return f'{value:.4g}'
+class _Line(tqdm.tqdm):
+  """A line of a terminal that tqdm redraws in place."""
+
+  # No thread that looks after it: rounds report by themselves.
+  monitor_interval = 0
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-  """The lines of a table.
-
-  Args:
-    rows: Cells; as many in every row.
-    left: Columns that are set flush left; those after them flush right.
-  """
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  return [
-    '  '.join(
-      cell.ljust(width) if i < left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ).rstrip()
-    for row in rows
-  ]
+# Its own default is a semaphore between processes, which forks inherit.
+_Line.set_lock(threading.RLock())
 
 
 class Progress:
-  """One line on a terminal, redrawn; now and then a plain line elsewhere."""
+  """How far a run is: round, loss, quality, seconds a round and time left.
+
+  On a terminal it is one line, redrawn by tqdm and no wider than the terminal;
+  elsewhere a plain line of at most 80 columns now and then.
+  """
 
   def __init__(
     self,
@@ -54,7 +46,7 @@ class Progress:
     stream: Optional[IO[str]] = None,
     seconds_between_lines: float = 10.0,
   ):
-    """Starts the clock.
+    """Draws nothing yet.
 
     Args:
       total_rounds: The last round.
@@ -68,14 +60,16 @@ class Progress:
     self._terminal = self._stream.isatty()
     self._total = total_rounds
     self._first = first_round
-    self._start = time.monotonic()
     self._between = seconds_between_lines
-    self._last_line = self._start
-    self._validation = ''
-    self._drawn = 0
+    self._last_line = time.monotonic()
+    # When the first round was done. It compiles, which tells nothing of those
+    # that follow.
+    self._compiled: Optional[float] = None
+    self._validation: Mapping[str, Any] = {}
+    self._line: Optional[_Line] = None
 
   def from_round(self, first_round: int) -> 'Progress':
-    """The same, for a run that goes on at a later round."""
+    """Returns the same, for a run that goes on at a later round."""
     return Progress(
       self._total,
       first_round=first_round,
@@ -89,71 +83,117 @@ class Progress:
     train: Mapping[str, Any],
     validation: Mapping[str, Any],
   ) -> None:
-    """Shows a round: loss, metric, seconds a round, time left."""
+    """Shows a round.
+
+    Args:
+      round_number: The round; 0 for the untrained model.
+      train: Its training metrics by name.
+      validation: Those of the evaluation after it; empty if there was none.
+    """
     now = time.monotonic()
-    if validation:
-      self._validation = 'validation ' + self._pair(validation)
-    done = round_number - self._first + 1
-    each = (now - self._start) / max(done, 1)
-    parts = [f'round {round_number}/{self._total}']
-    if trained := self._pair(train):
-      parts.append('train ' + trained)
-    # A line that is redrawn keeps the last evaluation; one that stays has had
-    # a line of its own for it.
-    if self._validation and (validation or self._terminal):
-      parts.append(self._validation)
-    if done > 0:
-      left = each * (self._total - round_number)
-      parts.append(f'{number(each)} s/round')
-      if left:
-        parts.append(f'{duration(left)} left')
-    line = '  '.join(parts)
+    speed = self._speed(round_number, now)
     if self._terminal:
-      self._stream.write('\r' + line.ljust(self._drawn))
-      self._drawn = len(line)
-      self._stream.flush()
+      # A line that is redrawn keeps the last evaluation; one that stays has had
+      # a line of its own for it.
+      self._validation = validation or self._validation
+      line = self._text(round_number, train, self._validation, speed)
+      self._draw(line, round_number)
     elif (
       validation
       or round_number == self._total
       or now - self._last_line >= self._between
     ):
       self._last_line = now
-      self._stream.write(line + '\n')
-      self._stream.flush()
+      self._write(self._text(round_number, train, validation, speed) + '\n')
+
+  def _speed(self, round_number: int, now: float) -> list[str]:
+    """Returns seconds a round and the time left, once they can be told."""
+    if round_number < self._first:
+      return []
+    if self._compiled is None:
+      self._compiled = now
+    timed = round_number - self._first
+    if not timed:
+      return []
+    each = (now - self._compiled) / timed
+    words = [f'{formatting.number(each)} s/round']
+    if round_number < self._total:
+      left = each * (self._total - round_number)
+      words.append(f'{formatting.duration(left)} left')
+    return words
+
+  def _text(
+    self,
+    round_number: int,
+    train: Mapping[str, Any],
+    validation: Mapping[str, Any],
+    speed: Sequence[str],
+  ) -> str:
+    """Returns what fits in a line: of too much, the least needed goes."""
+    start = f'round {round_number}/{self._total}'
+    named = [_pair('train', train), _pair('validation', validation)]
+    bare = [_pair('train', train, False), _pair('val', validation, False)]
+    choices = [[*named, *speed], [*bare, *speed], [*bare, *speed[1:]], bare]
+    lines = ['  '.join(filter(None, [start, *parts])) for parts in choices]
+    width = self._width()
+    fitting = (line for line in lines if len(line) <= width)
+    return next(fitting, lines[-1][:width])
+
+  def _width(self) -> int:
+    """Returns how long a line may be; a full one would wrap on a terminal."""
+    columns = 0
+    if self._terminal:
+      with contextlib.suppress(OSError):  # No terminal that tells.
+        columns = os.get_terminal_size(self._stream.fileno()).columns
+    return (columns or _COLUMNS) - 1
+
+  def _draw(self, line: str, round_number: int) -> None:
+    if self._line is None:
+      self._line = _Line(
+        total=self._total,
+        initial=round_number,
+        desc=line,
+        file=self._stream,
+        position=0,
+        bar_format='{desc}',
+      )
+      return
+    self._line.n = round_number
+    self._line.set_description_str(line)
 
   def say(self, sentence: str) -> None:
     """Writes a line of its own."""
-    self.end_line()
-    self._stream.write(sentence + '\n')
-    self._stream.flush()
+    if self._line is not None:
+      self._line.clear()
+    self._write(sentence + '\n')
+    if self._line is not None:
+      self._line.refresh()
+
+  def _write(self, text: str) -> None:
+    try:
+      self._stream.write(formatting.printable(text))
+      self._stream.flush()
+    except OSError as e:
+      if e.errno != errno.EIO:
+        raise
+      # The terminal was closed, which is no reason to lose a round: what else
+      # is written there, at the end of the program too, goes nowhere.
+      nowhere = os.open(os.devnull, os.O_WRONLY)
+      os.dup2(nowhere, self._stream.fileno())
+      os.close(nowhere)
 
   def end_line(self) -> None:
     """Leaves the redrawn line as it is and goes to the next."""
-    if self._drawn:
-      self._stream.write('\n')
-      self._drawn = 0
-
-  def _pair(self, metrics: Mapping[str, Any]) -> str:
-    """The loss and the first other measure of quality."""
-    words = []
-    if 'loss' in metrics:
-      words.append(f'loss {number(metrics["loss"])}')
-    name = main_metric(metrics)
-    if name is not None:
-      words.append(f'{short(name)} {number(metrics[name])}')
-    return ' '.join(words)
+    if self._line is not None:
+      self._line.close()
+      self._line = None
 
 
-_COUNTS = frozenset({'loss', 'num_examples', 'num_batches', 'num_tokens'})
-
-
-def main_metric(metrics: Mapping[str, Any]) -> Optional[str]:
-  """The measure of quality that a task names first, besides the loss."""
-  return next((name for name in metrics if name not in _COUNTS), None)
-
-
-def short(name: str) -> str:
-  """A metric's name without Keras' prefixes."""
-  for prefix in ('sparse_categorical_', 'categorical_', 'binary_'):
-    name = name.removeprefix(prefix)
-  return name.replace('_', ' ')
+def _pair(split: str, metrics: Mapping[str, Any], names: bool = True) -> str:
+  """Formats a split's loss and first other measure of quality, if any."""
+  words = [split]
+  for name in ('loss', metric_names.main_metric(metrics)):
+    if name is not None and name in metrics:
+      words += [metric_names.short(name)] if names else []
+      words.append(formatting.number(metrics[name]))
+  return ' '.join(words) if len(words) > 1 else ''

@@ -2,18 +2,24 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable
+import zlib
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
+import numpy as np
 import tensorflow as tf
 
 from tff_adaptive import errors
+from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
-from tff_adaptive.recording import row_sums
-from tff_adaptive.recording import step_records
+from tff_adaptive.recording import step_sizes
+from tff_adaptive.recording import tables
+
+# Tables whose rows a checkpoint holds checksums of.
+TABLES = ('metrics', 'step_sizes')
 
 
 class _TensorBoard:
@@ -64,6 +70,9 @@ class _TensorBoard:
 class Records:
   """The records of a run, up to a round that it goes on from.
 
+  A row whose digits were changed still looks like one, and a resumed run would
+  carry it on. So a checkpoint holds a CRC-32 of each row up to its round.
+
   Attributes:
     rows: Of metrics.csv.
     dropped: How many rows there were of later rounds; they are gone.
@@ -72,39 +81,33 @@ class Records:
   def __init__(
     self,
     folder: files.RunFolder,
-    last_round: int,
-    warn: Callable[[str], None] = print,
+    checkpoint: Optional[checkpoints.Checkpoint] = None,
   ):
     """Reads what there is and drops what is of later rounds.
 
     Args:
       folder: The run's, entered by the caller.
-      last_round: The round of the checkpoint that the run goes on from; -1 if
-        it starts afresh.
-      warn: Is told, in a sentence, if rows cannot be checked.
+      checkpoint: What the run goes on from, with checksums of `TABLES`; it
+        starts afresh unless given.
 
     Raises:
-      RunError: If rows before that are missing or damaged, or files cannot be
-        read or written.
+      RunError: If rows up to the checkpoint are missing or were changed, or
+        files cannot be read or written.
     """
-    self._metrics = files.RowFile(folder.metrics)
-    self._step_sizes = step_records.StepFile(folder.step_sizes)
-    self._sums = (
-      row_sums.RowSums(folder.row_sums, self._metrics),
-      row_sums.RowSums(folder.step_sums, self._step_sizes),
+    self._metrics = tables.RowFile(folder.metrics)
+    self._step_sizes = step_sizes.StepFile(folder.step_sizes)
+    self._files = dict(
+      zip(TABLES, (self._metrics, self._step_sizes), strict=True)
     )
-    if last_round >= 0:
-      for sums in self._sums:
-        sums.check(last_round, warn)
+    self._sums: dict[str, list[int]] = {table: [] for table in TABLES}
+    last_round = -1
+    if checkpoint is not None:
+      last_round = checkpoint.round_number
+      for table, file in self._files.items():
+        self._sums[table] = checkpoint.row_sums[table].tolist()
+        _check(file, self._sums[table], last_round)
     self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes.drop_after(last_round)
-    if last_round >= 0 and (
-      not self.rows or int(self.rows[-1]['round']) != last_round
-    ):
-      raise errors.RunError(
-        f'{folder.metrics} lacks rounds before the checkpoint of round '
-        f'{last_round}; {files.ADVICE} to start afresh.'
-      )
     self._board = _TensorBoard(folder.tensorboard, self.rows)
 
   @property
@@ -127,10 +130,58 @@ class Records:
     self._metrics.extend_last(values)
     self._board.add({'round': int(self.rows[-1]['round']), **values})
 
-  def sync(self) -> None:
-    """Makes the rows last, and keeps their check sums."""
-    for sums in self._sums:
-      sums.save()
+  def sync(self) -> dict[str, np.ndarray]:
+    """Flushes all rows to the disk; returns their checksums by table.
+
+    Raises:
+      RunError: If they cannot be written.
+    """
+    for table, file in self._files.items():
+      sums = self._sums[table]
+      if file.rows:
+        file.sync()
+      # Rows before do not change but in what `_sum` leaves out.
+      sums += [_sum(row) for row in file.rows[len(sums) :]]
+    return {t: np.array(sums, np.uint32) for t, sums in self._sums.items()}
 
   def close(self) -> None:
     self._board.close()
+
+
+def _sum(row: Mapping[str, str]) -> int:
+  """Returns a row's checksum, whatever columns others have.
+
+  The test split's figures come to the last row behind the last checkpoint.
+  """
+  cells = [
+    f'{name}={value}'
+    for name, value in sorted(row.items())
+    if value and not name.startswith('test/')
+  ]
+  return zlib.crc32('\n'.join(cells).encode('utf-8'))
+
+
+def _check(file: tables.RowFile, sums: Sequence[int], last_round: int) -> None:
+  """Compares rows with what they were when a checkpoint was written.
+
+  Args:
+    file: Of the rows.
+    sums: Checksums of all rows up to the checkpoint.
+    last_round: The checkpoint's.
+
+  Raises:
+    RunError: If a row is missing, was added or was changed.
+  """
+  rows = [row for row in file.rows if int(row['round']) <= last_round]
+  for line, (row, total) in enumerate(zip(rows, sums), start=2):
+    if _sum(row) != total:
+      raise errors.RunError(
+        f'{file.path} is damaged in line {line} (round {row["round"]}): it is '
+        f'not what the run wrote there; {tables.ADVICE} to start afresh.'
+      )
+  if len(rows) != len(sums):
+    raise errors.RunError(
+      f'{file.path} has {len(rows):,} rows up to round {last_round}, but had '
+      f'{len(sums):,} when the checkpoint of that round was written; '
+      f'{tables.ADVICE} to start afresh.'
+    )

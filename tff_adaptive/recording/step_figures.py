@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from tff_adaptive.recording import formatting
+
 MEAN = 'step_size/mean'
 # What a panel's band is the width of, and what the panel is called.
 _SPREADS = (
@@ -94,5 +96,8 @@ def figure_of(
   axes = figure.subplots(len(runs), len(_SPREADS) + 1, squeeze=False)
   for panels, (name, series) in zip(axes, runs.items(), strict=True):
     draw(panels, series, style_of(name))
-    panels[0].set_title(name, fontsize=9)
+    # Names may have dollar signs, which stand for mathematics otherwise.
+    panels[0].set_title(
+      formatting.printable(name), fontsize=9, parse_math=False
+    )
   return figure

@@ -10,7 +10,8 @@ from typing import Optional
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.flags import options as options_lib
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import selection
 
@@ -103,13 +104,13 @@ def table(runs: Sequence[results.Run]) -> str:
     row = [label, run.method, rounds]
     for (key, _, _), top in zip(columns, best, strict=True):
       value = values.get(key)
-      text = '-' if value is None else progress.number(value)
+      text = '-' if value is None else formatting.number(value)
       best_here = run.finished and value is not None and value == top
       row.append(text + ('*' if best_here else ' '))
     cells.append(row)
-  lines = progress.aligned(cells, left=2)
+  lines = formatting.aligned(cells, left=2)
   metrics = ', '.join(
-    dict.fromkeys(progress.short(r.metric) for r in runs if r.metric)
+    dict.fromkeys(metric_names.short(r.metric) for r in runs if r.metric)
   )
   window = {selection.window(run.rounds) for run in runs}
   over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
@@ -126,7 +127,7 @@ def table(runs: Sequence[results.Run]) -> str:
     rows = [['', *labels]]
     for name in different:
       rows.append([f'--{name}', *(_word(r.settings.get(name)) for r in runs)])
-    lines += progress.aligned(rows, left=1)
+    lines += formatting.aligned(rows, left=1)
     lines.append('')
   lines += [
     f'{label}  {run.path}' for label, run in zip(labels, runs, strict=True)
@@ -154,7 +155,7 @@ def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
     federated = methods.has_clients(run.settings.get('algorithm'))
     if federated and value is not None:
       cells.append([label, run.method, f'{sign * (top - value):+.4f}'])
-  return [*progress.aligned(cells, left=2), ''] if len(cells) > 1 else []
+  return [*formatting.aligned(cells, left=2), ''] if len(cells) > 1 else []
 
 
 def _word(value: Any) -> str:

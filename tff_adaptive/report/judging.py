@@ -9,7 +9,7 @@ from typing import Optional
 
 import numpy as np
 
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import selection
 
@@ -56,7 +56,7 @@ def interval(values: Sequence[float]) -> float:
 
 def quality(metric: Optional[str]) -> str:
   """What is drawn of a model, for people: its metric, or else the loss."""
-  return 'loss' if metric is None else progress.short(metric)
+  return 'loss' if metric is None else metric_names.short(metric)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Optional
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import files
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import metric_names
+from tff_adaptive.recording import tables
 from tff_adaptive.report import selection
 from tff_adaptive.sweep import grids
 
@@ -48,7 +49,7 @@ class Run:
   def metric(self) -> Optional[str]:
     """The task's first measure of quality besides the loss."""
     train = [c for c in self.columns if c.startswith('train/')]
-    return progress.main_metric({c.partition('/')[2]: None for c in train})
+    return metric_names.main_metric({c.partition('/')[2]: None for c in train})
 
   @functools.cached_property
   def columns(self) -> list[str]:
@@ -121,7 +122,7 @@ def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
     value = f'{settings[flag]!r:.40}' if flag in settings else 'missing'
     raise errors.SettingsError(
       f"{path} does not hold a run's settings: --{flag} is {value}; "
-      f'{files.ADVICE}.'
+      f'{tables.ADVICE}.'
     )
 
 
@@ -142,7 +143,7 @@ def load(path: pathlib.Path) -> Run:
   settings = hparams['settings']
   _check_settings(folder.hparams, settings)
   try:
-    rows = files.RowFile(folder.metrics).numbers
+    rows = tables.RowFile(folder.metrics).numbers
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
   return Run(path, settings, rows)

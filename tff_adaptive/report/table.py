@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Optional
 
 from tff_adaptive.algorithms import methods
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
 from tff_adaptive.report import judging
 from tff_adaptive.report import page as report_page
 from tff_adaptive.report import runs as results
@@ -38,7 +39,7 @@ def table(
     judge: Says what is better.
   """
   measures = [m for m in _MEASURES if any(best[n].values(m[0]) for n in best)]
-  metric = progress.short(section.metric) if section.metric else 'metric'
+  metric = metric_names.short(section.metric) if section.metric else 'metric'
   varying = [
     f
     for f in report_sections.varied(section)
@@ -96,7 +97,7 @@ def _measure_cell(
   if not values:
     return report_page.EMPTY_CELL
   mean = results.mean(values)
-  text = progress.number(mean)
+  text = formatting.number(mean)
   half = judging.interval(values)
   if half:
     text += f' ± {half:.2g}'

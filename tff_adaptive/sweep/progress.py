@@ -7,7 +7,7 @@ from typing import IO
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive.recording import progress as progress_lib
+from tff_adaptive.recording import formatting
 from tff_adaptive.report import runs as results
 from tff_adaptive.sweep import search
 from tff_adaptive.sweep import store as sweep_store
@@ -74,7 +74,7 @@ class Progress:
     if worked > 0 and over < len(rows):
       each = (time.monotonic() - self._start) / worked
       left = self._plan.left(self._rounds)
-      parts.append(f'{progress_lib.duration(each * left)} left')
+      parts.append(f'{formatting.duration(each * left)} left')
     return '  '.join(parts)
 
   def show(self) -> None:
@@ -133,7 +133,7 @@ class Recorder:
       line = f'{outcome.status:<9} {name}'
       measures = values.get('measures', {})
       if outcome.status == sweep_store.FINISHED and 'train/loss' in measures:
-        line += f'  train loss {progress_lib.number(measures["train/loss"])}'
+        line += f'  train loss {formatting.number(measures["train/loss"])}'
       if outcome.reason:
         line += f': {outcome.reason}'
       self.progress.say(line)

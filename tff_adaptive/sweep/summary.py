@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from tff_adaptive.recording import progress
+from tff_adaptive.recording import formatting
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import selection
 from tff_adaptive.sweep import grids
@@ -48,14 +48,14 @@ def summary(rows: Sequence[Mapping[str, Any]], select: str) -> str:
         results.mean(scores[best]),
         (
           method,
-          progress.number(results.mean(values)),
+          formatting.number(results.mean(values)),
           str(len(values)),
           best,
         ),
       )
     )
   table += [cells for _, cells in sorted(order, key=lambda item: item[0])]
-  lines += progress.aligned(table, left=4)
+  lines += formatting.aligned(table, left=4)
   return '\n'.join(lines)
 
 

@@ -25,6 +25,7 @@ from typing import TextIO
 
 from tff_adaptive import errors
 from tff_adaptive.recording import files
+from tff_adaptive.recording import tables
 from tff_adaptive.report import runs as results
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import store as sweep_store
@@ -180,7 +181,7 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
       finished = train.prepare(settings)
       if finished is None:
         metrics = files.RunFolder(settings.folder).metrics
-        watch.look_back(files.RowFile(metrics).numbers)
+        watch.look_back(tables.RowFile(metrics).numbers)
         train.run(settings, on_row=watch)
       _write_hparams(job.point)
       return Outcome(sweep_store.FINISHED)

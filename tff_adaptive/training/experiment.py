@@ -18,6 +18,7 @@ from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress as progress_lib
+from tff_adaptive.recording import tables
 from tff_adaptive.training import accounting
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
@@ -43,7 +44,7 @@ def set_runtime(settings: settings_lib.Settings) -> Any:
     raise
 
 
-def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
+def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   """Looks at what is in the run's folder already.
 
   Returns:
@@ -69,7 +70,7 @@ def prepare(settings: settings_lib.Settings) -> Optional[files.RowFile]:
       )
     return None
   settings_lib.check_same(before['settings'], settings.identity, folder.path)
-  metrics = files.RowFile(folder.metrics)
+  metrics = tables.RowFile(folder.metrics)
   if not metrics.rows:
     return None
   last = metrics.rows[-1]
@@ -335,16 +336,14 @@ def _federated(
   from tff_adaptive.training import rounds
 
   client_ids = task.datasets.train_data.client_ids
-  path = files.RunFolder(settings.folder).path / 'client_states.bin'
   return rounds.build(
     process,
     initial_weights=weights,
     client_ids=client_ids,
-    path=path,
     store=lambda record: client_states.choose(
       settings.client_states,
       record,
-      path,
+      files.RunFolder(settings.folder).client_states,
       clients=len(client_ids),
       clients_per_round=settings.clients_per_round,
       total_rounds=settings.total_rounds,

@@ -195,24 +195,20 @@ class _Training:
     self._on_row = on_row or (lambda row: None)
     self._columns = columns or (lambda number: {})
     self._checkpoints = checkpoints_lib.Checkpoints(
-      folder.checkpoints, warn=progress.say
+      folder.checkpoints, run=folder.identity, warn=progress.say
     )
-    self.resumed_from = self._restore()
+    checkpoint = self._checkpoints.load_latest(
+      rounds.program_state, rounds.restore, records_lib.TABLES
+    )
+    self.resumed_from = None if checkpoint is None else checkpoint.round_number
     self.done = -1 if self.resumed_from is None else self.resumed_from
     self._saved = self.done
-    self.records = records_lib.Records(folder, self.done, progress.say)
+    self.records = records_lib.Records(folder, checkpoint)
     self._progress = self._say_where(progress)
     self.guard = faults.Guard(
       rounds, clients, most=max_rejected_clients, say=self._progress.say
     )
     self.spent: dict[str, float] = collections.defaultdict(float)
-
-  def _restore(self) -> Optional[int]:
-    """Restores the latest checkpoint; returns its round, if there is one."""
-    loaded = self._checkpoints.load_latest(
-      self._rounds.program_state, self._rounds.restore
-    )
-    return None if loaded is None else loaded[0]
 
   def _say_where(
     self, progress: progress_lib.Progress
@@ -314,8 +310,8 @@ class _Training:
 
   def _save(self) -> None:
     # The rows first: a checkpoint needs those up to its round.
-    self.records.sync()
-    self._checkpoints.save(self._rounds.program_state, self.done)
+    sums = self.records.sync()
+    self._checkpoints.save(self._rounds.program_state, self.done, sums)
     self._saved = self.done
 
   def save_last_round(self) -> None:

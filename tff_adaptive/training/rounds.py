@@ -1,7 +1,6 @@
 """A learning process as the loop drives it: state, one round, its measures."""
 
 import collections
-import pathlib
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.recording import client_states
-from tff_adaptive.recording import step_records
+from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import traffic as communication
 
 
@@ -28,7 +27,7 @@ class LearningRounds:
     state: The process's, after the last complete round.
     traffic: Bytes per client and round; `None` if the types do not tell.
     step_records: What the clients of the last round did, as
-      `step_records.rows` has it; empty unless the process records it.
+      `step_sizes.rows` has it; empty unless the process records it.
   """
 
   def __init__(
@@ -71,7 +70,7 @@ class LearningRounds:
     output = self._process.next(self.state, list(datasets))
     # Only now: an interrupted round leaves the state before it.
     self.state = output.state
-    self.step_records = step_records.rows(cohort, output.metrics)
+    self.step_records = step_sizes.rows(cohort, output.metrics)
     return columns_of(output.metrics)
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
@@ -103,8 +102,8 @@ class LearningRounds:
 class StatefulRounds(LearningRounds):
   """A process whose clients keep something between rounds.
 
-  What they keep is held by client id, for the clients seen so far, in memory or
-  on disk (`client_states`).
+  What they keep is held by client id, for the clients seen so far, in a file
+  and perhaps in memory too (`client_states`).
   """
 
   def __init__(
@@ -113,7 +112,6 @@ class StatefulRounds(LearningRounds):
     *,
     initial_weights: tff.learning.models.ModelWeights,
     store: Optional[Callable[[client_states.Record], Any]] = None,
-    path: Optional[pathlib.Path] = None,
     client_ids: Optional[Collection[str]] = None,
   ):
     """Initializes the process; see `LearningRounds`.
@@ -121,9 +119,8 @@ class StatefulRounds(LearningRounds):
     Args:
       process: The process.
       initial_weights: Where training starts, as arrays.
-      store: Makes the store of states from the shape of one; in memory unless
-        given.
-      path: Where states are, or were, if they are on disk.
+      store: Makes the store of states from the shape of one; unless given they
+        are in memory alone, and no other process can go on.
       client_ids: The task's clients; states of others are refused. Any unless
         given.
     """
@@ -133,8 +130,11 @@ class StatefulRounds(LearningRounds):
     self._record = client_states.Record.of(
       [np.asarray(leaf) for leaf in tf.nest.flatten(self._fresh)]
     )
-    self._clients = (store or client_states.MemoryStates)(self._record)
-    self._path = path
+    self._clients = (
+      client_states.ClientStates(self._record, in_memory=True)
+      if store is None
+      else store(self._record)
+    )
     self._client_ids = client_ids
 
   def _state_of(self, client: str) -> Any:
@@ -163,7 +163,7 @@ class StatefulRounds(LearningRounds):
       self._clients.put(
         client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
       )
-    self.step_records = step_records.rows(cohort, output.metrics)
+    self.step_records = step_sizes.rows(cohort, output.metrics)
     return columns_of(output.metrics)
 
   def snapshot(self) -> Any:
@@ -175,17 +175,13 @@ class StatefulRounds(LearningRounds):
 
   @property
   def program_state(self) -> Any:
-    """The server's state, and the clients' or where they are."""
-    return collections.OrderedDict(server=self.state, **self._clients.save())
+    """The server's state, and which version of the clients' goes with it."""
+    return collections.OrderedDict(
+      server=self.state, clients=self._clients.save()
+    )
 
   def restore(self, program_state: Any) -> None:
-    client_states.restore(
-      self._clients,
-      self._record,
-      program_state,
-      self._path,
-      self._client_ids,
-    )
+    self._clients.restore(program_state['clients'], self._client_ids)
     self.state = program_state['server']
 
 

@@ -1,4 +1,4 @@
-"""Stopping a run by Ctrl-C or SIGTERM without losing what was done."""
+"""Stopping a run by a signal without losing what was done."""
 
 import contextlib
 import signal
@@ -23,7 +23,10 @@ class Stopped(BaseException):
 
 
 class Signals:
-  """Turns SIGINT and SIGTERM into `Stopped`, at moments that allow it.
+  """Turns Ctrl-C, SIGTERM and a closed terminal into `Stopped`.
+
+  Of signals, these are SIGINT, SIGTERM and SIGHUP; the last one not if whoever
+  started the program has it ignored, as `nohup` does.
 
   Within `interruptible` the signal is raised at once: a round may take minutes
   and its result is not needed. Elsewhere it waits for the next `check`, so that
@@ -43,10 +46,10 @@ class Signals:
     if threading.current_thread() is not threading.main_thread():
       yield self
       return
-    previous = {
-      number: signal.signal(number, self._handle)
-      for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+      numbers.append(signal.SIGHUP)
+    previous = {n: signal.signal(n, self._handle) for n in numbers}
     try:
       yield self
     finally:

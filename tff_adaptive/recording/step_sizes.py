@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tff_adaptive.processes import step_sizes
-from tff_adaptive.recording import files
+from tff_adaptive.processes import step_sizes as measured
+from tff_adaptive.recording import tables
 
 _WHOLE = ('took_part', 'steps')
 
 
-class StepFile(files.RowFile):
+class StepFile(tables.RowFile):
   """step_sizes.csv: a row a client and round, which names the client."""
 
   _WORDS = frozenset({'client'})
@@ -20,7 +20,7 @@ class StepFile(files.RowFile):
 
 
 def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:
-  """A row a client, in the cohort's order; none if nothing was recorded.
+  """Makes a row a client, in the cohort's order; none without records.
 
   Args:
     cohort: Ids of the round's clients.
@@ -33,11 +33,11 @@ def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:
   records = np.asarray(work['step_size_of_clients'])
   for client, record in zip(cohort, records, strict=True):
     row: dict[str, Any] = {'client': client}
-    for name, value in zip(step_sizes.RECORD, record, strict=True):
+    for name, value in zip(measured.RECORD, record, strict=True):
       if name in _WHOLE:
         row[name] = int(value)
       else:
-        # A client without steps has none to tell of: an empty cell.
+        # A client without steps has no step sizes: an empty cell.
         row[name] = value if np.isfinite(value) else None
     result.append(row)
   return result

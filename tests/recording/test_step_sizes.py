@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.recording import files
-from tff_adaptive.recording import records
-from tff_adaptive.recording import step_records
+from tff_adaptive.recording import step_sizes
 
 NAN = float('nan')
 
@@ -20,7 +18,7 @@ def test_a_row_a_client_in_the_cohorts_order():
     np.float32,
   )
   metrics = {'client_work': {'step_size_of_clients': table}}
-  assert step_records.rows(['b', 'a'], metrics) == [
+  assert step_sizes.rows(['b', 'a'], metrics) == [
     {
       'client': 'b',
       'took_part': 1,
@@ -36,41 +34,25 @@ def test_a_row_a_client_in_the_cohorts_order():
     | dict.fromkeys(('mean', 'min', 'max', 'last', 'spread', 'at_bound')),
   ]
   with pytest.raises(ValueError):
-    step_records.rows(['b'], metrics)
+    step_sizes.rows(['b'], metrics)
 
 
 @pytest.mark.parametrize('metrics', [(), {}, {'client_work': {'train': 1}}])
 def test_no_rows_where_nothing_was_recorded(metrics):
-  assert step_records.rows(['a'], metrics) == []
+  assert step_sizes.rows(['a'], metrics) == []
 
 
 def test_the_file_has_several_rows_a_round(tmp_path):
   path = tmp_path / 'step_sizes.csv'
-  table = step_records.StepFile(path)
+  table = step_sizes.StepFile(path)
   for number in (1, 2, 3):
     for client in ('x,1', 'y'):
       table.append({'round': number, 'client': client, 'mean': 0.5})
-  again = step_records.StepFile(path)
+  again = step_sizes.StepFile(path)
   assert again.rows == table.rows
   assert again.rows[0] == {'round': '1', 'client': 'x,1', 'mean': '0.5'}
   assert again.drop_after(1) == 4
-  assert [r['round'] for r in step_records.StepFile(path).rows] == ['1', '1']
-
-
-def test_a_changed_number_is_told_when_a_run_is_resumed(tmp_path):
-  folder = files.RunFolder(tmp_path)
-  records.Records(folder, -1).sync()
-  assert not folder.step_sums.exists()
-  kept = records.Records(folder, -1)
-  for number in (0, 1, 2):
-    steps = [{'client': c, 'mean': 0.5} for c in 'ab'] if number else []
-    kept.add({'round': number}, steps)
-    kept.sync()
-  assert records.Records(folder, 1).dropped == 1
-  text = folder.step_sizes.read_text()
-  folder.step_sizes.write_text(text.replace('1,b,0.5', '1,b,0.6'))
-  with pytest.raises(errors.RunError, match=r'step_sizes.csv.* line 3 \(round'):
-    records.Records(folder, 1)
+  assert [r['round'] for r in step_sizes.StepFile(path).rows] == ['1', '1']
 
 
 @pytest.mark.parametrize(
@@ -80,4 +62,4 @@ def test_a_damaged_file_is_refused(tmp_path, line):
   path = tmp_path / 'step_sizes.csv'
   path.write_text(f'round,client,mean\n1,b,0.5\n{line}\n', encoding='utf-8')
   with pytest.raises(errors.RunError, match='damaged in line 3'):
-    step_records.StepFile(path)
+    step_sizes.StepFile(path)

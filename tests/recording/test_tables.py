@@ -1,0 +1,140 @@
+"""Tables are readable at any moment, and hold what a run wrote or nothing."""
+
+import numpy as np
+import pytest
+
+from tests.recording import no_files
+from tests.reliability import mutations
+from tff_adaptive import errors
+from tff_adaptive.recording import tables
+
+
+def rows_of(path):
+  lines = path.read_text().splitlines()
+  return [line.split(',') for line in lines]
+
+
+def test_columns_come_in_the_order_of_the_contract(tmp_path):
+  table = tables.RowFile(tmp_path / 'm.csv')
+  table.append({'round': 0, 'validation/acc': 0.5, 'validation/loss': 2.0})
+  table.append(
+    {
+      'round': 1,
+      'train/acc': np.float32(0.1),
+      'train/loss': 1.5,
+      'step_size/mean': 0.25,
+      'seconds': 0.5,
+      'bytes_down': 8,
+      'bytes_up': 9,
+    }
+  )
+  assert rows_of(tmp_path / 'm.csv') == [
+    [
+      'round',
+      'train/loss',
+      'train/acc',
+      'validation/loss',
+      'validation/acc',
+      'step_size/mean',
+      'seconds',
+      'bytes_down',
+      'bytes_up',
+    ],
+    ['0', '', '', '2.0', '0.5', '', '', '', ''],
+    ['1', '1.5', '0.1', '', '', '0.25', '0.5', '8', '9'],
+  ]
+
+
+def test_values_read_back_exactly(tmp_path):
+  values = [np.float32(1) / 3, np.pi, np.float32('nan'), np.int64(7), 1e-45]
+  table = tables.RowFile(tmp_path / 'm.csv')
+  table.append({'round': 1, **{f'v{i}': v for i, v in enumerate(values)}})
+  (row,) = tables.RowFile(tmp_path / 'm.csv').rows
+  for i, value in enumerate(values):
+    np.testing.assert_equal(type(value)(row[f'v{i}']), value)
+
+
+def test_rows_after_a_round_are_dropped(tmp_path):
+  table = tables.RowFile(tmp_path / 'm.csv')
+  for r in range(6):
+    table.append({'round': r, 'a': r * r})
+  again = tables.RowFile(tmp_path / 'm.csv')
+  assert again.drop_after(3) == 2
+  again.append({'round': 4, 'a': -1.5e-07})
+  assert [r[0] for r in rows_of(tmp_path / 'm.csv')[1:]] == list('01234')
+  assert rows_of(tmp_path / 'm.csv')[-1] == ['4', '-1.5e-07']
+
+
+def test_every_cut_of_the_file_can_be_read(tmp_path):
+  table = tables.RowFile(tmp_path / 'm.csv')
+  for r in range(3):
+    table.append({'round': r, 'a': r / 7})
+  whole = (tmp_path / 'm.csv').read_bytes()
+  for cut in range(len(whole) + 1):
+    (tmp_path / 'cut.csv').write_bytes(whole[:cut])
+    rows = tables.RowFile(tmp_path / 'cut.csv').rows
+    assert [r['round'] for r in rows] == list('012')[: len(rows)]
+    complete = whole[:cut].count(b'\n')
+    assert len(rows) == max(complete - 1, 0)
+
+
+def test_values_added_to_the_last_row(tmp_path):
+  table = tables.RowFile(tmp_path / 'm.csv')
+  table.append({'round': 1, 'a': 1})
+  table.append({'round': 2, 'a': 2})
+  table.extend_last({'test/loss': 0.5})
+  assert tables.RowFile(tmp_path / 'm.csv').rows == [
+    {'round': '1', 'test/loss': '', 'a': '1'},
+    {'round': '2', 'test/loss': '0.5', 'a': '2'},
+  ]
+
+
+@pytest.mark.parametrize(
+  'content, complaint',
+  [
+    (b'a,b\n1,2\n', 'not written by a run'),
+    (b'round,a\n1,2\n2\n', 'damaged in line 3'),
+    (b'round,a\nx,2\n', 'damaged in line 2'),
+    (b'round,a\n1,2\n3,2\n', 'damaged in line 3'),
+    (b'round,a\n1,2..5\n', 'damaged in line 2'),
+    ('round,a\n1,\uff11\uff12\n'.encode(), 'damaged in line 2'),
+    ('round,a\n\uff11,2\n'.encode(), 'damaged in line 2'),
+    (b'round,a\n1,1e308\n', 'damaged in line 2'),
+    (b'round,a\n1,-1e308\n', 'damaged in line 2'),
+    (b'round,a\n1,1e999\n', 'damaged in line 2'),
+    (b'round,a\n1,' + b'9' * 400 + b'\n', 'damaged in line 2'),
+    (b'round,a\n1,infinity\n', 'damaged in line 2'),
+    (b'round,seconds\n1,inf\n', 'damaged in line 2'),
+    (b'round,seconds/train\n1,nan\n', 'damaged in line 2'),
+    (b'round,bytes_up\n1,inf\n', 'damaged in line 2'),
+    (b'round,clients/rejected\n1,nan\n', 'damaged in line 2'),
+    (b'round,a\ninf,2\n', 'damaged in line 2'),
+    (b'round,\xed\xa0\x80\n1,2\n', 'cannot be read'),
+    (b'round,a\n1,"2\n', 'no whole CSV file'),
+    (b'\xff\xfe\n', 'cannot be read'),
+  ],
+)
+def test_files_that_no_run_wrote(tmp_path, content, complaint):
+  (tmp_path / 'm.csv').write_bytes(content)
+  with pytest.raises(errors.RunError, match=complaint):
+    tables.RowFile(tmp_path / 'm.csv')
+
+
+def test_what_diverges_is_recorded_as_it_is(tmp_path):
+  path = tmp_path / 'm.csv'
+  table = tables.RowFile(path)
+  values = [np.float32('inf'), -np.inf, np.nan, np.finfo(np.float32).max, 1e99]
+  table.append({'round': 1, **{f'train/{i}': v for i, v in enumerate(values)}})
+  (found,) = tables.RowFile(path).numbers
+  np.testing.assert_allclose(list(found.values())[1:], values)
+
+
+@pytest.mark.parametrize('kind', no_files.KINDS)
+def test_what_is_no_file(tmp_path, kind):
+  path = tmp_path / 'm.csv'
+  no_files.KINDS[kind](path)
+  with (
+    mutations.no_hang(),
+    pytest.raises(errors.RunError, match=f'm.csv cannot be read: it is {kind}'),
+  ):
+    tables.RowFile(path)

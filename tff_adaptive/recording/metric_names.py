@@ -1,0 +1,19 @@
+"""Names of metrics: which one matters, and how it is shown."""
+
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+_NOT_QUALITY = frozenset({'loss', 'num_examples', 'num_batches', 'num_tokens'})
+
+
+def main_metric(metrics: Mapping[str, Any]) -> Optional[str]:
+  """Returns the measure of quality that a task names first, after the loss."""
+  return next((name for name in metrics if name not in _NOT_QUALITY), None)
+
+
+def short(name: str) -> str:
+  """Returns a metric's name without Keras' prefixes."""
+  for prefix in ('sparse_categorical_', 'categorical_', 'binary_'):
+    name = name.removeprefix(prefix)
+  return name.replace('_', ' ')

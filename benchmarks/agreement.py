@@ -122,7 +122,7 @@ def main():
     for name, process in processes:
       state = process.set_model_weights(process.initialize(), start)
       for r in range(1, options.rounds + 1):
-        batches = clients.for_round(r, cohort_fn(r))
+        batches = clients.for_round(r, cohort_fn(r)).batches
         state = process.next(state, batches).state
         if r % options.every == 0:
           metrics = evaluator.evaluate(process.get_model_weights(state), test)

@@ -4,6 +4,7 @@ One client is a speaking role of a play. A role's speeches are cut into
 sequences of 80 characters; the model predicts each sequence shifted by one.
 """
 
+import functools
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -79,7 +80,17 @@ def create(
   return assembly.task(
     train_data=train,
     test_data=test,
-    train_preprocess_fn=preprocessing.seedable(train_pipeline),
+    train_preprocess_fn=preprocessing.seedable(
+      train_pipeline,
+      preprocessing.Recipe(
+        batch_size=batch_size or 4,
+        epochs=epochs,
+        max_elements=max_elements,
+        prepare_fn=functools.partial(_all_sequences, length=sequence_length),
+        many_rows=True,
+        map_fn=_shift,
+      ),
+    ),
     eval_preprocess_fn=eval_pipeline,
     build_model=lambda: _build_model(sequence_length),
     loss=sequences.NextTokenLoss,
@@ -118,11 +129,32 @@ def _synthetic(seed: int) -> Any:
   )
 
 
+def _tokens_of_bytes() -> np.ndarray:
+  """The token of each byte: nothing that a graph has to initialise."""
+  tokens = np.full(256, UNKNOWN, np.int64)
+  tokens[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
+  return tokens
+
+
+def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
+  """Rows of `length` + 1 tokens of all speeches, and how many each became."""
+  token_of_byte = _tokens_of_bytes()
+  rows, counts = [], []
+  for text in np.asarray(examples['snippets']):
+    tokens = token_of_byte[np.frombuffer(text, np.uint8)]
+    count = -(-(len(tokens) + 2) // (length + 1))
+    padded = np.zeros([count * (length + 1)], np.int64)
+    padded[0], padded[len(tokens) + 1] = BEGIN, END
+    padded[1 : len(tokens) + 1] = tokens
+    rows.append(padded.reshape(count, length + 1))
+    counts.append(count)
+  empty = np.zeros([0, length + 1], np.int64)
+  return np.concatenate([empty, *rows]), np.array(counts, np.int64)
+
+
 def _build_to_sequences(length: int) -> Any:
   """From a speech to rows of `length` + 1 tokens, the last one padded."""
-  # By byte: a table in memory, and nothing that a graph has to initialise.
-  token_of_byte = np.full(256, UNKNOWN, np.int64)
-  token_of_byte[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
+  token_of_byte = _tokens_of_bytes()
 
   def to_sequences(example: Any) -> Any:
     text = tf.io.decode_raw(example['snippets'], tf.uint8)

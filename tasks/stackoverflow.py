@@ -162,7 +162,10 @@ def build_train(
   batch_size: int,
   epochs: int,
   max_elements: int,
-  map_fn: preprocessing.MapFn,
+  to_model: preprocessing.MapFn,
+  prepare_fn: preprocessing.MapFn,
+  map_fn: Optional[preprocessing.MapFn] = None,
+  ragged: bool = False,
 ) -> Callable[..., tf.data.Dataset]:
   """Training preprocessing, with either reading of "at most 1,000 sentences".
 
@@ -174,27 +177,35 @@ def build_train(
     epochs: Passes in a round. With 'first' each one is over all sentences
       taken; with 'shuffled' `max_elements` holds over all passes.
     max_elements: Most sentences.
-    map_fn: From a batch of examples to the model's input.
+    to_model: From a batch of examples to the model's input.
+    prepare_fn, map_fn, ragged: The same in two steps, as `preprocessing.Recipe`
+      says.
   """
-  if subset == 'shuffled':
-    return preprocessing.build_train(
-      batch_size=batch_size,
-      shuffle_buffer=BUFFER,
-      epochs=epochs,
-      max_elements=max_elements,
-      map_fn=map_fn,
-    )
+  first = subset == 'first'
 
   def pipeline(dataset: tf.data.Dataset, seed: Any) -> Any:
+    if first:
+      dataset = dataset.take(max_elements)
     dataset = preprocessing.shuffle_repeat(
-      dataset.take(max_elements),
-      buffer_size=min(max_elements, 10_000),
+      dataset,
+      buffer_size=min(max_elements, 10_000) if first else BUFFER,
       epochs=epochs,
       seed=seed,
     )
-    return dataset.batch(batch_size).map(map_fn)
+    if not first:
+      dataset = dataset.take(max_elements)
+    return dataset.batch(batch_size).map(to_model)
 
-  return preprocessing.seedable(pipeline)
+  recipe = preprocessing.Recipe(
+    batch_size=batch_size,
+    epochs=epochs,
+    first=max_elements if first else None,
+    max_elements=None if first else max_elements,
+    prepare_fn=prepare_fn,
+    map_fn=map_fn,
+    ragged=ragged,
+  )
+  return preprocessing.seedable(pipeline, recipe)
 
 
 def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:

@@ -78,7 +78,8 @@ def create(
       'tag', num_tags, file=count_file, option='num_tags', **place
     )
     train, test = stackoverflow.load(path, seed, num_users)
-  to_model = _build_to_model(words, tags)
+  to_ids, to_shares = _build_to_ids(words, tags), _build_to_shares(words, tags)
+  to_model = lambda batch: to_shares(to_ids(batch))
   return assembly.task(
     train_data=train,
     test_data=test,
@@ -88,7 +89,10 @@ def create(
       batch_size=batch_size or 100,
       epochs=epochs,
       max_elements=max_elements or stackoverflow.MOST_SENTENCES,
-      map_fn=to_model,
+      to_model=to_model,
+      prepare_fn=to_ids,
+      map_fn=to_shares,
+      ragged=True,
     ),
     eval_preprocess_fn=preprocessing.build_eval(
       batch_size=100, map_fn=to_model
@@ -140,26 +144,57 @@ class _Precision(_OfLogits, tf.keras.metrics.Precision):
   """Precision, of logits."""
 
 
-def _build_to_model(words: list[str], tags: list[str]) -> Any:
+def _build_to_ids(words: list[str], tags: list[str]) -> Any:
+  """From sentences to the numbers of their words and tags.
+
+  Rows are int32 [batch, most words] and [batch, most tags] without unknown
+  ones; what is missing is filled up with one number more than there are words.
+  """
   word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
 
-  def to_model(batch: Any) -> Any:
+  def to_ids(batch: Any) -> Any:
     text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
-    counts = _count(text, '', word_ids, len(words))
+    return dict(
+      words=_known_ids(text, '', word_ids, len(words)),
+      tags=_known_ids(batch['tags'], '|', tag_ids, len(tags)),
+    )
+
+  return to_ids
+
+
+def _known_ids(
+  texts: tf.Tensor, separator: str, ids: Any, size: int
+) -> tf.Tensor:
+  """Numbers of the known words of each text, padded with `size`."""
+  split = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
+  found = tf.cast(ids(split.values), tf.int32)
+  known = found < size
+  lengths = tf.math.unsorted_segment_sum(
+    tf.cast(known, tf.int64), split.indices[:, 0], split.shape[0]
+  )
+  ragged = tf.RaggedTensor.from_row_lengths(
+    tf.boolean_mask(found, known), lengths, validate=False
+  )
+  return ragged.to_tensor(size)
+
+
+def _build_to_shares(words: list[str], tags: list[str]) -> Any:
+  """From numbers to each word's share of a sentence, and tags as 0 or 1."""
+
+  def to_shares(rows: Any) -> Any:
+    counts = _count(rows['words'], len(words))
     total = tf.reduce_sum(counts, axis=1, keepdims=True)
-    marked = _count(batch['tags'], '|', tag_ids, len(tags))
+    marked = _count(rows['tags'], len(tags))
     return tf.math.divide_no_nan(counts, total), tf.minimum(marked, 1.0)
 
-  return to_model
+  return to_shares
 
 
-def _count(texts: tf.Tensor, separator: str, ids: Any, size: int) -> tf.Tensor:
-  """How often each of `size` words occurs in each text, float32."""
-  # What `tf.strings.split` makes a ragged tensor of, with many operations more.
-  split = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
-  rows = split.shape[0]
-  # Unknown words go into a column of their own, which is then cut off.
-  places = split.indices[:, 0] * (size + 1) + ids(split.values)
+def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
+  """How often each of `size` words occurs in each row, float32."""
+  rows = tf.shape(ids)[0]
+  # The padding goes into a column of its own, which is then cut off.
+  places = tf.range(rows)[:, tf.newaxis] * (size + 1) + ids
   counts = tf.math.unsorted_segment_sum(
     tf.ones_like(places, tf.float32), places, rows * (size + 1)
   )

@@ -73,7 +73,7 @@ def _two_rounds(algorithm, task_name):
   learning = rounds.build(process, initial_weights=weights)
   cohort = clients.client_ids[:2]
   for number in (1, 2):
-    columns = learning.run(cohort, clients.for_round(number, cohort))
+    columns = learning.run(cohort, clients.for_round(number, cohort).batches)
     assert columns['clients/count'] == 2
     assert columns['clients/rejected'] == 0
     assert np.isfinite(columns['train/loss'])

@@ -63,7 +63,9 @@ def test_every_example_once_before_any_twice():
   # 28 examples of 4 clients: 7 a client, so 14 in a round of two.
   datasets = pooled((6, 9, 5, 8), clients_per_round=2)
   assert datasets.examples_per_round == 14
-  rounds = [labels_of(datasets.for_round(r, ['any'])) for r in (1, 2, 3, 4)]
+  rounds = [
+    labels_of(datasets.for_round(r, ['any']).batches) for r in (1, 2, 3, 4)
+  ]
   assert [len(r) for r in rounds] == [14] * 4
   expected = sorted(
     tuple(np.round(x, 5))
@@ -80,11 +82,11 @@ def test_every_example_once_before_any_twice():
 
 def test_a_round_depends_on_its_number_and_the_seed_only():
   datasets = pooled((6, 9, 5, 8), clients_per_round=3)
-  third = labels_of(datasets.for_round(3, []))
+  third = labels_of(datasets.for_round(3, []).batches)
   again = pooled((6, 9, 5, 8), clients_per_round=3)
-  assert labels_of(again.for_round(3, [])) == third
+  assert labels_of(again.for_round(3, []).batches) == third
   other = pooled((6, 9, 5, 8), clients_per_round=3, seed=4)
-  assert labels_of(other.for_round(3, [])) != third
+  assert labels_of(other.for_round(3, []).batches) != third
   # 21 examples a round: the third one crosses into the second pass.
   assert len(third) == 21 and len(set(third)) <= 21
 

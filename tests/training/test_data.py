@@ -98,7 +98,9 @@ def test_reading_is_traced_and_done_once():
   clients = data.ClientDatasets(task.datasets, seed=0)
   reads.clear()
   for r in range(3):
-    for i, dataset in enumerate(clients.for_round(r, clients.client_ids)):
+    for i, dataset in enumerate(
+      clients.for_round(r, clients.client_ids).batches
+    ):
       elements = [e['y'] for e in dataset.as_numpy_iterator()]
       assert np.concatenate(elements).tolist() == [i] * (i + 1)
   assert len(reads) == 1
@@ -247,7 +249,7 @@ def test_datasets_work_in_tffs_own_runtime():
   def totals(datasets):
     return tff.federated_sum(tff.federated_map(total, datasets))
 
-  round_data = clients.for_round(3, clients.client_ids)
+  round_data = clients.for_round(3, clients.client_ids).batches
   expected = sum(
     b['x'].sum() for d in round_data for b in d.as_numpy_iterator()
   )

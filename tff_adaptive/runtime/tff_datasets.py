@@ -179,6 +179,37 @@ def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
   )
 
 
+def flat_tensors(
+  elements: Sequence[object], element_type: tff.Type
+) -> list[list[tf.Tensor]] | None:
+  """Flattens elements to the components of a dataset of them.
+
+  Args:
+    elements: Structures of eager tensors.
+    element_type: Their type.
+
+  Returns:
+    Each element's components, in the order that graphs expect; `None` if one is
+    not of the type, or is not made of tensors.
+  """
+  structure = _element_spec(element_type)
+  specs = _component_specs(element_type)
+  result = []
+  for element in elements:
+    flat = tf.nest.flatten(element)
+    if len(flat) != len(specs) or not all(
+      isinstance(t, tf.Tensor) and spec.is_compatible_with(t)
+      for t, spec in zip(flat, specs)
+    ):
+      return None
+    result.append(flat)
+  try:
+    tf.nest.assert_same_structure(structure, elements[0], check_types=False)
+  except (TypeError, ValueError):
+    return None
+  return result
+
+
 # Ops of datasets whose elements follow from their inputs alone.
 _DETERMINISTIC = frozenset(
   {

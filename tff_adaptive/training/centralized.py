@@ -85,9 +85,7 @@ class PooledDatasets(data.ClientDatasets):
       self._order = (epoch, order)
     return self._order[1]
 
-  def for_round(
-    self, round_number: int, cohort: Sequence[str]
-  ) -> list[tf.data.Dataset]:
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
     """The round's batches; a function of the seed and the round only."""
     del cohort
     start = (round_number - 1) * self.examples_per_round
@@ -101,7 +99,7 @@ class PooledDatasets(data.ClientDatasets):
     chosen = np.concatenate(places)
     chunk = tf.nest.map_structure(lambda t: tf.gather(t, chosen), self._pool)
     seed = randomness.seed_pair(self._seed, 'pooled data', round_number)
-    return [self._prepare(chunk, seed)]
+    return data.Cohort([self._prepare(chunk, seed)], {})
 
 
 class CentralizedRounds:

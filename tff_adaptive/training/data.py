@@ -7,13 +7,16 @@ whole run, not once a client: tracing costs more than the work itself.
 """
 
 import collections
+import dataclasses
 import inspect
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import Union
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -26,11 +29,51 @@ _CHUNK_BYTES = 4 * 2**20
 _MOST_IN_CHUNK = 1024
 
 
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+  """What the clients of a round train on.
+
+  Attributes:
+    batches: Each client's, in the cohort's order: a dataset, or a list of
+      batches. A client whose data cannot be read has none.
+    failures: Clients whose data could not be read, and why.
+  """
+
+  batches: list[Any]
+  failures: dict[str, str]
+
+
+def without_elements(batches: Any) -> Any:
+  """Returns batches of the same kind, but none."""
+  return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
+
+
+def has_recipe(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> bool:
+  """Whether a task's preprocessing can be followed on arrays.
+
+  That takes a `recipe`, as `tasks.preprocessing` makes one, and examples of one
+  shape that are in a dictionary.
+  """
+  element = datasets.train_data.element_type_structure
+  return (
+    hasattr(datasets.train_preprocess_fn, 'recipe')
+    and isinstance(element, Mapping)
+    and all(
+      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+      for spec in tf.nest.flatten(element)
+    )
+  )
+
+
 def nbytes(tensors: Any) -> int:
   """Memory that tensors take, the words of strings counted."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
-    if tensor.dtype == tf.string:
+    if isinstance(tensor, np.ndarray):
+      total += tensor.nbytes
+    elif tensor.dtype == tf.string:
       total += int(tf.reduce_sum(tf.strings.length(tensor)))
     else:
       total += int(tf.size(tensor)) * tensor.dtype.size
@@ -52,9 +95,13 @@ class ClientDatasets:
 
   Attributes:
     client_ids: All training clients, in the task's order.
-    failures: Clients of the last round whose data could not be read, and why.
     cached_bytes: Memory that raw examples occupy now.
+    prepared_ahead: Whether a round's data may be made in another thread while
+      the round before trains: not where a foreign task's preprocessing looks at
+      the global seed.
   """
+
+  prepared_ahead = False
 
   def __init__(
     self,
@@ -74,6 +121,7 @@ class ClientDatasets:
       cache_bytes: Memory for raw examples, in bytes; least recently used
         clients are dropped first. 0 reads every client anew.
     """
+    self._datasets = datasets
     self._clients = datasets.train_data
     self._preprocess_fn = datasets.train_preprocess_fn
     self._seed = seed
@@ -81,7 +129,6 @@ class ClientDatasets:
     self._cache: collections.OrderedDict[str, Any] = collections.OrderedDict()
     self._sizes: dict[str, int] = {}
     self.client_ids = list(self._clients.client_ids)
-    self.failures: dict[str, str] = {}
     self.cached_bytes = 0
     # Preprocessing that ignores `seed` in part may still use operations that
     # look at the global seed while they are traced; a resumed run must find
@@ -148,26 +195,14 @@ class ClientDatasets:
     return prepare_foreign
 
   def _raw(self, client_id: str) -> Any:
-    """The client's raw examples: stacked tensors, or a dataset."""
+    """Returns what is kept of a client, from the cache or loaded."""
     if client_id in self._cache:
       self._cache.move_to_end(client_id)
       return self._cache[client_id]
-    dataset = self._read(client_id)
-    if not self._tensors:
-      return dataset
-    chunks = list(dataset.batch(self._chunk))
-    if chunks:
-      raw = tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
-    else:  # A client without a single example.
-      raw = tf.nest.map_structure(
-        lambda s: (
-          tf.zeros([0, *s.shape], s.dtype)
-          if s.dtype != tf.string
-          else tf.constant([], tf.string, shape=[0, *s.shape])
-        ),
-        self._element_spec,
-      )
-    size = nbytes(raw)
+    raw = self._load(client_id)
+    if isinstance(raw, tf.data.Dataset):
+      return raw
+    size = nbytes([x for x in tf.nest.flatten(raw) if x is not None])
     if size <= self._budget:
       self._cache[client_id] = raw
       self._sizes[client_id] = size
@@ -176,6 +211,24 @@ class ClientDatasets:
         dropped, _ = self._cache.popitem(last=False)
         self.cached_bytes -= self._sizes.pop(dropped)
     return raw
+
+  def _load(self, client_id: str) -> Any:
+    """Reads a client's raw examples: stacked tensors, or a dataset."""
+    dataset = self._read(client_id)
+    if not self._tensors:
+      return dataset
+    chunks = list(dataset.batch(self._chunk))
+    if chunks:
+      return tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
+    # A client without a single example.
+    return tf.nest.map_structure(
+      lambda s: (
+        tf.zeros([0, *s.shape], s.dtype)
+        if s.dtype != tf.string
+        else tf.constant([], tf.string, shape=[0, *s.shape])
+      ),
+      self._element_spec,
+    )
 
   def for_client(self, client_id: str, round_number: int) -> tf.data.Dataset:
     """The client's batches for a round.
@@ -193,33 +246,32 @@ class ClientDatasets:
       return self._prepare(self._raw(client_id), seed)
     # A task's own preprocessing may raise anything.
     except Exception as e:  # pylint: disable=broad-exception-caught
-      place = getattr(self._clients, 'source', '')
-      raise errors.RunError(
-        f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
-        f'read: {errors.reason(e)}.'
-      ) from e
+      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
 
-  def for_round(
-    self, round_number: int, cohort: Sequence[str]
-  ) -> list[tf.data.Dataset]:
-    """The cohort's batches, in the cohort's order.
+  def _say_unreadable(self, client_id: str, error: Exception) -> str:
+    place = getattr(self._clients, 'source', '')
+    return (
+      f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
+      f'read: {errors.reason(error)}'
+    )
 
-    A client whose data cannot be read has none, and stands in `failures`.
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> Cohort:
+    """Returns the cohort's batches, in the cohort's order.
 
     Raises:
       RunError: If no client's data can be read.
     """
-    self.failures = {}
+    failures: dict[str, str] = {}
     datasets: dict[str, tf.data.Dataset] = {}
     for client in cohort:
       try:
         datasets[client] = self.for_client(client, round_number)
       except errors.RunError as e:
-        if len(self.failures) == len(cohort) - 1:
+        if len(failures) == len(cohort) - 1:
           raise
-        self.failures[client] = str(e).rstrip('.')
-    some = next(iter(datasets.values()))
-    return [datasets.get(client, some.take(0)) for client in cohort]
+        failures[client] = str(e).rstrip('.')
+    nothing = without_elements(next(iter(datasets.values())))
+    return Cohort([datasets.get(c, nothing) for c in cohort], failures)
 
 
 def test_split(

@@ -272,6 +272,7 @@ def _write_down(
 
 def _set_up(settings: settings_lib.Settings) -> _Ready:
   """Loads data and builds the process; writes nothing."""
+  from tff_adaptive.training import batches
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import data
   from tff_adaptive.training import evaluation
@@ -291,8 +292,11 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     rounds, clients = _pooled(settings, task, weights, built.pieces)
   else:
     rounds = _federated(settings, task, weights, built.process)
-    clients = data.ClientDatasets(
-      task.datasets, seed=settings.seed, cache_bytes=cache_bytes
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=cache_bytes,
+      as_lists=settings.runtime == 'in_process',
     )
   return _Ready(
     task=task,

@@ -61,7 +61,7 @@ class Guard:
   def __init__(
     self,
     rounds: Any,
-    clients: data_lib.ClientDatasets,
+    clients: Any,
     *,
     most: Optional[int],
     say: Callable[[str], None],
@@ -70,7 +70,7 @@ class Guard:
 
     Args:
       rounds: Runs them; `rounds.LearningRounds`.
-      clients: Their data.
+      clients: Their data; `ahead.Ahead`, or `data.ClientDatasets`.
       most: Clients of a round that may be left out because of an error or an
         update that is not finite; any number unless given.
       say: Is told, in a sentence, who is left out and why.
@@ -81,6 +81,7 @@ class Guard:
     self._say = say
     self._counts: collections.Counter[str] = collections.Counter()
     self._failed: dict[str, str] = {}
+    self._unread: dict[str, str] = {}
 
   def read(self, number: int, cohort: Sequence[str]) -> list[tf.data.Dataset]:
     """The cohort's batches; none for a client whose data cannot be read.
@@ -88,9 +89,10 @@ class Guard:
     Raises:
       RunError: If no client's data can be read.
     """
-    datasets = self._clients.for_round(number, cohort)
-    self._failed = dict(self._clients.failures)
-    return datasets
+    found = self._clients.for_round(number, cohort)
+    self._unread = found.failures
+    self._failed = dict(found.failures)
+    return found.batches
 
   def run(
     self,
@@ -133,7 +135,7 @@ class Guard:
       found = examine(dataset)
       if found.error is not None:
         self._failed[client] = found.error
-    if self._failed == self._clients.failures:
+    if self._failed == self._unread:
       raise error
     if len(self._failed) == len(cohort):
       raise errors.RunError(
@@ -141,9 +143,9 @@ class Guard:
         f'{cohort[0]!r}, {self._failed[cohort[0]]}.'
       ) from error
     # Made anew: what was begun may not begin alike a second time.
-    again = self._clients.for_round(number, cohort)
+    again = self._clients.for_round(number, cohort).batches
     return [
-      dataset.take(0) if client in self._failed else dataset
+      data_lib.without_elements(dataset) if client in self._failed else dataset
       for client, dataset in zip(cohort, again, strict=True)
     ]
 

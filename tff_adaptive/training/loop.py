@@ -19,6 +19,7 @@ from tff_adaptive.recording import curves as figures
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import records as records_lib
+from tff_adaptive.training import ahead
 from tff_adaptive.training import clock as clock_lib
 from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import evaluation
@@ -206,7 +207,10 @@ class _Training:
     self.records = records_lib.Records(folder, checkpoint)
     self._progress = self._say_where(progress)
     self.guard = faults.Guard(
-      rounds, clients, most=max_rejected_clients, say=self._progress.say
+      rounds,
+      ahead.Ahead(clients, cohort_fn, cadence.total_rounds),
+      most=max_rejected_clients,
+      say=self._progress.say,
     )
     self.spent: dict[str, float] = collections.defaultdict(float)
 

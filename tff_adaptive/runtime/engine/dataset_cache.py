@@ -1,6 +1,7 @@
 """Variant tensors of datasets, and the batches of those that never change."""
 
 import dataclasses
+import functools
 import threading
 import weakref
 
@@ -10,8 +11,10 @@ import tensorflow_federated as tff
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 
-# An attribute of a variant tensor: the list of the dataset's batches.
+# Attributes of a variant tensor: the list of the dataset's batches, and what
+# makes the dataset's variant where the tensor is that list itself.
 _BATCHES = 'tff_adaptive_batches'
+_MAKE_DATASET = 'tff_adaptive_make_dataset'
 
 
 def _options(private_threads: int | None) -> bytes:
@@ -37,6 +40,12 @@ _WITH_OWN_THREADS = _options(None)
 def batches_of(variant: tf.Tensor | None) -> tf.Tensor | None:
   """Returns the list of batches that a cache keeps for a dataset, if any."""
   return getattr(variant, _BATCHES, None)
+
+
+def dataset_of(variant: tf.Tensor) -> tf.Tensor:
+  """Returns the dataset of what `client_variant` returned; others as they are."""
+  make = getattr(variant, _MAKE_DATASET, None)
+  return variant if make is None else make()
 
 
 @dataclasses.dataclass
@@ -116,6 +125,27 @@ class DatasetCache:
         self._keep_batches(value, entry)
       return entry.variant
 
+  def client_variant(
+    self, value: values.PythonValue, type_spec: tff.SequenceType
+  ) -> tf.Tensor:
+    """Converts a client's dataset, or its batches, as `variant` does.
+
+    A list of batches of eager tensors is passed on as it is: `batches_of` the
+    result are these, and only `dataset_of` makes a dataset of them, for graphs
+    that want one.
+    """
+    if isinstance(value, (list, tuple)) and value:
+      flat = tff_datasets.flat_tensors(value, type_spec.element)
+      if flat is not None:
+        listed = _list_of(
+          [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
+        )
+        setattr(listed, _BATCHES, listed)
+        make = functools.cache(lambda: _make_variant(value, type_spec))
+        setattr(listed, _MAKE_DATASET, make)
+        return listed
+    return self.variant(value, type_spec)
+
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Entry) -> None:
     """Reads the dataset's batches, if they never change and there is room."""
     if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
@@ -134,18 +164,17 @@ class DatasetCache:
       if size > self.free_bytes:
         return
       optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
-    batches = tf.raw_ops.EmptyTensorList(
-      element_shape=tf.constant([], tf.int32),
-      max_num_elements=-1,
-      element_dtype=tf.variant,
-    )
-    for optional in [tf.raw_ops.OptionalNone(), *reversed(optionals)]:
-      batches = tf.raw_ops.TensorListPushBack(
-        input_handle=batches, tensor=optional
-      )
-    setattr(entry.variant, _BATCHES, batches)
+    setattr(entry.variant, _BATCHES, _list_of(optionals))
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
+
+
+def _list_of(optionals: list[tf.Tensor]) -> tf.Tensor:
+  """Makes the list that `graphs/batch_lists.py` reads from its end."""
+  return tf.raw_ops.TensorListFromTensor(
+    tensor=tf.stack([tf.raw_ops.OptionalNone(), *reversed(optionals)]),
+    element_shape=tf.constant([], tf.int32),
+  )
 
 
 def _make_variant(

@@ -188,7 +188,10 @@ class _ClientWork:
     for position, own in self._own:
       arguments[position] = local[own]
     batches = self._batches(local)
-    if batches is not None:
+    if batches is None:
+      for position, own in self._own:
+        arguments[position] = dataset_cache.dataset_of(local[own])
+    else:
       for (position, _), tensor in zip(self._listable, batches):
         arguments[position] = tensor
     try:

@@ -62,7 +62,12 @@ class Signature:
         _Part(
           node.site is nodes_lib.CLIENT,
           [leaf.slot for leaf in node.leaves],
-          values.compile_ingest(member, datasets.variant),
+          values.compile_ingest(
+            member,
+            datasets.client_variant
+            if node.site is nodes_lib.CLIENT
+            else datasets.variant,
+          ),
         )
         for node, member in zip(executable.arguments, members)
       ]
@@ -176,7 +181,12 @@ def _compile_result(
       return lambda server, clients: [
         restore(
           iter(
-            [local[slot] if slot in local else server[slot] for slot in slots]
+            [
+              dataset_cache.dataset_of(
+                local[slot] if slot in local else server[slot]
+              )
+              for slot in slots
+            ]
           )
         )
         for local in clients

@@ -1,0 +1,293 @@
+"""Clients' batches from arrays, without a `tf.data` pipeline in the loop.
+
+For tasks whose preprocessing comes with a `tasks.preprocessing.Recipe`. What is
+always the same of it is done once for a client and kept as arrays; a round
+draws an order for each client of the cohort, gathers the rows and maps those of
+the whole cohort in one call.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import Union
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import preprocessing
+from tff_adaptive import errors
+from tff_adaptive.training import data
+from tff_adaptive.training import seeds
+
+# A client's batches: a list of structures of tensors, or a dataset of them.
+Batches = Union[list[Any], tf.data.Dataset]
+
+# Memory for the mapped batches of a cohort. Models on bags of words take 40 kB
+# a sentence; beyond this their batches are made one at a time.
+_COHORT_BYTES = 128 * 2**20
+
+
+def training_clients(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  *,
+  seed: int,
+  cache_bytes: int,
+  as_lists: bool,
+) -> data.ClientDatasets:
+  """Returns a task's training clients, on arrays where it has a recipe.
+
+  Args:
+    datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
+  """
+  if data.has_recipe(datasets):
+    return ClientBatches(
+      datasets, seed=seed, cache_bytes=cache_bytes, as_lists=as_lists
+    )
+  return data.ClientDatasets(datasets, seed=seed, cache_bytes=cache_bytes)
+
+
+class ClientBatches(data.ClientDatasets):
+  """The training clients of a task that has a recipe.
+
+  A round's batches are a function of the run's seed, the client and the round.
+  They are the same batches whether they come as lists of tensors, which the
+  in-process runtime reads fastest, or as datasets, which every runtime takes.
+  """
+
+  prepared_ahead = True
+
+  def __init__(
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    seed: int,
+    cache_bytes: int = 2 * 2**30,
+    as_lists: bool = True,
+  ):
+    """Prepares the batches; reads no client yet.
+
+    Args:
+      datasets: The task's; `data.has_recipe` says whether they will do.
+      seed: The run's seed.
+      cache_bytes: Memory for rows, in bytes; least recently used clients are
+        dropped first.
+      as_lists: Whether batches may come as lists.
+    """
+    super().__init__(datasets, seed=seed, cache_bytes=cache_bytes)
+    self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
+    self._as_lists = as_lists
+    self._map = self._augment = self._stream = None
+    self._places: dict[str, int] = {}
+    # Rows of examples in memory need neither reading nor keeping.
+    if hasattr(self._clients, 'arrays') and self._recipe.prepare_fn is None:
+      names = self._clients.partition.client_ids
+      self._places = {name: place for place, name in enumerate(names)}
+
+  def _load(self, client_id: str) -> tuple[Any, Any]:
+    """Returns a client's rows and, if examples have several, where each begins.
+
+    Rows are NumPy arrays (strings as tensors). Where each example's rows begin
+    and end is int64 [examples + 1]; `None` if each example is one row.
+    """
+    raw = super()._load(client_id)
+    prepare = self._recipe.prepare_fn
+    if prepare is None:
+      return tf.nest.map_structure(_as_array, raw), None
+    rows = prepare(raw)
+    bounds = None
+    if self._recipe.many_rows:
+      rows, counts = rows
+      bounds = np.concatenate([[0], np.cumsum(counts)])
+    return tf.nest.map_structure(_as_array, rows), bounds
+
+  def _draw(self, client_id: str, round_number: int) -> Any:
+    """Returns the rows that a client iterates in a round, in order."""
+    seed = seeds.seed_pair(
+      self._seed, 'client order', round_number, str(client_id)
+    )
+    if client_id in self._places:
+      members = self._clients.partition.indices[self._places[client_id]]
+      rows = dict(self._clients.arrays)
+      return _take(rows, members[self._recipe.order(len(members), seed)])
+    rows, bounds = self._raw(client_id)
+    if bounds is None:
+      order = self._recipe.order(_count(rows), seed)
+    else:
+      examples = self._recipe.order(len(bounds) - 1, seed)
+      order = np.concatenate(
+        [
+          np.zeros([0], np.int64),
+          *(np.arange(bounds[e], bounds[e + 1]) for e in examples),
+        ]
+      )
+    return _take(rows, order)
+
+  def for_client(self, client_id: str, round_number: int) -> Batches:
+    """Returns the client's batches for a round.
+
+    Raises:
+      RunError: If the client's data cannot be read.
+    """
+    found = self.for_round(round_number, [client_id])
+    return found.batches[0]
+
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
+    """Returns the cohort's batches, in the cohort's order.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+    drawn, failures = {}, {}
+    for client in cohort:
+      if client in drawn or client in failures:
+        continue
+      try:
+        drawn[client] = self._draw(client, round_number)
+      # A task's own preprocessing may raise anything.
+      except Exception as e:  # pylint: disable=broad-exception-caught
+        failures[client] = self._say_unreadable(client, e)
+        if len(failures) == len(set(cohort)):
+          raise errors.RunError(f'{failures[client]}.') from e
+    made = dict(
+      zip(drawn, self._finish(list(drawn.items()), round_number), strict=True)
+    )
+    nothing = data.without_elements(next(iter(made.values())))
+    return data.Cohort([made.get(c, nothing) for c in cohort], failures)
+
+  def _finish(
+    self, drawn: Sequence[tuple[str, Any]], round_number: int
+  ) -> list[Batches]:
+    """Cuts clients' rows into batches and maps these."""
+    if self._map is None:
+      self._trace(drawn[0][1])
+    sizes = [_count(rows) for _, rows in drawn]
+    if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
+      return [
+        self._stream(rows, self._seed_of(client, round_number))
+        for client, rows in drawn
+      ]
+    if self._recipe.augment_fn is not None:
+      return [
+        self._augmented(rows, self._seed_of(client, round_number))
+        for client, rows in drawn
+      ]
+    if self._recipe.ragged:
+      return [
+        self._cut(self._map(rows), [size])[0]
+        for (_, rows), size in zip(drawn, sizes, strict=True)
+      ]
+    together = tf.nest.map_structure(_concatenated, *(r for _, r in drawn))
+    return self._cut(self._map(together), sizes)
+
+  def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
+    return seeds.seed_pair(
+      self._seed, 'client data', round_number, str(client_id)
+    )
+
+  def _cut(self, mapped: Any, sizes: Sequence[int]) -> list[Batches]:
+    """Cuts the mapped rows of all clients into each client's batches."""
+    cuts = [_batch_sizes(size, self._recipe.batch_size) for size in sizes]
+    flat = tf.nest.flatten(mapped)
+    every = [size for cut in cuts for size in cut]
+    if not every:
+      return [[] for _ in sizes]
+    columns = [tf.split(tensor, every) for tensor in flat]
+    batches = (
+      tf.nest.pack_sequence_as(mapped, list(parts))
+      for parts in zip(*columns, strict=True)
+    )
+    return [[next(batches) for _ in cut] for cut in cuts]
+
+  def _augmented(self, rows: Any, seed: np.ndarray) -> Batches:
+    size = self._recipe.batch_size
+    return [
+      self._augment(_take(rows, slice(begin, begin + size)), seed, index)
+      for index, begin in enumerate(range(0, _count(rows), size))
+    ]
+
+  def _trace(self, rows: Any) -> None:
+    """Makes the functions from rows to the model's input."""
+    recipe = self._recipe
+    map_fn, augment_fn = recipe.map_fn, recipe.augment_fn
+    rows_spec = tf.nest.map_structure(
+      lambda array: tf.TensorSpec(
+        [None] * array.ndim if recipe.ragged else [None, *array.shape[1:]],
+        array.dtype,
+      ),
+      rows,
+    )
+    seed_spec = tf.TensorSpec([2], tf.int64)
+
+    def augment(batch: Any, seed: Any, index: Any) -> Any:
+      return augment_fn(batch, preprocessing.batch_seed(seed, index))
+
+    # TensorFlow rewrites arithmetic in functions (a division by a constant to a
+    # product), but not inside of data sets. So that lists and datasets agree to
+    # the bit, both kinds are mapped by data sets.
+    def map_at_once(rows: Any) -> Any:
+      if map_fn is None:
+        return rows
+      return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
+
+    def augment_one(batch: Any, seed: Any, index: Any) -> Any:
+      dataset = tf.data.Dataset.from_tensors(batch)
+      return dataset.map(lambda b: augment(b, seed, index)).get_single_element()
+
+    def stream(rows: Any, seed: Any) -> Any:
+      dataset = tf.data.Dataset.from_tensor_slices(rows)
+      dataset = dataset.batch(recipe.batch_size)
+      if augment_fn is not None:
+        dataset = dataset.enumerate().map(lambda i, b: augment(b, seed, i))
+      elif map_fn is not None:
+        dataset = dataset.map(map_fn)
+      return dataset.with_options(preprocessing.quick_options())
+
+    trace = lambda fn, *specs: tf.function(
+      fn, input_signature=specs, autograph=False
+    )
+    self._map = trace(map_at_once, rows_spec)
+    self._stream = trace(stream, rows_spec, seed_spec)
+    if augment_fn is not None:
+      self._augment = trace(
+        augment_one, rows_spec, seed_spec, tf.TensorSpec([], tf.int64)
+      )
+    self._row_bytes = sum(
+      spec.dtype.size * (spec.shape[1:].num_elements() or 0)
+      for spec in tf.nest.flatten(self._datasets.element_type_structure)
+    )
+
+
+def _as_array(tensor: Any) -> Any:
+  """A NumPy array, or a tensor of strings as it is."""
+  if isinstance(tensor, tf.Tensor) and tensor.dtype == tf.string:
+    return tensor
+  return np.asarray(tensor)
+
+
+def _take(rows: Any, order: Any) -> Any:
+  """Gathers rows of each array of a structure."""
+
+  def take(array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+      return array[order]
+    return array[order] if isinstance(order, slice) else tf.gather(array, order)
+
+  return tf.nest.map_structure(take, rows)
+
+
+def _count(rows: Any) -> int:
+  return int(tf.nest.flatten(rows)[0].shape[0])
+
+
+def _concatenated(*arrays: Any) -> Any:
+  """Puts arrays together along the first axis."""
+  if len(arrays) == 1:
+    return arrays[0]
+  if isinstance(arrays[0], np.ndarray):
+    return np.concatenate(arrays)
+  return tf.concat(arrays, axis=0)
+
+
+def _batch_sizes(size: int, batch_size: int) -> list[int]:
+  whole, rest = divmod(size, batch_size)
+  return [batch_size] * whole + ([rest] if rest else [])

@@ -189,8 +189,8 @@ def build_train(
 def quick_options() -> tf.data.Options:
   """Options for data sets of a few batches.
 
-  What tf.data does to make a long input fast (rewriting the pipeline, tuning its
-  parallelism) costs more than a client's few batches take.
+  What tf.data does to make a long input fast (rewriting the pipeline, tuning
+  its parallelism) costs more than a client's few batches take.
   """
   options = tf.data.Options()
   options.autotune.enabled = False

@@ -1,4 +1,4 @@
-"""Batches from arrays are those of the task's own pipeline, in another order."""
+"""Batches from arrays: the rows of a task's own pipeline, in another order."""
 
 import collections
 

@@ -43,7 +43,7 @@ def batches_of(variant: tf.Tensor | None) -> tf.Tensor | None:
 
 
 def dataset_of(variant: tf.Tensor) -> tf.Tensor:
-  """Returns the dataset of what `client_variant` returned; others as they are."""
+  """Returns the dataset behind what `client_variant` returned."""
   make = getattr(variant, _MAKE_DATASET, None)
   return variant if make is None else make()
 

@@ -185,15 +185,15 @@ class _ClientWork:
       return local
     slot = index % len(self._devices)
     arguments = list(self._shared[slot])
-    for position, own in self._own:
-      arguments[position] = local[own]
     batches = self._batches(local)
-    if batches is None:
-      for position, own in self._own:
+    lists = {}
+    if batches is not None:
+      lists = {p: t for (p, _), t in zip(self._listable, batches)}
+    for position, own in self._own:
+      if position in lists:
+        arguments[position] = lists[position]
+      else:
         arguments[position] = dataset_cache.dataset_of(local[own])
-    else:
-      for (position, _), tensor in zip(self._listable, batches):
-        arguments[position] = tensor
     try:
       outputs = self._fused(arguments, self._devices[slot], batches is not None)
     except (tf.errors.OpError, MemoryError) as e:

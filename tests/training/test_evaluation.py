@@ -8,6 +8,7 @@ import tensorflow_federated as tff
 from tests import helpers
 from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
 
 
 def weights(seed):
@@ -74,8 +75,7 @@ def test_initial_weights_are_decided_by_the_seed():
   task = helpers.task()
 
   def initial(seed):
-    tf.keras.utils.set_random_seed(seed)
-    return evaluation.Evaluator(task.model_fn).weights.trainable[0]
+    return initial_weights.draw(task.model_fn, seed).trainable[0]
 
   np.testing.assert_array_equal(initial(1), initial(1))
   assert np.abs(initial(1) - initial(2)).max() > 1e-3

@@ -19,7 +19,6 @@ import sys
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
@@ -28,6 +27,7 @@ from tff_adaptive import runtime
 from tff_adaptive.training import cohorts as sampling
 from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
 
 CLIENT_RATE, SERVER_RATE, EPSILON, BETA_2 = 10**-1.5, 10**-2.5, 1e-4, 0.99
 
@@ -110,9 +110,8 @@ def main():
   processes = list(methods(task.model_fn))
   rows: list[dict] = []
   for seed in range(options.seeds):
-    tf.keras.utils.set_random_seed(seed)
+    start = initial_weights.draw(task.model_fn, seed)
     evaluator = evaluation.Evaluator(task.model_fn)
-    start = evaluator.weights
     clients = data.ClientDatasets(task.datasets, seed=seed)
     cohort_fn = sampling.build_cohort_fn(
       clients.client_ids,

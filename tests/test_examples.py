@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow_federated as tff
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _EXAMPLES = _ROOT / 'examples'
@@ -18,6 +19,7 @@ def test_every_example_is_tested():
   tested = {
     'import_into_pipeline.py',
     'own_model_and_data.py',
+    'program.py',
     'remote_workers.py',
     'tour.ipynb',
   }
@@ -60,6 +62,32 @@ def test_own_model_and_data(monkeypatch, in_process_context):
   )
   # A sine has variance 0.5; what is learned in ten rounds is most of it.
   assert own_model_and_data.main(['--rounds=10']) < 0.25
+
+
+def test_program(tmp_path):
+  from examples import program  # pylint: disable=g-import-not-at-top
+
+  before = tff.framework.get_context_stack().current
+  try:
+    for rounds in (3, 10):  # The second run goes on from the first one's state.
+      program.main([f'--rounds={rounds}', f'--output_dir={tmp_path}'])
+      tff.framework.get_context_stack().current.close()
+  finally:
+    tff.framework.set_default_context(before)
+
+  def losses(name, column):
+    with open(tmp_path / name, encoding='utf-8') as file:
+      return {
+        int(row['round']): float(row[column]) for row in csv.DictReader(file)
+      }
+
+  training = losses('training.csv', 'model_metrics/loss')
+  assert list(training) == list(range(1, 11))
+  assert training[10] < 0.2 * training[1]
+  evaluation = losses('evaluation.csv', 'model_metrics/loss')
+  assert list(evaluation) == [3, 5, 10]
+  assert evaluation[10] < 0.2 * evaluation[3]
+  assert (tmp_path / 'models' / 'release_training_checkpoint_round_10').is_dir()
 
 
 def test_notebook(monkeypatch, in_process_context):

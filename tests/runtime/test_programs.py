@@ -1,12 +1,14 @@
-"""TFF's own training programs run on the in-process contexts."""
+"""TFF's own training programs run on this project's contexts."""
 
 import asyncio
 import collections
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
 _SPEC = collections.OrderedDict(
@@ -78,38 +80,158 @@ def test_run_training_process(tmp_path):
   assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
-def test_train_model(tmp_path):
-  @tff.tensorflow.computation(np.str_)
-  def make_dataset(client_id):
-    def example(i):
-      x = tf.fill([2], tf.cast(i, tf.float32) / 10)
-      return collections.OrderedDict(x=x, y=tf.reshape(x[0], [1]))
+@pytest.fixture(name='default_context')
+def _default_context():
+  """Restores TFF's default context after a test that sets it."""
+  before = tff.framework.get_context_stack().current
+  yield
+  tff.framework.set_default_context(before)
 
-    length = tf.cast(tf.strings.length(client_id), tf.int64)
-    return tf.data.Dataset.range(4 + length).map(example).batch(4)
 
-  context = runtime.create_in_process_context(asynchronous=True)
+@tff.tensorflow.computation(np.str_)
+def _dataset_of(client_id):
+  def example(i):
+    x = tf.fill([2], tf.cast(i, tf.float32) / 10)
+    return collections.OrderedDict(x=x, y=tf.reshape(x[0], [1]))
+
+  length = tf.cast(tf.strings.length(client_id), tf.int64)
+  return tf.data.Dataset.range(4 + length).map(example).batch(4)
+
+
+def _train(rounds, folder, **managers):
+  """Runs TFF's training program with a method of this project."""
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-    make_dataset, _process()
+    _dataset_of, _fedadam()
   )
-  metrics = tff.program.MemoryReleaseManager()
-  output = tff.program.MemoryReleaseManager()
-  with tff.framework.get_context_stack().install(
-    tff.program.NativeFederatedContext(context)
-  ):
-    asyncio.run(
-      tff.learning.programs.train_model(
-        train_process=process,
-        train_data_source=tff.program.ClientIdDataSource(['a', 'bb']),
-        train_per_round_clients=2,
-        train_total_rounds=4,
-        program_state_manager=tff.program.FileProgramStateManager(tmp_path),
-        model_output_manager=output,
-        train_metrics_manager=metrics,
-        evaluation_manager=None,
-        evaluation_periodicity=1,
-      )
+  asyncio.run(
+    tff.learning.programs.train_model(
+      train_process=process,
+      train_data_source=tff.program.ClientIdDataSource(['a', 'bb', 'ccc']),
+      train_per_round_clients=3,
+      train_total_rounds=rounds,
+      program_state_manager=tff.program.FileProgramStateManager(folder),
+      evaluation_manager=None,
+      evaluation_periodicity=1,
+      **managers,
+    )
+  )
+
+
+def _fedadam():
+  return algorithms.build(
+    'fedadam', _model_fn, client_learning_rate=0.1, server_learning_rate=0.1
+  )
+
+
+def _losses_without_a_program(rounds):
+  context = runtime.create_in_process_context()
+  losses = []
+  with tff.framework.get_context_stack().install(context):
+    process = _fedadam()
+    state = process.initialize()
+    data = [_dataset_of(client) for client in ('a', 'bb', 'ccc')]
+    for _ in range(rounds):
+      output = process.next(state, data)
+      state = output.state
+      losses.append(float(output.metrics['client_work']['train']['loss']))
+  context.close()
+  return losses
+
+
+@pytest.mark.parametrize('name', ['in_process', 'native'])
+def test_train_model_in_the_default_context(name, tmp_path, default_context):
+  context = getattr(runtime, f'set_{name}_context')(asynchronous=True)
+  assert isinstance(context, tff.program.FederatedContext)
+  memory = tff.program.MemoryReleaseManager()
+  every_other = tff.program.MemoryReleaseManager()
+  late = tff.program.MemoryReleaseManager()
+  losses_only = tff.program.MemoryReleaseManager()
+  models = tff.program.MemoryReleaseManager()
+  metrics = tff.program.GroupingReleaseManager(
+    [
+      memory,
+      tff.program.PeriodicReleaseManager(every_other, 2),
+      tff.program.DelayedReleaseManager(late, 3),
+      tff.program.FilteringReleaseManager(
+        losses_only, lambda path: path[-1] == 'loss'
+      ),
+      tff.program.LoggingReleaseManager(),
+      tff.program.CSVFileReleaseManager(tmp_path / 'csv', key_fieldname='r'),
+      tff.program.TensorBoardReleaseManager(tmp_path / 'tensorboard'),
+    ]
+  )
+  for rounds in (2, 4):  # The second goes on from the file.
+    _train(
+      rounds,
+      tmp_path / 'state',
+      train_metrics_manager=metrics,
+      model_output_manager=models,
     )
   context.close()
-  assert list(metrics.values()) == [1, 2, 3, 4]
-  assert output.values()
+  assert list(memory.values()) == [1, 2, 3, 4]
+  assert len(every_other.values()) == len(late.values()) == 2
+  assert len((tmp_path / 'csv').read_text().splitlines()) == 5
+  assert list((tmp_path / 'tensorboard').iterdir())
+  assert list(models.values()) == [
+    'training_checkpoint_round_2',
+    'training_checkpoint_round_4',
+  ]
+  losses = [float(v['model_metrics']['loss']) for v in memory.values().values()]
+  np.testing.assert_allclose(losses, _losses_without_a_program(4), rtol=1e-5)
+  assert losses == [
+    float(v['model_metrics']['loss']) for v in losses_only.values().values()
+  ]
+
+
+def test_program_of_ones_own(tmp_path, default_context):
+  # With datasets as the source; `train_model` copies sources, which
+  # TensorFlow's datasets do not allow.
+  context = runtime.set_in_process_context(asynchronous=True)
+  states = tff.program.FileProgramStateManager(tmp_path)
+  models = tff.program.MemoryReleaseManager()
+
+  async def program():
+    process = _process()
+    iterator = tff.program.DatasetDataSource(_clients()).iterator()
+    state = process.initialize()  # A structure of references, as results are.
+    for _ in range(2):
+      output = process.next(state, iterator.select(2))
+      state = output.state
+    # Two invocations under way at once.
+    other = process.initialize()
+    await models.release(process.get_model_weights(state), key='end')
+    structure = await tff.program.materialize_value(other)
+    await states.save((state, iterator), version=2)
+    (loaded, loaded_iterator), version = await states.load_latest(
+      (structure, iterator)
+    )
+    assert version == 2
+    return await tff.program.materialize_value(
+      process.next(loaded, loaded_iterator.select(3))
+    )
+
+  output = asyncio.run(program())
+  assert runtime.aggregation_seconds() > 0
+  context.close()
+  assert int(output.metrics['client_work']['train']['num_examples']) == 24
+  (weights,) = models.values().values()
+  assert weights.trainable[0].shape == (2, 1)
+
+
+def test_failing_client_ends_the_program(default_context):
+  context = runtime.set_in_process_context(asynchronous=True)
+
+  @tff.tensorflow.computation(np.int32)
+  def divide(x):
+    return 10 // x
+
+  @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+  def compute(values):
+    return tff.federated_sum(tff.federated_map(divide, values))
+
+  async def program():
+    return await tff.program.materialize_value(compute([1, 0]))
+
+  with pytest.raises(runtime.ClientFailure, match='Client 1 of 2'):
+    asyncio.run(program())
+  context.close()

@@ -239,7 +239,7 @@ _DETERMINISTIC = frozenset(
 
 
 def yields_the_same_each_time(variant: tf.Tensor) -> bool:
-  """Whether a dataset is finite and free of randomness and outside state.
+  """Returns whether a dataset is finite, and free of randomness and state.
 
   Args:
     variant: The dataset's variant tensor.
@@ -268,7 +268,7 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
 
 
 def _is_stateless(op: str) -> bool:
-  """Whether an op, other than a dataset, keeps no state."""
+  """Returns whether an op, other than a dataset, keeps no state."""
   if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
     # The ops of a called function are checked in the library.
     return True

@@ -308,7 +308,7 @@ def computation_from_proto(
 
 
 def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
-  """Whether a computation has a secure sum, which TFF's merging refuses."""
+  """Returns whether a computation has a secure sum, which cannot be merged."""
   found = False
 
   def look(
@@ -380,7 +380,7 @@ async def invoke_mergeable(
 
 
 def has_clients(type_spec: tff.Type | None) -> bool:
-  """Whether a value of the type has a member at each client."""
+  """Returns whether a value of the type has a member at each client."""
   if isinstance(type_spec, tff.FederatedType):
     return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
   if isinstance(type_spec, tff.StructType):

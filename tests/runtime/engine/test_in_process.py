@@ -364,7 +364,8 @@ def test_works_inside_a_running_event_loop(context):
 def test_import_of_the_package_loads_neither_tensorflow_nor_the_rest():
   program = (
     'import sys, tff_adaptive.runtime;'
-    'heavy = {"tensorflow", "tensorflow_federated", "tff_adaptive.algorithms",'
+    'heavy = {"tensorflow", "tensorflow_federated", "numpy", "grpc", "psutil",'
+    ' "tff_adaptive.parameters", "tff_adaptive.algorithms",'
     ' "tff_adaptive.optimizers", "tff_adaptive.training"};'
     'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules)'
     ' else 0)'

@@ -73,6 +73,7 @@ class _Budget:
     self.free = free
 
   def take(self, size: int) -> None:
+    """Takes some bytes, or gives them back if `size` is negative."""
     self.free -= size
 
 

@@ -1,4 +1,4 @@
-"""The in-process engine: compiles computations once, and runs them."""
+"""The in-process engine, which compiles computations once and runs them."""
 
 import threading
 import weakref
@@ -38,7 +38,7 @@ class Engine:
     default_num_clients: int = 0,
     dataset_cache_bytes: int = 256 << 20,
   ):
-    """See `tff_adaptive.runtime.create_in_process_context`."""
+    """Takes the arguments of `create_in_process_context`."""
     for name, value in (
       ('default_num_clients', default_num_clients),
       ('dataset_cache_bytes', dataset_cache_bytes),

@@ -274,7 +274,7 @@ def _size(tensors: Sequence[tf.Tensor]) -> int:
 
 
 def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
-  """Whether a dataset that may change is in the list more than once."""
+  """Returns whether a dataset that may change is in the list more than once."""
   datasets = [
     id(t)
     for t in tensors

@@ -35,7 +35,7 @@ class Resources:
     max_concurrent_clients: int | None = None,
     devices: Sequence[str] | None = None,
   ):
-    """See `tff_adaptive.runtime.create_in_process_context`."""
+    """Takes the arguments of `create_in_process_context`."""
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
         '`max_concurrent_clients` must be at least 1 or None (chosen from'

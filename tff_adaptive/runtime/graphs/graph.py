@@ -122,7 +122,7 @@ class Graph:
     return [found[name] for name in names]
 
   def listable(self, index: int) -> bool:
-    """Whether a list of batches may stand for the dataset `parameters[index]`.
+    """Returns whether a list of batches may stand for a dataset parameter.
 
     It may if the graph does nothing with the dataset but iterate over it.
     """

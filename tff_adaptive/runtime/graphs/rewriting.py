@@ -156,7 +156,7 @@ def rename_frames(graph_def: defs.GraphDef) -> None:
 
 
 def keeps_state(graph_def: defs.GraphDef) -> bool:
-  """Whether a kernel keeps a queue, or a seeded random state, between calls."""
+  """Returns whether kernels keep a queue or random state between calls."""
   return any(
     _is_seeded(node) or node.op in _QUEUES for node in defs.all_nodes(graph_def)
   )

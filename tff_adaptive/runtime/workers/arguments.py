@@ -54,7 +54,7 @@ def check_interface(
 
 
 def _is_loopback(bind_address: str) -> bool:
-  """Whether nothing but this machine can reach the interface."""
+  """Returns whether nothing but this machine can reach the interface."""
   try:
     return ipaddress.ip_address(bind_address.strip('[]')).is_loopback
   except ValueError:

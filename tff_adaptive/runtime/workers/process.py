@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
-  """Whether somebody listens on `host:port` and the connection succeeds."""
+  """Returns whether `host:port` accepts connections."""
   try:
     socket.create_connection((host, port), timeout).close()
     return True

@@ -92,7 +92,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     self._closed = False
 
   def is_alive(self, timeout: float) -> bool:
-    """Whether the peer answers within `timeout` seconds."""
+    """Returns whether the peer answers within `timeout` seconds."""
     try:
       self._ping(b'', timeout=timeout)
     except grpc.RpcError as e:

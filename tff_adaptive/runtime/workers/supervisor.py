@@ -1,4 +1,4 @@
-"""Runs one command and ends it when the process that asked for it is gone.
+"""A supervisor of one command, which ends it when its parent is gone.
 
 Started as a script, in a session of its own:
 

@@ -15,6 +15,9 @@ from tasks import client_data
 from tasks import partition
 from tasks import preprocessing
 
+# Refuses Keras 3, of which no task could make its model.
+from tff_adaptive import tff_internals  # noqa: F401
+
 
 def cross_entropy() -> tf.keras.losses.Loss:
   """The loss of tasks with classes, for models that end in logits.

@@ -108,7 +108,8 @@ def test_flags_and_files_that_are_named_exist(parser):
     known |= module.build_options().names
   # Of pip, TensorBoard, tasks.figures and benchmarks.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
-  made = 'clusters|sign_momentum'  # By the guides that add them.
+  # By the guides that add them.
+  made = 'clusters|sign_momentum|lion|anchor'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
@@ -140,7 +141,7 @@ def commands():
 
 @pytest.mark.parametrize('words', list(commands()))
 def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
-  if '--client_optimizer=sign_momentum' in words or '--task=clusters' in words:
+  if re.search('sign_momentum|=lion|=clusters|=anchored', ' '.join(words)):
     pytest.skip('what it names is made, and this run, by another test')
   monkeypatch.chdir(tmp_path)
   for name in re.findall(r'[\w.]+\.(?:pem|key)\b', ' '.join(words)):
@@ -174,58 +175,168 @@ def test_the_guide_for_stateful_methods(in_process_context):
   assert all(bool(state['seen']) for state in names['kept'].values())
 
 
-def apply(page, tree):
-  """Does to a copy of the project what a page tells to do."""
+# The pages put files into folders of the reader's own; in the project they go
+# elsewhere.
+_GUIDES = {
+  'add_an_optimizer.md': ('my_rules', 'tff_adaptive/optimizers'),
+  'add_a_method.md': ('my_methods', 'tff_adaptive/algorithms'),
+  'add_a_task.md': ('my_tasks', 'tasks'),
+}
+
+
+def apply(page, folder, tree=None):
+  """Does what a page tells to do.
+
+  Args:
+    page: The page.
+    folder: Where the reader's own folder is.
+    tree: A copy of the project whose tables get the page's rows, if the reader
+      works on the project itself.
+  """
   for _, title, text in blocks(page):
     path, _, table = title.partition(', in ')
-    if not title:
-      continue
-    file = tree / path
-    if not table:
+    if title and not table:
+      file = folder / path
       assert not file.exists(), path
+      file.parent.mkdir(parents=True, exist_ok=True)
       file.write_text(text, encoding='utf-8')
-      continue
-    code = file.read_text(encoding='utf-8')
-    opening = re.search(rf'^{table}\b.*[\[({{]\n', code, re.MULTILINE)
-    assert opening, f'{path} has no table {table}'
-    entry = f'{text.strip().rstrip(",")},\n'
-    file.write_text(
-      code[: opening.end()] + entry + code[opening.end() :], encoding='utf-8'
-    )
+    elif table and tree is not None:
+      file = tree / path
+      code = file.read_text(encoding='utf-8')
+      opening = re.search(rf'^{table}\b.*[\[({{]\n', code, re.MULTILINE)
+      assert opening, f'{path} has no table {table}'
+      entry = f'{text.strip().rstrip(",")},\n'
+      file.write_text(
+        code[: opening.end()] + entry + code[opening.end() :], encoding='utf-8'
+      )
+
+
+def run(folder, *arguments, log='log', **environment):
+  """Runs main.py of a folder; returns what it says."""
+  inherited = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+  with open(folder / log, 'w', encoding='utf-8') as file:
+    code = subprocess.run(
+      [sys.executable, *arguments],
+      cwd=folder,
+      env={**inherited, **environment},
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      timeout=300,
+      check=False,
+    ).returncode
+  text = (folder / log).read_text(encoding='utf-8')
+  assert code == 0, text
+  return text
 
 
 def test_an_optimizer_and_a_task_are_added_as_the_guides_say(tmp_path):
   for folder in ('tff_adaptive', 'tasks'):
     shutil.copytree(_ROOT / folder, tmp_path / folder)
   shutil.copy(_ROOT / 'main.py', tmp_path)
-  apply('add_an_optimizer.md', tmp_path)
-  apply('add_a_task.md', tmp_path)
-  log = tmp_path / 'log'
-  with open(log, 'w', encoding='utf-8') as file:
-    code = subprocess.run(
-      [
-        sys.executable,
-        'main.py',
-        '--task=clusters',
-        '--clusters_skew=0.1',
-        '--client_optimizer=sign_momentum',
-        '--client_sign_momentum_momentum=0.5',
-        '--client_learning_rate=0.05',
-        '--server_optimizer=sgd',
-        '--total_rounds=8',
-        '--experiment_name=run',
-      ],
-      cwd=tmp_path,
-      env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
-      stdout=file,
-      stderr=subprocess.STDOUT,
-      timeout=300,
-      check=False,
-    ).returncode
-  text = log.read_text(encoding='utf-8')
-  assert code == 0, text
+  for page in ('add_an_optimizer.md', 'add_a_task.md'):
+    own, place = _GUIDES[page]
+    apply(page, tmp_path, tmp_path)
+    for file in (tmp_path / own).iterdir():
+      if file.name != '__init__.py':
+        shutil.move(file, tmp_path / place)
+    shutil.rmtree(tmp_path / own)
+  text = run(
+    tmp_path,
+    'main.py',
+    '--task=clusters',
+    '--clusters_skew=0.1',
+    '--client_optimizer=sign_momentum',
+    '--client_sign_momentum_momentum=0.5',
+    '--client_learning_rate=0.05',
+    '--server_optimizer=sgd',
+    '--total_rounds=8',
+    '--experiment_name=run',
+  )
   accuracy = float(re.search(r'^test +8 +(\S+)', text, re.MULTILINE).group(1))
   assert accuracy > 0.5, text
+  listed = run(tmp_path, 'main.py', 'list')
+  assert re.search(r'^  fedlion  .*lion on the server', listed, re.MULTILINE)
+
+
+@pytest.fixture(name='outside', scope='module')
+def outside_fixture(tmp_path_factory):
+  """A folder with what the guides put into folders of the reader's own."""
+  folder = tmp_path_factory.mktemp('outside')
+  for page, (own, _) in _GUIDES.items():
+    apply(page, folder)
+    assert (folder / own / '__init__.py').is_file()
+  return folder
+
+
+@pytest.mark.parametrize(
+  'arguments, rule',
+  [
+    (
+      [
+        '--data=synthetic',
+        '--client_optimizer=sign_momentum',
+        '--client_sign_momentum_momentum=0.5',
+        '--server_optimizer=lion',
+        '--server_lion_beta_1=0.8',
+      ],
+      'sign(beta_1 m + (1 - beta_1) Delta)',
+    ),
+    (
+      ['--task=clusters', '--algorithm=anchored', '--anchor_strength=0.5'],
+      'client minimises F + 0.5 / 2 |x - x_i|^2',
+    ),
+  ],
+)
+def test_the_guides_work_outside_of_the_project(outside, arguments, rule):
+  """An optimizer on each side; a method with client state, and a task."""
+  name = rule[:6].strip('( ')
+  text = run(
+    outside,
+    str(_ROOT / 'main.py'),
+    *arguments,
+    '--total_rounds=2',
+    '--rounds_per_checkpoint=1',
+    f'--experiment_name={name}',
+    log=f'{name}.log',
+    PYTHONPATH='.',
+    TFF_ADAPTIVE_EXTENSIONS='my_rules,my_methods, my_tasks',
+  )
+  assert rule in text
+  assert 'round 2/2' in text
+  rows = (outside / 'runs' / name / 'metrics.csv').read_text().splitlines()
+  assert len(rows) == 4  # The heading and rounds 0 to 2.
+
+
+def test_a_package_names_extensions_by_an_entry_point(outside, tmp_path):
+  info = tmp_path / 'mine-1.0.dist-info'
+  info.mkdir()
+  (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: mine\n')
+  (info / 'entry_points.txt').write_text(
+    '[tff_adaptive.extensions]\nmine = my_rules\n'
+  )
+  path = os.pathsep.join([str(outside), str(tmp_path)])
+  listed = run(tmp_path, str(_ROOT / 'main.py'), 'list', PYTHONPATH=path)
+  assert re.search(r'^  sign_momentum  ', listed, re.MULTILINE)
+  assert 'anchored' not in listed
+
+
+def test_an_extension_that_cannot_be_imported(tmp_path):
+  (tmp_path / 'broken.py').write_text('1 / 0\n')
+  for name, part in (('broken', 'division by zero'), ('nowhere', 'nowhere')):
+    done = subprocess.run(
+      [sys.executable, str(_ROOT / 'main.py'), 'list'],
+      env={
+        **os.environ,
+        'PYTHONPATH': str(tmp_path),
+        'TFF_ADAPTIVE_EXTENSIONS': name,
+      },
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert done.returncode == 2
+    assert f"TFF_ADAPTIVE_EXTENSIONS names '{name}'" in done.stderr
+    assert part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

@@ -4,11 +4,53 @@ An upgrade of either is a change of this file. (The runtime has such files of
 its own, because it does not import the rest of the package.)
 """
 
+import traceback
 from typing import Any
 from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_adaptive import errors
+
+
+class Keras3Error(errors.SettingsError, ImportError):
+  """TensorFlow was told to use Keras 3, which TFF does not know."""
+
+
+def _is_keras_2(model_class: type) -> bool:
+  return issubclass(model_class, tf.Module)
+
+
+if not _is_keras_2(tf.keras.Model):
+  raise Keras3Error(
+    'tff_adaptive needs Keras 2, as TensorFlow Federated does, but tf.keras '
+    f'is Keras {tf.keras.__version__}: set TF_USE_LEGACY_KERAS=1 before '
+    'TensorFlow is imported, and install tf-keras.'
+  )
+
+
+def refuse_keras_3(error: Exception) -> None:
+  """Raises `TypeError` if an error came of a model of Keras 3.
+
+  Args:
+    error: Raised by a function that was to make a model of tff.learning.
+  """
+  found = [getattr(error, 'obj', None)]
+  for frame, _ in traceback.walk_tb(error.__traceback__):
+    found.append(frame.f_locals.get('keras_model'))
+  for given in found:
+    kind = type(given)
+    if not _is_keras_2(kind) and any(
+      base.__name__ == 'Model' and base.__module__.split('.')[0] == 'keras'
+      for base in kind.__mro__
+    ):
+      raise TypeError(
+        f'`model` makes a {kind.__module__}.{kind.__name__}, a model of Keras '
+        '3, which tff.learning cannot train: build it with tf.keras or '
+        'tf_keras, with TF_USE_LEGACY_KERAS=1 set before TensorFlow is '
+        'imported.'
+      ) from error
 
 
 def keras_model_of(

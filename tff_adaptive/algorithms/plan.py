@@ -222,10 +222,8 @@ def resolve(
     chosen, values=values, model_aggregator=model_aggregator
   )
   if plan.method.has_clients:
-    asked = privacy.check(
-      values, given, plan.aggregation, plan.method, model_aggregator
-    )
-    plan = plan.with_values(**asked)
+    weighting_given = 'client_weighting' in given
+    plan = plan.with_values(**privacy.check(plan, weighting_given))
   for side in optimizers.SIDES:
     _check_side(plan, side)
   return plan

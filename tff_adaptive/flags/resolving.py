@@ -87,7 +87,11 @@ def resolve(table: flag_table.Table, given: Given) -> settings_lib.Settings:
   if there is not None and 'clients_per_round' not in given:
     general['clients_per_round'] = min(general['clients_per_round'], there)
   values, flag_of = _hyperparameters(table, given)
-  _check_privacy(general, values)
+  named = parameters.signature(privacy.SIGNATURE).keys() & values.keys()
+  asked = {name: values[name] for name in named}
+  _check_accounting(general, asked)
+  if privacy.is_asked(asked):
+    values['dp_clients_per_round'] = general['clients_per_round']
   _fill_in(values, general)
   with parameters.renamed(flag_of):
     chosen = _choose(general, given, values)
@@ -174,8 +178,6 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
       values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
   if values.get('delay_unit') == 'epochs':
     values.setdefault('local_epochs', general['client_epochs_per_round'])
-  if privacy.is_asked(values):
-    values['dp_clients_per_round'] = general['clients_per_round']
 
 
 def _check_owners(
@@ -213,11 +215,11 @@ def _check_epochs(epochs: int, values: Given) -> None:
       )
 
 
-def _check_privacy(general: Given, values: Given) -> None:
+def _check_accounting(general: Given, asked: Given) -> None:
   """Holds the flags of accounting against those of the mechanism."""
   target = general['target_epsilon']
-  if privacy.is_asked(values):
-    if target and 'dp_noise_multiplier' in values:
+  if privacy.is_asked(asked):
+    if target and 'dp_noise_multiplier' in asked:
       raise parameters.ParameterError(
         'target_epsilon',
         '{} and {dp_noise_multiplier} both decide the noise; give one of them.',

@@ -8,6 +8,7 @@ docstrings what the argument means.
 import dataclasses
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -114,9 +115,10 @@ class _Setting:
   def parameter(self) -> parameters.Parameter:
     """Declares the flag, whose default leaves the argument to the context."""
     derived = flags_of(_CONTEXTS[self.takers[0]])[self.argument]
-    return dataclasses.replace(
-      derived, name=self.name, default=None, help=self.help or derived.help
-    )
+    text = self.help or derived.help
+    if derived.default is not None:
+      text += f' Default: {derived.default}.'
+    return dataclasses.replace(derived, name=self.name, default=None, help=text)
 
 
 _SETTINGS = (
@@ -138,12 +140,11 @@ _SETTINGS = (
     'retries',
     'worker_retries',
     'How often a round that lost a worker is run again, on the others or, '
-    'with the native runtime, on a new one; once unless given.',
+    'with the native runtime, on a new one.',
   ),
   _Setting(
     'worker_timeout',
-    help='Seconds without a sign of life after which a worker is lost; 60 '
-    'unless given.',
+    help='Seconds without a sign of life after which a worker is lost.',
   ),
   _Setting(
     'memory_limit',
@@ -221,8 +222,6 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_runtime(error: ValueError) -> parameters.ParameterError:
   """What a runtime says of its arguments, which it quotes `so`."""
-  parts = str(error).replace('{', '{{').replace('}', '}}').split('`')
-  problem = ''.join(
-    f'{{{part}}}' if place % 2 else part for place, part in enumerate(parts)
-  )
-  return parameters.ParameterError(parts[1], problem)
+  told = str(error).replace('{', '{{').replace('}', '}}')
+  named = re.findall(r'`(\w+)`', told) or ['runtime']
+  return parameters.ParameterError(named[0], re.sub(r'`(\w+)`', r'{\1}', told))

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import tff_internals
 from tff_adaptive.processes import local_model
 
 
@@ -53,7 +54,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
 
   else:
     with tf.Graph().as_default():
-      built = model()
+      built = _built(model)
       if not isinstance(built, tff.learning.models.VariableModel):
         raise TypeError(
           '`model` must return a tff.learning.models.VariableModel, got '
@@ -79,6 +80,14 @@ def look_at(model: local_model.Model) -> ModelFacts:
     finalizers,
     names,
   )
+
+
+def _built(model: Any) -> Any:
+  try:
+    return model()
+  except (AttributeError, TypeError) as e:
+    tff_internals.refuse_keras_3(e)
+    raise
 
 
 def _check(model: local_model.Model) -> None:

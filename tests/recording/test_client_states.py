@@ -21,7 +21,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import client_states
-from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
 from tff_adaptive.training import rounds
 
 RECORD = client_states.Record(
@@ -532,7 +532,7 @@ def test_scaffold_goes_on_exactly_from_disk(tmp_path):
   process = algorithms.build(
     'scaffold', task.model_fn, population=4, client_learning_rate=0.1
   )
-  initial = evaluation.Evaluator(task.model_fn).weights
+  initial = initial_weights.draw(task.model_fn, 0)
   cohorts = [(0, 2), (2, 3), (0, 1), (1, 2), (0, 3), (3, 2)]
 
   def build(name):

@@ -11,8 +11,8 @@ from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.training import data
-from tff_adaptive.training import evaluation
 from tff_adaptive.training import faults
+from tff_adaptive.training import initial_weights
 from tff_adaptive.training import rounds
 
 _POISON = 99.0
@@ -72,7 +72,7 @@ def build_fixture(in_process_context):
     client_learning_rate=0.1,
     server_learning_rate=1.0,
   )
-  initial = evaluation.Evaluator(task.model_fn).weights
+  initial = initial_weights.draw(task.model_fn, 0)
 
   def build(most=None, kind=data.ClientDatasets, client_learning_rate=0.1):
     learning = rounds.build(process, initial_weights=initial)

@@ -15,6 +15,7 @@ from tff_adaptive.recording import progress
 from tff_adaptive.training import cohorts as sampling
 from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
 from tff_adaptive.training import loop
 from tff_adaptive.training import stopping
 
@@ -51,8 +52,7 @@ def train_fixture():
     max_rejected_clients=None,
     **rounds_options,
   ):
-    tf.keras.utils.set_random_seed(3)
-    initial = evaluation.Evaluator(task.model_fn).weights
+    initial = initial_weights.draw(task.model_fn, 3)
     rounds = helpers.GradientRounds(initial, **rounds_options)
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)

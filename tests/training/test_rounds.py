@@ -13,7 +13,7 @@ from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import client_states
-from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
 from tff_adaptive.training import rounds
 
 
@@ -51,7 +51,7 @@ def test_columns_of_metrics():
 def test_training_starts_at_the_given_weights():
   task = helpers.task()
   process = algorithms.build('fedavg', task.model_fn)
-  initial = evaluation.Evaluator(task.model_fn).weights
+  initial = initial_weights.draw(task.model_fn, 0)
   learning = rounds.build(process, initial_weights=initial)
   assert type(learning) is rounds.LearningRounds
   for given, kept in zip(
@@ -110,7 +110,7 @@ def test_client_states_are_kept_by_client(tmp_path):
   task = helpers.task()
   data = task.datasets.train_data
   process = counting_process(task.model_fn)
-  initial = evaluation.Evaluator(task.model_fn).weights
+  initial = initial_weights.draw(task.model_fn, 0)
 
   def build():
     learning = rounds.build(

@@ -14,6 +14,8 @@ from tests import made_up
 from tff_adaptive import errors
 from tff_adaptive.commands import export
 from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import files
 from tff_adaptive.report import runs as results
 from tff_adaptive.training import experiment as train
 
@@ -88,6 +90,18 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   assert main.main(['export', str(settings.folder), str(target)]) == 2
   assert 'is there already' in capsys.readouterr().err
   assert before == sorted(p.name for p in target.iterdir())
+
+  # A model that is built otherwise than it was trained.
+  with files.RunFolder(settings.folder) as folder:
+    for path in folder.checkpoints.iterdir():
+      path.unlink()
+    keeper = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
+    keeper.save({'weights': np.zeros(3)}, 3)
+  other = str(tmp_path / 'other')
+  assert main.main(['export', str(settings.folder), other]) == 2
+  said = capsys.readouterr().err
+  assert 'does not fit the model of the task digits' in said
+  assert 'it lacks state/global_model_weights' in said and '--cache_dir' in said
 
 
 @pytest.mark.parametrize(

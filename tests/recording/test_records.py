@@ -20,7 +20,7 @@ def record(folder, last, first=0, checkpoint=None):
   for number in range(first, last + 1):
     steps = [{'client': c, 'mean': 0.5} for c in 'ab'] if number else []
     kept.add({'round': number, 'train/loss': 2.0 / (number + 1)}, steps)
-  sums = kept.sync()
+  sums = kept.sync(last)
   kept.close()
   return checkpoints.Checkpoint(last, None, sums)
 
@@ -33,7 +33,7 @@ def test_checksums_of_all_rows(folder):
   # A table without rows makes no file.
   other = files.RunFolder(folder.path / 'other')
   other.path.mkdir()
-  assert records.Records(other).sync()['step_sizes'].size == 0
+  assert records.Records(other).sync(0)['step_sizes'].size == 0
   assert not other.step_sizes.exists()
 
 
@@ -49,6 +49,15 @@ def test_rows_after_the_checkpoint_go(folder):
   for table, sums in record(whole, 4).row_sums.items():
     assert again.row_sums[table].tolist() == sums.tolist()
   assert folder.metrics.read_text() == whole.metrics.read_text()
+
+
+def test_a_round_that_failed_after_its_row_is_not_summed(folder):
+  kept = records.Records(folder)
+  for number in range(4):
+    kept.add({'round': number}, [{'client': 'a', 'mean': 0.5}])
+  sums = kept.sync(2)
+  assert {t: len(s) for t, s in sums.items()} == dict.fromkeys(sums, 3)
+  assert records.Records(folder, checkpoints.Checkpoint(2, 0, sums)).dropped
 
 
 def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -65,34 +66,42 @@ class Launcher:
     self._log.close()
 
 
-def last_state(run: pathlib.Path) -> tuple[str, list[np.ndarray]]:
-  """The name of the last checkpoint, and all that is in it."""
-  found = (run / 'checkpoints').glob('round_*.state')
+def last_state(run: pathlib.Path) -> tuple[str, dict[str, np.ndarray]]:
+  """The name of the last checkpoint, and the state in it by path."""
+  found = (run / 'checkpoints').glob('round_*.safetensors')
   path = max(found, key=lambda p: int(p.stem.partition('_')[2]))
-  return path.name, checkpoints.read(path)
+  # The checksums of rows are also of their seconds, which no two runs share.
+  return path.name, {
+    name: array
+    for name, array in checkpoints.read(path).items()
+    if name.startswith('state/')
+  }
 
 
-def assert_same_run(
-  one: pathlib.Path, other: pathlib.Path, *, states_on_disk: bool = False
-) -> None:
-  """Every number of the tables, and every bit of the states.
+def client_states(run: pathlib.Path) -> dict[str, bytes]:
+  """The latest state of every client that has one, as it is stored."""
+  path = run / 'client_states.sqlite'
+  if not path.exists():
+    return {}
+  with contextlib.closing(sqlite3.connect(path)) as file:
+    return dict(
+      file.execute('SELECT client, leaves FROM states ORDER BY version')
+    )
 
-  Args:
-    one: A run.
-    other: Another.
-    states_on_disk: Whether their clients' are. Where in the file each is may
-      differ: a run that was stopped puts them elsewhere.
-  """
+
+def assert_same_run(one: pathlib.Path, other: pathlib.Path) -> None:
+  """Every number of the tables, and every bit of the states."""
   assert recorded.rows(one) == recorded.rows(other)
   name, state = last_state(one)
   other_name, other_state = last_state(other)
-  assert name == other_name and len(state) == len(other_state)
-  # Of a stateful method: clients, ids, server, slots, check sums.
-  slots = len(state) - 2 if states_on_disk else None
-  for i, (a, b) in enumerate(zip(state, other_state, strict=True)):
-    if i != slots:
-      assert a.dtype == b.dtype and a.shape == b.shape
-      assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+  assert name == other_name and state.keys() == other_state.keys()
+  for path, array in state.items():
+    assert array.dtype == other_state[path].dtype
+    assert array.shape == other_state[path].shape
+    assert array.tobytes() == other_state[path].tobytes()
+  clients = client_states(one)
+  assert len(clients) == state.get('state/clients/clients', 0)
+  assert clients == client_states(other)
 
 
 def gone(pid: int) -> bool:

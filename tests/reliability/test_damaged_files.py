@@ -35,7 +35,8 @@ from tests.tasks import test_idx
 from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
+from tff_adaptive.recording import client_states
+from tff_adaptive.recording import tables
 from tff_adaptive.report import runs as results
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import store as sweep_store
@@ -170,9 +171,48 @@ def _check_arrays(found, whole):
     assert found[name].size == np.prod(found[name].shape)
 
 
+_STATE = {'a': np.arange(7.0), 'b': [np.int32(3), np.array([b'a', b'bc'])]}
+
+
 def _write_state(folder):
-  arrays = [np.arange(7.0), np.int32(3), np.array([b'a', b'bc'])]
-  checkpoints.write(folder / 'round_1.state', arrays)
+  sums = {'metrics': np.arange(9)}
+  checkpoints.Checkpoints(folder, run='mine').save(_STATE, 1, sums)
+
+
+def _read_state(folder):
+  keeper = checkpoints.Checkpoints(folder, run='mine')
+  found = keeper.load_latest(_STATE, tables=('metrics',))
+  return found.round_number, found.state, found.row_sums
+
+
+_RECORD = client_states.Record(((5,), ()), (np.dtype('<f4'), np.dtype('<i8')))
+
+
+def _write_client_states(folder):
+  store = client_states.ClientStates(_RECORD, folder / 'states.sqlite')
+  for number in range(9):
+    store.put(f'client_{number % 4}', [np.float32([number] * 5), np.int64(7)])
+    store.snapshot()
+  store.save()
+  store._close()
+
+
+def _read_client_states(folder):
+  store = client_states.ClientStates(_RECORD, folder / 'states.sqlite')
+  checksum = sum(
+    client_states._checksum(
+      f'client_{number % 4}', _RECORD.pack([np.float32([number] * 5), 7])
+    )
+    for number in range(5, 9)
+  )
+  try:
+    store.restore({'version': 9, 'clients': 4, 'checksum': checksum})
+    # What is read may be written to as well.
+    store.put('client_1', [np.zeros(5, np.float32), np.int64(7)])
+    store.save()
+    return [store.get(f'client_{number}') for number in range(5)]
+  finally:
+    store._close()
 
 
 def _write_run(folder):
@@ -290,13 +330,19 @@ READERS = {
   ),
   'checkpoint': Reader(
     _write_state,
-    lambda folder: checkpoints.read(folder / 'round_1.state'),
+    _read_state,
     _equal,
-    errors.DamagedError,
+    errors.RunError,
+  ),
+  'client_states': Reader(
+    _write_client_states,
+    _read_client_states,
+    _equal,
+    errors.RunError,
   ),
   'metrics': Reader(
     _write_run,
-    lambda folder: files.RowFile(folder / 'metrics.csv').rows,
+    lambda folder: tables.RowFile(folder / 'metrics.csv').rows,
     _check_rows,
     errors.RunError,
   ),

@@ -34,6 +34,7 @@ def _wait_for_rows(run: pathlib.Path, count: int) -> None:
     (None, 3, _DIVERGING, 1),
     (signal.SIGINT, 100_000, (), 128 + signal.SIGINT),
     (signal.SIGTERM, 100_000, (), 128 + signal.SIGTERM),
+    (signal.SIGHUP, 100_000, (), 128 + signal.SIGHUP),
     (signal.SIGKILL, 100_000, (), -signal.SIGKILL),
   ],
 )

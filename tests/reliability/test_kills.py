@@ -60,6 +60,4 @@ def test_killed_at_twenty_random_moments(tmp_path, launcher, method):
   print(f'{method}: killed {dict(where)}; rounds run again: {again}')
   assert 'damaged' not in said and 'Traceback' not in said
   assert where['end'] == 0 and where['checkpoint'] > 0
-  drills.assert_same_run(
-    whole, parts, states_on_disk='--client_states=disk' in arguments
-  )
+  drills.assert_same_run(whole, parts)

@@ -22,13 +22,14 @@ def test_experiment_names_stay_in_their_folder(name):
 
 def test_ids_of_clients_make_no_files(tmp_path):
   leaves = [np.float32([1, 2])]
-  states = client_states.DiskStates(
-    client_states.Record.of(leaves), tmp_path / 'inside' / 'states.bin'
+  states = client_states.ClientStates(
+    client_states.Record.of(leaves), tmp_path / 'inside' / 'states.sqlite'
   )
   for name in _AWAY:
     states.put(name, leaves)
+  states.save()
   assert [p.name for p in tmp_path.iterdir()] == ['inside']
-  assert [p.name for p in (tmp_path / 'inside').iterdir()] == ['states.bin']
+  assert [p.name for p in (tmp_path / 'inside').iterdir()] == ['states.sqlite']
 
 
 # Programs in the disguise of data.

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 
+import numpy as np
 import pytest
 
 from tests import recorded
@@ -25,7 +26,7 @@ train = test_loop.train_fixture
 
 
 def _states(run):
-  return sorted((run / 'checkpoints').glob('round_*.state'))
+  return sorted((run / 'checkpoints').glob('round_*.safetensors'))
 
 
 def _damage(rng, path):
@@ -51,7 +52,7 @@ def test_newest_checkpoint_damaged_at_random(train, tmp_path, count):
   train(tmp_path)
   whole = recorded.rows(tmp_path)
   newest = _states(tmp_path)[-1]
-  content = newest.read_bytes()
+  content, state = newest.read_bytes(), drills.last_state(tmp_path)
   metrics = (tmp_path / 'metrics.csv').read_bytes()
   for seed in range(count):
     newest.write_bytes(content)
@@ -60,10 +61,10 @@ def test_newest_checkpoint_damaged_at_random(train, tmp_path, count):
     damaged = newest.exists() and newest.read_bytes() != content
     stream = test_loop.Sayings()
     result, _ = train(tmp_path, stream=stream)
-    assert ('round 7 is damaged' in stream.text) == damaged
+    assert ('round 7 cannot be used' in stream.text) == damaged
     assert result.resumed_from == 6 or (newest.exists() and not damaged)
     assert recorded.rows(tmp_path) == whole
-    assert newest.read_bytes() == content
+    np.testing.assert_equal(drills.last_state(tmp_path), state)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +107,14 @@ def test_all_else_that_is_damaged_is_named(train, tmp_path):
   (tmp_path / 'metrics.csv').write_text(''.join(lines))
   with pytest.raises(errors.RunError, match=r'metrics.*in line 5 \(round 3\)'):
     train(tmp_path)
-  (tmp_path / 'metrics.csv').write_text(text)
-  (tmp_path / 'checkpoints' / 'rows.sums').write_bytes(b'no sums')
-  stream = test_loop.Sayings()
-  train(tmp_path, stream=stream)
-  assert 'are taken as they are' in stream.text and 'rows.sums' in stream.text
-  (tmp_path / 'metrics.csv').unlink()
-  with pytest.raises(errors.RunError, match='lacks rounds before'):
+  (tmp_path / 'metrics.csv').write_text(''.join(text.splitlines(True)[:-1]))
+  with pytest.raises(errors.RunError, match='has 7 rows up to round 7, but ha'):
     train(tmp_path)
+  (tmp_path / 'metrics.csv').unlink()
+  with pytest.raises(errors.RunError, match='has 0 rows up to round 7, but ha'):
+    train(tmp_path)
+  (tmp_path / 'metrics.csv').write_text(text)
+  train(tmp_path)
 
 
 _ON_DISK = (
@@ -138,7 +139,10 @@ def test_client_states_damaged_at_random(tmp_path, launcher):
   assert launcher.wait() == 0
   pid = start('stopped')
   assert process_lib.wait_until(
-    lambda: (runs / 'stopped' / 'checkpoints' / 'round_20.state').exists(), 600
+    lambda: (
+      runs / 'stopped' / 'checkpoints' / 'round_20.safetensors'
+    ).exists(),
+    600,
   )
   os.kill(pid, signal.SIGKILL)
   assert launcher.wait() == -signal.SIGKILL
@@ -148,18 +152,18 @@ def test_client_states_damaged_at_random(tmp_path, launcher):
     shutil.copytree(runs / 'stopped', run)
     # What the kill left half written goes, whatever else happens.
     before = {p.name for p in (run / 'checkpoints').glob('[!.]*')}
-    _damage(random.Random(seed), run / 'client_states.bin')
+    _damage(random.Random(seed), run / 'client_states.sqlite')
     (tmp_path / 'output.log').unlink()
     start(run.name)
     code = launcher.wait()
     said = (tmp_path / 'output.log').read_text()
     assert 'Traceback' not in said
     if code == 0:
-      outcomes['fell back' if 'is damaged' in said else 'not needed'] += 1
-      drills.assert_same_run(runs / 'whole', run, states_on_disk=True)
+      outcomes['fell back' if 'set aside' in said else 'not needed'] += 1
+      drills.assert_same_run(runs / 'whole', run)
     else:
       outcomes['refused'] += 1
-      assert code == 1 and 'client_states.bin' in said
+      assert code == 1 and 'client_states.sqlite' in said
       assert before == {p.name for p in (run / 'checkpoints').glob('[!.]*')}
   print(dict(outcomes))
   assert outcomes['fell back'] and outcomes['refused']
@@ -230,7 +234,7 @@ def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
     return code, ' '.join(capsys.readouterr())
 
   def fill():
-    kept = run / 'checkpoints' / 'round_2.state'
+    kept = run / 'checkpoints' / 'round_2.safetensors'
     if process_lib.wait_until(kept.exists, 300, interval=0.001):
       # Room for a checkpoint, but not for all rows.
       resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))

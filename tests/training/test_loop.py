@@ -52,8 +52,7 @@ def train_fixture():
     max_rejected_clients=None,
     **rounds_options,
   ):
-    tf.keras.utils.set_random_seed(3)
-    initial = initial_weights.draw(task.model_fn, 0)
+    initial = initial_weights.draw(task.model_fn, 3)
     rounds = helpers.GradientRounds(initial, **rounds_options)
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)

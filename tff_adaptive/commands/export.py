@@ -189,9 +189,18 @@ def _restore(
     rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
   else:
     rounds = rounds_lib.build(built.process, initial_weights=initial)
-  found = checkpoints.Checkpoints(
-    folder.checkpoints, run=folder.identity
-  ).load_latest(rounds.program_state, tables=records.TABLES)
+  kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
+  try:
+    found = kept.load_latest(rounds.program_state, tables=records.TABLES)
+  except errors.RunError as e:
+    if not isinstance(e.__cause__, checkpoints.OtherStateError):
+      raise
+    raise errors.SettingsError(
+      f'The state of {folder.path} does not fit the model of the task '
+      f'{settings.task} as it is built here ({errors.reason(e.__cause__)}); '
+      'if it depends on data, give --cache_dir, so that it is built as it was '
+      'trained.'
+    ) from e
   if found is None:
     raise errors.SettingsError(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
@@ -202,14 +211,7 @@ def _restore(
     rounds.state = state['server']
   else:
     rounds.restore(state)
-  try:
-    rounds.model_weights().assign_weights_to(model)
-  except ValueError as e:
-    raise errors.SettingsError(
-      f'The weights of {folder.path} do not fit the model of the task '
-      f'{settings.task} on made-up data; give --cache_dir, so that the model '
-      'is built as it was trained.'
-    ) from e
+  rounds.model_weights().assign_weights_to(model)
   return found.round_number, keras_model
 
 

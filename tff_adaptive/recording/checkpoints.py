@@ -65,6 +65,10 @@ _CODES = {
 _NAMES = {code: dtype.name for dtype, code in _CODES.items()}
 
 
+class OtherStateError(errors.DamagedError):
+  """A checkpoint is whole, but its state is of another method or model."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
   """What an array of a checkpoint has to be.
@@ -281,18 +285,18 @@ def _check_header(
   other = f'{path} holds the state of another method or model'
   for name in [*specs, *found]:
     if name not in found:
-      raise errors.DamagedError(f'{other}: it lacks {name}.')
+      raise OtherStateError(f'{other}: it lacks {name}.')
     if name not in specs:
-      raise errors.DamagedError(f'{other}: it has {name:.200}.')
+      raise OtherStateError(f'{other}: it has {name:.200}.')
     spec, (dtype, shape) = specs[name], found[name]
     if dtype != (spec.dtype or 'U8'):
-      raise errors.DamagedError(
+      raise OtherStateError(
         f'{other}: {name} is of {_NAMES[dtype]}, not of '
         f'{_NAMES.get(spec.dtype, spec.dtype) if spec.dtype else "strings"}.'
       )
     wanted = None if spec.dtype is None else spec.shape
     if (len(shape) != 1) if wanted is None else (shape != wanted):
-      raise errors.DamagedError(
+      raise OtherStateError(
         f'{other}: {name} has the shape {list(shape)}, not '
         f'{"[n]" if wanted is None else list(wanted)}.'
       )
@@ -446,11 +450,12 @@ class Checkpoints:
       The checkpoint, or `None` if none was ever saved.
 
     Raises:
-      RunError: If none of those that were saved can be used.
+      RunError: If none of those that were saved can be used; its cause is why
+        not the latest.
     """
     specs = {name: Spec.of(leaf) for name, leaf in _named(structure).items()}
     specs |= {f'row_sums/{table}': _ROW_SUMS for table in tables}
-    damaged: dict[int, str] = {}
+    damaged: dict[int, Exception] = {}
     for round_number in reversed(self.rounds):
       path = self._path(round_number)
       try:
@@ -462,10 +467,10 @@ class Checkpoints:
       except FileNotFoundError:
         continue  # A run that is going on has dropped it.
       except (errors.DamagedError, OSError) as e:
-        damaged[round_number] = errors.reason(e)
+        damaged[round_number] = e
         continue
-      for number, reason in damaged.items():
-        self._set_aside(number, reason)
+      for number, error in damaged.items():
+        self._set_aside(number, errors.reason(error))
       if names := _not_finite(arrays):
         self._warn(
           f'The checkpoint of round {round_number} holds NaN or infinity, as '
@@ -474,11 +479,12 @@ class Checkpoints:
       sums = {table: arrays[f'row_sums/{table}'] for table in tables}
       return Checkpoint(round_number, state, sums)
     if damaged:
+      latest = damaged[max(damaged)]
       raise errors.RunError(
         f'No checkpoint in {self._folder} can be used '
-        f'({damaged[max(damaged)]}); restore what is damaged, or delete the '
+        f'({errors.reason(latest)}); restore what is damaged, or delete the '
         "run's folder to start afresh."
-      )
+      ) from latest
     for path in self._folder.glob('round_*.state'):
       raise errors.RunError(
         f'{path} was written by an earlier version of this program, which '

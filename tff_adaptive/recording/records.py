@@ -130,8 +130,12 @@ class Records:
     self._metrics.extend_last(values)
     self._board.add({'round': int(self.rows[-1]['round']), **values})
 
-  def sync(self) -> dict[str, np.ndarray]:
-    """Flushes all rows to the disk; returns their checksums by table.
+  def sync(self, last_round: int) -> dict[str, np.ndarray]:
+    """Flushes rows to the disk; returns checksums by table.
+
+    Args:
+      last_round: Checksums are of the rows up to this round. A row after it is
+        of a round that failed once its row was written.
 
     Raises:
       RunError: If they cannot be written.
@@ -140,8 +144,11 @@ class Records:
       sums = self._sums[table]
       if file.rows:
         file.sync()
+      end = len(file.rows)
+      while end and int(file.rows[end - 1]['round']) > last_round:
+        end -= 1
       # Rows before do not change but in what `_sum` leaves out.
-      sums += [_sum(row) for row in file.rows[len(sums) :]]
+      sums += [_sum(row) for row in file.rows[len(sums) : end]]
     return {t: np.array(sums, np.uint32) for t, sums in self._sums.items()}
 
   def close(self) -> None:

@@ -314,7 +314,7 @@ class _Training:
 
   def _save(self) -> None:
     # The rows first: a checkpoint needs those up to its round.
-    sums = self.records.sync()
+    sums = self.records.sync(self.done)
     self._checkpoints.save(self._rounds.program_state, self.done, sums)
     self._saved = self.done
 

@@ -5,7 +5,8 @@ import math
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
 from tff_adaptive.recording import tables
-from tff_adaptive.sweep import worker as sweep_worker
+from tff_adaptive.sweep import hparams
+from tff_adaptive.sweep import worker
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
@@ -85,8 +86,6 @@ def run(root, name, *arguments):
 def replace_training(monkeypatch, run):
   """Lets `run` stand for `train.run` in sweeps of this process."""
   monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(sweep_worker, '_write_hparams', lambda point: None)
-  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(
-    sweep_worker, 'write_hparams_config', lambda folder, points: None
-  )
+  monkeypatch.setattr(worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(hparams, 'write_values', lambda point: None)
+  monkeypatch.setattr(hparams, 'write_axes', lambda folder, points: None)

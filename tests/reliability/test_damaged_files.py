@@ -38,8 +38,10 @@ from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import client_states
 from tff_adaptive.recording import tables
 from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
+from tff_adaptive.report import sweeps
 from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import store as sweep_store
+from tff_adaptive.sweep import study
 
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.integers(0, 256, [6, 28, 28], np.uint8)
@@ -243,21 +245,53 @@ def _check_rows(found, whole):
       assert not cell or isinstance(float(cell), float)
 
 
-def _write_store(folder):
-  settings = flags.Flags().parse([]).settings
-  point = grids.Point('a-1', {'seed': '1'}, settings)
-  with sweep_store.Store(folder) as store:
-    store.add([point])
+def _open_study(folder, shared):
+  storage = f'journal:{folder}/shared.log' if shared else None
+  rule = scores.RULES['train_loss']
+  return study.Study(folder, rule=rule, storage=storage)
 
 
-def _read_store(folder):
-  with sweep_store.Store(folder) as store:
-    return store.rows()
+def _write_study(shared):
+  def write(folder):
+    settings = flags.Flags().parse([]).settings
+    point = grids.Point('a-1', {'seed': '1'}, settings)
+    with _open_study(folder, shared) as trials:
+      trials.add([point])
+
+  return write
 
 
-def _check_store(found, whole):
+def _read_study(shared):
+  def read(folder):
+    with _open_study(folder, shared) as trials:
+      return [study.row_of(trial) for trial in trials.trials().values()]
+
+  return read
+
+
+def _check_study(found, whole):
   del whole
-  assert all(isinstance(row['flags'], dict) for row in found)
+  assert all(isinstance(row.flags, dict) for row in found)
+
+
+def _write_sweep(folder):
+  sweeps.write(folder, sweeps.Sweep('train_loss', shared=False))
+  sweeps.write_table(
+    folder,
+    ['name', 'status', 'reason'],
+    [['a,b', 'failed', 'a "reason"'], ['c', 'finished', None]],
+  )
+
+
+def _read_sweep(folder):
+  return sweeps.read(folder), sweeps.read_unfinished(folder)
+
+
+def _check_sweep(found, whole):
+  del whole
+  description, unfinished = found
+  assert isinstance(description.select, str)
+  assert all(isinstance(text, str) for row in unfinished for text in row)
 
 
 READERS = {
@@ -347,7 +381,13 @@ READERS = {
     errors.RunError,
   ),
   'run': Reader(_write_run, results.load, _check_run, errors.SettingsError),
-  'sweep': Reader(_write_store, _read_store, _check_store, errors.RunError),
+  'study': Reader(
+    _write_study(False), _read_study(False), _check_study, errors.RunError
+  ),
+  'journal': Reader(
+    _write_study(True), _read_study(True), _check_study, errors.RunError
+  ),
+  'sweep': Reader(_write_sweep, _read_sweep, _check_sweep, errors.RunError),
 }
 
 

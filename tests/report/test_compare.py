@@ -40,7 +40,7 @@ def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
   metrics = tmp_path / 'run1' / 'metrics.csv'
   metrics.write_text('\n'.join(metrics.read_text().splitlines()[:-1]) + '\n')
   runs, left_out = compare.find([tmp_path])
-  text = compare.table(runs)
+  text = compare.tables(runs)
   assert not left_out
   assert [r.finished for r in runs] == [True, False]
   assert '3 of 4' in text and '--seed' in text
@@ -62,13 +62,34 @@ def test_what_has_no_results_is_left_out_of_a_folder(tmp_path, capsys):
   assert 'no results yet' in complaints[1]
 
 
-def test_less_is_better_for_an_error():
-  from tff_adaptive.report import selection
+def test_tasks_are_not_mixed(tmp_path, capsys):
+  made_up.run(tmp_path, 'a', '--algorithm=fedavg', '--total_rounds=2')
+  for name, rate in (('b', 0.01), ('c', 0.1)):
+    made_up.run(
+      tmp_path,
+      name,
+      '--task=quadratic',
+      '--algorithm=fedavg',
+      f'--client_learning_rate={rate}',
+      '--total_rounds=2',
+    )
+  assert main.main(['compare', str(tmp_path)]) == 0
+  shown = capsys.readouterr().out
+  digits, quadratic = shown.split('task quadratic')
+  assert digits.startswith('task digits') and '*' not in digits.splitlines()[3]
+  assert [line[:1] for line in digits.splitlines()[3:5]] == ['A', '']
+  assert [line[0] for line in quadratic.splitlines()[3:5]] == ['B', 'C']
+  assert '*' not in quadratic.splitlines()[3]
+  assert '*' in quadratic.splitlines()[4]
+  assert '--client_learning_rate' in quadratic and '--task' not in shown
 
-  assert selection.higher_is_better('sparse_categorical_accuracy')
-  assert selection.higher_is_better('recall_at_5')
-  assert not selection.higher_is_better('mean_squared_error')
-  assert not selection.higher_is_better('distance')
+
+def test_ties_are_not_starred(tmp_path, capsys):
+  for name in ('a', 'b'):
+    made_up.run(tmp_path, name, '--total_rounds=2')
+  assert main.main(['compare', str(tmp_path)]) == 0
+  table = capsys.readouterr().out.partition('metric:')[0]
+  assert '*' not in table
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Which runs the flags of a sweep ask for, and bad input."""
 
+import importlib.util
+
 import pytest
 
 import main
@@ -170,6 +172,27 @@ def test_presets_as_an_axis(tmp_path):
     (['--axis=seed=1', '--select=best'], ['--select', 'train_loss']),
     (['--axis=seed=1', '--wrokers=2'], ['--wrokers']),
     (['--axis=seed=1', 'stray'], ['stray']),
+    (['--axis=seed=1', '--trials=3'], ['--trials=3', 'would be ignored']),
+    (
+      ['--axis=seed=1', '--search=halving', '--trials=3'],
+      ['--trials=3', 'would be ignored'],
+    ),
+    (
+      ['--axis=seed=1', '--search=tpe', '--halving_factor=2'],
+      ['--halving_factor=2', '--pruner=none'],
+    ),
+    (['--axis=seed=1', '--pruner=median'], ['--pruner', 'halving']),
+    (['--axis=seed=1', '--search=best'], ['--search', 'bayesian']),
+    (
+      ['--axis=seed=1', '--search=halving', '--halving_factor=1'],
+      ['--halving_factor', 'at least 2'],
+    ),
+    (
+      ['--axis=seed=1', '--storage=nodatabase://x/y'],
+      ['--storage=nodatabase://x/y', 'journal:FILE'],
+    ),
+    (['--axis=seed=1', '--storage=what'], ['--storage=what', 'journal:FILE']),
+    (['--axis=seed=1', '--storage=sqlite://'], ['memory of one process']),
   ],
 )
 def test_complaints_are_one_sentence_exit_code_2_and_nothing_written(
@@ -181,6 +204,37 @@ def test_complaints_are_one_sentence_exit_code_2_and_nothing_written(
   assert len(captured.err.splitlines()) == 1 and not captured.out
   for part in parts:
     assert part in captured.err
+  assert not list(tmp_path.iterdir())
+
+
+def test_halving_needs_equal_rounds(tmp_path, capsys):
+  told = [f'--root_output_dir={tmp_path}', '--axis=total_rounds=3,4']
+  assert main.main(['sweep', *told, '--search=halving']) == 2
+  assert 'equal rounds' in capsys.readouterr().err
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  'told, meant',
+  [
+    ([], ('grid', 'none')),
+    (['--search=halving'], ('grid', 'halving')),
+    (['--search=grid', '--pruner=halving'], ('grid', 'halving')),
+    (['--search=bayesian', '--pruner=halving'], ('tpe', 'halving')),
+    (['--search=random'], ('random', 'none')),
+  ],
+)
+def test_searches_that_have_short_names(tmp_path, told, meant):
+  arguments = sweeps.arguments_of(tmp_path, '--axis=seed=1,2', *told)
+  parsed = sweep_flags.parse(arguments)
+  assert (parsed.sampler, parsed.pruner) == meant
+
+
+def test_gp_without_pytorch_is_refused(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  told = sweeps.arguments_of(tmp_path, '--axis=seed=1,2', '--search=gp')
+  assert main.main(['sweep', *told]) == 2
+  assert 'PyTorch' in capsys.readouterr().err
   assert not list(tmp_path.iterdir())
 
 

@@ -1,14 +1,18 @@
 """Searches that do not run a whole grid."""
 
+import importlib.util
 import io
+import types
 
 import numpy as np
 import pytest
 
 from tests import made_up
-from tff_adaptive import errors
+from tff_adaptive.report import scores
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import launch
 from tff_adaptive.sweep import search
-from tff_adaptive.sweep import sweep
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
@@ -36,8 +40,8 @@ def ran_fixture(monkeypatch):
   return ran
 
 
-def go(root, *arguments):
-  parsed = sweep.parse(
+def parse(root, *arguments):
+  return flags.parse(
     [
       '--algorithm=fedavg',
       '--total_rounds=27',
@@ -49,103 +53,125 @@ def go(root, *arguments):
       *arguments,
     ]
   )
-  return sweep.run(parsed, stream=io.StringIO())
+
+
+def go(root, *arguments):
+  return launch.run(parse(root, *arguments), stream=io.StringIO())
 
 
 def named(rows, status):
-  return [r['name'] for r in rows if r['status'] == status]
+  return [row.name for row in rows if row.status == status]
 
 
-def test_rungs():
-  # 9 configurations, a third goes on twice: 27 / 9, 27 / 3, 27 rounds.
-  assert search.rungs(9, 27, 3) == [3, 9, 27]
-  assert search.rungs(1224, 1500, 3) == [3, 7, 19, 56, 167, 500, 1500]
-  assert search.rungs(2, 27, 3) == [27]
-  assert search.rungs(100, 2, 2) == [1, 2]
+def outcomes(rows):
+  return [(row.name, row.status, row.outcome.rounds) for row in rows]
+
+
+@pytest.mark.parametrize(
+  'count, rounds, factor, expected',
+  [
+    # 9 configurations, a third goes on twice: 27 / 9, 27 / 3, 27 rounds.
+    (9, 27, 3, [3, 9]),
+    (1224, 1500, 3, [3, 9, 27, 81, 243, 729]),
+    (2, 27, 3, []),
+    (100, 2, 2, [1]),
+  ],
+)
+def test_rungs(count, rounds, factor, expected):
+  settings = types.SimpleNamespace(total_rounds=rounds)
+  points = [
+    grids.Point(f'{n} {seed}', {'tau': f'{n}', 'seed': f'{seed}'}, settings)
+    for n in range(count)
+    for seed in range(2)
+  ]
+  rule = scores.RULES['train_loss']
+  plan = search.Plan(points, 'grid', rule, 0, 0, halving_factor=factor)
+  assert plan.rungs('1 0') == expected
+  assert plan.rungs('1 1') == []  # Repeats what its first seed came to.
 
 
 def test_halving_ends_with_the_best_and_spends_little(tmp_path, ran):
   rows = go(tmp_path, _RATES, '--search=halving')
-  assert named(rows, 'finished') == ['client_learning_rate=0.1']
-  by_name = {r['name']: r for r in rows}
-  assert by_name['client_learning_rate=1e4']['status'] == 'diverged'
-  assert by_name['client_learning_rate=0.001']['rounds'] == 3
-  # Three went on to round 9.
-  middle = [r['name'] for r in rows if r['rounds'] == 9]
-  assert len(middle) == 2 and all(
-    'best 1 of 9' in by_name[n]['reason'] for n in middle
-  )
-  assert 'best 3 of 9' in by_name['client_learning_rate=0.001']['reason']
-  spent = sum(r['rounds'] for r in rows)
-  assert spent == 9 * 3 + 3 * 6 + 18 - (
-    3 - by_name['client_learning_rate=1e4']['rounds']
-  )
+  by_name = {row.name: row for row in rows}
+  assert 'client_learning_rate=0.1' in named(rows, 'finished')
+  assert named(rows, 'diverged') == ['client_learning_rate=1e4']
+  pruned = named(rows, 'pruned')
+  assert len(pruned) >= 4 and len(pruned) + len(named(rows, 'finished')) == 8
+  for name in pruned:
+    outcome = by_name[name].outcome
+    assert outcome.rounds in (3, 9)
+    assert outcome.reason.endswith(f'after round {outcome.rounds}')
+  assert sum(row.outcome.rounds for row in rows) < 0.6 * 9 * 27
   # What was pruned stays so; a whole grid takes it up again.
   del ran[:]
   go(tmp_path, _RATES, '--search=halving')
   assert not ran
   rows = go(tmp_path, _RATES)
   assert len(named(rows, 'finished')) == 8
+  assert sorted(name for name, _ in ran) == sorted(pruned)
 
 
-def test_halving_keeps_all_seeds_of_a_configuration(tmp_path, ran):
-  rows = go(
-    tmp_path,
-    '--axis=client_learning_rate=0.01,0.1,1',
-    '--axis=seed=0,1',
-    '--search=halving',
-  )
-  assert ran
-  assert named(rows, 'finished') == [
-    'client_learning_rate=0.1,seed=0',
-    'client_learning_rate=0.1,seed=1',
-  ]
+def test_halving_runs_all_seeds_of_what_is_left(tmp_path, ran):
+  rows = go(tmp_path, _RATES, '--axis=seed=0,1', '--search=halving')
+  finished = named(rows, 'finished')
+  assert 'client_learning_rate=0.1,seed=0' in finished
+  configurations = {name[:-1] for name in finished}
+  assert set(finished) == {f'{c}{n}' for c in configurations for n in (0, 1)}
+  for row in rows:
+    if row.status == 'untried':
+      other = f'{row.name[:-1]}0'
+      assert row.outcome.reason in (
+        f'{other} is pruned',
+        f'{other} is diverged',
+      )
+  assert len(ran) == len({name for name, _ in ran})
 
 
-def test_halving_goes_on_after_a_stop(tmp_path, ran, monkeypatch):
+@pytest.mark.parametrize('at', [1, 4, 7])
+def test_halving_goes_on_after_a_stop(tmp_path, ran, monkeypatch, at):
   whole = go(tmp_path / 'whole', _RATES, '--search=halving')
-  original = train.run
-  calls = []
+  assert ran
+  count = [0]
 
-  def run(settings, **more):
-    calls.append(settings)
-    if len(calls) == 11:  # In the second rung.
-      raise stopping.Stopped(15)
-    original(settings, **more)
+  def run(settings, on_row=None, **more):
+    del more
+    count[0] += 1
+
+    def look(row):
+      # The row is written, and nobody has looked at it.
+      if count[0] == at and row['round'] == 3:
+        raise stopping.Stopped(15)
+      on_row(row)
+
+    made_up.write(settings, look)
 
   monkeypatch.setattr(train, 'run', run)
   with pytest.raises(stopping.Stopped):
     go(tmp_path / 'parts', _RATES, '--search=halving')
   rows = go(tmp_path / 'parts', _RATES, '--search=halving')
-
-  def outcome(rows):
-    return [(r['name'], r['status'], r['rounds']) for r in rows]
-
-  assert outcome(rows) == outcome(whole)
-  assert ran
+  assert outcomes(rows) == outcomes(whole)
 
 
-def test_halving_needs_equal_rounds():
-  with pytest.raises(errors.SettingsError, match='equal rounds'):
-    sweep.parse(['--axis=total_rounds=3,4', '--search=halving'])
+def _rates(low, high):
+  return ','.join(f'{10**e:.3g}' for e in np.arange(low, high + 0.01, 0.5))
 
 
-def test_bayesian_finds_the_best_of_many_in_few_trials(tmp_path, ran):
-  client = ','.join(f'{10**e:.3g}' for e in np.arange(-4, 1.01, 0.5))
-  server = ','.join(f'{10**e:.3g}' for e in np.arange(-2, 2.01, 0.5))
+@pytest.mark.parametrize('flag', ['--search=bayesian', '--search=tpe'])
+def test_tpe_finds_the_best_of_many_in_few_trials(tmp_path, ran, flag):
   told = [
-    f'--axis=client_learning_rate={client}',
-    f'--axis=server_learning_rate={server}',
-    '--search=bayesian',
+    f'--axis=client_learning_rate={_rates(-4, 1)}',
+    f'--axis=server_learning_rate={_rates(-2, 2)}',
+    flag,
   ]
   rows = go(tmp_path, *told, '--trials=16')
-  finished = [r for r in rows if r['status'] == 'finished']
+  finished = [row for row in rows if row.status == 'finished']
   assert len(rows) == 99 and len(finished) == 16 == len(ran)
-  pruned = [r for r in rows if r['status'] == 'pruned']
-  assert len(pruned) == 83 and '16 configurations' in pruned[0]['reason']
-  best = min(finished, key=lambda r: r['train/loss'])
+  untried = [row for row in rows if row.status == 'untried']
+  assert len(untried) == 83
+  assert '16 configurations' in untried[0].outcome.reason
+  best = min(finished, key=lambda r: r.outcome.measures['train/loss'])
   # The made-up losses are least at 0.1 and 1.
-  assert best['flags'] == {
+  assert best.flags == {
     'client_learning_rate': '0.1',
     'server_learning_rate': '1',
   }
@@ -155,49 +181,110 @@ def test_bayesian_finds_the_best_of_many_in_few_trials(tmp_path, ran):
   assert len(ran) == 2 and len(named(rows, 'finished')) == 18
 
 
-def test_bayesian_survives_configurations_that_diverge(tmp_path, ran):
-  rows = go(tmp_path, _RATES, '--search=bayesian', '--trials=9')
+@pytest.mark.parametrize('kind', ['random', 'tpe'])
+def test_the_seed_decides_what_is_tried(tmp_path, ran, kind):
+  told = [f'--axis=client_learning_rate={_rates(-4, 1)}']
+  told += [f'--search={kind}', '--trials=7']
+  tried = []
+  for name, seed in (('a', 3), ('b', 3), ('c', 4)):
+    del ran[:]
+    go(tmp_path / name, *told, f'--seed={seed}')
+    tried.append(list(ran))
+  assert tried[0] == tried[1] != tried[2]
+  assert all(len(names) == 7 for names in tried)
+
+
+def test_tpe_goes_on_after_a_stop_as_if_there_was_none(
+  tmp_path, ran, monkeypatch
+):
+  told = [f'--axis=client_learning_rate={_rates(-4, 1)}', '--search=tpe']
+  told += ['--trials=9']
+  whole = go(tmp_path / 'whole', *told)
+  order = [name for name, _ in ran]
+  good = train.run
+  count = [0]
+
+  def run(settings, on_row=None, **more):
+    count[0] += 1
+    if count[0] in (3, 8):
+      made_up.write(settings, on_row, stop_at=5)
+    good(settings, on_row=on_row, **more)
+
+  monkeypatch.setattr(train, 'run', run)
+  del ran[:]
+  for _ in range(2):
+    with pytest.raises(stopping.Stopped):
+      go(tmp_path / 'parts', *told)
+  assert outcomes(go(tmp_path / 'parts', *told)) == outcomes(whole)
+  assert [name for name, _ in ran] == order
+
+
+def test_tpe_survives_configurations_that_diverge(tmp_path, ran):
+  rows = go(tmp_path, _RATES, '--search=tpe', '--trials=9')
   assert named(rows, 'diverged') == ['client_learning_rate=1e4']
   assert len(named(rows, 'finished')) == 8 and len(ran) == 9
 
 
+def test_tpe_repeats_what_finished_with_the_other_seeds(tmp_path, ran):
+  rows = go(tmp_path, _RATES, '--axis=seed=0,1,2', '--search=tpe', '--trials=4')
+  by_configuration = {}
+  for row in rows:
+    rate = row.flags['client_learning_rate']
+    by_configuration.setdefault(rate, set()).add(row.status)
+  tried = [s for s in by_configuration.values() if s != {'untried'}]
+  assert len(tried) == 4 and tried.count({'finished'}) >= 3
+  assert len(ran) == sum(row.status != 'untried' for row in rows)
+
+
+def test_tpe_that_prunes(tmp_path, ran):
+  told = [_RATES, '--search=tpe', '--trials=8', '--pruner=halving']
+  rows = go(tmp_path, *told)
+  assert named(rows, 'pruned') and named(rows, 'finished')
+  assert len(ran) == 8
+  assert sum(row.outcome.rounds for row in rows) < 8 * 27
+
+
 def test_places_of_configurations():
-  keys = [
-    (('algorithm', 'fedavg'), ('rate', '0.01')),
-    (('algorithm', 'fedavg'), ('rate', '1')),
-    (('algorithm', 'fedadam'), ('rate', '0.1'), ('tau', '3')),
-    (('algorithm', 'fedadam'), ('rate', '0.1'), ('tau', '5')),
+  points = [
+    {'algorithm': 'fedavg', 'rate': '0.01'},
+    {'algorithm': 'fedavg', 'rate': '1'},
+    {'algorithm': 'fedadam', 'rate': '0.1', 'tau': '3', 'seed': '1'},
+    {'algorithm': 'fedadam', 'rate': '0.1', 'tau': '5', 'seed': '2'},
   ]
-  np.testing.assert_allclose(
-    search.encode(keys),
-    [
-      # fedavg, fedadam, log rate, tau or the middle where there is none
-      [1, 0, 0.0, 0.5],
-      [1, 0, 1.0, 0.5],
-      [0, 1, 0.5, 0.0],
-      [0, 1, 0.5, 1.0],
-    ],
+  space = search.encode(points)
+  assert list(space) == ['algorithm', 'rate', 'tau']
+  assert space['algorithm'].choices == ('fedavg', 'fedadam')
+  assert space['rate'].log and (space['rate'].low, space['rate'].high) == (
+    0.01,
+    1.0,
   )
+  assert not space['tau'].log
+  assert [search.place(space, p)['tau'] for p in points] == [4, 4, 3, 5]
 
 
-def test_improvement_is_expected_between_the_good_ones():
-  places = np.array([[0.0], [0.3], [0.5], [1.0]])
-  values = (places[:, 0] - 0.42) ** 2
-  candidates = np.linspace(0, 1, 101)[:, None]
-  chosen = candidates[search.best_expected(places, values, candidates), 0]
-  assert 0.3 < chosen < 0.5
+def test_nearest_place_is_by_the_logarithm_of_rates():
+  points = [{'rate': '0.001'}, {'rate': '0.1'}, {'rate': '1'}]
+  space = search.encode(points)
+  places = [search.place(space, p) for p in points]
+  near = [search._distance(space, p, {'rate': 0.3}) for p in places]
+  assert min(near) == near[1]
 
 
-@pytest.mark.parametrize(
-  'arguments, part',
-  [
-    (['--trials=3'], '--trials=3 would be ignored'),
-    (['--search=bayesian', '--halving_factor=2'], 'would be ignored'),
-    (['--search=halving', '--halving_factor=1'], 'at least 2'),
-    (['--search=best'], '--search'),
-  ],
+@pytest.mark.skipif(
+  importlib.util.find_spec('torch') is None, reason='PyTorch is not installed'
 )
-def test_complaints(tmp_path, arguments, part):
-  with pytest.raises(errors.SettingsError, match=part):
-    go(tmp_path, _RATES, *arguments)
-  assert not list(tmp_path.iterdir())
+def test_gp_finds_the_best_of_many_in_few_trials(tmp_path, ran):
+  rows = go(
+    tmp_path,
+    f'--axis=client_learning_rate={_rates(-4, 1)}',
+    f'--axis=server_learning_rate={_rates(-2, 2)}',
+    '--search=gp',
+    '--trials=16',
+  )
+  finished = [row for row in rows if row.status == 'finished']
+  best = min(finished, key=lambda r: r.outcome.measures['train/loss'])
+  assert len(ran) == 16
+  assert best.flags == {
+    'client_learning_rate': '0.1',
+    'server_learning_rate': '1',
+  }

@@ -1,16 +1,18 @@
 """What is said at the end of a sweep."""
 
-from tff_adaptive.sweep import summary as sweep_summary
+from tff_adaptive.sweep import study
+from tff_adaptive.sweep import summary
 
 
 def _row(task, algorithm, rate, seed, loss, status='finished'):
-  return {
-    'flags': {'task': task, 'client_learning_rate': rate, 'seed': seed},
-    'settings': {'task': task, 'algorithm': algorithm},
-    'status': status,
-    'metric': None,
-    'train/loss': loss,
-  }
+  measures = {} if loss is None else {'train/loss': loss}
+  return study.Row(
+    name=f'{task}{rate}{seed}',
+    flags={'task': task, 'client_learning_rate': rate, 'seed': seed},
+    settings={'task': task, 'algorithm': algorithm},
+    status=status,
+    outcome=study.Outcome(status, measures=measures),
+  )
 
 
 def test_best_of_every_method_by_its_mean_over_seeds():
@@ -22,7 +24,7 @@ def test_best_of_every_method_by_its_mean_over_seeds():
     _row('digits', 'scaffold', '1', '0', 1.5),
     _row('digits', 'fedadam', '1', '0', None, 'failed'),
   ]
-  lines = sweep_summary.summary(rows, 'train_loss').splitlines()[2:]
+  lines = summary.summary(rows, 'train_loss').splitlines()[2:]
   assert [line.split() for line in lines[:2]] == [
     ['scaffold', '1.5', '1', 'client_learning_rate=1'],
     ['fedavg', '2', '2', 'client_learning_rate=0.1'],
@@ -35,7 +37,7 @@ def test_tasks_are_kept_apart():
     _row('digits', 'fedavg', '0.1', '0', 1.0),
     _row('quadratic', 'fedavg', '0.1', '0', 1e-9),
   ]
-  lines = sweep_summary.summary(rows, 'train_loss').splitlines()[2:]
+  lines = summary.summary(rows, 'train_loss').splitlines()[2:]
   assert [line.split()[:4] for line in lines] == [
     ['fedavg', 'on', 'quadratic', '1e-09'],
     ['fedavg', 'on', 'digits', '1'],

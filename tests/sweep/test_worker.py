@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 
 import pytest
 import tensorflow as tf
@@ -10,25 +9,26 @@ import tensorflow as tf
 from tests import made_up
 from tests import sweeps
 from tff_adaptive.recording import files
-from tff_adaptive.sweep import store as sweep_store
-from tff_adaptive.sweep import sweep
-from tff_adaptive.sweep import worker as sweep_worker
-from tff_adaptive.training import experiment as train
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import launch
+from tff_adaptive.sweep import search
+from tff_adaptive.sweep import study
+from tff_adaptive.sweep import worker
 from tff_adaptive.training import stopping
 
 
 def test_given_up_on_what_is_not_finite():
-  watch = sweep_worker.Watch(divergence_factor=0)
+  watch = worker.Watch(divergence_factor=0)
   watch({'round': 0, 'validation/loss': 2.0})
   watch({'round': 1, 'train/loss': 1e30})
-  with pytest.raises(sweep_worker.DivergedError, match='is nan'):
+  with pytest.raises(worker.DivergedError, match='is nan'):
     watch({'round': 2, 'train/loss': float('nan')})
-  watch = sweep_worker.Watch(divergence_factor=10)
+  watch = worker.Watch(divergence_factor=10)
   watch({'round': 0, 'validation/loss': 2.0})
   left_out = {'clients/count': 2, 'clients/rejected': 2}
   for number in (1, 2):
     watch({'round': number, 'train/loss': 1.0, **left_out})
-  with pytest.raises(sweep_worker.DivergedError, match='no update'):
+  with pytest.raises(worker.DivergedError, match='no update'):
     watch({'round': 3, 'train/loss': 1.0, **left_out})
 
 
@@ -37,21 +37,21 @@ def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
   bad = [{'round': n, 'train/loss': 100.0} for n in range(6)]
   first = {'round': 0, 'validation/loss': 2.0}
   reported = []
-  watch = sweep_worker.Watch(divergence_factor=10, report=reported.append)
+  watch = worker.Watch(divergence_factor=10, report=reported.append)
   watch.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
   assert not reported
   watch(bad[3])
-  with pytest.raises(sweep_worker.DivergedError, match='round 4'):
+  with pytest.raises(worker.DivergedError, match='round 4'):
     watch(bad[4])
-  watch = sweep_worker.Watch(divergence_factor=10, until_round=2)
-  with pytest.raises(sweep_worker.DivergedError, match='round 3'):
+  watch = worker.Watch(divergence_factor=10)
+  with pytest.raises(worker.DivergedError, match='round 3'):
     watch.look_back([first, *bad[1:4]])
 
 
 def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
   """A worker of a sweep that was killed, which saves its run."""
-  parsed = sweep.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
-  job = sweep.job_of(parsed, parsed.points[0])
+  parsed = flags.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  job = worker.Job(parsed.points[0], tmp_path / 'log')
   other = files.RunFolder(job.point.settings.folder)
   looks = []
 
@@ -64,15 +64,15 @@ def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
   made_up.replace_training(
     monkeypatch, lambda settings, on_row: made_up.write(settings, on_row)
   )
-  monkeypatch.setattr(sweep_worker.time, 'sleep', sleep)
+  monkeypatch.setattr(worker.time, 'sleep', sleep)
   assert not other.is_busy()
   other.__enter__()
-  assert sweep_worker.run(job).status == sweep_store.FINISHED
+  assert worker.run(job).status == study.FINISHED
   assert looks == [True] * 3 and not other.is_busy()
 
 
 def test_one_bad_round_is_no_divergence():
-  watch = sweep_worker.Watch(divergence_factor=10)
+  watch = worker.Watch(divergence_factor=10)
   watch({'round': 0, 'validation/loss': 2.0})
   for number in range(1, 10):
     watch({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
@@ -80,7 +80,11 @@ def test_one_bad_round_is_no_divergence():
 
 def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   """The other end of its pipe is closed, as after a SIGKILL."""
-  parsed = sweep.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  parsed = flags.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
+  parsed.folder.mkdir()
+  plan = search.plan_of(parsed)
+  with search.open_study(parsed, plan) as trials:
+    trials.add(parsed.points)
   stopped = []
 
   def run(settings, on_row=None, **_):
@@ -90,22 +94,20 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
       stopped.append(settings.experiment_name)
       raise
 
-  job = sweep.job_of(parsed, parsed.points[0])
-  job.log.parent.mkdir(parents=True)
-
   class Closed:
-    def recv(self):
-      return job
-
     def send(self, message):
-      raise BrokenPipeError(message)
+      if message[0] != 'started':
+        raise BrokenPipeError(message)
 
-  monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(sweep_worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(sweep_worker, '_end_with_parent', lambda: None)
-  monkeypatch.setattr(os, 'dup2', lambda *_: None)
-  sweep_worker.serve(Closed())
+  made_up.replace_training(monkeypatch, run)
+  monkeypatch.setattr(worker, '_end_with_parent', lambda: None)
+  monkeypatch.setattr(worker, '_redirect_output', lambda path: None)
+  worker.serve(Closed(), parsed)
   assert stopped == ['seed=0']
+  with search.open_study(parsed, plan) as trials:
+    (trial,) = trials.trials().values()
+  assert study.status_of(trial) == study.WAITING
+  assert study.was_begun(trial) and study.outcome_of(trial).reason == 'stopped'
 
 
 def _sweep_with(monkeypatch, root, log):
@@ -117,8 +119,8 @@ def _sweep_with(monkeypatch, root, log):
 
   made_up.replace_training(monkeypatch, run)
   arguments = sweeps.arguments_of(root, '--axis=seed=0,1')
-  rows = sweep.run(sweep.parse(arguments), stream=io.StringIO())
-  return [row['status'] for row in rows]
+  rows = launch.run(flags.parse(arguments), stream=io.StringIO())
+  return [row.status for row in rows]
 
 
 def test_warnings_of_tensorflow_go_to_the_log_of_their_run(

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive import errors
+from tff_adaptive.commands import compare
 from tff_adaptive.commands import costs
 from tff_adaptive.commands import export
 from tff_adaptive.commands import list as listing
+from tff_adaptive.commands import report
+from tff_adaptive.commands import sweep
 from tff_adaptive.commands import train
 from tff_adaptive.commands import worker as serve
 from tff_adaptive.flags import parsing as flags
-from tff_adaptive.report import compare  # pylint: disable=g-import-not-at-top
-from tff_adaptive.report import report
 from tff_adaptive.runtime import failures
-from tff_adaptive.sweep import sweep
 from tff_adaptive.training import stopping
 
 _COMMANDS = {

@@ -171,7 +171,7 @@ class RunFolder:
   def __init__(self, path: pathlib.Path):
     self.path = pathlib.Path(path)
     self.metrics = self.path / 'metrics.csv'
-    self.sweep = self.path / 'sweep.sqlite'  # If it is a sweep's folder.
+    self.sweep = self.path / 'sweep.json'  # If it is a sweep's folder.
     self.step_sizes = self.path / 'step_sizes.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'

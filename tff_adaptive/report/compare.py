@@ -1,26 +1,24 @@
 """Runs side by side, as a table for the terminal."""
 
-import math
+import itertools
 import pathlib
-import sys
+import string
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
-from tff_adaptive.flags import options as options_lib
 from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
-from tff_adaptive.report import selection
+from tff_adaptive.report import scores
 
-USAGE = """compare RUN...
-
-Shows results side by side. RUN is a run's folder, or one with runs in it."""
 # Measures in the table, their headings, and whether less is better; `None`
 # where the metric decides.
-_COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (
+_Column = tuple[str, str, Optional[bool]]
+_COLUMNS: tuple[_Column, ...] = (
   ('train/loss', 'train loss', True),
   ('train/metric', 'train metric', None),
   ('validation/loss', 'val. loss', True),
@@ -31,11 +29,6 @@ _COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('megabytes', 'MB sent', True),
   ('seconds', 'seconds', True),
 )
-
-
-def build_options() -> options_lib.Options:
-  """The flags of `main.py compare`: none."""
-  return options_lib.Options()
 
 
 def find(
@@ -77,80 +70,106 @@ def differences(runs: Sequence[results.Run]) -> list[str]:
   ]
 
 
-def table(runs: Sequence[results.Run]) -> str:
-  """The runs' results, the best of every column marked, and what differs."""
-  measures = [run.measures() for run in runs]
-  columns = [c for c in _COLUMNS if any(c[0] in m for m in measures)]
-  same_metric = len({run.metric for run in runs}) == 1
-  cells: list[list[str]] = [
-    ['', 'method', 'rounds', *(heading for _, heading, _ in columns)]
-  ]
-  labels = [
-    chr(ord('A') + i) if i < 26 else str(i + 1) for i in range(len(runs))
-  ]
-  best = []
-  finished = [m for r, m in zip(runs, measures, strict=True) if r.finished]
-  for key, _, less in columns:
-    finite = [m[key] for m in finished if math.isfinite(m.get(key, math.nan))]
-    if less is None:
-      less = not selection.higher_is_better(runs[0].metric)
-      if not same_metric:
-        finite = []
-    best.append((min if less else max)(finite) if finite else None)
-  for label, run, values in zip(labels, runs, measures, strict=True):
+def tables(runs: Sequence[results.Run]) -> str:
+  """A table for the runs of every task: different tasks do not compare."""
+  labels = (
+    ''.join(letters)
+    for length in itertools.count(1)
+    for letters in itertools.product(string.ascii_uppercase, repeat=length)
+  )
+  named = dict(zip(labels, runs, strict=False))
+  tasks = list(dict.fromkeys(run.settings['task'] for run in runs))
+  blocks = []
+  for task in tasks:
+    same = {k: r for k, r in named.items() if r.settings['task'] == task}
+    title = f'task {task}\n\n' if len(tasks) > 1 else ''
+    blocks.append(title + table(same))
+  return '\n\n'.join(blocks)
+
+
+def table(named: Mapping[str, results.Run]) -> str:
+  """Results of one task, the best of every column marked, and what differs.
+
+  Args:
+    named: The runs, by the letters that stand for them.
+  """
+  runs = list(named.values())
+  measures = {label: run.measures() for label, run in named.items()}
+  columns = [c for c in _COLUMNS if any(c[0] in m for m in measures.values())]
+  best = _best(named, columns)
+  cells = [['', 'method', 'rounds', *(heading for _, heading, _ in columns)]]
+  for label, run in named.items():
     rounds = str(run.rounds)
     if not run.finished:
       rounds += f' of {run.settings.get("total_rounds")}'
     row = [label, run.method, rounds]
-    for (key, _, _), top in zip(columns, best, strict=True):
-      value = values.get(key)
+    for key, _, _ in columns:
+      value = measures[label].get(key)
       text = '-' if value is None else formatting.number(value)
-      best_here = run.finished and value is not None and value == top
+      best_here = run.finished and value is not None and value == best[key]
       row.append(text + ('*' if best_here else ' '))
     cells.append(row)
   lines = formatting.aligned(cells, left=2)
   metrics = ', '.join(
     dict.fromkeys(metric_names.short(r.metric) for r in runs if r.metric)
   )
-  window = {selection.window(run.rounds) for run in runs}
+  window = {scores.window(run.rounds) for run in runs}
   over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
   lines += [
     '',
     f'metric: {metrics or "none"}; training and validation are means over the '
-    f'last {over} rounds; * best of those that are finished',
+    f'last {over} rounds; * better than all others that are finished',
     '',
   ]
-  lines += _gaps(runs, labels)
+  lines += _gaps(named)
   different = differences(runs)
   if different:
     lines.append('what differs')
-    rows = [['', *labels]]
+    rows = [['', *named]]
     for name in different:
       rows.append([f'--{name}', *(_word(r.settings.get(name)) for r in runs)])
     lines += formatting.aligned(rows, left=1)
     lines.append('')
-  lines += [
-    f'{label}  {run.path}' for label, run in zip(labels, runs, strict=True)
-  ]
+  lines += [f'{label}  {run.path}' for label, run in named.items()]
   return '\n'.join(lines)
 
 
-def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
+def _best(
+  named: Mapping[str, results.Run], columns: Sequence[_Column]
+) -> dict[str, Optional[float]]:
+  """The value of every column that is better than all others."""
+  finished = [run for run in named.values() if run.finished]
+  metrics = {run.metric for run in named.values()}
+  best: dict[str, Optional[float]] = {}
+  for key, _, less in columns:
+    values = [r.measures()[key] for r in finished if key in r.measures()]
+    if less is None and len(metrics) > 1:
+      values = []
+    if less is None:
+      less = not scores.higher_is_better(next(iter(metrics)))
+    best[key] = scores.unique_best(values, less=less)
+  return best
+
+
+def _gaps(named: Mapping[str, results.Run]) -> list[str]:
   """How far every run is behind the best centralized one beside it."""
-  metric = runs[0].metric
+  metrics = {run.metric for run in named.values()}
+  if len(metrics) > 1:
+    return []
+  metric = metrics.pop()
   measure = 'validation/metric' if metric else 'validation/loss'
-  sign = 1 if selection.higher_is_better(metric) else -1
+  sign = 1 if scores.higher_is_better(metric) else -1
   central = [
     run.measures()[measure]
-    for run in runs
+    for run in named.values()
     if not methods.has_clients(run.settings.get('algorithm'))
     and measure in run.measures()
   ]
-  if not central or len({run.metric for run in runs}) > 1:
+  if not central:
     return []
   top = max(central, key=lambda v: sign * v)
   cells = [['', 'method', 'gap to centralized']]
-  for label, run in zip(labels, runs, strict=True):
+  for label, run in named.items():
     value = run.measures().get(measure)
     federated = methods.has_clients(run.settings.get('algorithm'))
     if federated and value is not None:
@@ -160,17 +179,3 @@ def _gaps(runs: Sequence[results.Run], labels: Sequence[str]) -> list[str]:
 
 def _word(value: Any) -> str:
   return '-' if value is None else f'{value}'
-
-
-def main(arguments: Sequence[str]) -> int:
-  """`main.py compare RUN...`; returns the exit code."""
-  _, words = build_options().read(arguments)
-  if not words:
-    raise errors.SettingsError(
-      'compare takes the folders of runs, or of a sweep; none was given.'
-    )
-  runs, left_out = find([pathlib.Path(word) for word in words])
-  for complaint in left_out:
-    print(f'Left out: {complaint}', file=sys.stderr)
-  print(table(runs))
-  return 0

@@ -16,14 +16,18 @@ from matplotlib import ticker
 
 from tff_adaptive.recording import step_figures as step_plots
 from tff_adaptive.recording import styles
-from tff_adaptive.report import judging
 from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
+from tff_adaptive.report import sections
 
 _CLIENT = 'client_learning_rate'
 _SERVER = 'server_learning_rate'
 _TAU = 'server_adaptivity'
 # Letters beside a vertical axis, which is about as long.
 _LABEL_WIDTH = 32
+_INCHES_PER_NAME = 1.7
+# The lines of single seeds.
+_THIN = dict(linewidth=0.7, markersize=2.5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,108 +58,155 @@ def _finish(axes: Any, xlabel: str, ylabel: str) -> None:
   axes.set_xlabel(xlabel)
   axes.set_ylabel(textwrap.fill(ylabel, _LABEL_WIDTH))
   axes.grid(alpha=0.3)
-  if axes.get_legend_handles_labels()[0]:
-    # Below, where it hides no line.
-    axes.legend(
-      fontsize=7,
-      handlelength=3,
-      loc='upper center',
-      bbox_to_anchor=(0.5, -0.17),
-      ncols=3,
-      frameon=False,
-    )
 
 
-def _bands(
+def _add_legend(figure: figure_lib.Figure, panels: Sequence[Any]) -> None:
+  """Names the lines below the panels, where the legend hides none of them."""
+  handles: dict[str, Any] = {}
+  for panel in panels:
+    for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+      handles.setdefault(label, handle)
+  columns = max(1, int(figure.get_figwidth() / _INCHES_PER_NAME))
+  figure.legend(
+    handles.values(),
+    handles.keys(),
+    loc='outside lower center',
+    fontsize=7,
+    handlelength=3,
+    ncols=min(columns, len(handles)),
+    frameon=False,
+  )
+
+
+def _draw_seeds(
   axes: Any,
-  best: Mapping[str, judging.Configuration],
+  best: Mapping[str, sections.Configuration],
   series: Callable[[results.Run], tuple[Sequence[float], Sequence[float]]],
+  bounds: tuple[float, float],
 ) -> bool:
-  """A line a method with its band over seeds; whether there is any."""
-  drawn = False
-  bounds: list[float] = []
+  """Draws every method over its seeds; returns whether there is any line.
+
+  Args:
+    axes: matplotlib's.
+    best: The configuration of every method.
+    series: Makes x and y of a run.
+    bounds: The least and the greatest value that y can have.
+  """
+  limits: list[float] = []
   for method, configuration in best.items():
     lines = [series(run) for run in configuration.runs]
-    lines = [(x, y) for x, y in lines if x]
-    if not lines:
-      continue
-    # Only where all seeds have a value.
-    shared = sorted(set.intersection(*(set(x) for x, _ in lines)))
-    if not shared:
-      continue
-    columns = [dict(zip(x, y, strict=True)) for x, y in lines]
-    values = np.array([[c[x] for x in shared] for c in columns])
-    finite = np.isfinite(values).all(axis=0)
-    x, values = np.array(shared)[finite], values[:, finite]
-    if not x.size:
-      continue
-    style = styles.of_method(method)
-    mean = values.mean(axis=0)
-    axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
-    bounds += [float(values.min()), float(values.max())]
-    if len(lines) > 1:
-      half = np.array([judging.interval(column) for column in values.T])
-      axes.fill_between(
-        x, mean - half, mean + half, color=style['color'], alpha=0.18, lw=0
-      )
-    drawn = True
-  if drawn:
+    lines = [(x, y) for x, y in lines if np.isfinite(y).any()]
+    if len(lines) < scores.SEEDS_FOR_A_BAND:
+      drawn = _draw_lines(axes, method, lines)
+    else:
+      drawn = _draw_band(axes, method, lines, bounds)
+    limits += drawn
+  if limits:
     # A band over few seeds may be far wider than all that was measured.
-    margin = 0.05 * (max(bounds) - min(bounds)) or 0.5
-    axes.set_ylim(min(bounds) - margin, max(bounds) + margin)
-  return drawn
+    margin = 0.05 * (max(limits) - min(limits)) or 0.5
+    axes.set_ylim(min(limits) - margin, max(limits) + margin)
+  return bool(limits)
+
+
+def _draw_lines(axes: Any, method: str, lines: Sequence[tuple]) -> list[float]:
+  """Draws a line a seed, thin where there are several; returns all y."""
+  style = styles.of_method(method)
+  if len(lines) > 1:
+    style |= _THIN
+  for number, (x, y) in enumerate(lines):
+    axes.plot(
+      x,
+      y,
+      label='_' if number else method,
+      markevery=max(1, len(x) // 8),
+      **style,
+    )
+  return [v for _, y in lines for v in y if math.isfinite(v)]
+
+
+def _draw_band(
+  axes: Any,
+  method: str,
+  lines: Sequence[tuple],
+  bounds: tuple[float, float],
+) -> list[float]:
+  """Draws the mean over seeds and its interval; returns the least and most y.
+
+  Only where all seeds have a value.
+  """
+  shared = sorted(set.intersection(*(set(x) for x, _ in lines)))
+  columns = [dict(zip(x, y, strict=True)) for x, y in lines]
+  values = np.array([[c[x] for x in shared] for c in columns])
+  finite = np.isfinite(values).all(axis=0)
+  x, values = np.array(shared)[finite], values[:, finite]
+  if not x.size:
+    return []
+  style = styles.of_method(method)
+  mean = values.mean(axis=0)
+  axes.plot(x, mean, label=method, markevery=max(1, len(x) // 8), **style)
+  half = np.array([scores.interval(column) for column in values.T])
+  axes.fill_between(
+    x,
+    np.clip(mean - half, min(bounds[0], values.min()), None),
+    np.clip(mean + half, None, max(bounds[1], values.max())),
+    color=style['color'],
+    alpha=0.18,
+    lw=0,
+  )
+  return [float(values.min()), float(values.max())]
+
+
+_OVER_SEEDS = (
+  f'From {scores.SEEDS_FOR_A_BAND} seeds on a line is their mean and the band '
+  'its 95 % confidence interval; fewer seeds are thin lines of their own.'
+)
 
 
 def curves(
-  best: Mapping[str, judging.Configuration], metric: Optional[str]
+  best: Mapping[str, sections.Configuration], judge: sections.Judge
 ) -> Optional[Figure]:
   """Loss and metric by round, best configuration of every method."""
-  panels = [
-    ('train/loss', 'training loss'),
-    ('validation/loss', 'validation loss'),
-  ]
-  if metric is not None:
-    panels[1] = (
-      f'validation/{metric}',
-      f'validation {judging.quality(metric)}',
-    )
+  panels = (
+    ('train/loss', 'training loss', scores.bounds('loss')),
+    (judge.column, judge.label, judge.bounds),
+  )
   figure, axes = _new(2)
   drawn = False
-  for panel, (column, label) in zip(axes[0], panels, strict=True):
-    drawn |= _bands(panel, best, operator.methodcaller('series', column))
+  for panel, (column, label, bounds) in zip(axes[0], panels, strict=True):
+    series = operator.methodcaller('series', column)
+    drawn |= _draw_seeds(panel, best, series, bounds)
     panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     _finish(panel, 'round', label)
   if not drawn:
     return None
+  _add_legend(figure, axes[0])
   return Figure(
     'curves',
     'Curves',
     'Training loss and validation quality by round: the best configuration of '
-    'every method, mean over seeds; bands are 95 % confidence intervals of the '
-    'mean where there are several seeds.',
+    f'every method. {_OVER_SEEDS}',
     figure,
   )
 
 
 def against_bytes(
-  best: Mapping[str, judging.Configuration], metric: Optional[str]
+  best: Mapping[str, sections.Configuration], judge: sections.Judge
 ) -> Optional[Figure]:
   """Quality by what was sent until then."""
-  column = f'validation/{metric or "loss"}'
 
-  def series(run: Any) -> Any:
+  def series(run: results.Run) -> tuple[list[float], list[float]]:
     clients = int(run.settings.get('clients_per_round') or 0)
     x, y, sent = [], [], 0.0
     for row in run.rows:
       sent += row.get('bytes_down', 0.0) + row.get('bytes_up', 0.0)
-      if column in row and clients and sent:
+      if judge.column in row and clients and sent:
         x.append(sent * clients / 1e6)
-        y.append(row[column])
+        y.append(row[judge.column])
     return x, y
 
   figure, axes = _new()
   panel = axes[0][0]
-  if not _bands(panel, best, series):
+  if not _draw_seeds(panel, best, series, judge.bounds):
     return None
   totals = [series(c.runs[0])[0][-1:] for c in best.values()]
   sent = [total for last in totals for total in last]
@@ -165,19 +216,18 @@ def against_bytes(
   else:
     panel.set_xlim(left=0)
   panel.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,g}'))
-  _finish(
-    panel, 'megabytes sent, both ways', f'validation {judging.quality(metric)}'
-  )
+  _finish(panel, 'megabytes sent, both ways', judge.label)
+  _add_legend(figure, [panel])
   return Figure(
     'bytes',
     'Quality against traffic',
     'Validation quality against the megabytes that the server and all clients '
-    'of the cohorts sent each other until then.',
+    f'of the cohorts sent each other until then. {_OVER_SEEDS}',
     figure,
   )
 
 
-def step_sizes(best: Mapping[str, judging.Configuration]) -> Optional[Figure]:
+def step_sizes(best: Mapping[str, sections.Configuration]) -> Optional[Figure]:
   """What step sizes clients chose."""
   chosen = {
     method: configuration.runs[0].series
@@ -195,8 +245,8 @@ def step_sizes(best: Mapping[str, judging.Configuration]) -> Optional[Figure]:
 
 
 def _numbers(
-  configurations: Sequence[judging.Configuration], *flags: str
-) -> list[judging.Configuration]:
+  configurations: Sequence[sections.Configuration], *flags: str
+) -> list[sections.Configuration]:
   """Those in which all of the flags are positive numbers."""
   return [
     c
@@ -209,7 +259,7 @@ def _numbers(
 
 
 def _axis(
-  configurations: Sequence[judging.Configuration], flag: str
+  configurations: Sequence[sections.Configuration], flag: str
 ) -> list[float]:
   return sorted({float(c.settings[flag]) for c in configurations})
 
@@ -226,8 +276,8 @@ def _power(value: float) -> str:
 
 def heat_map(
   method: str,
-  configurations: Sequence[judging.Configuration],
-  judge: judging.Judge,
+  configurations: Sequence[sections.Configuration],
+  judge: sections.Judge,
 ) -> Optional[Figure]:
   """Client rate by server rate, the best of whatever else was varied."""
   usable = _numbers(configurations, _CLIENT, _SERVER)
@@ -244,7 +294,7 @@ def heat_map(
       ]
       best = judge.best(here)
       if best is not None:
-        values[i, j] = best.mean(judge.shown)
+        values[i, j] = best.mean(judge.measure)
   figure, axes = _new(width=1.6 + 0.62 * len(across))
   figure.set_figheight(1.4 + 0.45 * len(up))
   panel = axes[0][0]
@@ -288,7 +338,8 @@ def heat_map(
 
 
 def best_server_rates(
-  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+  by_method: Mapping[str, Sequence[sections.Configuration]],
+  judge: sections.Judge,
 ) -> Optional[Figure]:
   """The best server rate for every client rate."""
   figure, axes = _new()
@@ -312,6 +363,7 @@ def best_server_rates(
   panel.set_xscale('log')
   panel.set_yscale('log')
   _finish(panel, 'client learning rate', 'best server learning rate')
+  _add_legend(figure, [panel])
   return Figure(
     'best_server_rates',
     'Best server rate for every client rate',
@@ -320,8 +372,21 @@ def best_server_rates(
   )
 
 
+def _with_bar(
+  values: Sequence[float], bounds: tuple[float, float]
+) -> tuple[float, float, float]:
+  """A mean, and how far its interval goes below and above it."""
+  mean = scores.mean(values)
+  if len(values) < scores.SEEDS_FOR_A_BAND:
+    return mean, 0.0, 0.0
+  half = scores.interval(values)
+  low, high = min(bounds[0], *values), max(bounds[1], *values)
+  return mean, min(half, mean - low), min(half, high - mean)
+
+
 def adaptivity(
-  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+  by_method: Mapping[str, Sequence[sections.Configuration]],
+  judge: sections.Judge,
 ) -> Optional[Figure]:
   """Quality by the server's adaptivity, the best rates at each."""
   figure, axes = _new()
@@ -332,31 +397,39 @@ def adaptivity(
     points = []
     for tau in _axis(usable, _TAU):
       best = judge.best([c for c in usable if c.settings[_TAU] == tau])
-      if best is not None:
-        values = best.values(judge.shown)
-        points.append((tau, results.mean(values), judging.interval(values)))
+      values = best.values(judge.measure) if best is not None else []
+      if values:
+        points.append((tau, *_with_bar(values, judge.bounds)))
     if len(points) < 2:
       continue
-    x, y, half = zip(*points, strict=True)
+    x, y, below, above = zip(*points, strict=True)
     panel.errorbar(
-      x, y, yerr=half, capsize=2, label=method, **styles.of_method(method)
+      x,
+      y,
+      yerr=(below, above),
+      capsize=2,
+      label=method,
+      **styles.of_method(method),
     )
     drawn = True
   if not drawn:
     return None
   panel.set_xscale('log')
   _finish(panel, r'server adaptivity $\tau$', judge.label)
+  _add_legend(figure, [panel])
   return Figure(
     'adaptivity',
     'Robustness to the adaptivity',
     f'{judge.label.capitalize()} by server adaptivity, with the best learning '
-    'rates at each.',
+    f'rates at each; from {scores.SEEDS_FOR_A_BAND} seeds on bars are 95 % '
+    'confidence intervals of the mean.',
     figure,
   )
 
 
 def sorted_sweeps(
-  by_method: Mapping[str, Sequence[judging.Configuration]], judge: judging.Judge
+  by_method: Mapping[str, Sequence[sections.Configuration]],
+  judge: sections.Judge,
 ) -> Optional[Figure]:
   """All configurations of a method, from the best to the worst."""
   figure, axes = _new()
@@ -365,7 +438,7 @@ def sorted_sweeps(
   for method, configurations in by_method.items():
     if len(configurations) < 2:
       continue
-    values = [c.mean(judge.shown) for c in configurations if c.complete]
+    values = [c.mean(judge.measure) for c in configurations if c.complete]
     values = sorted(
       (v for v in values if math.isfinite(v)), reverse=judge.more_is_better
     )
@@ -381,6 +454,7 @@ def sorted_sweeps(
     return None
   panel.set_xlim(0, 1.03)
   _finish(panel, 'share of configurations', judge.label)
+  _add_legend(figure, [panel])
   return Figure(
     'sorted_sweeps',
     'All configurations, best first',

@@ -1,8 +1,7 @@
-"""Finished runs, read back from their folders, without TensorFlow."""
+"""Runs, read back from their folders without TensorFlow."""
 
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -14,8 +13,10 @@ from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import files
 from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import tables
-from tff_adaptive.report import selection
-from tff_adaptive.sweep import grids
+from tff_adaptive.report import scores
+
+# Settings over which results are averaged.
+SEEDS = ('seed', 'client_datasets_random_seed')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,19 +72,19 @@ class Run:
     """Everything but the seeds: runs that share it are averaged."""
     return tuple(
       sorted(
-        ((k, v) for k, v in self.settings.items() if k not in grids.SEEDS),
+        ((k, v) for k, v in self.settings.items() if k not in SEEDS),
         key=lambda item: item[0],
       )
     )
 
   def measures(self) -> dict[str, float]:
-    """The run in a few numbers: see `selection.measures`."""
+    """The run in a few numbers: see `scores.measures`."""
     return dict(self._measures)
 
   @functools.cached_property
   def _measures(self) -> dict[str, float]:
     clients = self.settings['clients_per_round']
-    return selection.measures(self.rows, self.metric, clients)
+    return scores.measures(self.rows, self.metric, clients)
 
 
 def method_of(settings: Mapping[str, Any]) -> str:
@@ -167,7 +168,3 @@ def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
     except errors.SettingsError as e:
       complaints.append(str(e))
   return found, complaints
-
-
-def mean(values: Sequence[float]) -> float:
-  return math.fsum(values) / len(values) if values else math.nan

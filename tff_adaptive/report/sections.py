@@ -1,14 +1,15 @@
 """The experiments that a report is about, and the runs of each."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-from tff_adaptive.report import judging
+from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
-from tff_adaptive.sweep import grids
+from tff_adaptive.report import scores
 
 # Settings that make an experiment another one, so that its runs have a section
 # of their own, beside those of the task.
@@ -24,6 +25,93 @@ SETTING = (
 
 
 @dataclasses.dataclass(frozen=True)
+class Configuration:
+  """Runs that differ in their seeds only.
+
+  Attributes:
+    method: As `runs.Run.method`.
+    settings: What they share.
+    runs: The finished ones.
+    complete: Whether no run of it failed or is unfinished.
+  """
+
+  method: str
+  settings: Mapping[str, Any]
+  runs: Sequence[results.Run]
+  complete: bool = True
+
+  def values(self, measure: str) -> list[float]:
+    """A measure of every run that has it."""
+    found = [r.measures().get(measure, math.nan) for r in self.runs]
+    return [v for v in found if math.isfinite(v)]
+
+  def mean(self, measure: str) -> float:
+    """The mean over seeds; not a number where there is none."""
+    return scores.mean(self.values(measure))
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+  """The measure that is shown, and which of several configurations is best.
+
+  Attributes:
+    rule: The rule by which configurations are chosen.
+    metric: The task's first measure of quality, if it has one.
+  """
+
+  rule: scores.Rule
+  metric: Optional[str]
+
+  @property
+  def quality(self) -> str:
+    """The metric's short name; the loss where a task has no metric."""
+    return 'loss' if self.metric is None else metric_names.short(self.metric)
+
+  @property
+  def column(self) -> str:
+    """The column of metrics.csv that is drawn."""
+    return f'validation/{self.metric or "loss"}'
+
+  @property
+  def measure(self) -> str:
+    """The same as one of `scores.measures`."""
+    return 'validation/loss' if self.metric is None else 'validation/metric'
+
+  @property
+  def label(self) -> str:
+    return f'validation {self.quality}'
+
+  @property
+  def more_is_better(self) -> bool:
+    return scores.higher_is_better(self.metric)
+
+  @property
+  def bounds(self) -> tuple[float, float]:
+    """The least and the greatest value of what is drawn."""
+    return scores.bounds(self.metric or 'loss')
+
+  def score(self, configuration: Configuration) -> list[float]:
+    """The scores of a configuration's runs; less is better."""
+    if not configuration.complete or not configuration.runs:
+      return [math.inf]
+    return [
+      scores.score(
+        self.rule, run.measures(), self.metric, finished=run.finished
+      )
+      for run in configuration.runs
+    ]
+
+  def best(
+    self, configurations: Sequence[Configuration]
+  ) -> Optional[Configuration]:
+    """The best by the rule."""
+    chosen = scores.best(
+      {i: self.score(c) for i, c in enumerate(configurations)}
+    )
+    return None if chosen is None else configurations[chosen]
+
+
+@dataclasses.dataclass(frozen=True)
 class Section:
   """The runs of one experiment: a task with one setting.
 
@@ -34,7 +122,7 @@ class Section:
   """
 
   setting: Mapping[str, Any]
-  by_method: Mapping[str, Sequence[judging.Configuration]]
+  by_method: Mapping[str, Sequence[Configuration]]
   metric: Optional[str]
 
 
@@ -55,9 +143,9 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
   for setting, methods in groups.items():
     by_method = {
       method: [
-        judging.Configuration(
+        Configuration(
           method,
-          {k: v for k, v in same[0].settings.items() if k not in grids.SEEDS},
+          {k: v for k, v in same[0].settings.items() if k not in results.SEEDS},
           [run for run in same if run.finished],
           all(run.finished for run in same),
         )

@@ -5,6 +5,7 @@ Imports no TensorFlow, so that bad flags are told at once.
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import pathlib
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags_lib
-from tff_adaptive.report import selection
+from tff_adaptive.report import scores
 from tff_adaptive.sweep import grids
 
 _flag = parameters.Parameter
@@ -31,32 +32,50 @@ _FLAGS = (
   ),
   _flag(
     'select',
-    Literal.__getitem__(tuple(selection.RULES)),
-    selection.DEFAULT,
+    Literal.__getitem__(tuple(scores.RULES)),
+    scores.DEFAULT,
     'Which configuration is best: '
-    + '; '.join(f'{r.name}: {r.help}' for r in selection.RULES.values())
+    + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
     + '.',
   ),
   _flag(
     'search',
-    Literal['grid', 'halving', 'bayesian'],
+    Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
     'grid',
-    'grid runs every point. halving runs all for a few rounds, then the best '
-    'part for more, and so forth. bayesian tries --trials configurations, '
-    'each where a Gaussian process over those before expects most.',
+    'Which configurations are run. grid: all. random: --trials of them. tpe, '
+    'gp: --trials of them, each where a tree-structured Parzen estimator, or a '
+    'Gaussian process (which needs PyTorch), expects most of those that were '
+    'tried before. halving is short for grid with --pruner=halving, bayesian '
+    'for tpe.',
+  ),
+  _flag(
+    'pruner',
+    Literal['none', 'halving'],
+    'none',
+    'Which runs are given up on the way. halving: after a few rounds all but '
+    'the best part of those that came as far, after more rounds again, and so '
+    'forth (asynchronous successive halving).',
   ),
   _flag(
     'trials',
     parameters.Count,
     None,
-    'Configurations that --search=bayesian tries; 20 unless given.',
+    'Configurations that --search=random, tpe or gp tries; 20 unless given.',
   ),
   _flag(
     'halving_factor',
     parameters.Annotated[int, parameters.Range(low=2)],
     None,
-    'One in so many configurations goes on with --search=halving; 3 unless '
-    'given.',
+    'One in so many runs goes on with --pruner=halving; 3 unless given.',
+  ),
+  _flag(
+    'storage',
+    str,
+    None,
+    "Where the sweep's state is, for several machines to share one sweep: a "
+    'URL of a database, such as postgresql://user@host/name or '
+    'sqlite:////folder/file, or journal:FILE for a file in a shared folder. '
+    "A file in the sweep's folder unless given.",
   ),
   _flag(
     'workers',
@@ -119,6 +138,20 @@ class Sweep:
   dry_run: bool
   options: Mapping[str, Any]
 
+  @property
+  def sampler(self) -> str:
+    """Which configuration is next: 'grid', 'random', 'tpe' or 'gp'."""
+    return _read_search(self.options)[0]
+
+  @property
+  def pruner(self) -> str:
+    """Which runs are given up on the way: 'none' or 'halving'."""
+    return _read_search(self.options)[1]
+
+  def log_of(self, name: str) -> pathlib.Path:
+    """The file that gets what a run says."""
+    return self.folder / 'logs' / f'{name}.log'
+
 
 def parse(arguments: Sequence[str]) -> Sweep:
   """Reads a command line.
@@ -142,22 +175,40 @@ def parse(arguments: Sequence[str]) -> Sweep:
   )
 
 
+def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
+  """The sampler and the pruner that --search and --pruner ask for."""
+  if options['search'] == 'halving':
+    return 'grid', 'halving'
+  sampler = 'tpe' if options['search'] == 'bayesian' else options['search']
+  return sampler, options['pruner']
+
+
 def _check_search(options: Mapping[str, Any]) -> None:
-  for flag, needed in (('trials', 'bayesian'), ('halving_factor', 'halving')):
-    if options[flag] is not None and options['search'] != needed:
+  sampler, pruner = _read_search(options)
+  ignored = []
+  if sampler == 'grid':
+    ignored.append(('trials', f'--search={options["search"]}'))
+  if pruner == 'none':
+    ignored.append(('halving_factor', '--pruner=none'))
+  for flag, reason in ignored:
+    if options[flag] is not None:
       raise errors.SettingsError(
-        f'--{flag}={options[flag]} would be ignored: --search='
-        f'{options["search"]}.'
+        f'--{flag}={options[flag]} would be ignored: {reason}.'
       )
+  if sampler == 'gp' and importlib.util.find_spec('torch') is None:
+    raise errors.SettingsError(
+      "--search=gp needs PyTorch, which is none of this program's own "
+      'requirements: pip install torch, or take --search=tpe.'
+    )
 
 
 def _check_lengths(
   options: Mapping[str, Any], points: Sequence[grids.Point]
 ) -> None:
   totals = sorted({p.settings.total_rounds for p in points})
-  if options['search'] == 'halving' and len(totals) > 1:
+  if _read_search(options)[1] == 'halving' and len(totals) > 1:
     raise errors.SettingsError(
-      '--search=halving compares runs after equal rounds, but --total_rounds '
+      '--pruner=halving compares runs after equal rounds, but --total_rounds '
       f'is {", ".join(map(str, totals))}.'
     )
 

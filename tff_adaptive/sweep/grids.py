@@ -8,6 +8,7 @@ adaptivity for plain averaging).
 import dataclasses
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,9 +19,8 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags_lib
 from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.report import runs
 
-# Axes over which results are averaged.
-SEEDS = ('seed', 'client_datasets_random_seed')
 _LONGEST_NAME = 180
 
 
@@ -58,6 +58,23 @@ class Point:
   name: str
   flags: Mapping[str, str]
   settings: settings_lib.Settings
+
+
+Configuration = tuple[tuple[str, str], ...]
+
+
+def configuration(flags: Mapping[str, str]) -> Configuration:
+  """A point's flags without its seeds, over which results are averaged."""
+  return tuple((k, v) for k, v in flags.items() if k not in runs.SEEDS)
+
+
+def number(text: str) -> Optional[float]:
+  """A flag's value as a number; `None` if it is a word."""
+  try:
+    value = float(text)
+  except ValueError:
+    return None
+  return value if math.isfinite(value) else None
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:

@@ -1,81 +1,100 @@
-"""How far a sweep is: on the screen and in its table."""
+"""How far a sweep is, on the screen."""
 
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
 from typing import IO
 from typing import Optional
 
-from tff_adaptive import errors
 from tff_adaptive.recording import formatting
-from tff_adaptive.report import runs as results
-from tff_adaptive.sweep import search
-from tff_adaptive.sweep import store as sweep_store
-from tff_adaptive.sweep import worker as sweep_worker
+from tff_adaptive.sweep import study
 
 
 class Progress:
-  """How far the sweep is, in a line that is redrawn on a terminal."""
+  """How far a sweep is, in a line that is redrawn on a terminal."""
 
   def __init__(
     self,
-    store: sweep_store.Store,
-    plan: search.Plan,
+    rows: Sequence[study.Row],
+    most_runs: int,
     stream: Optional[IO[str]] = None,
   ):
     """Starts the clock.
 
     Args:
-      store: The sweep's table, open.
-      plan: Knows what is left.
+      rows: Of the sweep's table.
+      most_runs: How many of them may be run.
       stream: Where to write; standard output unless given.
     """
-    self._store = store
-    self._plan = plan
+    self._most_runs = most_runs
     self._stream = stream or sys.stdout
     self._terminal = self._stream.isatty()
     self._start = time.monotonic()
     self._drawn = 0
-    self._worked = 0
-    self._rounds: dict[str, int] = {}
+    # Of the runs under way here: their first round of now, and their last.
     self._first: dict[str, int] = {}
+    self._rounds: dict[str, int] = {}
+    self._worked = 0
+    self.update(rows)
+
+  def update(self, rows: Sequence[study.Row]) -> None:
+    """Takes the sweep's table as it is now."""
+    self._rows = rows
+
+  @property
+  def left(self) -> int:
+    """Runs that are not over and may be run."""
+    if any(row.status == study.UNTRIED for row in self._rows):
+      return 0
+    return max(self._most_runs - self._over, 0)
+
+  @property
+  def _over(self) -> int:
+    return sum(row.status in study.OVER for row in self._rows)
 
   def round(self, name: str, number: int) -> None:
     """Takes note of a round of a run that is under way."""
     self._first.setdefault(name, number)
     self._rounds[name] = number
 
-  def over(self, name: str, rounds: int) -> None:
-    """Takes note of how many rounds a run has that is no longer under way."""
+  def over(self, name: str, outcome: study.Outcome) -> None:
+    """Says what became of a run."""
     first = self._first.pop(name, None)
     self._rounds.pop(name, None)
     if first is not None:
-      self._worked += max(rounds - first, 0)
+      self._worked += max(outcome.rounds - first, 0)
+    line = f'{outcome.status:<9} {name}'
+    loss = outcome.measures.get('train/loss')
+    if outcome.status == study.FINISHED and loss is not None:
+      line += f'  train loss {formatting.number(loss)}'
+    if outcome.reason:
+      line += f': {outcome.reason}'
+    self.say(line)
+    self.say(self.line())
 
   def line(self) -> str:
     """Runs by what became of them, and the time left."""
     counts: dict[str, int] = {}
-    rows = self._store.rows()
-    for row in rows:
-      counts[row['status']] = counts.get(row['status'], 0) + 1
-    over = sum(counts.get(s, 0) for s in sweep_store.OVER)
-    parts = [f'sweep {over}/{len(rows)} runs']
-    for status in (
-      sweep_store.RUNNING,
-      sweep_store.DIVERGED,
-      sweep_store.FAILED,
-      sweep_store.PRUNED,
-    ):
+    for row in self._rows:
+      counts[row.status] = counts.get(row.status, 0) + 1
+    parts = [f'sweep {self._over}/{self._over + self.left} runs']
+    for status in (study.RUNNING, study.DIVERGED, study.FAILED, study.PRUNED):
       if counts.get(status):
         parts.append(f'{counts[status]} {status}')
     worked = self._worked + sum(
-      n - self._first[name] for name, n in self._rounds.items()
+      number - self._first[name] for name, number in self._rounds.items()
     )
-    if worked > 0 and over < len(rows):
+    if worked > 0 and self.left:
       each = (time.monotonic() - self._start) / worked
-      left = self._plan.left(self._rounds)
-      parts.append(f'{formatting.duration(each * left)} left')
+      parts.append(f'{formatting.duration(each * self._rounds_left())} left')
     return '  '.join(parts)
+
+  def _rounds_left(self) -> int:
+    """The rounds still to run, if no run is given up on the way."""
+    open_rows = [row for row in self._rows if row.status not in study.OVER]
+    total = sum(row.settings['total_rounds'] for row in open_rows)
+    total = total * self.left // max(len(open_rows), 1)
+    return max(total - sum(self._rounds.values()), 0)
 
   def show(self) -> None:
     """Redraws the line; only where it is seen at once."""
@@ -92,50 +111,3 @@ class Progress:
       self._drawn = 0
     self._stream.write(sentence + '\n')
     self._stream.flush()
-
-
-class Recorder:
-  """Hands out a plan's jobs; writes down what becomes of them, and says it.
-
-  Attributes:
-    progress: What it is said to.
-  """
-
-  def __init__(
-    self, store: sweep_store.Store, plan: search.Plan, progress: Progress
-  ):
-    self._store = store
-    self._plan = plan
-    self.progress = progress
-
-  def next(self) -> Optional[sweep_worker.Job]:
-    """A job that can be started now, if there is one."""
-    return self._plan.next()
-
-  def started(self, job: sweep_worker.Job) -> None:
-    self._store.set(job.point.name, sweep_store.RUNNING)
-
-  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
-    name = job.point.name
-    values: dict[str, Any] = {}
-    try:
-      run = results.load(job.point.settings.folder)
-      values = dict(
-        rounds=run.rounds, metric=run.metric, measures=run.measures()
-      )
-    except errors.SettingsError as e:
-      if outcome.status == sweep_store.FINISHED:
-        outcome = sweep_worker.Outcome(sweep_store.FAILED, str(e))
-    self._store.set(name, outcome.status, reason=outcome.reason, **values)
-    self.progress.over(name, values.get('rounds', 0))
-    self._plan.done(job, outcome)
-    if outcome.status in sweep_store.OVER:
-      line = f'{outcome.status:<9} {name}'
-      measures = values.get('measures', {})
-      if outcome.status == sweep_store.FINISHED and 'train/loss' in measures:
-        line += f'  train loss {formatting.number(measures["train/loss"])}'
-      if outcome.reason:
-        line += f': {outcome.reason}'
-      self.progress.say(line)
-      self.progress.say(self.progress.line())
-      self._store.export()

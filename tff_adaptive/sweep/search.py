@@ -1,363 +1,313 @@
-"""Ways through a grid: all of it, or only what is worth a run.
+"""Which of a sweep's runs is next: all of them, or those worth a run.
 
-All choose among the points of a sweep, and what they know is in its table, so
-that searches are stopped, resumed and reported as a whole grid is.
+Optuna's samplers propose places in the space of the axes; the nearest point of
+the sweep that waits is run. A configuration is proposed, and pruned, by its
+first seed alone: the others repeat what came to its end.
 """
 
+import dataclasses
+import functools
 import math
+import random
+import warnings
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import Protocol
 
-import numpy as np
+import optuna
 
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import selection
+from tff_adaptive.report import scores
+from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import store as sweep_store
-from tff_adaptive.sweep import worker as sweep_worker
+from tff_adaptive.sweep import study as study_lib
 
-_Key = tuple[tuple[str, str], ...]
+_Trials = Mapping[str, study_lib.Trial]
+# By flag: the range of its numbers, or its words.
+_Space = dict[str, optuna.distributions.BaseDistribution]
+# Unless the flags say otherwise.
+_TRIALS = 20
+_HALVING_FACTOR = 3
+# Configurations that are tried at random before a sampler knows anything.
+_FIRST_TRIALS = 5
 
 
-def configuration(flags: Mapping[str, str]) -> _Key:
-  """A point's flags without its seeds."""
-  return tuple((k, v) for k, v in flags.items() if k not in grids.SEEDS)
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What a sweep is to run, and in which order.
 
-
-def scores(
-  rule: selection.Rule, rows: Sequence[Mapping[str, Any]]
-) -> dict[_Key, list[float]]:
-  """Every configuration's scores so far, seed by seed; less is better.
-
-  Also of runs that are not finished, by the rounds that they have; infinite for
-  those that diverged, failed or have not begun.
+  Attributes:
+    points: The sweep's points.
+    sampler: Which configuration is next: 'grid', 'random', 'tpe' or 'gp'.
+    rule: By which configurations are compared.
+    trials: How many configurations a sampler other than grid tries.
+    seed: Of all that is random in the choice.
+    halving_factor: One in so many runs goes on after every rung; `None` if all
+      runs go to their end.
   """
-  result: dict[_Key, list[float]] = {}
-  for row in rows:
-    dead = row['status'] in (sweep_store.DIVERGED, sweep_store.FAILED)
-    values = {k: v for k, v in row.items() if isinstance(v, float)}
-    score = selection.score(rule, values, row['metric'])
-    key = configuration(row['flags'])
-    result.setdefault(key, []).append(math.inf if dead else score)
+
+  points: Sequence[grids.Point]
+  sampler: str
+  rule: scores.Rule
+  trials: int
+  seed: int
+  halving_factor: Optional[int] = None
+
+  @functools.cached_property
+  def _configurations(self) -> list[list[str]]:
+    """The runs' names, those together that differ in their seeds only."""
+    result: dict[grids.Configuration, list[str]] = {}
+    for point in self.points:
+      key = grids.configuration(point.flags)
+      result.setdefault(key, []).append(point.name)
+    return list(result.values())
+
+  @property
+  def most_runs(self) -> int:
+    """How many runs the sweep comes to, if none is left out on the way."""
+    sizes = sorted(map(len, self._configurations), reverse=True)
+    return sum(sizes if self.sampler == 'grid' else sizes[: self.trials])
+
+  def next(self, trials: _Trials) -> list[str]:
+    """The runs that may be taken now, the best choice first.
+
+    Args:
+      trials: The newest trial of every run.
+    """
+    held, fresh = self._open(trials)
+    if held or not fresh:
+      return held
+    if self.sampler in ('grid', 'random'):
+      # In a grid's own order one rate after the other may be the best so far,
+      # and none would be pruned.
+      return _shuffled(fresh, self.seed)
+    count = len(self._configurations) - len(fresh)
+    space = encode([p.flags for p in self.points])
+    seed = random.Random(f'{self.seed} {count}').getrandbits(31)
+    proposed = self._propose(space, trials, seed)
+    places = {p.name: place(space, p.flags) for p in self.points}
+    return sorted(fresh, key=lambda n: _distance(space, places[n], proposed))
+
+  def _open(self, trials: _Trials) -> tuple[list[str], list[str]]:
+    """The waiting runs that go before all others, and those to choose from."""
+    waiting = [
+      p.name
+      for p in self.points
+      if study_lib.status_of(trials[p.name]) == study_lib.WAITING
+    ]
+    if self.sampler == 'grid' and self.halving_factor is None:
+      return waiting, []
+    fresh, held = [], []
+    for first, *repeats in self._configurations:
+      if not study_lib.was_begun(trials[first]):
+        fresh.append(first)
+        continue
+      held.append(first)
+      if study_lib.status_of(trials[first]) == study_lib.FINISHED:
+        held += repeats
+    # What was begun is carried to its end first.
+    held = [name for name in held if name in waiting]
+    begun = len(self._configurations) - len(fresh)
+    if held or (self.sampler != 'grid' and begun >= self.trials):
+      fresh = []
+    return held, fresh
+
+  def untried(self, trials: _Trials) -> dict[str, str]:
+    """The waiting runs that will not be run, and why; once that is known.
+
+    Args:
+      trials: The newest trial of every run.
+    """
+    if any(self._open(trials)) or any(
+      map(study_lib.is_running, trials.values())
+    ):
+      return {}
+    reasons = {}
+    for first, *repeats in self._configurations:
+      status = study_lib.status_of(trials[first])
+      if status == study_lib.WAITING:
+        reasons[first] = (
+          f'not among the {self.trials} configurations that were tried'
+        )
+      for name in repeats:
+        if study_lib.status_of(trials[name]) == study_lib.WAITING:
+          reasons[name] = reasons.get(first, f'{first} is {status}')
+    return reasons
+
+  def pruner(self) -> optuna.pruners.BasePruner:
+    """Optuna's pruner that gives runs up on their way."""
+    if self.halving_factor is None:
+      return optuna.pruners.NopPruner()
+    return _Halving(
+      min_resource=self._first_rung, reduction_factor=self.halving_factor
+    )
+
+  def rungs(self, name: str) -> list[int]:
+    """The rounds after which a run is compared with the others."""
+    factor = self.halving_factor
+    if factor is None or name not in {
+      first for first, *_ in self._configurations
+    }:
+      return []
+    rungs = [self._first_rung]
+    while rungs[-1] * factor < self.points[0].settings.total_rounds:
+      rungs.append(rungs[-1] * factor)
+    return [r for r in rungs if r < self.points[0].settings.total_rounds]
+
+  @property
+  def _first_rung(self) -> int:
+    """With as many rungs after it as leave one configuration at the end."""
+    assert self.halving_factor is not None
+    total = self.points[0].settings.total_rounds
+    most = min(len(self._configurations), total)
+    rungs = int(math.log(most, self.halving_factor) + 1e-9)
+    return math.ceil(total / self.halving_factor**rungs)
+
+  def _propose(
+    self, space: _Space, trials: _Trials, seed: int
+  ) -> Mapping[str, Any]:
+    """Asks Optuna's sampler, given a study of what is known by now."""
+    with warnings.catch_warnings():
+      # Of what may change in later versions of Optuna, and of scores that are
+      # not finite.
+      warnings.simplefilter('ignore')
+      if self.sampler == 'gp':
+        sampler: optuna.samplers.BaseSampler = optuna.samplers.GPSampler(
+          seed=seed, n_startup_trials=_FIRST_TRIALS
+        )
+      else:
+        sampler = optuna.samplers.TPESampler(
+          seed=seed,
+          n_startup_trials=_FIRST_TRIALS,
+          multivariate=True,
+          constant_liar=True,
+        )
+      known = optuna.create_study(sampler=sampler)
+      for point in self.points:
+        trial = trials[point.name]
+        status = study_lib.status_of(trial)
+        outcome = study_lib.outcome_of(trial)
+        over = status in study_lib.OVER
+        if over or status == study_lib.RUNNING:
+          states = optuna.trial.TrialState
+          known.add_trial(
+            optuna.create_trial(
+              state=states.COMPLETE if over else states.RUNNING,
+              value=study_lib.score_of(self.rule, outcome) if over else None,
+              params=place(space, point.flags),
+              distributions=space,
+            )
+          )
+      return known.ask(space).params
+
+
+def plan_of(sweep: flags.Sweep) -> Plan:
+  """The plan that the flags of a sweep ask for."""
+  options = sweep.options
+  return Plan(
+    points=sweep.points,
+    sampler=sweep.sampler,
+    rule=scores.RULES[options['select']],
+    trials=options['trials'] or _TRIALS,
+    seed=sweep.points[0].settings.seed,
+    halving_factor=(options['halving_factor'] or _HALVING_FACTOR)
+    if sweep.pruner == 'halving'
+    else None,
+  )
+
+
+def open_study(sweep: flags.Sweep, plan: Plan) -> study_lib.Study:
+  """Opens a sweep's study, making it if there is none."""
+  return study_lib.Study(
+    sweep.folder,
+    rule=plan.rule,
+    storage=sweep.options['storage'],
+    pruner=plan.pruner(),
+  )
+
+
+class _Halving(optuna.pruners.SuccessiveHalvingPruner):
+  """Successive halving in which a run that was taken up again counts once."""
+
+  def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+    newest: Any = _NewestTrials(study)
+    return super().prune(newest, trial)
+
+
+class _NewestTrials:
+  """A study without the trials that a newer one stands for."""
+
+  def __init__(self, study: optuna.Study):
+    self._study = study
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._study, name)
+
+  def get_trials(self, **arguments: Any) -> list[study_lib.Trial]:
+    return list(study_lib.newest(self._study.get_trials(**arguments)).values())
+
+
+def _shuffled(names: Sequence[str], seed: int) -> list[str]:
+  """The names in an order that does not depend on how many are left of them."""
+  return sorted(
+    names, key=lambda name: random.Random(f'{seed} {name}').random()
+  )
+
+
+def encode(points: Sequence[Mapping[str, str]]) -> _Space:
+  """The space in which points lie, a dimension for every flag that varies.
+
+  Positive numbers that span a decade count by their logarithm, words by being
+  equal or not.
+
+  Args:
+    points: The flags of all points, as text.
+  """
+  space: _Space = {}
+  flags = (flag for point in points for flag, _ in grids.configuration(point))
+  for flag in dict.fromkeys(flags):
+    texts = list(dict.fromkeys(point.get(flag) for point in points))
+    if len(texts) < 2:
+      continue
+    numbers = [grids.number(text) for text in texts if text is not None]
+    values = [value for value in numbers if value is not None]
+    if len(values) == len(numbers) and len(set(values)) > 1:
+      low, high = min(values), max(values)
+      space[flag] = optuna.distributions.FloatDistribution(
+        low, high, log=0 < 10 * low <= high
+      )
+    else:
+      space[flag] = optuna.distributions.CategoricalDistribution(texts)
+  return space
+
+
+def place(space: _Space, flags: Mapping[str, str]) -> dict[str, Any]:
+  """A point's place; a number that a method does not have is in the middle."""
+  result: dict[str, Any] = {}
+  for flag, dimension in space.items():
+    text = flags.get(flag)
+    if not isinstance(dimension, optuna.distributions.FloatDistribution):
+      result[flag] = text
+    elif text is not None:
+      result[flag] = float(text)
+    elif dimension.log:
+      result[flag] = math.sqrt(dimension.low * dimension.high)
+    else:
+      result[flag] = (dimension.low + dimension.high) / 2
   return result
 
 
-class Plan(Protocol):
-  """What to run next."""
-
-  def next(self) -> Optional[sweep_worker.Job]:
-    """A job that can be started now, if there is one."""
-
-  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
-    """Takes note of what became of a job."""
-
-  def left(self, rounds: Mapping[str, int]) -> int:
-    """Rounds that are still to be run, those of `rounds` being done."""
-
-
-class GridPlan:
-  """Every point that is not over, in order."""
-
-  def __init__(self, jobs: Sequence[sweep_worker.Job]):
-    self._waiting = list(jobs)
-    self._left = {j.point.name: j.point.settings.total_rounds for j in jobs}
-
-  def next(self) -> Optional[sweep_worker.Job]:
-    return self._waiting.pop(0) if self._waiting else None
-
-  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
-    del outcome
-    self._left.pop(job.point.name, None)
-
-  def left(self, rounds: Mapping[str, int]) -> int:
-    return sum(t - rounds.get(n, 0) for n, t in self._left.items())
-
-
-class HalvingPlan:
-  """Successive halving: Jamieson and Talwalkar, arXiv 1502.07943.
-
-  All configurations run for a few rounds, the best part of them goes on for
-  `factor` times as many, and so forth; the last rung is the whole run, which
-  has as many rounds for all.
-  """
-
-  def __init__(
-    self,
-    store: sweep_store.Store,
-    jobs: Sequence[sweep_worker.Job],
-    *,
-    rule: selection.Rule,
-    factor: int,
-  ):
-    """Finds out from the table how far the search is.
-
-    Args:
-      store: The sweep's table, open.
-      jobs: Those of its points that are not over.
-      rule: By which configurations are compared.
-      factor: The share of configurations that goes on is 1 / factor.
-    """
-    self._store = store
-    self._rule = rule
-    self._factor = factor
-    rows = store.rows()
-    self._total = rows[0]['settings']['total_rounds']
-    self._count = len({configuration(row['flags']) for row in rows})
-    self.rungs = rungs(self._count, self._total, factor)
-    self._jobs = {job.point.name: job for job in jobs}
-    self._rounds = {row['name']: row['rounds'] for row in rows}
-    self._rung = 0
-    self._running: set[str] = set()
-    self._queue: list[str] = []
-    self._enter()
-
-  def _enter(self) -> None:
-    """Queues what the rung has still to run, and goes up where it is done."""
-    while True:
-      until = self.rungs[self._rung]
-      self._queue = [n for n in self._jobs if self._rounds[n] < until]
-      if self._queue or self._rung + 1 == len(self.rungs):
-        return
-      self._prune()
-      self._rung += 1
-
-  def _prune(self) -> None:
-    kept = math.ceil(self._count / self._factor ** (self._rung + 1))
-    means = {
-      key: results.mean(values)
-      for key, values in scores(self._rule, self._store.rows()).items()
-      if any(configuration(j.point.flags) == key for j in self._jobs.values())
-    }
-    order = sorted(means, key=lambda key: means[key])
-    good = {key for key in order[:kept] if math.isfinite(means[key])}
-    for name, job in list(self._jobs.items()):
-      if configuration(job.point.flags) not in good:
-        del self._jobs[name]
-        self._store.set(
-          name,
-          sweep_store.PRUNED,
-          reason=(
-            f'not among the best {kept} of {self._count} configurations after '
-            f'round {self.rungs[self._rung]}'
-          ),
-        )
-
-  def next(self) -> Optional[sweep_worker.Job]:
-    if not self._queue:
-      return None  # Others of this rung may be running still.
-    name = self._queue.pop(0)
-    self._running.add(name)
-    job = self._jobs[name]
-    until = self.rungs[self._rung]
-    last = until == self._total
-    return sweep_worker.Job(
-      job.point, job.log, job.divergence_factor, None if last else until
-    )
-
-  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
-    name = job.point.name
-    self._running.discard(name)
-    row = next(r for r in self._store.rows() if r['name'] == name)
-    self._rounds[name] = row['rounds']
-    if outcome.status in sweep_store.OVER:
-      self._jobs.pop(name, None)
-    if outcome.reason == 'stopped':
-      return  # The sweep is being left.
-    if not self._queue and not self._running:
-      self._enter()
-
-  def left(self, rounds: Mapping[str, int]) -> int:
-    before = self.rungs[self._rung - 1] if self._rung else 0
-    total = 0
-    for i in range(self._rung, len(self.rungs)):
-      count = math.ceil(len(self._jobs) / self._factor ** (i - self._rung))
-      total += count * (self.rungs[i] - (self.rungs[i - 1] if i else 0))
-    for name in self._jobs:
-      total -= max(rounds.get(name, self._rounds[name]) - before, 0)
-    return max(total, 0)
-
-
-def rungs(count: int, total_rounds: int, factor: int) -> list[int]:
-  """After which rounds configurations are compared; the last is the end."""
-  steps = 0
-  while factor ** (steps + 1) <= min(count, total_rounds):
-    steps += 1
-  return [
-    max(1, math.ceil(total_rounds / factor**i)) for i in range(steps, -1, -1)
-  ]
-
-
-class BayesianPlan:
-  """Expected improvement under a Gaussian process, over the sweep's points.
-
-  Positive numbers that span a decade count by their logarithm, words by being
-  equal or not. A configuration that diverged counts as worse than the worst.
-  """
-
-  def __init__(
-    self,
-    store: sweep_store.Store,
-    jobs: Sequence[sweep_worker.Job],
-    *,
-    rule: selection.Rule,
-    trials: int,
-    seed: int = 0,
-  ):
-    """Finds out from the table what was tried already.
-
-    Args:
-      store: The sweep's table, open.
-      jobs: Those of its points that are not over.
-      rule: By which configurations are compared.
-      trials: How many configurations to try in all.
-      seed: Of the first ones, which nothing is known about.
-    """
-    self._store = store
-    self._rule = rule
-    self._trials = trials
-    rows = store.rows()
-    keys = list(dict.fromkeys(configuration(r['flags']) for r in rows))
-    self._places = dict(zip(keys, encode(keys), strict=True))
-    self._jobs: dict[_Key, list[sweep_worker.Job]] = {}
-    for job in jobs:
-      key = configuration(job.point.flags)
-      self._jobs.setdefault(key, []).append(job)
-    begun = {
-      configuration(r['flags'])
-      for r in rows
-      if r['rounds']
-      or r['status'] in (sweep_store.DIVERGED, sweep_store.FAILED)
-    }
-    # What was begun is carried to its end first.
-    self._tried = [key for key in keys if key in begun]
-    self._queue = [j for key in self._tried for j in self._jobs.get(key, ())]
-    self._running: set[str] = set()
-    self._rng = np.random.default_rng(seed)
-
-  def next(self) -> Optional[sweep_worker.Job]:
-    if not self._queue:
-      free = [k for k in self._places if k not in self._tried]
-      if len(self._tried) >= self._trials or not free:
-        self._leave_out(free)
-        return None
-      key = self._choose(free)
-      self._tried.append(key)
-      self._queue = list(self._jobs[key])
-    job = self._queue.pop(0)
-    self._running.add(job.point.name)
-    return job
-
-  def _leave_out(self, free: Sequence[_Key]) -> None:
-    for key in free:
-      for job in self._jobs.pop(key, ()):
-        self._store.set(
-          job.point.name,
-          sweep_store.PRUNED,
-          reason=f'not among the {self._trials} configurations that were tried',
-        )
-      self._places.pop(key)
-
-  def _choose(self, free: Sequence[_Key]) -> _Key:
-    known = scores(self._rule, self._store.rows())
-    tried = [k for k in self._tried if k in known]
-    values = np.array([results.mean(known[k]) for k in tried])
-    pending = [
-      any(j.point.name in self._running for j in self._jobs.get(k, ()))
-      for k in tried
-    ]
-    dimensions = len(next(iter(self._places.values())))
-    if np.isfinite(values).sum() < max(3, dimensions + 1):
-      return self._farthest(free)
-    finite = values[np.isfinite(values)]
-    worst = finite.max() + (np.ptp(finite) or 1.0) * 0.5
-    # What is running is taken for average, so that it is not chosen again.
-    values = np.where(pending, finite.mean(), values)
-    values = np.where(np.isfinite(values), values, worst)
-    return free[
-      best_expected(
-        np.array([self._places[k] for k in tried]),
-        values,
-        np.array([self._places[k] for k in free]),
-      )
-    ]
-
-  def _farthest(self, free: Sequence[_Key]) -> _Key:
-    """A configuration far from all that were tried."""
-    if not self._tried:
-      return free[int(self._rng.integers(len(free)))]
-    places = np.array([self._places[k] for k in free])
-    tried = np.array([self._places[k] for k in self._tried])
-    distances = np.linalg.norm(places[:, None] - tried[None], axis=-1)
-    return free[int(distances.min(axis=1).argmax())]
-
-  def done(self, job: sweep_worker.Job, outcome: sweep_worker.Outcome) -> None:
-    del outcome
-    self._running.discard(job.point.name)
-
-  def left(self, rounds: Mapping[str, int]) -> int:
-    each = max(len(jobs) for jobs in self._jobs.values()) if self._jobs else 1
-    waiting = max(self._trials - len(self._tried), 0) * each
-    waiting += len(self._queue) + len(self._running)
-    totals = [r['settings']['total_rounds'] for r in self._store.rows()]
-    return max(waiting * max(totals) - sum(rounds.values()), 0)
-
-
-def encode(keys: Sequence[_Key]) -> np.ndarray:
-  """Configurations as points of a unit cube, a row each."""
-  flags = list(dict.fromkeys(name for key in keys for name, _ in key))
-  columns = []
-  for flag in flags:
-    texts = [dict(key).get(flag) for key in keys]
-    try:
-      values = np.array([np.nan if t is None else float(t) for t in texts])
-    except ValueError:
-      for word in dict.fromkeys(texts):
-        columns.append(np.array([float(t == word) for t in texts]))
-      continue
-    present = values[np.isfinite(values)]
-    if present.min() > 0 and present.max() >= 10 * present.min():
-      values = np.log10(values)
-    low, high = np.nanmin(values), np.nanmax(values)
-    # A flag that a method does not have stands in the middle.
-    scaled = (values - low) / (high - low) if high > low else values * 0
-    columns.append(np.nan_to_num(scaled, nan=0.5))
-  if not columns:
-    return np.zeros([len(keys), 1])
-  return np.stack(columns, axis=1)
-
-
-def best_expected(
-  places: np.ndarray, values: np.ndarray, candidates: np.ndarray
-) -> int:
-  """Which candidate is expected to improve most on the lowest value.
-
-  Args:
-    places: Where values are known, shape [n, d].
-    values: The values, shape [n].
-    candidates: Where they might be looked for next, shape [m, d].
-  """
-  # Takes seconds to import, and a whole grid has no need of it.
-  from sklearn import gaussian_process  # pylint: disable=g-import-not-at-top
-
-  kernels = gaussian_process.kernels
-  kernel = kernels.ConstantKernel(1.0, (1e-2, 1e2)) * kernels.Matern(
-    np.full(places.shape[1], 0.3), (0.05, 5.0), nu=2.5
-  ) + kernels.WhiteKernel(1e-3, (1e-6, 1e-1))
-  model = gaussian_process.GaussianProcessRegressor(
-    kernel, normalize_y=True, n_restarts_optimizer=2, random_state=0
-  )
-  import warnings  # pylint: disable=g-import-not-at-top
-
-  with warnings.catch_warnings():
-    # A length scale at its bound is what a flag without influence gives.
-    warnings.simplefilter('ignore')
-    model.fit(places, values)
-    mean, deviation = model.predict(candidates, return_std=True)
-  deviation = np.maximum(deviation, 1e-12)
-  gain = (values.min() - mean) / deviation
-  cumulative = np.array([0.5 * (1 + math.erf(g / 2**0.5)) for g in gain])
-  density = np.exp(-0.5 * gain**2) / (2 * math.pi) ** 0.5
-  return int(np.argmax(deviation * (gain * cumulative + density)))
+def _distance(
+  space: _Space, one: Mapping[str, Any], other: Mapping[str, Any]
+) -> float:
+  """The distance of two places in the unit cube."""
+  total = 0.0
+  for flag, dimension in space.items():
+    a, b = one[flag], other[flag]
+    if not isinstance(dimension, optuna.distributions.FloatDistribution):
+      total += a != b
+    elif dimension.log:
+      total += (math.log(a / b) / math.log(dimension.high / dimension.low)) ** 2
+    else:
+      total += ((a - b) / (dimension.high - dimension.low)) ** 2
+  return total

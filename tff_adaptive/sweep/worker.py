@@ -1,13 +1,14 @@
-"""Runs points of a sweep one after the other, in a process of their own.
+"""Runs points of a sweep one after the other.
 
-Importing TensorFlow Federated takes as long as a small run. So a worker imports
-it once and then runs whatever it is handed.
+Importing TensorFlow Federated takes as long as a small run. So a worker process
+imports it once and then takes one run after the other from the sweep's study.
 """
 
 import contextlib
 import dataclasses
 import logging
 import math
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+from multiprocessing import connection as connections
 from typing import Any
 from typing import Optional
 from typing import TextIO
@@ -26,9 +29,13 @@ from typing import TextIO
 from tff_adaptive import errors
 from tff_adaptive.recording import files
 from tff_adaptive.recording import tables
-from tff_adaptive.report import runs as results
+from tff_adaptive.report import runs
+from tff_adaptive.report import scores
+from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import store as sweep_store
+from tff_adaptive.sweep import hparams
+from tff_adaptive.sweep import search
+from tff_adaptive.sweep import study as study_lib
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
@@ -37,18 +44,22 @@ from tff_adaptive.training import stopping
 _PATIENCE = 3
 _SECONDS_BETWEEN_REPORTS = 0.5
 _SECONDS_BETWEEN_LOOKS = 0.1
-_EVENTS_SUFFIX = '.hparams'
+_SECONDS_BETWEEN_TRIES = 1.0
+
+# Is told 'started', 'round' or 'over', a run's name, and its round or outcome.
+Report = Callable[[str, str, Any], None]
 
 
 class DivergedError(errors.RunError):
   """A run got so far from any minimum that more rounds are of no use."""
 
 
-class Paused(stopping.Stopped):
-  """A run came to the round up to which it was asked to go."""
+class Pruned(stopping.Stopped):
+  """A run was worse than others after as many rounds; it is saved and left."""
 
-  def __init__(self) -> None:
+  def __init__(self, reason: str):
     super().__init__(signal.SIGTERM)
+    self.reason = reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,21 +71,16 @@ class Job:
     log: The file that gets what the run says.
     divergence_factor: How many times the loss of the untrained model the
       training loss may be; 0 for any.
-    until_round: Go no further than this round, and be ready to go on.
+    rungs: The rounds after which the run is compared with others.
+    compare: Is given the run so far and the round; raises `Pruned` if the run
+      is to be given up.
   """
 
   point: grids.Point
   log: pathlib.Path
   divergence_factor: float = 0.0
-  until_round: Optional[int] = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-  """What became of a point: a status of the store's and why."""
-
-  status: str
-  reason: Optional[str] = None
+  rungs: Sequence[int] = ()
+  compare: Callable[[runs.Run, int], None] = lambda run, number: None
 
 
 class Watch:
@@ -84,12 +90,20 @@ class Watch:
     self,
     *,
     divergence_factor: float,
-    until_round: Optional[int] = None,
     report: Callable[[int], None] = lambda _: None,
+    compare: Callable[[Sequence[Mapping[str, float]]], None] = lambda _: None,
   ):
+    """Begins without any row.
+
+    Args:
+      divergence_factor: As `Job` has it.
+      report: Is told the round, now and then.
+      compare: Is given the rows so far; may raise `Pruned`.
+    """
     self._factor = divergence_factor
-    self._until = until_round
     self._report = report
+    self._compare = compare
+    self._rows: list[Mapping[str, float]] = []
     self._reported = -math.inf
     self._untrained: Optional[float] = None
     # Rounds, so that one that is run again after a resume counts once.
@@ -100,7 +114,7 @@ class Watch:
     """Looks at what a run that is gone on with has done so far.
 
     Raises:
-      DivergedError: If it was to be given up.
+      DivergedError, Pruned: If it was to be given up.
     """
     for row in rows:
       self._judge(row)
@@ -109,19 +123,23 @@ class Watch:
     """Looks at a row of metrics.csv.
 
     Raises:
-      DivergedError: If the run is to be given up.
-      Paused: If it has come far enough.
+      DivergedError, Pruned: If the run is to be given up.
     """
     number = int(row['round'])
     if time.monotonic() - self._reported >= _SECONDS_BETWEEN_REPORTS:
       self._reported = time.monotonic()
       self._report(number)
     self._judge(row)
-    if self._until is not None and number >= self._until:
-      raise Paused()
 
   def _judge(self, row: Mapping[str, Any]) -> None:
     number = int(row['round'])
+    # A round that is run again after a resume has one row.
+    del self._rows[number:]
+    self._rows.append({k: float(v) for k, v in row.items() if v is not None})
+    self._judge_loss(number, row)
+    self._compare(self._rows)
+
+  def _judge_loss(self, number: int, row: Mapping[str, Any]) -> None:
     if number == 0:
       value = row.get('validation/loss')
       self._untrained = None if value is None else float(value)
@@ -153,7 +171,9 @@ def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
   return all(number - i in bad for i in range(_PATIENCE))
 
 
-def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
+def run(
+  job: Job, report: Callable[[int], None] = lambda _: None
+) -> study_lib.Outcome:
   """Runs a point in this process, or goes on with it.
 
   Args:
@@ -164,10 +184,15 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
     Stopped: If a signal stopped it.
   """
   settings = job.point.settings
+
+  def compare(rows: Sequence[Mapping[str, float]]) -> None:
+    number = int(rows[-1]['round'])
+    if number in job.rungs:
+      so_far = runs.Run(settings.folder, settings.identity, list(rows))
+      job.compare(so_far, number)
+
   watch = Watch(
-    divergence_factor=job.divergence_factor,
-    until_round=job.until_round,
-    report=report,
+    divergence_factor=job.divergence_factor, report=report, compare=compare
   )
   files.make_folder(job.log.parent)
   with (
@@ -183,24 +208,45 @@ def run(job: Job, report: Callable[[int], None] = lambda _: None) -> Outcome:
         metrics = files.RunFolder(settings.folder).metrics
         watch.look_back(tables.RowFile(metrics).numbers)
         train.run(settings, on_row=watch)
-      _write_hparams(job.point)
-      return Outcome(sweep_store.FINISHED)
-    except Paused:
-      return Outcome(sweep_store.WAITING)
+      hparams.write_values(job.point)
+      return outcome_of(job.point, study_lib.FINISHED)
+    except Pruned as e:
+      print(f'Given up: {e.reason}.')
+      return outcome_of(job.point, study_lib.PRUNED, e.reason)
     except DivergedError as e:
       print(f'Given up: {e}.')
-      return Outcome(sweep_store.DIVERGED, str(e))
+      return outcome_of(job.point, study_lib.DIVERGED, str(e))
     except errors.RunError as e:
       print(e)
-      return Outcome(sweep_store.FAILED, str(e))
+      return outcome_of(job.point, study_lib.FAILED, str(e))
     except Exception as e:  # pylint: disable=broad-exception-caught
       # One run's mistake is recorded and the others go on.
       traceback.print_exc()
       # TensorFlow puts the way there before what went wrong.
       last = (str(e).strip().splitlines() or [''])[-1].strip()
-      return Outcome(sweep_store.FAILED, f'{type(e).__name__}: {last[:300]}')
+      reason = f'{type(e).__name__}: {last[:300]}'
+      return outcome_of(job.point, study_lib.FAILED, reason)
     finally:
       _clean_up()
+
+
+def outcome_of(
+  point: grids.Point, status: str, reason: Optional[str] = None
+) -> study_lib.Outcome:
+  """An outcome with the results that are in the run's folder."""
+  try:
+    found = runs.load(point.settings.folder)
+  except errors.SettingsError as e:
+    if status == study_lib.FINISHED:
+      status, reason = study_lib.FAILED, str(e)
+    return study_lib.Outcome(status, reason)
+  return study_lib.Outcome(
+    status,
+    reason,
+    rounds=found.rounds,
+    metric=found.metric,
+    measures=found.measures(),
+  )
 
 
 @contextlib.contextmanager
@@ -257,117 +303,144 @@ def _clean_up() -> None:
   gc.collect()
 
 
-def _write_hparams(point: grids.Point) -> None:
-  """Adds to a run's events what TensorBoard's HParams view shows.
+def job_of(
+  sweep: flags.Sweep,
+  plan: search.Plan,
+  point: grids.Point,
+  taken: study_lib.Taken,
+) -> Job:
+  """The job that runs a point of a sweep."""
 
-  Once a run is over: the loop writes its events afresh whenever it starts.
+  def compare(so_far: runs.Run, number: int) -> None:
+    value = scores.score(plan.rule, so_far.measures(), so_far.metric)
+    if taken.is_worse(value, number):
+      raise Pruned(
+        f'not among the best of {plan.halving_factor} after round {number}'
+      )
+
+  return Job(
+    point,
+    log=sweep.log_of(point.name),
+    divergence_factor=sweep.options['divergence_factor'],
+    rungs=plan.rungs(point.name),
+    compare=compare,
+  )
+
+
+def work(
+  sweep: flags.Sweep,
+  plan: search.Plan,
+  study: study_lib.Study,
+  *,
+  signals: stopping.Signals,
+  report: Report,
+  most_runs: float = math.inf,
+) -> bool:
+  """Runs one run of a sweep after the other, and waits for those elsewhere.
+
+  Args:
+    sweep: The sweep.
+    plan: Its plan.
+    study: Its study, which has all points.
+    signals: Whoever handles SIGINT and SIGTERM.
+    report: Is told what is going on.
+    most_runs: After how many runs to leave.
+
+  Returns:
+    Whether there may be more to run.
+
+  Raises:
+    Stopped: If a signal asked to stop; the run under way is saved.
   """
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
-  from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
+  points = {p.name: p for p in sweep.points}
+  count = 0
+  while count < most_runs:
+    signals.check()
+    trials = study.trials()
+    names = plan.next(trials)
+    taken = next(filter(None, (study.take(trials[n]) for n in names)), None)
+    if taken is not None:
+      count += 1
+      job = job_of(sweep, plan, points[taken.name], taken)
+      _run_taken(job, study, taken, report)
+    elif not names:
+      if not any(map(study_lib.is_running, trials.values())):
+        return False
+      # What runs elsewhere may be left there, or decide what is next.
+      study.take_up_dead()
+      with signals.interruptible():
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+  return True
 
-  measures = results.load(point.settings.folder).measures()
-  folder = files.RunFolder(point.settings.folder).tensorboard
-  if not folder.is_dir() or list(folder.glob(f'*{_EVENTS_SUFFIX}')):
-    return  # A run that was finished before and has them.
-  values = {
-    k: _number(v)
-    for k, v in (point.flags or {'task': point.settings.task}).items()
-  }
-  writer = tf.summary.create_file_writer(
-    str(folder), filename_suffix=_EVENTS_SUFFIX
-  )
-  with writer.as_default(step=0):
-    api.hparams(values, trial_id=point.name)
-    for name, value in measures.items():
-      tf.summary.scalar(f'result/{name}', value)
-  writer.close()
 
-
-def write_hparams_config(
-  folder: pathlib.Path, points: list[grids.Point]
+def _run_taken(
+  job: Job,
+  study: study_lib.Study,
+  taken: study_lib.Taken,
+  report: Report,
 ) -> None:
-  """Writes which hyperparameters and results the HParams view has."""
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
-  from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
-
-  if folder.is_dir():
-    for old in folder.glob(f'*{_EVENTS_SUFFIX}'):
-      old.unlink()
-  flags = list(dict.fromkeys(f for p in points for f in p.flags))
-  hparams = []
-  for flag in flags:
-    values = [
-      _number(v)
-      for v in dict.fromkeys(p.flags[flag] for p in points if flag in p.flags)
-    ]
-    if len({type(v) for v in values}) == 1:
-      hparams.append(api.HParam(flag, api.Discrete(values)))
-    else:
-      hparams.append(api.HParam(flag))
-  writer = tf.summary.create_file_writer(
-    str(folder), filename_suffix=_EVENTS_SUFFIX
-  )
-  with writer.as_default(step=0):
-    api.hparams_config(
-      hparams=hparams,
-      metrics=[api.Metric(f'result/{m}') for m in sweep_store.MEASURES],
-    )
-  writer.close()
+  name = taken.name
+  with taken:
+    try:
+      report('started', name, None)
+      outcome = run(job, lambda number: report('round', name, number))
+    except (stopping.Stopped, KeyboardInterrupt):
+      study.finish(taken, outcome_of(job.point, study_lib.WAITING, 'stopped'))
+      raise
+  study.finish(taken, outcome)
+  report('over', name, outcome)
 
 
-def _number(text: str) -> Any:
-  try:
-    return float(text)
-  except ValueError:
-    return text
-
-
-def serve(connection: Any) -> None:
+def serve(connection: Any, sweep: flags.Sweep) -> None:
   """The main function of a worker process.
 
   Args:
-    connection: Hands it jobs, `None` for no more, and takes ('round', number)
-      and ('outcome', outcome).
+    connection: Takes what `Report` is told, and at last ('left', '', whether
+      there may be more to run).
+    sweep: What to run.
   """
   _end_with_parent()
 
-  def report(number: int) -> None:
+  def report(kind: str, name: str, value: Any) -> None:
+    if kind == 'started':
+      _redirect_output(sweep.log_of(name))
     try:
-      connection.send(('round', number))
+      connection.send((kind, name, value))
     except OSError as e:
       # Nobody listens any more; the run is saved and this process ends.
       raise stopping.Stopped(signal.SIGTERM) from e
 
-  while True:
-    try:
-      job = connection.recv()
-    except EOFError:
-      return
-    if job is None:
-      return
-    with open(job.log, 'a', encoding='utf-8') as log:
-      # What TensorFlow or the system says of a crash belongs to the run.
-      os.dup2(log.fileno(), 1)
-      os.dup2(log.fileno(), 2)
-    try:
-      outcome = run(job, report)
-    except (stopping.Stopped, KeyboardInterrupt):
-      with contextlib.suppress(OSError):
-        connection.send(('outcome', Outcome(sweep_store.WAITING, 'stopped')))
-      return
-    connection.send(('outcome', outcome))
+  plan = search.plan_of(sweep)
+  with (
+    contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
+    search.open_study(sweep, plan) as study,
+  ):
+    more = work(
+      sweep,
+      plan,
+      study,
+      signals=stopping.Signals(),
+      report=report,
+      most_runs=sweep.options['runs_per_process'],
+    )
+    report('left', '', more)
+
+
+def _redirect_output(path: pathlib.Path) -> None:
+  """Sends what TensorFlow or the system says of a crash to a run's log."""
+  files.make_folder(path.parent)
+  with open(path, 'a', encoding='utf-8') as log:
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
 
 
 def _end_with_parent() -> None:
   """Stops this process, its run saved, when the sweep's process is gone."""
-  import multiprocessing  # pylint: disable=g-import-not-at-top
-  from multiprocessing import connection  # pylint: disable=g-import-not-at-top
-
   parent = multiprocessing.parent_process()
   assert parent is not None
 
   def wait() -> None:
-    connection.wait([parent.sentinel])
+    connections.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=wait, daemon=True).start()

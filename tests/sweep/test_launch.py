@@ -1,8 +1,10 @@
-"""Sweeps: the table, going on after a stop, folders that are none of theirs."""
+"""Sweeps: the table, going on after a stop, folders that are not theirs."""
 
 import csv
 import io
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 
@@ -15,8 +17,9 @@ from tests import recorded
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.recording import files
-from tff_adaptive.sweep import store as sweep_store
-from tff_adaptive.sweep import sweep
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import launch
+from tff_adaptive.sweep import search
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
@@ -24,14 +27,20 @@ from tff_adaptive.training import stopping
 def go(root, *arguments):
   """Runs a sweep in this process and returns its rows and what it said."""
   said = io.StringIO()
-  rows = sweep.run(
-    sweep.parse(sweeps.arguments_of(root, *arguments)), stream=said
+  rows = launch.run(
+    flags.parse(sweeps.arguments_of(root, *arguments)), stream=said
   )
   return rows, said.getvalue()
 
 
+def open_study(root, *arguments):
+  """The study of a sweep that `go` ran with these arguments."""
+  parsed = flags.parse(sweeps.arguments_of(root, *arguments))
+  return search.open_study(parsed, search.plan_of(parsed))
+
+
 def statuses(rows):
-  return {row['name']: row['status'] for row in rows}
+  return {row.name: row.status for row in rows}
 
 
 @pytest.fixture(name='made_up_runs')
@@ -68,9 +77,9 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   assert float(table[2]['train/loss']) < float(table[0]['train/loss'])
   # 10 rounds of 2 clients, 1500 bytes each.
   assert float(table[0]['megabytes']) == pytest.approx(10 * 2 * 1500 / 1e6)
-  database = sqlite3.connect(tmp_path / 's' / 'sweep.sqlite')
+  database = sqlite3.connect(tmp_path / 's' / 'study.sqlite')
   assert database.execute(
-    "SELECT count(*) FROM runs WHERE status = 'finished'"
+    "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
   ).fetchone() == (4,)
   database.close()
   # Again: nothing is left to do, the same table and summary.
@@ -94,15 +103,15 @@ def test_failure_is_recorded_and_the_others_go_on(
 
   monkeypatch.setattr(train, 'run', run)
   rows, said = go(tmp_path, '--axis=seed=0,1,2,3')
-  assert [r['status'] for r in rows] == [
+  assert [r.status for r in rows] == [
     'finished',
     'failed',
     'failed',
     'finished',
   ]
-  assert rows[1]['reason'].startswith('KeyError')
-  assert 'what went wrong' in rows[1]['reason']
-  assert rows[2]['reason'] == 'The disk is full.'
+  assert rows[1].outcome.reason.startswith('KeyError')
+  assert 'what went wrong' in rows[1].outcome.reason
+  assert rows[2].outcome.reason == 'The disk is full.'
   assert 'The disk is full.' in said
   log = (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()
   assert 'Traceback' in log
@@ -113,8 +122,8 @@ def test_failure_is_recorded_and_the_others_go_on(
   assert made_up_runs == []
   rows, _ = go(tmp_path, '--axis=seed=0,1,2,3', '--retry_failed')
   assert made_up_runs == ['seed=1', 'seed=2']
-  assert {r['status'] for r in rows} == {'finished'}
-  assert {r['reason'] for r in rows} == {None}
+  assert {r.status for r in rows} == {'finished'}
+  assert {r.outcome.reason for r in rows} == {None}
 
 
 def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):
@@ -140,21 +149,21 @@ def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
   monkeypatch.setattr(train, 'run', run)
   with pytest.raises(stopping.Stopped):
     go(tmp_path, '--axis=seed=0,1,2')
-  with sweep_store.Store(tmp_path / 's') as store:
-    assert [r['status'] for r in store.rows()] == [
-      'finished',
-      'waiting',
-      'waiting',
-    ]
-    assert [r['rounds'] for r in store.rows()] == [4, 2, 0]
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    table = list(csv.DictReader(file))
+  assert [r['status'] for r in table] == ['finished', 'waiting', 'waiting']
+  assert [r['rounds'] for r in table] == ['4', '2', '0']
+  with open_study(tmp_path, '--axis=seed=0,1,2') as trials:
     # As a process that was killed leaves it.
-    store.set('seed=1', sweep_store.RUNNING)
+    taken = trials.take(trials.trials()['seed=1'])
+    owner = taken.trial.user_attrs['owner']
+    taken.trial.set_user_attr('owner', owner | {'started': 0.0})
   monkeypatch.setattr(train, 'run', good)
   del made_up_runs[:]
   rows, said = go(tmp_path, '--axis=seed=0,1,2')
   assert made_up_runs == ['seed=1', 'seed=2']
   assert '2 of them to do' in said
-  assert {r['status'] for r in rows} == {'finished'}
+  assert {r.status for r in rows} == {'finished'}
 
 
 def test_an_axis_may_grow(tmp_path, made_up_runs):
@@ -162,7 +171,7 @@ def test_an_axis_may_grow(tmp_path, made_up_runs):
   del made_up_runs[:]
   rows, _ = go(tmp_path, '--axis=seed=0,1,2')
   assert made_up_runs == ['seed=1']
-  assert [r['name'] for r in rows] == ['seed=0', 'seed=1', 'seed=2']
+  assert [r.name for r in rows] == ['seed=0', 'seed=1', 'seed=2']
 
 
 def test_missing_and_half_written_results_are_run_again(tmp_path, made_up_runs):
@@ -178,7 +187,7 @@ def test_missing_and_half_written_results_are_run_again(tmp_path, made_up_runs):
   del made_up_runs[:]
   rows, _ = go(tmp_path, '--axis=seed=0,1,2')
   assert made_up_runs == ['seed=0', 'seed=1']
-  assert {r['status'] for r in rows} == {'finished'}
+  assert {r.status for r in rows} == {'finished'}
 
 
 def test_damaged_run_is_one_failure_and_not_touched(tmp_path, made_up_runs):
@@ -187,7 +196,7 @@ def test_damaged_run_is_one_failure_and_not_touched(tmp_path, made_up_runs):
   hparams.write_text('{"settings":')
   rows, _ = go(tmp_path, '--axis=seed=0,1')
   assert statuses(rows) == {'seed=0': 'failed', 'seed=1': 'finished'}
-  assert 'hparams.json' in rows[0]['reason']
+  assert 'hparams.json' in rows[0].outcome.reason
   assert hparams.read_text() == '{"settings":'
   assert made_up_runs == ['seed=0', 'seed=1']
 
@@ -215,7 +224,16 @@ def test_folder_of_a_single_run(tmp_path, made_up_runs):
   made_up.run(tmp_path, 's', '--total_rounds=2')
   with pytest.raises(errors.SettingsError, match='single run'):
     go(tmp_path, '--axis=seed=0,1')
-  assert not (tmp_path / 's' / 'sweep.sqlite').exists() and not made_up_runs
+  assert not (tmp_path / 's' / 'study.sqlite').exists() and not made_up_runs
+
+
+def test_folder_of_a_sweep_of_an_earlier_version(tmp_path, made_up_runs):
+  (tmp_path / 's').mkdir()
+  (tmp_path / 's' / 'sweep.sqlite').touch()
+  with pytest.raises(errors.SettingsError, match='earlier version'):
+    go(tmp_path, '--axis=seed=0,1')
+  assert [p.name for p in (tmp_path / 's').iterdir()] == ['sweep.sqlite']
+  assert not made_up_runs
 
 
 def test_single_run_in_the_folder_of_a_sweep(tmp_path, made_up_runs, capsys):
@@ -238,48 +256,62 @@ def test_two_sweeps_in_one_folder_at_once(tmp_path, made_up_runs):
   assert len(rows) == 2
 
 
-def test_table_that_is_no_table(tmp_path, made_up_runs):
+def test_study_that_is_no_study(tmp_path, made_up_runs):
   rows, _ = go(tmp_path, '--axis=seed=0,1')
-  table = tmp_path / 's' / 'sweep.sqlite'
-  table.write_bytes(b'this is no table, however long it may be' * 100)
+  table = tmp_path / 's' / 'study.sqlite'
+  table.write_bytes(b'this is no study, however long it may be' * 100)
   with pytest.raises(errors.SettingsError, match='move it away'):
     go(tmp_path, '--axis=seed=0,1')
-  assert table.read_bytes().startswith(b'this is no table')
-  # As told: the table is made anew from what the runs left.
+  assert table.read_bytes().startswith(b'this is no study')
+  # As told: the study is made anew from what the runs left.
   table.rename(tmp_path / 'aside')
   del made_up_runs[:]
   again, _ = go(tmp_path, '--axis=seed=0,1')
   assert again == rows and not made_up_runs
 
 
-def test_damage_in_a_table_is_told_in_one_line(tmp_path, made_up_runs):
+@pytest.mark.parametrize(
+  'old, new',
+  [(b'value_json ', b'value_jsun '), (b'CREATE TABLE', b'CREATE LABEL')],
+)
+def test_damage_in_a_study_is_told_in_one_line(
+  tmp_path, made_up_runs, old, new
+):
   go(tmp_path, '--axis=seed=0')
-  table = tmp_path / 's' / 'sweep.sqlite'
-  whole = table.read_bytes()
-  # SQLite repeats what it cannot read up to its end, line breaks included.
-  assert whole.count(b' REAL\n)') == 1
-  table.write_bytes(whole.replace(b' REAL\n)', b'"REAL\n)'))
-  with pytest.raises(errors.SettingsError, match='malformed') as caught:
+  path = tmp_path / 's' / 'study.sqlite'
+  whole = path.read_bytes()
+  path.write_bytes(whole.replace(old, new))
+  with pytest.raises(errors.RunError, match='sqlite cannot be') as caught:
     go(tmp_path, '--axis=seed=0')
   assert '\n' not in str(caught.value)
+  assert made_up_runs == ['seed=0']
 
 
-def test_table_without_a_column(tmp_path, made_up_runs):
+def test_study_of_another_version_of_optuna(tmp_path, made_up_runs):
   go(tmp_path, '--axis=seed=0')
-  table = tmp_path / 's' / 'sweep.sqlite'
-  whole = table.read_bytes()
-  table.write_bytes(whole.replace(b'settings ', b'sittings '))
-  with pytest.raises(errors.SettingsError, match='move it away'):
-    go(tmp_path, '--axis=seed=0')
-
-
-def test_table_of_another_version(tmp_path, made_up_runs):
-  go(tmp_path, '--axis=seed=0')
-  with sweep_store.Store(tmp_path / 's') as store:
-    store.put('format', '99')
-  with pytest.raises(errors.SettingsError, match='another version'):
+  database = sqlite3.connect(tmp_path / 's' / 'study.sqlite')
+  with database:
+    database.execute("UPDATE alembic_version SET version_num = 'v9.9.9.a'")
+  database.close()
+  with pytest.raises(errors.SettingsError, match='no longer compatible'):
     go(tmp_path, '--axis=seed=0')
   assert made_up_runs == ['seed=0']
+
+
+def test_storage_elsewhere_is_given_again(tmp_path, made_up_runs):
+  elsewhere = f'--storage=sqlite:///{tmp_path}/shared.sqlite'
+  rows, _ = go(tmp_path, '--axis=seed=0,1', elsewhere)
+  assert {r.status for r in rows} == {'finished'}
+  assert not (tmp_path / 's' / 'study.sqlite').exists()
+  with pytest.raises(errors.SettingsError, match='with --storage'):
+    go(tmp_path, '--axis=seed=0,1')
+  # Another machine with the same storage has nothing left to do.
+  again, _ = go(tmp_path / 'other', '--axis=seed=0,1', elsewhere)
+  assert again == rows and made_up_runs == ['seed=0', 'seed=1']
+  table = (tmp_path / 's' / 'results.csv').read_bytes()
+  assert (tmp_path / 'other' / 's' / 'results.csv').read_bytes() == table
+  with pytest.raises(errors.SettingsError, match='another sweep'):
+    go(tmp_path / 'third', '--axis=seed=0', elsewhere)
 
 
 # With training.
@@ -301,9 +333,9 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
     f'--root_output_dir={tmp_path}',
     '--workers=0',
   ]
-  parsed = sweep.parse(told)
-  rows = sweep.run(parsed, stream=io.StringIO())
-  assert {r['status'] for r in rows} == {'finished'}
+  parsed = flags.parse(told)
+  rows = launch.run(parsed, stream=io.StringIO())
+  assert {r.status for r in rows} == {'finished'}
   alone = parsed.points[1].settings
   alone = type(alone)(
     **{**alone.__dict__, 'root_output_dir': str(tmp_path / 'alone')}
@@ -333,7 +365,7 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
     value = data.session_start_info.hparams['client_learning_rate'].number_value
     assert value == float(point.flags['client_learning_rate'])
     assert 'result/train/loss' in events.Tags()['tensors']
-    assert row['train/loss'] > 0
+    assert row.outcome.measures['train/loss'] > 0
 
 
 def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
@@ -344,7 +376,7 @@ def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
     f'--root_output_dir={tmp_path}',
     '--workers=1',
   ]
-  parsed = sweep.parse(told)
+  parsed = flags.parse(told)
   killed = []
 
   def kill_first_worker():
@@ -360,8 +392,45 @@ def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
 
   thread = threading.Thread(target=kill_first_worker)
   thread.start()
-  rows = sweep.run(parsed, stream=io.StringIO())
+  rows = launch.run(parsed, stream=io.StringIO())
   thread.join()
   assert killed
-  assert [r['status'] for r in rows] == ['failed', 'finished']
-  assert 'SIGKILL' in rows[0]['reason']
+  assert [r.status for r in rows] == ['failed', 'finished']
+  assert 'SIGKILL' in rows[0].outcome.reason
+
+
+def test_two_programs_share_one_storage(tmp_path):
+  """As on two machines: every run is in the folder of one of them."""
+  told = [
+    *_TINY,
+    '--axis=seed=0,1,2,3',
+    '--experiment_name=s',
+    '--workers=0',
+    f'--storage=sqlite:///{tmp_path}/shared.sqlite',
+  ]
+  programs = []
+  for name in ('one', 'other'):
+    (tmp_path / name).mkdir()
+    with open(tmp_path / name / 'log', 'w', encoding='utf-8') as log:
+      programs.append(
+        subprocess.Popen(
+          [sys.executable, main.__file__, 'sweep', *told],
+          cwd=tmp_path / name,
+          stdout=log,
+          stderr=subprocess.STDOUT,
+        )
+      )
+  logs = [tmp_path / name / 'log' for name in ('one', 'other')]
+  codes = [program.wait(300) for program in programs]
+  assert codes == [0, 0], [log.read_text() for log in logs]
+  homes = [
+    {p.name for p in (tmp_path / name / 'runs' / 's' / 'runs').glob('*')}
+    for name in ('one', 'other')
+  ]
+  assert homes[0] and homes[1] and not homes[0] & homes[1]
+  assert homes[0] | homes[1] == {f'seed={n}' for n in range(4)}
+  tables = [
+    (tmp_path / name / 'runs' / 's' / 'results.csv').read_text()
+    for name in ('one', 'other')
+  ]
+  assert tables[0] == tables[1] and tables[0].count(',finished,') == 4

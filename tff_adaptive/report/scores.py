@@ -1,4 +1,4 @@
-"""Which of many configurations is best: the papers' rules.
+"""The scores of runs: which of many configurations is best, and how sure.
 
 A rule makes one number of a run; runs that differ in their seeds only are
 averaged, and the best average wins.
@@ -13,7 +13,12 @@ from typing import Any
 from typing import Optional
 from typing import TypeVar
 
+from tff_adaptive.recording import formatting
+
 _Key = TypeVar('_Key', bound=Hashable)
+# Seeds from which on a spread over seeds is drawn or shown as an interval.
+SEEDS_FOR_A_BAND = 5
+SEEDS_FOR_AN_INTERVAL = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +82,10 @@ RULES: Mapping[str, Rule] = {
 }
 DEFAULT = 'train_loss'
 
-# Measures of quality of which less is better, by a part of their names.
+# Measures of quality of which less is better, by a part of their names. None
+# of them is negative.
 _LESS_IS_BETTER = ('loss', 'error', 'distance', 'perplexity')
+_SHARES = ('accuracy', 'recall', 'precision', 'auc')
 
 
 def higher_is_better(metric: Optional[str]) -> bool:
@@ -86,13 +93,33 @@ def higher_is_better(metric: Optional[str]) -> bool:
   return metric is not None and not any(w in metric for w in _LESS_IS_BETTER)
 
 
+def bounds(metric: str) -> tuple[float, float]:
+  """The least and the greatest value that a measure of this name can have."""
+  if any(word in metric for word in _LESS_IS_BETTER):
+    return 0.0, math.inf
+  if any(word in metric for word in _SHARES):
+    return 0.0, 1.0
+  return -math.inf, math.inf
+
+
 def window(total_rounds: int) -> int:
   """How many rounds at the end are averaged."""
   return max(1, min(100, math.ceil(total_rounds / 10)))
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+  """The mean; not a number where there are no values."""
   return math.fsum(values) / len(values) if values else math.nan
+
+
+def interval(values: Sequence[float]) -> float:
+  """Half the width of the mean's 95 % confidence interval; 0 for one value."""
+  if len(values) < 2:
+    return 0.0
+  # Takes a second to import, which tables of single runs should not pay.
+  from scipy import stats  # pylint: disable=g-import-not-at-top
+
+  return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
 def measures(
@@ -128,7 +155,7 @@ def measures(
       # Evaluated too seldom for the window: the last evaluation stands.
       values = values or column(rows, f'{split}/{name}')[-1:]
       if values:
-        result[f'{split}/{kind}'] = _mean(values)
+        result[f'{split}/{kind}'] = mean(values)
   losses = column(rows, 'train/loss')
   if losses:
     result['last/loss'] = losses[-1]
@@ -136,7 +163,7 @@ def measures(
   values = column(rows[1:], f'validation/{metric}')
   if values:
     result['best/metric'] = (max if higher_is_better(metric) else min)(values)
-    result['recent/metric'] = _mean(values[-10:])
+    result['recent/metric'] = mean(values[-10:])
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:
       result[f'test/{kind}'] = rows[-1][f'test/{name}']
@@ -150,14 +177,25 @@ def measures(
 
 
 def score(
-  rule: Rule, values: Mapping[str, float], metric: Optional[str]
+  rule: Rule,
+  values: Mapping[str, float],
+  metric: Optional[str],
+  *,
+  finished: bool = True,
 ) -> float:
   """A run's number under a rule, such that less is better.
 
-  Infinite where the run has no such number or one that is not finite.
+  Infinite where the run is not finished, or has no such number or one that is
+  not finite.
+
+  Args:
+    rule: The rule.
+    values: The run's `measures`.
+    metric: The task's first measure of quality, if it has one.
+    finished: Whether the run came to its end.
   """
   value = values.get(rule.measure, math.nan)
-  if not math.isfinite(value):
+  if not finished or not math.isfinite(value):
     return math.inf
   return -value if not rule.of_loss and higher_is_better(metric) else value
 
@@ -166,12 +204,30 @@ def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
   """The configuration with the best mean over its seeds, the first if equal.
 
   Args:
-    scores: Of every configuration's runs, as `score` gives them; a run that
-      failed is one with an infinite score.
+    scores: Of every configuration's runs, as `score` gives them.
 
   Returns:
     `None` if no configuration finished on all its seeds.
   """
-  means = {k: _mean(v) if v else math.inf for k, v in scores.items()}
+  means = {k: mean(v) if v else math.inf for k, v in scores.items()}
   finite = {k: m for k, m in means.items() if math.isfinite(m)}
   return min(finite, key=finite.__getitem__) if finite else None
+
+
+def unique_best(values: Sequence[float], *, less: bool) -> Optional[float]:
+  """The best of some values; `None` where none is, or it is equal to another.
+
+  Values are equal if they look alike with the digits that tables show.
+
+  Args:
+    values: Those that are not finite are left out.
+    less: Whether less is better.
+  """
+  finite = [v for v in values if math.isfinite(v)]
+  if len(finite) < 2:
+    return None
+  top = (min if less else max)(finite)
+  shown = formatting.number(top)
+  return (
+    None if [formatting.number(v) for v in finite].count(shown) > 1 else top
+  )

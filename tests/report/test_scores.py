@@ -1,0 +1,88 @@
+"""The numbers that runs are judged by."""
+
+import numpy as np
+import pytest
+
+from tff_adaptive.report import scores
+
+
+def test_rules_on_numbers():
+  rows = [{'round': 0, 'validation/acc': 0.9}]
+  for number in range(1, 51):
+    row = {'round': number, 'train/loss': 100.0 - number, 'train/acc': 0.01}
+    if number % 5 == 0:
+      row['validation/acc'] = number / 100
+    rows.append(row)
+  rows[46]['train/loss'] = 0.0
+  measured = scores.measures(rows, 'acc', 3)
+  # 50 rounds: the last 5, that is 46 to 50.
+  assert scores.window(50) == 5
+  assert measured['train/loss'] == pytest.approx((0 + 53 + 52 + 51 + 50) / 5)
+  assert measured['last/loss'] == 50.0
+  assert measured['validation/metric'] == 0.5
+  # The untrained model's 0.9 does not count.
+  assert measured['best/metric'] == 0.5
+  assert measured['recent/metric'] == pytest.approx(0.275)
+  assert scores.window(1500) == 100 and scores.window(1) == 1
+  better = scores.RULES['validation_metric']
+  assert scores.score(better, measured, 'acc') == -0.5
+  assert scores.score(better, measured, 'mean_squared_error') == 0.5
+  assert scores.score(better, measured, 'acc', finished=False) == float('inf')
+  # One seed that failed spoils a configuration.
+  assert scores.best({'a': [0.1, float('inf')], 'b': [3.0, 4.0]}) == 'b'
+  assert scores.best({'a': [float('inf')], 'b': []}) is None
+
+
+@pytest.mark.parametrize(
+  'count, quantile',
+  # Student's t with one degree of freedom less, 0.975, as tables have it.
+  [(2, 12.706), (3, 4.303), (5, 2.776), (22, 2.080), (40, 2.023)],
+)
+def test_confidence_interval(count, quantile):
+  values = [1.0, 3.0] * 20
+  values = values[:count]
+  assert scores.interval(values) == pytest.approx(
+    quantile * np.std(values, ddof=1) / count**0.5, rel=1e-3
+  )
+
+
+def test_interval_of_one_value():
+  assert scores.interval([1.0]) == 0.0
+
+
+def test_less_is_better_for_an_error():
+  assert scores.higher_is_better('sparse_categorical_accuracy')
+  assert scores.higher_is_better('recall_at_5')
+  assert not scores.higher_is_better('mean_squared_error')
+  assert not scores.higher_is_better('distance')
+
+
+@pytest.mark.parametrize(
+  'metric, bounds',
+  [
+    ('sparse_categorical_accuracy', (0, 1)),
+    ('recall_at_5', (0, 1)),
+    ('loss', (0, float('inf'))),
+    ('mean_squared_error', (0, float('inf'))),
+    ('reward', (-float('inf'), float('inf'))),
+  ],
+)
+def test_bounds(metric, bounds):
+  assert scores.bounds(metric) == bounds
+
+
+@pytest.mark.parametrize(
+  'values, less, expected',
+  [
+    ([1.0, 2.0, 3.0], True, 1.0),
+    ([1.0, 2.0, 3.0], False, 3.0),
+    ([1.0, 1.0, 3.0], True, None),
+    # They look alike.
+    ([1.00001, 1.00002, 3.0], True, None),
+    ([1.0], True, None),
+    ([float('inf'), float('nan')], True, None),
+    ([], True, None),
+  ],
+)
+def test_what_is_equal_to_another_is_not_best(values, less, expected):
+  assert scores.unique_best(values, less=less) == expected

@@ -1,0 +1,206 @@
+"""A sweep's study: who may take a run, and runs whose process is gone."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from tests import sweeps
+from tff_adaptive import errors
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import search
+from tff_adaptive.sweep import study
+
+_STORAGES = ['sqlite:///{}/shared.sqlite', 'journal:{}/shared.log', None]
+
+
+def parse(root, *arguments, storage=None):
+  told = sweeps.arguments_of(root, *arguments)
+  if storage is not None:
+    told.append('--storage=' + storage.format(root))
+  return flags.parse(told)
+
+
+def open_study(parsed):
+  """The sweep's study with its points."""
+  parsed.folder.mkdir(exist_ok=True)
+  trials = search.open_study(parsed, search.plan_of(parsed))
+  trials.add(parsed.points)
+  return trials
+
+
+def _take_all(parsed, connection):
+  """Takes all runs that it can get; tells their names."""
+  plan = search.plan_of(parsed)
+  names = []
+  with search.open_study(parsed, plan) as trials:
+    connection.send('ready')
+    connection.recv()
+    while waiting := plan.next(trials.trials()):
+      found = trials.trials()
+      taken = filter(None, (trials.take(found[name]) for name in waiting))
+      if (mine := next(taken, None)) is not None:
+        names.append(mine.name)
+        trials.finish(mine, study.Outcome(study.FINISHED))
+  connection.send(names)
+
+
+@pytest.mark.parametrize('storage', _STORAGES)
+def test_a_run_is_taken_once(tmp_path, storage):
+  axis = '--axis=seed=' + ','.join(map(str, range(30)))
+  parsed = parse(tmp_path, axis, storage=storage)
+  open_study(parsed).close()
+  context = multiprocessing.get_context('spawn')
+  pairs = [context.Pipe() for _ in range(3)]
+  processes = [
+    context.Process(target=_take_all, args=(parsed, theirs))
+    for _, theirs in pairs
+  ]
+  for process in processes:
+    process.start()
+  for ours, _ in pairs:
+    assert ours.recv() == 'ready'
+  for ours, _ in pairs:
+    ours.send('go')
+  shares = [ours.recv() for ours, _ in pairs]
+  for process in processes:
+    process.join()
+  names = [name for share in shares for name in share]
+  assert sorted(names) == sorted(p.name for p in parsed.points)
+
+
+def _open(parsed, barrier, results):
+  barrier.wait()
+  try:
+    search.open_study(parsed, search.plan_of(parsed)).close()
+    results.put(None)
+  except errors.RunError as e:
+    results.put(str(e))
+
+
+def test_processes_make_a_study_at_once(tmp_path):
+  """As programs on several machines do that are started together."""
+  context = multiprocessing.get_context('spawn')
+  barrier, results = context.Barrier(4), context.Queue()
+  parsed = [
+    parse(
+      tmp_path / str(n),
+      '--axis=seed=0',
+      storage=_STORAGES[0].replace('{}', str(tmp_path)),
+    )
+    for n in range(4)
+  ]
+  processes = [
+    context.Process(target=_open, args=(sweep, barrier, results))
+    for sweep in parsed
+  ]
+  for process in processes:
+    process.start()
+  assert [results.get(timeout=120) for _ in processes] == [None] * 4
+  for process in processes:
+    process.join()
+
+
+def _owned_by(taken, **changes):
+  taken.trial.set_user_attr('owner', taken.trial.user_attrs['owner'] | changes)
+
+
+def statuses(trials):
+  return [study.status_of(t) for t in trials.trials().values()]
+
+
+@pytest.mark.parametrize('storage', _STORAGES)
+def test_runs_whose_process_is_gone_are_taken_up(
+  tmp_path, monkeypatch, storage
+):
+  parsed = parse(tmp_path, '--axis=seed=0,1,2', storage=storage)
+  trials = open_study(parsed)
+  taken = [trials.take(t) for t in trials.trials().values()]
+  # One is ours, one of a process with our number that is gone, one elsewhere.
+  _owned_by(taken[1], started=1.0)
+  _owned_by(taken[2], machine='another')
+  trials.take_up_dead()
+  assert statuses(trials) == ['running', 'waiting', 'running']
+  # Whoever was taken for dead has no say any more.
+  trials.finish(taken[1], study.Outcome(study.FINISHED))
+  assert statuses(trials) == ['running', 'waiting', 'running']
+  again = trials.take(trials.trials()['seed=1'])
+  assert again is not None and study.was_begun(trials.trials()['seed=1'])
+  now = [1000.0]
+  monkeypatch.setattr(study.time, 'monotonic', lambda: now[0])
+  trials.take_up_dead()
+  now[0] += 80
+  taken[2].trial.set_user_attr('alive', 1)
+  trials.take_up_dead()
+  now[0] += 80
+  trials.take_up_dead()
+  assert statuses(trials) == ['running'] * 3
+  now[0] += 80
+  trials.take_up_dead()
+  assert statuses(trials) == ['running', 'running', 'waiting']
+  trials.close()
+
+
+def test_runs_of_a_process_that_ended_fail(tmp_path):
+  trials = open_study(parse(tmp_path, '--axis=seed=0,1'))
+  taken = [trials.take(t) for t in trials.trials().values()]
+  _owned_by(taken[1], process=1)
+  assert trials.fail_runs_of(os.getpid(), 'It ended.') == ['seed=0']
+  assert statuses(trials) == ['failed', 'running']
+  row = study.row_of(trials.trials()['seed=0'])
+  assert row.outcome.reason == 'It ended.'
+  trials.close()
+
+
+def test_killed_between_failing_a_run_and_adding_it_again(tmp_path):
+  trials = open_study(parse(tmp_path, '--axis=seed=0'))
+  taken = trials.take(trials.trials()['seed=0'])
+  trials._tell(taken.trial.number, state=study.optuna.trial.TrialState.FAIL)
+  trials.take_up_dead()
+  assert trials.take(trials.trials()['seed=0']) is not None
+  trials.close()
+
+
+def test_of_two_that_add_the_same_the_first_counts(tmp_path):
+  parsed = parse(tmp_path, '--axis=seed=0,1')
+  trials = open_study(parsed)
+  taken = trials.take(trials.trials()['seed=0'])
+  for trial in trials.trials().values():
+    trials._study.add_trial(
+      study.optuna.create_trial(
+        state=study.optuna.trial.TrialState.WAITING,
+        user_attrs={'name': trial.user_attrs['name']},
+      )
+    )
+  assert statuses(trials) == ['running', 'waiting']
+  trials.finish(taken, study.Outcome(study.FINISHED))
+  assert statuses(trials) == ['finished', 'waiting']
+  trials.close()
+
+
+def test_numbers_are_parameters_of_the_trials(tmp_path):
+  axes = ('--axis=client_learning_rate=0.1,1', '--axis=algorithm=fedavg')
+  told = [a for a in sweeps.arguments_of(tmp_path, *axes) if 'm=f' not in a]
+  parsed = flags.parse([*told, axes[1]])
+  with open_study(parsed) as trials:
+    found = [t.params for t in trials.trials().values()]
+  assert found == [{'client_learning_rate': 0.1}, {'client_learning_rate': 1.0}]
+
+
+@pytest.mark.parametrize(
+  'storage', ['postgresql://me:secret@nowhere.invalid/db', 'journal:/no/where']
+)
+def test_storage_that_is_away_is_told_without_its_password(tmp_path, storage):
+  with pytest.raises(errors.RunError, match='--storage') as caught:
+    open_study(parse(tmp_path, '--axis=seed=0', storage=storage))
+  assert 'secret' not in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('name', ['a b', 'a?b=c', 'a%20b', 'a#b', 'ä'])
+def test_folders_with_any_name(tmp_path, name):
+  folder = tmp_path / name
+  folder.mkdir()
+  rule = search.scores.RULES['train_loss']
+  study.Study(folder, rule=rule).close()
+  assert [p.name for p in folder.iterdir()] == ['study.sqlite']

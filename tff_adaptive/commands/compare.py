@@ -1,0 +1,32 @@
+"""`main.py compare`: runs side by side."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from tff_adaptive import errors
+from tff_adaptive.flags import options as options_lib
+from tff_adaptive.report import compare
+
+USAGE = """compare RUN...
+
+Shows results side by side. RUN is a run's folder, or one with runs in it."""
+
+
+def build_options() -> options_lib.Options:
+  """The flags of `main.py compare`: none."""
+  return options_lib.Options()
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py compare RUN...`; returns the exit code."""
+  _, words = build_options().read(arguments)
+  if not words:
+    raise errors.SettingsError(
+      'compare takes the folders of runs, or of a sweep; none was given.'
+    )
+  runs, left_out = compare.find([pathlib.Path(word) for word in words])
+  for complaint in left_out:
+    print(f'Left out: {complaint}', file=sys.stderr)
+  print(compare.tables(runs))
+  return 0

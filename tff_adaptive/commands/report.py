@@ -1,0 +1,55 @@
+"""`main.py report`: one page about many runs."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.flags import options as options_lib
+from tff_adaptive.report import scores
+
+USAGE = """report DIR
+
+Writes DIR/report.html, one page that needs no network, and its figures as SVG
+and PNG. DIR is a sweep's folder, or any folder with runs in it."""
+
+
+def build_options() -> options_lib.Options:
+  """The flags of `main.py report`."""
+  return options_lib.Options(
+    parameters.Parameter(
+      'select',
+      Literal.__getitem__(tuple(scores.RULES)),
+      None,
+      'By which rule configurations are chosen (sweep --help explains them); '
+      "the sweep's own unless given, otherwise " + scores.DEFAULT + '.',
+    ),
+    parameters.Parameter(
+      'output', str, None, 'Folder to write to; DIR unless given.'
+    ),
+  )
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py report DIR`; returns the exit code."""
+  values, words = build_options().read(arguments)
+  if len(words) != 1:
+    raise errors.SettingsError(
+      f'report takes one folder, got {" ".join(words) or "none"}.'
+    )
+  # matplotlib, which other commands should not wait for.
+  from tff_adaptive.report import page  # pylint: disable=g-import-not-at-top
+
+  output = values['output']
+  path, complaints = page.write(
+    pathlib.Path(words[0]),
+    select=values['select'],
+    output=None if output is None else pathlib.Path(output),
+  )
+  for complaint in complaints:
+    print(f'Left out: {complaint}', file=sys.stderr)
+  print(f'report   {path}')
+  print(f'figures  {path.parent / "figures"}')
+  return 0

@@ -1,0 +1,29 @@
+"""`main.py sweep`: many runs."""
+
+from collections.abc import Sequence
+
+from tff_adaptive.sweep import flags
+
+USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
+
+Runs every combination of the axes, or a paper's grid, and says which is best.
+The flags of a run (main.py --help) hold for all of them. Beside those:"""
+build_options = flags.build_options
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py sweep`; returns the exit code."""
+  sweep = flags.parse(arguments)
+  if sweep.dry_run:
+    print(flags.describe(sweep))
+    return 0
+  # Optuna, which other commands should not wait for.
+  from tff_adaptive.sweep import launch  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.sweep import study  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.sweep import summary  # pylint: disable=g-import-not-at-top
+
+  rows = launch.run(sweep)
+  print(summary.summary(rows, sweep.options['select']))
+  print(f'table    {sweep.folder / "results.csv"}')
+  print(f'report   python main.py report {sweep.folder}')
+  return 0 if any(row.status == study.FINISHED for row in rows) else 1

@@ -1,0 +1,98 @@
+"""The files of a sweep's folder that tell of its runs as a whole.
+
+A sweep writes them and a report reads them, so that neither needs the other,
+and a report needs no access to the sweep's storage.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.recording import files
+
+# The status of a run that came to its end.
+FINISHED = 'finished'
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+  """What makes a folder a sweep's.
+
+  Attributes:
+    select: The name of the rule by which configurations were chosen.
+    shared: Whether the sweep's state is elsewhere, for other machines too.
+  """
+
+  select: str
+  shared: bool
+
+
+def table_path(folder: pathlib.Path) -> pathlib.Path:
+  """The table of a sweep's runs."""
+  return pathlib.Path(folder) / 'results.csv'
+
+
+def write(folder: pathlib.Path, sweep: Sweep) -> None:
+  """Writes sweep.json."""
+  text = json.dumps(dataclasses.asdict(sweep), indent=2) + '\n'
+  files.write_atomically(files.RunFolder(folder).sweep, text.encode('utf-8'))
+
+
+def write_table(
+  folder: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+  """Writes results.csv; a cell that is `None` stays empty."""
+  buffer = io.StringIO()
+  writer = csv.writer(buffer, lineterminator='\n')
+  writer.writerow(head)
+  writer.writerows(['' if c is None else c for c in row] for row in rows)
+  files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
+
+
+def read(folder: pathlib.Path) -> Optional[Sweep]:
+  """Reads sweep.json; `None` if a folder is no sweep's.
+
+  Raises:
+    SettingsError: If it is damaged.
+  """
+  path = files.RunFolder(folder).sweep
+  try:
+    found = json.loads(path.read_text(encoding='utf-8'))
+    return Sweep(str(found['select']), bool(found['shared']))
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+    raise errors.SettingsError(
+      f"{path} cannot be read as a sweep's description ({errors.reason(e)}); "
+      "delete it, and the sweep's command writes it anew."
+    ) from e
+
+
+def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+  """Name, status and reason of the runs in results.csv without a result.
+
+  Raises:
+    SettingsError: If the table is damaged.
+  """
+  path = table_path(folder)
+  try:
+    text = path.read_text(encoding='utf-8')
+    rows = list(csv.DictReader(io.StringIO(text), strict=True))
+    return [
+      (row['name'], row['status'], row['reason'] or '')
+      for row in rows
+      if row['status'] != FINISHED
+    ]
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, KeyError, csv.Error) as e:
+    raise errors.SettingsError(
+      f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
+      "sweep's command writes it anew."
+    ) from e

@@ -1,0 +1,292 @@
+"""Runs a sweep on this machine: in this process, or in several others.
+
+A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
+there is to run and what became of it, unless --storage is elsewhere),
+`results.csv` (the same as text), `runs/` (a run's folder each), `logs/` and
+`tensorboard/`. It can be stopped or killed at any moment; the same command goes
+on with what is left, runs that were under way from their checkpoints.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from multiprocessing import connection as connections
+from typing import Any
+from typing import IO
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.recording import files
+from tff_adaptive.report import runs
+from tff_adaptive.report import sweeps
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import hparams
+from tff_adaptive.sweep import progress as progress_lib
+from tff_adaptive.sweep import search
+from tff_adaptive.sweep import study as study_lib
+from tff_adaptive.sweep import worker
+from tff_adaptive.training import stopping
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run(
+  sweep: flags.Sweep, *, stream: Optional[IO[str]] = None
+) -> list[study_lib.Row]:
+  """Runs a sweep, or goes on with it.
+
+  Args:
+    sweep: What to run.
+    stream: Where to say what is going on; standard output unless given.
+
+  Returns:
+    The rows of the table.
+
+  Raises:
+    SettingsError: If the folder is another experiment's, or somebody else is
+      at work in it; nothing is changed.
+    Stopped: If a signal stopped it; what was run is kept.
+  """
+  plan = search.plan_of(sweep)
+  with _folder(sweep), search.open_study(sweep, plan) as study:
+    study.add(sweep.points)
+    files.make_folder(sweep.folder)
+    sweeps.write(
+      sweep.folder,
+      sweeps.Sweep(plan.rule.name, sweep.options['storage'] is not None),
+    )
+    _take_up(sweep, study)
+    progress = progress_lib.Progress(
+      _rows(sweep, plan, study), plan.most_runs, stream
+    )
+    progress.say(
+      f'{len(sweep.points)} runs, {progress.left} of them to do, in '
+      f'{sweep.folder}.'
+    )
+    signals = stopping.Signals()
+
+    def update() -> None:
+      rows = _rows(sweep, plan, study)
+      progress.update(rows)
+      study_lib.write_table(sweep.folder, rows)
+
+    def report(kind: str, name: str, value: Any) -> None:
+      if kind == 'round':
+        progress.round(name, value)
+      elif kind == 'over':
+        update()
+        progress.over(name, value)
+      progress.show()
+      signals.check()
+
+    try:
+      with signals.handled():
+        if sweep.options['workers']:
+          processes = _Processes(sweep, study, report)
+          processes.run(signals, progress)
+        else:
+          worker.work(sweep, plan, study, signals=signals, report=report)
+    except stopping.Stopped:
+      progress.say(
+        'Stopped; what was run is kept, and the same command goes on.'
+      )
+      raise
+    finally:
+      update()
+    rows = _rows(sweep, plan, study)
+    if any(row.status == study_lib.FINISHED for row in rows):
+      _write_axes(sweep)
+    return rows
+
+
+def _rows(
+  sweep: flags.Sweep, plan: search.Plan, study: study_lib.Study
+) -> list[study_lib.Row]:
+  """The sweep's table in its order; tells what will never be run."""
+  trials = study.trials()
+  reasons = plan.untried(trials)
+  rows = [study_lib.row_of(trials[p.name]) for p in sweep.points]
+  return [
+    dataclasses.replace(
+      row,
+      status=study_lib.UNTRIED,
+      outcome=study_lib.Outcome(study_lib.UNTRIED, reasons[row.name]),
+    )
+    if row.name in reasons
+    else row
+    for row in rows
+  ]
+
+
+@contextlib.contextmanager
+def _folder(sweep: flags.Sweep) -> Iterator[None]:
+  """Enters the sweep's folder; keeps others out who share no storage.
+
+  Raises:
+    SettingsError: If it is another experiment's, or somebody is in it.
+  """
+  inside = files.RunFolder(sweep.folder)
+  if inside.hparams.exists() or inside.metrics.exists():
+    raise errors.SettingsError(
+      f'{sweep.folder} is the folder of a single run; choose another '
+      '--experiment_name for the sweep.'
+    )
+  study_lib.check_folder(sweep.folder)
+  files.check_writable(sweep.folder)
+  before = sweeps.read(sweep.folder)
+  shared = sweep.options['storage'] is not None
+  if before is not None and before.shared != shared:
+    raise errors.SettingsError(
+      f'{sweep.folder} holds a sweep that was started '
+      f'{"with" if before.shared else "without"} --storage; give the same '
+      'command, or choose another --experiment_name.'
+    )
+  if not shared:
+    with inside:
+      yield
+  else:
+    yield
+
+
+def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
+  """Lets runs be taken again that are not over, as far as flags say so."""
+  study.take_up_dead()
+  points = {p.name: p for p in sweep.points}
+  again = {
+    study_lib.PRUNED: sweep.pruner == 'none',
+    study_lib.FAILED: sweep.options['retry_failed'],
+  }
+  for name, trial in study.trials().items():
+    status = study_lib.status_of(trial)
+    gone = (
+      status == study_lib.FINISHED
+      # With a storage elsewhere the run may have its folder elsewhere.
+      and sweep.options['storage'] is None
+      and not _is_there(points[name])
+    )
+    if gone or again.get(status, False):
+      study.run_again(trial)
+
+
+def _is_there(point: Any) -> bool:
+  try:
+    return runs.load(point.settings.folder).finished
+  except errors.SettingsError:
+    return False
+
+
+def _write_axes(sweep: flags.Sweep) -> None:
+  """In a process that has TensorFlow: this one, or one more."""
+  arguments = (sweep.folder / 'tensorboard', list(sweep.points))
+  if not sweep.options['workers']:
+    hparams.write_axes(*arguments)
+    return
+  process = multiprocessing.get_context('spawn').Process(
+    target=hparams.write_axes, args=arguments
+  )
+  process.start()
+  process.join()
+
+
+class _Processes:
+  """Worker processes that each take one run after the other."""
+
+  def __init__(
+    self,
+    sweep: flags.Sweep,
+    study: study_lib.Study,
+    report: worker.Report,
+  ):
+    self._sweep = sweep
+    self._study = study
+    self._report = report
+    self._context = multiprocessing.get_context('spawn')
+    # By the connection to each; and of those the ones that had a run.
+    self._running: dict[Any, Any] = {}
+    self._useful: set[Any] = set()
+
+  def run(
+    self, signals: stopping.Signals, progress: progress_lib.Progress
+  ) -> None:
+    """Runs all there is.
+
+    Raises:
+      RunError: If processes end before they begin.
+      Stopped: If a signal asked to stop; the runs under way are saved.
+    """
+    try:
+      for _ in range(min(self._sweep.options['workers'], progress.left)):
+        self._start()
+      while self._running:
+        signals.check()
+        for connection in connections.wait(
+          list(self._running), timeout=_SECONDS_BETWEEN_LOOKS
+        ):
+          self._hear(connection)
+        progress.show()
+    finally:
+      if self._running:
+        progress.say('Saving the runs that are under way.')
+        self._end()
+
+  def _start(self) -> None:
+    ours, theirs = self._context.Pipe(duplex=False)
+    process = self._context.Process(
+      target=worker.serve, args=(theirs, self._sweep)
+    )
+    process.start()
+    theirs.close()
+    self._running[ours] = process
+
+  def _hear(self, connection: Any) -> None:
+    """Takes what a process says, or its end."""
+    try:
+      kind, name, value = connection.recv()
+    except (EOFError, OSError):
+      self._bury(connection)
+      return
+    if kind == 'left':
+      self._running.pop(connection).join()
+      connection.close()
+      if value:
+        self._start()
+    else:
+      self._useful.add(connection)
+      self._report(kind, name, value)
+
+  def _bury(self, connection: Any) -> None:
+    """Fails the run of a process that ended without a word."""
+    process = self._running.pop(connection)
+    connection.close()
+    process.join()
+    how = _describe_end(process.exitcode)
+    lost = self._study.fail_runs_of(
+      process.pid,
+      f'its process was ended {how}, as happens when memory runs out; '
+      '--retry_failed tries again',
+    )
+    trials = self._study.trials()
+    for name in lost:
+      self._report('over', name, study_lib.outcome_of(trials[name]))
+    if not lost and process.exitcode and connection not in self._useful:
+      raise errors.RunError(
+        f'A worker process was ended {how} before it had a run.'
+      )
+    self._start()
+
+  def _end(self) -> None:
+    for process in self._running.values():
+      process.terminate()  # SIGTERM: the run is saved first.
+    for connection, process in self._running.items():
+      process.join()
+      connection.close()
+    # Of those that had no time to.
+    self._study.take_up_dead()
+
+
+def _describe_end(code: Optional[int]) -> str:
+  if code is not None and code < 0:
+    return f'by {signal.Signals(-code).name}'
+  return f'with code {code}'

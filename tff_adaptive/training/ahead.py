@@ -57,7 +57,8 @@ class Ahead:
   def _begin(self, round_number: int) -> None:
     cohort = list(self._cohort_fn(round_number))
     self._expected = (round_number, cohort)
-    self._found = found = concurrent.futures.Future()
+    found: concurrent.futures.Future[data.Cohort] = concurrent.futures.Future()
+    self._found = found
 
     def prepare() -> None:
       try:

@@ -6,8 +6,10 @@ draws an order for each client of the cohort, gathers the rows and maps those of
 the whole cohort in one call.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 from typing import Union
 
 import numpy as np
@@ -76,7 +78,9 @@ class ClientBatches(data.ClientDatasets):
     super().__init__(datasets, seed=seed, cache_bytes=cache_bytes)
     self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
     self._as_lists = as_lists
-    self._map = self._augment = self._stream = None
+    self._map: Optional[Callable[..., Any]] = None
+    self._augment: Callable[..., Any]
+    self._stream: Callable[..., tf.data.Dataset]
     self._places: dict[str, int] = {}
     # Rows of examples in memory need neither reading nor keeping.
     if hasattr(self._clients, 'arrays') and self._recipe.prepare_fn is None:

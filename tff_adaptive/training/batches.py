@@ -78,7 +78,9 @@ class ClientBatches(data.ClientDatasets):
     super().__init__(datasets, seed=seed, cache_bytes=cache_bytes)
     self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
     self._as_lists = as_lists
-    self._map: Optional[Callable[..., Any]] = None
+    # Made when the first rows tell their shapes.
+    self._row_bytes: Optional[int] = None
+    self._map: Callable[..., Any]
     self._augment: Callable[..., Any]
     self._stream: Callable[..., tf.data.Dataset]
     self._places: dict[str, int] = {}
@@ -162,8 +164,8 @@ class ClientBatches(data.ClientDatasets):
     self, drawn: Sequence[tuple[str, Any]], round_number: int
   ) -> list[Batches]:
     """Cuts clients' rows into batches and maps these."""
-    if self._map is None:
-      self._trace(drawn[0][1])
+    if self._row_bytes is None:
+      self._row_bytes = self._trace(drawn[0][1])
     sizes = [_count(rows) for _, rows in drawn]
     if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
       return [
@@ -209,8 +211,12 @@ class ClientBatches(data.ClientDatasets):
       for index, begin in enumerate(range(0, _count(rows), size))
     ]
 
-  def _trace(self, rows: Any) -> None:
-    """Makes the functions from rows to the model's input."""
+  def _trace(self, rows: Any) -> int:
+    """Makes the functions from rows to the model's input.
+
+    Returns:
+      Bytes of one mapped row.
+    """
     recipe = self._recipe
     map_fn, augment_fn = recipe.map_fn, recipe.augment_fn
     rows_spec = tf.nest.map_structure(
@@ -255,7 +261,7 @@ class ClientBatches(data.ClientDatasets):
       self._augment = trace(
         augment_one, rows_spec, seed_spec, tf.TensorSpec([], tf.int64)
       )
-    self._row_bytes = sum(
+    return sum(
       spec.dtype.size * (spec.shape[1:].num_elements() or 0)
       for spec in tf.nest.flatten(self._datasets.element_type_structure)
     )

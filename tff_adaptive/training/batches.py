@@ -218,7 +218,8 @@ class ClientBatches(data.ClientDatasets):
       Bytes of one mapped row.
     """
     recipe = self._recipe
-    map_fn, augment_fn = recipe.map_fn, recipe.augment_fn
+    map_fn: Any = recipe.map_fn
+    augment_fn: Any = recipe.augment_fn
     rows_spec = tf.nest.map_structure(
       lambda array: tf.TensorSpec(
         [None] * array.ndim if recipe.ragged else [None, *array.shape[1:]],

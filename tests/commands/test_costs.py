@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.algorithms import building
+from tff_adaptive.commands import cost_table
 from tff_adaptive.commands import costs
 from tff_adaptive.commands import measured_costs
 
@@ -68,7 +69,7 @@ def model_fn():
 
 def test_every_method_is_expected():
   assert set(EXPECTED) == set(algorithms.names())
-  assert set(costs.PUBLISHED) <= set(EXPECTED)
+  assert set(cost_table.PUBLISHED) <= set(EXPECTED)
 
 
 @pytest.mark.parametrize('name', algorithms.names())
@@ -90,7 +91,7 @@ def test_costs_in_units_of_the_model(name):
     # Settings down, metrics and counts up: a few numbers.
     assert 0 <= value - wanted < 0.01
   assert measured.gradients == gradients
-  published = costs.PUBLISHED.get(name)
+  published = cost_table.PUBLISHED.get(name)
   if published is not None:
     assert round(measured.traffic) == published.traffic
     assert measured.gradients == published.gradients
@@ -107,7 +108,7 @@ def test_a_gradient_that_is_reused_counts_once():
 
 
 def test_the_table():
-  row = costs.Costs(
+  row = cost_table.Costs(
     model=1000,
     down=2004,
     up=1010,
@@ -116,7 +117,7 @@ def test_the_table():
     kept=0,
     gradients=1,
   )
-  lines = costs.table({'direct_joint': row, 'moon': None}).splitlines()
+  lines = cost_table.table({'direct_joint': row, 'moon': None}).splitlines()
   assert ' '.join(lines[1].split()) == (
     'direct_joint 2,004 1,010 2.004 1.010 3.014 3 1,000 0 2.000 2 1 1'
   )

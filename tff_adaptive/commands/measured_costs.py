@@ -14,14 +14,14 @@ import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
 from tff_adaptive.algorithms import building
-from tff_adaptive.commands import costs
+from tff_adaptive.commands import cost_table
 from tff_adaptive.optimizers import blended
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.processes import local_model
 from tff_adaptive.training import traffic as communication
 
 
-def of_process(process: Any, pieces: building.Pieces) -> costs.Costs:
+def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
   """The costs of a learning process.
 
   Args:
@@ -51,7 +51,7 @@ def of_process(process: Any, pieces: building.Pieces) -> costs.Costs:
       process.initialize_client_state.type_signature.result
     )
   surveys = exchange is not None and exchange.surveys is not None
-  return costs.Costs(
+  return cost_table.Costs(
     model=communication.size_of(weights),
     down=traffic.down,
     up=traffic.up,
@@ -97,7 +97,7 @@ def _gradients_a_step(
 
 def of_methods(
   names: Sequence[str], model_fn: Any
-) -> dict[str, Optional[costs.Costs]]:
+) -> dict[str, Optional[cost_table.Costs]]:
   """The costs of methods with their own hyperparameters.
 
   Args:
@@ -107,7 +107,7 @@ def of_methods(
   Returns:
     Costs by method; `None` for one that the model has no representations for.
   """
-  rows: dict[str, Optional[costs.Costs]] = {}
+  rows: dict[str, Optional[cost_table.Costs]] = {}
   for name in names:
     pieces = building.make_pieces(algorithms.resolve(name))
     try:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree  # type: ignore[import-untyped]
+import tree
 from tensorflow.core.framework import function_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context

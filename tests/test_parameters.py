@@ -1,6 +1,7 @@
 """Hyperparameters: ranges, words, and signatures read without importing."""
 
 import pathlib
+import pickle
 import subprocess
 import sys
 from typing import Literal
@@ -114,6 +115,60 @@ def test_words_that_cannot_be_read(read):
 def test_missing_function_is_an_error():
   with pytest.raises(LookupError, match='no function nothing'):
     parameters.read_signature(__file__, 'nothing')
+  with pytest.raises(LookupError, match=r'finds no module tff_adaptive\.none'):
+    parameters.signature('tff_adaptive.none:build')
+  with pytest.raises(LookupError, match='finds no module none'):
+    parameters.signature('none.at.all:build')
+
+
+@pytest.mark.parametrize(
+  'argument', ['rate: Rate = 1.0', 'rate: float = 1 / 3', 'rate: float = ONE']
+)
+def test_what_cannot_be_read_without_importing_is_an_error(tmp_path, argument):
+  path = tmp_path / 'rule.py'
+  path.write_text(f'def build(*, {argument}): pass')
+  with pytest.raises(LookupError, match='must annotate `rate` of build'):
+    parameters.read_signature(path, 'build')
+
+
+def test_functions_are_found_by_their_place():
+  place = 'tff_adaptive.optimizers.adam:build_adam'
+  assert parameters.signature(place)['learning_rate'].default == 0.01
+  with pytest.raises(parameters.ParameterError, match='above 0'):
+    parameters.load(place)(learning_rate=-1.0)
+  # A plan has checked its values; they are not checked again.
+  assert parameters.load(place, checks=False)(learning_rate=-1.0) is not None
+
+
+def test_errors_are_told_by_the_names_that_were_used():
+  error = parameters.ParameterError(
+    'rate', '{} is {got!r}, and {other} is {{}}: {got.real:g}.', got=3
+  )
+  assert str(error) == '`rate` is 3, and `other` is {}: 3.'
+  assert (error.parameter, error.names) == ('rate', ['rate', 'other'])
+  outer = error.renamed(lambda name: f'client_{name}')
+  outer = outer.renamed({'client_rate': 'client_sgd_rate'}.get)
+  assert outer.parameter == 'client_sgd_rate'
+  error = error.renamed(lambda name: f'server_{name}')
+  assert error.told(lambda name: f'--{name}') == (
+    '--server_rate is 3, and --server_other is {}: 3.'
+  )
+  again = pickle.loads(pickle.dumps(error))
+  assert str(again) == str(error) and again.names == error.names
+
+
+def test_values_in_errors_may_look_like_names():
+  with pytest.raises(parameters.ParameterError) as raised:
+    build(word='{rate} {} %s')
+  assert "got '{rate} {} %s'" in str(raised.value)
+
+
+def test_renaming_what_a_block_raises():
+  with (
+    pytest.raises(parameters.ParameterError, match='`client_rate` must'),
+    parameters.renamed({'rate': 'client_rate'}),
+  ):
+    build(rate=-1)
 
 
 def test_the_package_and_its_lists_import_no_tensorflow():

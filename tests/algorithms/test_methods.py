@@ -1,24 +1,29 @@
 """Names, hyperparameters and errors of `algorithms`."""
 
+import pickle
+
 import pytest
 import tensorflow_federated as tff
 
 from tests.processes import linear
 from tff_adaptive import algorithms
+from tff_adaptive import extensions
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import methods
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
 
 def test_names_of_the_contract():
-  assert set(algorithms.names()) == {
+  assert algorithms.names() == [
       'fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi', 'fedams',
       'scaffold', 'fedprox', 'moon', 'delta_sgd', 'fedsps', 'feddecsps',
       'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
       'fedada2_blended',
-  }  # fmt: skip
+  ]  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')
 
@@ -145,3 +150,56 @@ def test_describe_shows_what_was_resolved():
     assert ('mean gradient at x_t' in text) == (name == 'mime')
   text = algorithms.describe('fedsps_normalized')
   assert 'counts with weight 1 / nu' in text
+
+
+def test_training_on_pooled_data_is_a_method_without_clients():
+  assert 'centralized' not in algorithms.names()
+  plan = algorithms.resolve('centralized', server_optimizer='yogi')
+  assert not plan.method.has_clients
+  assert not plan.private and plan.values['server_learning_rate'] == 0.01
+  plan = algorithms.resolve('centralized')
+  assert plan.values['server_learning_rate'] == 0.1
+  with pytest.raises(parameters.ParameterError, match='no federated process'):
+    algorithms.build('centralized', linear.model_fn)
+
+
+def test_names_of_two_sides_that_clash_are_an_error(monkeypatch):
+  monkeypatch.setitem(optimizers._PUBLIC, 'client', {})
+  with pytest.raises(LookupError, match="two hyperparameters 'momentum'"):
+    algorithms.parameters_of('fedprox')
+
+
+@pytest.mark.parametrize('name', [*algorithms.names(), 'centralized'])
+def test_plans_travel_between_processes(name):
+  plan = algorithms.resolve(name)
+  again = pickle.loads(pickle.dumps(plan))
+  assert again == plan
+  assert building.make_pieces(again).describe() == (
+    building.make_pieces(plan).describe()
+  )
+
+
+def test_a_server_optimizer_without_a_method_makes_one(monkeypatch):
+  rows = {k: v for k, v in methods._TABLE.items() if k != 'fedyogi'}
+  monkeypatch.setattr(methods, '_TABLE', extensions.Table(rows))
+  assert 'fedyogi' in algorithms.names()
+  assert algorithms.summary('fedyogi') == 'yogi on the server.'
+  assert methods.of_server('yogi', asked=[]).name == 'fedyogi'
+
+
+def test_the_method_that_a_server_optimizer_makes():
+  for server, asked, name in (
+    ('sgd', [], 'fedavg'),
+    ('sgd', ['momentum', 'client_momentum'], 'fedavgm'),
+    ('ams', ['momentum'], 'fedams'),
+  ):
+    assert methods.of_server(server, asked).name == name
+
+
+def test_tables_take_a_name_once():
+  table = extensions.Table({'sgd': 1})
+  table.add('lion', 2)
+  assert dict(table) == {'sgd': 1, 'lion': 2} and len(table) == 2
+  for name in ('sgd', 'lion', 'two words', 'a-b', ''):
+    with pytest.raises(ValueError, match='sgd, lion are taken'):
+      table.add(name, 3)

@@ -1,13 +1,19 @@
 """Real processes through the whole program, in this process."""
 
+import collections
 import json
 import signal
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import recorded
 from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive import training
+from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.commands import dry_run
 from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing as flags
@@ -212,3 +218,112 @@ def test_data_file_that_is_not_there(tmp_path):
   with pytest.raises(errors.SettingsError, match=r'emnist_all.sqlite'):
     train.run(settings, say=quiet)
   assert not (tmp_path / 'runs').exists()
+
+
+def test_a_run_from_python(tmp_path):
+  said, rows = [], []
+  settings = training.settings(
+    task='digits',
+    data='synthetic',
+    algorithm='fedadam',
+    client_learning_rate=0.05,
+    server_adam_beta_1=0.8,
+    digits_alpha=2,
+    total_rounds=2,
+    clients_per_round=3,
+    root_output_dir=str(tmp_path),
+  )
+  assert settings.hyperparameters['beta_1'] == 0.8
+  assert settings.task_options['alpha'] == 2.0
+  result = training.run(settings, say=said.append, on_row=rows.append)
+  assert len(result.rows) == len(rows) == 3
+  assert float(result.rows[-1]['test/loss']) > 0
+  assert (settings.folder / 'metrics.csv').is_file()
+  again = training.run(settings, say=said.append)
+  shown = [
+    [{k: v for k, v in row.items() if v} for row in r.rows]
+    for r in (result, again)
+  ]
+  assert shown[0] == shown[1] and not again.seconds
+  assert said[-1].startswith('This run is finished')
+  # The command line says the same of it.
+  words = ['--task=digits', '--data=synthetic', '--algorithm=fedadam']
+  words += ['--client_learning_rate=0.05', '--server_adam_beta_1=0.8']
+  words += ['--digits_alpha=2', '--total_rounds=2', '--clients_per_round=3']
+  assert flags.Flags().parse(words).settings.identity == settings.identity
+
+
+@pytest.mark.parametrize(
+  'given, words',
+  [
+    ({'client_learning_rate': -1}, '`client_learning_rate` must be a number'),
+    ({'algorithm': 'fedavg', 'gamma': 1.0}, '`gamma`=1.0 would be ignored'),
+    ({'total_rounds': 2.5}, '`total_rounds` must be a whole number'),
+    ({'total_round': 2}, 'no flag `total_round`; similar ones are `total_rou'),
+    ({'digits_alpha': 0}, '`digits_alpha` must be a number above 0'),
+    ({'server_adam_beta_1': 1}, '`server_adam_beta_1` must be a number at'),
+    ({'task': 'fmnist', 'digits_alpha': 1}, 'would be ignored: `task`=fmnist'),
+    ({'worker_retries': 1}, '`worker_retries`=1 would be ignored: `runtime`'),
+    ({'preset': 'what'}, '`preset`=what is no preset'),
+    ({'dry_run': True}, 'no flag `dry_run`'),
+    (
+      {'server_lr_schedule': 'exp_decay', 'server_lr_decay_steps': 3},
+      "`server_lr_schedule`='exp_decay' needs `server_lr_decay_rate`.",
+    ),
+  ],
+)
+def test_complaints_to_python_name_keywords(given, words):
+  if 'client_learning_rate' in given:
+    given['client_optimizer'] = 'sgd'
+  with pytest.raises(parameters.ParameterError) as raised:
+    training.settings(**given)
+  assert words in str(raised.value)
+  assert '--' not in str(raised.value).replace('see main.py --help', '')
+
+
+def test_presets_from_python():
+  settings = training.settings(
+    preset='reddi2021/emnist_character/fedadam', total_rounds=3
+  )
+  assert settings.total_rounds == 3 and settings.task == 'emnist_character'
+  assert settings.hyperparameters['server_adaptivity'] == 1e-4
+
+
+def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
+  """From the flag to the step a value is checked, and a rule built, once."""
+  rate = 0.0123457
+  counts = collections.Counter()
+
+  def counted(module, name, of=lambda *_, **__: True):
+    original = getattr(module, name)
+
+    def count(*args, **kwargs):
+      counts[name] += of(*args, **kwargs)
+      return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, count)
+
+  counted(parameters.Parameter, 'check', lambda _, value: value == rate)
+  counted(plan_lib, 'resolve')
+  counted(building, 'make_pieces')
+  counted(tff.learning.optimizers, 'build_sgdm')
+  settings = settings_of(
+    tmp_path,
+    '--total_rounds=1',
+    '--algorithm=fedadam',
+    f'--client_learning_rate={rate}',
+  )
+  train.run(settings, say=quiet)
+  once = ('check', 'resolve', 'make_pieces', 'build_sgdm')
+  assert counts == dict.fromkeys(once, 1)
+
+
+def test_all_methods_start_alike(tmp_path):
+  first = []
+  for algorithm in ('fedavg', 'scaffold', 'centralized'):
+    settings = settings_of(
+      tmp_path / algorithm, '--total_rounds=1', f'--algorithm={algorithm}'
+    )
+    train.run(settings, say=quiet)
+    first.append(table(settings)[0]['validation/loss'])
+  assert len(set(first)) == 1

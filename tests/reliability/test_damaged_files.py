@@ -41,6 +41,7 @@ from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 from tff_adaptive.report import sweeps
 from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import study
 
 _RNG = np.random.default_rng(0)
@@ -264,7 +265,7 @@ def _write_study(shared):
 def _read_study(shared):
   def read(folder):
     with _open_study(folder, shared) as trials:
-      return [study.row_of(trial) for trial in trials.trials().values()]
+      return [outcomes.row_of(trial) for trial in trials.trials().values()]
 
   return read
 

@@ -157,7 +157,7 @@ def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
     # As a process that was killed leaves it.
     taken = trials.take(trials.trials()['seed=1'])
     owner = taken.trial.user_attrs['owner']
-    taken.trial.set_user_attr('owner', owner | {'started': 0.0})
+    taken.trial.set_user_attr('owner', owner | {'started': 0})
   monkeypatch.setattr(train, 'run', good)
   del made_up_runs[:]
   rows, said = go(tmp_path, '--axis=seed=0,1,2')

@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 
+import optuna
 import pytest
 
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import search
 from tff_adaptive.sweep import study
 
@@ -41,7 +43,7 @@ def _take_all(parsed, connection):
       taken = filter(None, (trials.take(found[name]) for name in waiting))
       if (mine := next(taken, None)) is not None:
         names.append(mine.name)
-        trials.finish(mine, study.Outcome(study.FINISHED))
+        trials.finish(mine, outcomes.Outcome(outcomes.FINISHED))
   connection.send(names)
 
 
@@ -106,7 +108,7 @@ def _owned_by(taken, **changes):
 
 
 def statuses(trials):
-  return [study.status_of(t) for t in trials.trials().values()]
+  return [outcomes.status_of(t) for t in trials.trials().values()]
 
 
 @pytest.mark.parametrize('storage', _STORAGES)
@@ -117,15 +119,15 @@ def test_runs_whose_process_is_gone_are_taken_up(
   trials = open_study(parsed)
   taken = [trials.take(t) for t in trials.trials().values()]
   # One is ours, one of a process with our number that is gone, one elsewhere.
-  _owned_by(taken[1], started=1.0)
+  _owned_by(taken[1], started=1)
   _owned_by(taken[2], machine='another')
   trials.take_up_dead()
   assert statuses(trials) == ['running', 'waiting', 'running']
   # Whoever was taken for dead has no say any more.
-  trials.finish(taken[1], study.Outcome(study.FINISHED))
+  trials.finish(taken[1], outcomes.Outcome(outcomes.FINISHED))
   assert statuses(trials) == ['running', 'waiting', 'running']
   again = trials.take(trials.trials()['seed=1'])
-  assert again is not None and study.was_begun(trials.trials()['seed=1'])
+  assert again is not None and outcomes.was_begun(trials.trials()['seed=1'])
   now = [1000.0]
   monkeypatch.setattr(study.time, 'monotonic', lambda: now[0])
   trials.take_up_dead()
@@ -147,7 +149,7 @@ def test_runs_of_a_process_that_ended_fail(tmp_path):
   _owned_by(taken[1], process=1)
   assert trials.fail_runs_of(os.getpid(), 'It ended.') == ['seed=0']
   assert statuses(trials) == ['failed', 'running']
-  row = study.row_of(trials.trials()['seed=0'])
+  row = outcomes.row_of(trials.trials()['seed=0'])
   assert row.outcome.reason == 'It ended.'
   trials.close()
 
@@ -155,7 +157,7 @@ def test_runs_of_a_process_that_ended_fail(tmp_path):
 def test_killed_between_failing_a_run_and_adding_it_again(tmp_path):
   trials = open_study(parse(tmp_path, '--axis=seed=0'))
   taken = trials.take(trials.trials()['seed=0'])
-  trials._tell(taken.trial.number, state=study.optuna.trial.TrialState.FAIL)
+  trials._tell(taken.trial.number, state=optuna.trial.TrialState.FAIL)
   trials.take_up_dead()
   assert trials.take(trials.trials()['seed=0']) is not None
   trials.close()
@@ -167,13 +169,13 @@ def test_of_two_that_add_the_same_the_first_counts(tmp_path):
   taken = trials.take(trials.trials()['seed=0'])
   for trial in trials.trials().values():
     trials._study.add_trial(
-      study.optuna.create_trial(
-        state=study.optuna.trial.TrialState.WAITING,
+      optuna.create_trial(
+        state=optuna.trial.TrialState.WAITING,
         user_attrs={'name': trial.user_attrs['name']},
       )
     )
   assert statuses(trials) == ['running', 'waiting']
-  trials.finish(taken, study.Outcome(study.FINISHED))
+  trials.finish(taken, outcomes.Outcome(outcomes.FINISHED))
   assert statuses(trials) == ['finished', 'waiting']
   trials.close()
 

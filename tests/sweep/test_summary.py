@@ -1,17 +1,17 @@
 """What is said at the end of a sweep."""
 
-from tff_adaptive.sweep import study
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import summary
 
 
 def _row(task, algorithm, rate, seed, loss, status='finished'):
   measures = {} if loss is None else {'train/loss': loss}
-  return study.Row(
+  return outcomes.Row(
     name=f'{task}{rate}{seed}',
     flags={'task': task, 'client_learning_rate': rate, 'seed': seed},
     settings={'task': task, 'algorithm': algorithm},
     status=status,
-    outcome=study.Outcome(status, measures=measures),
+    outcome=outcomes.Outcome(status, measures=measures),
   )
 
 

@@ -1,9 +1,8 @@
-"""What a worker of a sweep gives up on, and how it ends."""
+"""How a worker of a sweep waits, logs and ends."""
 
 import io
 import logging
 
-import pytest
 import tensorflow as tf
 
 from tests import made_up
@@ -11,41 +10,10 @@ from tests import sweeps
 from tff_adaptive.recording import files
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import launch
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import search
-from tff_adaptive.sweep import study
 from tff_adaptive.sweep import worker
 from tff_adaptive.training import stopping
-
-
-def test_given_up_on_what_is_not_finite():
-  watch = worker.Watch(divergence_factor=0)
-  watch({'round': 0, 'validation/loss': 2.0})
-  watch({'round': 1, 'train/loss': 1e30})
-  with pytest.raises(worker.DivergedError, match='is nan'):
-    watch({'round': 2, 'train/loss': float('nan')})
-  watch = worker.Watch(divergence_factor=10)
-  watch({'round': 0, 'validation/loss': 2.0})
-  left_out = {'clients/count': 2, 'clients/rejected': 2}
-  for number in (1, 2):
-    watch({'round': number, 'train/loss': 1.0, **left_out})
-  with pytest.raises(worker.DivergedError, match='no update'):
-    watch({'round': 3, 'train/loss': 1.0, **left_out})
-
-
-def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
-  """Killed after a round more than was saved: that one is run again."""
-  bad = [{'round': n, 'train/loss': 100.0} for n in range(6)]
-  first = {'round': 0, 'validation/loss': 2.0}
-  reported = []
-  watch = worker.Watch(divergence_factor=10, report=reported.append)
-  watch.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
-  assert not reported
-  watch(bad[3])
-  with pytest.raises(worker.DivergedError, match='round 4'):
-    watch(bad[4])
-  watch = worker.Watch(divergence_factor=10)
-  with pytest.raises(worker.DivergedError, match='round 3'):
-    watch.look_back([first, *bad[1:4]])
 
 
 def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
@@ -67,15 +35,8 @@ def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
   monkeypatch.setattr(worker.time, 'sleep', sleep)
   assert not other.is_busy()
   other.__enter__()
-  assert worker.run(job).status == study.FINISHED
+  assert worker.run(job).status == outcomes.FINISHED
   assert looks == [True] * 3 and not other.is_busy()
-
-
-def test_one_bad_round_is_no_divergence():
-  watch = worker.Watch(divergence_factor=10)
-  watch({'round': 0, 'validation/loss': 2.0})
-  for number in range(1, 10):
-    watch({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
 
 
 def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
@@ -106,8 +67,10 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   assert stopped == ['seed=0']
   with search.open_study(parsed, plan) as trials:
     (trial,) = trials.trials().values()
-  assert study.status_of(trial) == study.WAITING
-  assert study.was_begun(trial) and study.outcome_of(trial).reason == 'stopped'
+  assert outcomes.status_of(trial) == outcomes.WAITING
+  assert (
+    outcomes.was_begun(trial) and outcomes.outcome_of(trial).reason == 'stopped'
+  )
 
 
 def _sweep_with(monkeypatch, root, log):

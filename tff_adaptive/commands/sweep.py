@@ -19,11 +19,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
   # Optuna, which other commands should not wait for.
   from tff_adaptive.sweep import launch  # pylint: disable=g-import-not-at-top
-  from tff_adaptive.sweep import study  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.sweep import outcomes  # pylint: disable=g-import-not-at-top
   from tff_adaptive.sweep import summary  # pylint: disable=g-import-not-at-top
 
   rows = launch.run(sweep)
   print(summary.summary(rows, sweep.options['select']))
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
-  return 0 if any(row.status == study.FINISHED for row in rows) else 1
+  return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

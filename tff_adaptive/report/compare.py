@@ -34,7 +34,7 @@ _COLUMNS: tuple[_Column, ...] = (
 def find(
   paths: Sequence[pathlib.Path],
 ) -> tuple[list[results.Run], list[str]]:
-  """The runs in folders: a run's own, or those below another folder.
+  """Finds the runs in folders: a run's own, or those below another folder.
 
   Returns:
     The runs, and a sentence for each below a folder that has nothing to show.
@@ -61,7 +61,7 @@ def find(
 
 
 def differences(runs: Sequence[results.Run]) -> list[str]:
-  """The settings that are not the same in all runs."""
+  """Names the settings that are not the same in all runs."""
   names = dict.fromkeys(k for run in runs for k in run.settings)
   return [
     name
@@ -71,7 +71,7 @@ def differences(runs: Sequence[results.Run]) -> list[str]:
 
 
 def tables(runs: Sequence[results.Run]) -> str:
-  """A table for the runs of every task: different tasks do not compare."""
+  """Makes a table for every task: different tasks do not compare."""
   labels = (
     ''.join(letters)
     for length in itertools.count(1)
@@ -137,7 +137,7 @@ def table(named: Mapping[str, results.Run]) -> str:
 def _best(
   named: Mapping[str, results.Run], columns: Sequence[_Column]
 ) -> dict[str, Optional[float]]:
-  """The value of every column that is better than all others."""
+  """Finds the value of every column that is better than all others."""
   finished = [run for run in named.values() if run.finished]
   metrics = {run.metric for run in named.values()}
   best: dict[str, Optional[float]] = {}
@@ -152,7 +152,7 @@ def _best(
 
 
 def _gaps(named: Mapping[str, results.Run]) -> list[str]:
-  """How far every run is behind the best centralized one beside it."""
+  """Tells how far every run is behind the best centralized one."""
   metrics = {run.metric for run in named.values()}
   if len(metrics) > 1:
     return []

@@ -165,7 +165,7 @@ _OVER_SEEDS = (
 def curves(
   best: Mapping[str, sections.Configuration], judge: sections.Judge
 ) -> Optional[Figure]:
-  """Loss and metric by round, best configuration of every method."""
+  """Draws loss and metric by round, best configuration of every method."""
   panels = (
     ('train/loss', 'training loss', scores.bounds('loss')),
     (judge.column, judge.label, judge.bounds),
@@ -192,7 +192,7 @@ def curves(
 def against_bytes(
   best: Mapping[str, sections.Configuration], judge: sections.Judge
 ) -> Optional[Figure]:
-  """Quality by what was sent until then."""
+  """Draws quality by what was sent until then."""
 
   def series(run: results.Run) -> tuple[list[float], list[float]]:
     clients = int(run.settings.get('clients_per_round') or 0)
@@ -228,7 +228,7 @@ def against_bytes(
 
 
 def step_sizes(best: Mapping[str, sections.Configuration]) -> Optional[Figure]:
-  """What step sizes clients chose."""
+  """Draws the step sizes that clients chose."""
   chosen = {
     method: configuration.runs[0].series
     for method, configuration in best.items()
@@ -247,7 +247,7 @@ def step_sizes(best: Mapping[str, sections.Configuration]) -> Optional[Figure]:
 def _numbers(
   configurations: Sequence[sections.Configuration], *flags: str
 ) -> list[sections.Configuration]:
-  """Those in which all of the flags are positive numbers."""
+  """Picks those in which all of the flags are positive numbers."""
   return [
     c
     for c in configurations
@@ -265,7 +265,7 @@ def _axis(
 
 
 def _power(value: float) -> str:
-  """A rate as a power of ten, or as it is."""
+  """Writes a rate as a power of ten, or as it is."""
   exponent = math.log10(value)
   nearest = round(2 * exponent) / 2
   if abs(exponent - nearest) < 1e-3:
@@ -279,7 +279,7 @@ def heat_map(
   configurations: Sequence[sections.Configuration],
   judge: sections.Judge,
 ) -> Optional[Figure]:
-  """Client rate by server rate, the best of whatever else was varied."""
+  """Draws client by server rate, the best of whatever else was varied."""
   usable = _numbers(configurations, _CLIENT, _SERVER)
   across, up = (_axis(usable, f) for f in (_CLIENT, _SERVER))
   if len(across) < 2 or len(up) < 2:
@@ -341,7 +341,7 @@ def best_server_rates(
   by_method: Mapping[str, Sequence[sections.Configuration]],
   judge: sections.Judge,
 ) -> Optional[Figure]:
-  """The best server rate for every client rate."""
+  """Draws the best server rate for every client rate."""
   figure, axes = _new()
   panel = axes[0][0]
   drawn = False
@@ -375,7 +375,7 @@ def best_server_rates(
 def _with_bar(
   values: Sequence[float], bounds: tuple[float, float]
 ) -> tuple[float, float, float]:
-  """A mean, and how far its interval goes below and above it."""
+  """Returns a mean, and how far its interval goes below and above it."""
   mean = scores.mean(values)
   if len(values) < scores.SEEDS_FOR_A_BAND:
     return mean, 0.0, 0.0
@@ -388,7 +388,7 @@ def adaptivity(
   by_method: Mapping[str, Sequence[sections.Configuration]],
   judge: sections.Judge,
 ) -> Optional[Figure]:
-  """Quality by the server's adaptivity, the best rates at each."""
+  """Draws quality by the server's adaptivity, the best rates at each."""
   figure, axes = _new()
   panel = axes[0][0]
   drawn = False
@@ -431,7 +431,7 @@ def sorted_sweeps(
   by_method: Mapping[str, Sequence[sections.Configuration]],
   judge: sections.Judge,
 ) -> Optional[Figure]:
-  """All configurations of a method, from the best to the worst."""
+  """Draws all configurations of a method, from the best to the worst."""
   figure, axes = _new()
   panel = axes[0][0]
   drawn = False

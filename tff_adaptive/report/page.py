@@ -84,7 +84,7 @@ class _Part:
 
 
 def _flag_words(flags: Mapping[str, Any]) -> str:
-  """Flags and their values in a line of text."""
+  """Writes flags and their values in a line."""
   return ', '.join(f'{name}={value}' for name, value in flags.items())
 
 
@@ -149,7 +149,7 @@ def _measure_cell(
 
 
 def _spread(values: Sequence[float], of: int) -> str:
-  """A mean over seeds, and how far the seeds are from each other.
+  """Writes a mean over seeds, and how far they are from each other.
 
   Two seeds leave one degree of freedom, and an interval that says nothing:
   there is their range instead.
@@ -173,7 +173,7 @@ def _spread(values: Sequence[float], of: int) -> str:
 def _draw(
   section: sections.Section, judge: sections.Judge
 ) -> tuple[list[plots.Figure], dict[str, sections.Configuration]]:
-  """The figures of a section, and the best configuration of every method."""
+  """Draws the figures of a section, from the best of every method."""
   best = {}
   for method, configurations in section.by_method.items():
     chosen = judge.best(configurations)
@@ -210,7 +210,7 @@ def _unfinished(
   sweep: Optional[sweeps.Sweep],
   runs: Sequence[results.Run],
 ) -> Optional[_Table]:
-  """The runs that have no result, and why."""
+  """Lists the runs that have no result, and why."""
   if sweep is not None:
     rows = sweeps.read_unfinished(folder)
   else:

@@ -57,7 +57,7 @@ class Run:
     return list(dict.fromkeys(c for row in self.rows for c in row))
 
   def series(self, column: str) -> tuple[list[int], list[float]]:
-    """Rounds and values of a column, where it has some."""
+    """Returns rounds and values of a column, where it has some."""
     cells = [(int(r['round']), r[column]) for r in self.rows if column in r]
     return [r for r, _ in cells], [v for _, v in cells]
 
@@ -78,7 +78,7 @@ class Run:
     )
 
   def measures(self) -> dict[str, float]:
-    """The run in a few numbers: see `scores.measures`."""
+    """Returns the run in a few numbers: see `scores.measures`."""
     return dict(self._measures)
 
   @functools.cached_property
@@ -88,7 +88,7 @@ class Run:
 
 
 def method_of(settings: Mapping[str, Any]) -> str:
-  """A method's name for tables and figures, from a run's settings."""
+  """Names a method in tables and figures, from a run's settings."""
   algorithm = str(settings.get('algorithm'))
   name = algorithm
   client = settings.get('client_optimizer')
@@ -151,7 +151,7 @@ def load(path: pathlib.Path) -> Run:
 
 
 def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
-  """Every run in a folder and below it.
+  """Finds every run in a folder and below it.
 
   Returns:
     The runs, by path, and a sentence for each folder that could not be read.

@@ -89,12 +89,12 @@ _SHARES = ('accuracy', 'recall', 'precision', 'auc')
 
 
 def higher_is_better(metric: Optional[str]) -> bool:
-  """Whether a metric of this name should go up."""
+  """Tells whether a metric of this name should go up."""
   return metric is not None and not any(w in metric for w in _LESS_IS_BETTER)
 
 
 def bounds(metric: str) -> tuple[float, float]:
-  """The least and the greatest value that a measure of this name can have."""
+  """Returns the least and the greatest value of a measure of this name."""
   if any(word in metric for word in _LESS_IS_BETTER):
     return 0.0, math.inf
   if any(word in metric for word in _SHARES):
@@ -103,17 +103,17 @@ def bounds(metric: str) -> tuple[float, float]:
 
 
 def window(total_rounds: int) -> int:
-  """How many rounds at the end are averaged."""
+  """Returns how many rounds at the end are averaged."""
   return max(1, min(100, math.ceil(total_rounds / 10)))
 
 
 def mean(values: Sequence[float]) -> float:
-  """The mean; not a number where there are no values."""
+  """Returns the mean; not a number where there are no values."""
   return math.fsum(values) / len(values) if values else math.nan
 
 
 def interval(values: Sequence[float]) -> float:
-  """Half the width of the mean's 95 % confidence interval; 0 for one value."""
+  """Returns half of the mean's 95 % confidence interval; 0 for one value."""
   if len(values) < 2:
     return 0.0
   # Takes a second to import, which tables of single runs should not pay.
@@ -127,7 +127,7 @@ def measures(
   metric: Optional[str],
   clients_per_round: int = 0,
 ) -> dict[str, float]:
-  """A run in a few numbers.
+  """Sums a run up in a few numbers.
 
   Args:
     rows: Of metrics.csv, empty cells left out.
@@ -183,7 +183,7 @@ def score(
   *,
   finished: bool = True,
 ) -> float:
-  """A run's number under a rule, such that less is better.
+  """Scores a run under a rule, such that less is better.
 
   Infinite where the run is not finished, or has no such number or one that is
   not finite.
@@ -201,7 +201,7 @@ def score(
 
 
 def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
-  """The configuration with the best mean over its seeds, the first if equal.
+  """Finds the configuration with the best mean, the first if equal.
 
   Args:
     scores: Of every configuration's runs, as `score` gives them.
@@ -215,7 +215,7 @@ def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
 
 
 def unique_best(values: Sequence[float], *, less: bool) -> Optional[float]:
-  """The best of some values; `None` where none is, or it is equal to another.
+  """Finds the value that is better than all others; `None` if none is.
 
   Values are equal if they look alike with the digits that tables show.
 

@@ -41,12 +41,12 @@ class Configuration:
   complete: bool = True
 
   def values(self, measure: str) -> list[float]:
-    """A measure of every run that has it."""
+    """Lists a measure of every run that has it."""
     found = [r.measures().get(measure, math.nan) for r in self.runs]
     return [v for v in found if math.isfinite(v)]
 
   def mean(self, measure: str) -> float:
-    """The mean over seeds; not a number where there is none."""
+    """Returns the mean over seeds; not a number where there is none."""
     return scores.mean(self.values(measure))
 
 
@@ -91,7 +91,7 @@ class Judge:
     return scores.bounds(self.metric or 'loss')
 
   def score(self, configuration: Configuration) -> list[float]:
-    """The scores of a configuration's runs; less is better."""
+    """Scores a configuration's runs; less is better."""
     if not configuration.complete or not configuration.runs:
       return [math.inf]
     return [
@@ -104,7 +104,7 @@ class Judge:
   def best(
     self, configurations: Sequence[Configuration]
   ) -> Optional[Configuration]:
-    """The best by the rule."""
+    """Finds the best by the rule."""
     chosen = scores.best(
       {i: self.score(c) for i, c in enumerate(configurations)}
     )
@@ -167,12 +167,12 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
 
 
 def _key(configuration: tuple) -> tuple:
-  """Something that can be a key, whatever JSON held."""
+  """Makes something that can be a key, whatever JSON held."""
   return tuple((k, repr(v)) for k, v in configuration)
 
 
 def varied(section: Section) -> list[str]:
-  """Flags that differ between configurations of a method."""
+  """Names the flags that differ between configurations of a method."""
   names: dict[str, None] = {}
   for configurations in section.by_method.values():
     for flag in configurations[0].settings:

@@ -34,7 +34,7 @@ class Sweep:
 
 
 def table_path(folder: pathlib.Path) -> pathlib.Path:
-  """The table of a sweep's runs."""
+  """Returns the path of the table of a sweep's runs."""
   return pathlib.Path(folder) / 'results.csv'
 
 
@@ -75,7 +75,7 @@ def read(folder: pathlib.Path) -> Optional[Sweep]:
 
 
 def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
-  """Name, status and reason of the runs in results.csv without a result.
+  """Reads name, status and reason of the runs without a result.
 
   Raises:
     SettingsError: If the table is damaged.

@@ -118,7 +118,7 @@ _OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py sweep` beside those of a run."""
+  """Declares the flags of `main.py sweep` beside those of a run."""
   return options_lib.Options(*_FLAGS, repeated=[_AXIS])
 
 
@@ -149,7 +149,7 @@ class Sweep:
     return _read_search(self.options)[1]
 
   def log_of(self, name: str) -> pathlib.Path:
-    """The file that gets what a run says."""
+    """Returns the file that gets what a run says."""
     return self.folder / 'logs' / f'{name}.log'
 
 
@@ -176,7 +176,7 @@ def parse(arguments: Sequence[str]) -> Sweep:
 
 
 def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
-  """The sampler and the pruner that --search and --pruner ask for."""
+  """Reads which sampler and pruner --search and --pruner ask for."""
   if options['search'] == 'halving':
     return 'grid', 'halving'
   sampler = 'tpe' if options['search'] == 'bayesian' else options['search']
@@ -214,7 +214,7 @@ def _check_lengths(
 
 
 def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:
-  """The values of each --axis, by flag."""
+  """Reads the values of each --axis, by flag."""
   axes: dict[str, Sequence[str]] = {}
   for text in texts:
     flag, values = grids.parse_axis(text)
@@ -230,7 +230,7 @@ def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:
 def _choose_blocks(
   grid: Optional[str], axes: Mapping[str, Any], told: Mapping[str, str]
 ) -> list[grids.Block]:
-  """The blocks of a paper's grid, or an empty one for the axes."""
+  """Chooses the blocks of a paper's grid, or an empty one for the axes."""
   if grid is not None:
     return grids.load(grid, told.get('algorithm'))
   if not axes:
@@ -245,7 +245,7 @@ def _parse_shared(
   axes: Mapping[str, Sequence[str]],
   told: Mapping[str, str],
 ) -> flags_lib.Parsed:
-  """What all points share.
+  """Reads what all points share.
 
   Also finds what is wrong with the flags that they share. A point stands for
   all: what is accepted may depend on an axis.
@@ -258,7 +258,7 @@ def _parse_shared(
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
-  """The point with its results among the runs of a sweep's folder."""
+  """Puts a point's results among the runs of a sweep's folder."""
   settings = dataclasses.replace(
     point.settings, root_output_dir=str(folder / 'runs')
   )
@@ -266,14 +266,14 @@ def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
 
 
 def default_name(points: Sequence[grids.Point]) -> str:
-  """A name that tells the sweep's settings apart."""
+  """Makes a name that tells the sweep's settings apart."""
   text = json.dumps([p.settings.identity for p in points], sort_keys=True)
   digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
   return f'sweep-{points[0].settings.task}-{digest}'
 
 
 def describe(sweep: Sweep) -> str:
-  """The points, for --dry_run."""
+  """Lists the points, for --dry_run."""
   lines = [f'{len(sweep.points)} runs, results in {sweep.folder}']
   lines += [f'  {p.name}' for p in sweep.points]
   total = sum(p.settings.total_rounds for p in sweep.points)

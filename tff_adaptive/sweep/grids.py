@@ -37,7 +37,7 @@ class Block:
   axes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
   def points(self) -> list[dict[str, str]]:
-    """All combinations, the last axis changing fastest."""
+    """Lists all combinations, the last axis changing fastest."""
     return [
       {**self.fixed, **dict(zip(self.axes, values, strict=True))}
       for values in itertools.product(*self.axes.values())
@@ -64,12 +64,12 @@ Configuration = tuple[tuple[str, str], ...]
 
 
 def configuration(flags: Mapping[str, str]) -> Configuration:
-  """A point's flags without its seeds, over which results are averaged."""
+  """Takes a point's seeds, over which results are averaged, from its flags."""
   return tuple((k, v) for k, v in flags.items() if k not in runs.SEEDS)
 
 
 def number(text: str) -> Optional[float]:
-  """A flag's value as a number; `None` if it is a word."""
+  """Reads a flag's value as a number; `None` if it is a word."""
   try:
     value = float(text)
   except ValueError:
@@ -100,7 +100,7 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 def with_axes(
   blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]
 ) -> list[Block]:
-  """The blocks with axes added, or replaced where a block has them."""
+  """Adds axes to blocks, or replaces those that a block has."""
   return [
     Block(
       {k: v for k, v in block.fixed.items() if k not in axes},
@@ -111,7 +111,7 @@ def with_axes(
 
 
 def name_of(flags: Mapping[str, str]) -> str:
-  """A folder's name that tells a point's flags."""
+  """Makes a folder's name that tells a point's flags."""
   text = ','.join(f'{k}={v}' for k, v in flags.items()) or 'run'
   safe = re.sub(r'[^\w=,.+-]', '_', text).lstrip('.')
   if safe == text and len(text) <= _LONGEST_NAME:
@@ -123,7 +123,7 @@ def name_of(flags: Mapping[str, str]) -> str:
 def points(
   told: Mapping[str, str], blocks: Sequence[Block], folder: str
 ) -> list[Point]:
-  """Every experiment of a sweep, checked.
+  """Makes every experiment of a sweep, and checks it.
 
   Args:
     told: Flags that hold for all of them, as text; a block's of the same name
@@ -169,7 +169,7 @@ def points(
 
 
 def _decades(low: float, high: float, step: float = 0.5) -> list[str]:
-  """Powers of ten from 10**low to 10**high."""
+  """Lists powers of ten from 10**low to 10**high."""
   count = round((high - low) / step) + 1
   return [f'{10 ** (low + i * step):.6g}' for i in range(count)]
 
@@ -179,7 +179,7 @@ def _texts(*values: float) -> list[str]:
 
 
 def _afo() -> dict[str, list[Block]]:
-  """Reddi et al., Appendix D.2."""
+  """Makes the grids of Reddi et al., Appendix D.2."""
   default = (_decades(-3, 0.5), _decades(-3, 1))
   rates = {
     'cifar10_image': default,
@@ -216,7 +216,7 @@ def _afo() -> dict[str, list[Block]]:
 
 
 def _kim() -> dict[str, list[Block]]:
-  """Kim et al., Section 4: the rates of the other clients."""
+  """Makes the grids of Kim et al., Section 4: rates of the other clients."""
   shared = {
     'task': 'cifar10_image',
     'total_rounds': '2000',
@@ -244,7 +244,7 @@ def _kim() -> dict[str, list[Block]]:
 
 
 def _sps() -> dict[str, list[Block]]:
-  """Mukherjee et al., Appendix F.4."""
+  """Makes the grids of Mukherjee et al., Appendix F.4."""
   grids = {}
   client = _texts(1e-4, 1e-3, 1e-2, 0.1, 1.0)
   for task in ('mnist_logistic', 'libsvm_logistic', 'mnist_lenet'):
@@ -276,7 +276,7 @@ def _sps() -> dict[str, list[Block]]:
 
 
 def _ada2() -> dict[str, list[Block]]:
-  """FedAda2, Appendix H.1; without the noise and the clipping."""
+  """Makes the grids of FedAda2, Appendix H.1, without noise and clipping."""
   rates = _texts(0.001, 0.01, 0.1, 0.5, 1)
   adaptivity = _texts(1e-7, 1e-5, 1e-3)
   shared = dict(
@@ -320,7 +320,7 @@ def _ada2() -> dict[str, list[Block]]:
 
 
 def built_in() -> dict[str, list[Block]]:
-  """The papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
+  """Makes the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
   grids = {}
   for make in (_afo, _kim, _sps, _ada2):
     for name, blocks in make().items():
@@ -336,7 +336,7 @@ def built_in() -> dict[str, list[Block]]:
 
 
 def load(name: str, algorithm: Optional[str] = None) -> list[Block]:
-  """A paper's grid.
+  """Finds a paper's grid.
 
   Args:
     name: One of `built_in()`.

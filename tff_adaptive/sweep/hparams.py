@@ -7,7 +7,7 @@ from typing import Union
 from tff_adaptive.recording import files
 from tff_adaptive.report import runs
 from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import study
+from tff_adaptive.sweep import outcomes
 
 _SUFFIX = '.hparams'
 
@@ -59,7 +59,7 @@ def write_axes(folder: pathlib.Path, points: Sequence[grids.Point]) -> None:
   with writer.as_default(step=0):
     api.hparams_config(
       hparams=hparams,
-      metrics=[api.Metric(f'result/{m}') for m in study.MEASURES],
+      metrics=[api.Metric(f'result/{m}') for m in outcomes.MEASURES],
     )
   writer.close()
 

@@ -23,8 +23,10 @@ from tff_adaptive.report import runs
 from tff_adaptive.report import sweeps
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import hparams
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import progress as progress_lib
 from tff_adaptive.sweep import search
+from tff_adaptive.sweep import storage
 from tff_adaptive.sweep import study as study_lib
 from tff_adaptive.sweep import worker
 from tff_adaptive.training import stopping
@@ -34,7 +36,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 def run(
   sweep: flags.Sweep, *, stream: Optional[IO[str]] = None
-) -> list[study_lib.Row]:
+) -> list[outcomes.Row]:
   """Runs a sweep, or goes on with it.
 
   Args:
@@ -70,7 +72,7 @@ def run(
     def update() -> None:
       rows = _rows(sweep, plan, study)
       progress.update(rows)
-      study_lib.write_table(sweep.folder, rows)
+      outcomes.write_table(sweep.folder, rows)
 
     def report(kind: str, name: str, value: Any) -> None:
       if kind == 'round':
@@ -96,23 +98,23 @@ def run(
     finally:
       update()
     rows = _rows(sweep, plan, study)
-    if any(row.status == study_lib.FINISHED for row in rows):
+    if any(row.status == outcomes.FINISHED for row in rows):
       _write_axes(sweep)
     return rows
 
 
 def _rows(
   sweep: flags.Sweep, plan: search.Plan, study: study_lib.Study
-) -> list[study_lib.Row]:
-  """The sweep's table in its order; tells what will never be run."""
+) -> list[outcomes.Row]:
+  """Reads the sweep's table in its order, with what will never be run."""
   trials = study.trials()
   reasons = plan.untried(trials)
-  rows = [study_lib.row_of(trials[p.name]) for p in sweep.points]
+  rows = [outcomes.row_of(trials[p.name]) for p in sweep.points]
   return [
     dataclasses.replace(
       row,
-      status=study_lib.UNTRIED,
-      outcome=study_lib.Outcome(study_lib.UNTRIED, reasons[row.name]),
+      status=outcomes.UNTRIED,
+      outcome=outcomes.Outcome(outcomes.UNTRIED, reasons[row.name]),
     )
     if row.name in reasons
     else row
@@ -133,7 +135,7 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
       f'{sweep.folder} is the folder of a single run; choose another '
       '--experiment_name for the sweep.'
     )
-  study_lib.check_folder(sweep.folder)
+  storage.check_folder(sweep.folder)
   files.check_writable(sweep.folder)
   before = sweeps.read(sweep.folder)
   shared = sweep.options['storage'] is not None
@@ -155,13 +157,13 @@ def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
   study.take_up_dead()
   points = {p.name: p for p in sweep.points}
   again = {
-    study_lib.PRUNED: sweep.pruner == 'none',
-    study_lib.FAILED: sweep.options['retry_failed'],
+    outcomes.PRUNED: sweep.pruner == 'none',
+    outcomes.FAILED: sweep.options['retry_failed'],
   }
   for name, trial in study.trials().items():
-    status = study_lib.status_of(trial)
+    status = outcomes.status_of(trial)
     gone = (
-      status == study_lib.FINISHED
+      status == outcomes.FINISHED
       # With a storage elsewhere the run may have its folder elsewhere.
       and sweep.options['storage'] is None
       and not _is_there(points[name])
@@ -178,7 +180,7 @@ def _is_there(point: Any) -> bool:
 
 
 def _write_axes(sweep: flags.Sweep) -> None:
-  """In a process that has TensorFlow: this one, or one more."""
+  """Writes the axes in a process that has TensorFlow: this, or one more."""
   arguments = (sweep.folder / 'tensorboard', list(sweep.points))
   if not sweep.options['workers']:
     hparams.write_axes(*arguments)
@@ -269,7 +271,7 @@ class _Processes:
     )
     trials = self._study.trials()
     for name in lost:
-      self._report('over', name, study_lib.outcome_of(trials[name]))
+      self._report('over', name, outcomes.outcome_of(trials[name]))
     if not lost and process.exitcode and connection not in self._useful:
       raise errors.RunError(
         f'A worker process was ended {how} before it had a run.'

@@ -7,7 +7,7 @@ from typing import IO
 from typing import Optional
 
 from tff_adaptive.recording import formatting
-from tff_adaptive.sweep import study
+from tff_adaptive.sweep import outcomes
 
 
 class Progress:
@@ -15,7 +15,7 @@ class Progress:
 
   def __init__(
     self,
-    rows: Sequence[study.Row],
+    rows: Sequence[outcomes.Row],
     most_runs: int,
     stream: Optional[IO[str]] = None,
   ):
@@ -37,27 +37,27 @@ class Progress:
     self._worked = 0
     self.update(rows)
 
-  def update(self, rows: Sequence[study.Row]) -> None:
+  def update(self, rows: Sequence[outcomes.Row]) -> None:
     """Takes the sweep's table as it is now."""
     self._rows = rows
 
   @property
   def left(self) -> int:
     """Runs that are not over and may be run."""
-    if any(row.status == study.UNTRIED for row in self._rows):
+    if any(row.status == outcomes.UNTRIED for row in self._rows):
       return 0
     return max(self._most_runs - self._over, 0)
 
   @property
   def _over(self) -> int:
-    return sum(row.status in study.OVER for row in self._rows)
+    return sum(row.status in outcomes.OVER for row in self._rows)
 
   def round(self, name: str, number: int) -> None:
     """Takes note of a round of a run that is under way."""
     self._first.setdefault(name, number)
     self._rounds[name] = number
 
-  def over(self, name: str, outcome: study.Outcome) -> None:
+  def over(self, name: str, outcome: outcomes.Outcome) -> None:
     """Says what became of a run."""
     first = self._first.pop(name, None)
     self._rounds.pop(name, None)
@@ -65,7 +65,7 @@ class Progress:
       self._worked += max(outcome.rounds - first, 0)
     line = f'{outcome.status:<9} {name}'
     loss = outcome.measures.get('train/loss')
-    if outcome.status == study.FINISHED and loss is not None:
+    if outcome.status == outcomes.FINISHED and loss is not None:
       line += f'  train loss {formatting.number(loss)}'
     if outcome.reason:
       line += f': {outcome.reason}'
@@ -78,7 +78,12 @@ class Progress:
     for row in self._rows:
       counts[row.status] = counts.get(row.status, 0) + 1
     parts = [f'sweep {self._over}/{self._over + self.left} runs']
-    for status in (study.RUNNING, study.DIVERGED, study.FAILED, study.PRUNED):
+    for status in (
+      outcomes.RUNNING,
+      outcomes.DIVERGED,
+      outcomes.FAILED,
+      outcomes.PRUNED,
+    ):
       if counts.get(status):
         parts.append(f'{counts[status]} {status}')
     worked = self._worked + sum(
@@ -90,8 +95,8 @@ class Progress:
     return '  '.join(parts)
 
   def _rounds_left(self) -> int:
-    """The rounds still to run, if no run is given up on the way."""
-    open_rows = [row for row in self._rows if row.status not in study.OVER]
+    """Counts the rounds still to run, if no run is given up on the way."""
+    open_rows = [row for row in self._rows if row.status not in outcomes.OVER]
     total = sum(row.settings['total_rounds'] for row in open_rows)
     total = total * self.left // max(len(open_rows), 1)
     return max(total - sum(self._rounds.values()), 0)

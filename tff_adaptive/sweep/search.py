@@ -20,9 +20,10 @@ import optuna
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import study as study_lib
 
-_Trials = Mapping[str, study_lib.Trial]
+_Trials = Mapping[str, outcomes.Trial]
 # By flag: the range of its numbers, or its words.
 _Space = dict[str, optuna.distributions.BaseDistribution]
 # Unless the flags say otherwise.
@@ -69,7 +70,7 @@ class Plan:
     return sum(sizes if self.sampler == 'grid' else sizes[: self.trials])
 
   def next(self, trials: _Trials) -> list[str]:
-    """The runs that may be taken now, the best choice first.
+    """Returns the runs that may be taken now, the best choice first.
 
     Args:
       trials: The newest trial of every run.
@@ -89,21 +90,21 @@ class Plan:
     return sorted(fresh, key=lambda n: _distance(space, places[n], proposed))
 
   def _open(self, trials: _Trials) -> tuple[list[str], list[str]]:
-    """The waiting runs that go before all others, and those to choose from."""
+    """Returns the waiting runs that go first, and those to choose from."""
     waiting = [
       p.name
       for p in self.points
-      if study_lib.status_of(trials[p.name]) == study_lib.WAITING
+      if outcomes.status_of(trials[p.name]) == outcomes.WAITING
     ]
     if self.sampler == 'grid' and self.halving_factor is None:
       return waiting, []
     fresh, held = [], []
     for first, *repeats in self._configurations:
-      if not study_lib.was_begun(trials[first]):
+      if not outcomes.was_begun(trials[first]):
         fresh.append(first)
         continue
       held.append(first)
-      if study_lib.status_of(trials[first]) == study_lib.FINISHED:
+      if outcomes.status_of(trials[first]) == outcomes.FINISHED:
         held += repeats
     # What was begun is carried to its end first.
     held = [name for name in held if name in waiting]
@@ -113,24 +114,24 @@ class Plan:
     return held, fresh
 
   def untried(self, trials: _Trials) -> dict[str, str]:
-    """The waiting runs that will not be run, and why; once that is known.
+    """Tells which waiting runs will not be run, and why, once it is known.
 
     Args:
       trials: The newest trial of every run.
     """
     if any(self._open(trials)) or any(
-      map(study_lib.is_running, trials.values())
+      map(outcomes.is_running, trials.values())
     ):
       return {}
     reasons = {}
     for first, *repeats in self._configurations:
-      status = study_lib.status_of(trials[first])
-      if status == study_lib.WAITING:
+      status = outcomes.status_of(trials[first])
+      if status == outcomes.WAITING:
         reasons[first] = (
           f'not among the {self.trials} configurations that were tried'
         )
       for name in repeats:
-        if study_lib.status_of(trials[name]) == study_lib.WAITING:
+        if outcomes.status_of(trials[name]) == outcomes.WAITING:
           reasons[name] = reasons.get(first, f'{first} is {status}')
     return reasons
 
@@ -143,7 +144,7 @@ class Plan:
     )
 
   def rungs(self, name: str) -> list[int]:
-    """The rounds after which a run is compared with the others."""
+    """Returns the rounds after which a run is compared with the others."""
     factor = self.halving_factor
     if factor is None or name not in {
       first for first, *_ in self._configurations
@@ -185,15 +186,15 @@ class Plan:
       known = optuna.create_study(sampler=sampler)
       for point in self.points:
         trial = trials[point.name]
-        status = study_lib.status_of(trial)
-        outcome = study_lib.outcome_of(trial)
-        over = status in study_lib.OVER
-        if over or status == study_lib.RUNNING:
+        status = outcomes.status_of(trial)
+        outcome = outcomes.outcome_of(trial)
+        over = status in outcomes.OVER
+        if over or status == outcomes.RUNNING:
           states = optuna.trial.TrialState
           known.add_trial(
             optuna.create_trial(
               state=states.COMPLETE if over else states.RUNNING,
-              value=study_lib.score_of(self.rule, outcome) if over else None,
+              value=outcomes.score_of(self.rule, outcome) if over else None,
               params=place(space, point.flags),
               distributions=space,
             )
@@ -202,7 +203,7 @@ class Plan:
 
 
 def plan_of(sweep: flags.Sweep) -> Plan:
-  """The plan that the flags of a sweep ask for."""
+  """Makes the plan that the flags of a sweep ask for."""
   options = sweep.options
   return Plan(
     points=sweep.points,
@@ -243,19 +244,19 @@ class _NewestTrials:
   def __getattr__(self, name: str) -> Any:
     return getattr(self._study, name)
 
-  def get_trials(self, **arguments: Any) -> list[study_lib.Trial]:
-    return list(study_lib.newest(self._study.get_trials(**arguments)).values())
+  def get_trials(self, **arguments: Any) -> list[outcomes.Trial]:
+    return list(outcomes.newest(self._study.get_trials(**arguments)).values())
 
 
 def _shuffled(names: Sequence[str], seed: int) -> list[str]:
-  """The names in an order that does not depend on how many are left of them."""
+  """Shuffles names the same way, however many are left of them."""
   return sorted(
     names, key=lambda name: random.Random(f'{seed} {name}').random()
   )
 
 
 def encode(points: Sequence[Mapping[str, str]]) -> _Space:
-  """The space in which points lie, a dimension for every flag that varies.
+  """Makes the space of points, a dimension for every flag that varies.
 
   Positive numbers that span a decade count by their logarithm, words by being
   equal or not.
@@ -282,7 +283,7 @@ def encode(points: Sequence[Mapping[str, str]]) -> _Space:
 
 
 def place(space: _Space, flags: Mapping[str, str]) -> dict[str, Any]:
-  """A point's place; a number that a method does not have is in the middle."""
+  """Places a point; a number that its method lacks is in the middle."""
   result: dict[str, Any] = {}
   for flag, dimension in space.items():
     text = flags.get(flag)
@@ -300,7 +301,7 @@ def place(space: _Space, flags: Mapping[str, str]) -> dict[str, Any]:
 def _distance(
   space: _Space, one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> float:
-  """The distance of two places in the unit cube."""
+  """Measures the distance of two places in the unit cube."""
   total = 0.0
   for flag, dimension in space.items():
     a, b = one[flag], other[flag]

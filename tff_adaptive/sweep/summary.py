@@ -7,11 +7,11 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.report import runs
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import study
+from tff_adaptive.sweep import outcomes
 
 
-def summary(rows: Sequence[study.Row], select: str) -> str:
-  """The best configuration of every method, and task if there are several.
+def summary(rows: Sequence[outcomes.Row], select: str) -> str:
+  """Names the best configuration of every method, for each task.
 
   Args:
     rows: Of the table.
@@ -19,7 +19,7 @@ def summary(rows: Sequence[study.Row], select: str) -> str:
   """
   rule = scores.RULES[select]
   tasks = {row.settings['task'] for row in rows}
-  by_method: dict[str, dict[str, list[study.Row]]] = {}
+  by_method: dict[str, dict[str, list[outcomes.Row]]] = {}
   for row in rows:
     method = runs.method_of(row.settings)
     if len(tasks) > 1:
@@ -54,10 +54,10 @@ def summary(rows: Sequence[study.Row], select: str) -> str:
   return '\n'.join(lines)
 
 
-def _score(rule: scores.Rule, row: study.Row) -> float:
+def _score(rule: scores.Rule, row: outcomes.Row) -> float:
   return scores.score(
     rule,
     row.outcome.measures,
     row.outcome.metric,
-    finished=row.status == study.FINISHED,
+    finished=row.status == outcomes.FINISHED,
   )

@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -34,32 +33,18 @@ from tff_adaptive.report import scores
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import hparams
+from tff_adaptive.sweep import outcomes
 from tff_adaptive.sweep import search
 from tff_adaptive.sweep import study as study_lib
+from tff_adaptive.sweep import watch as watching
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import stopping
 
-# Rounds in a row far above the first loss, or without a single usable update,
-# after which a run is given up.
-_PATIENCE = 3
-_SECONDS_BETWEEN_REPORTS = 0.5
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BETWEEN_TRIES = 1.0
 
 # Is told 'started', 'round' or 'over', a run's name, and its round or outcome.
 Report = Callable[[str, str, Any], None]
-
-
-class DivergedError(errors.RunError):
-  """A run got so far from any minimum that more rounds are of no use."""
-
-
-class Pruned(stopping.Stopped):
-  """A run was worse than others after as many rounds; it is saved and left."""
-
-  def __init__(self, reason: str):
-    super().__init__(signal.SIGTERM)
-    self.reason = reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,97 +68,9 @@ class Job:
   compare: Callable[[runs.Run, int], None] = lambda run, number: None
 
 
-class Watch:
-  """Gives a run up once it has diverged, and tells how far it is."""
-
-  def __init__(
-    self,
-    *,
-    divergence_factor: float,
-    report: Callable[[int], None] = lambda _: None,
-    compare: Callable[[Sequence[Mapping[str, float]]], None] = lambda _: None,
-  ):
-    """Begins without any row.
-
-    Args:
-      divergence_factor: As `Job` has it.
-      report: Is told the round, now and then.
-      compare: Is given the rows so far; may raise `Pruned`.
-    """
-    self._factor = divergence_factor
-    self._report = report
-    self._compare = compare
-    self._rows: list[Mapping[str, float]] = []
-    self._reported = -math.inf
-    self._untrained: Optional[float] = None
-    # Rounds, so that one that is run again after a resume counts once.
-    self._above: set[int] = set()
-    self._useless: set[int] = set()
-
-  def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Looks at what a run that is gone on with has done so far.
-
-    Raises:
-      DivergedError, Pruned: If it was to be given up.
-    """
-    for row in rows:
-      self._judge(row)
-
-  def __call__(self, row: Mapping[str, Any]) -> None:
-    """Looks at a row of metrics.csv.
-
-    Raises:
-      DivergedError, Pruned: If the run is to be given up.
-    """
-    number = int(row['round'])
-    if time.monotonic() - self._reported >= _SECONDS_BETWEEN_REPORTS:
-      self._reported = time.monotonic()
-      self._report(number)
-    self._judge(row)
-
-  def _judge(self, row: Mapping[str, Any]) -> None:
-    number = int(row['round'])
-    # A round that is run again after a resume has one row.
-    del self._rows[number:]
-    self._rows.append({k: float(v) for k, v in row.items() if v is not None})
-    self._judge_loss(number, row)
-    self._compare(self._rows)
-
-  def _judge_loss(self, number: int, row: Mapping[str, Any]) -> None:
-    if number == 0:
-      value = row.get('validation/loss')
-      self._untrained = None if value is None else float(value)
-      return
-    loss = float(row.get('train/loss', 0.0))
-    if not math.isfinite(loss):
-      raise DivergedError(f'the training loss of round {number} is {loss}')
-    limit = self._factor * (self._untrained or 0.0)
-    if _too_many(self._above, number, 0 < limit < loss):
-      raise DivergedError(
-        f'the training loss of round {number} is {loss:.4g}, and was more than '
-        f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
-        'rounds'
-      )
-    count = row.get('clients/count')
-    rejected = count is not None and int(count) == int(
-      row.get('clients/rejected', 0)
-    )
-    useless = rejected or bool(row.get('update/non_finite'))
-    if _too_many(self._useless, number, useless):
-      raise DivergedError(
-        f'no update was finite in the {_PATIENCE} rounds up to {number}'
-      )
-
-
-def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
-  """Notes whether a round was bad; tells if it ends a row of bad ones."""
-  (bad.add if is_bad else bad.discard)(number)
-  return all(number - i in bad for i in range(_PATIENCE))
-
-
 def run(
   job: Job, report: Callable[[int], None] = lambda _: None
-) -> study_lib.Outcome:
+) -> outcomes.Outcome:
   """Runs a point in this process, or goes on with it.
 
   Args:
@@ -191,7 +88,7 @@ def run(
       so_far = runs.Run(settings.folder, settings.identity, list(rows))
       job.compare(so_far, number)
 
-  watch = Watch(
+  watch = watching.Watch(
     divergence_factor=job.divergence_factor, report=report, compare=compare
   )
   files.make_folder(job.log.parent)
@@ -209,38 +106,38 @@ def run(
         watch.look_back(tables.RowFile(metrics).numbers)
         train.run(settings, on_row=watch)
       hparams.write_values(job.point)
-      return outcome_of(job.point, study_lib.FINISHED)
-    except Pruned as e:
+      return outcome_of(job.point, outcomes.FINISHED)
+    except watching.Pruned as e:
       print(f'Given up: {e.reason}.')
-      return outcome_of(job.point, study_lib.PRUNED, e.reason)
-    except DivergedError as e:
+      return outcome_of(job.point, outcomes.PRUNED, e.reason)
+    except watching.DivergedError as e:
       print(f'Given up: {e}.')
-      return outcome_of(job.point, study_lib.DIVERGED, str(e))
+      return outcome_of(job.point, outcomes.DIVERGED, str(e))
     except errors.RunError as e:
       print(e)
-      return outcome_of(job.point, study_lib.FAILED, str(e))
+      return outcome_of(job.point, outcomes.FAILED, str(e))
     except Exception as e:  # pylint: disable=broad-exception-caught
       # One run's mistake is recorded and the others go on.
       traceback.print_exc()
       # TensorFlow puts the way there before what went wrong.
       last = (str(e).strip().splitlines() or [''])[-1].strip()
       reason = f'{type(e).__name__}: {last[:300]}'
-      return outcome_of(job.point, study_lib.FAILED, reason)
+      return outcome_of(job.point, outcomes.FAILED, reason)
     finally:
       _clean_up()
 
 
 def outcome_of(
   point: grids.Point, status: str, reason: Optional[str] = None
-) -> study_lib.Outcome:
-  """An outcome with the results that are in the run's folder."""
+) -> outcomes.Outcome:
+  """Makes an outcome with the results that are in the run's folder."""
   try:
     found = runs.load(point.settings.folder)
   except errors.SettingsError as e:
-    if status == study_lib.FINISHED:
-      status, reason = study_lib.FAILED, str(e)
-    return study_lib.Outcome(status, reason)
-  return study_lib.Outcome(
+    if status == outcomes.FINISHED:
+      status, reason = outcomes.FAILED, str(e)
+    return outcomes.Outcome(status, reason)
+  return outcomes.Outcome(
     status,
     reason,
     rounds=found.rounds,
@@ -309,13 +206,13 @@ def job_of(
   point: grids.Point,
   taken: study_lib.Taken,
 ) -> Job:
-  """The job that runs a point of a sweep."""
+  """Makes the job that runs a point of a sweep."""
 
   def compare(so_far: runs.Run, number: int) -> None:
     value = scores.score(plan.rule, so_far.measures(), so_far.metric)
     if taken.is_worse(value, number):
-      raise Pruned(
-        f'not among the best of {plan.halving_factor} after round {number}'
+      raise watching.Pruned(
+        f'not among the best 1/{plan.halving_factor} after round {number}'
       )
 
   return Job(
@@ -364,7 +261,7 @@ def work(
       job = job_of(sweep, plan, points[taken.name], taken)
       _run_taken(job, study, taken, report)
     elif not names:
-      if not any(map(study_lib.is_running, trials.values())):
+      if not any(map(outcomes.is_running, trials.values())):
         return False
       # What runs elsewhere may be left there, or decide what is next.
       study.take_up_dead()
@@ -385,14 +282,14 @@ def _run_taken(
       report('started', name, None)
       outcome = run(job, lambda number: report('round', name, number))
     except (stopping.Stopped, KeyboardInterrupt):
-      study.finish(taken, outcome_of(job.point, study_lib.WAITING, 'stopped'))
+      study.finish(taken, outcome_of(job.point, outcomes.WAITING, 'stopped'))
       raise
   study.finish(taken, outcome)
   report('over', name, outcome)
 
 
 def serve(connection: Any, sweep: flags.Sweep) -> None:
-  """The main function of a worker process.
+  """Runs a worker process: its main function.
 
   Args:
     connection: Takes what `Report` is told, and at last ('left', '', whether

@@ -1,0 +1,43 @@
+"""What a sweep gives up on."""
+
+import pytest
+
+from tff_adaptive.sweep import watch
+
+
+def test_given_up_on_what_is_not_finite():
+  looking = watch.Watch(divergence_factor=0)
+  looking({'round': 0, 'validation/loss': 2.0})
+  looking({'round': 1, 'train/loss': 1e30})
+  with pytest.raises(watch.DivergedError, match='is nan'):
+    looking({'round': 2, 'train/loss': float('nan')})
+  looking = watch.Watch(divergence_factor=10)
+  looking({'round': 0, 'validation/loss': 2.0})
+  left_out = {'clients/count': 2, 'clients/rejected': 2}
+  for number in (1, 2):
+    looking({'round': number, 'train/loss': 1.0, **left_out})
+  with pytest.raises(watch.DivergedError, match='no update'):
+    looking({'round': 3, 'train/loss': 1.0, **left_out})
+
+
+def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
+  """Killed after a round more than was saved: that one is run again."""
+  bad = [{'round': n, 'train/loss': 100.0} for n in range(6)]
+  first = {'round': 0, 'validation/loss': 2.0}
+  reported = []
+  looking = watch.Watch(divergence_factor=10, report=reported.append)
+  looking.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
+  assert not reported
+  looking(bad[3])
+  with pytest.raises(watch.DivergedError, match='round 4'):
+    looking(bad[4])
+  looking = watch.Watch(divergence_factor=10)
+  with pytest.raises(watch.DivergedError, match='round 3'):
+    looking.look_back([first, *bad[1:4]])
+
+
+def test_one_bad_round_is_no_divergence():
+  looking = watch.Watch(divergence_factor=10)
+  looking({'round': 0, 'validation/loss': 2.0})
+  for number in range(1, 10):
+    looking({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})

@@ -327,14 +327,16 @@ def test_states_of_another_run(make, tmp_path):
     make(saves[0])
 
 
+@pytest.mark.parametrize('suffix', ['', '-journal', '-wal'])
 @pytest.mark.parametrize('kind', no_files.KINDS)
-def test_what_is_no_file(make, kind):
+def test_what_is_no_file(make, kind, suffix):
   store = make()
   store.put('a', state(1))
   saved = store.save()
   make()
-  make.path.unlink()
-  no_files.KINDS[kind](make.path)
+  path = make.path.with_name(make.path.name + suffix)
+  path.unlink(missing_ok=True)
+  no_files.KINDS[kind](path)
   with (
     mutations.no_hang(),
     pytest.raises(errors.DamagedError, match=f'it is {kind}, not a regular'),

@@ -31,6 +31,9 @@ _SCHEMA = (
   'CREATE UNIQUE INDEX versions ON states (client, version, checksum)',
   'CREATE TABLE saves (version INTEGER PRIMARY KEY)',
 )
+# SQLite says some things in the words of a damaged file, as bytes that are no
+# text, and takes the lengths in it for true.
+_COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 # Of every client the row that a version of the whole sees.
 _SEEN = (
   'SELECT rowid, checksum, max(version) FROM states WHERE version <= ? '
@@ -85,6 +88,12 @@ class Record:
       start += count * dtype.itemsize
       leaves.append(leaf)
     return leaves
+
+
+def _with_companions(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns a database's file, and those that SQLite looks for beside it."""
+  suffixes = ('', '-journal', '-wal', '-shm')
+  return [path.with_name(path.name + suffix) for suffix in suffixes]
 
 
 def _checksum(client: str, data: bytes) -> int:
@@ -145,10 +154,8 @@ class ClientStates:
       if self._path is not None:
         files.make_folder(self._path.parent)
         if not self._resumed:
-          for suffix in ('', '-journal'):
-            self._path.with_name(self._path.name + suffix).unlink(
-              missing_ok=True
-            )
+          for path in _with_companions(self._path):
+            path.unlink(missing_ok=True)
       self._db = self._connect()
       if not self._resumed:
         for statement in _SCHEMA:
@@ -193,10 +200,10 @@ class ClientStates:
       raise errors.RunError(self._lost)
     try:
       yield
-    except (sqlite3.Error, OSError) as e:
+    except (*_COMPLAINTS, OSError) as e:
       sentence = (
         f"The clients' states cannot be written to {self._where}: "
-        f'{getattr(e, "strerror", None) or e}.'
+        f'{getattr(e, "strerror", None) or errors.reason(e)}.'
       )
       if not self.in_memory:
         self._lost = sentence
@@ -223,11 +230,11 @@ class ClientStates:
         'ORDER BY version DESC LIMIT 1',
         (client,),
       ).fetchone()
-    except sqlite3.Error as e:
+    except _COMPLAINTS as e:
       raise self._damaged(e) from e
     return None if row is None else self._checked(*row)
 
-  def _damaged(self, error: sqlite3.Error) -> errors.DamagedError:
+  def _damaged(self, error: Exception) -> errors.DamagedError:
     return errors.DamagedError(
       f'{self._where} cannot be read: {errors.reason(error)}.'
     )
@@ -385,7 +392,7 @@ class ClientStates:
       self._open_again()
       self._drop_later()
       count, total = self._read_all(version, client_ids)
-    except sqlite3.Error as e:
+    except _COMPLAINTS as e:
       raise self._damaged(e) from e
     except OSError as e:
       raise errors.DamagedError(
@@ -412,7 +419,9 @@ class ClientStates:
       raise FileNotFoundError('it was in the memory of another process')
     if not self._path.exists():
       raise errors.DamagedError(f'{self._path} is not there.')
-    files.check_regular(self._path)
+    for path in _with_companions(self._path):
+      if path.exists():
+        files.check_regular(path)
     connection = self._connect()
     try:
       found = connection.execute('SELECT sql FROM sqlite_master').fetchall()

@@ -130,11 +130,20 @@ class Progress:
     speed: Sequence[str],
   ) -> str:
     """Returns what fits in a line: of too much, the least needed goes."""
-    start = f'round {round_number}/{self._total}'
+    count = f'{round_number}/{self._total}'
+    start = f'round {count}'
     named = [_pair('train', train), _pair('validation', validation)]
-    bare = [_pair('train', train, False), _pair('val', validation, False)]
-    choices = [[*named, *speed], [*bare, *speed], [*bare, *speed[1:]], bare]
-    lines = ['  '.join(filter(None, [start, *parts])) for parts in choices]
+    brief = [_pair('', train), _pair('val', validation, names=False)]
+    bare = [_pair('train', train, names=False), brief[1]]
+    choices = [
+      [start, *named, *speed],
+      [start, *brief, *speed],
+      [start, *bare, *speed],
+      [count, *bare, *speed],
+      [count, *bare, *speed[1:]],
+      [count, *bare],
+    ]
+    lines = ['  '.join(filter(None, parts)) for parts in choices]
     width = self._width()
     fitting = (line for line in lines if len(line) <= width)
     return next(fitting, lines[-1][:width])
@@ -189,11 +198,11 @@ class Progress:
       self._line = None
 
 
-def _pair(split: str, metrics: Mapping[str, Any], names: bool = True) -> str:
-  """Formats a split's loss and first other measure of quality, if any."""
-  words = [split]
+def _pair(label: str, metrics: Mapping[str, Any], names: bool = True) -> str:
+  """Formats the loss and the first other measure of quality, if any."""
+  words = []
   for name in ('loss', metric_names.main_metric(metrics)):
     if name is not None and name in metrics:
       words += [metric_names.short(name)] if names else []
       words.append(formatting.number(metrics[name]))
-  return ' '.join(words) if len(words) > 1 else ''
+  return ' '.join([label, *words]).strip() if words else ''

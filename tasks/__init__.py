@@ -18,6 +18,7 @@ from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
 from tasks.data_errors import DataError as DataError
 from tasks.data_errors import PartitionError as PartitionError
+from tff_adaptive import builders
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def register(task: TaskInfo) -> None:
   Args:
     task: Its description. The module of its `create` is imported when the task
       is created, not before; its options are read off that function's
-      signature, as `parameters.read_signature` says.
+      signature, as `builders.read` says.
 
   Raises:
     ValueError: If the name is taken.
@@ -62,7 +63,7 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
   Raises:
     ValueError: If there is no such task.
   """
-  return parameters.signature(info(name).place)
+  return builders.parameters_of(info(name).place)
 
 
 def create(
@@ -90,4 +91,4 @@ def create(
         f'Task {name} has no option `{option}`; it takes {", ".join(accepted)}.'
       )
   checked = {k: accepted[k].check(v) for k, v in options.items()}
-  return parameters.load(info(name).place, checks=False)(**checked)
+  return builders.load(info(name).place, checks=False)(**checked)

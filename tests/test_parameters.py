@@ -9,6 +9,7 @@ from typing import Optional
 
 import pytest
 
+from tff_adaptive import builders
 from tff_adaptive import parameters
 
 
@@ -42,7 +43,7 @@ def build(
 
 @pytest.fixture(name='read')
 def _read():
-  return parameters.read_signature(__file__, 'build')
+  return builders.read(__file__, 'build')
 
 
 def test_signature_is_read_from_the_source(read):
@@ -114,11 +115,11 @@ def test_words_that_cannot_be_read(read):
 
 def test_missing_function_is_an_error():
   with pytest.raises(LookupError, match='no function nothing'):
-    parameters.read_signature(__file__, 'nothing')
+    builders.read(__file__, 'nothing')
   with pytest.raises(LookupError, match=r'finds no module tff_adaptive\.none'):
-    parameters.signature('tff_adaptive.none:build')
+    builders.parameters_of('tff_adaptive.none:build')
   with pytest.raises(LookupError, match='finds no module none'):
-    parameters.signature('none.at.all:build')
+    builders.parameters_of('none.at.all:build')
 
 
 @pytest.mark.parametrize(
@@ -128,16 +129,16 @@ def test_what_cannot_be_read_without_importing_is_an_error(tmp_path, argument):
   path = tmp_path / 'rule.py'
   path.write_text(f'def build(*, {argument}): pass')
   with pytest.raises(LookupError, match='must annotate `rate` of build'):
-    parameters.read_signature(path, 'build')
+    builders.read(path, 'build')
 
 
 def test_functions_are_found_by_their_place():
   place = 'tff_adaptive.optimizers.adam:build_adam'
-  assert parameters.signature(place)['learning_rate'].default == 0.01
+  assert builders.parameters_of(place)['learning_rate'].default == 0.01
   with pytest.raises(parameters.ParameterError, match='above 0'):
-    parameters.load(place)(learning_rate=-1.0)
+    builders.load(place)(learning_rate=-1.0)
   # A plan has checked its values; they are not checked again.
-  assert parameters.load(place, checks=False)(learning_rate=-1.0) is not None
+  assert builders.load(place, checks=False)(learning_rate=-1.0) is not None
 
 
 def test_errors_are_told_by_the_names_that_were_used():

@@ -11,6 +11,7 @@ from scipy import stats
 
 from tests.processes import linear
 from tff_adaptive import algorithms
+from tff_adaptive import builders
 from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive import runtime
@@ -19,9 +20,7 @@ from tff_adaptive.privacy import mechanism as privacy
 
 USUAL = {
   name: parameter.default
-  for name, parameter in parameters.read_signature(
-    privacy.__file__, 'aggregation'
-  ).items()
+  for name, parameter in builders.read(privacy.__file__, 'aggregation').items()
 }
 REFUSED = (
   'scaffold',

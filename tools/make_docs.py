@@ -22,6 +22,7 @@ sys.path.insert(0, str(_ROOT))
 
 # pylint: disable=g-import-not-at-top
 from tff_adaptive import algorithms  # noqa: E402
+from tff_adaptive import builders  # noqa: E402
 from tff_adaptive import optimizers  # noqa: E402
 from tff_adaptive import parameters  # noqa: E402
 from tff_adaptive.algorithms import methods  # noqa: E402
@@ -35,14 +36,14 @@ _PART = re.compile(
 
 def _shared() -> dict[str, parameters.Parameter]:
   """The hyperparameters that no method's page needs to repeat."""
-  schedule = parameters.signature(plan.SCHEDULE)
+  schedule = builders.parameters_of(plan.SCHEDULE)
   shared = {
     f'{side}_{name}': parameter
     for side in ('client', 'server')
     for name, parameter in schedule.items()
   }
-  shared |= parameters.signature(plan.COMMON)
-  shared |= parameters.signature(plan.AGGREGATION)
+  shared |= builders.parameters_of(plan.COMMON)
+  shared |= builders.parameters_of(plan.AGGREGATION)
   return shared
 
 

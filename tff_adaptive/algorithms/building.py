@@ -6,8 +6,8 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tff_adaptive import builders
 from tff_adaptive import optimizers
-from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.optimizers import schedules
@@ -113,7 +113,7 @@ def make_pieces(plan: plan_lib.Plan) -> Pieces:
     f'{side}_optimizer': _optimizer(plan, side) for side in optimizers.SIDES
   }
   if plan.method.pieces is not None:
-    own = parameters.load(plan.method.pieces, checks=False)
+    own = builders.load(plan.method.pieces, checks=False)
     made |= own(*made.values(), **plan.arguments('own'))
   terms = [made.pop('objective')] if 'objective' in made else []
   if plan.values.get('proximal_strength'):
@@ -132,7 +132,7 @@ def _optimizer(plan: plan_lib.Plan, side: str) -> Any:
   if side == 'client' and not plan.method.has_clients:
     return None
   place = optimizers.entry_of(side, chosen).builder
-  return parameters.load(place, checks=False)(**plan.arguments(side))
+  return builders.load(place, checks=False)(**plan.arguments(side))
 
 
 def _schedule(plan: plan_lib.Plan, side: str) -> Any:

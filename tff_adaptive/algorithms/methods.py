@@ -251,7 +251,7 @@ def register(method: Method) -> None:
   Args:
     method: Its row. The module of its `pieces` is imported when the method is
       built, not before; its hyperparameters are read off that function's
-      signature, as `parameters.read_signature` says.
+      signature, as `builders.read` says.
 
   Raises:
     ValueError: If the name is taken.

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
+from tff_adaptive import builders
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
 from tff_adaptive.privacy import mechanism
-from tff_adaptive.privacy import plans as privacy
+from tff_adaptive.privacy import requirements
 
 # The signatures of what every method is built with.
 COMMON = 'tff_adaptive.algorithms.common:common'
@@ -162,7 +163,7 @@ def _offered(
   method: methods.Method, optimizer: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, parameters.Parameter]]:
   """Pieces, public names and parameters of everything to be built."""
-  shared = dict(parameters.signature(COMMON))
+  shared = dict(builders.parameters_of(COMMON))
   for side in optimizers.SIDES if method.has_clients else ['server']:
     accepted: Mapping[str, parameters.Parameter] = {}
     has_rate = True
@@ -173,12 +174,12 @@ def _offered(
       public = optimizers.public_name(side, argument, optimizer[side])
       yield side, public, parameter
     if has_rate and method.has_clients:
-      for argument, parameter in parameters.signature(SCHEDULE).items():
+      for argument, parameter in builders.parameters_of(SCHEDULE).items():
         yield f'{side}_schedule', f'{side}_{argument}', parameter
   if not method.has_clients:
     yield 'common', 'seed', shared['seed']
     return
-  for argument, parameter in parameters.signature(AGGREGATION).items():
+  for argument, parameter in builders.parameters_of(AGGREGATION).items():
     yield 'aggregation', argument, parameter
   if isinstance(name := optimizer['client'], str):
     if 'learning_rate' not in optimizers.parameters_of('client', name):
@@ -188,7 +189,7 @@ def _offered(
   for argument, parameter in shared.items():
     yield 'common', argument, parameter
   if method.pieces is not None:
-    for argument, parameter in parameters.signature(method.pieces).items():
+    for argument, parameter in builders.parameters_of(method.pieces).items():
       yield 'own', argument, parameter
 
 
@@ -223,7 +224,7 @@ def resolve(
   )
   if plan.method.has_clients:
     weighting_given = 'client_weighting' in given
-    plan = plan.with_values(**privacy.check(plan, weighting_given))
+    plan = plan.with_values(**requirements.check(plan, weighting_given))
   for side in optimizers.SIDES:
     _check_side(plan, side)
   return plan
@@ -253,10 +254,10 @@ def _check_side(plan: Plan, side: str) -> None:
   name, arguments = plan.optimizer[side], plan.arguments(side)
   # A method may hide some of the arguments that have to fit each other.
   if arguments and (place := optimizers.entry_of(side, name).check):
-    takes = inspect.signature(parameters.load(place)).parameters
+    takes = inspect.signature(builders.load(place)).parameters
     if takes.keys() <= arguments.keys():
       with parameters.renamed(_public(plan, side)):
-        parameters.load(place)(**{n: arguments[n] for n in takes})
+        builders.load(place)(**{n: arguments[n] for n in takes})
   if scheduled := plan.arguments(f'{side}_schedule'):
     with parameters.renamed(_public(plan, f'{side}_schedule')):
       schedules.check(**scheduled)

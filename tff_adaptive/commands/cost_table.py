@@ -53,7 +53,7 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedCosts:
   """A row of ADA2's Table 2, in units of d."""
 
   traffic: int
@@ -62,13 +62,13 @@ class Published:
 
 
 # arXiv 2410.18117, Table 2.
-PUBLISHED: Mapping[str, Published] = {
-  'fedavg': Published(2, 1, 1),
-  'fedadagrad': Published(2, 1, 1),
-  'direct_joint': Published(3, 1, 2),
-  'fedada2': Published(2, 1, 2),
-  'mime': Published(5, 3, 4),
-  'mimelite': Published(4, 2, 3),
+PUBLISHED: Mapping[str, PublishedCosts] = {
+  'fedavg': PublishedCosts(2, 1, 1),
+  'fedadagrad': PublishedCosts(2, 1, 1),
+  'direct_joint': PublishedCosts(3, 1, 2),
+  'fedada2': PublishedCosts(2, 1, 2),
+  'mime': PublishedCosts(5, 3, 4),
+  'mimelite': PublishedCosts(4, 2, 3),
 }
 
 

@@ -9,7 +9,7 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.flags import presets
-from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import runtime_flags
 
 
 def _wrapped(head: str, text: str) -> list[str]:

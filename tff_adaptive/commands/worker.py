@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.flags import options as options_lib
-from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import runtime_flags
 
 USAGE = """worker --port=PORT [--flag=value ...]
 

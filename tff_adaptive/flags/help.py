@@ -1,8 +1,8 @@
 """The help that the flags give of themselves."""
 
+from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import options
-from tff_adaptive.flags import runtime as runtime_flags
-from tff_adaptive.flags import table as flag_table
+from tff_adaptive.flags import runtime_flags
 
 # What comes from the flag of a name on.
 _TITLES = {
@@ -35,7 +35,7 @@ _USUAL = (
 )
 
 
-def usual(table: flag_table.Table) -> str:
+def usual(table: flag_table.FlagTable) -> str:
   """The flags that most people need, by group."""
   lines = []
   for name, flag in table.general.items():
@@ -58,7 +58,7 @@ def usual(table: flag_table.Table) -> str:
   return '\n'.join(lines)
 
 
-def full(table: flag_table.Table) -> str:
+def full(table: flag_table.FlagTable) -> str:
   """All flags."""
   lines = [usual(table), '', 'Less often needed:']
   for name in _RARE:

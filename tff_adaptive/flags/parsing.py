@@ -14,12 +14,12 @@ from absl import flags as absl_flags
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import help as flag_help
 from tff_adaptive.flags import options
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import resolving
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.flags import table as flag_table
 
 _DRY_RUN = parameters.Parameter(
   'dry_run', bool, False, 'Print the resolved experiment and train nothing.'
@@ -44,7 +44,7 @@ class Flags:
     """Defines all flags."""
     self.values = absl_flags.FlagValues()
     self.values.set_gnu_getopt(True)
-    self._table = flag_table.Table(_DRY_RUN)
+    self._table = flag_table.FlagTable(_DRY_RUN)
     for flag in self._table.flags.values():
       self._define(flag)
 

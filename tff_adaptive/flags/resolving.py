@@ -11,14 +11,15 @@ from typing import Any
 from typing import Optional
 
 import tasks
+from tff_adaptive import builders
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import presets
-from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import runtime_flags
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.flags import table as flag_table
 from tff_adaptive.optimizers import mixes
 from tff_adaptive.privacy import mechanism as privacy
 
@@ -28,7 +29,7 @@ Given = Mapping[str, Any]
 
 
 def with_preset(
-  table: flag_table.Table, given: Given
+  table: flag_table.FlagTable, given: Given
 ) -> tuple[dict[str, Any], Optional[presets.Preset]]:
   """The flags given with those of the preset among them, and the preset.
 
@@ -62,11 +63,11 @@ def settings(**given: Any) -> settings_lib.Settings:
   Raises:
     ParameterError: In one sentence, what is wrong.
   """
-  table = flag_table.Table()
+  table = flag_table.FlagTable()
   return resolve(table, with_preset(table, given)[0])
 
 
-def resolve(table: flag_table.Table, given: Given) -> settings_lib.Settings:
+def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   """Puts flags together, checking every value once.
 
   Args:
@@ -76,32 +77,20 @@ def resolve(table: flag_table.Table, given: Given) -> settings_lib.Settings:
   Raises:
     ParameterError: In one sentence, what is wrong.
   """
-  general = {
-    name: flag.parameter.check(given[name])
-    if name in given
-    else flag.parameter.default
-    for name, flag in table.general.items()
-  }
-  _check_general(general)
-  there = tasks.info(general['task']).num_clients
-  if there is not None and 'clients_per_round' not in given:
-    general['clients_per_round'] = min(general['clients_per_round'], there)
-  values, flag_of = _hyperparameters(table, given)
-  named = parameters.signature(privacy.SIGNATURE).keys() & values.keys()
-  asked = {name: values[name] for name in named}
-  _check_accounting(general, asked)
-  if privacy.is_asked(asked):
-    values['dp_clients_per_round'] = general['clients_per_round']
+  of_run, of_method, of_task = table.split(given)
+  general = _general(table, of_run)
+  values, flag_of = _hyperparameters(table, of_method)
   _fill_in(values, general)
-  with parameters.renamed(flag_of):
-    chosen = _choose(general, given, values)
+  with parameters.renamed({**flag_table.DECIDED, **flag_of}):
+    chosen = _choose(general, of_run, flag_of)
     plan = plan_lib.resolve(chosen, values)
-    _check_epochs(general['client_epochs_per_round'], values)
-  _check_owners(table, given, plan)
+    _check_accounting(table, general, plan, flag_of)
+    _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  _check_owners(table, flag_of, plan)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,
-    task_options=_task_options(table, given, general),
+    task_options=_task_options(table, of_task, general),
     num_validation_examples=None if examples == -1 else examples,
     runtime_options=runtime_flags.options(general),
   )
@@ -111,7 +100,17 @@ def resolve(table: flag_table.Table, given: Given) -> settings_lib.Settings:
   )
 
 
-def _check_general(general: Given) -> None:
+def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
+  """The general flags, those that were not given included."""
+  general = {
+    name: flag.parameter.check(of_run[name])
+    if name in of_run
+    else flag.parameter.default
+    for name, flag in table.general.items()
+  }
+  there = tasks.info(general['task']).num_clients
+  if there is not None and 'clients_per_round' not in of_run:
+    general['clients_per_round'] = min(general['clients_per_round'], there)
   if general['num_validation_examples'] == 0:
     raise parameters.ParameterError(
       'num_validation_examples',
@@ -130,43 +129,40 @@ def _check_general(general: Given) -> None:
     raise parameters.ParameterError(
       'root_output_dir', "{} must name a folder, got ''."
     )
+  return general
 
 
 def _hyperparameters(
-  table: flag_table.Table, given: Given
+  table: flag_table.FlagTable, of_method: Given
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """Hyperparameters among the flags given, and the flags that set them."""
+  """The hyperparameters that flags set, and which flags these are."""
   values: dict[str, Any] = {}
-  flag_of = {
-    public: flag
-    for public, flag in flag_table.DECIDED.items()
-    if public != flag
-  }
-  for name in given:
-    flag = table.find(name)
-    if name in table.general or name in table.task:
-      continue
-    if flag.public in values:
+  flag_of: dict[str, str] = {}
+  for name, value in of_method.items():
+    public = table.find(name).public
+    if public in values:
       raise parameters.ParameterError(
         name,
-        f'{{{flag_of[flag.public]}}} and {{}} set the same hyperparameter; '
-        'give one of them.',
+        f'{{{flag_of[public]}}} and {{}} set the same hyperparameter; give one '
+        'of them.',
       )
-    values[flag.public], flag_of[flag.public] = given[name], name
+    values[public], flag_of[public] = value, name
   return values, flag_of
 
 
-def _choose(general: Given, given: Given, values: Given) -> plan_lib.Plan:
+def _choose(
+  general: Given, of_run: Given, flag_of: Mapping[str, str]
+) -> plan_lib.Plan:
   """The method that is asked for, or that the optimizers make."""
   client, server = general['client_optimizer'], general['server_optimizer']
   if general['algorithm'] is None:
     # Plain averaging has no momentum; asking for it asks for fedavgm.
-    method = methods.of_server(server, asked=values)
+    method = methods.of_server(server, asked=flag_of)
     return plan_lib.choose(method.name, client, server)
   return plan_lib.choose(
     general['algorithm'],
-    client if 'client_optimizer' in given else None,
-    server if 'server_optimizer' in given else None,
+    client if 'client_optimizer' in of_run else None,
+    server if 'server_optimizer' in of_run else None,
   )
 
 
@@ -178,48 +174,58 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
       values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
   if values.get('delay_unit') == 'epochs':
     values.setdefault('local_epochs', general['client_epochs_per_round'])
+  named = builders.parameters_of(privacy.SIGNATURE).keys() & values.keys()
+  if privacy.is_asked({name: values[name] for name in named}):
+    values['dp_clients_per_round'] = general['clients_per_round']
 
 
 def _check_owners(
-  table: flag_table.Table, given: Given, plan: plan_lib.Plan
+  table: flag_table.FlagTable, flag_of: Mapping[str, str], plan: plan_lib.Plan
 ) -> None:
   """Refuses flags of an optimizer that is not the plan's."""
-  for name in given:
-    if name in table.optimizer:
-      side, owner = table.optimizer[name].owner
-      if plan.optimizer[side] != owner:
-        raise parameters.ParameterError(
-          name,
-          '{}={given} would be ignored: the {side} optimizer is {chosen}.',
-          given=given[name],
-          side=side,
-          chosen=plan.optimizer[side],
-        )
-
-
-def _check_epochs(epochs: int, values: Given) -> None:
-  """Holds what the optimizers call epochs against the data's."""
-  meant = {name: values.get(name) for name in ('local_epochs', 'epochs_mix')}
-  if meant['epochs_mix'] is not None:
-    counts = mixes.read_counts(meant['epochs_mix'], 'epochs_mix')
-    meant['epochs_mix'] = max(counts)
-  for name, times in meant.items():
-    if times not in (None, epochs):
+  for public, name in flag_of.items():
+    side, owner = table.find(name).owner
+    if owner and plan.optimizer[side] != owner:
       raise parameters.ParameterError(
         name,
-        '{}={given} asks for clients that iterate their data {times:g} times, '
+        '{}={given} would be ignored: the {side} optimizer is {chosen}.',
+        given=plan.values[public],
+        side=side,
+        chosen=plan.optimizer[side],
+      )
+
+
+def _check_epochs(
+  epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
+) -> None:
+  """Holds what the optimizers call epochs against the data's."""
+  for name in ('local_epochs', 'epochs_mix'):
+    if name not in flag_of:
+      continue
+    times = given = plan.values[name]
+    if name == 'epochs_mix':
+      times = max(mixes.read_counts(given, name))
+    if times != epochs:
+      raise parameters.ParameterError(
+        name,
+        '{}={given} asks for clients that iterate their data {times} times, '
         'but {client_epochs_per_round} is {epochs}.',
-        given=values[name],
+        given=given,
         times=times,
         epochs=epochs,
       )
 
 
-def _check_accounting(general: Given, asked: Given) -> None:
+def _check_accounting(
+  table: flag_table.FlagTable,
+  general: Given,
+  plan: plan_lib.Plan,
+  flag_of: Mapping[str, str],
+) -> None:
   """Holds the flags of accounting against those of the mechanism."""
   target = general['target_epsilon']
-  if privacy.is_asked(asked):
-    if target and 'dp_noise_multiplier' in asked:
+  if plan.private:
+    if target and 'dp_noise_multiplier' in flag_of:
       raise parameters.ParameterError(
         'target_epsilon',
         '{} and {dp_noise_multiplier} both decide the noise; give one of them.',
@@ -232,9 +238,8 @@ def _check_accounting(general: Given, asked: Given) -> None:
       'without clipping keeps nothing private.',
       target=target,
     )
-  usual = {'dp_delta': None, 'dp_sampling': 'fixed', 'dp_accounting': 'pld'}
-  for name, default in usual.items():
-    if general[name] != default:
+  for name in ('dp_delta', 'dp_sampling', 'dp_accounting'):
+    if general[name] != table.general[name].parameter.default:
       raise parameters.ParameterError(
         name,
         '{}={given} would be ignored: without {dp_clip_norm} nothing is kept '
@@ -244,25 +249,23 @@ def _check_accounting(general: Given, asked: Given) -> None:
 
 
 def _task_options(
-  table: flag_table.Table, given: Given, general: Given
+  table: flag_table.FlagTable, of_task: Given, general: Given
 ) -> dict[str, Any]:
   """The options of the task."""
   task = general['task']
   options = {p.name: p.default for p in tasks.parameters_of(task).values()}
   options |= {o: general[f] for f, o in settings_lib.TASK_FLAGS.items()}
   options['cache_dir'] = general['cache_dir']
-  for name in given:
-    if name not in table.task:
-      continue
+  for name, value in of_task.items():
     flag = table.task[name]
     if flag.owner != ('task', task):
       raise parameters.ParameterError(
         name,
         '{}={given} would be ignored: {task}={chosen}.',
-        given=given[name],
+        given=value,
         chosen=task,
       )
-    options[flag.public] = flag.parameter.check(given[name])
+    options[flag.public] = flag.parameter.check(value)
   ignored = ''
   if general['data'] == 'synthetic':
     ignored = 'synthetic data come from no file'

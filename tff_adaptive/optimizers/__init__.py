@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+from tff_adaptive import builders
 from tff_adaptive import extensions
 from tff_adaptive import parameters
 
@@ -122,7 +123,7 @@ def register(side: str, name: str, builder: str, **more: Any) -> None:
     name: What users call it.
     builder: Its builder, 'package.module:function'. The module is imported when
       the rule is built, not before; its hyperparameters are read off the
-      function's signature, as `parameters.read_signature` says.
+      function's signature, as `builders.read` says.
     **more: Further attributes of `Entry`.
 
   Raises:
@@ -180,7 +181,7 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   Raises:
     ParameterError: If there is no such optimizer.
   """
-  return parameters.signature(entry_of(side, name).builder)
+  return builders.parameters_of(entry_of(side, name).builder)
 
 
 def client(name: str, **hyperparameters: Any) -> Any:
@@ -208,7 +209,7 @@ def server(name: str, **hyperparameters: Any) -> Any:
 
 def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
   builder = entry_of(side, name).builder
-  accepted = parameters.signature(builder)
+  accepted = builders.parameters_of(builder)
   spelled = {public_name(side, p, name): p for p in accepted} | {
     p: p for p in accepted
   }
@@ -233,4 +234,4 @@ def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
         word=spelled[word],
       )
     arguments[spelled[word]] = value
-  return parameters.load(builder)(**arguments)
+  return builders.load(builder)(**arguments)

@@ -12,8 +12,6 @@ from tff_adaptive.optimizers import mixes
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
-_DELAYS = ('adagrad', 'adam', 'sm3_adagrad', 'sm3_adam')
-
 
 class Blended(protocol.LocalOptimizer):
   """See `build_blended`."""
@@ -37,7 +35,7 @@ class Blended(protocol.LocalOptimizer):
         delay: optimizers.client(
           name,
           **({'learning_rate': rates[name]} if name in rates else {}),
-          **({'delay': delay} if name in _DELAYS else {}),
+          **({'delay': delay} if _has_delay(name) else {}),
         )
         for delay in delays
       }
@@ -134,6 +132,10 @@ class Blended(protocol.LocalOptimizer):
     chosen = state['optimizer'] * len(self._delays) + state['delay']
     states, weights = tf.switch_case(chosen, branches)
     return collections.OrderedDict(state, states=states), weights
+
+
+def _has_delay(name: str) -> bool:
+  return 'delay' in optimizers.parameters_of('client', name)
 
 
 def _pick(mix: Any, uniform: tf.Tensor) -> tf.Tensor:

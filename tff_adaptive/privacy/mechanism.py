@@ -18,6 +18,7 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
+from tff_adaptive import builders
 from tff_adaptive import parameters
 from tff_adaptive.privacy import loss as privacy_loss
 
@@ -160,7 +161,7 @@ def check(values: Mapping[str, Any]) -> Aggregation:
     ParameterError: If they contradict each other.
   """
   result = Aggregation(**values)
-  usual = parameters.signature(SIGNATURE)
+  usual = builders.parameters_of(SIGNATURE)
   changed = [n for n, p in usual.items() if values[n] != p.default]
   if not is_asked(values):
     for name in changed:

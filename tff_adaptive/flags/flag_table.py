@@ -6,16 +6,18 @@ default stands twice. Nothing here imports TensorFlow.
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from typing import Any
 from typing import Literal
 from typing import Optional
 
 import tasks
+from tff_adaptive import builders
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan
-from tff_adaptive.flags import runtime as runtime_flags
+from tff_adaptive.flags import runtime_flags
 from tff_adaptive.flags import settings as settings_lib
 
 # Hyperparameters of methods that a run decides by other flags.
@@ -41,7 +43,7 @@ class Flag:
   owner: tuple[str, str] = ('', '')
 
 
-class Table:
+class FlagTable:
   """All flags, by name.
 
   Attributes:
@@ -94,6 +96,21 @@ class Table:
       raise self.unknown(name)
     return self.flags[name]
 
+  def split(
+    self, given: Mapping[str, Any]
+  ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Values of general flags, of hyperparameters, and of tasks' options.
+
+    Raises:
+      ParameterError: If there is no flag of a name.
+    """
+    groups: tuple[dict[str, Any], ...] = ({}, {}, {})
+    for name, value in given.items():
+      kind, _ = self.find(name).owner
+      place = 0 if name in self.general else 2 if kind == 'task' else 1
+      groups[place][name] = value
+    return groups[0], groups[1], groups[2]
+
   def unknown(self, name: str) -> parameters.ParameterError:
     """What to say of a name that no flag has."""
     close = difflib.get_close_matches(name, list(self.flags), n=3)
@@ -122,7 +139,7 @@ def _general() -> list[parameters.Parameter]:
     'client_optimizer': optimizers.client_names(),
     'server_optimizer': optimizers.server_names(),
   }
-  found = parameters.signature('tff_adaptive.flags.general:general')
+  found = builders.parameters_of('tff_adaptive.flags.general:general')
   return [
     dataclasses.replace(p, annotation=Literal.__getitem__(tuple(names[p.name])))
     if p.name in names

@@ -320,7 +320,7 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
 
 def test_all_methods_start_alike(tmp_path):
   first = []
-  for algorithm in ('fedavg', 'scaffold', 'centralized'):
+  for algorithm in ('scaffold', 'centralized'):
     settings = settings_of(
       tmp_path / algorithm, '--total_rounds=1', f'--algorithm={algorithm}'
     )

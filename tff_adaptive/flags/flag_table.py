@@ -6,7 +6,6 @@ default stands twice. Nothing here imports TensorFlow.
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -95,21 +94,6 @@ class FlagTable:
     if name not in self.flags:
       raise self.unknown(name)
     return self.flags[name]
-
-  def split(
-    self, given: Mapping[str, Any]
-  ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Values of general flags, of hyperparameters, and of tasks' options.
-
-    Raises:
-      ParameterError: If there is no flag of a name.
-    """
-    groups: tuple[dict[str, Any], ...] = ({}, {}, {})
-    for name, value in given.items():
-      kind, _ = self.find(name).owner
-      place = 0 if name in self.general else 2 if kind == 'task' else 1
-      groups[place][name] = value
-    return groups[0], groups[1], groups[2]
 
   def unknown(self, name: str) -> parameters.ParameterError:
     """What to say of a name that no flag has."""

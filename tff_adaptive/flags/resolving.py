@@ -77,7 +77,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   Raises:
     ParameterError: In one sentence, what is wrong.
   """
-  of_run, of_method, of_task = table.split(given)
+  of_run, of_method, of_task = _split(table, given)
   general = _general(table, of_run)
   values, flag_of = _hyperparameters(table, of_method)
   _fill_in(values, general)
@@ -98,6 +98,18 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   return settings_lib.Settings(
     **{name: general[name] for name in as_given - resolved.keys()}, **resolved
   )
+
+
+def _split(
+  table: flag_table.FlagTable, given: Given
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+  """Values of general flags, of hyperparameters, and of tasks' options."""
+  groups: tuple[dict[str, Any], ...] = ({}, {}, {})
+  for name, value in given.items():
+    kind, _ = table.find(name).owner
+    place = 0 if name in table.general else 2 if kind == 'task' else 1
+    groups[place][name] = value
+  return groups[0], groups[1], groups[2]
 
 
 def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:

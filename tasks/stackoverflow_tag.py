@@ -78,8 +78,7 @@ def create(
       'tag', num_tags, file=count_file, option='num_tags', **place
     )
     train, test = stackoverflow.load(path, seed, num_users)
-  to_ids, to_shares = _build_to_ids(words, tags), _build_to_shares(words, tags)
-  to_model = lambda batch: to_shares(to_ids(batch))
+  to_model = _build_to_model(words, tags)
   return assembly.task(
     train_data=train,
     test_data=test,
@@ -90,8 +89,8 @@ def create(
       epochs=epochs,
       max_elements=max_elements or stackoverflow.MOST_SENTENCES,
       to_model=to_model,
-      prepare_fn=to_ids,
-      map_fn=to_shares,
+      prepare_fn=_build_to_ids(words, tags),
+      map_fn=_build_to_shares(words, tags),
       ragged=True,
     ),
     eval_preprocess_fn=preprocessing.build_eval(
@@ -142,6 +141,12 @@ class _Recall(_OfLogits, tf.keras.metrics.Recall):
 
 class _Precision(_OfLogits, tf.keras.metrics.Precision):
   """Precision, of logits."""
+
+
+def _build_to_model(words: list[str], tags: list[str]) -> Any:
+  """From sentences to each word's share and the tags, in one step."""
+  to_ids, to_shares = _build_to_ids(words, tags), _build_to_shares(words, tags)
+  return lambda batch: to_shares(to_ids(batch))
 
 
 def _build_to_ids(words: list[str], tags: list[str]) -> Any:

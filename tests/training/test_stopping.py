@@ -8,6 +8,14 @@ import pytest
 from tff_adaptive.training import stopping
 
 
+@pytest.fixture(autouse=True)
+def with_a_terminal():
+  """Tests of a program that was not itself started with nohup."""
+  before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+  yield
+  signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
   'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 )

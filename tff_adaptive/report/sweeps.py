@@ -84,6 +84,8 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
   try:
     text = path.read_text(encoding='utf-8')
     rows = list(csv.DictReader(io.StringIO(text), strict=True))
+    if any(row['name'] is None or row['status'] is None for row in rows):
+      raise ValueError('a row is cut short')
     return [
       (row['name'], row['status'], row['reason'] or '')
       for row in rows

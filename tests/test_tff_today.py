@@ -109,3 +109,66 @@ def test_what_tensorflow_logs_is_held_back_by_severity():
   ]
   above = [list(tff_today.above(lines, level)) for level in (1, 2, 3)]
   assert above == [lines[3:], lines[3:], []]
+
+
+def test_what_is_seldom_used_is_imported_later():
+  code = """
+import sys
+import tensorflow_federated as tff, tensorflow_privacy, dp_accounting
+for name in ('scipy.stats', 'sklearn', 'keras.src',
+             'tensorflow_probability.python'):
+  assert name not in sys.modules, name
+sigma = dp_accounting.get_sigma_gaussian(1.0, 1e-5)
+assert abs(sigma - 3.7306) < 1e-4, sigma
+import scipy.stats, tensorflow_probability, keras
+assert dp_accounting.pld.PLDAccountant().get_epsilon(1e-5) == 0
+assert abs(scipy.stats.norm.cdf(0) - 0.5) < 1e-12
+assert tensorflow_probability.distributions.Normal(0., 1.).loc == 0
+assert keras.__version__.startswith('3.')
+data = tensorflow_privacy.synthetic_linearly_separable_data(10, 5, 2, 2)
+assert data[0].points.shape == (10, 2)
+"""
+  run(code + _END)
+
+
+@pytest.mark.parametrize(
+  'line',
+  [
+    'from scipy.stats import qmc; qmc.Halton(2)',
+    'import scipy.optimize._linprog; scipy.optimize.linprog([1])',
+    'import keras.layers; keras.layers.Dense',
+    'from tensorflow_probability.substrates import numpy as tfp; tfp.math',
+    'from dp_accounting.pld import pld_pmf; pld_pmf.SparsePLDPmf',
+    'from sklearn import datasets; datasets.load_iris()',
+  ],
+)
+def test_parts_of_it_can_be_imported_first(line):
+  run(f'import tensorflow_federated\n{line}\n{_END}')
+
+
+def test_what_is_imported_later_says_what_it_lacks():
+  code = """
+import tensorflow_federated, dp_accounting
+for module in (dp_accounting.rdp, dp_accounting):
+  try:
+    module.no_such_name
+  except AttributeError as e:
+    assert 'no_such_name' in str(e)
+  else:
+    raise AssertionError(module)
+"""
+  run(code + _END)
+
+
+def test_threads_that_look_at_once_see_the_whole_module():
+  code = """
+import concurrent.futures, threading
+import tensorflow_federated, dp_accounting
+together = threading.Barrier(8)
+def look(_):
+  together.wait()
+  return dp_accounting.pld.PLDAccountant
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+  assert len(set(pool.map(look, range(8)))) == 1
+"""
+  run(code + _END)

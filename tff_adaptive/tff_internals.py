@@ -1,7 +1,7 @@
-"""Every name of TFF and Keras that this package uses beyond their public API.
+"""Names of TFF, Keras and AutoGraph that are beyond their public API.
 
-An upgrade of either is a change of this file. (The runtime has such files of
-its own, because it does not import the rest of the package.)
+An upgrade of one of them is a change of this file. (The runtime has such files
+of its own, because it does not import the rest of the package.)
 """
 
 import traceback
@@ -10,8 +10,23 @@ from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow.python.autograph.core import config as autograph_config
 
 from tff_adaptive import errors
+
+# Modules of TFF whose functions AutoGraph rewrites at every start, although
+# there is nothing in them to rewrite. What they call of others' code, losses
+# and models, Keras hands to AutoGraph itself.
+_PLAIN = (
+  'tensorflow_federated.python.common_libs.py_typecheck',
+  'tensorflow_federated.python.learning.metrics.counters',
+  'tensorflow_federated.python.learning.metrics.keras_finalizer',
+  'tensorflow_federated.python.learning.models.keras_utils',
+)
+autograph_config.CONVERSION_RULES = (
+  *map(autograph_config.DoNotConvert, _PLAIN),
+  *autograph_config.CONVERSION_RULES,
+)
 
 
 class Keras3Error(errors.SettingsError, ImportError):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tasks
+from tasks import digits as digits_task
 from tests.tasks import helpers
 
 
@@ -83,3 +84,13 @@ def test_a_model_that_is_sure_of_the_wrong_class_has_a_gradient():
   # Of softmax and cross entropy together: probabilities less labels.
   expected = np.eye(10)[wrong] - np.eye(10)[y].mean(axis=0)
   np.testing.assert_allclose(tape.gradient(loss, bias), expected, atol=1e-5)
+
+
+def test_images_and_labels_are_scikit_learns():
+  from sklearn import datasets  # pylint: disable=g-import-not-at-top
+
+  digits = datasets.load_digits()
+  images, labels = digits_task.load()
+  assert images.dtype == np.float32 and labels.dtype == np.int32
+  np.testing.assert_array_equal(images[..., 0] * 16, digits.images)
+  np.testing.assert_array_equal(labels, digits.target)

@@ -16,6 +16,10 @@ which package is imported first), three things are different:
 3. `TF_CPP_MIN_LOG_LEVEL` holds while TensorFlow is imported, too. TensorFlow
    2.21 writes some lines before it has read the variable.
 
+4. What TFF's import pulls in and hardly anybody calls (`LATER`) is loaded when
+   somebody first looks into it. Whoever imports it before TFF, or after, gets
+   it as ever.
+
 It costs one entry in `sys.meta_path`.
 """
 
@@ -25,6 +29,8 @@ import os
 import re
 import sys
 import tempfile
+import threading
+import types
 
 _ESTIMATOR = 'tensorflow-estimator and a TensorFlow before 2.16'
 # Module -> what others import from it, what that needs, its public name.
@@ -50,6 +56,32 @@ STANDINS = {
     _ESTIMATOR,
     'tensorflow_privacy.v1.DNNClassifier',
   ),
+}
+# Imported by TFF, or by what it imports, and used by few of their functions;
+# with the functions that importers take out of it.
+LATER = {
+  'dp_accounting.gaussian_mechanism': (
+    'get_epsilon_gaussian',
+    'get_sigma_gaussian',
+  ),
+  'dp_accounting.pld': (),
+  'dp_accounting.rdp': (),
+  'keras': (),
+  'scipy.optimize': (),
+  'scipy.signal': (),
+  'scipy.stats': (),
+  'tensorflow_privacy.privacy.logistic_regression.datasets': (
+    'linearly_separable_labeled_examples',
+    'synthetic_linearly_separable_data',
+  ),
+  'tensorflow_privacy.privacy.logistic_regression.multinomial_logistic': (
+    'logistic_dpsgd',
+    'logistic_objective_perturbation',
+  ),
+  'tensorflow_privacy.privacy.logistic_regression.single_layer_softmax': (
+    'single_layer_softmax_classifier',
+  ),
+  'tensorflow_probability': (),
 }
 # A line of TensorFlow's log: severity and date, or the head before the first.
 _LOGGED = re.compile(
@@ -93,6 +125,84 @@ class _Loader(importlib.abc.Loader):
 
   def __getattr__(self, name):  # get_source and the like.
     return getattr(self._real, name)
+
+
+class _Later(types.ModuleType):
+  """A module that is executed when one of its names is first looked into."""
+
+  def __getattr__(self, name):
+    if name == '__path__':  # Asked of every module; packages have it.
+      raise AttributeError(name)
+    if name in LATER[self.__name__] and '__later__' in self.__dict__:
+      return lambda *args, **kwargs: _get(self, name)(*args, **kwargs)
+    return _get(self, name)
+
+  def load(self):
+    """Executes the module, once."""
+    with self.__lock__:  # Of this thread only: its code may ask for names, too.
+      real = self.__dict__.pop('__later__', None)
+      if real is not None:
+        try:
+          real.exec_module(self)
+        except BaseException:
+          self.__later__ = real
+          raise
+        self.__class__ = types.ModuleType
+
+
+def _get(module, name):
+  _Later.load(module)
+  return types.ModuleType.__getattribute__(module, name)
+
+
+class _LaterLoader(_Loader):
+  """Makes a `_Later` of a module."""
+
+  def exec_module(self, module):
+    module.__later__ = self._real
+    module.__lock__ = threading.RLock()
+    module.__class__ = _Later
+
+
+class _LoadedLoader(importlib.abc.Loader):
+  """Hands out a module that is loaded already."""
+
+  def __init__(self, module):
+    self._module, self._spec = module, module.__spec__
+
+  def create_module(self, spec):
+    return self._module
+
+  def exec_module(self, module):
+    module.__spec__ = self._spec  # The import system has put its own.
+
+
+def _loaded_with_parent(name):
+  """Loads the package that a module is in, if that was to be loaded later.
+
+  Returns:
+    A spec of the module, if the package has imported it; else `None`.
+  """
+  parent = sys.modules.get(name.rpartition('.')[0])
+  if not isinstance(parent, _Later) or _FederatedLoader.importing:
+    return None
+  parent.load()
+  if name not in sys.modules:
+    return None
+  return importlib.machinery.ModuleSpec(name, _LoadedLoader(sys.modules[name]))
+
+
+class _FederatedLoader(_Loader):
+  """Imports TFF, and only what it needs of `LATER`."""
+
+  importing = False
+
+  def exec_module(self, module):
+    _FederatedLoader.importing = True
+    try:
+      self._real.exec_module(module)
+    finally:
+      _FederatedLoader.importing = False
 
 
 class _StandinLoader(_Loader):
@@ -150,8 +260,12 @@ class _Finder(importlib.abc.MetaPathFinder):
       wrap = _QuietLoader
     elif fullname in STANDINS:
       wrap = _StandinLoader
+    elif fullname == 'tensorflow_federated':
+      wrap = _FederatedLoader
+    elif fullname in LATER and _FederatedLoader.importing:
+      wrap = _LaterLoader
     else:
-      return None
+      return _loaded_with_parent(fullname)
     spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
     if spec is not None and spec.loader is not None:
       spec.loader = wrap(spec.loader)

@@ -17,6 +17,7 @@ import tree
 
 from tests.runtime import computations
 from tff_adaptive import runtime
+from tff_adaptive.runtime.engine import resources
 from tff_adaptive.runtime.workers import process as process_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -49,6 +50,39 @@ def test_sum_runs_in_the_order_of_the_clients(context):
     expected += value
   assert total(values) == expected == 1
   assert total([values[0], values[3], values[1], values[2]]) == 0
+
+
+def test_the_longest_clients_begin_first_and_sums_keep_the_order(monkeypatch):
+  begun = []
+  submit = resources.Resources.submit
+
+  def noted(self, function, index):
+    begun.append(index)
+    return submit(self, function, index)
+
+  monkeypatch.setattr(resources.Resources, 'submit', noted)
+
+  @tff.tensorflow.computation(tff.SequenceType((np.float32, [None])))
+  def add_up(batches):
+    return batches.reduce(
+      0.0, lambda total, batch: total + tf.math.reduce_sum(batch)
+    )
+
+  @tff.federated_computation(
+    tff.FederatedType(add_up.type_signature.parameter, tff.CLIENTS)
+  )
+  def total(batches):
+    return tff.federated_sum(tff.federated_map(add_up, batches))
+
+  # 1e8 swallows what is added to it, so each order has its own result.
+  clients = [[1.0], [1e8] + [0.0] * 4, [-1e8] + [0.0] * 2, [1.0] + [0.0] * 7]
+  batches = [[tf.constant([x]) for x in client] for client in clients]
+  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  with tff.framework.get_context_stack().install(context):
+    assert total(batches) == 1
+    assert total([batches[i] for i in (0, 3, 1, 2)]) == 0
+  context.close()
+  assert begun == [3, 1, 2, 0] + [1, 2, 3, 0]
 
 
 def test_variables_of_concurrent_clients_do_not_mix(context):

@@ -11,9 +11,10 @@ import tensorflow_federated as tff
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 
-# Attributes of a variant tensor: the list of the dataset's batches, and what
-# makes the dataset's variant where the tensor is that list itself.
+# Attributes of a variant tensor: the list of the dataset's batches, how many
+# they are, and what makes the dataset's variant where the tensor is that list.
 _BATCHES = 'tff_adaptive_batches'
+_COUNT = 'tff_adaptive_batch_count'
 _MAKE_DATASET = 'tff_adaptive_make_dataset'
 
 
@@ -40,6 +41,11 @@ _WITH_OWN_THREADS = _options(None)
 def batches_of(variant: tf.Tensor | None) -> tf.Tensor | None:
   """Returns the list of batches that a cache keeps for a dataset, if any."""
   return getattr(variant, _BATCHES, None)
+
+
+def batch_count(variant: tf.Tensor | None) -> int:
+  """Returns how many batches such a list has; 0 where there is none."""
+  return getattr(variant, _COUNT, 0)
 
 
 def dataset_of(variant: tf.Tensor) -> tf.Tensor:
@@ -142,6 +148,7 @@ class DatasetCache:
           [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
         )
         setattr(listed, _BATCHES, listed)
+        setattr(listed, _COUNT, len(flat))
         make = functools.cache(lambda: _make_variant(value, type_spec))
         setattr(listed, _MAKE_DATASET, make)
         return listed
@@ -166,6 +173,7 @@ class DatasetCache:
         return
       optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
     setattr(entry.variant, _BATCHES, _list_of(optionals))
+    setattr(entry.variant, _COUNT, len(optionals))
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
 

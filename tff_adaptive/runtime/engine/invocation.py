@@ -20,6 +20,8 @@ from tff_adaptive.runtime.engine import resources as resources_lib
 # Clients folded in one call if their values are small.
 _FOLD_AT_ONCE = 8
 _SMALL_BYTES = 1 << 20
+# What clients that finished early may take while they wait for their turn.
+_WAITING_BYTES = 32 << 20
 
 
 class Invocation:
@@ -110,28 +112,41 @@ class Invocation:
   def _in_order(
     self, work: '_ClientWork', count: int, threads: int
   ) -> Iterator[nodes_lib.ClientTensors]:
-    """Yields `work(0)`, `work(1)`, ... while a few more are under way."""
+    """Yields `work(0)`, `work(1)`, ... while more are under way.
+
+    The longest begin first, so that no thread is left with a long one when the
+    others are done; they are yielded in the cohort's order all the same.
+    """
     # Enough to keep the threads busy while one client takes long, and few
     # enough that finished clients waiting for their turn take little memory.
-    ahead = 2 * threads
+    ahead = max(2 * threads, _WAITING_BYTES // work.output_bytes)
     gate = threading.Semaphore(threads)
+    # A part of the cohort at a time: the next client to yield is always among
+    # the `ahead` that may be under way.
+    order = [
+      index
+      for start in range(0, count, ahead)
+      for index in sorted(
+        range(start, min(start + ahead, count)), key=work.steps, reverse=True
+      )
+    ]
 
     def guarded(index: int) -> nodes_lib.ClientTensors:
       with gate:
         return work(index)
 
-    futures: collections.deque[concurrent.futures.Future] = collections.deque()
-    following = 0
+    waiting = collections.deque(order)
+    futures: dict[int, concurrent.futures.Future] = {}
     try:
-      while following < count or futures:
-        while following < count and len(futures) < ahead:
-          futures.append(self.resources.submit(guarded, following))
-          following += 1
-        yield futures.popleft().result()
+      for index in range(count):
+        while waiting and len(futures) < ahead:
+          following = waiting.popleft()
+          futures[following] = self.resources.submit(guarded, following)
+        yield futures.pop(index).result()
     finally:
-      for future in futures:
+      for future in futures.values():
         future.cancel()
-      concurrent.futures.wait(futures)
+      concurrent.futures.wait(futures.values())
 
 
 class _ClientWork:
@@ -139,6 +154,7 @@ class _ClientWork:
 
   Attributes:
     shared_bytes: Size of what the server sends to each client.
+    output_bytes: Size of what a client makes, at least 1.
     ordered: Whether clients must run one after another, because some of them
       have the same dataset object: one that shuffles gives each iteration the
       next order, and which client gets which must not depend on threads.
@@ -149,6 +165,7 @@ class _ClientWork:
     self._fused = phase.client
     self._devices = run.resources.devices
     self._outputs = [leaf.slot for leaf in phase.client.outputs]
+    self.output_bytes = max(1, _size([x.spec for x in phase.client.outputs]))
     self._own = []
     shared: list[tf.Tensor | None] = []
     for position, leaf in enumerate(phase.client.inputs):
@@ -178,6 +195,13 @@ class _ClientWork:
     self._shared = [shared]
     if len(self._devices) > 1:
       self._shared = [_copy_to(device, shared) for device in self._devices]
+
+  def steps(self, index: int) -> int:
+    """Returns how many batches a client has; 0 if that is not known."""
+    local = self._run.clients[index]
+    return sum(
+      dataset_cache.batch_count(local.get(slot)) for _, slot in self._own
+    )
 
   def __call__(self, index: int) -> nodes_lib.ClientTensors:
     local = self._run.clients[index]
@@ -264,12 +288,13 @@ class _Accumulation:
       raise _client_failure(e, index, self._run, self._device) from e
 
 
-def _size(tensors: Sequence[tf.Tensor]) -> int:
-  """Sums up the bytes of tensors, datasets apart."""
+def _size(tensors: Sequence[tf.Tensor | tf.TensorSpec]) -> int:
+  """Sums up the bytes of tensors, datasets apart; unknown sizes count much."""
   return sum(
-    t.dtype.size * (t.shape.num_elements() or 0)
+    t.dtype.size * (_WAITING_BYTES if elements is None else elements)
     for t in tensors
     if t.dtype != tf.variant
+    for elements in [t.shape.num_elements()]
   )
 
 

@@ -82,7 +82,7 @@ def test_the_longest_clients_begin_first_and_sums_keep_the_order(monkeypatch):
     assert total(batches) == 1
     assert total([batches[i] for i in (0, 3, 1, 2)]) == 0
   context.close()
-  assert begun == [3, 1, 2, 0] + [1, 2, 3, 0]
+  assert begun == [3, 1, 2, 0, 1, 2, 3, 0]
 
 
 def test_variables_of_concurrent_clients_do_not_mix(context):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tasks.catalogue import Published as Published
 from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
-from tasks.data_errors import DataError as DataError
-from tasks.data_errors import PartitionError as PartitionError
+from tasks.formats.data_errors import DataError as DataError
+from tasks.formats.data_errors import PartitionError as PartitionError
 from tff_adaptive import builders
 from tff_adaptive import parameters
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import data_errors
 from tasks import preprocessing
-from tasks import resnet
 from tasks import synthetic
-from tasks import vit
+from tasks.formats import data_errors
+from tasks.models import resnet
+from tasks.models import vit
 from tff_adaptive import parameters
 
 _PIXELS = 32 * 32 * 3

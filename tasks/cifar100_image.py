@@ -15,11 +15,11 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition as partition_lib
 from tasks import preprocessing
 from tasks import splits
-from tasks import sqlite_files
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
 from tff_adaptive import parameters
 
 NUM_CLASSES = 100

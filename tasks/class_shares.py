@@ -4,8 +4,8 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import data_errors
 from tasks import partition
+from tasks.formats import data_errors
 
 
 def k_classes(

@@ -15,8 +15,8 @@ from tasks import assembly
 from tasks import client_data
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import sqlite_files
 
 # The largest client of TFF's file: a shuffle buffer that holds any of them.
 LARGEST_CLIENT = 418

@@ -16,12 +16,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import vit
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
+from tasks.models import vit
 from tff_adaptive import parameters
 
 NUM_CLASSES = 203

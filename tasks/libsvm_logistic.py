@@ -14,9 +14,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import libsvm
 from tasks import splits
-from tasks import sqlite_files
+from tasks.formats import libsvm
+from tasks.formats import sqlite_files
 from tff_adaptive import parameters
 
 # Features of each data set, and whether it has a test part of its own.

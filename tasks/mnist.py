@@ -15,13 +15,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import data_errors
-from tasks import idx
-from tasks import numerals
 from tasks import partition
 from tasks import splits
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import data_errors
+from tasks.formats import idx
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
 
 NUM_CLASSES = 10
 

@@ -21,8 +21,8 @@ from typing import Union
 
 import numpy as np
 
-from tasks import checkpoints
-from tasks import data_errors
+from tasks.formats import data_errors
+from tasks.formats import weight_files
 
 # Examples of each client.
 Sizes = Union[Sequence[int], np.ndarray]
@@ -94,7 +94,7 @@ class Partition:
         f'There is no file {os.fspath(path)}: {expected}.'
       )
     try:
-      arrays = checkpoints.read_npz(path)
+      arrays = weight_files.read_npz(path)
       client_ids = tuple(str(i) for i in arrays['client_ids'])
       sizes, every = arrays['sizes'], arrays['indices']
     except (KeyError, TypeError, data_errors.DataError) as e:

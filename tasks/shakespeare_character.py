@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import lstm
 from tasks import partition
 from tasks import preprocessing
-from tasks import sequences
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import sqlite_files
+from tasks.models import lstm
+from tasks.models import next_token
 from tff_adaptive import parameters
 
 # The 86 characters in the order of TFF's baseline, so that models trained with
@@ -93,8 +93,8 @@ def create(
     ),
     eval_preprocess_fn=eval_pipeline,
     build_model=lambda: _build_model(sequence_length),
-    loss=sequences.NextTokenLoss,
-    metrics=[sequences.NumTokens, sequences.TokenAccuracy],
+    loss=next_token.NextTokenLoss,
+    metrics=[next_token.NumTokens, next_token.TokenAccuracy],
   )
 
 

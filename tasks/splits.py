@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tasks import class_shares
-from tasks import data_errors
 from tasks import partition
+from tasks.formats import data_errors
 
 _STAND_IN_CLIENTS = 20
 

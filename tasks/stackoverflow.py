@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import vocabulary
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
+from tasks.formats import vocabulary
 
 DATABASE = 'stackoverflow.sqlite'
 # Of the paper: most sentences of a user, and sentences of the validation set.

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import preprocessing
 from tasks import stackoverflow
-from tasks import vocabulary
+from tasks.formats import vocabulary
 from tff_adaptive import parameters
 
 

@@ -17,13 +17,13 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tasks import assembly
-from tasks import data_errors
-from tasks import distilbert
-from tasks import numerals
 from tasks import splits
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import wordpiece
+from tasks.formats import data_errors
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
+from tasks.formats import wordpiece
+from tasks.models import distilbert
 from tff_adaptive import parameters
 
 _EXAMPLES_PER_CLIENT = 500

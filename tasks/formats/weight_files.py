@@ -12,7 +12,7 @@ from typing import Union
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 # What zipfile and NumPy raise on archives that are damaged.
 _DAMAGE = (

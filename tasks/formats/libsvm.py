@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 
 def read(

@@ -13,7 +13,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
-from tasks import checkpoints
+from tasks.formats import weight_files
 
 # Side of the images that published weights of this size were trained on.
 PRETRAINED_SIZE = 224
@@ -121,8 +121,8 @@ class _Block(tf.keras.layers.Layer):
 
 def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   """Sets all weights but the classifier's."""
-  path = checkpoints.find(weights_dir, '*.npz', 'weights')
-  arrays = dict(checkpoints.read_npz(path))
+  path = weight_files.find(weights_dir, '*.npz', 'weights')
+  arrays = dict(weight_files.read_npz(path))
   names = {
     'embedding/kernel': model.get_layer('embedding').kernel,
     'embedding/bias': model.get_layer('embedding').bias,
@@ -155,7 +155,7 @@ def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   if key in arrays:
     arrays[key] = _resample(arrays[key], names[key].shape[1])
   for name, variable in names.items():
-    variable.assign(checkpoints.take(arrays, name, variable.shape, path))
+    variable.assign(weight_files.take(arrays, name, variable.shape, path))
 
 
 def _resample(positions: np.ndarray, length: int) -> np.ndarray:

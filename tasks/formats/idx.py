@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 _UNSIGNED_BYTE = 0x08
 

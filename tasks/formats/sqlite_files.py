@@ -15,7 +15,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {

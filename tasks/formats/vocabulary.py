@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks import data_errors
-from tasks import numerals
-from tasks import sqlite_files
+from tasks.formats import data_errors
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
 
 # A counter of more words than this first forgets the rarest ones.
 _MOST_WORDS = 4_000_000

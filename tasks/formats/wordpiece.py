@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
 _SPECIAL = (PADDING, UNKNOWN, BEGIN, END)

@@ -7,12 +7,20 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
-_BASE = {'builders', 'errors', 'extensions', 'parameters', 'tff_internals'}
+_BASE = {
+  'builders',
+  'errors',
+  'extensions',
+  'parameters',
+  'structures',
+  'tff_internals',
+}
 _MAY_USE = {
   'builders': {'parameters'},
   'errors': set(),
   'extensions': {'errors'},
   'parameters': set(),
+  'structures': set(),
   'tff_internals': {'errors'},
   'runtime': set(),
   'optimizers': _BASE,

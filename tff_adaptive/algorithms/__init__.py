@@ -13,12 +13,21 @@ Behind it: `resolve` makes a checked `plan.Plan` of a name and hyperparameters,
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
+from typing import TypeAlias
+from typing import Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.algorithms.methods import Method
 from tff_adaptive.algorithms.methods import register
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+  from tff_adaptive import processes
+  from tff_adaptive.processes import local_model
 
 __all__ = [
   'Method',
@@ -32,6 +41,8 @@ __all__ = [
   'resolve',
   'summary',
 ]
+
+_Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 
 def names() -> list[str]:
@@ -67,9 +78,11 @@ def parameters_of(
 def resolve(
   name: str,
   *,
-  client_optimizer: Any = None,
-  server_optimizer: Any = None,
-  model_aggregator: Any = None,
+  client_optimizer: Optional[_Optimizer] = None,
+  server_optimizer: Optional[_Optimizer] = None,
+  model_aggregator: Optional[
+    'tff.aggregators.WeightedAggregationFactory'
+  ] = None,
   **hyperparameters: Any,
 ) -> plan_lib.Plan:
   """Checks what `build` takes, and fills in what is not given.
@@ -86,7 +99,9 @@ def check(name: str, **hyperparameters: Any) -> None:
   resolve(name, **hyperparameters)
 
 
-def build(name: str, model: Any, **hyperparameters: Any) -> Any:
+def build(
+  name: str, model: 'local_model.Model', **hyperparameters: Any
+) -> 'processes.Process':
   """Builds a method as a learning process.
 
   Args:
@@ -130,6 +145,6 @@ def describe(name: str, **hyperparameters: Any) -> str:
   return building.make_pieces(plan).describe()
 
 
-def is_stateful(process: Any) -> bool:
+def is_stateful(process: 'processes.Process') -> bool:
   """Whether a process keeps state for each client between rounds."""
   return hasattr(process, 'initialize_client_state')

@@ -1,9 +1,9 @@
 """FedSPS-Normalized: clients count by the inverse of how far they stepped."""
 
-from typing import Any
-
 import tensorflow as tf
+import tensorflow_federated as tff
 
+from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 
 
@@ -19,7 +19,10 @@ class InverseStepSum(exchange.Exchange):
     return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
 
 
-def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
+def pieces(
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+) -> additions.Additions:
   """What FedSPS-Normalized adds to FedSPS: the weights of the mean."""
   del client_optimizer, server_optimizer
   return {'exchange': InverseStepSum()}

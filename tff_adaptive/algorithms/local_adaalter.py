@@ -1,10 +1,13 @@
 """Local-AdaAlter: an accumulator averaged every round."""
 
 import collections
-from typing import Any
 from typing import Optional
 
+import tensorflow_federated as tff
+
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
@@ -15,12 +18,16 @@ class Accumulator(exchange.Exchange):
   def __init__(self, start: float):
     self._start = start
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(accumulator=tree.zeros(specs, self._start))
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    survey: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     received = statistics['accumulator']
     return collections.OrderedDict(
       optimizer_state, received=received, accumulated=received
@@ -33,17 +40,19 @@ class Accumulator(exchange.Exchange):
       )
     )
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     return cohort.report.weighted
 
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   initial_accumulator: Optional[parameters.NonNegative] = None,
-) -> dict[str, Any]:
+) -> additions.Additions:
   """What Local-AdaAlter exchanges.
 
   Args:

@@ -5,6 +5,7 @@ Nothing is estimated: bytes are read off the computation that TFF runs
 gradients are counted while the optimizer takes a step.
 """
 
+import collections
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
+from tff_adaptive import structures
 from tff_adaptive.algorithms import building
 from tff_adaptive.commands import cost_table
 from tff_adaptive.optimizers import blended
@@ -22,7 +24,7 @@ from tff_adaptive.training import traffic as communication
 
 
 def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
-  """The costs of a learning process.
+  """Measures the costs of a learning process.
 
   Args:
     process: The process.
@@ -40,11 +42,8 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     state = _bytes(optimizer.initialize(specs))
     if exchange is not None:
       start = tuple(tf.zeros(s.shape, s.dtype) for s in specs)
-      held = _bytes(
-        exchange.context(
-          exchange.initialize(specs), exchange.memory(specs), start
-        )
-      )
+      memory = exchange.memory(specs) or collections.OrderedDict()
+      held = _bytes(exchange.context(exchange.initialize(specs), memory, start))
   kept = 0
   if algorithms.is_stateful(process):
     kept = communication.size_of(
@@ -62,7 +61,7 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
   )
 
 
-def _bytes(structure: Any) -> int:
+def _bytes(structure: structures.Structure) -> int:
   tensors = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(structure)]
   return sum(t.dtype.size * t.shape.num_elements() for t in tensors)
 
@@ -71,7 +70,7 @@ def _gradients_a_step(
   optimizer: tff.learning.optimizers.Optimizer,
   specs: Sequence[tf.TensorSpec],
 ) -> int:
-  """Gradients that a step evaluates, the one at the weights included."""
+  """Counts the gradients of a step, the one at the weights included."""
   if isinstance(optimizer, blended.Blended):
     # Each client draws one of them.
     return max(_gradients_a_step(o, specs) for o in optimizer.choices)

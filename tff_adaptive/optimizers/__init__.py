@@ -11,10 +11,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
 
 from tff_adaptive import builders
 from tff_adaptive import extensions
 from tff_adaptive import parameters
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
 
 SIDES = ('client', 'server')
 
@@ -184,7 +188,9 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   return builders.parameters_of(entry_of(side, name).builder)
 
 
-def client(name: str, **hyperparameters: Any) -> Any:
+def client(
+  name: str, **hyperparameters: Any
+) -> 'tff.learning.optimizers.Optimizer':
   """Builds a client optimizer.
 
   Args:
@@ -202,12 +208,16 @@ def client(name: str, **hyperparameters: Any) -> Any:
   return _build('client', name, hyperparameters)
 
 
-def server(name: str, **hyperparameters: Any) -> Any:
+def server(
+  name: str, **hyperparameters: Any
+) -> 'tff.learning.optimizers.Optimizer':
   """Builds a server optimizer; see `client`."""
   return _build('server', name, hyperparameters)
 
 
-def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
+def _build(
+  side: str, name: str, given: Mapping[str, Any]
+) -> 'tff.learning.optimizers.Optimizer':
   builder = entry_of(side, name).builder
   accepted = builders.parameters_of(builder)
   spelled = {public_name(side, p, name): p for p in accepted} | {

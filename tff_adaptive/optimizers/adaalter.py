@@ -1,12 +1,12 @@
 """Local-AdaAlter's client."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -27,7 +27,7 @@ class AdaAlter(protocol.LocalOptimizer):
       'A^2 = A^2 + g^2, from B^2; the server averages it\n' + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['received'] = tree.zeros(specs, self.epsilon**2)
@@ -36,12 +36,12 @@ class AdaAlter(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     del batch
     gradients = tree.dense(weights, gradients)
     step = state['step'] + 1

@@ -1,12 +1,12 @@
 """Local-AMSGrad's client."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -37,7 +37,7 @@ class LocalAmsgrad(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['m'] = tree.zeros(specs)
     state['v'] = tree.zeros(specs, self.epsilon)
@@ -46,12 +46,12 @@ class LocalAmsgrad(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     del batch
     gradients = tree.dense(weights, gradients)
     m = tree.map_cast(

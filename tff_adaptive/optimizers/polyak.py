@@ -1,13 +1,13 @@
 """Stochastic Polyak step sizes on a client."""
 
 import collections
-from typing import Any
 from typing import Literal
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -51,7 +51,7 @@ class Polyak(protocol.LocalOptimizer):
       'x = x - gamma g\n' + grows + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     del specs  # A few numbers are all the state there is.
     state = self.initial_hparams()
     if self._smoothing != 'none':
@@ -66,12 +66,12 @@ class Polyak(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A stochastic Polyak step')
     gradients = tree.dense(weights, gradients)
     bound = self._bound(state, batch)
@@ -97,8 +97,10 @@ class Polyak(protocol.LocalOptimizer):
       new_state['bound'] = tf.where(gamma > 0, gamma, kept)
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
-  def _bound(self, state: Any, batch: Any) -> Any:
-    """The largest step that may be taken now."""
+  def _bound(
+    self, state: structures.OptimizerState, batch: protocol.Batch
+  ) -> tf.Tensor:
+    """Computes the largest step that may be taken now."""
     if self._smoothing == 'none':
       return state['gamma_b']
     if batch.client_size is None:
@@ -113,7 +115,7 @@ class Polyak(protocol.LocalOptimizer):
       tf.equal(state['step'], 0), first, state['bound'] * tf.pow(2.0, share)
     )
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['at_bound'])
 
 

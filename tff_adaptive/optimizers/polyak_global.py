@@ -1,12 +1,12 @@
 """FedSPS-Global's client: the server's step size, and a report for the next."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import polyak
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -26,7 +26,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['gamma'] = state['gamma_b']
     state['gap'] = tf.constant(0.0)
@@ -36,12 +36,12 @@ class PolyakGlobal(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A global Polyak step')
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(
@@ -52,7 +52,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -state['gamma'], gradients)
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['gamma'] >= state['gamma_b'])
 
 

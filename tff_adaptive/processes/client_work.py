@@ -18,6 +18,7 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
 from tff_adaptive.processes import model_facts
@@ -29,21 +30,25 @@ from tff_adaptive.processes import weighting
 
 Schedule = trainer_lib.Schedule
 
+# As `tff.learning.metrics.sum_then_finalize`: from a model's finalizers to a
+# computation that aggregates clients' unfinalized metrics.
+MetricsAggregator = Callable[[model_facts.Finalizers], tff.Computation]
+
 
 class RoundOutput(NamedTuple):
-  """What `ClientWork.run` yields; all are TFF values.
+  """What `ClientWork.run` yields.
 
   Attributes:
     state: The next state, at the server.
     result: The clients' `ClientResult`s.
     measurements: At the server.
-    memories: What clients keep, at clients; `None` if they keep nothing.
+    memories: What clients keep, at clients; empty if they keep nothing.
   """
 
-  state: Any
-  result: Any
-  measurements: Any
-  memories: Any
+  state: structures.Placed
+  result: structures.Placed
+  measurements: structures.Placed
+  memories: structures.Placed
 
 
 class ClientWork:
@@ -70,7 +75,7 @@ class ClientWork:
     schedule: Optional[Schedule] = None,
     warmup_steps: int = 0,
     seed: int = 0,
-    metrics_aggregator: Optional[Any] = None,
+    metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
   ):
     """See `build_client_work`."""
@@ -126,27 +131,29 @@ class ClientWork:
     self._build_next_state(trainer)
 
     @tff.federated_computation
-    def initialize() -> Any:
+    def initialize() -> structures.Placed:
       return tff.federated_eval(initial_state, tff.SERVER)
 
-    hparams_type = self.state_type['hparams']
+    hparams_type = self.state_type.hparams
 
     @tff.tensorflow.computation(self.state_type)
-    def get_hparams(state: Any) -> Any:
-      return state['hparams']
+    def get_hparams(state: trainer_lib.State) -> structures.HParams:
+      return state.hparams
 
     @tff.tensorflow.computation(self.state_type, hparams_type)
-    def set_hparams(state: Any, hparams: Any) -> Any:
-      return collections.OrderedDict(state, hparams=hparams)
+    def set_hparams(
+      state: trainer_lib.State, hparams: structures.HParams
+    ) -> trainer_lib.State:
+      return state._replace(hparams=hparams)
 
     self.initialize = initialize
     self.get_hparams = get_hparams
     self.set_hparams = set_hparams
 
   def _build_survey(self, trainer: trainer_lib.Trainer) -> None:
-    """What an exchange asks of the data outside of the steps, if anything."""
-    self._survey: Any = None
-    self._mean_survey: Any = None
+    """Traces what an exchange asks of the data outside of the steps."""
+    self._survey: Optional[tff.Computation] = None
+    self._mean_survey: Optional[tff.Computation] = None
     self._surveys_before = trainer.exchange.surveys == 'before'
     if trainer.exchange.surveys is not None:
       survey = survey_lib.Survey(
@@ -160,9 +167,9 @@ class ClientWork:
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
-    """What a client does in its steps."""
+    """Traces what a client does in its steps."""
     extra = []
-    if self._surveys_before:
+    if self._mean_survey is not None and self._surveys_before:
       extra.append(self._mean_survey.type_signature.result)
     if self.memory_type is not None:
       extra.append(self.memory_type)
@@ -190,14 +197,14 @@ class ClientWork:
     )
 
   def _build_next_state(self, trainer: trainer_lib.Trainer) -> None:
-    """What the server makes of what clients report."""
+    """Traces what the server makes of what clients report."""
     done_type = self._train.type_signature.result
-    totals = [done_type['sums'], done_type['maxima']]
+    totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
-    next_state: Callable[..., Any]
+    next_state: Callable[..., trainer_lib.State]
     if self._mean_survey is None:
       next_state = lambda s, sums, maxima: trainer.next_state(
-        s, sums, maxima, None
+        s, sums, maxima, ()
       )
     else:
       known.append(self._mean_survey.type_signature.result)
@@ -206,21 +213,27 @@ class ClientWork:
     self._measure = tff.tensorflow.computation(trainer.measure, totals)
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
-    """A computation (state, server optimizer's state) -> state to send."""
+    """Builds the computation from both states to the state to send."""
     exchange = self.exchange
 
     @tff.tensorflow.computation(self.state_type, server_state_type)
-    def share(state: Any, server_state: Any) -> Any:
-      return collections.OrderedDict(
-        state, statistics=exchange.share(state['statistics'], server_state)
+    def share(
+      state: trainer_lib.State, server_state: structures.OptimizerState
+    ) -> trainer_lib.State:
+      return state._replace(
+        statistics=exchange.share(state.statistics, server_state)
       )
 
     return share
 
   def run(
-    self, state: Any, weights: Any, data: Any, memories: Any = None
+    self,
+    state: structures.Placed,
+    weights: structures.Placed,
+    data: structures.Placed,
+    memories: Optional[structures.Placed] = None,
   ) -> RoundOutput:
-    """The round's work; called inside a federated computation.
+    """Places the round's work, inside a federated computation.
 
     Args:
       state: At the server.
@@ -242,21 +255,21 @@ class ClientWork:
     done = tff.federated_map(
       self._train, (tff.federated_broadcast(state), weights, data, *extra)
     )
-    sums = tff.federated_sum(done['sums'])
-    maxima = tff.federated_max(done['maxima'])
+    sums = tff.federated_sum(done.sums)
+    maxima = tff.federated_max(done.maxima)
     measured = tff.federated_map(self._measure, (sums, maxima))
     measurements = collections.OrderedDict(
-      train=self._aggregate_metrics(done['metrics'])
+      train=self._aggregate_metrics(done.metrics)
     )
     for name in tff.structure.name_list(self._measure.type_signature.result):
       measurements[name] = measured[name]
     if self._records:
-      measurements['step_size_of_clients'] = step_sizes.collect(done['record'])
+      measurements['step_size_of_clients'] = step_sizes.collect(done.record)
     return RoundOutput(
       tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
-      done['result'],
+      done.result,
       tff.federated_zip(measurements),
-      None if memories is None else done['memory'],
+      () if memories is None else done.memory,
     )
 
 
@@ -313,7 +326,11 @@ def build_client_work(
     tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
     tff.FederatedType(work.facts.data_type, tff.CLIENTS),
   )
-  def next_fn(state: Any, weights: Any, data: Any) -> Any:
+  def next_fn(
+    state: structures.Placed,
+    weights: structures.Placed,
+    data: structures.Placed,
+  ) -> tff.templates.MeasuredProcessOutput:
     output = work.run(state, weights, data)
     return tff.templates.MeasuredProcessOutput(
       output.state, output.result, output.measurements

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-  """Names of all tasks, sorted."""
+  """Lists the names of all tasks, sorted."""
   return sorted(TASKS)
 
 
@@ -58,7 +58,7 @@ def info(name: str) -> TaskInfo:
 
 
 def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
-  """The options of a task by name, in the order of its signature.
+  """Returns the options of a task by name, in the order of its signature.
 
   Raises:
     ValueError: If there is no such task.

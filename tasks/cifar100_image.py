@@ -187,7 +187,7 @@ def _load_native(cache_dir: str | None, seed: int) -> Any:
 
 
 def _load_pooled(cache_dir: str | None, seed: int) -> Any:
-  """All training examples as arrays, from either kind of file."""
+  """Loads all training examples as arrays, from either kind of file."""
   folder = sqlite_files.cache_folder(cache_dir)
   binary = folder / 'cifar-100-binary'
   if binary.is_dir() and not (folder / _FILE).exists():

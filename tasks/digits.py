@@ -100,7 +100,7 @@ def load() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-  """Positions for training and testing, with equal shares of every label."""
+  """Draws positions for training and testing, with equal shares of labels."""
   rng = np.random.default_rng([seed, 0xD161])
   train, test = [], []
   for label in np.unique(labels):

@@ -201,7 +201,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
 
 
 def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
-  """How many records there are, all of them whole, and the first one."""
+  """Counts the records, all of them whole, and returns the first one."""
   size, position, count, first = path.stat().st_size, 0, 0, b''
   with open(path, 'rb') as file:
     while position < size:

@@ -122,7 +122,7 @@ def create(
 
 
 def _synthetic(num_features: int, seed: int) -> Any:
-  """Sparse features like the real ones, separable up to one in ten."""
+  """Makes sparse features like the real ones, separable up to one in ten."""
   rng = np.random.default_rng([seed, 0x51B5])
   features = (rng.random([500, num_features]) < 0.15).astype(np.float32)
   score = features @ rng.normal(size=num_features)

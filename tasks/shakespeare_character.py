@@ -130,14 +130,14 @@ def _synthetic(seed: int) -> Any:
 
 
 def _tokens_of_bytes() -> np.ndarray:
-  """The token of each byte: nothing that a graph has to initialise."""
+  """Tabulates the token of each byte, a constant to the graph."""
   tokens = np.full(256, UNKNOWN, np.int64)
   tokens[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
   return tokens
 
 
 def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Rows of `length` + 1 tokens of all speeches, and how many each became."""
+  """Cuts all speeches into rows of `length` + 1 tokens, and counts them."""
   token_of_byte = _tokens_of_bytes()
   rows, counts = [], []
   for text in np.asarray(examples['snippets']):
@@ -153,7 +153,7 @@ def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _build_to_sequences(length: int) -> Any:
-  """From a speech to rows of `length` + 1 tokens, the last one padded."""
+  """Maps a speech to rows of `length` + 1 tokens, the last one padded."""
   token_of_byte = _tokens_of_bytes()
 
   def to_sequences(example: Any) -> Any:

@@ -26,7 +26,7 @@ from tools.paper_presets import reddi2021  # noqa: E402
 
 
 def rows() -> list[preset.Row]:
-  """Every preset of the tables that this program could run."""
+  """Lists every preset of the tables that this program can run."""
   parser = flags_lib.Flags()
   known = set(parser.values)
   return [

@@ -10,7 +10,7 @@ from tff_adaptive import runtime
 
 
 def _keras_model(options):
-  """The model with the start weights."""
+  """Builds the model with the start weights."""
   layers = tf.keras.layers
   if options.model == 'logistic':
     model = tf.keras.Sequential(
@@ -75,7 +75,7 @@ def _model_fn(options):
 
 
 def _datasets(options):
-  """A function that returns a round's client datasets."""
+  """Builds a function that returns a round's client datasets."""
 
   def make(client):
     data = tf.data.Dataset.from_tensor_slices(workload.arrays(options, client))

@@ -19,7 +19,7 @@ _PADDING = 0
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """Of the encoder: blocks, width, heads, units of the perceptron."""
+  """The encoder's size: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 6
   width: int = 768
@@ -35,7 +35,7 @@ def build(
   size: Size = Size(),
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """From tokens int32 [batch, max_length] to logits [batch, num_classes].
+  """Builds a model from tokens int32 [batch, max_length] to logits.
 
   Args:
     num_classes: Number of classes.

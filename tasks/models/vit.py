@@ -21,7 +21,7 @@ PRETRAINED_SIZE = 224
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """Of a transformer: blocks, width, heads, units of the perceptron."""
+  """A transformer's size: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 12
   width: int = 384
@@ -38,7 +38,7 @@ def build(
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """A transformer that ends in logits of the classes.
+  """Builds a transformer that ends in logits of the classes.
 
   Args:
     num_classes: Number of classes.
@@ -83,7 +83,7 @@ def build(
 
 
 class _TokenAndPositions(tf.keras.layers.Layer):
-  """Puts a learned token in front and adds learned positions."""
+  """A learned token in front, and learned positions added."""
 
   def build(self, input_shape: Any) -> None:
     _, length, width = input_shape

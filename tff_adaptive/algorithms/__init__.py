@@ -46,12 +46,12 @@ _Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 
 def names() -> list[str]:
-  """The names that `build` accepts."""
+  """Lists the names that `build` accepts."""
   return [name for name, m in methods.table().items() if m.has_clients]
 
 
 def summary(name: str) -> str:
-  """One line that says what a method is."""
+  """Returns one line that says what a method is."""
   return methods.find(name).summary
 
 
@@ -60,7 +60,7 @@ def parameters_of(
   client_optimizer: Optional[str] = None,
   server_optimizer: Optional[str] = None,
 ) -> Mapping[str, parameters.Parameter]:
-  """The hyperparameters that a method accepts, by name.
+  """Returns the hyperparameters that a method accepts, by name.
 
   Args:
     name: A method.
@@ -138,7 +138,7 @@ def build(
 
 
 def describe(name: str, **hyperparameters: Any) -> str:
-  """The rule that `build` would follow, resolved, one assignment a line."""
+  """Renders the rule that `build` would follow, one assignment a line."""
   plan = resolve(name, **hyperparameters)
   from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
 
@@ -146,5 +146,5 @@ def describe(name: str, **hyperparameters: Any) -> str:
 
 
 def is_stateful(process: 'processes.Process') -> bool:
-  """Whether a process keeps state for each client between rounds."""
+  """Tells whether a process keeps state for each client between rounds."""
   return hasattr(process, 'initialize_client_state')

@@ -1,4 +1,4 @@
-"""What a method's own module adds to the pieces of a process, by name."""
+"""The pieces that a method's own module adds to a process, by name."""
 
 from typing import TypedDict
 

@@ -57,7 +57,7 @@ def pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> additions.Additions:
-  """What the direct form adds: the preconditioner that clients start from.
+  """Adds the preconditioner that clients start from.
 
   Raises:
     ParameterError: If one of the optimizers has no preconditioner.

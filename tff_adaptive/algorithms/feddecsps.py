@@ -13,7 +13,7 @@ from tff_adaptive.processes import exchange
 
 
 class CountSteps(exchange.Exchange):
-  """The server counts local steps, so that stateless clients can go on.
+  """The server's count of local steps, from which stateless clients go on.
 
   A round advances the count by the most steps that one of its clients did; all
   clients of a round start from the same count.
@@ -51,7 +51,7 @@ def pieces(
   *,
   count: Literal['training', 'round'] = 'training',
 ) -> additions.Additions:
-  """What FedDecSPS adds to its clients.
+  """Adds the server's count of local steps.
 
   Args:
     client_optimizer: Decreasing Polyak steps.

@@ -16,7 +16,7 @@ from tff_adaptive.processes import exchange
 
 
 class GlobalStep(exchange.Exchange):
-  """Makes the next round's gamma from what clients saw at their last steps."""
+  """The next round's gamma, made from what clients saw at their last steps."""
 
   def __init__(self, aggregation: str, gamma_0: Optional[float]):
     self._aggregation = aggregation
@@ -83,7 +83,7 @@ def pieces(
   aggregation: Literal['a', 'b', 'c'] = 'a',
   gamma_0: Optional[parameters.Positive] = None,
 ) -> additions.Additions:
-  """What FedSPS-Global adds: the step size that all clients share.
+  """Adds the step size that all clients share.
 
   Args:
     client_optimizer: Polyak steps of a given size.

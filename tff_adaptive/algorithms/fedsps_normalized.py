@@ -8,7 +8,7 @@ from tff_adaptive.processes import exchange
 
 
 class InverseStepSum(exchange.Exchange):
-  """A client's update weighs 1 / nu_i, nu_i the sum of its step sizes.
+  """A client weight of 1 / nu_i, nu_i the sum of the client's step sizes.
 
   A client with nu_i = 0 is left out; if all are, the model stays.
   """
@@ -23,6 +23,6 @@ def pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> additions.Additions:
-  """What FedSPS-Normalized adds to FedSPS: the weights of the mean."""
+  """Adds the weights of FedSPS-Normalized's mean to FedSPS."""
   del client_optimizer, server_optimizer
   return {'exchange': InverseStepSum()}

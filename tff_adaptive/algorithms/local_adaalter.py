@@ -13,7 +13,7 @@ from tff_adaptive.processes import exchange
 
 
 class Accumulator(exchange.Exchange):
-  """The server averages A^2 with the model's weights and sends it as B^2."""
+  """The clients' A^2, averaged with the model's weights and sent as B^2."""
 
   def __init__(self, start: float):
     self._start = start
@@ -53,7 +53,7 @@ def pieces(
   *,
   initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> additions.Additions:
-  """What Local-AdaAlter exchanges.
+  """Adds the exchange of Local-AdaAlter's accumulator.
 
   Args:
     client_optimizer: AdaAlter.

@@ -12,7 +12,7 @@ from tff_adaptive.processes import exchange
 
 
 class Moments(exchange.Exchange):
-  """The server averages m and v with the model's weights.
+  """The clients' m and v, averaged with the model's weights.
 
   It sends both, and v_max, which takes up the average of v by its maximum.
   """
@@ -57,6 +57,6 @@ def pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> additions.Additions:
-  """What Local-AMSGrad exchanges."""
+  """Adds the exchange of Local-AMSGrad's moments."""
   del server_optimizer
   return {'exchange': Moments(client_optimizer.epsilon)}

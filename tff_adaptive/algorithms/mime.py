@@ -12,7 +12,7 @@ from tff_adaptive.processes import exchange
 
 
 class ServerStatistics(exchange.Exchange):
-  """Karimireddy et al., arXiv 2008.03606.
+  """The server's optimizer state: Karimireddy et al., arXiv 2008.03606.
 
   The server keeps the base optimizer's state and sends it; after the round it
   steps it once with the cohort's mean gradient at x_t. MIME also corrects the
@@ -61,7 +61,7 @@ def pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> additions.Additions:
-  """What MIME adds to its base optimizer, the clients'."""
+  """Adds what MIME does with its base optimizer, the clients'."""
   return _pieces(client_optimizer, server_optimizer, corrects=True)
 
 
@@ -69,7 +69,7 @@ def lite_pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> additions.Additions:
-  """What MimeLite adds: as MIME, without the correction of gradients."""
+  """Adds what MimeLite does: as MIME, without correcting gradients."""
   return _pieces(client_optimizer, server_optimizer, corrects=False)
 
 

@@ -13,7 +13,7 @@ from tff_adaptive.processes import objectives
 
 
 class PreviousModel(exchange.Exchange):
-  """Clients keep the model that their last round ended with.
+  """The model that a client's last round ended with, kept on the client.
 
   The first previous model of a client is the model that it receives.
   """
@@ -47,7 +47,7 @@ def pieces(
   contrastive_strength: parameters.NonNegative = 1.0,
   temperature: parameters.Positive = 0.5,
 ) -> additions.Additions:
-  """What MOON (Li et al., arXiv 2103.16257) adds: the contrastive term.
+  """Adds MOON's contrastive term (Li et al., arXiv 2103.16257).
 
   Args:
     client_optimizer: Any.

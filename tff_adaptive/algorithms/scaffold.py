@@ -14,7 +14,7 @@ from tff_adaptive.processes import objectives
 
 
 class ControlVariates(exchange.Exchange):
-  """Karimireddy et al., arXiv 1910.06378, option II, batched.
+  """Control variates: Karimireddy et al., 1910.06378, option II, batched.
 
   As Algorithm 6 of Reddi et al. (arXiv 2003.00295). With c the server's and c_i
   the client's control variate, K_i its local steps and S the cohort:
@@ -95,7 +95,7 @@ def pieces(
   *,
   population: Optional[parameters.Count] = None,
 ) -> additions.Additions:
-  """What SCAFFOLD adds to SGD: the correction c - c_i of every gradient.
+  """Adds SCAFFOLD's correction c - c_i of every gradient to SGD.
 
   Args:
     client_optimizer: SGD.

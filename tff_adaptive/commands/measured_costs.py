@@ -1,4 +1,4 @@
-"""What a method costs a client, measured.
+"""The costs of a method for a client, measured.
 
 Nothing is estimated: bytes are read off the computation that TFF runs
 (`communication`), memory off the state that the client optimizer makes, and
@@ -97,7 +97,7 @@ def _gradients_a_step(
 def of_methods(
   names: Sequence[str], model_fn: Any
 ) -> dict[str, Optional[cost_table.Costs]]:
-  """The costs of methods with their own hyperparameters.
+  """Measures the costs of methods with their own hyperparameters.
 
   Args:
     names: Methods.

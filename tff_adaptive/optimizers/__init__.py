@@ -137,22 +137,22 @@ def register(side: str, name: str, builder: str, **more: Any) -> None:
 
 
 def names(side: str) -> list[str]:
-  """Names of the optimizers of a side that users may choose."""
+  """Lists the optimizers of a side that users may choose."""
   return sorted(n for n, e in _TABLES[side].items() if not e.of_method)
 
 
 def client_names() -> list[str]:
-  """Names of the client optimizers that go with any server."""
+  """Lists the client optimizers that go with any server."""
   return names('client')
 
 
 def server_names() -> list[str]:
-  """Names of the server optimizers."""
+  """Lists the server optimizers."""
   return names('server')
 
 
 def entry_of(side: str, name: str) -> Entry:
-  """The row of an optimizer, also of a method's own.
+  """Returns the row of an optimizer, also of a method's own.
 
   Raises:
     ParameterError: If there is no such optimizer.
@@ -169,14 +169,14 @@ def entry_of(side: str, name: str) -> Entry:
 
 
 def public_name(side: str, parameter: str, optimizer: str = '') -> str:
-  """What `algorithms.build` calls a builder's parameter."""
+  """Returns the name that `algorithms.build` has for a builder's parameter."""
   if optimizer and parameter in _TABLES[side][optimizer].shared:
     return parameter
   return _PUBLIC[side].get(parameter, parameter)
 
 
 def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
-  """Hyperparameters of an optimizer, by the names that its builder uses.
+  """Returns the hyperparameters of an optimizer, by its builder's names.
 
   Args:
     side: 'client' or 'server'.

@@ -68,7 +68,7 @@ def build_adaalter(
   learning_rate: parameters.Positive = 0.1,
   epsilon: parameters.Positive = 1.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
+  """Builds Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
 
   Elementwise at local step k = 1, 2, ..., with B^2 the accumulator received at
   the start of the round, which stays as it is:

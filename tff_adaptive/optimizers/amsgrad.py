@@ -84,7 +84,7 @@ def build_local_amsgrad(
   beta_2: parameters.Fraction = 0.999,
   epsilon: parameters.Positive = 1e-5,
 ) -> tff.learning.optimizers.Optimizer:
-  """Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
+  """Builds Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
 
   Elementwise at every local step, m and v going on from the values received and
   v_max staying as received:

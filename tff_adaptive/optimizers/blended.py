@@ -166,7 +166,7 @@ def build_blended(
   delay_mix: str = '1=1',
   epochs_mix: str = '1=1',
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAda2 with blended clients (arXiv 2410.18117), Algorithm 5.
+  """Builds FedAda2's blended clients (arXiv 2410.18117), Algorithm 5.
 
   In every round each client draws its local optimizer, how many of its epochs
   it runs and its delay, independently and as a function of (seed, round,

@@ -123,7 +123,7 @@ def build_delta_sgd(
   smoothness_batch: Literal['same', 'successive'] = 'same',
   max_step_size: Optional[parameters.Positive] = None,
 ) -> tff.learning.optimizers.Optimizer:
-  """Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
+  """Builds Delta-SGD for clients: Kim et al., arXiv 2306.11201, Algorithm 1.
 
   At local step k, norms over all weights together:
 

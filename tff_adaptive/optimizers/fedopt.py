@@ -1,4 +1,4 @@
-"""What FedAdagrad, FedAdam, FedYogi and FedAMS share.
+"""The common step of FedAdagrad, FedAdam, FedYogi and FedAMS.
 
 Reddi et al., Adaptive Federated Optimization (arXiv 2003.00295), Algorithms 2
 and 5. Once per round and elementwise, with Delta the mean client update:
@@ -25,11 +25,11 @@ from tff_adaptive.optimizers import tree
 
 @dataclasses.dataclass(frozen=True)
 class SecondMoment:
-  """How v follows the squared update s^2.
+  """The way that v follows the squared update s^2.
 
   Attributes:
     rule: Maps (v, s^2, beta_2) to the next v.
-    text: The same, for people.
+    text: The same, as text.
     decays: Whether the rule uses beta_2.
   """
 

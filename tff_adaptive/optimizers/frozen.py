@@ -1,4 +1,4 @@
-"""Steps with an optimizer whose state stays as the server sent it (MIME)."""
+"""An optimizer whose state stays as the server sent it (MIME)."""
 
 import collections
 
@@ -46,7 +46,7 @@ class Frozen(protocol.LocalOptimizer):
 
   @property
   def note(self) -> str:
-    """What is done with the base optimizer's rule, for people."""
+    """The use made of the base optimizer's rule, as text."""
     g = ', with g = g(x) - g(x_t) + mean gradient at x_t'
     return 'from the state received at every step' + g * self._corrects
 

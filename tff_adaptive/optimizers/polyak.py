@@ -16,7 +16,10 @@ from tff_adaptive.optimizers import tree
 def polyak_ratio(
   loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
 ) -> tf.Tensor:
-  """(loss - lower_bound) / |g|^2: 0 below the bound, infinite where g is 0."""
+  """Computes (loss - lower_bound) / |g|^2.
+
+  It is 0 for a loss below the bound, else infinite where g is 0.
+  """
   gap = tf.maximum(tf.cast(loss, tf.float32) - lower_bound, 0.0)
   ratio = tf.where(
     tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
@@ -127,7 +130,7 @@ def build_polyak(
   lower_bound: float = 0.0,
   smoothing: Literal['none', 'bound', 'step'] = 'none',
 ) -> tff.learning.optimizers.Optimizer:
-  """FedSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
+  """Builds FedSPS' client: Mukherjee et al., Locally Adaptive FL.
 
   At every local step, with F the loss of the batch and g its gradient, the norm
   over all weights together:

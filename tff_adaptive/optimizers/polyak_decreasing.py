@@ -76,7 +76,7 @@ def build_polyak_decreasing(
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedDecSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
+  """Builds FedDecSPS' client: Mukherjee et al., Locally Adaptive FL.
 
   With k counting local steps from 0 (from the value that the method hands out),
   F the loss of the batch and g its gradient, the norm over all weights:

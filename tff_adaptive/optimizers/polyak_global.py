@@ -59,7 +59,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
 def bounded_step(
   gap: tf.Tensor, squared_norm: tf.Tensor, c: tf.Tensor, gamma_b: tf.Tensor
 ) -> tf.Tensor:
-  """min(gap / (c |g|^2), gamma_b), scalar float32."""
+  """Computes min(gap / (c |g|^2), gamma_b), scalar float32."""
   return tf.minimum(polyak.polyak_ratio(gap, 0.0, squared_norm) / c, gamma_b)
 
 
@@ -70,7 +70,7 @@ def build_polyak_global(
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
+  """Builds FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
 
   Steps with a given gamma that stays for the whole round, and keeps the loss
   and the gradient of its last step, from which the server makes the next gamma.

@@ -1,4 +1,4 @@
-"""What the adaptive clients of FedAda2 share.
+"""The common step of FedAda2's adaptive clients.
 
 Lee et al., Efficient Adaptive Federated Optimization (arXiv 2410.18117),
 Algorithms 3, 4, 7 and 9. At local step k = 1, 2, ..., elementwise:
@@ -45,7 +45,7 @@ Kept = TypeVar('Kept')
 
 
 class Preconditioner(abc.ABC, Generic[Kept]):
-  """Keeps what v is made of, for one tensor.
+  """The source of v, for one tensor.
 
   Attributes:
     initial: What every entry of v starts at.
@@ -73,7 +73,7 @@ class Preconditioner(abc.ABC, Generic[Kept]):
 
 
 class Full(Preconditioner[tf.Tensor]):
-  """Keeps v."""
+  """A preconditioner that keeps v."""
 
   def __init__(self, rule: Rule, initial: float = 0.0):
     self._rule = rule
@@ -100,7 +100,7 @@ Maxima = tuple[tf.Tensor, ...]
 
 
 class Sm3(Preconditioner[Maxima]):
-  """SM3: keeps one number per slice across each axis.
+  """The preconditioner SM3: one number per slice across each axis.
 
   A tensor's cover is the set of its slices of co-dimension 1: a matrix of m x n
   keeps m + n numbers. Tensors of rank 0 and 1 keep their own size.
@@ -186,7 +186,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       delay_epochs: Local epochs of the round, if the delay is in epochs.
       min_step_norm: epsilon_s: a step m' / (sqrt(v') + epsilon) with a norm
         above 0 and below this is not taken.
-      rule_text: The rule of v, for people.
+      rule_text: The rule of v, as text.
     """
     self._preconditioner = preconditioner
     super().__init__(learning_rate=learning_rate, epsilon=epsilon)

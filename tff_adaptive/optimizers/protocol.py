@@ -1,4 +1,4 @@
-"""What a client optimizer may look at beyond the gradient.
+"""The protocol of client optimizers that look beyond the gradient.
 
 `tff.learning.optimizers.Optimizer.next` sees the state, the weights and the
 gradients. A stochastic Polyak step also needs the loss of the batch, and
@@ -22,7 +22,7 @@ from tff_adaptive.optimizers import rule as rule_lib
 
 
 class Batch(NamedTuple, Generic[structures.WeightsT]):
-  """What is known of the current batch besides its gradient.
+  """The current batch beside its gradient.
 
   Attributes:
     loss: Scalar float32, the objective that was differentiated, at the current

@@ -1,4 +1,4 @@
-"""What all update rules share: their numbers lie in their state."""
+"""The base of all update rules: hyperparameters that are part of the state."""
 
 import collections
 
@@ -22,11 +22,11 @@ class Rule(tff.learning.optimizers.Optimizer):
 
   @property
   def values(self) -> str:
-    """The hyperparameters, for people; the last line of a formula."""
+    """The hyperparameters as text, the last line of a formula."""
     return 'with ' + ', '.join(f'{k} = {v:g}' for k, v in self.hparams.items())
 
   def initial_hparams(self) -> structures.OptimizerState:
-    """The part of the first state that holds the hyperparameters, float32."""
+    """Makes the part of the first state that holds the hyperparameters."""
     return collections.OrderedDict(
       (k, tf.constant(v, tf.float32)) for k, v in self.hparams.items()
     )

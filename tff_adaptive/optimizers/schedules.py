@@ -103,7 +103,7 @@ def build_schedule(
 
 
 def is_constant(lr_schedule: str, lr_warmup_steps: int, **_: object) -> bool:
-  """Whether a schedule leaves the rate as it is."""
+  """Tells whether a schedule leaves the rate as it is."""
   return lr_schedule == 'constant' and not lr_warmup_steps
 
 
@@ -132,14 +132,14 @@ def check(
 
 
 def _listed(names: Sequence[str], between: str) -> str:
-  """Names for the problem of a `ParameterError`."""
+  """Lists names for the problem of a `ParameterError`."""
   return between.join(f'{{{name}}}' for name in names)
 
 
 def _decay(
   lr_schedule: str, rate: 'tf.Tensor', units: 'tf.Tensor', decay_rate: float
 ) -> 'tf.Tensor':
-  """The rate after some units of decay; see `build_schedule`."""
+  """Computes the rate after some units of decay; see `build_schedule`."""
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
   if lr_schedule == 'exp_decay':

@@ -32,7 +32,7 @@ class _Counted(NamedTuple):
 
 
 class ClippedSum(tfp.SumAggregationDPQuery):
-  """Clips, sums, adds Gaussian noise that a seed decides, and divides.
+  """A clipped mean with Gaussian noise that a seed decides.
 
   What `DifferentiallyPrivateFactory.gaussian_fixed` and `gaussian_adaptive` do,
   but for where the noise comes from: theirs is drawn afresh whenever a round is

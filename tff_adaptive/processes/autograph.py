@@ -1,4 +1,4 @@
-"""Where Python's loops and conditions become TensorFlow's.
+"""AutoGraph, where Python's loops and conditions must become TensorFlow's.
 
 AutoGraph rewrites each function that it meets from its source, which takes
 seconds at every start. This package's own code has no need of it but for loops

@@ -36,7 +36,7 @@ MetricsAggregator = Callable[[model_facts.Finalizers], tff.Computation]
 
 
 class RoundOutput(NamedTuple):
-  """What `ClientWork.run` yields.
+  """The result of `ClientWork.run`.
 
   Attributes:
     state: The next state, at the server.

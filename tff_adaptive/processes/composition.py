@@ -1,4 +1,4 @@
-"""From pieces to a learning process."""
+"""The composition of a learning process from its pieces."""
 
 import collections
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tff_adaptive.processes import local_model
 
 
 class StatefulOutput(NamedTuple):
-  """What a stateful process' `next` returns.
+  """The result of a stateful process' `next`.
 
   Attributes:
     state: The server's next state.

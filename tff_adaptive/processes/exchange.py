@@ -1,4 +1,4 @@
-"""What a method keeps, sends and collects beside the model.
+"""The exchange of statistics beside the model.
 
 Some methods share statistics: FedDecSPS a count of steps, Local-AdaAlter an
 accumulator, FedSPS-Global a step size. Some let clients keep something between
@@ -18,7 +18,7 @@ from tff_adaptive import structures
 
 
 class Local(NamedTuple):
-  """What a client's training came to.
+  """The outcome of a client's training.
 
   Attributes:
     statistics: What the server sent.
@@ -50,7 +50,7 @@ class Local(NamedTuple):
 
 
 class Report(NamedTuple):
-  """What a client sends back beside its update; each an ordered dict.
+  """A client's message beside its update; each part an ordered dict.
 
   Attributes:
     weighted: Averaged over clients with the weights of their updates.
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
 
 class Cohort(NamedTuple):
-  """What the reports of a round's clients came to.
+  """The reports of a round's clients, taken together.
 
   Attributes:
     report: The reports, averaged or maximised as `Report` says.
@@ -86,13 +86,13 @@ def report(**parts: structures.Statistics) -> Report:
 
 
 class Exchange:
-  """What a method exchanges beside the model; by default nothing.
+  """A method's exchange beside the model; by default nothing.
 
   Attributes:
     surveys: Whether the cohort's mean gradient at the received weights is
       needed: 'before' the local steps, which costs one more exchange in the
       round, 'after' them, or not at all (`None`).
-    weight_formula: What `weight` makes of a client, for people; empty if it is
+    weight_formula: What `weight` computes, as text; empty if it is
       the client's weight in the model's mean.
   """
 
@@ -183,4 +183,4 @@ class Exchange:
 
 
 class NoExchange(Exchange):
-  """Nothing but the model travels."""
+  """An exchange of nothing but the model."""

@@ -31,7 +31,7 @@ Model = Union[
 
 
 class Evaluated(NamedTuple):
-  """What one forward and backward pass yields.
+  """The outcome of one forward and backward pass.
 
   Attributes:
     loss: Scalar float32.
@@ -56,7 +56,7 @@ _Result = TypeVar('_Result')
 
 
 class RepresentationRequest(Protocol):
-  """What a model must know of an objective.
+  """The part of an objective that a model must know.
 
   Attributes:
     needs_representation: Whether the objective's term looks at the input of
@@ -274,7 +274,7 @@ def _representation_model(
 
 
 class _FunctionalCarry(NamedTuple):
-  """What a `FunctionalModel` needs from one batch to the next.
+  """The state of a `FunctionalModel` from one batch to the next.
 
   Attributes:
     trainable: The trainable weights.

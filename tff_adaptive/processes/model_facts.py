@@ -1,4 +1,4 @@
-"""What a process must know of a model before anything is traced."""
+"""Facts about a model that a process needs before anything is traced."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Finalizers = Union[
 
 
 class ModelFacts(NamedTuple):
-  """What `look_at` finds.
+  """The findings of `look_at`.
 
   Attributes:
     initial_weights: A TFF computation without argument that makes them.

@@ -1,4 +1,4 @@
-"""What a client minimises: the model's loss, and terms added to it."""
+"""The objective of a client: the model's loss, and terms added to it."""
 
 import abc
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Weights = structures.FlatWeights
 
 
 class Place(NamedTuple):
-  """Where a term is evaluated.
+  """The place where a term is evaluated.
 
   Attributes:
     weights: The trainable weights now, flat.
@@ -69,7 +69,7 @@ class Objective(abc.ABC):
 
   @property
   def formula(self) -> str:
-    """Renders the added term as text; empty if there is none."""
+    """The added term as text; empty if there is none."""
     return ''
 
 

@@ -27,7 +27,7 @@ Number = Union[tf.Tensor, float]
 
 
 class _StatelessGenerator:
-  """Draws from the seed that a variable holds; stands in for Keras' own."""
+  """A stand-in for Keras' generator that draws from a variable's seed."""
 
   def __init__(self, seed: tf.Variable, layer: int):
     self._seed = seed

@@ -53,7 +53,7 @@ class Steps(NamedTuple):
 
 
 class Sums(NamedTuple):
-  """What clients add up to; float32 scalars.
+  """The sums over clients of their figures; float32 scalars.
 
   Attributes:
     steps: Steps of all clients.

@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 class Sums(NamedTuple):
-  """What clients add to the cohort's sums, or the sums.
+  """A client's part in the cohort's sums, or the sums.
 
   Attributes:
     clients: Counts of clients and steps, by name.
@@ -71,7 +71,7 @@ Maxima = collections.OrderedDict[str, tf.Tensor]
 
 
 class Output(NamedTuple):
-  """What a client's round comes to.
+  """The outcome of a client's round.
 
   Attributes:
     result: The update and its weight.
@@ -92,7 +92,7 @@ class Output(NamedTuple):
 
 
 class _SoFar(NamedTuple, Generic[local_model.Carry]):
-  """What a client has after some of its steps.
+  """A client's training after some of its steps.
 
   Attributes:
     carry: The model's.
@@ -110,7 +110,7 @@ class _SoFar(NamedTuple, Generic[local_model.Carry]):
 
 
 class _Round(NamedTuple):
-  """What stays the same over a client's steps in a round.
+  """The things that stay the same over a client's steps in a round.
 
   Attributes:
     number: Rounds completed, int32 scalar.

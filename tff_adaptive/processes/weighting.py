@@ -1,4 +1,4 @@
-"""How much a client counts in the mean of the cohort's updates."""
+"""The weight of a client in the mean of the cohort's updates."""
 
 from typing import Optional
 from typing import Union

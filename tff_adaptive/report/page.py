@@ -93,7 +93,7 @@ def _result_table(
   best: Mapping[str, sections.Configuration],
   judge: sections.Judge,
 ) -> _Table:
-  """Methods by measures, the best of every column in bold.
+  """Tabulates methods by measures, the best of every column in bold.
 
   Args:
     section: All configurations of the methods.

@@ -23,7 +23,7 @@ SEEDS_FOR_AN_INTERVAL = 3
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """How a run is judged.
+  """The rule that runs are judged by.
 
   Attributes:
     name: As --select takes it.

@@ -26,7 +26,7 @@ SETTING = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """Runs that differ in their seeds only.
+  """The runs that differ in their seeds only.
 
   Attributes:
     method: As `runs.Run.method`.

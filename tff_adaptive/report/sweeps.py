@@ -22,7 +22,7 @@ FINISHED = 'finished'
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-  """What makes a folder a sweep's.
+  """The record of a sweep in its folder.
 
   Attributes:
     select: The name of the rule by which configurations were chosen.

@@ -1,4 +1,4 @@
-"""Runs a sweep on this machine: in this process, or in several others.
+"""The launch of a sweep on this machine, in one process or several.
 
 A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
 there is to run and what became of it, unless --storage is elsewhere),

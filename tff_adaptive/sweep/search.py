@@ -1,4 +1,4 @@
-"""Which of a sweep's runs is next: all of them, or those worth a run.
+"""The order of a sweep's runs: all of them, or those worth a run.
 
 Optuna's samplers propose places in the space of the axes; the nearest point of
 the sweep that waits is run. A configuration is proposed, and pruned, by its
@@ -35,7 +35,7 @@ _FIRST_TRIALS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What a sweep is to run, and in which order.
+  """The runs that a sweep is to make, and their order.
 
   Attributes:
     points: The sweep's points.
@@ -56,7 +56,7 @@ class Plan:
 
   @functools.cached_property
   def _configurations(self) -> list[list[str]]:
-    """The runs' names, those together that differ in their seeds only."""
+    """Groups the runs' names by configuration, seeds together."""
     result: dict[grids.Configuration, list[str]] = {}
     for point in self.points:
       key = grids.configuration(point.flags)
@@ -136,7 +136,7 @@ class Plan:
     return reasons
 
   def pruner(self) -> optuna.pruners.BasePruner:
-    """Optuna's pruner that gives runs up on their way."""
+    """Builds Optuna's pruner, which gives runs up on their way."""
     if self.halving_factor is None:
       return optuna.pruners.NopPruner()
     return _Halving(

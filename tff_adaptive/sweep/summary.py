@@ -1,4 +1,4 @@
-"""What a sweep came to, in a few lines."""
+"""The summary of a sweep, in a few lines."""
 
 import math
 from collections.abc import Sequence

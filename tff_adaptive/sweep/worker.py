@@ -1,4 +1,4 @@
-"""Runs points of a sweep one after the other.
+"""A worker that runs points of a sweep one after the other.
 
 Importing TensorFlow Federated takes as long as a small run. So a worker process
 imports it once and then takes one run after the other from the sweep's study.

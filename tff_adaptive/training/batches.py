@@ -269,7 +269,7 @@ class ClientBatches(data.ClientDatasets):
 
 
 def _as_array(tensor: Any) -> Any:
-  """A NumPy array, or a tensor of strings as it is."""
+  """Returns a NumPy array, or a tensor of strings as it is."""
   if isinstance(tensor, tf.Tensor) and tensor.dtype == tf.string:
     return tensor
   return np.asarray(tensor)

@@ -7,7 +7,7 @@ from setuptools.command import build_py
 
 
 class BuildWithPth(build_py.build_py):
-  """Builds the module, and what makes Python import it when it starts."""
+  """A build of the module with the .pth file that imports it at start."""
 
   def run(self):
     super().run()

@@ -48,7 +48,7 @@ class ServerPreconditioner(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     return self._client.receive(optimizer_state, statistics['v'])
 

@@ -27,7 +27,7 @@ class CountSteps(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     return collections.OrderedDict(optimizer_state, count=statistics['count'])
 

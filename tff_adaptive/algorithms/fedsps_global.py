@@ -33,7 +33,7 @@ class GlobalStep(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     gamma = statistics['gamma']
     return collections.OrderedDict(

@@ -26,7 +26,7 @@ class Accumulator(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     received = statistics['accumulator']
     return collections.OrderedDict(

@@ -32,7 +32,7 @@ class Moments(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     return collections.OrderedDict(optimizer_state, **statistics)
 

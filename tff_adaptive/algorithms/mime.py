@@ -23,7 +23,7 @@ class ServerStatistics(exchange.Exchange):
   def __init__(self, base: tff.learning.optimizers.Optimizer, corrects: bool):
     self._base = base
     self._corrects = corrects
-    self.surveys = 'before' if corrects else 'after'
+    self.full_gradient_pass = 'before' if corrects else 'after'
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     state = self._base.initialize(specs)
@@ -36,7 +36,7 @@ class ServerStatistics(exchange.Exchange):
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     # The clients' learning rate is the state's own or a schedule's, not what
     # the server's copy was made with.
@@ -45,15 +45,17 @@ class ServerStatistics(exchange.Exchange):
     state = collections.OrderedDict(optimizer_state, base=received)
     if self._corrects:
       state['start'] = start
-      state['mean_gradient'] = survey
+      state['mean_gradient'] = full_gradient
     return state
 
   def merge(
     self, statistics: structures.Statistics, cohort: exchange.Cohort
   ) -> structures.Statistics:
     # Optimizers move weights and state together; only the state is wanted.
-    anywhere = tuple(tf.zeros_like(g) for g in cohort.survey)
-    state, _ = self._base.next(statistics['base'], anywhere, cohort.survey)
+    anywhere = tuple(tf.zeros_like(g) for g in cohort.full_gradient)
+    state, _ = self._base.next(
+      statistics['base'], anywhere, cohort.full_gradient
+    )
     return collections.OrderedDict(base=state)
 
 

@@ -49,7 +49,7 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     kept = communication.size_of(
       process.initialize_client_state.type_signature.result
     )
-  surveys = exchange is not None and exchange.surveys is not None
+  more_pass = exchange is not None and exchange.full_gradient_pass is not None
   return cost_table.Costs(
     model=communication.size_of(weights),
     down=traffic.down,
@@ -57,7 +57,7 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     optimizer_state=state,
     context=held,
     kept=kept,
-    gradients=_gradients_a_step(optimizer, specs) + int(surveys),
+    gradients=_gradients_a_step(optimizer, specs) + int(more_pass),
   )
 
 

@@ -20,11 +20,11 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import full_gradient as full_gradient_lib
 from tff_adaptive.processes import local_model
 from tff_adaptive.processes import model_facts
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import step_sizes
-from tff_adaptive.processes import survey as survey_lib
 from tff_adaptive.processes import trainer as trainer_lib
 from tff_adaptive.processes import weighting
 
@@ -126,7 +126,7 @@ class ClientWork:
         lambda: trainer.exchange.memory(trainer.specs)
       )
       self.memory_type = self.initialize_memory.type_signature.result
-    self._build_survey(trainer)
+    self._build_full_gradient(trainer)
     self._build_training(trainer)
     self._build_next_state(trainer)
 
@@ -150,42 +150,42 @@ class ClientWork:
     self.get_hparams = get_hparams
     self.set_hparams = set_hparams
 
-  def _build_survey(self, trainer: trainer_lib.Trainer) -> None:
+  def _build_full_gradient(self, trainer: trainer_lib.Trainer) -> None:
     """Traces what an exchange asks of the data outside of the steps."""
-    self._survey: Optional[tff.Computation] = None
-    self._mean_survey: Optional[tff.Computation] = None
-    self._surveys_before = trainer.exchange.surveys == 'before'
-    if trainer.exchange.surveys is not None:
-      survey = survey_lib.Survey(
+    self._gradient_part: Optional[tff.Computation] = None
+    self._mean_gradient: Optional[tff.Computation] = None
+    self._full_gradient_before = trainer.exchange.full_gradient_pass == 'before'
+    if trainer.exchange.full_gradient_pass is not None:
+      full_gradient = full_gradient_lib.FullGradient(
         trainer.model, trainer.client_weighting, trainer.seed
       )
-      self._survey = tff.tensorflow.computation(
-        survey.of_client, [self.facts.weights_type, self.facts.data_type]
+      self._gradient_part = tff.tensorflow.computation(
+        full_gradient.of_client, [self.facts.weights_type, self.facts.data_type]
       )
-      self._mean_survey = tff.tensorflow.computation(
-        survey_lib.mean, self._survey.type_signature.result
+      self._mean_gradient = tff.tensorflow.computation(
+        full_gradient_lib.mean, self._gradient_part.type_signature.result
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
     """Traces what a client does in its steps."""
     extra = []
-    if self._mean_survey is not None and self._surveys_before:
-      extra.append(self._mean_survey.type_signature.result)
+    if self._mean_gradient is not None and self._full_gradient_before:
+      extra.append(self._mean_gradient.type_signature.result)
     if self.memory_type is not None:
       extra.append(self.memory_type)
     # TFF takes functions of a fixed number of arguments only.
     train = {
       (False, False): lambda s, w, d: trainer.train(s, w, d),
-      (True, False): lambda s, w, d, survey: trainer.train(
-        s, w, d, survey=survey
+      (True, False): lambda s, w, d, full_gradient: trainer.train(
+        s, w, d, full_gradient=full_gradient
       ),
       (False, True): lambda s, w, d, memory: trainer.train(
         s, w, d, memory=memory
       ),
-      (True, True): lambda s, w, d, survey, memory: trainer.train(
-        s, w, d, survey=survey, memory=memory
+      (True, True): lambda s, w, d, full_gradient, memory: trainer.train(
+        s, w, d, full_gradient=full_gradient, memory=memory
       ),
-    }[self._surveys_before, self.memory_type is not None]
+    }[self._full_gradient_before, self.memory_type is not None]
     self._train = tff.tensorflow.computation(
       train,
       [
@@ -202,12 +202,12 @@ class ClientWork:
     totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
     next_state: Callable[..., trainer_lib.State]
-    if self._mean_survey is None:
+    if self._mean_gradient is None:
       next_state = lambda s, sums, maxima: trainer.next_state(
         s, sums, maxima, ()
       )
     else:
-      known.append(self._mean_survey.type_signature.result)
+      known.append(self._mean_gradient.type_signature.result)
       next_state = trainer.next_state
     self._next_state = tff.tensorflow.computation(next_state, known)
     self._measure = tff.tensorflow.computation(trainer.measure, totals)
@@ -242,14 +242,14 @@ class ClientWork:
       memories: What clients keep, at clients, if they keep anything.
     """
     extra = []
-    survey = []
-    if self._survey is not None:
-      surveyed = tff.federated_sum(
-        tff.federated_map(self._survey, (weights, data))
+    full_gradient = []
+    if self._gradient_part is not None:
+      parts = tff.federated_sum(
+        tff.federated_map(self._gradient_part, (weights, data))
       )
-      survey.append(tff.federated_map(self._mean_survey, surveyed))
-      if self._surveys_before:
-        extra.append(tff.federated_broadcast(survey[0]))
+      full_gradient.append(tff.federated_map(self._mean_gradient, parts))
+      if self._full_gradient_before:
+        extra.append(tff.federated_broadcast(full_gradient[0]))
     if memories is not None:
       extra.append(memories)
     done = tff.federated_map(
@@ -266,7 +266,9 @@ class ClientWork:
     if self._records:
       measurements['step_size_of_clients'] = step_sizes.collect(done.record)
     return RoundOutput(
-      tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
+      tff.federated_map(
+        self._next_state, (state, sums, maxima, *full_gradient)
+      ),
       done.result,
       tff.federated_zip(measurements),
       () if memories is None else done.memory,

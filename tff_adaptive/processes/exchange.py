@@ -24,8 +24,8 @@ class Local(NamedTuple):
     statistics: What the server sent.
     memory: What the client kept from before, empty for a method that keeps
       nothing.
-    survey: The cohort's mean gradient at the received weights, flat, for a
-      method that asks for it; else empty.
+    full_gradient: The cohort's mean gradient at the received weights, flat,
+      for a method that asks for it; else empty.
     optimizer_state: The client optimizer's state after the last step.
     start: The received trainable weights, flat.
     end: The trainable weights after the last step, flat.
@@ -39,7 +39,7 @@ class Local(NamedTuple):
 
   statistics: structures.Statistics
   memory: structures.Memory
-  survey: structures.FlatWeights
+  full_gradient: structures.FlatWeights
   optimizer_state: structures.OptimizerState
   start: structures.FlatWeights
   end: structures.FlatWeights
@@ -69,12 +69,12 @@ class Cohort(NamedTuple):
   Attributes:
     report: The reports, averaged or maximised as `Report` says.
     size: Clients that took part, float32 scalar.
-    survey: As in `Local`.
+    full_gradient: As in `Local`.
   """
 
   report: Report
   size: tf.Tensor
-  survey: structures.FlatWeights
+  full_gradient: structures.FlatWeights
 
 
 def report(**parts: structures.Statistics) -> Report:
@@ -89,14 +89,15 @@ class Exchange:
   """A method's exchange beside the model; by default nothing.
 
   Attributes:
-    surveys: Whether the cohort's mean gradient at the received weights is
-      needed: 'before' the local steps, which costs one more exchange in the
-      round, 'after' them, or not at all (`None`).
-    weight_formula: What `weight` computes, as text; empty if it is
-      the client's weight in the model's mean.
+    full_gradient_pass: When clients go over their data once more, for the
+      cohort's mean gradient at the received weights: 'before' the
+      local steps, which costs one more exchange in the round, 'after' them,
+      or not at all (`None`).
+    weight_formula: What `weight` computes, as text; empty if it is the
+      client's weight in the model's mean.
   """
 
-  surveys: Optional[str] = None
+  full_gradient_pass: Optional[str] = None
   weight_formula = ''
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
@@ -130,7 +131,7 @@ class Exchange:
     statistics: structures.Statistics,
     optimizer_state: structures.OptimizerState,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     """Makes the client's optimizer state at its first step.
 
@@ -138,10 +139,10 @@ class Exchange:
       statistics: As the server sent them.
       optimizer_state: As the optimizer's `initialize` made it.
       start: The received trainable weights, flat.
-      survey: The cohort's mean gradient at `start` where `surveys` is 'before';
-        else empty.
+      full_gradient: The cohort's mean gradient at `start` where
+        `full_gradient_pass` is 'before'; else empty.
     """
-    del statistics, start, survey
+    del statistics, start, full_gradient
     return optimizer_state
 
   def context(

@@ -52,7 +52,7 @@ class Steps(NamedTuple):
   at_bound: tf.Tensor
 
 
-class Sums(NamedTuple):
+class StepSums(NamedTuple):
   """The sums over clients of their figures; float32 scalars.
 
   Attributes:
@@ -111,9 +111,9 @@ def _spread(totals: Steps) -> tf.Tensor:
   return tf.sqrt(tf.math.divide_no_nan(totals.deviation, totals.count))
 
 
-def sums(totals: Steps, takes_part: tf.Tensor) -> Sums:
+def sums(totals: Steps, takes_part: tf.Tensor) -> StepSums:
   """Makes what a client adds to the cohort's sums; 0 if it is left out."""
-  values = Sums(
+  values = StepSums(
     steps=totals.count,
     total=totals.mean * totals.count,
     at_bound=totals.at_bound,
@@ -138,7 +138,7 @@ def maxima(
 
 
 def figures(
-  summed: Sums, maximised: collections.OrderedDict[str, tf.Tensor]
+  summed: StepSums, maximised: collections.OrderedDict[str, tf.Tensor]
 ) -> structures.Metrics:
   """Computes the cohort's figures, float32, NaN if no client took a step.
 

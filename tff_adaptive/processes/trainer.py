@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     weighted: The weighted parts of the reports, times the weights.
     taking_part: Clients that take part, float32 scalar.
     mean: The parts of the reports that are averaged unweighted.
-    step_size: `step_sizes.Sums`; empty for an optimizer without step sizes.
+    step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
   """
 
   clients: collections.OrderedDict[str, tf.Tensor]
@@ -63,7 +63,7 @@ class Sums(NamedTuple):
   weighted: structures.Statistics
   taking_part: tf.Tensor
   mean: structures.Statistics
-  step_size: Union[step_sizes.Sums, tuple[()]]
+  step_size: Union[step_sizes.StepSums, tuple[()]]
 
 
 # What the cohort's largest values are taken of, by name.
@@ -161,7 +161,7 @@ class Trainer:
     state: State,
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
-    survey: structures.FlatWeights = (),
+    full_gradient: structures.FlatWeights = (),
     memory: Optional[structures.Memory] = None,
   ) -> Output:
     """Trains a client for a round, inside the graph of a TFF computation."""
@@ -173,13 +173,13 @@ class Trainer:
       state: State,
       weights: structures.ModelWeights,
       data: tf.data.Dataset,
-      survey: structures.FlatWeights,
+      full_gradient: structures.FlatWeights,
       memory: structures.Memory,
     ) -> Output:
-      return self._train(local, state, weights, data, survey, memory)
+      return self._train(local, state, weights, data, full_gradient, memory)
 
     kept = collections.OrderedDict() if memory is None else memory
-    return traced(state, weights, data, survey, kept)
+    return traced(state, weights, data, full_gradient, kept)
 
   def _train(
     self,
@@ -187,11 +187,11 @@ class Trainer:
     state: State,
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
     memory: structures.Memory,
   ) -> Output:
     start = tuple(tf.nest.flatten(weights.trainable))
-    optimizer_state = self._first_optimizer_state(state, start, survey)
+    optimizer_state = self._first_optimizer_state(state, start, full_gradient)
     context = self.exchange.context(state.statistics, memory, start)
     optimizer_state, data, client_size = self._before_steps(
       state, optimizer_state, data
@@ -215,7 +215,7 @@ class Trainer:
     done = exchange_lib.Local(
       statistics=state.statistics,
       memory=memory,
-      survey=survey,
+      full_gradient=full_gradient,
       optimizer_state=trained.optimizer_state,
       start=start,
       end=local.trainable(trained.carry),
@@ -287,7 +287,7 @@ class Trainer:
     self,
     state: State,
     start: structures.FlatWeights,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
     hparams = state.hparams
     if self.schedule is not None:
@@ -297,7 +297,7 @@ class Trainer:
     first = self.optimizer.set_hparams(first, hparams)
     # A Python number among the loop's variables would lose its dtype.
     first = tf.nest.map_structure(tf.convert_to_tensor, first)
-    return self.exchange.begin(state.statistics, first, start, survey)
+    return self.exchange.begin(state.statistics, first, start, full_gradient)
 
   def _step(
     self,
@@ -493,7 +493,7 @@ class Trainer:
     state: State,
     sums: Sums,
     maxima: Maxima,
-    survey: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
   ) -> State:
     """Makes the server's state after a round."""
 
@@ -509,7 +509,7 @@ class Trainer:
         maximum=maxima,
       ),
       sums.taking_part,
-      survey,
+      full_gradient,
     )
     kept = state.statistics
     # With no weight at all there is no mean to take up.
@@ -524,7 +524,7 @@ class Trainer:
   def measure(self, sums: Sums, maxima: Maxima) -> structures.Metrics:
     """Makes measurements of the cohort's sums and maxima."""
     measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
-    if isinstance(sums.step_size, step_sizes.Sums):
+    if isinstance(sums.step_size, step_sizes.StepSums):
       measured['step_size'] = step_sizes.figures(sums.step_size, maxima)
     return measured
 

@@ -45,7 +45,7 @@ def read(
         f'{_TOKENS_METRIC}, as the tasks that predict words and characters '
         'have.'
       )
-    if exchange.surveys is not None:
+    if exchange.full_gradient_pass is not None:
       raise ValueError(
         f"`client_weighting='tokens'` does not go with "
         f'{type(exchange).__name__}: its mean gradient is taken before any '

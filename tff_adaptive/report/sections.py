@@ -59,7 +59,7 @@ class Judge:
     metric: The task's first measure of quality, if it has one.
   """
 
-  rule: scores.Rule
+  rule: scores.SelectionRule
   metric: Optional[str]
 
   @property

@@ -168,7 +168,7 @@ def was_begun(trial: Trial) -> bool:
   return trial.state != optuna.trial.TrialState.WAITING or attempt_of(trial) > 0
 
 
-def score_of(rule: scores.Rule, outcome: Outcome) -> float:
+def score_of(rule: scores.SelectionRule, outcome: Outcome) -> float:
   """Scores a run by the rounds that it has; less is better.
 
   Infinite where it diverged or failed.

@@ -34,7 +34,7 @@ _FIRST_TRIALS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Agenda:
   """The runs that a sweep is to make, and their order.
 
   Attributes:
@@ -49,7 +49,7 @@ class Plan:
 
   points: Sequence[grids.Point]
   sampler: str
-  rule: scores.Rule
+  rule: scores.SelectionRule
   trials: int
   seed: int
   halving_factor: Optional[int] = None
@@ -202,10 +202,10 @@ class Plan:
       return known.ask(space).params
 
 
-def plan_of(sweep: flags.Sweep) -> Plan:
-  """Makes the plan that the flags of a sweep ask for."""
+def agenda_of(sweep: flags.Sweep) -> Agenda:
+  """Makes the agenda that the flags of a sweep ask for."""
   options = sweep.options
-  return Plan(
+  return Agenda(
     points=sweep.points,
     sampler=sweep.sampler,
     rule=scores.RULES[options['select']],
@@ -217,13 +217,13 @@ def plan_of(sweep: flags.Sweep) -> Plan:
   )
 
 
-def open_study(sweep: flags.Sweep, plan: Plan) -> study_lib.Study:
+def open_study(sweep: flags.Sweep, agenda: Agenda) -> study_lib.Study:
   """Opens a sweep's study, making it if there is none."""
   return study_lib.Study(
     sweep.folder,
-    rule=plan.rule,
+    rule=agenda.rule,
     storage=sweep.options['storage'],
-    pruner=plan.pruner(),
+    pruner=agenda.pruner(),
   )
 
 

@@ -85,7 +85,9 @@ class PooledDatasets(data.ClientDatasets):
       self._order = (epoch, order)
     return self._order[1]
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
     """Builds the round's batches, a function of the seed and the round only."""
     del cohort
     start = (round_number - 1) * self.examples_per_round
@@ -99,7 +101,7 @@ class PooledDatasets(data.ClientDatasets):
     chosen = np.concatenate(places)
     chunk = tf.nest.map_structure(lambda t: tf.gather(t, chosen), self._pool)
     seed = randomness.seed_pair(self._seed, 'pooled data', round_number)
-    return data.Cohort([self._prepare(chunk, seed)], {})
+    return data.CohortData([self._prepare(chunk, seed)], {})
 
 
 class CentralizedRounds:

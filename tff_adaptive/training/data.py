@@ -30,7 +30,7 @@ _MOST_IN_CHUNK = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Cohort:
+class CohortData:
   """The data that the clients of a round train on.
 
   Attributes:
@@ -255,7 +255,7 @@ class ClientDatasets:
       f'read: {errors.reason(error)}'
     )
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> Cohort:
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> CohortData:
     """Returns the cohort's batches, in the cohort's order.
 
     Raises:
@@ -271,7 +271,7 @@ class ClientDatasets:
           raise
         failures[client] = str(e).rstrip('.')
     nothing = without_elements(next(iter(datasets.values())))
-    return Cohort([datasets.get(c, nothing) for c in cohort], failures)
+    return CohortData([datasets.get(c, nothing) for c in cohort], failures)
 
 
 def test_split(

@@ -17,7 +17,7 @@ from tff_adaptive.processes import randomness
 from tff_adaptive.processes import weighting
 
 
-class Part(NamedTuple):
+class GradientPart(NamedTuple):
   """A client's part in the cohort's mean gradient, or the sum of such parts.
 
   Attributes:
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Survey:
+class FullGradient:
   """One pass over a client's data, of the model's loss alone."""
 
   model: local_model.Model
@@ -40,7 +40,7 @@ class Survey:
 
   def of_client(
     self, weights: structures.ModelWeights, data: tf.data.Dataset
-  ) -> Part:
+  ) -> GradientPart:
     """Computes a client's part, inside the graph of a TFF computation.
 
     Returns:
@@ -49,7 +49,9 @@ class Survey:
     local = local_model.create(self.model)
 
     @tf.function(autograph=False)
-    def traced(weights: structures.ModelWeights, data: tf.data.Dataset) -> Part:
+    def traced(
+      weights: structures.ModelWeights, data: tf.data.Dataset
+    ) -> GradientPart:
       return self._of_client(local, weights, data)
 
     return traced(weights, data)
@@ -59,7 +61,7 @@ class Survey:
     local: local_model.LocalModel[local_model.Carry],
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
-  ) -> Part:
+  ) -> GradientPart:
     start = tuple(tf.nest.flatten(weights.trainable))
     carry = local.begin(weights)
 
@@ -89,7 +91,7 @@ class Survey:
     mean = tuple(
       tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
     )
-    return Part(
+    return GradientPart(
       gradient=tuple(
         tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
         for g in mean
@@ -98,7 +100,7 @@ class Survey:
     )
 
 
-def mean(total: Part) -> structures.FlatWeights:
+def mean(total: GradientPart) -> structures.FlatWeights:
   """Divides summed parts into the mean gradient; 0 if no client had one."""
   return tuple(
     tf.math.divide_no_nan(t, tf.cast(total.weight, t.dtype))

@@ -10,7 +10,7 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.sweep import outcomes
 
 
-class Progress:
+class Ticker:
   """A sweep's progress, a line that is redrawn on a terminal."""
 
   def __init__(

@@ -17,9 +17,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import data_errors
 from tasks import partition
 from tasks import synthetic
+from tasks.formats import data_errors
 from tff_adaptive import parameters
 
 _TEST_SHARE = 0.2

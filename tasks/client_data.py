@@ -59,7 +59,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     return self._element_type_structure
 
   def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """The client's examples, in the partition's order.
+    """Builds the client's examples, in the partition's order.
 
     Raises:
       ValueError: If there is no such client.
@@ -158,7 +158,7 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     return self._inner.element_type_structure
 
   def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """The client's examples.
+    """Builds the client's examples.
 
     Raises:
       ValueError: If there is no such client.

@@ -1,4 +1,4 @@
-"""Writes the parts of docs/ that the code decides: rules, flags, tables.
+"""A writer of the parts of docs/ that the code decides: rules, flags, tables.
 
   python tools/make_docs.py           writes them
   python tools/make_docs.py --check   says which pages differ from the code

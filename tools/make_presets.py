@@ -1,4 +1,4 @@
-"""Writes the flag files below tff_adaptive/presets/ from the papers' tables.
+"""A writer of the flag files in tff_adaptive/presets/, from papers' tables.
 
   python tools/make_presets.py           writes them
   python tools/make_presets.py --check   says which differ from the tables

@@ -78,7 +78,7 @@ class ClientWork:
     metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
   ):
-    """See `build_client_work`."""
+    """Traces the client work; see `build_client_work`."""
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
         'The client optimizer must be a tff.learning.optimizers.Optimizer, '

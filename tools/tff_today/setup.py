@@ -1,4 +1,4 @@
-"""Puts tff_today.pth beside the module, which pyproject.toml cannot say."""
+"""The build of tff_today with its .pth file, which pyproject.toml lacks."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Runs TensorFlow Federated 0.87.0 on the Python and TensorFlow of today.
+"""A shim that runs TFF 0.87.0 on the Python and TensorFlow of today.
 
 TFF is pure Python and one program, but its imports are of 2023. Once `install`
 has run (`tff_today.pth` calls it when Python starts, so that it does not matter
@@ -156,7 +156,7 @@ def _get(module, name):
 
 
 class _LaterLoader(_Loader):
-  """Makes a `_Later` of a module."""
+  """A loader that makes a `_Later` of a module."""
 
   def exec_module(self, module):
     module.__later__ = self._real

@@ -22,6 +22,7 @@ from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import full_gradient as full_gradient_lib
 from tff_adaptive.processes import local_model
+from tff_adaptive.processes import messages
 from tff_adaptive.processes import model_facts
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import step_sizes
@@ -128,7 +129,7 @@ class ClientWork:
       self.memory_type = self.initialize_memory.type_signature.result
     self._build_full_gradient(trainer)
     self._build_training(trainer)
-    self._build_next_state(trainer)
+    self._build_next_state()
 
     @tff.federated_computation
     def initialize() -> structures.Placed:
@@ -137,13 +138,13 @@ class ClientWork:
     hparams_type = self.state_type.hparams
 
     @tff.tensorflow.computation(self.state_type)
-    def get_hparams(state: trainer_lib.State) -> structures.HParams:
+    def get_hparams(state: messages.State) -> structures.HParams:
       return state.hparams
 
     @tff.tensorflow.computation(self.state_type, hparams_type)
     def set_hparams(
-      state: trainer_lib.State, hparams: structures.HParams
-    ) -> trainer_lib.State:
+      state: messages.State, hparams: structures.HParams
+    ) -> messages.State:
       return state._replace(hparams=hparams)
 
     self.initialize = initialize
@@ -196,21 +197,24 @@ class ClientWork:
       ],
     )
 
-  def _build_next_state(self, trainer: trainer_lib.Trainer) -> None:
+  def _build_next_state(self) -> None:
     """Traces what the server makes of what clients report."""
     done_type = self._train.type_signature.result
     totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
-    next_state: Callable[..., trainer_lib.State]
+    exchange = self.exchange
+    next_state: Callable[..., messages.State]
     if self._mean_gradient is None:
-      next_state = lambda s, sums, maxima: trainer.next_state(
-        s, sums, maxima, ()
+      next_state = lambda state, sums, maxima: messages.next_state(
+        exchange, state, sums, maxima, ()
       )
     else:
       known.append(self._mean_gradient.type_signature.result)
-      next_state = trainer.next_state
+      next_state = lambda state, sums, maxima, mean: messages.next_state(
+        exchange, state, sums, maxima, mean
+      )
     self._next_state = tff.tensorflow.computation(next_state, known)
-    self._measure = tff.tensorflow.computation(trainer.measure, totals)
+    self._measure = tff.tensorflow.computation(messages.measure, totals)
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
     """Builds the computation from both states to the state to send."""
@@ -218,8 +222,8 @@ class ClientWork:
 
     @tff.tensorflow.computation(self.state_type, server_state_type)
     def share(
-      state: trainer_lib.State, server_state: structures.OptimizerState
-    ) -> trainer_lib.State:
+      state: messages.State, server_state: structures.OptimizerState
+    ) -> messages.State:
       return state._replace(
         statistics=exchange.share(state.statistics, server_state)
       )

@@ -1,6 +1,6 @@
-"""A client's work in a round and what the server makes of it, in TensorFlow.
+"""A client's training in a round, in TensorFlow.
 
-`client_work` places these functions on clients and server.
+`client_work` places it on clients; `messages` has what comes of it.
 """
 
 import collections
@@ -10,17 +10,16 @@ from collections.abc import Callable
 from typing import Generic
 from typing import NamedTuple
 from typing import Optional
-from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
-from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import autograph
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
+from tff_adaptive.processes import messages
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes import step_sizes
@@ -30,65 +29,6 @@ from tff_adaptive.processes import weighting
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
-
-
-class State(NamedTuple):
-  """The client work's state, at the server: what it sends with the model.
-
-  Attributes:
-    round: Rounds completed, int32 scalar.
-    hparams: The client optimizer's hyperparameters.
-    statistics: The exchange's.
-  """
-
-  round: tf.Tensor
-  hparams: structures.HParams
-  statistics: structures.Statistics
-
-
-class Sums(NamedTuple):
-  """A client's part in the cohort's sums, or the sums.
-
-  Attributes:
-    clients: Counts of clients and steps, by name.
-    weight: The clients' weights, float32 scalar.
-    weighted: The weighted parts of the reports, times the weights.
-    taking_part: Clients that take part, float32 scalar.
-    mean: The parts of the reports that are averaged unweighted.
-    step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
-  """
-
-  clients: collections.OrderedDict[str, tf.Tensor]
-  weight: tf.Tensor
-  weighted: structures.Statistics
-  taking_part: tf.Tensor
-  mean: structures.Statistics
-  step_size: Union[step_sizes.StepSums, tuple[()]]
-
-
-# What the cohort's largest values are taken of, by name.
-Maxima = collections.OrderedDict[str, tf.Tensor]
-
-
-class Output(NamedTuple):
-  """The outcome of a client's round.
-
-  Attributes:
-    result: The update and its weight.
-    metrics: The model's, unfinalized.
-    sums: What the client adds to the cohort's sums.
-    maxima: What it contributes to the cohort's maxima.
-    record: Its own step sizes, as `step_sizes.record` makes them; empty unless
-      these are recorded.
-    memory: What it keeps; empty for a method that keeps nothing.
-  """
-
-  result: tff.learning.templates.ClientResult
-  metrics: structures.Metrics
-  sums: Sums
-  maxima: Maxima
-  record: Union[tf.Tensor, tuple[()]]
-  memory: structures.Memory
 
 
 class _SoFar(NamedTuple, Generic[local_model.Carry]):
@@ -141,7 +81,7 @@ class Trainer:
   seed: int
   record_step_sizes: bool = False
 
-  def initial_state(self) -> State:
+  def initial_state(self) -> messages.State:
     """Builds the server's first state."""
     hparams = self.optimizer.get_hparams(self.optimizer.initialize(self.specs))
     scheduled = self.schedule is not None or self.warmup_steps
@@ -150,7 +90,7 @@ class Trainer:
         'A client learning-rate schedule or warm-up needs an optimizer with a '
         f'learning rate; {type(self.optimizer).__name__} has none.'
       )
-    return State(
+    return messages.State(
       round=tf.constant(0, tf.int32),
       hparams=hparams,
       statistics=self.exchange.initialize(self.specs),
@@ -158,24 +98,24 @@ class Trainer:
 
   def train(
     self,
-    state: State,
+    state: messages.State,
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights = (),
     memory: Optional[structures.Memory] = None,
-  ) -> Output:
+  ) -> messages.Output:
     """Trains a client for a round, inside the graph of a TFF computation."""
     local = local_model.create(self.model)
     local.check_objective(self.objective)
 
     @tf.function(autograph=False)
     def traced(
-      state: State,
+      state: messages.State,
       weights: structures.ModelWeights,
       data: tf.data.Dataset,
       full_gradient: structures.FlatWeights,
       memory: structures.Memory,
-    ) -> Output:
+    ) -> messages.Output:
       return self._train(local, state, weights, data, full_gradient, memory)
 
     kept = collections.OrderedDict() if memory is None else memory
@@ -184,12 +124,12 @@ class Trainer:
   def _train(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    state: State,
+    state: messages.State,
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights,
     memory: structures.Memory,
-  ) -> Output:
+  ) -> messages.Output:
     start = tuple(tf.nest.flatten(weights.trainable))
     optimizer_state = self._first_optimizer_state(state, start, full_gradient)
     context = self.exchange.context(state.statistics, memory, start)
@@ -230,7 +170,7 @@ class Trainer:
 
   def _before_steps(
     self,
-    state: State,
+    state: messages.State,
     optimizer_state: structures.OptimizerState,
     data: tf.data.Dataset,
   ) -> tuple[structures.OptimizerState, tf.data.Dataset, Optional[tf.Tensor]]:
@@ -285,7 +225,7 @@ class Trainer:
 
   def _first_optimizer_state(
     self,
-    state: State,
+    state: messages.State,
     start: structures.FlatWeights,
     full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
@@ -404,134 +344,18 @@ class Trainer:
     trained: _SoFar[local_model.Carry],
     weights: structures.ModelWeights,
     done: exchange_lib.Local,
-  ) -> Output:
+  ) -> messages.Output:
     """Makes what the client sends and keeps."""
-    steps = trained.steps
     update = tf.nest.map_structure(
       tf.subtract,
       weights.trainable,
       tf.nest.pack_sequence_as(weights.trainable, done.end),
     )
-    report = self.exchange.report(done)
-    remembered = self.exchange.remember(done)
-    weight = self.exchange.weight(done)
-    # One test for all that leaves the client: an accumulator or a step size
-    # can overflow while the weights have not yet.
-    finite = tree.all_finite(
-      (update, done.optimizer_state, report, remembered, weight)
+    return messages.of_client(
+      self.exchange,
+      done,
+      update,
+      lambda discard: local.metrics(trained.carry, discard),
+      trained.steps if self.has_step_size else None,
+      self.record_step_sizes,
     )
-    empty = tf.equal(done.num_examples, 0)
-    takes_part = tf.logical_and(finite, tf.logical_not(empty))
-    weight = tf.where(takes_part, weight, 0.0)
-    clients = collections.OrderedDict(
-      count=tf.constant(1, tf.int32),
-      empty=tf.cast(empty, tf.int32),
-      rejected=tf.cast(tf.logical_not(finite), tf.int32),
-      steps=done.num_steps,
-    )
-    memory = done.memory
-    if memory:
-      memory = tf.nest.map_structure(
-        lambda new, old: tf.where(takes_part, new, old),
-        remembered,
-        done.memory,
-      )
-    return Output(
-      result=tff.learning.templates.ClientResult(
-        update=_zero_unless(takes_part, update),
-        update_weight=weight,
-      ),
-      metrics=local.metrics(trained.carry, discard=tf.logical_not(finite)),
-      sums=self._sums(clients, report, weight, takes_part, steps),
-      maxima=self._maxima(report, takes_part, steps),
-      record=(
-        step_sizes.record(steps, takes_part) if self.record_step_sizes else ()
-      ),
-      memory=memory,
-    )
-
-  def _sums(
-    self,
-    clients: collections.OrderedDict[str, tf.Tensor],
-    report: exchange_lib.Report,
-    weight: tf.Tensor,
-    takes_part: tf.Tensor,
-    steps: step_sizes.Steps,
-  ) -> Sums:
-    """Makes what the client adds to the cohort's sums."""
-    weighted = tf.nest.map_structure(
-      lambda t: tf.cast(weight, t.dtype) * t, report.weighted
-    )
-    return Sums(
-      clients=clients,
-      weight=weight,
-      weighted=_zero_unless(takes_part, weighted),
-      taking_part=tf.cast(takes_part, tf.float32),
-      mean=_zero_unless(takes_part, report.mean),
-      step_size=(
-        step_sizes.sums(steps, takes_part) if self.has_step_size else ()
-      ),
-    )
-
-  def _maxima(
-    self,
-    report: exchange_lib.Report,
-    takes_part: tf.Tensor,
-    steps: step_sizes.Steps,
-  ) -> Maxima:
-    """Makes what the client contributes to the cohort's maxima."""
-    maxima = collections.OrderedDict(
-      (name, tf.where(takes_part, value, value.dtype.min))
-      for name, value in report.maximum.items()
-    )
-    if self.has_step_size:
-      maxima.update(step_sizes.maxima(steps, takes_part))
-    return maxima
-
-  def next_state(
-    self,
-    state: State,
-    sums: Sums,
-    maxima: Maxima,
-    full_gradient: structures.FlatWeights,
-  ) -> State:
-    """Makes the server's state after a round."""
-
-    def divide(structure: structures.Tree, by: tf.Tensor) -> structures.Tree:
-      return tf.nest.map_structure(
-        lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
-      )
-
-    cohort = exchange_lib.Cohort(
-      exchange_lib.Report(
-        weighted=divide(sums.weighted, sums.weight),
-        mean=divide(sums.mean, sums.taking_part),
-        maximum=maxima,
-      ),
-      sums.taking_part,
-      full_gradient,
-    )
-    kept = state.statistics
-    # With no weight at all there is no mean to take up.
-    nobody = tf.equal(sums.weight, 0)
-    merged = tf.nest.map_structure(
-      lambda old, new: tf.where(nobody, old, new),
-      kept,
-      self.exchange.merge(kept, cohort),
-    )
-    return State(state.round + 1, state.hparams, merged)
-
-  def measure(self, sums: Sums, maxima: Maxima) -> structures.Metrics:
-    """Makes measurements of the cohort's sums and maxima."""
-    measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
-    if isinstance(sums.step_size, step_sizes.StepSums):
-      measured['step_size'] = step_sizes.figures(sums.step_size, maxima)
-    return measured
-
-
-def _zero_unless(
-  takes_part: tf.Tensor, structure: structures.Tree
-) -> structures.Tree:
-  return tf.nest.map_structure(
-    lambda t: tf.where(takes_part, t, tf.zeros_like(t)), structure
-  )

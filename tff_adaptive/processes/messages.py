@@ -1,4 +1,4 @@
-"""The messages of a round: what clients send and what the server makes of it.
+"""The messages of a round: what clients send, what the server makes of them.
 
 TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
 """

@@ -33,7 +33,7 @@ CLIENT_RATE, SERVER_RATE, EPSILON, BETA_2 = 10**-1.5, 10**-2.5, 1e-4, 0.99
 
 
 def methods(model_fn):
-  """The processes to compare, by name."""
+  """Returns the processes to compare, by name."""
   yield (
     'tff.learning FedAdam',
     tff.learning.algorithms.build_weighted_fed_avg(
@@ -69,7 +69,7 @@ def methods(model_fn):
 
 
 def draw(rows, path):
-  """Accuracy against rounds: a line a method, a dot for every seed."""
+  """Draws accuracy against rounds: a line a method, a dot for every seed."""
   import matplotlib
 
   matplotlib.use('Agg')

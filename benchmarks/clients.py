@@ -71,7 +71,7 @@ class Contender:
 
 
 def datasets(task, arguments):
-  """Batches of a few clients, in memory."""
+  """Builds batches of a few clients, in memory."""
   data = task.datasets.train_data
   for client_id in data.client_ids[: arguments.clients]:
     dataset = task.datasets.train_preprocess_fn(

@@ -60,7 +60,7 @@ def _options(name: str, flags: list[str]) -> dict[str, Any]:
 
 
 def _row(name: str, options: dict[str, Any], clients: int, most: int) -> str:
-  """One line of the table: medians over clients, in milliseconds a client."""
+  """Formats a line of the table: medians over clients, in milliseconds."""
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
   task, data = _create(name, options)

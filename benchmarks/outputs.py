@@ -1,4 +1,4 @@
-"""What studies write, rows and figures, and what they count by."""
+"""The output of studies: rows and figures, and what they count by."""
 
 import csv
 
@@ -17,7 +17,7 @@ def write_rows(path, rows):
 
 
 def new_panels(rows, *, size, **sharing):
-  """A figure with rows of two panels, and the panels by row."""
+  """Creates a figure with rows of two panels; returns both."""
   figure = figure_lib.Figure(figsize=size, dpi=120, layout='constrained')
   panels = figure.subplots(rows, 2, squeeze=False, **sharing)
   for panel in panels.flat:

@@ -35,7 +35,7 @@ BEST_RATE = {'shared': lambda a: 2 / (1 + a), 'own': lambda a: 4 / (1 + a)}
 
 
 def methods(axes, a):
-  """What is compared: names and arguments of `algorithms.build`."""
+  """Returns what is compared: names and arguments of `algorithms.build`."""
   best = BEST_RATE[axes](a)
   return {
     'own steps (fedsps)': dict(name='fedsps', c=1.0),
@@ -50,7 +50,7 @@ def methods(axes, a):
 
 
 def rounds_of(task, **method):
-  """Rounds until the weights are near 0; `None` if they do not come there."""
+  """Counts rounds until the weights are near 0; `None` if they never are."""
   data = task.datasets.train_data
   clients = [
     task.datasets.train_preprocess_fn(data.create_tf_dataset_for_client(i))
@@ -74,7 +74,7 @@ def rounds_of(task, **method):
 
 
 def draw(rows, path):
-  """Rounds against a, a panel for each form of the task."""
+  """Draws rounds against a, a panel for each form of the task."""
   figure, (panels,) = outputs.new_panels(1, size=(9.2, 3.6), sharey=True)
   looks = ('fedsps', 'fedavg', 'centralized', 'fedsps_global')
   for panel, axes in zip(panels, BEST_RATE, strict=True):

@@ -18,7 +18,7 @@ Contenders:
   tff_in_process tff.learning's FedAvg (as shipped) in the in-process runtime
   plain          a TensorFlow loop over the same batches, nothing federated (so
                  its loss is another); the LSTM is this project's, as in
-                 in_process, which is quicker on CPUs than Keras'
+                 in_process, which is faster on CPUs than Keras'
   fedjax         FedJAX's federated averaging
   pfl, pfl_2     pfl-research on PyTorch, in one process and in two
 
@@ -99,7 +99,7 @@ class _Contender:
     self.seconds.append(self._answer()['seconds'])
 
   def finish(self) -> dict:
-    """The contender's last words: peak memory and final loss."""
+    """Reads the contender's final report: peak memory and final loss."""
     self._process.stdin.close()
     last = self._answer()
     self._process.wait()

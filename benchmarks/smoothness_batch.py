@@ -1,4 +1,4 @@
-"""Draws the two forms of Delta-SGD against rounds and against gradients.
+"""Figures of Delta-SGD's two forms against rounds and against gradients.
 
   python benchmarks/smoothness_batch.py results/smoothness_batch
 
@@ -23,7 +23,7 @@ LOOKS = {'same': 'delta_sgd', 'successive': 'fedadam'}
 
 
 def read(path):
-  """Mean accuracy over seeds by experiment, form and round."""
+  """Reads mean accuracy over seeds by experiment, form and round."""
   cells = collections.defaultdict(
     lambda: collections.defaultdict(lambda: collections.defaultdict(list))
   )
@@ -44,7 +44,7 @@ def read(path):
 
 
 def draw(curves, path):
-  """A row of two panels for every experiment."""
+  """Draws a row of two panels for every experiment."""
   figure, axes = outputs.new_panels(
     len(curves), size=(8.4, 3.2 * len(curves)), sharey='row'
   )

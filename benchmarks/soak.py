@@ -1,4 +1,4 @@
-"""What a run holds on to over thousands of rounds.
+"""A measurement of what a run holds on to over thousands of rounds.
 
   python benchmarks/soak.py [--rounds=3000] [--runtime=in_process] [FLAG ...]
 
@@ -29,7 +29,7 @@ _SAMPLES = 10
 
 
 def sample() -> dict[str, int]:
-  """What this process holds now."""
+  """Measures what this process holds now."""
   gc.collect()
   process = psutil.Process()
   return {

@@ -1,4 +1,4 @@
-"""Makes of a study's runs one small CSV and figures.
+"""One small CSV and figures of a study's runs.
 
   python benchmarks/step_studies.py RUNS --output=FOLDER
   python benchmarks/step_studies.py --best SWEEP
@@ -28,7 +28,7 @@ LAST = 3
 
 
 def name_of(settings):
-  """What a client is called in the papers."""
+  """Returns the papers' name of a client."""
   name = settings['client_optimizer']
   if name == 'delta_sgd':
     return f'delta_sgd {settings["smoothness_batch"]}'
@@ -38,7 +38,7 @@ def name_of(settings):
 
 
 def setting_of(settings):
-  """The Dirichlet alpha, if the clients have one."""
+  """Returns the Dirichlet alpha, if the clients have one."""
   task = settings['task']
   if settings.get(f'{task}_partition') != 'lda':
     return ''
@@ -46,7 +46,7 @@ def setting_of(settings):
 
 
 def rows_of(run):
-  """A run's evaluations."""
+  """Reads a run's evaluations."""
   gradients = seconds = 0.0
   each = outputs.GRADIENTS.get(run.settings.get('smoothness_batch'), 1)
   for row in run.rows:
@@ -72,7 +72,7 @@ def score(rows):
 
 
 def by_rates(curves):
-  """Of every client and alpha the curves, by rate and seed."""
+  """Groups the curves of every client and alpha by rate and seed."""
   by_rate = collections.defaultdict(dict)
   for (client, alpha, rate, seed), rows in curves.items():
     by_rate[client, alpha].setdefault(rate, {})[seed] = rows
@@ -80,7 +80,7 @@ def by_rates(curves):
 
 
 def best_rates(by_rate):
-  """Of every client and alpha the best rate, and its curves by seed."""
+  """Chooses the best rate of every client and alpha, with curves by seed."""
   return {
     key: max(
       rates.items(),
@@ -91,7 +91,7 @@ def best_rates(by_rate):
 
 
 def all_rates(by_rate):
-  """The same of every rate, as if each were another client's only one."""
+  """Lists every rate as if each were another client's only one."""
   return {
     (f'{client}, rate {rate:g}' if rate else client, alpha): ('', by_seed)
     for (client, alpha), rates in by_rate.items()
@@ -100,7 +100,7 @@ def all_rates(by_rate):
 
 
 def draw(best, path):
-  """Accuracy against rounds and gradients, a row of panels for every alpha."""
+  """Draws accuracy against rounds and gradients, a row of panels an alpha."""
   alphas = sorted({alpha for _, alpha in best}, reverse=True)
   clients = list(dict.fromkeys(client for client, _ in best))
   figure, axes = outputs.new_panels(

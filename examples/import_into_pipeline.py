@@ -35,7 +35,7 @@ def _prepare(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _select(data: tff.simulation.datasets.ClientData, round_number: int):
-  """Two clients a round, in turn."""
+  """Selects two clients a round, in turn."""
   ids = data.client_ids
   chosen = [ids[(2 * round_number + i) % len(ids)] for i in range(2)]
   return [_prepare(data.create_tf_dataset_for_client(c)) for c in chosen]

@@ -22,7 +22,7 @@ _WINDOW = 8
 
 
 def measurements(num_clients: int = 12) -> Mapping[str, np.ndarray]:
-  """A series for each client, float32 [200]."""
+  """Simulates a series for each client, float32 [200]."""
   rng = np.random.default_rng(0)
   time = np.arange(200)
   return {
@@ -34,7 +34,7 @@ def measurements(num_clients: int = 12) -> Mapping[str, np.ndarray]:
 
 
 def dataset(series: np.ndarray) -> tf.data.Dataset:
-  """Batches of (the last values, the next value), shuffled."""
+  """Builds batches of (the last values, the next value), shuffled."""
   windows = np.lib.stride_tricks.sliding_window_view(series, _WINDOW + 1)
   data = tf.data.Dataset.from_tensor_slices(
     (windows[:, :-1].copy(), windows[:, -1:].copy())
@@ -43,7 +43,7 @@ def dataset(series: np.ndarray) -> tf.data.Dataset:
 
 
 def build_keras_model() -> tf.keras.Model:
-  """Any Keras model will do whose state is its trainable weights."""
+  """Builds a Keras model whose state is its trainable weights."""
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((_WINDOW,)),

@@ -33,7 +33,7 @@ _MAIN = pathlib.Path(__file__).resolve().parents[1] / 'main.py'
 
 @contextlib.contextmanager
 def local_workers(count: int) -> Iterator[list[str]]:
-  """Workers on this machine, which end with the block, by their addresses."""
+  """Starts workers on this machine until the block ends; yields addresses."""
   processes = [
     subprocess.Popen(
       [sys.executable, _MAIN, 'worker', '--port=0', '--end_with_parent'],

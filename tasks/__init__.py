@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tasks.catalogue import Published as Published
 from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
-from tasks.data_errors import DataError as DataError
-from tasks.data_errors import PartitionError as PartitionError
+from tasks.formats.data_errors import DataError as DataError
+from tasks.formats.data_errors import PartitionError as PartitionError
 from tff_adaptive import builders
 from tff_adaptive import parameters
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-  """Names of all tasks, sorted."""
+  """Lists the names of all tasks, sorted."""
   return sorted(TASKS)
 
 
@@ -58,7 +58,7 @@ def info(name: str) -> TaskInfo:
 
 
 def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
-  """The options of a task by name, in the order of its signature.
+  """Returns the options of a task by name, in the order of its signature.
 
   Raises:
     ValueError: If there is no such task.

@@ -1,4 +1,4 @@
-"""Puts the parts of a task together, in one way for all tasks."""
+"""The assembly of a task from its parts, in one way for all tasks."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from tff_adaptive import tff_internals  # noqa: F401
 
 
 def cross_entropy() -> tf.keras.losses.Loss:
-  """The loss of tasks with classes, for models that end in logits.
+  """Builds the loss of tasks with classes, for models that end in logits.
 
   TFF calls model and loss apart. Keras then cannot see that probabilities came
   of a softmax, and a model that is sure of the wrong class would have no
@@ -40,7 +40,7 @@ def task(
   metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
   validation_data: Optional[tf.data.Dataset] = None,
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task around a Keras model.
+  """Builds a task around a Keras model.
 
   Args:
     train_data: Training clients.
@@ -85,7 +85,7 @@ def partitioned_task(
   augment: Optional[preprocessing.MapFn] = None,
   **model: Any,
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on examples in memory that a partition gives to clients.
+  """Builds a task on examples in memory that a partition gives to clients.
 
   Args:
     train: Training examples, arrays by name.
@@ -120,7 +120,7 @@ def partitioned_task(
 def centralized(
   data: tff.simulation.datasets.ClientData, seed: int
 ) -> tf.data.Dataset:
-  """All examples of all clients, clients in an order that `seed` decides.
+  """Pools all examples, clients in an order that `seed` decides.
 
   Without a seed TFF shuffles the clients anew at every call, and the first
   10,000 examples would not be the same ones twice.

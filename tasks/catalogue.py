@@ -1,4 +1,4 @@
-"""What tasks there are, told without importing TensorFlow.
+"""The catalogue of tasks, without importing TensorFlow.
 
 Whoever adds a task writes `tasks/<name>.py` with a `create` function and its
 test, and describes it here.

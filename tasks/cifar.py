@@ -1,4 +1,4 @@
-"""What the CIFAR tasks share: files, preprocessing and models.
+"""The common part of the CIFAR tasks: files, preprocessing and models.
 
 Files are those of Krizhevsky's binary versions, or JPEG files end to end (see
 `read_jpegs`), or, for CIFAR-100, TFF's SQLite file.
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import data_errors
 from tasks import preprocessing
-from tasks import resnet
 from tasks import synthetic
-from tasks import vit
+from tasks.formats import data_errors
+from tasks.models import resnet
+from tasks.models import vit
 from tff_adaptive import parameters
 
 _PIXELS = 32 * 32 * 3
@@ -111,7 +111,7 @@ def read_jpegs(
 def to_arrays(
   images: np.ndarray, labels: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Shuffled, for files are sorted by class; labels become int64."""
+  """Shuffles, for files are sorted by class; labels become int64."""
   order = np.random.default_rng([seed, 0xC1FA]).permutation(len(labels))
   return images[order], labels[order].astype(np.int64)
 
@@ -119,7 +119,7 @@ def to_arrays(
 def synthetic_arrays(
   num_classes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-  """Training images and labels, test images and labels."""
+  """Makes training images and labels, test images and labels."""
   images, labels = synthetic.images(500, (32, 32, 3), num_classes, seed=seed)
   images = (255 * images).astype(np.uint8)
   labels = labels.astype(np.int64)
@@ -175,7 +175,7 @@ def check_crop(size: int, model: str) -> None:
 
 
 def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
-  """'resnet18', 'resnet50' or 'vit_s', ending in logits of the classes.
+  """Builds 'resnet18', 'resnet50' or 'vit_s', ending in logits.
 
   Args:
     num_classes: Number of classes.

@@ -15,11 +15,11 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition as partition_lib
 from tasks import preprocessing
 from tasks import splits
-from tasks import sqlite_files
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
 from tff_adaptive import parameters
 
 NUM_CLASSES = 100
@@ -187,7 +187,7 @@ def _load_native(cache_dir: str | None, seed: int) -> Any:
 
 
 def _load_pooled(cache_dir: str | None, seed: int) -> Any:
-  """All training examples as arrays, from either kind of file."""
+  """Loads all training examples as arrays, from either kind of file."""
   folder = sqlite_files.cache_folder(cache_dir)
   binary = folder / 'cifar-100-binary'
   if binary.is_dir() and not (folder / _FILE).exists():

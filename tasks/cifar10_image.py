@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import splits
-from tasks import sqlite_files
+from tasks.formats import sqlite_files
 from tff_adaptive import parameters
 
 NUM_CLASSES = 10

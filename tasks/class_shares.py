@@ -4,8 +4,8 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import data_errors
 from tasks import partition
+from tasks.formats import data_errors
 
 
 def k_classes(
@@ -15,7 +15,7 @@ def k_classes(
   sizes: partition.Sizes,
   seed: int = 0,
 ) -> partition.Partition:
-  """Exactly k labels a client, in shares as equal as its size allows.
+  """Gives each client exactly k labels, in shares as equal as can be.
 
   Args:
     labels: The label of each example, int [examples], from 0.
@@ -64,7 +64,7 @@ def k_classes(
 def largest_equal_size(
   labels: np.ndarray, *, classes_per_client: int, num_clients: int
 ) -> int:
-  """The largest size that `k_classes` can give to all clients alike.
+  """Finds the largest size that `k_classes` can give to all clients alike.
 
   It is a multiple of k, so that a client has as many examples of each of its
   labels; how many of these shares the labels hold decides.
@@ -96,7 +96,7 @@ def _assign_classes(
   rng: np.random.Generator,
   greedy: bool,
 ) -> Optional[list[np.ndarray]]:
-  """Counts by label for each client, or None when a corner was reached."""
+  """Assigns labels to clients, as counts; None when a corner was reached."""
   capacity = capacity.copy()
   result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
   order = rng.permutation(len(shares)).tolist()

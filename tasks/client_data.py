@@ -59,7 +59,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     return self._element_type_structure
 
   def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """The client's examples, in the partition's order.
+    """Builds the client's examples, in the partition's order.
 
     Raises:
       ValueError: If there is no such client.
@@ -100,7 +100,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   def create_tf_dataset_from_all_clients(
     self, seed: Optional[int] = None
   ) -> tf.data.Dataset:
-    """All examples, client after client, in an order of clients by `seed`."""
+    """Chains all examples, client after client, in an order by `seed`."""
     order = np.random.RandomState(seed).permutation(len(self._ids))
     rows = np.concatenate([self._partition.indices[i] for i in order])
     return tf.data.Dataset.from_tensor_slices(
@@ -158,7 +158,7 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     return self._inner.element_type_structure
 
   def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """The client's examples.
+    """Builds the client's examples.
 
     Raises:
       ValueError: If there is no such client.
@@ -171,7 +171,7 @@ class ListedClientData(tff.simulation.datasets.ClientData):
 def check_labels(
   dataset: tf.data.Dataset, num_classes: int, where: Any
 ) -> tf.data.Dataset:
-  """The same examples; to read one with a label out of range is an error.
+  """Passes examples on; raises when one with a label out of range is read.
 
   Args:
     dataset: Examples, dictionaries with `label`.

@@ -17,9 +17,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import data_errors
 from tasks import partition
 from tasks import synthetic
+from tasks.formats import data_errors
 from tff_adaptive import parameters
 
 _TEST_SHARE = 0.2
@@ -100,7 +100,7 @@ def load() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-  """Positions for training and testing, with equal shares of every label."""
+  """Draws positions for training and testing, with equal shares of labels."""
   rng = np.random.default_rng([seed, 0xD161])
   train, test = [], []
   for label in np.unique(labels):

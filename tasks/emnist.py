@@ -1,4 +1,4 @@
-"""What the EMNIST tasks share: writers, images, and a made-up stand-in.
+"""The common part of the EMNIST tasks: writers, images, and a stand-in.
 
 Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
 10-35 upper case, 36-61 lower case; as TFF's files have them.
@@ -15,8 +15,8 @@ from tasks import assembly
 from tasks import client_data
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import sqlite_files
 
 # The largest client of TFF's file: a shuffle buffer that holds any of them.
 LARGEST_CLIENT = 418
@@ -29,7 +29,7 @@ def num_classes(only_digits: bool) -> int:
 def create(
   options: Mapping[str, Any], *, to_model: preprocessing.MapFn, **model: Any
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on the writers' characters.
+  """Creates a task on the writers' characters.
 
   Args:
     options: The task's own; its page says what they are.
@@ -63,7 +63,7 @@ def create(
 def load(
   cache_dir: Optional[str], *, only_digits: bool, data: str, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Training writers, and all test examples writer by writer.
+  """Loads training writers, and all test examples writer by writer.
 
   Raises:
     DataError: If emnist_all.sqlite is missing or not what it should be.

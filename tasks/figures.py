@@ -65,7 +65,7 @@ def label_distribution(
 
 
 def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
-  """A bar a client, with a piece for each label."""
+  """Draws a bar a client, with a piece for each label."""
   import matplotlib
 
   num_clients, num_classes = counts.shape
@@ -88,7 +88,7 @@ def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
 
 
 def _draw_map(figure: Any, axes: Any, counts: np.ndarray) -> None:
-  """A row a client, a column a label: too many labels to tell colours apart."""
+  """Draws a row a client, a column a label, for too many labels to colour."""
   image = axes.imshow(counts, aspect='auto', interpolation='none')
   axes.set_xlabel('label')
   figure.colorbar(image, label='examples')
@@ -115,7 +115,7 @@ def save_clients(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
 
 
 def _labels(data: Any) -> Optional[np.ndarray]:
-  """The label of each example of a partition, int64; None without labels."""
+  """Reads the label of each example, int64; None without labels."""
   labels = data.arrays.get('label')
   if labels is None or np.any(np.mod(labels, 1)) or labels.min() < 0:
     return None

@@ -16,12 +16,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import vit
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
+from tasks.models import vit
 from tff_adaptive import parameters
 
 NUM_CLASSES = 203
@@ -201,7 +201,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
 
 
 def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
-  """How many records there are, all of them whole, and the first one."""
+  """Counts the records, all of them whole, and returns the first one."""
   size, position, count, first = path.stat().st_size, 0, 0, b''
   with open(path, 'rb') as file:
     while position < size:

@@ -14,9 +14,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import libsvm
 from tasks import splits
-from tasks import sqlite_files
+from tasks.formats import libsvm
+from tasks.formats import sqlite_files
 from tff_adaptive import parameters
 
 # Features of each data set, and whether it has a test part of its own.
@@ -122,7 +122,7 @@ def create(
 
 
 def _synthetic(num_features: int, seed: int) -> Any:
-  """Sparse features like the real ones, separable up to one in ten."""
+  """Makes sparse features like the real ones, separable up to one in ten."""
   rng = np.random.default_rng([seed, 0x51B5])
   features = (rng.random([500, num_features]) < 0.15).astype(np.float32)
   score = features @ rng.normal(size=num_features)

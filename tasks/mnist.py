@@ -1,4 +1,4 @@
-"""What the tasks on MNIST and Fashion-MNIST share: files, clients, models.
+"""The common part of the tasks on MNIST and Fashion-MNIST.
 
 Images are given to the models as float32 [batch, 28, 28, 1] in [0, 1], ink (or
 cloth) bright on a dark background.
@@ -15,13 +15,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import data_errors
-from tasks import idx
-from tasks import numerals
 from tasks import partition
 from tasks import splits
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import data_errors
+from tasks.formats import idx
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
 
 NUM_CLASSES = 10
 
@@ -33,7 +33,7 @@ def create(
   batch_size: int,
   options: Mapping[str, Any],
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on the four IDX files in a folder.
+  """Creates a task on the four IDX files in a folder.
 
   Args:
     folder: Its name in `cache_dir`.
@@ -86,7 +86,7 @@ def create(
 
 
 def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
-  """The writer of each image, int64.
+  """Reads the writer of each image, int64.
 
   The file is a CSV with the header index,hsf_series,writer_id and one row an
   image, in the images' order: that is how QMNIST tells MNIST's writers.
@@ -123,7 +123,7 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
 
 
 def build_cnn() -> tf.keras.Model:
-  """Two convolutions, two dense layers and dropout; 21,840 weights.
+  """Builds two convolutions, two dense layers and dropout; 21,840 weights.
 
   The shallow network of the experiments of Kim et al., arXiv 2306.11201.
   """
@@ -147,7 +147,7 @@ def build_cnn() -> tf.keras.Model:
 
 
 def build_logistic() -> tf.keras.Model:
-  """Multinomial logistic regression from 784 pixels; 7,850 weights."""
+  """Builds multinomial logistic regression from 784 pixels; 7,850 weights."""
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((28, 28, 1)),
@@ -158,7 +158,7 @@ def build_logistic() -> tf.keras.Model:
 
 
 def build_lenet() -> tf.keras.Model:
-  """LeNet-5 with rectified linear units and max pooling; 61,706 weights."""
+  """Builds LeNet-5 with rectified units and max pooling; 61,706 weights."""
   layers = tf.keras.layers
   return tf.keras.Sequential(
     [

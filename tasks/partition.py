@@ -21,8 +21,8 @@ from typing import Union
 
 import numpy as np
 
-from tasks import checkpoints
-from tasks import data_errors
+from tasks.formats import data_errors
+from tasks.formats import weight_files
 
 # Examples of each client.
 Sizes = Union[Sequence[int], np.ndarray]
@@ -31,7 +31,7 @@ PathType = Union[str, 'os.PathLike[str]']
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-  """Which examples belong to which client.
+  """The examples of each client.
 
   Attributes:
     client_ids: Names of the clients.
@@ -94,7 +94,7 @@ class Partition:
         f'There is no file {os.fspath(path)}: {expected}.'
       )
     try:
-      arrays = checkpoints.read_npz(path)
+      arrays = weight_files.read_npz(path)
       client_ids = tuple(str(i) for i in arrays['client_ids'])
       sizes, every = arrays['sizes'], arrays['indices']
     except (KeyError, TypeError, data_errors.DataError) as e:
@@ -120,7 +120,7 @@ class Partition:
 
 
 def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
-  """The same size for every client, as large as the examples allow.
+  """Gives every client the same size, as large as the examples allow.
 
   Raises:
     PartitionError: If there are more clients than examples.
@@ -136,7 +136,7 @@ def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
 def sizes_in_range(
   num_clients: int, smallest: int, largest: int, *, seed: int = 0
 ) -> np.ndarray:
-  """Sizes drawn uniformly from `smallest` to `largest`, both included.
+  """Draws sizes uniformly from `smallest` to `largest`, both included.
 
   Raises:
     PartitionError: If the range is empty or begins below 1.
@@ -151,7 +151,7 @@ def sizes_in_range(
 
 
 def iid(num_examples: int, *, sizes: Sizes, seed: int = 0) -> Partition:
-  """Examples dealt out uniformly at random.
+  """Deals examples out uniformly at random.
 
   Args:
     num_examples: How many examples there are.
@@ -169,7 +169,7 @@ def iid(num_examples: int, *, sizes: Sizes, seed: int = 0) -> Partition:
 def lda(
   labels: np.ndarray, *, alpha: float, sizes: Sizes, seed: int = 0
 ) -> Partition:
-  """Dirichlet label skew: Hsu et al., arXiv 1909.06335, Section 3.
+  """Draws Dirichlet label skew: Hsu et al., arXiv 1909.06335, Section 3.
 
   Client by client, a distribution over labels is drawn from the symmetric
   Dirichlet distribution with parameter alpha, then its examples by first
@@ -210,7 +210,7 @@ def pam(
   sizes: Sizes,
   seed: int = 0,
 ) -> Partition:
-  """Pachinko allocation: Reddi et al., arXiv 2003.00295, Algorithms 7 and 8.
+  """Draws Pachinko allocation: Reddi et al., 2003.00295, Algorithms 7, 8.
 
   Each client draws a distribution over coarse labels from Dir(alpha) and, for
   each coarse label, one over its fine labels from Dir(beta). An example is
@@ -272,7 +272,7 @@ def pam(
 def by_group(
   groups: Union[Sequence, np.ndarray], prefix: str = ''
 ) -> Partition:
-  """One client per distinct value; ids are `prefix` and the value."""
+  """Makes a client of each distinct value; ids are `prefix` and the value."""
   values, inverse = np.unique(np.asarray(groups), return_inverse=True)
   order = np.argsort(inverse, kind='stable')
   starts = np.cumsum(np.bincount(inverse))[:-1]
@@ -298,7 +298,7 @@ def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
 
 
 def _are_counts(numbers: np.ndarray) -> bool:
-  """Whether an array is a vector of whole numbers from 0."""
+  """Tells whether an array is a vector of whole numbers from 0."""
   return (
     numbers.ndim == 1
     and np.issubdtype(numbers.dtype, np.integer)
@@ -326,7 +326,7 @@ def check_labels(labels: np.ndarray) -> np.ndarray:
 def build_pools(
   labels: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-  """Positions of each label's examples, each list shuffled."""
+  """Lists the positions of each label's examples, each list shuffled."""
   return [
     rng.permutation(np.flatnonzero(labels == y))
     for y in range(int(labels.max()) + 1)
@@ -347,7 +347,7 @@ def take(
 def _log_dirichlet(
   alpha: float, categories: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Log of an unnormalised draw from the symmetric Dirichlet distribution.
+  """Draws the log of an unnormalised symmetric Dirichlet variate.
 
   In logarithms, because with alpha = 0.01 all but the largest entries underflow
   and nothing would be left to renormalise when the largest has run out:
@@ -363,7 +363,7 @@ def _draw_counts(
   available: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Counts of `size` draws by label, where labels that run out are dropped.
+  """Draws `size` labels and counts them; labels that run out are dropped.
 
   Same distribution as drawing one at a time and renormalising whenever a label
   runs out: a draw beyond what its label has is drawn again among the labels

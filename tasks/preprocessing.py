@@ -96,7 +96,7 @@ class Recipe:
 
 
 def batch_seed(seed: tf.Tensor, index: Any) -> tf.Tensor:
-  """A batch's seed for `augment_fn`.
+  """Derives a batch's seed for `augment_fn`.
 
   Args:
     seed: The client's for a round, int64 [2].
@@ -187,7 +187,7 @@ def build_train(
 
 
 def quick_options() -> tf.data.Options:
-  """Options for data sets of a few batches.
+  """Returns options for data sets of a few batches.
 
   What tf.data does to make a long input fast (rewriting the pipeline, tuning
   its parallelism) costs more than a client's few batches take.
@@ -266,7 +266,7 @@ def map_seeded(
 
 
 def fold_in(seed: tf.Tensor, number: Any) -> tf.Tensor:
-  """A seed [2] that depends on `seed` and `number`."""
+  """Derives a seed [2] that depends on `seed` and `number`."""
   return tf.random.experimental.stateless_fold_in(
     seed, tf.cast(number, tf.int64)
   )
@@ -305,7 +305,7 @@ def random_crop(
 
 
 def center(pixels: tf.Tensor) -> tf.Tensor:
-  """Pixels of 0 to 255 as float32 of -1 to 1."""
+  """Maps pixels of 0 to 255 to float32 of -1 to 1."""
   return tf.cast(pixels, tf.float32) / 127.5 - 1
 
 

@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import lstm
 from tasks import partition
 from tasks import preprocessing
-from tasks import sequences
-from tasks import sqlite_files
 from tasks import synthetic
+from tasks.formats import sqlite_files
+from tasks.models import lstm
+from tasks.models import next_token
 from tff_adaptive import parameters
 
 # The 86 characters in the order of TFF's baseline, so that models trained with
@@ -93,8 +93,8 @@ def create(
     ),
     eval_preprocess_fn=eval_pipeline,
     build_model=lambda: _build_model(sequence_length),
-    loss=sequences.NextTokenLoss,
-    metrics=[sequences.NumTokens, sequences.TokenAccuracy],
+    loss=next_token.NextTokenLoss,
+    metrics=[next_token.NumTokens, next_token.TokenAccuracy],
   )
 
 
@@ -130,14 +130,14 @@ def _synthetic(seed: int) -> Any:
 
 
 def _tokens_of_bytes() -> np.ndarray:
-  """The token of each byte: nothing that a graph has to initialise."""
+  """Tabulates the token of each byte, a constant to the graph."""
   tokens = np.full(256, UNKNOWN, np.int64)
   tokens[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
   return tokens
 
 
 def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Rows of `length` + 1 tokens of all speeches, and how many each became."""
+  """Cuts all speeches into rows of `length` + 1 tokens, and counts them."""
   token_of_byte = _tokens_of_bytes()
   rows, counts = [], []
   for text in np.asarray(examples['snippets']):
@@ -153,7 +153,7 @@ def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _build_to_sequences(length: int) -> Any:
-  """From a speech to rows of `length` + 1 tokens, the last one padded."""
+  """Maps a speech to rows of `length` + 1 tokens, the last one padded."""
   token_of_byte = _tokens_of_bytes()
 
   def to_sequences(example: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tasks import class_shares
-from tasks import data_errors
 from tasks import partition
+from tasks.formats import data_errors
 
 _STAND_IN_CLIENTS = 20
 
@@ -50,7 +50,7 @@ def build(
 
 
 def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-  """How many examples each client gets."""
+  """Decides how many examples each client gets."""
   num_clients = options['num_clients']
   smallest = options['smallest_client']
   stand_in = options['data'] == 'synthetic'

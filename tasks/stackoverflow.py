@@ -1,4 +1,4 @@
-"""What the Stack Overflow tasks share: users, vocabularies, a stand-in.
+"""The common part of the Stack Overflow tasks: users, vocabularies.
 
 One client is a user, one example a sentence of one of the user's posts.
 """
@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
-from tasks import data_errors
 from tasks import partition
 from tasks import preprocessing
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import vocabulary
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
+from tasks.formats import vocabulary
 
 DATABASE = 'stackoverflow.sqlite'
 # Of the paper: most sentences of a user, and sentences of the validation set.
@@ -33,7 +33,7 @@ _FEATURES = ('creation_date', 'score', 'tags', 'title', 'tokens', 'type')
 
 
 def find(cache_dir: Optional[str]) -> pathlib.Path:
-  """The checked database.
+  """Finds and checks the database.
 
   Raises:
     DataError: If it is missing or not what it should be.
@@ -50,7 +50,7 @@ def find(cache_dir: Optional[str]) -> pathlib.Path:
 def load(
   path: pathlib.Path, seed: int, num_users: Optional[int] = None
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Training users, and test sentences user by user.
+  """Loads training users, and test sentences user by user.
 
   Args:
     path: The database.
@@ -87,7 +87,7 @@ def most_frequent(
   path: pathlib.Path,
   cache_dir: Optional[str],
 ) -> list[str]:
-  """The most frequent words or tags, by the number of users who had them.
+  """Ranks words or tags by the number of users who had them.
 
   Args:
     kind: 'word' or 'tag'.
@@ -120,7 +120,7 @@ def synthetic_names(prefix: str, size: int) -> list[str]:
 def load_synthetic(
   num_words: int, num_tags: int, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Twenty users who write from the first 60 words and use the first 8 tags.
+  """Makes twenty users who write from 60 words and use 8 tags.
 
   A sentence's tags are told by its first words, so that they can be learned.
   """
@@ -167,7 +167,7 @@ def build_train(
   map_fn: Optional[preprocessing.MapFn] = None,
   ragged: bool = False,
 ) -> Callable[..., tf.data.Dataset]:
-  """Training preprocessing, with either reading of "at most 1,000 sentences".
+  """Builds training preprocessing, with either reading of "at most 1,000".
 
   Args:
     subset: 'first' for a user's first sentences, always the same ones, as the

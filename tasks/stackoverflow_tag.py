@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import preprocessing
 from tasks import stackoverflow
-from tasks import vocabulary
+from tasks.formats import vocabulary
 from tff_adaptive import parameters
 
 
@@ -110,7 +110,7 @@ def create(
 
 
 def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
-  """One dense layer to logits; 5,000,500 weights at the defaults.
+  """Builds a dense layer to logits; 5,000,500 weights at the defaults.
 
   The sigmoids are in the loss and the metrics. At the paper's rates a step
   takes logits to -100, where a sigmoid in the model, which TFF calls apart from
@@ -144,13 +144,13 @@ class _Precision(_OfLogits, tf.keras.metrics.Precision):
 
 
 def _build_to_model(words: list[str], tags: list[str]) -> Any:
-  """From sentences to each word's share and the tags, in one step."""
+  """Maps sentences to each word's share and the tags, in one step."""
   to_ids, to_shares = _build_to_ids(words, tags), _build_to_shares(words, tags)
   return lambda batch: to_shares(to_ids(batch))
 
 
 def _build_to_ids(words: list[str], tags: list[str]) -> Any:
-  """From sentences to the numbers of their words and tags.
+  """Maps sentences to the numbers of their words and tags.
 
   Rows are int32 [batch, most words] and [batch, most tags] without unknown
   ones; what is missing is filled up with one number more than there are words.
@@ -184,7 +184,7 @@ def _known_ids(
 
 
 def _build_to_shares(words: list[str], tags: list[str]) -> Any:
-  """From numbers to each word's share of a sentence, and tags as 0 or 1."""
+  """Maps numbers to each word's share of a sentence, and tags to 0 or 1."""
 
   def to_shares(rows: Any) -> Any:
     counts = _count(rows['words'], len(words))
@@ -196,7 +196,7 @@ def _build_to_shares(words: list[str], tags: list[str]) -> Any:
 
 
 def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
-  """How often each of `size` words occurs in each row, float32."""
+  """Counts how often each of `size` words occurs in each row, float32."""
   rows = tf.shape(ids)[0]
   # The padding goes into a column of its own, which is then cut off.
   places = tf.range(rows)[:, tf.newaxis] * (size + 1) + ids

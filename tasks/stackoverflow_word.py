@@ -14,11 +14,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
-from tasks import lstm
 from tasks import preprocessing
-from tasks import sequences
 from tasks import stackoverflow
-from tasks import vocabulary
+from tasks.formats import vocabulary
+from tasks.models import lstm
+from tasks.models import next_token
 from tff_adaptive import parameters
 
 
@@ -87,21 +87,21 @@ def create(
     ),
     eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=to_model),
     build_model=lambda: _build_model(vocab_size + 4, sequence_length),
-    loss=sequences.NextTokenLoss,
+    loss=next_token.NextTokenLoss,
     metrics=[
       # The paper's metric first: nothing but words of the vocabulary.
       functools.partial(
-        sequences.TokenAccuracy,
+        next_token.TokenAccuracy,
         left_out=[unknown, end],
         name='accuracy_without_special_tokens',
       ),
       functools.partial(
-        sequences.TokenAccuracy,
+        next_token.TokenAccuracy,
         left_out=[unknown],
         name='accuracy_without_unknown_words',
       ),
-      sequences.TokenAccuracy,
-      sequences.NumTokens,
+      next_token.TokenAccuracy,
+      next_token.NumTokens,
     ],
   )
 
@@ -114,7 +114,7 @@ def _build_to_model(words: list[str], length: int) -> Any:
     split = tf.strings.split(batch['tokens'], ' ')[:, :length]
     ids = split.with_flat_values(word_ids(split.flat_values) + 1)
     count = ids.row_lengths()
-    tokens = ids.to_tensor(sequences.PADDING, shape=[None, length])
+    tokens = ids.to_tensor(next_token.PADDING, shape=[None, length])
     # One past the last place, and so nowhere, for a sentence that was cut.
     targets = tokens + end * tf.one_hot(count, length, dtype=tf.int64)
     first = tf.fill([tf.shape(tokens)[0], 1], tf.constant(begin, tf.int64))

@@ -6,7 +6,7 @@ import numpy as np
 def images(
   count: int, shape: tuple[int, ...], num_classes: int, *, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Images float32 in [0, 1] and labels int32, every class as often.
+  """Makes images float32 in [0, 1] and labels int32, all classes alike.
 
   Each class is a smooth pattern of its own, seen through noise.
   """
@@ -21,7 +21,7 @@ def images(
 
 
 def words(count: int, *, seed: int = 0) -> list[str]:
-  """Distinct made-up words of two to four syllables."""
+  """Makes up distinct words of two to four syllables."""
   rng = np.random.default_rng([seed, 0x30DD5])
   syllables = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
   found: dict[str, None] = {}
@@ -31,7 +31,7 @@ def words(count: int, *, seed: int = 0) -> list[str]:
 
 
 def sentences(count: int, *, vocabulary: list[str], seed: int = 0) -> list[str]:
-  """Sentences of 4 to 24 words in which every word has few successors."""
+  """Makes up sentences of 4 to 24 words; a word has few successors."""
   rng = np.random.default_rng([seed, 0x5E47])
   successors = rng.integers(0, len(vocabulary), [len(vocabulary), 3])
   result = []

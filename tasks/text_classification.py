@@ -1,4 +1,4 @@
-"""What the text classification tasks share: files, tokens and clients.
+"""The common part of the text classification tasks: files, tokens, clients.
 
 Kim et al., arXiv 2306.11201, Section 4: 60 clients of 500 texts by Dirichlet
 label skew, batches of 16, DistilBERT.
@@ -17,13 +17,13 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tasks import assembly
-from tasks import data_errors
-from tasks import distilbert
-from tasks import numerals
 from tasks import splits
-from tasks import sqlite_files
 from tasks import synthetic
-from tasks import wordpiece
+from tasks.formats import data_errors
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
+from tasks.formats import wordpiece
+from tasks.models import distilbert
 from tff_adaptive import parameters
 
 _EXAMPLES_PER_CLIENT = 500
@@ -32,7 +32,7 @@ _EXAMPLES_PER_CLIENT = 500
 def create(
   folder: str, num_classes: int, *, options: Mapping[str, Any]
 ) -> tff.simulation.baselines.BaselineTask:
-  """A task on train.csv and test.csv in a folder.
+  """Creates a task on train.csv and test.csv in a folder.
 
   Args:
     folder: Its name in `cache_dir`.
@@ -102,7 +102,7 @@ def create(
 
 
 def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
-  """The tokens of the weights given, or else those of the texts."""
+  """Lists the tokens of the weights given, or else those of the texts."""
   if options['weights_dir'] is not None:
     return wordpiece.read_vocabulary(
       pathlib.Path(options['weights_dir']) / 'vocab.txt'
@@ -114,7 +114,7 @@ def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
 def read_csv(
   path: pathlib.Path, num_classes: int, get: str
 ) -> tuple[list[str], np.ndarray]:
-  """Texts, and labels int32 from 0.
+  """Reads texts, and labels int32 from 0.
 
   A row is a label from 1 and one or more texts (a title and a body, say), which
   are joined. A header is left out.
@@ -164,7 +164,7 @@ def read_csv(
 
 
 def _synthetic(num_classes: int, seed: int) -> Any:
-  """Each class has words of its own among common ones."""
+  """Makes texts: each class has words of its own among common ones."""
   rng = np.random.default_rng([seed, 0x7E87])
   vocabulary = synthetic.words(50 + 10 * num_classes, seed=seed)
   labels = rng.permutation(np.arange(500) % num_classes).astype(np.int32)

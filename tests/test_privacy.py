@@ -122,7 +122,7 @@ def test_refused_are_the_methods_that_report_something(name):
   reports = (
     own.report is not usual.report
     or own.weight is not usual.weight
-    or exchange.surveys is not None
+    or exchange.full_gradient_pass is not None
     if exchange is not None
     else False
   )

@@ -7,12 +7,20 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
-_BASE = {'builders', 'errors', 'extensions', 'parameters', 'tff_internals'}
+_BASE = {
+  'builders',
+  'errors',
+  'extensions',
+  'parameters',
+  'structures',
+  'tff_internals',
+}
 _MAY_USE = {
   'builders': {'parameters'},
   'errors': set(),
   'extensions': {'errors'},
   'parameters': set(),
+  'structures': set(),
   'tff_internals': {'errors'},
   'runtime': set(),
   'optimizers': _BASE,
@@ -28,6 +36,11 @@ _MAY_USE['flags'] = _BASE | _METHODS | {'runtime'}
 _MAY_USE['training'] = _MAY_USE['flags'] | {'flags', 'recording'}
 _MAY_USE['sweep'] = _MAY_USE['training'] | {'report', 'training'}
 _MAY_USE['commands'] = _MAY_USE['sweep'] | {'sweep'}
+# The rooms of tasks/, which know nothing of what stands around them.
+_ROOMS_OF_TASKS = {
+  'tasks.formats': {'tasks.formats'},
+  'tasks.models': {'tasks.formats', 'tasks.models'},
+}
 
 _MODULES = {
   '.'.join(path.relative_to(_ROOT).with_suffix('').parts).removesuffix(
@@ -62,6 +75,15 @@ def test_imports_go_one_way(module):
   if here:  # Not the package itself, which imports its parts when asked.
     used = {room(m) for m in imports_of(module)} - {here, ''}
     assert used <= _MAY_USE[here], module
+
+
+@pytest.mark.parametrize('inner', sorted(_ROOMS_OF_TASKS))
+def test_models_and_formats_know_no_task(inner):
+  modules = [m for m in _MODULES if m.startswith(f'{inner}.')]
+  assert modules
+  for module in modules:
+    used = {m.rpartition('.')[0] or m for m in imports_of(module)}
+    assert used <= _ROOMS_OF_TASKS[inner], module
 
 
 def test_no_module_imports_itself_in_a_circle():

@@ -1,4 +1,4 @@
-"""What can go wrong with a run through no fault of the program."""
+"""Errors of a run that are no fault of the program."""
 
 import re
 
@@ -16,7 +16,7 @@ class DamagedError(RunError):
 
 
 def reason(error: BaseException) -> str:
-  """An error of any kind in one line, without a full stop."""
+  """Puts an error of any kind in one line, without a full stop."""
   text = getattr(error, 'message', None) or str(error)
   lines = text.strip().splitlines() or [type(error).__name__]
   # TensorFlow puts the place in its graph before and behind.

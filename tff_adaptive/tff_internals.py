@@ -71,7 +71,7 @@ def refuse_keras_3(error: Exception) -> None:
 def keras_model_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.keras.Model]:
-  """The Keras model inside a `tff.learning.models.from_keras_model`, if any."""
+  """Returns the Keras model inside a `tff.learning` model, if there is one."""
   return getattr(model, '_keras_model', None)
 
 

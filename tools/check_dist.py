@@ -1,4 +1,4 @@
-"""Installs the built wheels into a clean environment and tries them there.
+"""A trial of the built wheels in a clean environment.
 
   python tools/check_dist.py dist
 

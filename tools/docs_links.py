@@ -22,12 +22,12 @@ _TOP = ('CHANGELOG.md', 'CONTRIBUTING.md')
 
 
 def _in_repository(page: str) -> str:
-  """Where a page of the site is in the repository."""
+  """Returns where a page of the site is in the repository."""
   return page if (_ROOT / page).is_file() else _DOCS + page
 
 
 def _targets(page: str, text: str) -> Iterator[str]:
-  """The repository's files outside docs/ that a page links to."""
+  """Yields the repository's files outside docs/ that a page links to."""
   folder = posixpath.dirname(_in_repository(page))
   for _, link in _LINK.findall(text):
     target = posixpath.normpath(posixpath.join(folder, link))

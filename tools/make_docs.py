@@ -1,4 +1,4 @@
-"""Writes the parts of docs/ that the code decides: rules, flags, tables.
+"""A writer of the parts of docs/ that the code decides: rules, flags, tables.
 
   python tools/make_docs.py           writes them
   python tools/make_docs.py --check   says which pages differ from the code
@@ -35,7 +35,7 @@ _PART = re.compile(
 
 
 def _shared() -> dict[str, parameters.Parameter]:
-  """The hyperparameters that no method's page needs to repeat."""
+  """Lists the hyperparameters that no method's page needs to repeat."""
   schedule = builders.parameters_of(plan.SCHEDULE)
   shared = {
     f'{side}_{name}': parameter
@@ -131,7 +131,7 @@ _WRITERS: Mapping[str, Callable[..., str]] = {
 
 
 def generate(text: str) -> str:
-  """A page's text with its generated parts as the code has them now."""
+  """Returns a page's text with its generated parts as the code has them now."""
 
   def fill(match: re.Match[str]) -> str:
     what, *arguments = match.group(2).split()
@@ -141,7 +141,7 @@ def generate(text: str) -> str:
 
 
 def stale(write: bool) -> list[pathlib.Path]:
-  """The pages that differ from the code, after writing them if told to."""
+  """Finds the pages that differ from the code; writes them if told to."""
   found = []
   for path in sorted(DOCS.rglob('*.md')):
     text = path.read_text(encoding='utf-8')

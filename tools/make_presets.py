@@ -1,4 +1,4 @@
-"""Writes the flag files below tff_adaptive/presets/ from the papers' tables.
+"""A writer of the flag files in tff_adaptive/presets/, from papers' tables.
 
   python tools/make_presets.py           writes them
   python tools/make_presets.py --check   says which differ from the tables
@@ -26,7 +26,7 @@ from tools.paper_presets import reddi2021  # noqa: E402
 
 
 def rows() -> list[preset.Row]:
-  """Every preset of the tables that this program could run."""
+  """Lists every preset of the tables that this program can run."""
   parser = flags_lib.Flags()
   known = set(parser.values)
   return [

@@ -1,4 +1,4 @@
-"""Runs pytest on the files that Bazel names."""
+"""A runner of pytest on the files that Bazel names."""
 
 import sys
 

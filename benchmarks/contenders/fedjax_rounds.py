@@ -7,7 +7,7 @@ import workload
 
 
 def _forward(name: str):
-  """A function from weights (in Keras' layout) and examples to logits."""
+  """Builds a function from weights (Keras' layout) and examples to logits."""
 
   def logistic(w, x):
     return x @ w[0] + w[1]
@@ -25,7 +25,7 @@ def _forward(name: str):
     return x @ w[6] + w[7]
 
   def lstm_layer(x, kernel, recurrent, bias):
-    """From [time, batch, inputs] to [time, batch, units]."""
+    """Maps [time, batch, inputs] to [time, batch, units]."""
     zeros = jnp.zeros((x.shape[1], recurrent.shape[0]))
 
     def step(state, projected):

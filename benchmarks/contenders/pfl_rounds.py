@@ -66,7 +66,7 @@ def _convolution(kernel, bias):
 
 
 def _layers(options):
-  """Layers with the start weights, which are in Keras' layout."""
+  """Builds layers with the start weights, which are in Keras' layout."""
   w = workload.start_weights(options)
   if options.model == 'logistic':
     return [_dense(*w)]
@@ -91,7 +91,7 @@ def _layers(options):
 
 
 class _Model(torch.nn.Sequential):
-  """What pfl asks of a model."""
+  """A model in the form that pfl asks for."""
 
   def loss(self, x, y):
     logits = self(x)
@@ -125,7 +125,7 @@ def _other_process():
 
 
 def _model(module):
-  """The module with the optimizers of client and server."""
+  """Builds the module with the optimizers of client and server."""
   return PyTorchModel(
     module,
     torch.optim.SGD,
@@ -139,7 +139,7 @@ def _model(module):
 
 
 def _data(options):
-  """Examples and labels by client."""
+  """Builds the examples and labels by client."""
   data = {}
   for client in range(options.clients):
     x, y = workload.arrays(options, client)
@@ -150,7 +150,7 @@ def _data(options):
 
 
 def make(options):
-  """As `workload.serve` wants it."""
+  """Builds the contender as `workload.serve` expects it."""
   other = None
   if options.contender == 'pfl_2':
     other = _other_process()

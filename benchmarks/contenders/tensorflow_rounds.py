@@ -4,13 +4,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import workload
 
-import tasks.lstm
+from tasks.models import lstm
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
 
 def _keras_model(options):
-  """The model with the start weights."""
+  """Builds the model with the start weights."""
   layers = tf.keras.layers
   if options.model == 'logistic':
     model = tf.keras.Sequential(
@@ -31,13 +31,13 @@ def _keras_model(options):
       ]
     )
   else:
-    lstm = _keras_lstm if options.contender.startswith('tff') else _lstm
+    layer = _keras_lstm if options.contender.startswith('tff') else _lstm
     model = tf.keras.Sequential(
       [
         layers.InputLayer([workload.STEPS]),
         layers.Embedding(workload.CHARACTERS, 8),
-        lstm(),
-        lstm(),
+        layer(),
+        layer(),
         layers.Dense(workload.CHARACTERS),
       ]
     )
@@ -45,7 +45,7 @@ def _keras_model(options):
 
 
 def _lstm():
-  return tasks.lstm.build(256)
+  return lstm.build(256)
 
 
 def _keras_lstm():
@@ -75,7 +75,7 @@ def _model_fn(options):
 
 
 def _datasets(options):
-  """A function that returns a round's client datasets."""
+  """Builds a function that returns a round's client datasets."""
 
   def make(client):
     data = tf.data.Dataset.from_tensor_slices(workload.arrays(options, client))

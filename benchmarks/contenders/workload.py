@@ -1,4 +1,4 @@
-"""What all contenders of benchmarks/runtime.py train, and how they are asked.
+"""The workload of all contenders of benchmarks/runtime.py, and its protocol.
 
 Needs NumPy alone: each contender runs in an interpreter with packages of its
 own. Data and start weights are made here, so that they are the same for all.
@@ -27,7 +27,7 @@ _EMBEDDING = 8
 
 
 def parse() -> argparse.Namespace:
-  """The options that benchmarks/runtime.py passes to a contender."""
+  """Parses the options that benchmarks/runtime.py passes to a contender."""
   parser = argparse.ArgumentParser()
   parser.add_argument('--contender')
   parser.add_argument('--model')
@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
 
 
 def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
-  """A client's examples and labels."""
+  """Makes a client's examples and labels."""
   rng = np.random.default_rng([7, client])
   count = options.examples
   if options.model == 'lstm':
@@ -52,7 +52,7 @@ def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def start_weights(options) -> list[np.ndarray]:
-  """Weights in the order and layout of Keras."""
+  """Draws weights in the order and layout of Keras."""
   shapes: dict[str, list[tuple[int, ...]]] = {
     'logistic': [(options.width, CLASSES), (CLASSES,)],
     'cnn': [
@@ -119,7 +119,7 @@ def serve(
 
 
 def peak_bytes() -> int:
-  """Peak resident memory of this process and of the workers below it."""
+  """Measures peak resident memory of this process and its workers."""
   total = 0
   pending = [os.getpid()]
   while pending:

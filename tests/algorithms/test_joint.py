@@ -170,5 +170,5 @@ def test_the_direct_form_sends_the_preconditioner():
   """The state that is broadcast holds one more model's worth of numbers."""
   direct = build('direct_joint', 'adagrad', 'adagrad').initialize()
   zero = build('joint_zero_init', 'adagrad', 'adagrad').initialize()
-  assert list(direct.client_work['statistics']) == ['v']
-  assert not zero.client_work['statistics']
+  assert list(direct.client_work.statistics) == ['v']
+  assert not zero.client_work.statistics

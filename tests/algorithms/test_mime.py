@@ -61,7 +61,7 @@ def test_rounds(name, weighting):
   expected = mime(3, name == 'mime', weight)
   np.testing.assert_allclose(weights, expected, rtol=1e-4)
   assert not np.allclose(expected, mime(3, name != 'mime', weight), rtol=1e-3)
-  # Neither the survey nor the correction counts into the metrics.
+  # Neither the full gradient nor the correction counts into the metrics.
   assert metrics['client_work']['train']['num_examples'] == 11
 
 
@@ -120,7 +120,7 @@ def test_only_the_correction_needs_an_exchange_of_its_own():
     pieces(tff.learning.optimizers.build_sgdm(RATE), None)['exchange']
     for pieces in (mime_lib.pieces, mime_lib.lite_pieces)
   ]
-  assert [e.surveys for e in exchanges] == ['before', 'after']
+  assert [e.full_gradient_pass for e in exchanges] == ['before', 'after']
 
 
 def test_base_optimizers_that_need_the_batch_are_refused():

@@ -67,7 +67,7 @@ def test_rounds(weighting):
   weight = linear.num_examples if weighting == 'examples' else lambda _: 1
   expected, c, own = scaffold(ROUNDS, 3, weight)
   np.testing.assert_allclose(path, expected, rtol=1e-4)
-  statistics = state.client_work['statistics']
+  statistics = state.client_work.statistics
   np.testing.assert_allclose(statistics['c'][0][0][0], c, rtol=1e-4)
   for i, memory in memories.items():
     assert memory['seen']
@@ -160,8 +160,8 @@ def test_bad_and_empty_clients_keep_what_they_had():
     process, alone.state
   )
   np.testing.assert_allclose(
-    output.state.client_work['statistics']['c'][0],
-    alone.state.client_work['statistics']['c'][0],
+    output.state.client_work.statistics['c'][0],
+    alone.state.client_work.statistics['c'][0],
   )
 
 

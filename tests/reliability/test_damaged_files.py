@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from tasks import checkpoints as weights
 from tasks import cifar
-from tasks import data_errors
 from tasks import gld23k
-from tasks import idx
-from tasks import libsvm
 from tasks import mnist
 from tasks import partition
-from tasks import sqlite_files
 from tasks import text_classification
-from tasks import vocabulary
-from tasks import wordpiece
+from tasks.formats import data_errors
+from tasks.formats import idx
+from tasks.formats import libsvm
+from tasks.formats import sqlite_files
+from tasks.formats import vocabulary
+from tasks.formats import weight_files as weights
+from tasks.formats import wordpiece
 from tests import made_up
 from tests.reliability import mutations
 from tests.tasks import helpers
-from tests.tasks import test_checkpoints
 from tests.tasks import test_cifar
-from tests.tasks import test_idx
+from tests.tasks.formats import test_idx
+from tests.tasks.formats import test_weight_files
 from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import checkpoints
@@ -354,7 +354,7 @@ READERS = {
     _check_arrays,
   ),
   'safetensors': Reader(
-    lambda folder: test_checkpoints.write_safetensors(folder / 'a', _arrays()),
+    lambda folder: test_weight_files.write_safetensors(folder / 'a', _arrays()),
     lambda folder: weights.read_safetensors(folder / 'a'),
     _check_arrays,
   ),

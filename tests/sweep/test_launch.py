@@ -36,7 +36,7 @@ def go(root, *arguments):
 def open_study(root, *arguments):
   """The study of a sweep that `go` ran with these arguments."""
   parsed = flags.parse(sweeps.arguments_of(root, *arguments))
-  return search.open_study(parsed, search.plan_of(parsed))
+  return search.open_study(parsed, search.agenda_of(parsed))
 
 
 def statuses(rows):

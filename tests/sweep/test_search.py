@@ -85,9 +85,9 @@ def test_rungs(count, rounds, factor, expected):
     for seed in range(2)
   ]
   rule = scores.RULES['train_loss']
-  plan = search.Plan(points, 'grid', rule, 0, 0, halving_factor=factor)
-  assert plan.rungs('1 0') == expected
-  assert plan.rungs('1 1') == []  # Repeats what its first seed came to.
+  agenda = search.Agenda(points, 'grid', rule, 0, 0, halving_factor=factor)
+  assert agenda.rungs('1 0') == expected
+  assert agenda.rungs('1 1') == []  # Repeats what its first seed came to.
 
 
 def test_halving_ends_with_the_best_and_spends_little(tmp_path, ran):

@@ -26,19 +26,19 @@ def parse(root, *arguments, storage=None):
 def open_study(parsed):
   """The sweep's study with its points."""
   parsed.folder.mkdir(exist_ok=True)
-  trials = search.open_study(parsed, search.plan_of(parsed))
+  trials = search.open_study(parsed, search.agenda_of(parsed))
   trials.add(parsed.points)
   return trials
 
 
 def _take_all(parsed, connection):
   """Takes all runs that it can get; tells their names."""
-  plan = search.plan_of(parsed)
+  agenda = search.agenda_of(parsed)
   names = []
-  with search.open_study(parsed, plan) as trials:
+  with search.open_study(parsed, agenda) as trials:
     connection.send('ready')
     connection.recv()
-    while waiting := plan.next(trials.trials()):
+    while waiting := agenda.next(trials.trials()):
       found = trials.trials()
       taken = filter(None, (trials.take(found[name]) for name in waiting))
       if (mine := next(taken, None)) is not None:
@@ -74,7 +74,7 @@ def test_a_run_is_taken_once(tmp_path, storage):
 def _open(parsed, barrier, results):
   barrier.wait()
   try:
-    search.open_study(parsed, search.plan_of(parsed)).close()
+    search.open_study(parsed, search.agenda_of(parsed)).close()
     results.put(None)
   except errors.RunError as e:
     results.put(str(e))

@@ -43,8 +43,8 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   """The other end of its pipe is closed, as after a SIGKILL."""
   parsed = flags.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
   parsed.folder.mkdir()
-  plan = search.plan_of(parsed)
-  with search.open_study(parsed, plan) as trials:
+  agenda = search.agenda_of(parsed)
+  with search.open_study(parsed, agenda) as trials:
     trials.add(parsed.points)
   stopped = []
 
@@ -65,7 +65,7 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   monkeypatch.setattr(worker, '_redirect_output', lambda path: None)
   worker.serve(Closed(), parsed)
   assert stopped == ['seed=0']
-  with search.open_study(parsed, plan) as trials:
+  with search.open_study(parsed, agenda) as trials:
     (trial,) = trials.trials().values()
   assert outcomes.status_of(trial) == outcomes.WAITING
   assert (

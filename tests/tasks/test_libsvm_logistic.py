@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import data_errors
-from tasks import libsvm
+from tasks.formats import data_errors
+from tasks.formats import libsvm
 from tests.tasks import helpers
 
 

@@ -6,7 +6,7 @@ import pytest
 import tasks
 from tasks import mnist
 from tests.tasks import helpers
-from tests.tasks import test_idx
+from tests.tasks.formats import test_idx
 
 _NAMES = ['mnist_character', 'fmnist', 'mnist_logistic', 'mnist_lenet']
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tasks import class_shares
-from tasks import data_errors
 from tasks import partition
+from tasks.formats import data_errors
 
 _LABELS = np.repeat(np.arange(10), 200)
 _COARSE, _FINE = np.repeat(np.arange(20), 250), np.repeat(np.arange(100), 50)

@@ -10,8 +10,8 @@ import pytest
 
 import tasks
 from tasks import client_data
-from tasks import sqlite_files
-from tasks import vocabulary
+from tasks.formats import sqlite_files
+from tasks.formats import vocabulary
 from tests.tasks import helpers
 
 _USERS = 300_000

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks import data_errors
 from tasks import splits
+from tasks.formats import data_errors
 
 _LABELS = np.repeat(np.arange(10), 100)
 

@@ -6,8 +6,8 @@ import pytest
 import tasks
 from tasks import text_classification
 from tests.tasks import helpers
-from tests.tasks import test_checkpoints
-from tests.tasks import test_distilbert
+from tests.tasks.formats import test_weight_files
+from tests.tasks.models import test_distilbert
 
 _SMALL = dict(blocks=1, width=64, vocab_size=500, max_length=32)
 
@@ -94,7 +94,7 @@ def test_weights_of_a_folder_are_used(tmp_path):
   (tmp_path / 'vocab.txt').write_text(
     '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', *'abcdefghijklmnop'])
   )
-  test_checkpoints.write_safetensors(
+  test_weight_files.write_safetensors(
     tmp_path / 'model.safetensors', test_distilbert._checkpoint()
   )
   with pytest.raises(tasks.DataError, match=r'must have the shape \(20, 64\)'):

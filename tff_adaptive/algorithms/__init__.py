@@ -13,12 +13,21 @@ Behind it: `resolve` makes a checked `plan.Plan` of a name and hyperparameters,
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
+from typing import TypeAlias
+from typing import Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.algorithms.methods import Method
 from tff_adaptive.algorithms.methods import register
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+  from tff_adaptive import processes
+  from tff_adaptive.processes import local_model
 
 __all__ = [
   'Method',
@@ -33,14 +42,16 @@ __all__ = [
   'summary',
 ]
 
+_Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
+
 
 def names() -> list[str]:
-  """The names that `build` accepts."""
+  """Lists the names that `build` accepts."""
   return [name for name, m in methods.table().items() if m.has_clients]
 
 
 def summary(name: str) -> str:
-  """One line that says what a method is."""
+  """Returns one line that says what a method is."""
   return methods.find(name).summary
 
 
@@ -49,7 +60,7 @@ def parameters_of(
   client_optimizer: Optional[str] = None,
   server_optimizer: Optional[str] = None,
 ) -> Mapping[str, parameters.Parameter]:
-  """The hyperparameters that a method accepts, by name.
+  """Returns the hyperparameters that a method accepts, by name.
 
   Args:
     name: A method.
@@ -67,9 +78,11 @@ def parameters_of(
 def resolve(
   name: str,
   *,
-  client_optimizer: Any = None,
-  server_optimizer: Any = None,
-  model_aggregator: Any = None,
+  client_optimizer: Optional[_Optimizer] = None,
+  server_optimizer: Optional[_Optimizer] = None,
+  model_aggregator: Optional[
+    'tff.aggregators.WeightedAggregationFactory'
+  ] = None,
   **hyperparameters: Any,
 ) -> plan_lib.Plan:
   """Checks what `build` takes, and fills in what is not given.
@@ -86,7 +99,9 @@ def check(name: str, **hyperparameters: Any) -> None:
   resolve(name, **hyperparameters)
 
 
-def build(name: str, model: Any, **hyperparameters: Any) -> Any:
+def build(
+  name: str, model: 'local_model.Model', **hyperparameters: Any
+) -> 'processes.Process':
   """Builds a method as a learning process.
 
   Args:
@@ -123,13 +138,13 @@ def build(name: str, model: Any, **hyperparameters: Any) -> Any:
 
 
 def describe(name: str, **hyperparameters: Any) -> str:
-  """The rule that `build` would follow, resolved, one assignment a line."""
+  """Renders the rule that `build` would follow, one assignment a line."""
   plan = resolve(name, **hyperparameters)
   from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
 
   return building.make_pieces(plan).describe()
 
 
-def is_stateful(process: Any) -> bool:
-  """Whether a process keeps state for each client between rounds."""
+def is_stateful(process: 'processes.Process') -> bool:
+  """Tells whether a process keeps state for each client between rounds."""
   return hasattr(process, 'initialize_client_state')

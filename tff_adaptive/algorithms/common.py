@@ -1,4 +1,4 @@
-"""What every method accepts beside its optimizers; a signature to read."""
+"""The hyperparameters that every method accepts, as a signature to read."""
 
 from typing import Literal
 

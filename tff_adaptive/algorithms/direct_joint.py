@@ -1,11 +1,13 @@
 """Direct joint adaptivity: clients start from the server's preconditioner."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import fedopt
 from tff_adaptive.optimizers import preconditioned
 from tff_adaptive.processes import exchange
@@ -19,28 +21,43 @@ class ServerPreconditioner(exchange.Exchange):
   correct v for its bias, and SM3 clients start from v's maxima over slices.
   """
 
-  def __init__(self, client_optimizer: Any, server_optimizer: Any) -> None:
+  def __init__(
+    self,
+    client_optimizer: preconditioned.PreconditionedClient,
+    server_optimizer: fedopt.AdaptiveServerOptimizer,
+  ):
     self._client = client_optimizer
     self._server = server_optimizer
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     first = self._server.initialize(specs)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(first['v'])))
 
-  def share(self, statistics: Any, server_state: Any) -> Any:
+  def share(
+    self,
+    statistics: structures.Statistics,
+    server_state: structures.OptimizerState,
+  ) -> structures.Statistics:
     del statistics
     # A scheduled server keeps its optimizer's state one level down.
     state = server_state.get('optimizer', server_state)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(state['v'])))
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     return self._client.receive(optimizer_state, statistics['v'])
 
 
-def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
-  """What the direct form adds: the preconditioner that clients start from.
+def pieces(
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+) -> additions.Additions:
+  """Adds the preconditioner that clients start from.
 
   Raises:
     ParameterError: If one of the optimizers has no preconditioner.

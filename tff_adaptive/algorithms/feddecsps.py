@@ -1,28 +1,34 @@
 """FedDecSPS: decreasing stochastic Polyak steps."""
 
 import collections
-from typing import Any
 from typing import Literal
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 
 
 class CountSteps(exchange.Exchange):
-  """The server counts local steps, so that stateless clients can go on.
+  """The server's count of local steps, from which stateless clients go on.
 
   A round advances the count by the most steps that one of its clients did; all
   clients of a round start from the same count.
   """
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     return collections.OrderedDict(optimizer_state, count=statistics['count'])
 
   def report(self, local: exchange.Local) -> exchange.Report:
@@ -30,7 +36,9 @@ class CountSteps(exchange.Exchange):
       maximum=collections.OrderedDict(num_steps=local.num_steps)
     )
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     return collections.OrderedDict(
       count=statistics['count'] + cohort.report.maximum['num_steps']
     )
@@ -38,12 +46,12 @@ class CountSteps(exchange.Exchange):
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   count: Literal['training', 'round'] = 'training',
-) -> dict[str, Any]:
-  """What FedDecSPS adds to its clients.
+) -> additions.Additions:
+  """Adds the server's count of local steps.
 
   Args:
     client_optimizer: Decreasing Polyak steps.

@@ -1,34 +1,40 @@
 """FedSPS-Global: one stochastic Polyak step size for all clients of a round."""
 
 import collections
-from typing import Any
 from typing import Literal
 from typing import Optional
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import polyak_global
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class GlobalStep(exchange.Exchange):
-  """Makes the next round's gamma from what clients saw at their last steps."""
+  """The next round's gamma, made from what clients saw at their last steps."""
 
   def __init__(self, aggregation: str, gamma_0: Optional[float]):
     self._aggregation = aggregation
     self._gamma_0 = gamma_0
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     # A negative number stands for "none yet": the first round then takes the
     # clients' bound, which may be changed in the state before it starts.
     first = -1.0 if self._gamma_0 is None else self._gamma_0
     return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     gamma = statistics['gamma']
     return collections.OrderedDict(
       optimizer_state,
@@ -50,7 +56,9 @@ class GlobalStep(exchange.Exchange):
         values['gradient'] = state['gradient']
     return exchange.report(mean=values)
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     del statistics
     mean = cohort.report.mean
     if self._aggregation == 'a':
@@ -69,13 +77,13 @@ class GlobalStep(exchange.Exchange):
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   aggregation: Literal['a', 'b', 'c'] = 'a',
   gamma_0: Optional[parameters.Positive] = None,
-) -> dict[str, Any]:
-  """What FedSPS-Global adds: the step size that all clients share.
+) -> additions.Additions:
+  """Adds the step size that all clients share.
 
   Args:
     client_optimizer: Polyak steps of a given size.

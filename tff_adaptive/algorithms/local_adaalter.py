@@ -1,26 +1,33 @@
 """Local-AdaAlter: an accumulator averaged every round."""
 
 import collections
-from typing import Any
 from typing import Optional
 
+import tensorflow_federated as tff
+
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class Accumulator(exchange.Exchange):
-  """The server averages A^2 with the model's weights and sends it as B^2."""
+  """The clients' A^2, averaged with the model's weights and sent as B^2."""
 
   def __init__(self, start: float):
     self._start = start
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(accumulator=tree.zeros(specs, self._start))
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     received = statistics['accumulator']
     return collections.OrderedDict(
       optimizer_state, received=received, accumulated=received
@@ -33,18 +40,20 @@ class Accumulator(exchange.Exchange):
       )
     )
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     return cohort.report.weighted
 
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   initial_accumulator: Optional[parameters.NonNegative] = None,
-) -> dict[str, Any]:
-  """What Local-AdaAlter exchanges.
+) -> additions.Additions:
+  """Adds the exchange of Local-AdaAlter's accumulator.
 
   Args:
     client_optimizer: AdaAlter.

@@ -1,16 +1,18 @@
 """Local-AMSGrad: moments averaged every round."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class Moments(exchange.Exchange):
-  """The server averages m and v with the model's weights.
+  """The clients' m and v, averaged with the model's weights.
 
   It sends both, and v_max, which takes up the average of v by its maximum.
   """
@@ -18,7 +20,7 @@ class Moments(exchange.Exchange):
   def __init__(self, start: float):
     self._start = start
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(
       m=tree.zeros(specs),
       v=tree.zeros(specs, self._start),
@@ -26,8 +28,12 @@ class Moments(exchange.Exchange):
     )
 
   def begin(
-    self, statistics: Any, optimizer_state: Any, start: Any, survey: Any
-  ) -> Any:
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
     return collections.OrderedDict(optimizer_state, **statistics)
 
   def report(self, local: exchange.Local) -> exchange.Report:
@@ -36,7 +42,9 @@ class Moments(exchange.Exchange):
       weighted=collections.OrderedDict(m=state['m'], v=state['v'])
     )
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     mean = cohort.report.weighted
     return collections.OrderedDict(
       m=mean['m'],
@@ -45,7 +53,10 @@ class Moments(exchange.Exchange):
     )
 
 
-def pieces(client_optimizer: Any, server_optimizer: Any) -> dict[str, Any]:
-  """What Local-AMSGrad exchanges."""
+def pieces(
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+) -> additions.Additions:
+  """Adds the exchange of Local-AMSGrad's moments."""
   del server_optimizer
   return {'exchange': Moments(client_optimizer.epsilon)}

@@ -1,46 +1,53 @@
 """MOON: clients kept near the server's representations."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
 
 
 class PreviousModel(exchange.Exchange):
-  """Clients keep the model that their last round ended with.
+  """The model that a client's last round ended with, kept on the client.
 
   The first previous model of a client is the model that it receives.
   """
 
-  def memory(self, specs: Any) -> Any:
+  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
     return collections.OrderedDict(
       seen=tf.constant(False),
       weights=tuple(tf.zeros(s.shape, s.dtype) for s in specs),
     )
 
-  def context(self, statistics: Any, memory: Any, start: Any) -> Any:
+  def context(
+    self,
+    statistics: structures.Statistics,
+    memory: structures.Memory,
+    start: structures.FlatWeights,
+  ) -> structures.FlatWeights:
     return tuple(
       tf.where(memory['seen'], previous, received)
       for previous, received in zip(memory['weights'], start)
     )
 
-  def remember(self, local: exchange.Local) -> Any:
+  def remember(self, local: exchange.Local) -> structures.Memory:
     return collections.OrderedDict(seen=tf.constant(True), weights=local.end)
 
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   contrastive_strength: parameters.NonNegative = 1.0,
   temperature: parameters.Positive = 0.5,
-) -> dict[str, Any]:
-  """What MOON (Li et al., arXiv 2103.16257) adds: the contrastive term.
+) -> additions.Additions:
+  """Adds MOON's contrastive term (Li et al., arXiv 2103.16257).
 
   Args:
     client_optimizer: Any.

@@ -1,18 +1,20 @@
 """SCAFFOLD: control variates on clients and server."""
 
 import collections
-from typing import Any
 from typing import Optional
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
 
 
 class ControlVariates(exchange.Exchange):
-  """Karimireddy et al., arXiv 1910.06378, option II, batched.
+  """Control variates: Karimireddy et al., 1910.06378, option II, batched.
 
   As Algorithm 6 of Reddi et al. (arXiv 2003.00295). With c the server's and c_i
   the client's control variate, K_i its local steps and S the cohort:
@@ -28,23 +30,30 @@ class ControlVariates(exchange.Exchange):
   def __init__(self, population: Optional[int]):
     self._population = population
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(c=_zeros(specs))
 
-  def memory(self, specs: Any) -> Any:
+  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
     return collections.OrderedDict(seen=tf.constant(False), c=_zeros(specs))
 
-  def _own(self, statistics: Any, memory: Any) -> Any:
+  def _own(
+    self, statistics: structures.Statistics, memory: structures.Memory
+  ) -> structures.FlatWeights:
     return tuple(
       tf.where(memory['seen'], own, server)
       for own, server in zip(memory['c'], statistics['c'])
     )
 
-  def context(self, statistics: Any, memory: Any, start: Any) -> Any:
+  def context(
+    self,
+    statistics: structures.Statistics,
+    memory: structures.Memory,
+    start: structures.FlatWeights,
+  ) -> structures.FlatWeights:
     own = self._own(statistics, memory)
     return tuple(c - c_i for c, c_i in zip(statistics['c'], own))
 
-  def remember(self, local: exchange.Local) -> Any:
+  def remember(self, local: exchange.Local) -> structures.Memory:
     own = self._own(local.statistics, local.memory)
     path = local.optimizer_state['learning_rate'] * local.full_steps
     renewed = tuple(
@@ -61,7 +70,9 @@ class ControlVariates(exchange.Exchange):
     change = tuple(new - old for new, old in zip(renewed, own))
     return exchange.report(weighted=collections.OrderedDict(c=change))
 
-  def merge(self, statistics: Any, cohort: exchange.Cohort) -> Any:
+  def merge(
+    self, statistics: structures.Statistics, cohort: exchange.Cohort
+  ) -> structures.Statistics:
     share = 1.0
     if self._population is not None:
       share = cohort.size / self._population
@@ -73,18 +84,18 @@ class ControlVariates(exchange.Exchange):
     )
 
 
-def _zeros(specs: Any) -> Any:
+def _zeros(specs: structures.FlatSpecs) -> structures.FlatWeights:
   return tuple(tf.zeros(s.shape, s.dtype) for s in specs)
 
 
 @parameters.checked
 def pieces(
-  client_optimizer: Any,
-  server_optimizer: Any,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   population: Optional[parameters.Count] = None,
-) -> dict[str, Any]:
-  """What SCAFFOLD adds to SGD: the correction c - c_i of every gradient.
+) -> additions.Additions:
+  """Adds SCAFFOLD's correction c - c_i of every gradient to SGD.
 
   Args:
     client_optimizer: SGD.

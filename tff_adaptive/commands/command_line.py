@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run() -> None:
-  """The installed command."""
+  """Runs the installed command."""
   try:
     code = main(sys.argv[1:])
     sys.stdout.flush()

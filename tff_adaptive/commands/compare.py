@@ -14,7 +14,7 @@ Shows results side by side. RUN is a run's folder, or one with runs in it."""
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py compare`: none."""
+  """Builds the flags of `main.py compare`: none."""
   return options_lib.Options()
 
 

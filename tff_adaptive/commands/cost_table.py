@@ -1,4 +1,4 @@
-"""What a method costs a client, beside what FedAda2's paper states of it."""
+"""The costs of a method for a client, beside those in FedAda2's paper."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from tff_adaptive.recording import formatting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
-  """What a method costs one client.
+  """The costs of a method for one client.
 
   Attributes:
     model: Bytes of the trainable weights, the unit d.
@@ -32,7 +32,7 @@ class Costs:
   gradients: int
 
   def in_models(self, size: float) -> float:
-    """Bytes in units of d."""
+    """Expresses bytes in units of d."""
     return size / self.model
 
   @property
@@ -73,7 +73,7 @@ PUBLISHED: Mapping[str, PublishedCosts] = {
 
 
 def table(rows: Mapping[str, Optional[Costs]]) -> str:
-  """The costs side by side, with the paper's figures where it has them.
+  """Sets the costs side by side, with the paper's figures where it has them.
 
   Args:
     rows: Costs by method; `None` for a method that the model does not suit.

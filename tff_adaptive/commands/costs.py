@@ -1,4 +1,4 @@
-"""What methods cost a client, side by side: `main.py costs`.
+"""`main.py costs`: the costs of methods for a client, side by side.
 
 Importing this module imports no TensorFlow; `measured_costs` does the work.
 """
@@ -24,7 +24,7 @@ methods are taken as they come, unless --algorithm and its flags choose one."""
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py costs`, beside those of an experiment."""
+  """Builds the flags of `main.py costs`, beside an experiment's."""
   return options_lib.Options(
     parameters.Parameter(
       'methods',
@@ -36,7 +36,7 @@ def build_options() -> options_lib.Options:
 
 
 def main(arguments: Sequence[str]) -> int:
-  """`main.py costs`; returns the exit code."""
+  """Runs `main.py costs`; returns the exit code."""
   values, rest = build_options().split(arguments)
   parser = flags.Flags()
   settings = parser.parse(rest).settings

@@ -1,4 +1,4 @@
-"""What an experiment would be, for --dry_run."""
+"""The description of an experiment, for --dry_run."""
 
 from typing import Optional
 
@@ -11,7 +11,7 @@ from tff_adaptive.training import experiment
 def describe(
   settings: settings_lib.Settings, preset: Optional[presets.Preset] = None
 ) -> str:
-  """The resolved experiment; trains nothing, writes nothing.
+  """Describes the resolved experiment; trains nothing, writes nothing.
 
   Args:
     settings: The experiment.
@@ -60,7 +60,7 @@ def describe(
 
 
 def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
-  """What is run, on whom, and what was published of the task."""
+  """Says what is run, on which clients, and what was published of the task."""
   info = tasks.info(settings.task)
   whose = settings.plan.method.whose_data(
     settings.clients_per_round, num_clients

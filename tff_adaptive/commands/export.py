@@ -34,7 +34,7 @@ _NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py export`."""
+  """Builds the flags of `main.py export`."""
   return options_lib.Options(
     parameters.Parameter(
       'cache_dir',
@@ -47,7 +47,7 @@ def build_options() -> options_lib.Options:
 
 
 def settings_of(run: results.Run) -> settings_lib.Settings:
-  """A run's settings, from what it wrote down of them.
+  """Reads a run's settings from its record of them.
 
   Raises:
     SettingsError: If this version of the program does not understand them.
@@ -163,7 +163,7 @@ def export(
 def _restore(
   settings: settings_lib.Settings, folder: files.RunFolder
 ) -> tuple[int, Any]:
-  """The last checkpoint's round, and the Keras model with its weights."""
+  """Restores the last checkpoint's round and the Keras model's weights."""
   # pylint: disable=g-import-not-at-top
   import tensorflow_federated as tff
 
@@ -223,7 +223,7 @@ def _shapes(tensors: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-  """`main.py export RUN DIR`; returns the exit code."""
+  """Runs `main.py export RUN DIR`; returns the exit code."""
   values, words = build_options().read(arguments)
   if len(words) != 2:
     raise errors.SettingsError(

@@ -1,4 +1,4 @@
-"""What there is to choose from, without TensorFlow."""
+"""`main.py list`: all there is to choose from, without TensorFlow."""
 
 import textwrap
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def _default(parameter: parameters.Parameter) -> str:
 
 
 def listing() -> str:
-  """Tasks, algorithms, optimizers and runtimes, a few lines each."""
+  """Lists tasks, algorithms, optimizers and runtimes, a few lines each."""
   lines = ['Tasks (--task)']
   for name in tasks.names():
     info = tasks.info(name)
@@ -61,7 +61,7 @@ def listing() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-  """`main.py list`; returns the exit code."""
+  """Runs `main.py list`; returns the exit code."""
   if arguments:
     raise errors.SettingsError(f'list takes no flags, got {arguments[0]}.')
   print(listing())

@@ -1,10 +1,11 @@
-"""What a method costs a client, measured.
+"""The costs of a method for a client, measured.
 
 Nothing is estimated: bytes are read off the computation that TFF runs
 (`communication`), memory off the state that the client optimizer makes, and
 gradients are counted while the optimizer takes a step.
 """
 
+import collections
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
+from tff_adaptive import structures
 from tff_adaptive.algorithms import building
 from tff_adaptive.commands import cost_table
 from tff_adaptive.optimizers import blended
@@ -22,7 +24,7 @@ from tff_adaptive.training import traffic as communication
 
 
 def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
-  """The costs of a learning process.
+  """Measures the costs of a learning process.
 
   Args:
     process: The process.
@@ -40,17 +42,14 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     state = _bytes(optimizer.initialize(specs))
     if exchange is not None:
       start = tuple(tf.zeros(s.shape, s.dtype) for s in specs)
-      held = _bytes(
-        exchange.context(
-          exchange.initialize(specs), exchange.memory(specs), start
-        )
-      )
+      memory = exchange.memory(specs) or collections.OrderedDict()
+      held = _bytes(exchange.context(exchange.initialize(specs), memory, start))
   kept = 0
   if algorithms.is_stateful(process):
     kept = communication.size_of(
       process.initialize_client_state.type_signature.result
     )
-  surveys = exchange is not None and exchange.surveys is not None
+  more_pass = exchange is not None and exchange.full_gradient_pass is not None
   return cost_table.Costs(
     model=communication.size_of(weights),
     down=traffic.down,
@@ -58,11 +57,11 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     optimizer_state=state,
     context=held,
     kept=kept,
-    gradients=_gradients_a_step(optimizer, specs) + int(surveys),
+    gradients=_gradients_a_step(optimizer, specs) + int(more_pass),
   )
 
 
-def _bytes(structure: Any) -> int:
+def _bytes(structure: structures.Structure) -> int:
   tensors = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(structure)]
   return sum(t.dtype.size * t.shape.num_elements() for t in tensors)
 
@@ -71,7 +70,7 @@ def _gradients_a_step(
   optimizer: tff.learning.optimizers.Optimizer,
   specs: Sequence[tf.TensorSpec],
 ) -> int:
-  """Gradients that a step evaluates, the one at the weights included."""
+  """Counts the gradients of a step, the one at the weights included."""
   if isinstance(optimizer, blended.Blended):
     # Each client draws one of them.
     return max(_gradients_a_step(o, specs) for o in optimizer.choices)
@@ -98,7 +97,7 @@ def _gradients_a_step(
 def of_methods(
   names: Sequence[str], model_fn: Any
 ) -> dict[str, Optional[cost_table.Costs]]:
-  """The costs of methods with their own hyperparameters.
+  """Measures the costs of methods with their own hyperparameters.
 
   Args:
     names: Methods.

@@ -17,7 +17,7 @@ and PNG. DIR is a sweep's folder, or any folder with runs in it."""
 
 
 def build_options() -> options_lib.Options:
-  """The flags of `main.py report`."""
+  """Builds the flags of `main.py report`."""
   return options_lib.Options(
     parameters.Parameter(
       'select',

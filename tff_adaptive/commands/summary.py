@@ -9,7 +9,7 @@ from tff_adaptive.recording import metric_names
 
 
 def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
-  """The short table at the end of a run.
+  """Renders the short table at the end of a run.
 
   Args:
     rows: Of metrics.csv.
@@ -62,7 +62,7 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
 
 
 def _last(rows: Any, group: str) -> Any:
-  """The last row that has a value of a group."""
+  """Finds the last row that has a value of a group."""
   for row in reversed(rows):
     if any(v for name, v in row.items() if name.startswith(group + '/')):
       return row

@@ -11,10 +11,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
 
 from tff_adaptive import builders
 from tff_adaptive import extensions
 from tff_adaptive import parameters
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
 
 SIDES = ('client', 'server')
 
@@ -133,22 +137,22 @@ def register(side: str, name: str, builder: str, **more: Any) -> None:
 
 
 def names(side: str) -> list[str]:
-  """Names of the optimizers of a side that users may choose."""
+  """Lists the optimizers of a side that users may choose."""
   return sorted(n for n, e in _TABLES[side].items() if not e.of_method)
 
 
 def client_names() -> list[str]:
-  """Names of the client optimizers that go with any server."""
+  """Lists the client optimizers that go with any server."""
   return names('client')
 
 
 def server_names() -> list[str]:
-  """Names of the server optimizers."""
+  """Lists the server optimizers."""
   return names('server')
 
 
 def entry_of(side: str, name: str) -> Entry:
-  """The row of an optimizer, also of a method's own.
+  """Returns the row of an optimizer, also of a method's own.
 
   Raises:
     ParameterError: If there is no such optimizer.
@@ -165,14 +169,14 @@ def entry_of(side: str, name: str) -> Entry:
 
 
 def public_name(side: str, parameter: str, optimizer: str = '') -> str:
-  """What `algorithms.build` calls a builder's parameter."""
+  """Returns the name that `algorithms.build` has for a builder's parameter."""
   if optimizer and parameter in _TABLES[side][optimizer].shared:
     return parameter
   return _PUBLIC[side].get(parameter, parameter)
 
 
 def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
-  """Hyperparameters of an optimizer, by the names that its builder uses.
+  """Returns the hyperparameters of an optimizer, by its builder's names.
 
   Args:
     side: 'client' or 'server'.
@@ -184,7 +188,9 @@ def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
   return builders.parameters_of(entry_of(side, name).builder)
 
 
-def client(name: str, **hyperparameters: Any) -> Any:
+def client(
+  name: str, **hyperparameters: Any
+) -> 'tff.learning.optimizers.Optimizer':
   """Builds a client optimizer.
 
   Args:
@@ -202,12 +208,16 @@ def client(name: str, **hyperparameters: Any) -> Any:
   return _build('client', name, hyperparameters)
 
 
-def server(name: str, **hyperparameters: Any) -> Any:
+def server(
+  name: str, **hyperparameters: Any
+) -> 'tff.learning.optimizers.Optimizer':
   """Builds a server optimizer; see `client`."""
   return _build('server', name, hyperparameters)
 
 
-def _build(side: str, name: str, given: Mapping[str, Any]) -> Any:
+def _build(
+  side: str, name: str, given: Mapping[str, Any]
+) -> 'tff.learning.optimizers.Optimizer':
   builder = entry_of(side, name).builder
   accepted = builders.parameters_of(builder)
   spelled = {public_name(side, p, name): p for p in accepted} | {

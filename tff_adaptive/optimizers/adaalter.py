@@ -1,12 +1,12 @@
 """Local-AdaAlter's client."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -27,7 +27,7 @@ class AdaAlter(protocol.LocalOptimizer):
       'A^2 = A^2 + g^2, from B^2; the server averages it\n' + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['received'] = tree.zeros(specs, self.epsilon**2)
@@ -36,12 +36,12 @@ class AdaAlter(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     del batch
     gradients = tree.dense(weights, gradients)
     step = state['step'] + 1
@@ -68,7 +68,7 @@ def build_adaalter(
   learning_rate: parameters.Positive = 0.1,
   epsilon: parameters.Positive = 1.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
+  """Builds Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
 
   Elementwise at local step k = 1, 2, ..., with B^2 the accumulator received at
   the start of the round, which stays as it is:

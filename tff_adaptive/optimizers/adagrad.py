@@ -24,7 +24,7 @@ def build_adagrad(
   bias_correction: Optional[bool] = None,
   initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAdagrad server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
+  """Builds FedAdagrad's server optimizer: Reddi et al., 2003.00295, Alg. 5.
 
   Elementwise, once per round, with Delta the mean client update (the gradient
   handed in is -Delta):

@@ -22,7 +22,7 @@ def build_ams(
   bias_correction: Optional[bool] = None,
   initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAMS server optimizer: Wang et al. 2022, arXiv 2205.02719.
+  """Builds FedAMS' server optimizer: Wang et al. 2022, arXiv 2205.02719.
 
   Elementwise, once per round, with Delta the mean client update (the gradient
   handed in is -Delta):

@@ -1,12 +1,12 @@
 """Local-AMSGrad's client."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -37,7 +37,7 @@ class LocalAmsgrad(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['m'] = tree.zeros(specs)
     state['v'] = tree.zeros(specs, self.epsilon)
@@ -46,12 +46,12 @@ class LocalAmsgrad(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     del batch
     gradients = tree.dense(weights, gradients)
     m = tree.map_cast(
@@ -84,7 +84,7 @@ def build_local_amsgrad(
   beta_2: parameters.Fraction = 0.999,
   epsilon: parameters.Positive = 1e-5,
 ) -> tff.learning.optimizers.Optimizer:
-  """Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
+  """Builds Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
 
   Elementwise at every local step, m and v going on from the values received and
   v_max staying as received:

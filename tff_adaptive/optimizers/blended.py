@@ -1,16 +1,20 @@
 """Clients that draw their own local optimizer, epochs and delay."""
 
 import collections
+from collections.abc import Callable
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import optimizers
+from tff_adaptive import structures
 from tff_adaptive.optimizers import mixes
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
+
+# A state of each optimizer that a client may draw.
+_States = tuple[structures.OptimizerState, ...]
 
 
 class Blended(protocol.LocalOptimizer):
@@ -49,7 +53,7 @@ class Blended(protocol.LocalOptimizer):
 
   @property
   def formula(self) -> str:
-    def listed(mix: Any) -> Any:
+    def listed(mix: Mapping[str, float] | Mapping[int, float]) -> str:
       return ', '.join(f'{word} ({share:g})' for word, share in mix.items())
 
     return (
@@ -59,7 +63,7 @@ class Blended(protocol.LocalOptimizer):
       f'  its local epochs from {listed(self._epochs)}'
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     return collections.OrderedDict(
       optimizer=tf.constant(0, tf.int32),
       delay=tf.constant(0, tf.int32),
@@ -73,7 +77,12 @@ class Blended(protocol.LocalOptimizer):
       ),
     )
 
-  def draw(self, state: Any, seed: Any, num_batches: Any) -> Any:
+  def draw(
+    self,
+    state: structures.OptimizerState,
+    seed: tf.Tensor,
+    num_batches: tf.Tensor,
+  ) -> tuple[structures.OptimizerState, tf.Tensor]:
     """Draws the client's choices.
 
     Args:
@@ -103,17 +112,19 @@ class Blended(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A blended client')
     gradients = tree.dense(weights, gradients)
 
-    def branch(index: int, optimizer: Any) -> Any:
-      def step() -> Any:
+    def branch(
+      index: int, optimizer: tff.learning.optimizers.Optimizer
+    ) -> Callable[[], tuple[_States, structures.WeightsT]]:
+      def step() -> tuple[_States, structures.WeightsT]:
         own, moved = protocol.take_step(
           optimizer, state['states'][index], weights, gradients, batch
         )
@@ -138,8 +149,10 @@ def _has_delay(name: str) -> bool:
   return 'delay' in optimizers.parameters_of('client', name)
 
 
-def _pick(mix: Any, uniform: tf.Tensor) -> tf.Tensor:
-  """The index of the choice that a uniform number in [0, 1) falls on."""
+def _pick(
+  mix: Mapping[str, float] | Mapping[int, float], uniform: tf.Tensor
+) -> tf.Tensor:
+  """Finds the index of the choice that a uniform number in [0, 1) falls on."""
   ends = tf.cumsum(tf.constant(list(mix.values()), tf.float32))
   # Rounding may leave the last end a little below 1.
   index = tf.reduce_sum(tf.cast(uniform >= ends, tf.int32))
@@ -153,7 +166,7 @@ def build_blended(
   delay_mix: str = '1=1',
   epochs_mix: str = '1=1',
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAda2 with blended clients (arXiv 2410.18117), Algorithm 5.
+  """Builds FedAda2's blended clients (arXiv 2410.18117), Algorithm 5.
 
   In every round each client draws its local optimizer, how many of its epochs
   it runs and its delay, independently and as a function of (seed, round,

@@ -21,7 +21,7 @@ def build_client_adagrad(
   local_epochs: Optional[parameters.Count] = None,
   min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """AdaGrad client optimizer, FedAda2 (arXiv 2410.18117), Algorithm 9 (AGDU).
+  """Builds FedAda2's AdaGrad client (arXiv 2410.18117), Algorithm 9 (AGDU).
 
   Elementwise at local step k = 1, 2, ..., with z the delay:
 

@@ -22,7 +22,7 @@ def build_client_adam(
   local_epochs: Optional[parameters.Count] = None,
   min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """Adam client optimizer, FedAda2 (arXiv 2410.18117), Algorithm 7 (ADMU).
+  """Builds FedAda2's Adam client (arXiv 2410.18117), Algorithm 7 (ADMU).
 
   Elementwise at local step k = 1, 2, ..., with z the delay and
   u = floor((k - 1) / z) + 1 the number of renewals of v so far:

@@ -9,7 +9,7 @@ from tff_adaptive import parameters
 
 
 def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
-  """The local epochs of a round, if a delay is counted in them.
+  """Returns the local epochs of a round, if a delay is counted in them.
 
   Raises:
     ParameterError: If it is and they were not given, or the reverse.

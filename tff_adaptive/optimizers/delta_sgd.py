@@ -1,7 +1,6 @@
 """Delta-SGD: a client that tunes its own step size."""
 
 import collections
-from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -9,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -46,7 +46,7 @@ class DeltaSgd(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     state['eta'] = tf.constant(self._eta_0, tf.float32)
@@ -59,12 +59,12 @@ class DeltaSgd(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
     is_first = tf.equal(state['step'], 0)
     if self._same_batch:
@@ -109,7 +109,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -eta, gradients)
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['eta'], state['at_bound'])
 
 
@@ -123,7 +123,7 @@ def build_delta_sgd(
   smoothness_batch: Literal['same', 'successive'] = 'same',
   max_step_size: Optional[parameters.Positive] = None,
 ) -> tff.learning.optimizers.Optimizer:
-  """Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
+  """Builds Delta-SGD for clients: Kim et al., arXiv 2306.11201, Algorithm 1.
 
   At local step k, norms over all weights together:
 

@@ -1,4 +1,4 @@
-"""What FedAdagrad, FedAdam, FedYogi and FedAMS share.
+"""The common step of FedAdagrad, FedAdam, FedYogi and FedAMS.
 
 Reddi et al., Adaptive Federated Optimization (arXiv 2003.00295), Algorithms 2
 and 5. Once per round and elementwise, with Delta the mean client update:
@@ -14,22 +14,22 @@ server optimizer -Delta as gradient; nothing but the sign of the step changes.
 import collections
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 from typing import Optional
 
 import tensorflow as tf
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import rule as rule_lib
 from tff_adaptive.optimizers import tree
 
 
 @dataclasses.dataclass(frozen=True)
 class SecondMoment:
-  """How v follows the squared update s^2.
+  """The way that v follows the squared update s^2.
 
   Attributes:
     rule: Maps (v, s^2, beta_2) to the next v.
-    text: The same, for people.
+    text: The same, as text.
     decays: Whether the rule uses beta_2.
   """
 
@@ -96,7 +96,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     self._maximum = maximum
     self._adds_epsilon = adds_epsilon
 
-  def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     if self._bias_correction:
       state['step'] = tf.constant(0, tf.int32)
@@ -108,7 +108,12 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
 
   # TFF's finalizer would, which takes a while and finds nothing.
   @tf.autograph.experimental.do_not_convert
-  def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+  def next(
+    self,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
     _check_state_match(weights, state['m'], 'm')
     beta_1, epsilon = state['beta_1'], state['epsilon']
@@ -192,7 +197,9 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     return '\n'.join(lines)
 
 
-def _check_state_match(weights: Any, state: Any, name: str) -> None:
+def _check_state_match(
+  weights: structures.Structure, state: structures.Structure, name: str
+) -> None:
   try:
     tf.nest.assert_same_structure(weights, state)
     shapes = tf.nest.map_structure(

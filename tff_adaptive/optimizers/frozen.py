@@ -1,11 +1,11 @@
-"""Steps with an optimizer whose state stays as the server sent it (MIME)."""
+"""An optimizer whose state stays as the server sent it (MIME)."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -46,11 +46,11 @@ class Frozen(protocol.LocalOptimizer):
 
   @property
   def note(self) -> str:
-    """What is done with the base optimizer's rule, for people."""
+    """The use made of the base optimizer's rule, as text."""
     g = ', with g = g(x) - g(x_t) + mean gradient at x_t'
     return 'from the state received at every step' + g * self._corrects
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = collections.OrderedDict(base=self.base.initialize(specs))
     if self._corrects:
       state['start'] = tree.zeros(specs)
@@ -59,12 +59,12 @@ class Frozen(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
     if self._corrects:
       batch = protocol.require_batch(batch, "MIME's correction")
@@ -78,10 +78,12 @@ class Frozen(protocol.LocalOptimizer):
     _, weights = self.base.next(state['base'], weights, gradients)
     return state, weights
 
-  def get_hparams(self, state: Any) -> Any:
+  def get_hparams(self, state: structures.OptimizerState) -> structures.HParams:
     return self.base.get_hparams(state['base'])
 
-  def set_hparams(self, state: Any, hparams: Any) -> Any:
+  def set_hparams(
+    self, state: structures.OptimizerState, hparams: structures.HParams
+  ) -> structures.OptimizerState:
     return collections.OrderedDict(
       state, base=self.base.set_hparams(state['base'], hparams)
     )

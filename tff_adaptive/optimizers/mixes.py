@@ -8,7 +8,7 @@ from tff_adaptive import parameters
 
 
 class Mix(NamedTuple):
-  """What a blended client draws from; see `blended.build_blended`.
+  """The choices of a blended client; see `blended.build_blended`.
 
   Attributes:
     optimizers: Shares by optimizer.

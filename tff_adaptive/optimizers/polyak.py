@@ -1,13 +1,13 @@
 """Stochastic Polyak step sizes on a client."""
 
 import collections
-from typing import Any
 from typing import Literal
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import combinations
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -16,7 +16,10 @@ from tff_adaptive.optimizers import tree
 def polyak_ratio(
   loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
 ) -> tf.Tensor:
-  """(loss - lower_bound) / |g|^2: 0 below the bound, infinite where g is 0."""
+  """Computes (loss - lower_bound) / |g|^2.
+
+  It is 0 for a loss below the bound, else infinite where g is 0.
+  """
   gap = tf.maximum(tf.cast(loss, tf.float32) - lower_bound, 0.0)
   ratio = tf.where(
     tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
@@ -51,7 +54,7 @@ class Polyak(protocol.LocalOptimizer):
       'x = x - gamma g\n' + grows + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     del specs  # A few numbers are all the state there is.
     state = self.initial_hparams()
     if self._smoothing != 'none':
@@ -66,12 +69,12 @@ class Polyak(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A stochastic Polyak step')
     gradients = tree.dense(weights, gradients)
     bound = self._bound(state, batch)
@@ -97,8 +100,10 @@ class Polyak(protocol.LocalOptimizer):
       new_state['bound'] = tf.where(gamma > 0, gamma, kept)
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
-  def _bound(self, state: Any, batch: Any) -> Any:
-    """The largest step that may be taken now."""
+  def _bound(
+    self, state: structures.OptimizerState, batch: protocol.Batch
+  ) -> tf.Tensor:
+    """Computes the largest step that may be taken now."""
     if self._smoothing == 'none':
       return state['gamma_b']
     if batch.client_size is None:
@@ -113,7 +118,7 @@ class Polyak(protocol.LocalOptimizer):
       tf.equal(state['step'], 0), first, state['bound'] * tf.pow(2.0, share)
     )
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['at_bound'])
 
 
@@ -125,7 +130,7 @@ def build_polyak(
   lower_bound: float = 0.0,
   smoothing: Literal['none', 'bound', 'step'] = 'none',
 ) -> tff.learning.optimizers.Optimizer:
-  """FedSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
+  """Builds FedSPS' client: Mukherjee et al., Locally Adaptive FL.
 
   At every local step, with F the loss of the batch and g its gradient, the norm
   over all weights together:

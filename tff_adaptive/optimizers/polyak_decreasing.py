@@ -1,12 +1,12 @@
 """FedDecSPS' client: Polyak steps that shrink with the number of steps."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import polyak
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -26,7 +26,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
       'x = x - gamma_k g\n' + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     del specs
     state = self.initial_hparams()
     state['count'] = tf.constant(0, tf.int32)
@@ -39,12 +39,12 @@ class PolyakDecreasing(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A decreasing Polyak step')
     gradients = tree.dense(weights, gradients)
     ratio = polyak.polyak_ratio(
@@ -65,7 +65,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -gamma, gradients)
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['at_bound'])
 
 
@@ -76,7 +76,7 @@ def build_polyak_decreasing(
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedDecSPS' client: Mukherjee et al., Locally Adaptive Federated Learning.
+  """Builds FedDecSPS' client: Mukherjee et al., Locally Adaptive FL.
 
   With k counting local steps from 0 (from the value that the method hands out),
   F the loss of the batch and g its gradient, the norm over all weights:

@@ -1,12 +1,12 @@
 """FedSPS-Global's client: the server's step size, and a report for the next."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import parameters
+from tff_adaptive import structures
 from tff_adaptive.optimizers import polyak
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -26,7 +26,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
       + self.values
     )
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['gamma'] = state['gamma_b']
     state['gap'] = tf.constant(0.0)
@@ -36,12 +36,12 @@ class PolyakGlobal(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     batch = protocol.require_batch(batch, 'A global Polyak step')
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(
@@ -52,14 +52,14 @@ class PolyakGlobal(protocol.LocalOptimizer):
     )
     return new_state, tree.add_scaled(weights, -state['gamma'], gradients)
 
-  def step_size(self, state: Any) -> protocol.StepSize:
+  def step_size(self, state: structures.OptimizerState) -> protocol.StepSize:
     return protocol.StepSize(state['gamma'], state['gamma'] >= state['gamma_b'])
 
 
 def bounded_step(
   gap: tf.Tensor, squared_norm: tf.Tensor, c: tf.Tensor, gamma_b: tf.Tensor
 ) -> tf.Tensor:
-  """min(gap / (c |g|^2), gamma_b), scalar float32."""
+  """Computes min(gap / (c |g|^2), gamma_b), scalar float32."""
   return tf.minimum(polyak.polyak_ratio(gap, 0.0, squared_norm) / c, gamma_b)
 
 
@@ -70,7 +70,7 @@ def build_polyak_global(
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
+  """Builds FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
 
   Steps with a given gamma that stays for the whole round, and keeps the loss
   and the gradient of its last step, from which the server makes the next gamma.

@@ -1,4 +1,4 @@
-"""What the adaptive clients of FedAda2 share.
+"""The common step of FedAda2's adaptive clients.
 
 Lee et al., Efficient Adaptive Federated Optimization (arXiv 2410.18117),
 Algorithms 3, 4, 7 and 9. At local step k = 1, 2, ..., elementwise:
@@ -15,11 +15,13 @@ import abc
 import collections
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Generic
 from typing import Optional
+from typing import TypeVar
 
 import tensorflow as tf
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 
@@ -38,8 +40,12 @@ def adam_rule(v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor) -> tf.Tensor:
   return beta_2 * v + (1 - beta_2) * squared
 
 
-class Preconditioner(abc.ABC):
-  """Keeps what v is made of, for one tensor.
+# What is kept for one tensor.
+Kept = TypeVar('Kept')
+
+
+class Preconditioner(abc.ABC, Generic[Kept]):
+  """The source of v, for one tensor.
 
   Attributes:
     initial: What every entry of v starts at.
@@ -48,47 +54,53 @@ class Preconditioner(abc.ABC):
   initial: float = 0.0
 
   @abc.abstractmethod
-  def start(self, spec: tf.TensorSpec) -> Any:
-    """What is kept before the first step."""
+  def start(self, spec: tf.TensorSpec) -> Kept:
+    """Makes what is kept before the first step."""
 
   @abc.abstractmethod
   def renew(
-    self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor
-  ) -> tuple[Any, tf.Tensor]:
+    self, kept: Kept, squared: tf.Tensor, beta_2: tf.Tensor
+  ) -> tuple[Kept, tf.Tensor]:
     """Takes up g^2; returns what is kept now, and v."""
 
   @abc.abstractmethod
-  def read(self, kept: Any) -> tf.Tensor:
-    """v, between renewals."""
+  def read(self, kept: Kept) -> tf.Tensor:
+    """Reads v between renewals."""
 
   @abc.abstractmethod
-  def receive(self, v: tf.Tensor) -> Any:
-    """What is kept if v starts from the server's."""
+  def receive(self, v: tf.Tensor) -> Kept:
+    """Makes what is kept if v starts from the server's."""
 
 
-class Full(Preconditioner):
-  """Keeps v."""
+class Full(Preconditioner[tf.Tensor]):
+  """A preconditioner that keeps v."""
 
   def __init__(self, rule: Rule, initial: float = 0.0):
     self._rule = rule
     self.initial = initial
 
-  def start(self, spec: Any) -> Any:
+  def start(self, spec: tf.TensorSpec) -> tf.Tensor:
     return tf.fill(spec.shape, tf.cast(self.initial, spec.dtype))
 
-  def renew(self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor) -> Any:
+  def renew(
+    self, kept: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
     v = self._rule(kept, squared, beta_2)
     return v, v
 
-  def read(self, kept: Any) -> tf.Tensor:
+  def read(self, kept: tf.Tensor) -> tf.Tensor:
     return kept
 
-  def receive(self, v: tf.Tensor) -> Any:
+  def receive(self, v: tf.Tensor) -> tf.Tensor:
     return v
 
 
-class Sm3(Preconditioner):
-  """SM3: keeps one number per slice across each axis.
+# The maxima over a tensor's slices, a vector an axis.
+Maxima = tuple[tf.Tensor, ...]
+
+
+class Sm3(Preconditioner[Maxima]):
+  """The preconditioner SM3: one number per slice across each axis.
 
   A tensor's cover is the set of its slices of co-dimension 1: a matrix of m x n
   keeps m + n numbers. Tensors of rank 0 and 1 keep their own size.
@@ -103,12 +115,14 @@ class Sm3(Preconditioner):
     self._rule = rule
     self._form = form
 
-  def start(self, spec: Any) -> Any:
+  def start(self, spec: tf.TensorSpec) -> Maxima:
     if spec.shape.rank < 2:
       return (tf.zeros(spec.shape, spec.dtype),)
     return tuple(tf.zeros([size], spec.dtype) for size in spec.shape)
 
-  def renew(self, kept: Any, squared: tf.Tensor, beta_2: tf.Tensor) -> Any:
+  def renew(
+    self, kept: Maxima, squared: tf.Tensor, beta_2: tf.Tensor
+  ) -> tuple[Maxima, tf.Tensor]:
     if self._form == 'I':
       maxima = self._maxima(squared)
       kept = tuple(
@@ -118,7 +132,7 @@ class Sm3(Preconditioner):
     v = self._rule(self.read(kept), squared, beta_2)
     return self._maxima(v), v
 
-  def read(self, kept: Any) -> tf.Tensor:
+  def read(self, kept: Maxima) -> tf.Tensor:
     if len(kept) == 1:
       return kept[0]
     rank = len(kept)
@@ -129,10 +143,10 @@ class Sm3(Preconditioner):
       smallest = spread if smallest is None else tf.minimum(smallest, spread)
     return smallest
 
-  def receive(self, v: tf.Tensor) -> Any:
+  def receive(self, v: tf.Tensor) -> Maxima:
     return self._maxima(v)
 
-  def _maxima(self, values: Any) -> Any:
+  def _maxima(self, values: tf.Tensor) -> Maxima:
     rank = values.shape.rank
     if rank < 2:
       return (values,)
@@ -172,7 +186,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       delay_epochs: Local epochs of the round, if the delay is in epochs.
       min_step_norm: epsilon_s: a step m' / (sqrt(v') + epsilon) with a norm
         above 0 and below this is not taken.
-      rule_text: The rule of v, for people.
+      rule_text: The rule of v, as text.
     """
     self._preconditioner = preconditioner
     super().__init__(learning_rate=learning_rate, epsilon=epsilon)
@@ -212,17 +226,19 @@ class PreconditionedClient(protocol.LocalOptimizer):
     return '\n'.join(lines)
 
   def received_form(self) -> 'PreconditionedClient':
-    """This optimizer for a v that starts from the server's."""
+    """Returns this optimizer for a v that starts from the server's."""
     form = copy.copy(self)
     form._receives = True
     return form
 
-  def receive(self, state: Any, v: tuple[tf.Tensor, ...]) -> Any:
-    """The state with v started from the server's, flat."""
+  def receive(
+    self, state: structures.OptimizerState, v: structures.FlatWeights
+  ) -> structures.OptimizerState:
+    """Starts v of a state from the server's, flat."""
     kept = tuple(self._preconditioner.receive(leaf) for leaf in v)
     return collections.OrderedDict(state, preconditioner=kept)
 
-  def initialize(self, specs: Any) -> Any:
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     state = self.initial_hparams()
     state['step'] = tf.constant(0, tf.int32)
     if self._corrects_bias:
@@ -238,12 +254,12 @@ class PreconditionedClient(protocol.LocalOptimizer):
 
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: protocol.Batch | None = None,
-  ) -> tuple[Any, Any]:
+    batch: protocol.Batch[structures.WeightsT] | None = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
     new_state = collections.OrderedDict(state, step=state['step'] + 1)
     renews = self._renews(state, new_state, batch)
@@ -281,8 +297,13 @@ class PreconditionedClient(protocol.LocalOptimizer):
       rate = tf.where(tree.norm(step) < self._min_step_norm, 0.0, rate)
     return new_state, tree.add_scaled(weights, -rate, step)
 
-  def _renews(self, state: Any, new_state: Any, batch: Any) -> tf.Tensor:
-    """Whether v is renewed at this step, bool scalar."""
+  def _renews(
+    self,
+    state: structures.OptimizerState,
+    new_state: structures.OptimizerState,
+    batch: Optional[protocol.Batch],
+  ) -> tf.Tensor:
+    """Tells whether v is renewed at this step, bool scalar."""
     if self._delay_epochs is None:
       return tf.equal(state['step'] % self._delay, 0)
     batch = protocol.require_batch(batch, 'A delay counted in epochs')
@@ -292,20 +313,25 @@ class PreconditionedClient(protocol.LocalOptimizer):
     epoch = state['examples'] * self._delay_epochs // batch.client_size
     return tf.equal(epoch % self._delay, 0)
 
-  def _precondition(self, state: Any, gradients: Any, renews: Any) -> Any:
+  def _precondition(
+    self,
+    state: structures.OptimizerState,
+    gradients: structures.WeightsT,
+    renews: tf.Tensor,
+  ) -> tuple[tuple, structures.WeightsT]:
     """Returns what is kept now, and v in the structure of the gradients."""
     beta_2 = state.get('beta_2', tf.constant(0.0))
     leaves = tf.nest.flatten(gradients)
     kept = state['preconditioner']
 
-    def renew() -> Any:
+    def renew() -> tuple[tuple, structures.FlatWeights]:
       pairs = [
         self._preconditioner.renew(own, tf.square(g), tf.cast(beta_2, g.dtype))
         for own, g in zip(kept, leaves)
       ]
       return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
-    def keep() -> Any:
+    def keep() -> tuple[tuple, structures.FlatWeights]:
       v = tuple(
         tf.broadcast_to(self._preconditioner.read(own), g.shape)
         for own, g in zip(kept, leaves)

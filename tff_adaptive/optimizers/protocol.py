@@ -1,4 +1,4 @@
-"""What a client optimizer may look at beyond the gradient.
+"""The protocol of client optimizers that look beyond the gradient.
 
 `tff.learning.optimizers.Optimizer.next` sees the state, the weights and the
 gradients. A stochastic Polyak step also needs the loss of the batch, and
@@ -10,18 +10,19 @@ drives TFF's own optimizers and these alike.
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Generic
 from typing import NamedTuple
 from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import rule as rule_lib
 
 
-class Batch(NamedTuple):
-  """What is known of the current batch besides its gradient.
+class Batch(NamedTuple, Generic[structures.WeightsT]):
+  """The current batch beside its gradient.
 
   Attributes:
     loss: Scalar float32, the objective that was differentiated, at the current
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
   """
 
   loss: tf.Tensor
-  gradient_fn: Callable[[Any], Any]
+  gradient_fn: Callable[[structures.WeightsT], structures.WeightsT]
   size: tf.Tensor
   client_size: Optional[tf.Tensor] = None
 
@@ -70,7 +71,12 @@ class LocalOptimizer(rule_lib.Rule):
   uses_batch = True
   draws = False
 
-  def draw(self, state: Any, seed: tf.Tensor, num_batches: tf.Tensor) -> Any:
+  def draw(
+    self,
+    state: structures.OptimizerState,
+    seed: tf.Tensor,
+    num_batches: tf.Tensor,
+  ) -> tuple[structures.OptimizerState, tf.Tensor]:
     """Draws what this client does in this round; called if `draws`.
 
     Args:
@@ -87,12 +93,12 @@ class LocalOptimizer(rule_lib.Rule):
   @abc.abstractmethod
   def next(
     self,
-    state: Any,
-    weights: Any,
-    gradients: Any,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
     *,
-    batch: Optional[Batch] = None,
-  ) -> tuple[Any, Any]:
+    batch: Optional[Batch[structures.WeightsT]] = None,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     """Takes a step; see `tff.learning.optimizers.Optimizer.next`.
 
     Args:
@@ -105,26 +111,28 @@ class LocalOptimizer(rule_lib.Rule):
       TypeError: If the rule uses `batch` and none was given.
     """
 
-  def step_size(self, state: Any) -> Optional[StepSize]:
-    """The step size that led to `state`, if the rule has one."""
+  def step_size(self, state: structures.OptimizerState) -> Optional[StepSize]:
+    """Returns the step size that led to `state`, if the rule has one."""
     del state
     return None
 
 
 def take_step(
   optimizer: tff.learning.optimizers.Optimizer,
-  state: Any,
-  weights: Any,
-  gradients: Any,
-  batch: Batch,
-) -> tuple[Any, Any]:
+  state: structures.OptimizerState,
+  weights: structures.WeightsT,
+  gradients: structures.WeightsT,
+  batch: Batch[structures.WeightsT],
+) -> tuple[structures.OptimizerState, structures.WeightsT]:
   """Calls `optimizer.next` with as much of the batch as it can take."""
   if isinstance(optimizer, LocalOptimizer):
     return optimizer.next(state, weights, gradients, batch=batch)
   return optimizer.next(state, weights, gradients)
 
 
-def require_batch(batch: Optional[Batch], rule: str) -> Batch:
+def require_batch(
+  batch: Optional[Batch[structures.WeightsT]], rule: str
+) -> Batch[structures.WeightsT]:
   """Returns `batch`, or raises `TypeError` saying what the rule lacks."""
   if batch is None:
     raise TypeError(

@@ -1,10 +1,11 @@
-"""What all update rules share: their numbers lie in their state."""
+"""The base of all update rules: hyperparameters that are part of the state."""
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_adaptive import structures
 
 
 class Rule(tff.learning.optimizers.Optimizer):
@@ -21,17 +22,19 @@ class Rule(tff.learning.optimizers.Optimizer):
 
   @property
   def values(self) -> str:
-    """The hyperparameters, for people; the last line of a formula."""
+    """The hyperparameters as text, the last line of a formula."""
     return 'with ' + ', '.join(f'{k} = {v:g}' for k, v in self.hparams.items())
 
-  def initial_hparams(self) -> collections.OrderedDict[str, Any]:
-    """The part of the first state that holds the hyperparameters, float32."""
+  def initial_hparams(self) -> structures.OptimizerState:
+    """Makes the part of the first state that holds the hyperparameters."""
     return collections.OrderedDict(
       (k, tf.constant(v, tf.float32)) for k, v in self.hparams.items()
     )
 
-  def get_hparams(self, state: Any) -> Any:
+  def get_hparams(self, state: structures.OptimizerState) -> structures.HParams:
     return collections.OrderedDict((k, state[k]) for k in self.hparams)
 
-  def set_hparams(self, state: Any, hparams: Any) -> Any:
+  def set_hparams(
+    self, state: structures.OptimizerState, hparams: structures.HParams
+  ) -> structures.OptimizerState:
     return collections.OrderedDict(state, **hparams)

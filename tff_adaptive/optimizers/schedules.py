@@ -7,11 +7,14 @@ wrong flag is refused before anything slow happens.
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 from typing import Literal
 from typing import Optional
+from typing import TYPE_CHECKING
 
 from tff_adaptive import parameters
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 # What each schedule needs, and what else it takes.
 _SMOOTH = (('lr_decay_steps', 'lr_decay_rate'), ('lr_staircase',))
@@ -35,7 +38,7 @@ def build_schedule(
   lr_decay_rate: Optional[parameters.Positive] = None,
   lr_staircase: Optional[bool] = None,
   lr_warmup_steps: parameters.NonNegativeInt = 0,
-) -> Optional[Callable[[Any], Any]]:
+) -> Optional[Callable[['tf.Tensor'], 'tf.Tensor']]:
   """Maps completed rounds to a learning rate.
 
   With r the completed rounds since the end of the warm-up, and q = r /
@@ -77,7 +80,7 @@ def build_schedule(
   decays = lr_schedule != 'constant'
   decay_rate = 0.1 if lr_decay_rate is None else lr_decay_rate
 
-  def schedule(round_number: Any) -> Any:
+  def schedule(round_number: 'tf.Tensor') -> 'tf.Tensor':
     import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
     completed = tf.cast(round_number, tf.float32)
@@ -99,13 +102,13 @@ def build_schedule(
   return schedule
 
 
-def is_constant(lr_schedule: str, lr_warmup_steps: int, **_: Any) -> bool:
-  """Whether a schedule leaves the rate as it is."""
+def is_constant(lr_schedule: str, lr_warmup_steps: int, **_: object) -> bool:
+  """Tells whether a schedule leaves the rate as it is."""
   return lr_schedule == 'constant' and not lr_warmup_steps
 
 
 def check(
-  lr_schedule: str, *, lr_warmup_steps: int = 0, **arguments: Any
+  lr_schedule: str, *, lr_warmup_steps: int = 0, **arguments: object
 ) -> None:
   """Raises `ParameterError` if an argument is missing, or would be ignored."""
   del lr_warmup_steps  # Goes with all of them.
@@ -129,12 +132,14 @@ def check(
 
 
 def _listed(names: Sequence[str], between: str) -> str:
-  """Names for the problem of a `ParameterError`."""
+  """Lists names for the problem of a `ParameterError`."""
   return between.join(f'{{{name}}}' for name in names)
 
 
-def _decay(lr_schedule: str, rate: Any, units: Any, decay_rate: float) -> Any:
-  """The rate after some units of decay; see `build_schedule`."""
+def _decay(
+  lr_schedule: str, rate: 'tf.Tensor', units: 'tf.Tensor', decay_rate: float
+) -> 'tf.Tensor':
+  """Computes the rate after some units of decay; see `build_schedule`."""
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
   if lr_schedule == 'exp_decay':

@@ -11,7 +11,7 @@ def build_sgd(
   learning_rate: parameters.Positive = 0.1,
   momentum: parameters.Fraction = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """Stochastic gradient descent on a client.
+  """Builds stochastic gradient descent for clients.
 
     m = momentum m + g              m starts at 0 in every round
     x = x - learning_rate m
@@ -34,7 +34,7 @@ def build_server_sgd(
   learning_rate: parameters.Positive = 1.0,
   momentum: parameters.Fraction = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAvg and FedAvgM on the server: Reddi et al., arXiv 2003.00295.
+  """Builds FedAvg's and FedAvgM's server: Reddi et al., arXiv 2003.00295.
 
   With Delta the mean client update (the gradient handed in is -Delta):
 

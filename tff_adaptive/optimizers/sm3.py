@@ -26,7 +26,7 @@ def build_sm3_adagrad(
   local_epochs: Optional[parameters.Count] = None,
   min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """SM3 AdaGrad, FedAda2 (arXiv 2410.18117), Algorithms 3 (I) and 4 (II).
+  """Builds SM3 AdaGrad, FedAda2 (arXiv 2410.18117), Algorithms 3 (I), 4 (II).
 
   With S_r the slices of co-dimension 1 of a tensor, at local step k, form II:
 
@@ -77,7 +77,7 @@ def build_sm3_adam(
   local_epochs: Optional[parameters.Count] = None,
   min_step_norm: parameters.NonNegative = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-  """SM3 with Adam's averages: FedAda2 (arXiv 2410.18117).
+  """Builds SM3 with Adam's averages: FedAda2 (arXiv 2410.18117).
 
   As `build_sm3_adagrad` with
 

@@ -1,14 +1,17 @@
 """Arithmetic on structures of tensors, shared by the update rules."""
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 
-def dense(weights: Any, gradients: Any) -> Any:
-  """Gradients as tensors of the weights' shapes: none missing, none sparse.
+
+def dense(
+  weights: structures.WeightsT, gradients: structures.WeightsT
+) -> structures.WeightsT:
+  """Makes gradients tensors of the weights' shapes, none missing or sparse.
 
   Args:
     weights: A structure of tensors.
@@ -25,15 +28,15 @@ def dense(weights: Any, gradients: Any) -> Any:
   )
 
 
-def zeros(specs: Any, value: float = 0.0) -> Any:
-  """Tensors of the given `tf.TensorSpec`s, filled with one value."""
+def zeros(specs: structures.Specs, value: float = 0.0) -> structures.Structure:
+  """Makes tensors of the given `tf.TensorSpec`s, filled with one value."""
   return tf.nest.map_structure(
     lambda s: tf.fill(s.shape, tf.cast(value, s.dtype)), specs
   )
 
 
-def squared_norm(structure: Any) -> tf.Tensor:
-  """Squared Euclidean norm over all leaves together, scalar float32."""
+def squared_norm(structure: structures.Structure) -> tf.Tensor:
+  """Computes the squared Euclidean norm over all leaves, scalar float32."""
   leaves = [
     tf.reduce_sum(tf.square(tf.cast(leaf, tf.float32)))
     for leaf in tf.nest.flatten(structure)
@@ -41,36 +44,41 @@ def squared_norm(structure: Any) -> tf.Tensor:
   return tf.add_n(leaves) if leaves else tf.constant(0.0)
 
 
-def norm(structure: Any) -> tf.Tensor:
-  """Euclidean norm over all leaves together, scalar float32."""
+def norm(structure: structures.Structure) -> tf.Tensor:
+  """Computes the Euclidean norm over all leaves, scalar float32."""
   return tf.sqrt(squared_norm(structure))
 
 
-def subtract(a: Any, b: Any) -> Any:
-  """`a - b`, leaf by leaf."""
+def subtract(a: structures.Tree, b: structures.Tree) -> structures.Tree:
+  """Computes `a - b`, leaf by leaf."""
   return tf.nest.map_structure(tf.subtract, a, b)
 
 
-def add_scaled(a: Any, scale: tf.Tensor, b: Any) -> Any:
-  """`a + scale * b`, leaf by leaf, in each leaf's dtype."""
+def add_scaled(
+  a: structures.Tree, scale: tf.Tensor, b: structures.Tree
+) -> structures.Tree:
+  """Computes `a + scale * b`, leaf by leaf, in each leaf's dtype."""
   return tf.nest.map_structure(
     lambda x, y: x + tf.cast(scale, x.dtype) * y, a, b
   )
 
 
 def map_cast(
-  fn: Callable[..., Any], scalars: tuple[Any, ...], *structures: Any
-) -> Any:
+  fn: Callable[..., tf.Tensor],
+  scalars: tuple[tf.Tensor, ...],
+  first: structures.Tree,
+  *others: structures.Structure,
+) -> structures.Tree:
   """Maps `fn(*scalars, *leaves)` with the scalars in each leaf's dtype."""
 
-  def on_leaf(*leaves: Any) -> Any:
+  def on_leaf(*leaves: tf.Tensor) -> tf.Tensor:
     return fn(*(tf.cast(s, leaves[0].dtype) for s in scalars), *leaves)
 
-  return tf.nest.map_structure(on_leaf, *structures)
+  return tf.nest.map_structure(on_leaf, first, *others)
 
 
-def all_finite(structure: Any) -> tf.Tensor:
-  """Whether no floating-point leaf has a NaN or an infinity, bool scalar."""
+def all_finite(structure: structures.Structure) -> tf.Tensor:
+  """Tells whether no floating-point leaf has a NaN or an infinity."""
   checks = [
     tf.reduce_all(tf.math.is_finite(leaf))
     for leaf in tf.nest.flatten(structure)

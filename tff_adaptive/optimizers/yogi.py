@@ -27,7 +27,7 @@ def build_yogi(
   bias_correction: Optional[bool] = None,
   initial_accumulator: Optional[parameters.NonNegative] = None,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedYogi server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
+  """Builds FedYogi's server optimizer: Reddi et al., 2003.00295, Alg. 5.
 
   Elementwise, once per round, with Delta the mean client update (the gradient
   handed in is -Delta):

@@ -1,4 +1,4 @@
-"""What one round of a Gaussian mechanism on a sample of clients gives away.
+"""The privacy loss of one round of a Gaussian mechanism on sampled clients.
 
 As Renyi divergences and as a privacy loss distribution; `privacy` has what is
 made of them. Importing this module does not import dp_accounting.
@@ -24,7 +24,7 @@ def renyi_epsilon(
   rounds: int,
   delta: float,
 ) -> tuple[float, float]:
-  """epsilon by Renyi orders, and the order that gives it.
+  """Computes epsilon by Renyi orders, and the order that gives it.
 
   Args:
     clients: Clients that there are.
@@ -46,7 +46,7 @@ def renyi_epsilon(
 def _renyi_divergences(
   clients: int, clients_per_round: int, sampling: str, noise_multiplier: float
 ) -> tuple[np.ndarray, np.ndarray]:
-  """One round's Renyi divergence at each order."""
+  """Computes one round's Renyi divergence at each order."""
   import dp_accounting  # pylint: disable=g-import-not-at-top
   from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
 
@@ -76,7 +76,7 @@ def _renyi_divergences(
 def distribution(
   noise_multiplier: float, share: float, sampling: str, interval: float
 ) -> Any:
-  """One round's privacy loss distribution, rounded up.
+  """Computes one round's privacy loss distribution, rounded up.
 
   Args:
     noise_multiplier: sigma.
@@ -113,7 +113,7 @@ def distribution(
 def fixed_size_delta(
   epsilons: np.ndarray, noise_multiplier: float, share: float
 ) -> np.ndarray:
-  """delta of one round with a cohort of fixed size, for each epsilon.
+  """Computes delta of one round with a fixed cohort size, by epsilon.
 
   Neighbours differ in the data of one client, whose clipped update moves by up
   to 2 c. For that Gaussian mechanism, of shift s = 2 / sigma,
@@ -153,7 +153,7 @@ def fixed_size_delta(
 def smallest_noise(
   epsilon: Callable[[float], float], target: float, delta: float
 ) -> Optional[float]:
-  """The smallest noise multiplier that keeps an epsilon, to three decimals.
+  """Finds the smallest noise multiplier that keeps an epsilon, to 3 decimals.
 
   The search is dp_accounting's; the result is rounded up.
 

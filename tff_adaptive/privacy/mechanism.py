@@ -40,7 +40,7 @@ def aggregation(
   dp_clip_learning_rate: parameters.NonNegative = 0.2,
   dp_clients_per_round: Optional[parameters.Count] = None,
 ) -> None:
-  """How clients' updates are aggregated; only the signature is used.
+  """Declares how clients' updates are aggregated; only its signature is used.
 
   Args:
     aggregator: How updates reach their mean: as they are, with 8-bit
@@ -105,7 +105,7 @@ class Aggregation:
 
   @property
   def formula(self) -> str:
-    """The aggregation, for people; empty for a plain mean."""
+    """The aggregation as text; empty for a plain mean."""
     if not self.private:
       parts = {
         'mean': [],
@@ -139,7 +139,7 @@ class Aggregation:
 
 
 def is_asked(given: Mapping[str, Any]) -> bool:
-  """Whether hyperparameters ask for differential privacy."""
+  """Tells whether hyperparameters ask for differential privacy."""
   return bool(
     given.get('dp_clip_norm') is not None
     or given.get('dp_adaptive_clipping')
@@ -231,7 +231,7 @@ def _check_private(result: Aggregation) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-  """What a run's noise comes to.
+  """The privacy that a run's noise gives.
 
   The unit of privacy is a client with all of its examples; every
   round's model is counted, nothing else that a run writes.
@@ -280,7 +280,7 @@ class Budget:
     return self.clients_per_round / self.clients
 
   def epsilon(self, noise_multiplier: float, rounds: int) -> float:
-    """epsilon at `delta` after some rounds; infinite without noise."""
+    """Computes epsilon at `delta` after some rounds; infinite without noise."""
     if rounds == 0:
       return 0.0
     if not noise_multiplier:
@@ -300,11 +300,11 @@ class Budget:
     )
 
   def renyi_order(self, noise_multiplier: float) -> float:
-    """The order at which RDP's bound is smallest, after the whole run."""
+    """Finds the order at which RDP's bound is smallest, after the whole run."""
     return self._renyi(noise_multiplier, self.rounds)[1]
 
   def _renyi(self, noise_multiplier: float, rounds: int) -> tuple[float, float]:
-    """epsilon by Renyi orders, and the order that gives it."""
+    """Computes epsilon by Renyi orders, and the order that gives it."""
     return privacy_loss.renyi_epsilon(
       self.clients,
       self.clients_per_round,
@@ -315,7 +315,7 @@ class Budget:
     )
 
   def _interval(self, noise_multiplier: float) -> float:
-    """Bins of the privacy loss: fine enough for the run, not finer.
+    """Chooses bins of the privacy loss: fine enough for the run, not finer.
 
     The same for all rounds of a run, so that its epsilons grow steadily.
     """
@@ -325,7 +325,7 @@ class Budget:
     return min(max(rough * per_epsilon, 5e-5), 5e-3)
 
   def noise_for(self, target_epsilon: float) -> float:
-    """The smallest noise multiplier that keeps the run within an epsilon.
+    """Finds the smallest noise multiplier that keeps the run within an epsilon.
 
     Rounded up to three decimals.
 
@@ -335,7 +335,7 @@ class Budget:
     return _calibrate(self, target_epsilon)
 
   def describe(self, noise_multiplier: float) -> str:
-    """What is guaranteed and under which assumptions, for people."""
+    """Describes what is guaranteed and under which assumptions."""
     table = []
     for sampling in typing.get_args(Sampling):
       for accounting in typing.get_args(Accounting):
@@ -372,13 +372,13 @@ _SAMPLING = {
 
 
 def default_delta(clients: int) -> float:
-  """1 / clients^1.1, below the share of one client."""
+  """Returns 1 / clients^1.1, below the share of one client."""
   return max(clients, 2) ** -1.1
 
 
 @functools.lru_cache(maxsize=8)
 def _calibrate(budget: Budget, target: float) -> float:
-  """See `Budget.noise_for`."""
+  """Finds the noise multiplier; see `Budget.noise_for`."""
   found = privacy_loss.smallest_noise(
     lambda noise_multiplier: budget.epsilon(noise_multiplier, budget.rounds),
     target,

@@ -1,4 +1,4 @@
-"""What differential privacy asks of the rest of a method's plan."""
+"""The requirements of differential privacy on the rest of a plan."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a round works: local models, objectives, client work, composition."""
+"""The parts of a round: local models, objectives, client work, composition."""
 
 from tff_adaptive.processes.aggregation import build_aggregator
 from tff_adaptive.processes.client_work import build_client_work

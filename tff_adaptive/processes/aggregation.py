@@ -1,18 +1,38 @@
 """Aggregators of clients' updates, from `privacy.aggregation`'s parameters."""
 
 import collections
-from typing import Any
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
+from typing import TypeAlias
+from typing import Union
 
 import dp_accounting
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from tff_adaptive import structures
 from tff_adaptive.privacy import mechanism as privacy
+
+# The clipping norm, `clip`, and the rounds completed, `round`: scalars.
+GlobalState: TypeAlias = collections.OrderedDict[str, tf.Tensor]
+
+
+class _Counted(NamedTuple):
+  """A clipped record, and whether clipping left it as it was.
+
+  Attributes:
+    sum: The record, or the sum of such.
+    unclipped: 1/2 for a record that was within the norm, else -1/2.
+  """
+
+  sum: structures.Structure
+  unclipped: tf.Tensor
 
 
 class ClippedSum(tfp.SumAggregationDPQuery):
-  """Clips, sums, adds Gaussian noise that a seed decides, and divides.
+  """A clipped mean with Gaussian noise that a seed decides.
 
   What `DifferentiallyPrivateFactory.gaussian_fixed` and `gaussian_adaptive` do,
   but for where the noise comes from: theirs is drawn afresh whenever a round is
@@ -33,27 +53,33 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     self._settings = settings
     self._seed = seed & 0x7FFFFFFF
 
-  def initial_global_state(self) -> Any:
+  def initial_global_state(self) -> GlobalState:
     return collections.OrderedDict(
       clip=tf.constant(self._settings.dp_clip_norm, tf.float32),
       round=tf.constant(0, tf.int32),
     )
 
-  def derive_sample_params(self, global_state: Any) -> Any:
+  def derive_sample_params(self, global_state: GlobalState) -> tf.Tensor:
     return global_state['clip']
 
-  def initial_sample_state(self, template: Any) -> Any:
+  def initial_sample_state(
+    self, template: structures.Structure
+  ) -> structures.Structure:
     zeros = tf.nest.map_structure(
       lambda t: tf.zeros(t.shape, t.dtype), template
     )
     return self._sample(zeros, tf.constant(0.0))
 
-  def _sample(self, record: Any, unclipped: Any) -> Any:
+  def _sample(
+    self, record: structures.Structure, unclipped: tf.Tensor
+  ) -> structures.Structure:
     if not self._settings.dp_adaptive_clipping:
       return record
-    return collections.OrderedDict(sum=record, unclipped=unclipped)
+    return _Counted(record, unclipped)
 
-  def preprocess_record(self, params: Any, record: Any) -> Any:
+  def preprocess_record(
+    self, params: tf.Tensor, record: structures.Structure
+  ) -> structures.Structure:
     # Not tf.clip_by_global_norm, which makes NaN of a finite record whose
     # norm overflows: such a record must not reach the others' sum.
     leaves = tf.nest.flatten(record)
@@ -74,21 +100,25 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     unclipped = tf.cast(norm <= params, tf.float32) - 0.5
     return self._sample(tf.nest.pack_sequence_as(record, clipped), unclipped)
 
-  def get_noised_result(self, sample_state: Any, global_state: Any) -> Any:
+  def get_noised_result(
+    self, sample_state: structures.Structure, global_state: GlobalState
+  ) -> tuple[structures.Structure, GlobalState, dp_accounting.DpEvent]:
     settings = self._settings
     clip = global_state['clip']
     seed = tf.random.experimental.stateless_fold_in(
       tf.constant([self._seed, 0x0D9], tf.int32), global_state['round']
     )
 
-    def noise(index: Any, shape: Any, stddev: Any) -> Any:
+    def noise(
+      index: int, shape: Union[tf.Tensor, Sequence[int]], stddev: tf.Tensor
+    ) -> tf.Tensor:
       own = tf.random.experimental.stateless_fold_in(seed, index)
       return stddev * tf.random.stateless_normal(shape, own)
 
     clients = float(settings.dp_clients_per_round or 0)
     total = sample_state
-    if settings.dp_adaptive_clipping:
-      total = sample_state['sum']
+    if isinstance(sample_state, _Counted):
+      total = sample_state.sum
     leaves = tf.nest.flatten(total)
     stddev = settings.sum_noise_multiplier * clip
     mean = [
@@ -96,8 +126,8 @@ class ClippedSum(tfp.SumAggregationDPQuery):
       / tf.cast(clients, x.dtype)
       for i, x in enumerate(leaves)
     ]
-    if settings.dp_adaptive_clipping:
-      count = sample_state['unclipped'] + noise(
+    if isinstance(sample_state, _Counted):
+      count = sample_state.unclipped + noise(
         len(leaves), [], settings.count_stddev
       )
       share = count / clients + 0.5
@@ -112,7 +142,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
       ),
     )
 
-  def derive_metrics(self, global_state: Any) -> Any:
+  def derive_metrics(self, global_state: GlobalState) -> structures.Metrics:
     # A fixed norm is among the settings, not among the measurements.
     if not self._settings.dp_adaptive_clipping:
       return collections.OrderedDict()
@@ -143,7 +173,7 @@ def build_aggregator(
         ClippedSum(settings, seed), records
       )
     )
-  build: Any = {
+  build: Callable[..., tff.aggregators.WeightedAggregationFactory] = {
     'mean': tff.learning.robust_aggregator,
     'compression': tff.learning.compression_aggregator,
     'secure': tff.learning.secure_aggregator,

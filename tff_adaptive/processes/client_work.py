@@ -18,32 +18,38 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import full_gradient as full_gradient_lib
 from tff_adaptive.processes import local_model
+from tff_adaptive.processes import messages
 from tff_adaptive.processes import model_facts
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import step_sizes
-from tff_adaptive.processes import survey as survey_lib
 from tff_adaptive.processes import trainer as trainer_lib
 from tff_adaptive.processes import weighting
 
 Schedule = trainer_lib.Schedule
 
+# As `tff.learning.metrics.sum_then_finalize`: from a model's finalizers to a
+# computation that aggregates clients' unfinalized metrics.
+MetricsAggregator = Callable[[model_facts.Finalizers], tff.Computation]
+
 
 class RoundOutput(NamedTuple):
-  """What `ClientWork.run` yields; all are TFF values.
+  """The result of `ClientWork.run`.
 
   Attributes:
     state: The next state, at the server.
     result: The clients' `ClientResult`s.
     measurements: At the server.
-    memories: What clients keep, at clients; `None` if they keep nothing.
+    memories: What clients keep, at clients; empty if they keep nothing.
   """
 
-  state: Any
-  result: Any
-  measurements: Any
-  memories: Any
+  state: structures.Placed
+  result: structures.Placed
+  measurements: structures.Placed
+  memories: structures.Placed
 
 
 class ClientWork:
@@ -70,10 +76,10 @@ class ClientWork:
     schedule: Optional[Schedule] = None,
     warmup_steps: int = 0,
     seed: int = 0,
-    metrics_aggregator: Optional[Any] = None,
+    metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
   ):
-    """See `build_client_work`."""
+    """Traces the client work; see `build_client_work`."""
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
         'The client optimizer must be a tff.learning.optimizers.Optimizer, '
@@ -121,64 +127,66 @@ class ClientWork:
         lambda: trainer.exchange.memory(trainer.specs)
       )
       self.memory_type = self.initialize_memory.type_signature.result
-    self._build_survey(trainer)
+    self._build_full_gradient(trainer)
     self._build_training(trainer)
-    self._build_next_state(trainer)
+    self._build_next_state()
 
     @tff.federated_computation
-    def initialize() -> Any:
+    def initialize() -> structures.Placed:
       return tff.federated_eval(initial_state, tff.SERVER)
 
-    hparams_type = self.state_type['hparams']
+    hparams_type = self.state_type.hparams
 
     @tff.tensorflow.computation(self.state_type)
-    def get_hparams(state: Any) -> Any:
-      return state['hparams']
+    def get_hparams(state: messages.State) -> structures.HParams:
+      return state.hparams
 
     @tff.tensorflow.computation(self.state_type, hparams_type)
-    def set_hparams(state: Any, hparams: Any) -> Any:
-      return collections.OrderedDict(state, hparams=hparams)
+    def set_hparams(
+      state: messages.State, hparams: structures.HParams
+    ) -> messages.State:
+      return state._replace(hparams=hparams)
 
     self.initialize = initialize
     self.get_hparams = get_hparams
     self.set_hparams = set_hparams
 
-  def _build_survey(self, trainer: trainer_lib.Trainer) -> None:
-    """What an exchange asks of the data outside of the steps, if anything."""
-    self._survey: Any = None
-    self._mean_survey: Any = None
-    self._surveys_before = trainer.exchange.surveys == 'before'
-    if trainer.exchange.surveys is not None:
-      survey = survey_lib.Survey(
+  def _build_full_gradient(self, trainer: trainer_lib.Trainer) -> None:
+    """Traces what an exchange asks of the data outside of the steps."""
+    self._gradient_part: Optional[tff.Computation] = None
+    self._mean_gradient: Optional[tff.Computation] = None
+    self._full_gradient_before = trainer.exchange.full_gradient_pass == 'before'
+    if trainer.exchange.full_gradient_pass is not None:
+      full_gradient = full_gradient_lib.FullGradient(
         trainer.model, trainer.client_weighting, trainer.seed
       )
-      self._survey = tff.tensorflow.computation(
-        survey.of_client, [self.facts.weights_type, self.facts.data_type]
+      self._gradient_part = tff.tensorflow.computation(
+        full_gradient.of_client, [self.facts.weights_type, self.facts.data_type]
       )
-      self._mean_survey = tff.tensorflow.computation(
-        survey_lib.mean, self._survey.type_signature.result
+      self._mean_gradient = tff.tensorflow.computation(
+        full_gradient_lib.mean, self._gradient_part.type_signature.result
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
-    """What a client does in its steps."""
+    """Traces what a client does in its steps."""
     extra = []
-    if self._surveys_before:
-      extra.append(self._mean_survey.type_signature.result)
+    if self._mean_gradient is not None and self._full_gradient_before:
+      extra.append(self._mean_gradient.type_signature.result)
     if self.memory_type is not None:
       extra.append(self.memory_type)
     # TFF takes functions of a fixed number of arguments only.
     train = {
       (False, False): lambda s, w, d: trainer.train(s, w, d),
-      (True, False): lambda s, w, d, survey: trainer.train(
-        s, w, d, survey=survey
+      (True, False): lambda s, w, d, full_gradient: trainer.train(
+        s, w, d, full_gradient=full_gradient
       ),
       (False, True): lambda s, w, d, memory: trainer.train(
         s, w, d, memory=memory
       ),
-      (True, True): lambda s, w, d, survey, memory: trainer.train(
-        s, w, d, survey=survey, memory=memory
+      (True, True): lambda s, w, d, full_gradient, memory: trainer.train(
+        s, w, d, full_gradient=full_gradient, memory=memory
       ),
-    }[self._surveys_before, self.memory_type is not None]
+    }[self._full_gradient_before, self.memory_type is not None]
     self._train = tff.tensorflow.computation(
       train,
       [
@@ -189,38 +197,47 @@ class ClientWork:
       ],
     )
 
-  def _build_next_state(self, trainer: trainer_lib.Trainer) -> None:
-    """What the server makes of what clients report."""
+  def _build_next_state(self) -> None:
+    """Traces what the server makes of what clients report."""
     done_type = self._train.type_signature.result
-    totals = [done_type['sums'], done_type['maxima']]
+    totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
-    next_state: Callable[..., Any]
-    if self._mean_survey is None:
-      next_state = lambda s, sums, maxima: trainer.next_state(
-        s, sums, maxima, None
+    exchange = self.exchange
+    next_state: Callable[..., messages.State]
+    if self._mean_gradient is None:
+      next_state = lambda state, sums, maxima: messages.next_state(
+        exchange, state, sums, maxima, ()
       )
     else:
-      known.append(self._mean_survey.type_signature.result)
-      next_state = trainer.next_state
+      known.append(self._mean_gradient.type_signature.result)
+      next_state = lambda state, sums, maxima, mean: messages.next_state(
+        exchange, state, sums, maxima, mean
+      )
     self._next_state = tff.tensorflow.computation(next_state, known)
-    self._measure = tff.tensorflow.computation(trainer.measure, totals)
+    self._measure = tff.tensorflow.computation(messages.measure, totals)
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
-    """A computation (state, server optimizer's state) -> state to send."""
+    """Builds the computation from both states to the state to send."""
     exchange = self.exchange
 
     @tff.tensorflow.computation(self.state_type, server_state_type)
-    def share(state: Any, server_state: Any) -> Any:
-      return collections.OrderedDict(
-        state, statistics=exchange.share(state['statistics'], server_state)
+    def share(
+      state: messages.State, server_state: structures.OptimizerState
+    ) -> messages.State:
+      return state._replace(
+        statistics=exchange.share(state.statistics, server_state)
       )
 
     return share
 
   def run(
-    self, state: Any, weights: Any, data: Any, memories: Any = None
+    self,
+    state: structures.Placed,
+    weights: structures.Placed,
+    data: structures.Placed,
+    memories: Optional[structures.Placed] = None,
   ) -> RoundOutput:
-    """The round's work; called inside a federated computation.
+    """Places the round's work, inside a federated computation.
 
     Args:
       state: At the server.
@@ -229,34 +246,36 @@ class ClientWork:
       memories: What clients keep, at clients, if they keep anything.
     """
     extra = []
-    survey = []
-    if self._survey is not None:
-      surveyed = tff.federated_sum(
-        tff.federated_map(self._survey, (weights, data))
+    full_gradient = []
+    if self._gradient_part is not None:
+      parts = tff.federated_sum(
+        tff.federated_map(self._gradient_part, (weights, data))
       )
-      survey.append(tff.federated_map(self._mean_survey, surveyed))
-      if self._surveys_before:
-        extra.append(tff.federated_broadcast(survey[0]))
+      full_gradient.append(tff.federated_map(self._mean_gradient, parts))
+      if self._full_gradient_before:
+        extra.append(tff.federated_broadcast(full_gradient[0]))
     if memories is not None:
       extra.append(memories)
     done = tff.federated_map(
       self._train, (tff.federated_broadcast(state), weights, data, *extra)
     )
-    sums = tff.federated_sum(done['sums'])
-    maxima = tff.federated_max(done['maxima'])
+    sums = tff.federated_sum(done.sums)
+    maxima = tff.federated_max(done.maxima)
     measured = tff.federated_map(self._measure, (sums, maxima))
     measurements = collections.OrderedDict(
-      train=self._aggregate_metrics(done['metrics'])
+      train=self._aggregate_metrics(done.metrics)
     )
     for name in tff.structure.name_list(self._measure.type_signature.result):
       measurements[name] = measured[name]
     if self._records:
-      measurements['step_size_of_clients'] = step_sizes.collect(done['record'])
+      measurements['step_size_of_clients'] = step_sizes.collect(done.record)
     return RoundOutput(
-      tff.federated_map(self._next_state, (state, sums, maxima, *survey)),
-      done['result'],
+      tff.federated_map(
+        self._next_state, (state, sums, maxima, *full_gradient)
+      ),
+      done.result,
       tff.federated_zip(measurements),
-      None if memories is None else done['memory'],
+      () if memories is None else done.memory,
     )
 
 
@@ -313,7 +332,11 @@ def build_client_work(
     tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
     tff.FederatedType(work.facts.data_type, tff.CLIENTS),
   )
-  def next_fn(state: Any, weights: Any, data: Any) -> Any:
+  def next_fn(
+    state: structures.Placed,
+    weights: structures.Placed,
+    data: structures.Placed,
+  ) -> tff.templates.MeasuredProcessOutput:
     output = work.run(state, weights, data)
     return tff.templates.MeasuredProcessOutput(
       output.state, output.result, output.measurements

@@ -1,7 +1,8 @@
-"""From pieces to a learning process."""
+"""The composition of a learning process from its pieces."""
 
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -11,6 +12,7 @@ import attrs
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import client_work as client_work_lib
 from tff_adaptive.processes import exchange as exchange_lib
@@ -18,7 +20,7 @@ from tff_adaptive.processes import local_model
 
 
 class StatefulOutput(NamedTuple):
-  """What a stateful process' `next` returns.
+  """The result of a stateful process' `next`.
 
   Attributes:
     state: The server's next state.
@@ -26,9 +28,9 @@ class StatefulOutput(NamedTuple):
     metrics: As a learning process' metrics.
   """
 
-  state: Any
-  client_states: Any
-  metrics: Any
+  state: tff.learning.templates.LearningAlgorithmState
+  client_states: Sequence[structures.Memory]
+  metrics: structures.Metrics
 
 
 @attrs.frozen
@@ -59,7 +61,9 @@ Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
 
 
 @tf.autograph.experimental.do_not_convert
-def _reject_non_finite(state: Any, update: Any) -> Any:
+def _reject_non_finite(
+  state: structures.OptimizerState, update: structures.Structure
+) -> tuple[tf.Tensor, structures.Metrics]:
   """Keeps model and optimizer as they were after an update with NaN or inf."""
   reject, measurements = tff.learning.templates.reject_non_finite_update(
     state, update
@@ -71,11 +75,13 @@ def _reject_non_finite(state: Any, update: Any) -> Any:
 
 
 class _Pieces(NamedTuple):
+  """The parts of a process, traced."""
+
   initial_weights: tff.Computation
-  distributor: Any
+  distributor: tff.learning.templates.DistributionProcess
   work: client_work_lib.ClientWork
-  aggregator: Any
-  finalizer: Any
+  aggregator: tff.templates.AggregationProcess
+  finalizer: tff.learning.templates.FinalizerProcess
 
 
 def compose(
@@ -145,7 +151,9 @@ def _compose(pieces: _Pieces) -> Process:
   if pieces.work.memory_type is None:
 
     @tff.federated_computation(placed_state_type, data_type)
-    def next_fn(state: Any, client_data: Any) -> Any:
+    def next_fn(
+      state: structures.Placed, client_data: structures.Placed
+    ) -> tff.learning.templates.LearningProcessOutput:
       next_state, metrics, _ = run(state, client_data)
       return tff.learning.templates.LearningProcessOutput(next_state, metrics)
 
@@ -164,7 +172,11 @@ def _compose(pieces: _Pieces) -> Process:
     tff.FederatedType(pieces.work.memory_type, tff.CLIENTS),
     data_type,
   )
-  def next_with_memory(state: Any, client_states: Any, client_data: Any) -> Any:
+  def next_with_memory(
+    state: structures.Placed,
+    client_states: structures.Placed,
+    client_data: structures.Placed,
+  ) -> StatefulOutput:
     next_state, metrics, memories = run(state, client_data, client_states)
     return StatefulOutput(next_state, memories, metrics)
 
@@ -175,7 +187,7 @@ def _compose(pieces: _Pieces) -> Process:
 
 def _initialization(pieces: _Pieces) -> tff.Computation:
   @tff.federated_computation
-  def initialize() -> Any:
+  def initialize() -> structures.Placed:
     return tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
         tff.federated_eval(pieces.initial_weights, tff.SERVER),
@@ -189,10 +201,14 @@ def _initialization(pieces: _Pieces) -> tff.Computation:
   return initialize
 
 
+# The next state, the metrics and what clients keep, empty if that is nothing.
+_PlacedRound = tuple[structures.Placed, structures.Placed, structures.Placed]
+
+
 def _round(
   pieces: _Pieces, state_type: tff.Type
-) -> Callable[..., tuple[Any, Any, Any]]:
-  """A function to call inside a federated computation.
+) -> Callable[..., _PlacedRound]:
+  """Builds a function to call inside a federated computation.
 
   Returns:
     A function of state, data and, if clients keep something, memories, whose
@@ -202,7 +218,11 @@ def _round(
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
   share = work.share(state_type.finalizer) if shares else None
 
-  def run(state: Any, data: Any, memories: Any = None) -> tuple[Any, Any, Any]:
+  def run(
+    state: structures.Placed,
+    data: structures.Placed,
+    memories: Optional[structures.Placed] = None,
+  ) -> _PlacedRound:
     sent = pieces.distributor.next(
       state.distributor, state.global_model_weights
     )
@@ -237,14 +257,19 @@ def _round(
 def _weights_access(
   state_type: tff.Type,
 ) -> tuple[tff.Computation, tff.Computation]:
-  """Computations that get and set the model weights in a state."""
+  """Builds computations that get and set the model weights in a state."""
 
   @tff.tensorflow.computation(state_type)
-  def get_model_weights(state: Any) -> Any:
+  def get_model_weights(
+    state: tff.learning.templates.LearningAlgorithmState,
+  ) -> structures.ModelWeights:
     return state.global_model_weights
 
   @tff.tensorflow.computation(state_type, state_type.global_model_weights)
-  def set_model_weights(state: Any, weights: Any) -> Any:
+  def set_model_weights(
+    state: tff.learning.templates.LearningAlgorithmState,
+    weights: structures.ModelWeights,
+  ) -> tff.learning.templates.LearningAlgorithmState:
     return state._replace(global_model_weights=weights)
 
   return get_model_weights, set_model_weights
@@ -253,18 +278,23 @@ def _weights_access(
 def _hparams_access(
   pieces: _Pieces, state_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
-  """Computations that get and set the hyperparameters in a state."""
+  """Builds computations that get and set hyperparameters in a state."""
   work, finalizer = pieces.work, pieces.finalizer
 
   @tff.tensorflow.computation(state_type)
-  def get_hparams(state: Any) -> Any:
+  def get_hparams(
+    state: tff.learning.templates.LearningAlgorithmState,
+  ) -> collections.OrderedDict[str, structures.HParams]:
     return collections.OrderedDict(
       client_work=work.get_hparams(state.client_work),
       finalizer=finalizer.get_hparams(state.finalizer),
     )
 
   @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
-  def set_hparams(state: Any, hparams: Any) -> Any:
+  def set_hparams(
+    state: tff.learning.templates.LearningAlgorithmState,
+    hparams: collections.OrderedDict[str, structures.HParams],
+  ) -> tff.learning.templates.LearningAlgorithmState:
     return state._replace(
       client_work=work.set_hparams(state.client_work, hparams['client_work']),
       finalizer=finalizer.set_hparams(state.finalizer, hparams['finalizer']),

@@ -1,4 +1,4 @@
-"""What a method keeps, sends and collects beside the model.
+"""The exchange of statistics beside the model.
 
 Some methods share statistics: FedDecSPS a count of steps, Local-AdaAlter an
 accumulator, FedSPS-Global a step size. Some let clients keep something between
@@ -9,22 +9,23 @@ sending, so that such a method needs no client work of its own.
 """
 
 import collections
-from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
 import tensorflow as tf
 
+from tff_adaptive import structures
+
 
 class Local(NamedTuple):
-  """What a client's training came to.
+  """The outcome of a client's training.
 
   Attributes:
     statistics: What the server sent.
-    memory: What the client kept from before, `None` for a method that keeps
+    memory: What the client kept from before, empty for a method that keeps
       nothing.
-    survey: The cohort's mean gradient at the received weights, flat, for a
-      method that asks for it; else `None`.
+    full_gradient: The cohort's mean gradient at the received weights, flat,
+      for a method that asks for it; else empty.
     optimizer_state: The client optimizer's state after the last step.
     start: The received trainable weights, flat.
     end: The trainable weights after the last step, flat.
@@ -36,12 +37,12 @@ class Local(NamedTuple):
       exchange chooses another.
   """
 
-  statistics: Any
-  memory: Any
-  survey: Any
-  optimizer_state: Any
-  start: tuple[tf.Tensor, ...]
-  end: tuple[tf.Tensor, ...]
+  statistics: structures.Statistics
+  memory: structures.Memory
+  full_gradient: structures.FlatWeights
+  optimizer_state: structures.OptimizerState
+  start: structures.FlatWeights
+  end: structures.FlatWeights
   num_steps: tf.Tensor
   full_steps: tf.Tensor
   num_examples: tf.Tensor
@@ -49,7 +50,7 @@ class Local(NamedTuple):
 
 
 class Report(NamedTuple):
-  """What a client sends back beside its update; each an ordered dict.
+  """A client's message beside its update; each part an ordered dict.
 
   Attributes:
     weighted: Averaged over clients with the weights of their updates.
@@ -57,109 +58,120 @@ class Report(NamedTuple):
     maximum: Scalars of which the largest counts; float32 or int32.
   """
 
-  weighted: collections.OrderedDict
-  mean: collections.OrderedDict
-  maximum: collections.OrderedDict
+  weighted: structures.Statistics
+  mean: structures.Statistics
+  maximum: collections.OrderedDict[str, tf.Tensor]
 
 
 class Cohort(NamedTuple):
-  """What the reports of a round's clients came to.
+  """The reports of a round's clients, taken together.
 
   Attributes:
     report: The reports, averaged or maximised as `Report` says.
     size: Clients that took part, float32 scalar.
-    survey: As in `Local`.
+    full_gradient: As in `Local`.
   """
 
   report: Report
   size: tf.Tensor
-  survey: Any
+  full_gradient: structures.FlatWeights
 
 
-def report(**parts: collections.OrderedDict) -> Report:
-  """A `Report` with nothing in the parts that are not given."""
-  none: dict[str, collections.OrderedDict] = {
+def report(**parts: structures.Statistics) -> Report:
+  """Builds a `Report` with nothing in the parts that are not given."""
+  none: dict[str, structures.Statistics] = {
     name: collections.OrderedDict() for name in Report._fields
   }
   return Report(**(none | parts))
 
 
 class Exchange:
-  """What a method exchanges beside the model; by default nothing.
+  """A method's exchange beside the model; by default nothing.
 
   Attributes:
-    surveys: Whether the cohort's mean gradient at the received weights is
-      needed: 'before' the local steps, which costs one more exchange in the
-      round, 'after' them, or not at all (`None`).
-    weight_formula: What `weight` makes of a client, for people; empty if it is
-      the client's weight in the model's mean.
+    full_gradient_pass: When clients go over their data once more, for the
+      cohort's mean gradient at the received weights: 'before' the
+      local steps, which costs one more exchange in the round, 'after' them,
+      or not at all (`None`).
+    weight_formula: What `weight` computes, as text; empty if it is the
+      client's weight in the model's mean.
   """
 
-  surveys: Optional[str] = None
+  full_gradient_pass: Optional[str] = None
   weight_formula = ''
 
-  def initialize(self, specs: Any) -> Any:
-    """The server's first statistics: an ordered dict of tensors.
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    """Builds the server's first statistics.
 
     Args:
-      specs: Flat tuple of `tf.TensorSpec`s of the trainable weights.
+      specs: Of the trainable weights.
     """
     del specs
     return collections.OrderedDict()
 
-  def share(self, statistics: Any, server_state: Any) -> Any:
-    """The statistics to send, given the server optimizer's state.
+  def share(
+    self,
+    statistics: structures.Statistics,
+    server_state: structures.OptimizerState,
+  ) -> structures.Statistics:
+    """Makes the statistics to send, given the server optimizer's state.
 
     Called on the server before each round.
     """
     del server_state
     return statistics
 
-  def memory(self, specs: Any) -> Optional[Any]:
-    """What a client has that was never seen; `None` if clients keep nothing."""
+  def memory(self, specs: structures.FlatSpecs) -> Optional[structures.Memory]:
+    """Builds a new client's memory; `None` if clients keep nothing."""
     del specs
     return None
 
   def begin(
     self,
-    statistics: Any,
-    optimizer_state: Any,
-    start: tuple[tf.Tensor, ...],
-    survey: Any,
-  ) -> Any:
-    """The client's optimizer state at its first step.
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    start: structures.FlatWeights,
+    full_gradient: structures.FlatWeights,
+  ) -> structures.OptimizerState:
+    """Makes the client's optimizer state at its first step.
 
     Args:
       statistics: As the server sent them.
       optimizer_state: As the optimizer's `initialize` made it.
       start: The received trainable weights, flat.
-      survey: The cohort's mean gradient at `start` where `surveys` is 'before'.
+      full_gradient: The cohort's mean gradient at `start` where
+        `full_gradient_pass` is 'before'; else empty.
     """
-    del statistics, start, survey
+    del statistics, start, full_gradient
     return optimizer_state
 
   def context(
-    self, statistics: Any, memory: Any, start: tuple[tf.Tensor, ...]
-  ) -> Any:
-    """What the objective's term may use on this client in this round."""
+    self,
+    statistics: structures.Statistics,
+    memory: structures.Memory,
+    start: structures.FlatWeights,
+  ) -> structures.FlatWeights:
+    """Makes what the objective's term uses on this client in this round."""
     del statistics, memory, start
     return ()
 
-  def remember(self, local: Local) -> Any:
-    """What the client keeps; not kept if the client had to be left out."""
+  def remember(self, local: Local) -> structures.Memory:
+    """Makes what the client keeps, unless it had to be left out."""
     return local.memory
 
   def weight(self, local: Local) -> tf.Tensor:
-    """The weight of the client's update in the mean, float32 scalar."""
+    """Computes the weight of the client's update in the mean, float32."""
     return local.weight
 
   def report(self, local: Local) -> Report:
-    """What the client sends back beside its update."""
+    """Makes what the client sends back beside its update."""
     del local
     return report()
 
-  def merge(self, statistics: Any, cohort: Cohort) -> Any:
-    """The server's next statistics.
+  def merge(
+    self, statistics: structures.Statistics, cohort: Cohort
+  ) -> structures.Statistics:
+    """Makes the server's next statistics.
 
     In a round without a client that took part the statistics stay.
 
@@ -172,4 +184,4 @@ class Exchange:
 
 
 class NoExchange(Exchange):
-  """Nothing but the model travels."""
+  """An exchange of nothing but the model."""

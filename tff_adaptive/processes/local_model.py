@@ -9,12 +9,17 @@ import abc
 import collections
 from collections.abc import Callable
 from typing import Any
+from typing import Generic
 from typing import NamedTuple
+from typing import Optional
+from typing import Protocol
+from typing import TypeVar
 from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.processes import autograph
 from tff_adaptive.processes import randomness
@@ -26,7 +31,7 @@ Model = Union[
 
 
 class Evaluated(NamedTuple):
-  """What one forward and backward pass yields.
+  """The outcome of one forward and backward pass.
 
   Attributes:
     loss: Scalar float32.
@@ -35,23 +40,40 @@ class Evaluated(NamedTuple):
   """
 
   loss: tf.Tensor
-  gradients: tuple[tf.Tensor, ...]
+  gradients: structures.FlatWeights
   num_examples: tf.Tensor
 
 
-# Maps the trainable weights (flat tuple) and a function that makes the batch's
+# Makes the representation of a batch under the current weights.
+Represent = Callable[[], tf.Tensor]
+
+# Maps the trainable weights and a function that makes the batch's
 # representation under them to a scalar added to the loss.
-Term = Callable[[tuple[tf.Tensor, ...], Callable[[], tf.Tensor]], tf.Tensor]
+Term = Callable[[structures.FlatWeights, Represent], tf.Tensor]
+
+Carry = TypeVar('Carry')
+_Result = TypeVar('_Result')
+
+
+class RepresentationRequest(Protocol):
+  """The part of an objective that a model must know.
+
+  Attributes:
+    needs_representation: Whether the objective's term looks at the input of
+      the model's last layer.
+  """
+
+  needs_representation: bool
 
 
 class NoRepresentationError(TypeError):
   """A method needs the representation before the last layer; there is none."""
 
 
-class LocalModel(abc.ABC):
+class LocalModel(abc.ABC, Generic[Carry]):
   """A client's copy of the model, inside one TensorFlow graph."""
 
-  def check_objective(self, objective: Any) -> None:
+  def check_objective(self, objective: RepresentationRequest) -> None:
     """Raises `NoRepresentationError` if the objective asks for too much."""
     if objective.needs_representation:
       raise NoRepresentationError(
@@ -65,41 +87,52 @@ class LocalModel(abc.ABC):
     del seed
 
   @abc.abstractmethod
-  def begin(self, weights: Any) -> Any:
-    """Takes the received `ModelWeights`; returns the first carry."""
+  def begin(self, weights: structures.ModelWeights) -> Carry:
+    """Takes the received weights and returns the first carry."""
 
   @abc.abstractmethod
-  def trainable(self, carry: Any) -> tuple[tf.Tensor, ...]:
-    """The trainable weights, flat."""
+  def trainable(self, carry: Carry) -> structures.FlatWeights:
+    """Returns the trainable weights, flat."""
 
   @abc.abstractmethod
-  def with_trainable(self, carry: Any, weights: tuple[tf.Tensor, ...]) -> Any:
-    """The carry with other trainable weights."""
+  def with_trainable(
+    self, carry: Carry, weights: structures.FlatWeights
+  ) -> Carry:
+    """Returns the carry with other trainable weights."""
 
   @abc.abstractmethod
   def evaluate(
-    self, carry: Any, batch: Any, term: Term
-  ) -> tuple[Any, Evaluated]:
-    """Loss plus term with its gradient on a batch; counts into the metrics."""
+    self, carry: Carry, batch: structures.Examples, term: Term
+  ) -> tuple[Carry, Evaluated]:
+    """Differentiates loss plus term on a batch; counts into the metrics."""
 
   @abc.abstractmethod
   def gradients_at(
-    self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any, term: Term
-  ) -> tuple[tf.Tensor, ...]:
-    """The same gradient at other weights, leaving carry and metrics alone."""
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
+    """Takes the gradient at other weights, leaving carry and metrics alone."""
 
   def represent_at(
-    self, carry: Any, weights: tuple[tf.Tensor, ...], batch: Any
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
   ) -> tf.Tensor:
-    """The input of the last layer under other weights, [batch, features]."""
+    """Computes the last layer's input at other weights, [batch, features]."""
     raise NotImplementedError
 
   @abc.abstractmethod
-  def metrics(self, carry: Any, discard: tf.Tensor) -> Any:
-    """The unfinalized metrics, or those of no data at all if `discard`."""
+  def metrics(
+    self, carry: Carry, discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
+    """Returns the unfinalized metrics, those of no data if `discard`."""
 
 
-class _VariableLocalModel(LocalModel):
+class _VariableLocalModel(LocalModel[tuple[()]]):
   """A `VariableModel`; its variables are the state, the carry is empty."""
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
@@ -107,47 +140,51 @@ class _VariableLocalModel(LocalModel):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
-    self._represent: Any = None
+    self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
-  def check_objective(self, objective: Any) -> None:
+  def check_objective(self, objective: RepresentationRequest) -> None:
     if objective.needs_representation:
       part = _representation_model(self._model)
 
       # Traced once, as models trace their forward pass: every pass of a step
       # then has the same dropout mask.
       @tf.function(autograph=False)
-      def represent(batch: Any) -> Any:
+      def represent(batch: structures.Examples) -> tf.Tensor:
         features = autograph.call(part, inputs_of(batch), training=True)
         return tf.reshape(features, [tf.shape(features)[0], -1])
 
       self._represent = represent
 
-  def set_seed(self, seed: Any) -> None:
+  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
     if self._seed is not None:
       self._seed.assign(seed())
 
-  def begin(self, weights: Any) -> Any:
+  def begin(self, weights: structures.ModelWeights) -> tuple[()]:
     tf.nest.map_structure(
       lambda variable, value: variable.assign(value), self._weights, weights
     )
     return ()
 
-  def trainable(self, carry: Any) -> Any:
+  def trainable(self, carry: tuple[()]) -> structures.FlatWeights:
     return tuple(v.read_value() for v in self._variables)
 
-  def with_trainable(self, carry: Any, weights: Any) -> Any:
+  def with_trainable(
+    self, carry: tuple[()], weights: structures.FlatWeights
+  ) -> tuple[()]:
     for variable, value in zip(self._variables, weights):
       variable.assign(value)
     return ()
 
-  def evaluate(self, carry: Any, batch: Any, term: Any) -> Any:
+  def evaluate(
+    self, carry: tuple[()], batch: structures.Examples, term: Term
+  ) -> tuple[tuple[()], Evaluated]:
     return (), self._evaluate(batch, term)
 
-  def _evaluate(self, batch: Any, term: Any) -> Any:
+  def _evaluate(self, batch: structures.Examples, term: Term) -> Evaluated:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(self._variables)
       output = autograph.call(self._model.forward_pass, batch, training=True)
-      added = term(self.trainable(()), lambda: self._represent(batch))
+      added = term(self.trainable(()), lambda: self._representation(batch))
       loss = tf.cast(output.loss, tf.float32) + added
     gradients = tape.gradient(
       loss,
@@ -162,16 +199,31 @@ class _VariableLocalModel(LocalModel):
     return Evaluated(loss, dense, tf.cast(count, tf.int64))
 
   def gradients_at(
-    self, carry: Any, weights: Any, batch: Any, term: Any
-  ) -> Any:
+    self,
+    carry: tuple[()],
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
     return self._elsewhere(
       weights, lambda: self._evaluate(batch, term).gradients
     )
 
-  def represent_at(self, carry: Any, weights: Any, batch: Any) -> Any:
-    return self._elsewhere(weights, lambda: self._represent(batch))
+  def represent_at(
+    self,
+    carry: tuple[()],
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+  ) -> tf.Tensor:
+    return self._elsewhere(weights, lambda: self._representation(batch))
 
-  def _elsewhere(self, weights: Any, compute: Any) -> Any:
+  def _representation(self, batch: structures.Examples) -> tf.Tensor:
+    assert self._represent is not None, 'check_objective comes first.'
+    return self._represent(batch)
+
+  def _elsewhere(
+    self, weights: structures.FlatWeights, compute: Callable[[], _Result]
+  ) -> _Result:
     """Calls `compute` under other weights and puts everything back.
 
     The forward pass of a `VariableModel` always counts into its metrics, and
@@ -189,7 +241,9 @@ class _VariableLocalModel(LocalModel):
       variable.assign(value)
     return result
 
-  def metrics(self, carry: Any, discard: Any) -> Any:
+  def metrics(
+    self, carry: tuple[()], discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
     def reset() -> None:
       autograph.call(self._model.reset_metrics)
 
@@ -200,7 +254,7 @@ class _VariableLocalModel(LocalModel):
 def _representation_model(
   model: tff.learning.models.VariableModel,
 ) -> tf.keras.Model:
-  """The part of a Keras model before its last layer that has weights."""
+  """Cuts a Keras model before its last layer that has weights."""
   keras_model: Any = tff_internals.keras_model_of(model)
   layers = getattr(keras_model, 'layers', [])
   with_weights = [layer for layer in layers if layer.trainable_weights]
@@ -219,35 +273,58 @@ def _representation_model(
     ) from e
 
 
-class _FunctionalLocalModel(LocalModel):
-  """A `FunctionalModel`; the carry is (trainable, non-trainable, metrics)."""
+class _FunctionalCarry(NamedTuple):
+  """The state of a `FunctionalModel` from one batch to the next.
+
+  Attributes:
+    trainable: The trainable weights.
+    non_trainable: The others.
+    metrics: The metrics' state.
+  """
+
+  trainable: structures.FlatWeights
+  non_trainable: structures.FlatWeights
+  metrics: structures.Structure
+
+
+class _FunctionalLocalModel(LocalModel[_FunctionalCarry]):
+  """A `FunctionalModel`; its weights and metrics are the carry."""
 
   def __init__(self, model: tff.learning.models.FunctionalModel):
     self._model = model
 
-  def begin(self, weights: Any) -> Any:
-    return (
+  def begin(self, weights: structures.ModelWeights) -> _FunctionalCarry:
+    return _FunctionalCarry(
       tuple(weights.trainable),
       tuple(weights.non_trainable),
       self._model.initialize_metrics_state(),
     )
 
-  def trainable(self, carry: Any) -> Any:
-    return carry[0]
+  def trainable(self, carry: _FunctionalCarry) -> structures.FlatWeights:
+    return carry.trainable
 
-  def with_trainable(self, carry: Any, weights: Any) -> Any:
-    return (tuple(weights), carry[1], carry[2])
+  def with_trainable(
+    self, carry: _FunctionalCarry, weights: structures.FlatWeights
+  ) -> _FunctionalCarry:
+    return carry._replace(trainable=tuple(weights))
 
-  def _evaluate(self, weights: Any, fixed: Any, batch: Any, term: Any) -> Any:
-    x = inputs_of(batch)
-    y = batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
+  def _evaluate(
+    self,
+    weights: structures.FlatWeights,
+    fixed: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> tuple[Evaluated, tff.learning.models.BatchOutput]:
     with tf.GradientTape() as tape:
       tape.watch(weights)
       predictions = self._model.predict_on_batch(
-        (weights, fixed), x, training=True
+        (weights, fixed), inputs_of(batch), training=True
       )
-      model_loss = autograph.call(self._model.loss, output=predictions, label=y)
-      loss = tf.cast(model_loss, tf.float32) + term(weights, None)
+      model_loss = autograph.call(
+        self._model.loss, output=predictions, label=labels_of(batch)
+      )
+      added = term(weights, _no_representation)
+      loss = tf.cast(model_loss, tf.float32) + added
     gradients = tape.gradient(
       loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
@@ -256,52 +333,74 @@ class _FunctionalLocalModel(LocalModel):
       loss=model_loss, predictions=predictions, num_examples=count
     )
     dense = _dense(gradients, weights)
-    return Evaluated(loss, dense, tf.cast(count, tf.int64)), output, y
+    return Evaluated(loss, dense, tf.cast(count, tf.int64)), output
 
-  def evaluate(self, carry: Any, batch: Any, term: Any) -> Any:
-    weights, fixed, metrics = carry
-    evaluated, output, labels = self._evaluate(weights, fixed, batch, term)
+  def evaluate(
+    self, carry: _FunctionalCarry, batch: structures.Examples, term: Term
+  ) -> tuple[_FunctionalCarry, Evaluated]:
+    evaluated, output = self._evaluate(
+      carry.trainable, carry.non_trainable, batch, term
+    )
     metrics = autograph.call(
       self._model.update_metrics_state,
-      metrics,
+      carry.metrics,
       batch_output=output,
-      labels=labels,
+      labels=labels_of(batch),
     )
-    return (weights, fixed, metrics), evaluated
+    return carry._replace(metrics=metrics), evaluated
 
   def gradients_at(
-    self, carry: Any, weights: Any, batch: Any, term: Any
-  ) -> Any:
-    return self._evaluate(weights, carry[1], batch, term)[0].gradients
+    self,
+    carry: _FunctionalCarry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
+    evaluated, _ = self._evaluate(weights, carry.non_trainable, batch, term)
+    return evaluated.gradients
 
-  def metrics(self, carry: Any, discard: Any) -> Any:
+  def metrics(
+    self, carry: _FunctionalCarry, discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
     return tf.nest.map_structure(
       lambda none, counted: tf.where(discard, none, counted),
       self._model.initialize_metrics_state(),
-      carry[2],
+      carry.metrics,
     )
 
 
-def inputs_of(batch: Any) -> Any:
-  """The model's inputs in a batch: its `x`, or its first part."""
+def _no_representation() -> tf.Tensor:
+  # `check_objective` has refused objectives that would ask.
+  raise NotImplementedError('A FunctionalModel has no representation.')
+
+
+def inputs_of(batch: structures.Examples) -> structures.Structure:
+  """Returns the model's inputs in a batch: its `x`, or its first part."""
   return batch['x'] if isinstance(batch, collections.abc.Mapping) else batch[0]
 
 
-def batch_size(batch: Any) -> tf.Tensor:
-  """Examples in a batch, int64 scalar."""
+def labels_of(batch: structures.Examples) -> structures.Structure:
+  """Returns the labels of a batch: its `y`, or its second part."""
+  return batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
+
+
+def batch_size(batch: structures.Examples) -> tf.Tensor:
+  """Counts the examples in a batch, int64 scalar."""
   first = tf.nest.flatten(inputs_of(batch))[0]
   return tf.shape(first, out_type=tf.int64)[0]
 
 
-def create(model: Model) -> LocalModel:
+def create(model: Model) -> LocalModel[Any]:
   """Builds a client's model, inside the graph that is being traced."""
   if isinstance(model, tff.learning.models.FunctionalModel):
     return _FunctionalLocalModel(model)
   return _VariableLocalModel(model)
 
 
-def _dense(gradients: Any, weights: Any) -> tuple[tf.Tensor, ...]:
-  """Gradients without indexed slices, each with its weight's static shape.
+def _dense(
+  gradients: structures.Structure, weights: structures.FlatWeights
+) -> structures.FlatWeights:
+  """Makes gradients tensors, each with its weight's static shape.
 
   An embedding's gradient forgets the number of rows, and an optimizer state
   that keeps it would change its shape from one local step to the next.

@@ -1,19 +1,29 @@
-"""What a process must know of a model before anything is traced."""
+"""Facts about a model that a process needs before anything is traced."""
 
-from typing import Any
+from collections.abc import Callable
+from collections.abc import Mapping
 from typing import NamedTuple
 from typing import Optional
+from typing import Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.processes import local_model
 
+# Functions from a metric's unfinalized values to its value, by metric, or one
+# function of all of them, as a `FunctionalModel` has it.
+Finalizers = Union[
+  Mapping[str, Callable[..., structures.Structure]],
+  Callable[[structures.Metrics], structures.Metrics],
+]
+
 
 class ModelFacts(NamedTuple):
-  """What `look_at` finds.
+  """The findings of `look_at`.
 
   Attributes:
     initial_weights: A TFF computation without argument that makes them.
@@ -27,7 +37,7 @@ class ModelFacts(NamedTuple):
   initial_weights: tff.Computation
   weights_type: tff.Type
   data_type: tff.Type
-  metric_finalizers: Any
+  metric_finalizers: Finalizers
   metric_names: Optional[tuple[str, ...]]
 
 
@@ -45,7 +55,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     names = None
 
     @tff.tensorflow.computation
-    def initial_weights() -> Any:
+    def initial_weights() -> structures.ModelWeights:
       trainable, non_trainable = model.initial_weights
       return tff.learning.models.ModelWeights(
         tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
@@ -65,7 +75,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
       names = tuple(finalizers)
 
     @tff.tensorflow.computation
-    def initial_weights() -> Any:
+    def initial_weights() -> structures.ModelWeights:
       return tff.learning.models.ModelWeights.from_model(model())
 
   weights_type = initial_weights.type_signature.result
@@ -82,7 +92,9 @@ def look_at(model: local_model.Model) -> ModelFacts:
   )
 
 
-def _built(model: Any) -> Any:
+def _built(
+  model: Callable[[], tff.learning.models.VariableModel],
+) -> tff.learning.models.VariableModel:
   try:
     return model()
   except (AttributeError, TypeError) as e:

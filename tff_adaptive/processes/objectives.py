@@ -1,20 +1,22 @@
-"""What a client minimises: the model's loss, and terms added to it."""
+"""The objective of a client: the model's loss, and terms added to it."""
 
 import abc
 from collections.abc import Callable
-from typing import Any
 from typing import NamedTuple
 from typing import Optional
+from typing import TypeAlias
+from typing import Union
 
 import tensorflow as tf
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 
-Weights = tuple[tf.Tensor, ...]
+Weights = structures.FlatWeights
 
 
 class Place(NamedTuple):
-  """Where a term is evaluated.
+  """The place where a term is evaluated.
 
   Attributes:
     weights: The trainable weights now, flat.
@@ -27,9 +29,16 @@ class Place(NamedTuple):
 
   weights: Weights
   start: Weights
-  context: Any
-  batch: Any
+  context: structures.FlatWeights
+  batch: structures.Examples
   represent: Optional[Callable[[], tf.Tensor]] = None
+
+
+# What a term needs beside the place it is evaluated at; of a sum, by part.
+Constants: TypeAlias = tuple[Union[tf.Tensor, 'Constants'], ...]
+
+# A function that makes the batch's representation under given weights.
+RepresentAt = Callable[[Weights], tf.Tensor]
 
 
 class Objective(abc.ABC):
@@ -44,10 +53,8 @@ class Objective(abc.ABC):
 
   needs_representation = False
 
-  def constants(
-    self, place: Place, represent_at: Callable[[Weights], tf.Tensor]
-  ) -> Any:
-    """What the term needs and is not to be differentiated, once per batch.
+  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
+    """Computes what is not to be differentiated, once per batch.
 
     Args:
       place: Where the step starts.
@@ -57,19 +64,19 @@ class Objective(abc.ABC):
     return ()
 
   @abc.abstractmethod
-  def term(self, place: Place, constants: Any) -> tf.Tensor:
-    """The added term, scalar float32."""
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
+    """Computes the added term, scalar float32."""
 
   @property
   def formula(self) -> str:
-    """The added term, for people; empty if there is none."""
+    """The added term as text; empty if there is none."""
     return ''
 
 
 class Plain(Objective):
   """The model's loss alone."""
 
-  def term(self, place: Any, constants: Any) -> tf.Tensor:
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
     del place, constants
     return tf.constant(0.0)
 
@@ -81,10 +88,10 @@ class Sum(Objective):
     self._parts = parts
     self.needs_representation = any(p.needs_representation for p in parts)
 
-  def constants(self, place: Any, represent_at: Any) -> Any:
+  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
     return tuple(part.constants(place, represent_at) for part in self._parts)
 
-  def term(self, place: Any, constants: Any) -> tf.Tensor:
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
     return tf.add_n(
       [part.term(place, own) for part, own in zip(self._parts, constants)]
     )
@@ -117,7 +124,7 @@ class Proximal(Objective):
       )
     self._strength = strength
 
-  def term(self, place: Any, constants: Any) -> tf.Tensor:
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
     distance = tree.squared_norm(tree.subtract(place.weights, place.start))
     return 0.5 * self._strength * distance
 
@@ -132,7 +139,7 @@ class Correction(Objective):
   SCAFFOLD's correction c - c_i is added to every gradient this way.
   """
 
-  def term(self, place: Any, constants: Any) -> tf.Tensor:
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
     products = [
       tf.reduce_sum(tf.cast(c * x, tf.float32))
       for c, x in zip(place.context, place.weights)
@@ -177,10 +184,12 @@ class Contrastive(Objective):
     self._strength = strength
     self._temperature = temperature
 
-  def constants(self, place: Any, represent_at: Any) -> Any:
+  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
     return represent_at(place.start), represent_at(place.context)
 
-  def term(self, place: Any, constants: Any) -> tf.Tensor:
+  def term(self, place: Place, constants: Constants) -> tf.Tensor:
+    if place.represent is None:
+      raise TypeError('Contrastive needs `Place.represent`, got None.')
     z = place.represent()
     to_global, to_previous = (
       _cosine(z, tf.stop_gradient(other)) / self._temperature
@@ -196,7 +205,7 @@ class Contrastive(Objective):
 
 
 def _cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-  """Cosine of the angle between rows; 0 where a row is 0."""
+  """Computes the cosine of the angle between rows; 0 where a row is 0."""
   return tf.reduce_sum(
     tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),
     axis=-1,

@@ -7,20 +7,27 @@ order of clients, on the number of threads, or on the machine. Two evaluations
 of the same batch in the same step, as Delta-SGD makes them, see the same mask.
 """
 
-from typing import Any
+from collections.abc import Sequence
 from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
 # Odd, so that multiplication is invertible modulo 2^32 (Knuth's constant).
 _MIX = -1640531527
 
 
+# As Keras' layers hand them in.
+Shape = Union[tf.Tensor, tf.TensorShape, Sequence[int]]
+Number = Union[tf.Tensor, float]
+
+
 class _StatelessGenerator:
-  """Draws from the seed that a variable holds; stands in for Keras' own."""
+  """A stand-in for Keras' generator that draws from a variable's seed."""
 
   def __init__(self, seed: tf.Variable, layer: int):
     self._seed = seed
@@ -35,43 +42,48 @@ class _StatelessGenerator:
       [self._layer, self._draws], tf.int32
     )
 
-  def dropout(self, inputs: Any, rate: Any, noise_shape: Any = None) -> Any:
+  def dropout(
+    self,
+    inputs: tf.Tensor,
+    rate: Number,
+    noise_shape: Optional[Shape] = None,
+  ) -> tf.Tensor:
     return tf.nn.experimental.stateless_dropout(
       inputs, rate=rate, seed=self._next_seed(), noise_shape=noise_shape
     )
 
   def random_uniform(
     self,
-    shape: Any,
-    minval: Any = 0.0,
-    maxval: Any = None,
-    dtype: Any = None,
-    **_: Any,
-  ) -> Any:
+    shape: Shape,
+    minval: Number = 0.0,
+    maxval: Optional[Number] = None,
+    dtype: Optional[tf.DType] = None,
+    **_: object,
+  ) -> tf.Tensor:
     return tf.random.stateless_uniform(
       shape, self._next_seed(), minval, maxval, dtype or tf.float32
     )
 
   def random_normal(
     self,
-    shape: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = None,
-    **_: Any,
-  ) -> Any:
+    shape: Shape,
+    mean: Number = 0.0,
+    stddev: Number = 1.0,
+    dtype: Optional[tf.DType] = None,
+    **_: object,
+  ) -> tf.Tensor:
     return tf.random.stateless_normal(
       shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
 
   def truncated_normal(
     self,
-    shape: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = None,
-    **_: Any,
-  ) -> Any:
+    shape: Shape,
+    mean: Number = 0.0,
+    stddev: Number = 1.0,
+    dtype: Optional[tf.DType] = None,
+    **_: object,
+  ) -> tf.Tensor:
     return tf.random.stateless_truncated_normal(
       shape, self._next_seed(), mean, stddev, dtype or tf.float32
     )
@@ -101,9 +113,12 @@ def seed_variable(
 
 
 def step_seed(
-  seed: int, round_number: tf.Tensor, step: tf.Tensor, batch: Any
+  seed: int,
+  round_number: tf.Tensor,
+  step: tf.Tensor,
+  batch: structures.Examples,
 ) -> tf.Tensor:
-  """The seed of one local step, int32 of shape [2].
+  """Derives the seed of one local step, int32 of shape [2].
 
   The client is known by what it brings: `next` of a learning process is given
   datasets, not names, and a client's order of examples is already a function of
@@ -119,7 +134,7 @@ def step_seed(
 
 
 def draw_seed(seed: int, round_number: tf.Tensor, mark: tf.Tensor) -> tf.Tensor:
-  """The seed of what a client draws once in a round, int32 of shape [2].
+  """Derives the seed of a client's own draws in a round, int32 of shape [2].
 
   Args:
     seed: The run's seed.
@@ -129,7 +144,12 @@ def draw_seed(seed: int, round_number: tf.Tensor, mark: tf.Tensor) -> tf.Tensor:
   return _mixed(seed, round_number, -1, mark)
 
 
-def _mixed(seed: Any, round_number: Any, step: Any, mark: Any) -> Any:
+def _mixed(
+  seed: int,
+  round_number: tf.Tensor,
+  step: Union[int, tf.Tensor],
+  mark: tf.Tensor,
+) -> tf.Tensor:
   position = (
     tf.constant(seed & 0x7FFFFFFF, tf.int32) * _MIX + round_number
   ) * _MIX + step
@@ -137,8 +157,8 @@ def _mixed(seed: Any, round_number: Any, step: Any, mark: Any) -> Any:
   return tf.stack([mark * _MIX, position * _MIX])
 
 
-def fingerprint(batch: Any) -> tf.Tensor:
-  """A number that tells batches apart, int32 scalar."""
+def fingerprint(batch: structures.Examples) -> tf.Tensor:
+  """Computes a number that tells batches apart, int32 scalar."""
   total = tf.constant(0, tf.int32)
   for leaf in tf.nest.flatten(batch, expand_composites=True):
     if leaf.dtype == tf.string:

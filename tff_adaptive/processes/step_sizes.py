@@ -1,4 +1,4 @@
-"""What is measured of the step sizes that clients chose for themselves.
+"""Measurements of the step sizes that clients chose for themselves.
 
 A client adds up its own steps (`start`, `add`); the cohort's are summed and
 maximised (`sums`, `maxima`); the server reads its figures off these
@@ -7,12 +7,13 @@ maximised (`sums`, `maxima`); the server reads its figures off these
 """
 
 import collections
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 
 # What a client's record says, in its order; see `record`.
@@ -29,9 +30,53 @@ RECORD = (
 _FAR = tf.float32.max
 
 
-def start() -> collections.OrderedDict[str, tf.Tensor]:
-  """A client that has done no step."""
-  return collections.OrderedDict(
+class Steps(NamedTuple):
+  """A client's own steps so far; float32 scalars.
+
+  Attributes:
+    count: How many they are.
+    mean: Their mean.
+    deviation: The sum of their squared deviations from it.
+    low: The smallest.
+    high: The largest.
+    last: The last.
+    at_bound: How many of them an upper bound decided.
+  """
+
+  count: tf.Tensor
+  mean: tf.Tensor
+  deviation: tf.Tensor
+  low: tf.Tensor
+  high: tf.Tensor
+  last: tf.Tensor
+  at_bound: tf.Tensor
+
+
+class StepSums(NamedTuple):
+  """The sums over clients of their figures; float32 scalars.
+
+  Attributes:
+    steps: Steps of all clients.
+    total: The sum of these steps.
+    at_bound: How many of them an upper bound decided.
+    clients: Clients that took part.
+    means: The sum over clients of their mean steps.
+    squared_means: The sum of the squares of these.
+    within: The sum over clients of the standard deviation of their steps.
+  """
+
+  steps: tf.Tensor
+  total: tf.Tensor
+  at_bound: tf.Tensor
+  clients: tf.Tensor
+  means: tf.Tensor
+  squared_means: tf.Tensor
+  within: tf.Tensor
+
+
+def start() -> Steps:
+  """Returns the steps of a client that has done none."""
+  return Steps(
     count=tf.constant(0.0),
     # Sums of squares cancel where all steps are nearly alike; a running mean
     # with squared deviations (Welford) does not.
@@ -44,37 +89,37 @@ def start() -> collections.OrderedDict[str, tf.Tensor]:
   )
 
 
-def add(totals: Any, step: protocol.StepSize) -> Any:
+def add(totals: Steps, step: protocol.StepSize) -> Steps:
   """Counts one step."""
   value = tf.cast(step.value, tf.float32)
-  count = totals['count'] + 1
-  difference = value - totals['mean']
-  mean = totals['mean'] + difference / count
-  return collections.OrderedDict(
+  count = totals.count + 1
+  difference = value - totals.mean
+  mean = totals.mean + difference / count
+  return Steps(
     count=count,
     mean=mean,
-    deviation=totals['deviation'] + difference * (value - mean),
-    low=tf.minimum(totals['low'], value),
-    high=tf.maximum(totals['high'], value),
+    deviation=totals.deviation + difference * (value - mean),
+    low=tf.minimum(totals.low, value),
+    high=tf.maximum(totals.high, value),
     last=value,
-    at_bound=totals['at_bound'] + tf.cast(step.at_bound, tf.float32),
+    at_bound=totals.at_bound + tf.cast(step.at_bound, tf.float32),
   )
 
 
-def _spread(totals: Any) -> tf.Tensor:
-  """The standard deviation of a client's steps; 0 of none."""
-  return tf.sqrt(tf.math.divide_no_nan(totals['deviation'], totals['count']))
+def _spread(totals: Steps) -> tf.Tensor:
+  """Computes the standard deviation of a client's steps; 0 of none."""
+  return tf.sqrt(tf.math.divide_no_nan(totals.deviation, totals.count))
 
 
-def sums(totals: Any, takes_part: tf.Tensor) -> Any:
-  """What a client adds to the cohort's sums; nothing if it is left out."""
-  values = collections.OrderedDict(
-    steps=totals['count'],
-    total=totals['mean'] * totals['count'],
-    at_bound=totals['at_bound'],
+def sums(totals: Steps, takes_part: tf.Tensor) -> StepSums:
+  """Makes what a client adds to the cohort's sums; 0 if it is left out."""
+  values = StepSums(
+    steps=totals.count,
+    total=totals.mean * totals.count,
+    at_bound=totals.at_bound,
     clients=tf.constant(1.0),
-    means=totals['mean'],
-    squared_means=tf.square(totals['mean']),
+    means=totals.mean,
+    squared_means=tf.square(totals.mean),
     within=_spread(totals),
   )
   return tf.nest.map_structure(
@@ -82,66 +127,70 @@ def sums(totals: Any, takes_part: tf.Tensor) -> Any:
   )
 
 
-def maxima(totals: Any, takes_part: tf.Tensor) -> Any:
-  """What a client contributes to the cohort's maxima."""
+def maxima(
+  totals: Steps, takes_part: tf.Tensor
+) -> collections.OrderedDict[str, tf.Tensor]:
+  """Makes what a client contributes to the cohort's maxima."""
   return collections.OrderedDict(
-    high=tf.where(takes_part, totals['high'], -_FAR),
-    negative_low=tf.where(takes_part, -totals['low'], -_FAR),
+    high=tf.where(takes_part, totals.high, -_FAR),
+    negative_low=tf.where(takes_part, -totals.low, -_FAR),
   )
 
 
-def figures(summed: Any, maximised: Any) -> Any:
-  """The cohort's figures, float32 scalars, NaN if no client took a step.
+def figures(
+  summed: StepSums, maximised: collections.OrderedDict[str, tf.Tensor]
+) -> structures.Metrics:
+  """Computes the cohort's figures, float32, NaN if no client took a step.
 
   `mean`, `min`, `max` are over all steps of all clients; `between_clients` is
   the standard deviation over clients of their mean steps, `within_clients` the
   mean over clients of the standard deviation of their steps; `at_bound` the
   share of steps that an upper bound decided.
   """
-  clients = summed['clients']
-  mean_of_means = summed['means'] / clients
+  clients = summed.clients
+  mean_of_means = summed.means / clients
   between = tf.maximum(
-    summed['squared_means'] / clients - tf.square(mean_of_means), 0.0
+    summed.squared_means / clients - tf.square(mean_of_means), 0.0
   )
   none = tf.equal(clients, 0)
   values = collections.OrderedDict(
-    mean=summed['total'] / summed['steps'],
+    mean=summed.total / summed.steps,
     min=-maximised['negative_low'],
     max=maximised['high'],
     between_clients=tf.sqrt(between),
-    within_clients=summed['within'] / clients,
-    at_bound=summed['at_bound'] / summed['steps'],
+    within_clients=summed.within / clients,
+    at_bound=summed.at_bound / summed.steps,
   )
   return tf.nest.map_structure(
     lambda v: tf.where(none, float('nan'), v), values
   )
 
 
-def record(totals: Any, takes_part: tf.Tensor) -> tf.Tensor:
-  """A client's own figures, float32 of the length of `RECORD`.
+def record(totals: Steps, takes_part: tf.Tensor) -> tf.Tensor:
+  """Computes a client's own figures, float32 of the length of `RECORD`.
 
   `took_part` is 1, or 0 for a client without data or whose update is not
   finite; `steps` how many it did; `mean`, `min`, `max`, `last` and `spread`
   (the standard deviation) are over these, and `at_bound` is the share of them
   that an upper bound decided; all NaN without steps.
   """
-  steps = totals['count']
+  steps = totals.count
   own = tf.stack(
     [
-      totals['mean'],
-      totals['low'],
-      totals['high'],
-      totals['last'],
+      totals.mean,
+      totals.low,
+      totals.high,
+      totals.last,
       _spread(totals),
-      totals['at_bound'] / steps,
+      totals.at_bound / steps,
     ]
   )
   own = tf.where(tf.equal(steps, 0), float('nan'), own)
   return tf.concat([[tf.cast(takes_part, tf.float32), steps], own], axis=0)
 
 
-def collect(records: Any) -> Any:
-  """The clients' records at the server, float32 [clients, len(RECORD)].
+def collect(records: structures.Placed) -> structures.Placed:
+  """Gathers clients' records at the server, float32 [clients, len(RECORD)].
 
   Called inside a federated computation. They are in the cohort's order: the
   runtimes aggregate clients in it.
@@ -153,19 +202,19 @@ def collect(records: Any) -> Any:
   rows_type = tff.TensorType(np.float32, [None, len(RECORD)])
 
   @tff.tensorflow.computation
-  def none() -> Any:
+  def none() -> tf.Tensor:
     return tf.zeros([0, len(RECORD)])
 
   @tff.tensorflow.computation(rows_type, row_type)
-  def add_row(rows: Any, row: Any) -> Any:
+  def add_row(rows: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
     return tf.concat([rows, row[tf.newaxis]], axis=0)
 
   @tff.tensorflow.computation(rows_type, rows_type)
-  def merge(first: Any, second: Any) -> Any:
+  def merge(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     return tf.concat([first, second], axis=0)
 
   @tff.tensorflow.computation(rows_type)
-  def report(rows: Any) -> Any:
+  def report(rows: tf.Tensor) -> tf.Tensor:
     return rows
 
   return tff.federated_aggregate(records, none(), add_row, merge, report)

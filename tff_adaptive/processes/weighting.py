@@ -1,23 +1,24 @@
-"""How much a client counts in the mean of the cohort's updates."""
+"""The weight of a client in the mean of the cohort's updates."""
 
-from typing import Any
 from typing import Optional
+from typing import Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import local_model
 
 # The metric that models of sequences count their tokens with, padding left out.
 _TOKENS_METRIC = 'num_tokens'
 
 
 def read(
-  given: Any,
+  given: Union[str, tff.learning.ClientWeighting],
   metric_names: Optional[tuple[str, ...]],
   exchange: exchange_lib.Exchange,
 ) -> str:
-  """What clients count by, as a word.
+  """Reads the client weighting as a word.
 
   Args:
     given: 'examples', 'uniform', 'tokens' or a `tff.learning.ClientWeighting`.
@@ -44,7 +45,7 @@ def read(
         f'{_TOKENS_METRIC}, as the tasks that predict words and characters '
         'have.'
       )
-    if exchange.surveys is not None:
+    if exchange.full_gradient_pass is not None:
       raise ValueError(
         f"`client_weighting='tokens'` does not go with "
         f'{type(exchange).__name__}: its mean gradient is taken before any '
@@ -53,8 +54,13 @@ def read(
   return word
 
 
-def weight(word: str, num_examples: Any, local: Any, carry: Any) -> tf.Tensor:
-  """A client's weight, float32 scalar.
+def weight(
+  word: str,
+  num_examples: tf.Tensor,
+  local: local_model.LocalModel[local_model.Carry],
+  carry: local_model.Carry,
+) -> tf.Tensor:
+  """Computes a client's weight, float32 scalar.
 
   Args:
     word: As `read` returned it.

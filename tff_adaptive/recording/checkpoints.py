@@ -71,7 +71,7 @@ class OtherStateError(errors.DamagedError):
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """What an array of a checkpoint has to be.
+  """The shape and dtype that an array of a checkpoint has to have.
 
   Attributes:
     dtype: Its dtype in safetensors' words; `None` for strings.

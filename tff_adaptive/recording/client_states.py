@@ -1,4 +1,4 @@
-"""What clients keep between rounds, by client id, in an SQLite file."""
+"""Clients' states between rounds, by client id, in an SQLite file."""
 
 import contextlib
 import dataclasses

@@ -267,7 +267,7 @@ class RunFolder:
 
   @property
   def identity(self) -> str:
-    """What tells this run from any other, also from one of the same settings.
+    """An id that tells this run from any other, also of the same settings.
 
     A digest of the id and the settings in hparams.json; checkpoints carry it. A
     copy of the whole folder is the same run.

@@ -32,7 +32,7 @@ _Line.set_lock(threading.RLock())
 
 
 class Progress:
-  """How far a run is: round, loss, quality, seconds a round and time left.
+  """A run's progress: round, loss, quality, seconds a round and time left.
 
   On a terminal it is one line, redrawn by tqdm and no wider than the terminal;
   elsewhere a plain line of at most 80 columns now and then.

@@ -1,4 +1,4 @@
-"""What a run writes of its rounds: rows, clients' step sizes, TensorBoard."""
+"""The records of a run's rounds: rows, clients' step sizes, TensorBoard."""
 
 import contextlib
 import shutil

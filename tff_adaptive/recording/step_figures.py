@@ -1,4 +1,4 @@
-"""What step sizes clients chose, drawn as in the papers.
+"""Figures of the step sizes that clients chose, as in the papers.
 
 Mukherjee et al. (arXiv 2307.06306, Figure 7) show the mean step of every round
 twice: with how far clients are from each other, and with how far a client's own
@@ -81,7 +81,7 @@ def draw(
 def figure_of(
   runs: Mapping[str, Series], style_of: Callable[[str], Mapping[str, Any]]
 ) -> Any:
-  """matplotlib's figure with a row of three panels for every run.
+  """Draws matplotlib's figure with a row of three panels for every run.
 
   Args:
     runs: The runs' columns, by what the runs are called.

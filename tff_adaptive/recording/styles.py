@@ -1,4 +1,4 @@
-"""How things look in figures: one place, so that a method looks alike in all.
+"""Styles of figures, in one place so that a method looks alike in all.
 
 Colours are Okabe and Ito's without yellow, which is hard to see on white, and
 two of Tol's: told apart with any colour vision. Line styles and markers tell
@@ -59,7 +59,7 @@ COLOUR_MAP = 'cividis'
 
 
 def of_method(name: str) -> dict[str, Any]:
-  """Colour, line style and marker of a method, as matplotlib takes them.
+  """Returns colour, line style and marker of a method for matplotlib.
 
   A method with another client than its own, as in 'fedadam + delta_sgd', has
   the method's colour, with a line and a marker that the client decides.

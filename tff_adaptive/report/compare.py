@@ -88,7 +88,7 @@ def tables(runs: Sequence[results.Run]) -> str:
 
 
 def table(named: Mapping[str, results.Run]) -> str:
-  """Results of one task, the best of every column marked, and what differs.
+  """Tabulates one task's results, the best of every column marked.
 
   Args:
     named: The runs, by the letters that stand for them.

@@ -93,7 +93,7 @@ def _result_table(
   best: Mapping[str, sections.Configuration],
   judge: sections.Judge,
 ) -> _Table:
-  """Methods by measures, the best of every column in bold.
+  """Tabulates methods by measures, the best of every column in bold.
 
   Args:
     section: All configurations of the methods.
@@ -207,7 +207,7 @@ def _image(figure: Any, format_: str) -> bytes:
 
 def _unfinished(
   folder: pathlib.Path,
-  sweep: Optional[sweeps.Sweep],
+  sweep: Optional[sweeps.SweepRecord],
   runs: Sequence[results.Run],
 ) -> Optional[_Table]:
   """Lists the runs that have no result, and why."""
@@ -231,8 +231,10 @@ def _unfinished(
 
 
 def _choose_rule(
-  folder: pathlib.Path, sweep: Optional[sweeps.Sweep], select: Optional[str]
-) -> scores.Rule:
+  folder: pathlib.Path,
+  sweep: Optional[sweeps.SweepRecord],
+  select: Optional[str],
+) -> scores.SelectionRule:
   if select is None:
     select = scores.DEFAULT if sweep is None else sweep.select
   if select not in scores.RULES:
@@ -246,7 +248,7 @@ def _choose_rule(
 def _show(
   section: sections.Section,
   shared: Sequence[str],
-  rule: scores.Rule,
+  rule: scores.SelectionRule,
   prefix: str,
 ) -> tuple[_Part, dict[str, bytes]]:
   """Draws a section.

@@ -48,7 +48,7 @@ class Run:
 
   @functools.cached_property
   def metric(self) -> Optional[str]:
-    """The task's first measure of quality besides the loss."""
+    """Finds the task's first measure of quality besides the loss."""
     train = [c for c in self.columns if c.startswith('train/')]
     return metric_names.main_metric({c.partition('/')[2]: None for c in train})
 

@@ -22,8 +22,8 @@ SEEDS_FOR_AN_INTERVAL = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
-  """How a run is judged.
+class SelectionRule:
+  """The rule that runs are judged by.
 
   Attributes:
     name: As --select takes it.
@@ -38,41 +38,41 @@ class Rule:
   of_loss: bool = False
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, SelectionRule] = {
   rule.name: rule
   for rule in (
-    Rule(
+    SelectionRule(
       'train_loss',
       'lowest training loss, mean of the last 100 rounds, or of the last '
       'tenth of a run shorter than 1000 (Reddi et al.)',
       'train/loss',
       of_loss=True,
     ),
-    Rule(
+    SelectionRule(
       'train_metric',
       'best training metric over the same rounds, as the code of Reddi et al. '
       'chose',
       'train/metric',
     ),
-    Rule(
+    SelectionRule(
       'validation_metric',
       'best validation metric over the same rounds, the number that Reddi et '
       'al. report',
       'validation/metric',
     ),
-    Rule(
+    SelectionRule(
       'best_round',
       'best validation metric of any evaluation of the run (Kim et al.)',
       'best/metric',
     ),
-    Rule(
+    SelectionRule(
       'last_loss',
       "lowest training loss in the last round (Mukherjee et al.'s convex "
       'problems)',
       'last/loss',
       of_loss=True,
     ),
-    Rule(
+    SelectionRule(
       'last_evaluations',
       'best mean of the validation metric over the last 10 evaluations '
       '(FedAda2)',
@@ -177,7 +177,7 @@ def measures(
 
 
 def score(
-  rule: Rule,
+  rule: SelectionRule,
   values: Mapping[str, float],
   metric: Optional[str],
   *,

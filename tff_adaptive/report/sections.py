@@ -26,7 +26,7 @@ SETTING = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """Runs that differ in their seeds only.
+  """The runs that differ in their seeds only.
 
   Attributes:
     method: As `runs.Run.method`.
@@ -59,7 +59,7 @@ class Judge:
     metric: The task's first measure of quality, if it has one.
   """
 
-  rule: scores.Rule
+  rule: scores.SelectionRule
   metric: Optional[str]
 
   @property

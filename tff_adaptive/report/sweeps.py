@@ -21,8 +21,8 @@ FINISHED = 'finished'
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
-  """What makes a folder a sweep's.
+class SweepRecord:
+  """The record of a sweep in its folder.
 
   Attributes:
     select: The name of the rule by which configurations were chosen.
@@ -38,7 +38,7 @@ def table_path(folder: pathlib.Path) -> pathlib.Path:
   return pathlib.Path(folder) / 'results.csv'
 
 
-def write(folder: pathlib.Path, sweep: Sweep) -> None:
+def write(folder: pathlib.Path, sweep: SweepRecord) -> None:
   """Writes sweep.json."""
   text = json.dumps(dataclasses.asdict(sweep), indent=2) + '\n'
   files.write_atomically(files.RunFolder(folder).sweep, text.encode('utf-8'))
@@ -55,7 +55,7 @@ def write_table(
   files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
 
 
-def read(folder: pathlib.Path) -> Optional[Sweep]:
+def read(folder: pathlib.Path) -> Optional[SweepRecord]:
   """Reads sweep.json; `None` if a folder is no sweep's.
 
   Raises:
@@ -64,7 +64,7 @@ def read(folder: pathlib.Path) -> Optional[Sweep]:
   path = files.RunFolder(folder).sweep
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
-    return Sweep(str(found['select']), bool(found['shared']))
+    return SweepRecord(str(found['select']), bool(found['shared']))
   except FileNotFoundError:
     return None
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:

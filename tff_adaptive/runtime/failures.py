@@ -2,7 +2,7 @@
 
 
 class RuntimeFailure(RuntimeError):
-  """A runtime could not carry out a computation; the message says what to do.
+  """The failure of a runtime, with a message that says what to do.
 
   Raised instead of the underlying TensorFlow or gRPC error, which stays
   attached as `__cause__`.
@@ -10,7 +10,7 @@ class RuntimeFailure(RuntimeError):
 
 
 class WorkerFailure(RuntimeFailure):
-  """A worker process or server died, was never reached, or stopped answering.
+  """The failure of a worker that died, was not reached or stopped answering.
 
   Attributes:
     address: `host:port` of the worker, or `None` where it has none yet.
@@ -22,7 +22,7 @@ class WorkerFailure(RuntimeFailure):
 
 
 class ClientFailure(RuntimeFailure):
-  """A client's TensorFlow graph failed.
+  """The failure of a client's TensorFlow graph.
 
   Attributes:
     client_index: Position of the client in the cohort.

@@ -122,7 +122,7 @@ def _field_order(spec: ElementSpec) -> object:
 
 
 def _element_spec(element_type: tff.Type) -> ElementSpec:
-  """Specs a dataset's elements in the containers that graphs use."""
+  """Returns the spec of a dataset's elements in the graphs' containers."""
   return type_conversions.type_to_py_container(
     type_conversions.type_to_tf_structure(element_type), element_type
   )

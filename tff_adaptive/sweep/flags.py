@@ -124,7 +124,7 @@ def build_options() -> options_lib.Options:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-  """What to run.
+  """The settings of a sweep: what to run.
 
   Attributes:
     folder: Where everything is.

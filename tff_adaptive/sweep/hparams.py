@@ -1,4 +1,4 @@
-"""What TensorBoard's HParams view shows of a sweep."""
+"""The entries of a sweep in TensorBoard's HParams view."""
 
 import pathlib
 from collections.abc import Sequence

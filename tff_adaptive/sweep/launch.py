@@ -1,4 +1,4 @@
-"""Runs a sweep on this machine: in this process, or in several others.
+"""The launch of a sweep on this machine, in one process or several.
 
 A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
 there is to run and what became of it, unless --storage is elsewhere),
@@ -24,10 +24,10 @@ from tff_adaptive.report import sweeps
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import hparams
 from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import progress as progress_lib
 from tff_adaptive.sweep import search
 from tff_adaptive.sweep import storage
 from tff_adaptive.sweep import study as study_lib
+from tff_adaptive.sweep import ticker as ticker_lib
 from tff_adaptive.sweep import worker
 from tff_adaptive.training import stopping
 
@@ -51,64 +51,64 @@ def run(
       at work in it; nothing is changed.
     Stopped: If a signal stopped it; what was run is kept.
   """
-  plan = search.plan_of(sweep)
-  with _folder(sweep), search.open_study(sweep, plan) as study:
+  agenda = search.agenda_of(sweep)
+  with _folder(sweep), search.open_study(sweep, agenda) as study:
     study.add(sweep.points)
     files.make_folder(sweep.folder)
     sweeps.write(
       sweep.folder,
-      sweeps.Sweep(plan.rule.name, sweep.options['storage'] is not None),
+      sweeps.SweepRecord(
+        agenda.rule.name, sweep.options['storage'] is not None
+      ),
     )
     _take_up(sweep, study)
-    progress = progress_lib.Progress(
-      _rows(sweep, plan, study), plan.most_runs, stream
+    ticker = ticker_lib.Ticker(
+      _rows(sweep, agenda, study), agenda.most_runs, stream
     )
-    progress.say(
-      f'{len(sweep.points)} runs, {progress.left} of them to do, in '
+    ticker.say(
+      f'{len(sweep.points)} runs, {ticker.left} of them to do, in '
       f'{sweep.folder}.'
     )
     signals = stopping.Signals()
 
     def update() -> None:
-      rows = _rows(sweep, plan, study)
-      progress.update(rows)
+      rows = _rows(sweep, agenda, study)
+      ticker.update(rows)
       outcomes.write_table(sweep.folder, rows)
 
     def report(kind: str, name: str, value: Any) -> None:
       if kind == 'round':
-        progress.round(name, value)
+        ticker.round(name, value)
       elif kind == 'over':
         update()
-        progress.over(name, value)
-      progress.show()
+        ticker.over(name, value)
+      ticker.show()
       signals.check()
 
     try:
       with signals.handled():
         if sweep.options['workers']:
           processes = _Processes(sweep, study, report)
-          processes.run(signals, progress)
+          processes.run(signals, ticker)
         else:
-          worker.work(sweep, plan, study, signals=signals, report=report)
+          worker.work(sweep, agenda, study, signals=signals, report=report)
     except stopping.Stopped:
-      progress.say(
-        'Stopped; what was run is kept, and the same command goes on.'
-      )
+      ticker.say('Stopped; what was run is kept, and the same command goes on.')
       raise
     finally:
       update()
-    rows = _rows(sweep, plan, study)
+    rows = _rows(sweep, agenda, study)
     if any(row.status == outcomes.FINISHED for row in rows):
       _write_axes(sweep)
     return rows
 
 
 def _rows(
-  sweep: flags.Sweep, plan: search.Plan, study: study_lib.Study
+  sweep: flags.Sweep, agenda: search.Agenda, study: study_lib.Study
 ) -> list[outcomes.Row]:
   """Reads the sweep's table in its order, with what will never be run."""
   trials = study.trials()
-  reasons = plan.untried(trials)
+  reasons = agenda.untried(trials)
   rows = [outcomes.row_of(trials[p.name]) for p in sweep.points]
   return [
     dataclasses.replace(
@@ -209,9 +209,7 @@ class _Processes:
     self._running: dict[Any, Any] = {}
     self._useful: set[Any] = set()
 
-  def run(
-    self, signals: stopping.Signals, progress: progress_lib.Progress
-  ) -> None:
+  def run(self, signals: stopping.Signals, ticker: ticker_lib.Ticker) -> None:
     """Runs all there is.
 
     Raises:
@@ -219,7 +217,7 @@ class _Processes:
       Stopped: If a signal asked to stop; the runs under way are saved.
     """
     try:
-      for _ in range(min(self._sweep.options['workers'], progress.left)):
+      for _ in range(min(self._sweep.options['workers'], ticker.left)):
         self._start()
       while self._running:
         signals.check()
@@ -227,10 +225,10 @@ class _Processes:
           list(self._running), timeout=_SECONDS_BETWEEN_LOOKS
         ):
           self._hear(connection)
-        progress.show()
+        ticker.show()
     finally:
       if self._running:
-        progress.say('Saving the runs that are under way.')
+        ticker.say('Saving the runs that are under way.')
         self._end()
 
   def _start(self) -> None:

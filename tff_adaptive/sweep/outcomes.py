@@ -1,4 +1,4 @@
-"""What became of a sweep's runs, as the trials of its study tell it."""
+"""The outcomes of a sweep's runs, as the trials of its study tell them."""
 
 import dataclasses
 import pathlib
@@ -42,7 +42,7 @@ Trial = optuna.trial.FrozenTrial
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What became of a run.
+  """The end of a run.
 
   Attributes:
     status: One of `OVER`, or `WAITING` if it was stopped on the way.
@@ -168,7 +168,7 @@ def was_begun(trial: Trial) -> bool:
   return trial.state != optuna.trial.TrialState.WAITING or attempt_of(trial) > 0
 
 
-def score_of(rule: scores.Rule, outcome: Outcome) -> float:
+def score_of(rule: scores.SelectionRule, outcome: Outcome) -> float:
   """Scores a run by the rounds that it has; less is better.
 
   Infinite where it diverged or failed.

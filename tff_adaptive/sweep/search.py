@@ -1,4 +1,4 @@
-"""Which of a sweep's runs is next: all of them, or those worth a run.
+"""The order of a sweep's runs: all of them, or those worth a run.
 
 Optuna's samplers propose places in the space of the axes; the nearest point of
 the sweep that waits is run. A configuration is proposed, and pruned, by its
@@ -34,8 +34,8 @@ _FIRST_TRIALS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-  """What a sweep is to run, and in which order.
+class Agenda:
+  """The runs that a sweep is to make, and their order.
 
   Attributes:
     points: The sweep's points.
@@ -49,14 +49,14 @@ class Plan:
 
   points: Sequence[grids.Point]
   sampler: str
-  rule: scores.Rule
+  rule: scores.SelectionRule
   trials: int
   seed: int
   halving_factor: Optional[int] = None
 
   @functools.cached_property
   def _configurations(self) -> list[list[str]]:
-    """The runs' names, those together that differ in their seeds only."""
+    """Groups the runs' names by configuration, seeds together."""
     result: dict[grids.Configuration, list[str]] = {}
     for point in self.points:
       key = grids.configuration(point.flags)
@@ -136,7 +136,7 @@ class Plan:
     return reasons
 
   def pruner(self) -> optuna.pruners.BasePruner:
-    """Optuna's pruner that gives runs up on their way."""
+    """Builds Optuna's pruner, which gives runs up on their way."""
     if self.halving_factor is None:
       return optuna.pruners.NopPruner()
     return _Halving(
@@ -202,10 +202,10 @@ class Plan:
       return known.ask(space).params
 
 
-def plan_of(sweep: flags.Sweep) -> Plan:
-  """Makes the plan that the flags of a sweep ask for."""
+def agenda_of(sweep: flags.Sweep) -> Agenda:
+  """Makes the agenda that the flags of a sweep ask for."""
   options = sweep.options
-  return Plan(
+  return Agenda(
     points=sweep.points,
     sampler=sweep.sampler,
     rule=scores.RULES[options['select']],
@@ -217,13 +217,13 @@ def plan_of(sweep: flags.Sweep) -> Plan:
   )
 
 
-def open_study(sweep: flags.Sweep, plan: Plan) -> study_lib.Study:
+def open_study(sweep: flags.Sweep, agenda: Agenda) -> study_lib.Study:
   """Opens a sweep's study, making it if there is none."""
   return study_lib.Study(
     sweep.folder,
-    rule=plan.rule,
+    rule=agenda.rule,
     storage=sweep.options['storage'],
-    pruner=plan.pruner(),
+    pruner=agenda.pruner(),
   )
 
 

@@ -1,4 +1,4 @@
-"""Where a sweep's study is: a file, a database or a journal."""
+"""The storage of a sweep's study: a file, a database or a journal."""
 
 import contextlib
 import pathlib

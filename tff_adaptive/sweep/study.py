@@ -64,7 +64,7 @@ class Study:
     self,
     folder: pathlib.Path,
     *,
-    rule: scores.Rule,
+    rule: scores.SelectionRule,
     storage: Optional[str] = None,
     pruner: Optional[optuna.pruners.BasePruner] = None,
   ):

@@ -1,4 +1,4 @@
-"""What a sweep came to, in a few lines."""
+"""The summary of a sweep, in a few lines."""
 
 import math
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def summary(rows: Sequence[outcomes.Row], select: str) -> str:
   return '\n'.join(lines)
 
 
-def _score(rule: scores.Rule, row: outcomes.Row) -> float:
+def _score(rule: scores.SelectionRule, row: outcomes.Row) -> float:
   return scores.score(
     rule,
     row.outcome.measures,

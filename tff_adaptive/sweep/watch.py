@@ -24,7 +24,7 @@ class DivergedError(errors.RunError):
 
 
 class Pruned(stopping.Stopped):
-  """A run was worse than others after as many rounds; it is saved and left."""
+  """The end of a run that was worse than others after as many rounds."""
 
   def __init__(self, reason: str):
     super().__init__(signal.SIGTERM)
@@ -32,7 +32,7 @@ class Pruned(stopping.Stopped):
 
 
 class Watch:
-  """Gives a run up once it has diverged, and tells how far it is."""
+  """A watch on a run, which gives it up once it has diverged."""
 
   def __init__(
     self,

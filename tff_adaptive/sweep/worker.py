@@ -1,4 +1,4 @@
-"""Runs points of a sweep one after the other.
+"""A worker that runs points of a sweep one after the other.
 
 Importing TensorFlow Federated takes as long as a small run. So a worker process
 imports it once and then takes one run after the other from the sweep's study.
@@ -202,31 +202,31 @@ def _clean_up() -> None:
 
 def job_of(
   sweep: flags.Sweep,
-  plan: search.Plan,
+  agenda: search.Agenda,
   point: grids.Point,
   taken: study_lib.Taken,
 ) -> Job:
   """Makes the job that runs a point of a sweep."""
 
   def compare(so_far: runs.Run, number: int) -> None:
-    value = scores.score(plan.rule, so_far.measures(), so_far.metric)
+    value = scores.score(agenda.rule, so_far.measures(), so_far.metric)
     if taken.is_worse(value, number):
       raise watching.Pruned(
-        f'not among the best 1/{plan.halving_factor} after round {number}'
+        f'not among the best 1/{agenda.halving_factor} after round {number}'
       )
 
   return Job(
     point,
     log=sweep.log_of(point.name),
     divergence_factor=sweep.options['divergence_factor'],
-    rungs=plan.rungs(point.name),
+    rungs=agenda.rungs(point.name),
     compare=compare,
   )
 
 
 def work(
   sweep: flags.Sweep,
-  plan: search.Plan,
+  agenda: search.Agenda,
   study: study_lib.Study,
   *,
   signals: stopping.Signals,
@@ -237,7 +237,7 @@ def work(
 
   Args:
     sweep: The sweep.
-    plan: Its plan.
+    agenda: Its agenda.
     study: Its study, which has all points.
     signals: Whoever handles SIGINT and SIGTERM.
     report: Is told what is going on.
@@ -254,11 +254,11 @@ def work(
   while count < most_runs:
     signals.check()
     trials = study.trials()
-    names = plan.next(trials)
+    names = agenda.next(trials)
     taken = next(filter(None, (study.take(trials[n]) for n in names)), None)
     if taken is not None:
       count += 1
-      job = job_of(sweep, plan, points[taken.name], taken)
+      job = job_of(sweep, agenda, points[taken.name], taken)
       _run_taken(job, study, taken, report)
     elif not names:
       if not any(map(outcomes.is_running, trials.values())):
@@ -307,14 +307,14 @@ def serve(connection: Any, sweep: flags.Sweep) -> None:
       # Nobody listens any more; the run is saved and this process ends.
       raise stopping.Stopped(signal.SIGTERM) from e
 
-  plan = search.plan_of(sweep)
+  agenda = search.agenda_of(sweep)
   with (
     contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
-    search.open_study(sweep, plan) as study,
+    search.open_study(sweep, agenda) as study,
   ):
     more = work(
       sweep,
-      plan,
+      agenda,
       study,
       signals=stopping.Signals(),
       report=report,

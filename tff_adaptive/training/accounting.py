@@ -12,7 +12,7 @@ from tff_adaptive.privacy import mechanism as privacy
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-  """What a private run has spent.
+  """The account of what a private run has spent.
 
   Attributes:
     budget: What is counted, and how.
@@ -25,7 +25,7 @@ class Ledger:
   target: Optional[float]
 
   def columns(self, round_number: int) -> dict[str, float]:
-    """The columns of metrics.csv after a round; none without noise."""
+    """Computes the columns of metrics.csv after a round; none without noise."""
     if not self.noise_multiplier:
       return {}
     epsilon = self.budget.epsilon(self.noise_multiplier, round_number)
@@ -35,7 +35,7 @@ class Ledger:
     }
 
   def describe(self) -> str:
-    """For people, before training."""
+    """Describes the guarantee, before training."""
     if not self.noise_multiplier:
       return (
         'privacy: updates are clipped but get no noise: epsilon is infinite; '
@@ -53,7 +53,7 @@ class Ledger:
 def open_ledger(
   settings: settings_lib.Settings, clients: int
 ) -> Optional[Ledger]:
-  """What a run's privacy comes to; `None` for a run without.
+  """Opens the account of a run's privacy; `None` for a run without.
 
   Args:
     settings: The run.
@@ -84,7 +84,7 @@ def open_ledger(
 
 
 def with_noise(plan: plan_lib.Plan, ledger: Optional[Ledger]) -> plan_lib.Plan:
-  """The plan with the noise that a target asks for."""
+  """Returns the plan with the noise that a target asks for."""
   if ledger is None:
     return plan
   return plan.with_values(dp_noise_multiplier=ledger.noise_multiplier)

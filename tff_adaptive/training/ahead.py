@@ -35,9 +35,11 @@ class Ahead:
     self._cohort_fn = cohort_fn
     self._last_round = last_round if clients.prepared_ahead else 0
     self._expected: Optional[tuple[int, Sequence[str]]] = None
-    self._found: concurrent.futures.Future[data.Cohort]
+    self._found: concurrent.futures.Future[data.CohortData]
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
     """Returns the cohort's batches; begins to prepare the next round's.
 
     Raises:
@@ -57,7 +59,9 @@ class Ahead:
   def _begin(self, round_number: int) -> None:
     cohort = list(self._cohort_fn(round_number))
     self._expected = (round_number, cohort)
-    found: concurrent.futures.Future[data.Cohort] = concurrent.futures.Future()
+    found: concurrent.futures.Future[data.CohortData] = (
+      concurrent.futures.Future()
+    )
     self._found = found
 
     def prepare() -> None:

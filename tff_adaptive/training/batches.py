@@ -137,7 +137,9 @@ class ClientBatches(data.ClientDatasets):
     found = self.for_round(round_number, [client_id])
     return found.batches[0]
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
     """Returns the cohort's batches, in the cohort's order.
 
     Raises:
@@ -158,7 +160,7 @@ class ClientBatches(data.ClientDatasets):
       zip(drawn, self._finish(list(drawn.items()), round_number), strict=True)
     )
     nothing = data.without_elements(next(iter(made.values())))
-    return data.Cohort([made.get(c, nothing) for c in cohort], failures)
+    return data.CohortData([made.get(c, nothing) for c in cohort], failures)
 
   def _finish(
     self, drawn: Sequence[tuple[str, Any]], round_number: int
@@ -269,7 +271,7 @@ class ClientBatches(data.ClientDatasets):
 
 
 def _as_array(tensor: Any) -> Any:
-  """A NumPy array, or a tensor of strings as it is."""
+  """Returns a NumPy array, or a tensor of strings as it is."""
   if isinstance(tensor, tf.Tensor) and tensor.dtype == tf.string:
     return tensor
   return np.asarray(tensor)

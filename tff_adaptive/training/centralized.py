@@ -85,8 +85,10 @@ class PooledDatasets(data.ClientDatasets):
       self._order = (epoch, order)
     return self._order[1]
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> data.Cohort:
-    """The round's batches; a function of the seed and the round only."""
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
+    """Builds the round's batches, a function of the seed and the round only."""
     del cohort
     start = (round_number - 1) * self.examples_per_round
     end = start + self.examples_per_round
@@ -99,7 +101,7 @@ class PooledDatasets(data.ClientDatasets):
     chosen = np.concatenate(places)
     chunk = tf.nest.map_structure(lambda t: tf.gather(t, chosen), self._pool)
     seed = randomness.seed_pair(self._seed, 'pooled data', round_number)
-    return data.Cohort([self._prepare(chunk, seed)], {})
+    return data.CohortData([self._prepare(chunk, seed)], {})
 
 
 class CentralizedRounds:
@@ -198,11 +200,11 @@ class CentralizedRounds:
     return columns
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
-    """The model's weights, as arrays."""
+    """Returns the model's weights, as arrays."""
     return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
 
   def snapshot(self) -> Any:
-    """What `roll_back` takes."""
+    """Returns what `roll_back` takes."""
     return self.program_state
 
   def roll_back(self, snapshot: Any) -> None:
@@ -230,7 +232,7 @@ class CentralizedRounds:
 def build_rounds(
   model_fn: Any, pieces: building.Pieces, initial_weights: Any
 ) -> CentralizedRounds:
-  """The rounds of a method without clients."""
+  """Builds the rounds of a method without clients."""
   return CentralizedRounds(
     model_fn,
     optimizer=pieces.server_optimizer,

@@ -1,4 +1,4 @@
-"""What a run spends its time on."""
+"""A clock of what a run spends its time on."""
 
 import collections
 import time
@@ -21,7 +21,7 @@ class Clock:
     self._last = now
 
   def train_lap(self, aggregated_before: Optional[float]) -> None:
-    """A lap of training, with what aggregation took of it told apart.
+    """Takes a lap of training, the time of aggregation apart.
 
     Args:
       aggregated_before: What `runtime.aggregation_seconds` said before.

@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""The choice of the clients that take part in a round."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tff_adaptive import errors
 def build_cohort_fn(
   client_ids: Sequence[str], *, clients_per_round: int, random_seed: int = 1
 ) -> Callable[[int], list[str]]:
-  """The reference implementation's cohorts: uniform, without replacement.
+  """Builds the reference implementation's sampler: without replacement.
 
   Round r draws with `RandomState(16807**r * s mod 2**31 - 1)`, s itself drawn
   from `random_seed`: TFF's `build_uniform_sampling_fn`, as the released FedOpt

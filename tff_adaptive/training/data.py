@@ -1,4 +1,4 @@
-"""What clients train on in a round, and what models are evaluated on.
+"""The data of a round's clients, and those that models are evaluated on.
 
 A client's raw examples are read once and kept as tensors within a memory
 budget; every round they go through the task's preprocessing under a seed of
@@ -30,8 +30,8 @@ _MOST_IN_CHUNK = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Cohort:
-  """What the clients of a round train on.
+class CohortData:
+  """The data that the clients of a round train on.
 
   Attributes:
     batches: Each client's, in the cohort's order: a dataset, or a list of
@@ -51,7 +51,7 @@ def without_elements(batches: Any) -> Any:
 def has_recipe(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> bool:
-  """Whether a task's preprocessing can be followed on arrays.
+  """Tells whether a task's preprocessing can be followed on arrays.
 
   That takes a `recipe`, as `tasks.preprocessing` makes one, and examples of one
   shape that are in a dictionary.
@@ -68,7 +68,7 @@ def has_recipe(
 
 
 def nbytes(tensors: Any) -> int:
-  """Memory that tensors take, the words of strings counted."""
+  """Measures the memory that tensors take, the words of strings counted."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
     if isinstance(tensor, np.ndarray):
@@ -81,7 +81,7 @@ def nbytes(tensors: Any) -> int:
 
 
 def takes_seed(preprocess_fn: Optional[Callable[..., Any]]) -> bool:
-  """Whether a task's preprocessing derives its randomness from a `seed`."""
+  """Tells whether a task's preprocessing derives randomness from a `seed`."""
   if preprocess_fn is None:
     return False
   try:
@@ -139,7 +139,7 @@ class ClientDatasets:
     self._prepare = self._build_prepare()
 
   def _build_read(self) -> Callable[[str], tf.data.Dataset]:
-    """A function from a client's id to its raw examples."""
+    """Builds a function from a client's id to its raw examples."""
     in_memory = hasattr(self._clients, 'arrays') or isinstance(
       self._clients, tff.simulation.datasets.TestClientData
     )
@@ -152,7 +152,7 @@ class ClientDatasets:
     )
 
   def _build_prepare(self) -> Callable[[Any, Any], tf.data.Dataset]:
-    """A function from raw examples (tensors) and a seed to batches."""
+    """Builds a function from raw examples (tensors) and a seed to batches."""
     preprocess_fn = self._preprocess_fn
     self._tensors = all(
       isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
@@ -231,7 +231,7 @@ class ClientDatasets:
     )
 
   def for_client(self, client_id: str, round_number: int) -> tf.data.Dataset:
-    """The client's batches for a round.
+    """Makes the client's batches for a round.
 
     The same client, round and run seed give the same batches, whatever was
     asked for before.
@@ -255,7 +255,7 @@ class ClientDatasets:
       f'read: {errors.reason(error)}'
     )
 
-  def for_round(self, round_number: int, cohort: Sequence[str]) -> Cohort:
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> CohortData:
     """Returns the cohort's batches, in the cohort's order.
 
     Raises:
@@ -271,7 +271,7 @@ class ClientDatasets:
           raise
         failures[client] = str(e).rstrip('.')
     nothing = without_elements(next(iter(datasets.values())))
-    return Cohort([datasets.get(c, nothing) for c in cohort], failures)
+    return CohortData([datasets.get(c, nothing) for c in cohort], failures)
 
 
 def test_split(
@@ -280,7 +280,7 @@ def test_split(
   num_examples: Optional[int] = None,
   cache_bytes: int = 2 * 2**30,
 ) -> Union[tf.data.Dataset, Sequence[Any]]:
-  """The test split in batches, or its first examples.
+  """Returns the test split in batches, or its first examples.
 
   A federated test split is read client after client, the clients in an order
   that is fixed once for all runs, so that the first examples are a sample of

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class Evaluator:
-  """Evaluates weights with a model that is built once.
+  """An evaluator of weights, with a model that is built once.
 
   Nothing is traced for every evaluation anew. Metrics are those of the model
   (TFF adds `loss`, `num_examples` and `num_batches`).
@@ -40,7 +40,7 @@ class Evaluator:
   def evaluate(
     self, weights: Any, batches: Union[tf.data.Dataset, Sequence[Any]]
   ) -> collections.OrderedDict[str, Any]:
-    """Metrics of `weights` on `batches`.
+    """Computes the metrics of `weights` on `batches`.
 
     Args:
       weights: As a process's `get_model_weights` returns them.

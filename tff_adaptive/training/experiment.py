@@ -1,4 +1,4 @@
-"""From settings to a finished run."""
+"""An experiment, from settings to a finished run."""
 
 import dataclasses
 import importlib.metadata
@@ -81,7 +81,7 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
 
 def create_task(settings: settings_lib.Settings) -> Any:
-  """The settings' `tff.simulation.baselines.BaselineTask`.
+  """Creates the settings' `tff.simulation.baselines.BaselineTask`.
 
   Raises:
     SettingsError: If its data cannot be used as asked.
@@ -101,7 +101,7 @@ def create_task(settings: settings_lib.Settings) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-  """What a plan comes to on a task.
+  """A plan's process and task, built.
 
   Attributes:
     ledger: What the run's privacy costs; `None` for a run without.
@@ -227,7 +227,7 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class _Ready:
-  """What the loop needs, made from settings."""
+  """The parts of the loop, made from settings."""
 
   task: Any
   formula: str
@@ -317,7 +317,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
 def _pooled(
   settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
 ) -> tuple[Any, Any]:
-  """Rounds of training on pooled data, and the data."""
+  """Builds rounds of training on pooled data, and the data."""
   from tff_adaptive.training import centralized
 
   rounds = centralized.build_rounds(task.model_fn, pieces, weights)
@@ -335,7 +335,7 @@ def _pooled(
 def _federated(
   settings: settings_lib.Settings, task: Any, weights: Any, process: Any
 ) -> Any:
-  """Rounds of a learning process, with what its clients keep."""
+  """Builds rounds of a learning process, with its clients' states."""
   from tff_adaptive.recording import client_states
   from tff_adaptive.training import rounds
 

@@ -28,7 +28,7 @@ _MOST_NAMES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-  """What a client's batches are like.
+  """The findings about a client's batches.
 
   Attributes:
     error: Why they cannot be read to their end, if so.
@@ -56,7 +56,7 @@ def examine(dataset: tf.data.Dataset) -> Finding:
 
 
 class Guard:
-  """Runs rounds without the clients that cannot take part in them."""
+  """A guard that leaves out clients which cannot take part in a round."""
 
   def __init__(
     self,
@@ -84,7 +84,7 @@ class Guard:
     self._unread: dict[str, str] = {}
 
   def read(self, number: int, cohort: Sequence[str]) -> list[tf.data.Dataset]:
-    """The cohort's batches; none for a client whose data cannot be read.
+    """Reads the cohort's batches; none for a client whose data cannot be read.
 
     Raises:
       RunError: If no client's data can be read.
@@ -124,7 +124,7 @@ class Guard:
   def _without_failing(
     self, number: int, cohort: Any, datasets: Any, error: Any
   ) -> Any:
-    """The round's datasets, emptied where an error is raised.
+    """Empties those of the round's datasets that raise an error.
 
     Raises:
       The error that the round ended with, if it is not of the data.
@@ -235,7 +235,7 @@ def _names(clients: Any) -> str:
 
 
 def _blame(cohort: Any, datasets: Any) -> str:
-  """Whose data are at fault for updates that are not finite."""
+  """Names the clients whose data make updates that are not finite."""
   wrong = [
     client
     for client, dataset in zip(cohort, datasets)

@@ -1,4 +1,4 @@
-"""Where a run's model starts."""
+"""The initial weights of a run's model."""
 
 from collections.abc import Callable
 from typing import Any

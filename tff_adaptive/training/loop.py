@@ -33,7 +33,7 @@ Batches = Union[tf.data.Dataset, Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cadence:
-  """How long a run goes on and how often it looks up.
+  """The length of a run and the rounds at which it evaluates and saves.
 
   Attributes:
     total_rounds: Rounds are numbered 1 to this.
@@ -265,7 +265,7 @@ class _Training:
   def _train(
     self, number: int, clock: clock_lib.Clock
   ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What a round reports, and the evaluation after it where there is one."""
+    """Trains a round; returns its report, and the evaluation if one is due."""
     values: Mapping[str, Any] = {}
     with self._signals.interruptible():
       cohort = self._cohort_fn(number)
@@ -324,7 +324,7 @@ class _Training:
       self._save()
 
   def save_stopped(self) -> None:
-    """The same, and says so."""
+    """Saves the last complete round and says so."""
     self.save_last_round()
     if self._saved > 0:
       self._progress.say(

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Optional
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What a run came to.
+  """The result of a run.
 
   Attributes:
     rows: Of metrics.csv, as text by column.

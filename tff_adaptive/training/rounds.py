@@ -74,11 +74,11 @@ class LearningRounds:
     return columns_of(output.metrics)
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
-    """The model after the last complete round."""
+    """Returns the model after the last complete round."""
     return self._process.get_model_weights(self.state)
 
   def snapshot(self) -> Any:
-    """What `roll_back` takes; costs nothing."""
+    """Returns what `roll_back` takes; costs nothing."""
     return self.state
 
   def roll_back(self, snapshot: Any) -> None:
@@ -191,7 +191,7 @@ def build(
   initial_weights: tff.learning.models.ModelWeights,
   **states: Any,
 ) -> LearningRounds:
-  """The rounds of a process, whether or not its clients keep something.
+  """Builds the rounds of a process, whether or not its clients keep anything.
 
   Args:
     process: The process.

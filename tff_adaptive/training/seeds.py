@@ -22,7 +22,7 @@ def _digest(seed: int, purpose: str, parts: tuple[Union[int, str], ...]) -> Any:
 
 
 def seed_pair(seed: int, purpose: str, *parts: Union[int, str]) -> np.ndarray:
-  """Two non-negative int64, shape [2], as stateless random operations take.
+  """Draws two non-negative int64, as stateless random operations take.
 
   Args:
     seed: The run's seed.
@@ -34,5 +34,5 @@ def seed_pair(seed: int, purpose: str, *parts: Union[int, str]) -> np.ndarray:
 
 
 def seed_32(seed: int, purpose: str, *parts: Union[int, str]) -> int:
-  """A seed in [0, 2**32), as `tf.keras.utils.set_random_seed` takes."""
+  """Draws a seed in [0, 2**32), as `tf.keras.utils.set_random_seed` takes."""
   return int.from_bytes(_digest(seed, purpose, parts)[:4], 'little')

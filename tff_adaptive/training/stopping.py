@@ -9,7 +9,7 @@ from typing import Optional
 
 
 class Stopped(BaseException):
-  """A signal asked the run to stop.
+  """The end of a run that a signal asked for.
 
   Not an `Exception`: nothing on the way up may take it for an error of a round.
 
@@ -23,7 +23,7 @@ class Stopped(BaseException):
 
 
 class Signals:
-  """Turns Ctrl-C, SIGTERM and a closed terminal into `Stopped`.
+  """The signals Ctrl-C, SIGTERM and hangup, turned into `Stopped`.
 
   Of signals, these are SIGINT, SIGTERM and SIGHUP; the last one not if whoever
   started the program has it ignored, as `nohup` does.
@@ -58,7 +58,7 @@ class Signals:
 
   @contextlib.contextmanager
   def interruptible(self) -> Iterator[None]:
-    """A block that a signal may leave at any point."""
+    """Lets a signal leave the block at any point."""
     self.check()
     self._raise = True
     try:

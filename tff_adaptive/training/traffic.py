@@ -47,7 +47,7 @@ _SELECT = frozenset({'federated_select', 'federated_secure_select'})
 
 
 def size_of(type_signature: tff.Type) -> int:
-  """Bytes of a value of a type, as its tensors are laid out in memory.
+  """Computes the bytes of a value of a type, as its tensors lie in memory.
 
   Raises:
     ValueError: If the type has a dimension or a length that is not fixed.
@@ -65,7 +65,7 @@ def size_of(type_signature: tff.Type) -> int:
 
 
 def _children(value: Any) -> Any:
-  """The arguments of an operation, one by one, as types."""
+  """Yields the arguments of an operation, one by one, as types."""
   argument = value.argument.type_signature
   if isinstance(argument, tff.StructType):
     return list(argument.children())
@@ -73,7 +73,7 @@ def _children(value: Any) -> Any:
 
 
 def of_round(next_computation: tff.Computation) -> Traffic:
-  """The traffic of one client in one round.
+  """Measures the traffic of one client in one round.
 
   Args:
     next_computation: A process's `next`.

@@ -61,7 +61,7 @@ _VIT_CLIENTS = {
 
 
 def rows() -> Iterator[preset.Row]:
-  """Private training on Stack Overflow tags, Table 3, and ViT, Tables 4, 5."""
+  """Lists private training on tags, Table 3, and ViT, Tables 4 and 5."""
   yield from _tags()
   yield from _vit()
 

@@ -110,7 +110,7 @@ def _setting(task: str, alpha: str) -> dict[str, Any]:
 
 
 def rows() -> Iterator[preset.Row]:
-  """The presets of Tables 1, 2a and 4."""
+  """Lists the presets of Tables 1, 2a and 4."""
   yield from _table_1()
   yield from _table_4()
   yield from _table_2a()

@@ -11,7 +11,7 @@ _LIBSVM = ('a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing')
 
 
 def _setting(task: str) -> dict[str, Any]:
-  """500 rounds of 5 local steps, 10 clients a round."""
+  """Returns 500 rounds of 5 local steps, 10 clients a round."""
   return dict(
     task=task,
     total_rounds=500,
@@ -32,7 +32,7 @@ def _clients(smoothing: bool) -> dict[str, dict[str, Any]]:
 
 
 def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
-  """Table 3: FedAvg and FedAMS."""
+  """Lists Table 3: FedAvg and FedAMS."""
   return {
     'fedavg': dict(algorithm='fedavg', client_learning_rate=rate),
     'fedams': dict(
@@ -47,7 +47,7 @@ def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
 
 
 def rows() -> Iterator[preset.Row]:
-  """The presets of Section 6, with Tables 1 and 3."""
+  """Lists the presets of Section 6, with Tables 1 and 3."""
   yield from _mnist_logistic()
   yield from _libsvm()
   yield from _lenet()

@@ -16,7 +16,7 @@ class Row:
   note: Optional[str] = None
 
   def text(self) -> str:
-    """The flag file."""
+    """Renders the flag file."""
     lines = [f'# source: {self.source}']
     if self.published is not None:
       lines.append(f'# published: {self.published}')
@@ -29,7 +29,7 @@ class Row:
 
 
 def whole_images(task: str) -> dict[str, Any]:
-  """Flags of networks on whole CIFAR images, without weight decay.
+  """Returns flags of networks on whole CIFAR images, without weight decay.
 
   The tasks' own defaults are of Reddi et al.: pieces of 24 x 24 pixels, a
   beginning with stride, and weight decay.

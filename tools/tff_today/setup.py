@@ -1,4 +1,4 @@
-"""Puts tff_today.pth beside the module, which pyproject.toml cannot say."""
+"""The build of tff_today with its .pth file, which pyproject.toml lacks."""
 
 import os
 
@@ -7,7 +7,7 @@ from setuptools.command import build_py
 
 
 class BuildWithPth(build_py.build_py):
-  """Builds the module, and what makes Python import it when it starts."""
+  """A build of the module with the .pth file that imports it at start."""
 
   def run(self):
     super().run()

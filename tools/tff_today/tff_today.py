@@ -1,4 +1,4 @@
-"""Runs TensorFlow Federated 0.87.0 on the Python and TensorFlow of today.
+"""A shim that runs TFF 0.87.0 on the Python and TensorFlow of today.
 
 TFF is pure Python and one program, but its imports are of 2023. Once `install`
 has run (`tff_today.pth` calls it when Python starts, so that it does not matter
@@ -156,7 +156,7 @@ def _get(module, name):
 
 
 class _LaterLoader(_Loader):
-  """Makes a `_Later` of a module."""
+  """A loader that makes a `_Later` of a module."""
 
   def exec_module(self, module):
     module.__later__ = self._real
@@ -206,7 +206,7 @@ class _FederatedLoader(_Loader):
 
 
 class _StandinLoader(_Loader):
-  """Runs the real module; where its imports fail, leaves a stand-in."""
+  """A loader that leaves a stand-in where the real module's imports fail."""
 
   def exec_module(self, module):
     attribute, needs, name = STANDINS[module.__name__]
@@ -217,7 +217,7 @@ class _StandinLoader(_Loader):
 
 
 class _QuietLoader(_Loader):
-  """Holds back what TensorFlow logs below TF_CPP_MIN_LOG_LEVEL."""
+  """A loader that holds back logs below TF_CPP_MIN_LOG_LEVEL."""
 
   def exec_module(self, module):
     level = os.environ.get('TF_CPP_MIN_LOG_LEVEL', '')
@@ -252,7 +252,7 @@ def above(lines, level):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-  """Finds the modules that are loaded in another way."""
+  """A finder of the modules that are loaded in another way."""
 
   def find_spec(self, fullname, path=None, target=None):
     if fullname == 'tensorflow':

@@ -23,7 +23,7 @@ _Compiled: TypeAlias = tuple[executable_lib.Executable, signature_lib.Signature]
 
 
 class Engine:
-  """Compiles and runs computations in this process.
+  """A compiler and runner of computations in this process.
 
   Attributes:
     resources: Threads, devices and memory.

@@ -66,7 +66,7 @@ class Executable:
 
 
 class _GraphLoader:
-  """Loads the graphs of one computation, equal ones once."""
+  """A loader of one computation's graphs, equal ones once."""
 
   def __init__(self, compiled: bool):
     self._compiled = compiled

@@ -23,7 +23,7 @@ from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.graphs import graph as graph_lib
 
 
-class Place(enum.Enum):
+class Placement(enum.Enum):
   """The two placements a node can run at."""
 
   SERVER = 'server'
@@ -34,12 +34,12 @@ class Inside:
   """The inside of a function that a node calls by itself."""
 
 
-SERVER = Place.SERVER
-CLIENT = Place.CLIENT
+SERVER = Placement.SERVER
+CLIENT = Placement.CLIENT
 
 # Where a node runs: once at the server, once per client, in an aggregation's
 # accumulation (once per client, in order), or in a function inside a node.
-Site: TypeAlias = Union[Place, 'Aggregation', Inside]
+Site: TypeAlias = Union[Placement, 'Aggregation', Inside]
 UnplacedValue: TypeAlias = Union['Leaf', tuple['UnplacedValue', ...]]
 SymbolicFunction: TypeAlias = Callable[
   [Union['SymbolicValue', None], Site], 'SymbolicValue'

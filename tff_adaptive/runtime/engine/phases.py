@@ -82,7 +82,9 @@ class _Division:
     }
     self._aggregations = [a for a in aggregations if a.result in needed]
     self._nodes = [
-      n for n in nodes if n in needed and isinstance(n.site, nodes_lib.Place)
+      n
+      for n in nodes
+      if n in needed and isinstance(n.site, nodes_lib.Placement)
     ]
     self._readers = collections.defaultdict(list)
     for node in self._nodes:
@@ -156,7 +158,9 @@ class _Division:
       keep=self._kept_after(number),
     )
 
-  def _built(self, place: nodes_lib.Place, number: int) -> list[nodes_lib.Node]:
+  def _built(
+    self, place: nodes_lib.Placement, number: int
+  ) -> list[nodes_lib.Node]:
     """Lists the nodes that are computed at a place in a phase."""
     return [
       n

@@ -38,7 +38,7 @@ class _Part:
 
 
 class Signature:
-  """Converts a computation's arguments and results to tensors and back."""
+  """A converter of arguments and results to tensors and back."""
 
   def __init__(
     self,

@@ -20,7 +20,7 @@ _Scope: TypeAlias = Mapping[str, nodes_lib.SymbolicValue | None]
 
 
 class Tracer:
-  """Evaluates building blocks to symbolic values.
+  """An evaluator of building blocks to symbolic values.
 
   Structures, selections, lambdas, zips and broadcasts vanish on the way; what
   remains are the nodes in `builder`.

@@ -52,12 +52,12 @@ class Reduction:
 
   @functools.cached_property
   def over_iterator(self) -> defs.ConcreteFunction:
-    """The loop over an iterator of the dataset."""
+    """Loops over an iterator of the dataset."""
     return self._trace(self._iterate)
 
   @functools.cached_property
   def over_list(self) -> defs.ConcreteFunction:
-    """The loop over a list of batches that stands for the dataset."""
+    """Loops over a list of batches that stands for the dataset."""
     return self._trace(self._walk)
 
   def _trace(self, loop: _Loop) -> defs.ConcreteFunction:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks import data_errors
-from tasks import wordpiece
+from tasks.formats import data_errors
+from tasks.formats import wordpiece
 
 _VOCABULARY = [
   '[PAD]',

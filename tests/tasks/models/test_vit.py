@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from tasks import data_errors
-from tasks import vit
+from tasks.formats import data_errors
+from tasks.models import vit
 
 _SIZE = vit.Size(blocks=2, width=8, heads=2, hidden=12)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import data_errors
-from tasks import vocabulary
+from tasks.formats import data_errors
+from tasks.formats import vocabulary
 
 
 def test_words_are_numbered_by_their_place():

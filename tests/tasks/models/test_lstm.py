@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import lstm
+from tasks.models import lstm
 
 
 def _pair(units=6, inputs=4):

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tasks import checkpoints
-from tasks import data_errors
+from tasks.formats import data_errors
+from tasks.formats import weight_files
 
 
 def write_safetensors(path, arrays):
@@ -36,7 +36,7 @@ _ARRAYS = {
 def test_safetensors_are_read(tmp_path):
   path = tmp_path / 'model.safetensors'
   write_safetensors(path, _ARRAYS)
-  found = checkpoints.read_safetensors(path)
+  found = weight_files.read_safetensors(path)
   assert set(found) == {'a', 'b'}
   for name, array in _ARRAYS.items():
     np.testing.assert_array_equal(found[name], array)
@@ -50,20 +50,20 @@ def test_damaged_safetensors_are_refused(tmp_path):
   with pytest.raises(
     data_errors.DataError, match='cut short: b has 2 of 4 bytes'
   ):
-    checkpoints.read_safetensors(path)
+    weight_files.read_safetensors(path)
   for content in (b'', b'PK\3\4' + b'x' * 50, whole[:30]):
     path.write_bytes(content)
     with pytest.raises(data_errors.DataError, match='no safetensors file'):
-      checkpoints.read_safetensors(path)
+      weight_files.read_safetensors(path)
   path.write_bytes(whole.replace(b'F32', b'U16', 1))
   with pytest.raises(data_errors.DataError, match=r'dtype of a .*got U16'):
-    checkpoints.read_safetensors(path)
+    weight_files.read_safetensors(path)
 
 
 def test_damaged_archives_are_refused(tmp_path):
   path = tmp_path / 'weights.npz'
   np.savez(path, **_ARRAYS)
-  np.testing.assert_array_equal(checkpoints.read_npz(path)['b'], [7])
+  np.testing.assert_array_equal(weight_files.read_npz(path)['b'], [7])
   whole = path.read_bytes()
   # An array so large that its header is read before its check sum is known.
   np.savez(path, a=np.zeros(10_000))
@@ -77,25 +77,25 @@ def test_damaged_archives_are_refused(tmp_path):
   ):
     path.write_bytes(content)
     with pytest.raises(data_errors.DataError, match='no whole NumPy archive'):
-      checkpoints.read_npz(path)
+      weight_files.read_npz(path)
 
 
 def test_the_one_file_is_found(tmp_path):
   with pytest.raises(
     data_errors.DataError, match=r'one file.*npz.*found: none'
   ):
-    checkpoints.find(str(tmp_path), '*.npz', 'weights')
+    weight_files.find(str(tmp_path), '*.npz', 'weights')
   (tmp_path / 'a.npz').touch()
-  assert checkpoints.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
+  assert weight_files.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
   (tmp_path / 'b.npz').touch()
   with pytest.raises(data_errors.DataError, match=r'found: a.npz, b.npz'):
-    checkpoints.find(str(tmp_path), '*.npz', 'weights')
+    weight_files.find(str(tmp_path), '*.npz', 'weights')
 
 
 def test_names_and_shapes_must_fit(tmp_path):
   with pytest.raises(data_errors.DataError, match='no weights named c'):
-    checkpoints.take(_ARRAYS, 'c', (1,), tmp_path)
+    weight_files.take(_ARRAYS, 'c', (1,), tmp_path)
   with pytest.raises(
     data_errors.DataError, match=r'shape \(3, 2\), got \(2, 3\)'
   ):
-    checkpoints.take(_ARRAYS, 'a', (3, 2), tmp_path)
+    weight_files.take(_ARRAYS, 'a', (3, 2), tmp_path)

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from tasks import data_errors
-from tasks import idx
+from tasks.formats import data_errors
+from tasks.formats import idx
 
 
 def write_idx(path, array):

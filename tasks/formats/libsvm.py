@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 
 def read(
@@ -77,7 +77,7 @@ def read(
 def _two_kinds(
   path: pathlib.Path, labels: list[float], lines: list[int], get: str
 ) -> list[float]:
-  """The two labels of a file, ascending."""
+  """Finds the two labels of a file, ascending."""
   kinds: list[float] = []
   for label, line in zip(labels, lines, strict=True):
     if label in kinds:

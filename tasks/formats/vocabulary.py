@@ -18,16 +18,16 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks import data_errors
-from tasks import numerals
-from tasks import sqlite_files
+from tasks.formats import data_errors
+from tasks.formats import numerals
+from tasks.formats import sqlite_files
 
 # A counter of more words than this first forgets the rarest ones.
 _MOST_WORDS = 4_000_000
 
 
 class WordIds:
-  """Numbers words by their place in a list; words beyond it get one more.
+  """A numbering of words by their place in a list, with one more for others.
 
   Words are compared by 62-bit fingerprints in a sorted array. Unlike a lookup
   table that is a constant: it needs no initialisation and no resource in the
@@ -45,7 +45,7 @@ class WordIds:
       raise ValueError('The words of a vocabulary must be distinct.')
 
   def __call__(self, words: tf.Tensor) -> tf.Tensor:
-    """Ids int64 of a vector of words, from 0; unknown words are `size`."""
+    """Maps a vector of words to ids int64 from 0; unknown words are `size`."""
     fingerprints = _fingerprint(words)
     # As `tf.searchsorted`, which adds a dozen operations for any rank: every
     # iterator of a data set pays for each operation in it.
@@ -74,7 +74,7 @@ def load(
   split: str,
   words_of: Callable[[bytes], Iterable[str]],
 ) -> list[str]:
-  """The `size` most frequent words or tags.
+  """Loads the `size` most frequent words or tags.
 
   Args:
     path: The counts file that the user named, or None.
@@ -116,7 +116,7 @@ def load(
 
 
 def read_counts(path: pathlib.Path) -> list[str]:
-  """Words of a counts file, most frequent first.
+  """Reads the words of a counts file, most frequent first.
 
   The file holds lines of a word and a number, or one JSON object from words to
   numbers: the two forms that TFF has for words and for tags.

@@ -1,4 +1,4 @@
-"""A long short-term memory layer that is quicker on CPUs.
+"""A long short-term memory layer with less work in the loop over time.
 
 The same cell, weights and results as `tf.keras.layers.LSTM` (Hochreiter and
 Schmidhuber 1997, with forget gate), but what does not depend on the previous
@@ -13,9 +13,9 @@ import tensorflow as tf
 
 
 def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
-  """A layer that returns the outputs of all steps.
+  """Builds a layer that returns the outputs of all steps.
 
-  On a GPU Keras's own layer is the quicker one (it uses cuDNN there).
+  On a GPU that layer is Keras' own, which uses cuDNN there.
 
   Args:
     units: Width of state and output.
@@ -49,7 +49,7 @@ class LoopedLSTM(tf.keras.layers.LSTM):
 
 @tf.custom_gradient
 def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
-  """Outputs [time, batch, units].
+  """Computes outputs [time, batch, units].
 
   Args:
     projected: Input times weights plus bias [time, batch, 4 units], the gates
@@ -72,7 +72,7 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
 
 
 def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
-  """Outputs, states [time, batch, units], gates [time, batch, 4 units]."""
+  """Computes outputs, states (as wide) and gates [time, batch, 4 units]."""
   steps = tf.shape(projected)[0]
   zeros = tf.zeros(
     [tf.shape(projected)[1], tf.shape(recurrent)[0]], projected.dtype
@@ -96,7 +96,7 @@ def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
 def _backward(
   d_hs: tf.Tensor, recurrent: tf.Tensor, cs: tf.Tensor, gates: tf.Tensor
 ) -> tf.Tensor:
-  """Gradient of the projected input, from that of the outputs."""
+  """Computes the gradient of the projected input from that of the outputs."""
   steps = tf.shape(cs)[0]
   zeros = tf.zeros_like(cs[0])
   cs_before = _earlier(cs)
@@ -127,5 +127,5 @@ def _backward(
 
 
 def _earlier(states: tf.Tensor) -> tf.Tensor:
-  """The states one step earlier, the first being zero."""
+  """Shifts states one step back, the first being zero."""
   return tf.concat([tf.zeros_like(states[:1]), states[:-1]], axis=0)

@@ -1,4 +1,4 @@
-"""What can be wrong with a task's data, told to the person who gave it."""
+"""Errors in a task's data, told to the person who gave it."""
 
 
 class DataError(ValueError):

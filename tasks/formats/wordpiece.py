@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
 _SPECIAL = (PADDING, UNKNOWN, BEGIN, END)
@@ -25,14 +25,14 @@ _LONGEST_WORD = 100
 
 
 def words(text: str) -> list[str]:
-  """Words and punctuation marks of a text."""
+  """Splits a text into words and punctuation marks."""
   text = unicodedata.normalize('NFD', text.lower())
   text = ''.join(c for c in text if unicodedata.category(c) != 'Mn')
   return _WORD.findall(text)
 
 
 def count_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-  """The special tokens and the most frequent words, at most `size` in all."""
+  """Lists the special tokens and the most frequent words, `size` in all."""
   counts = collections.Counter(word for text in texts for word in words(text))
   # Ties by the alphabet, so that the list does not depend on a hash seed.
   ranked = sorted(counts, key=lambda word: (-counts[word], word))
@@ -40,7 +40,7 @@ def count_vocabulary(texts: Iterable[str], size: int) -> list[str]:
 
 
 def read_vocabulary(path: pathlib.Path) -> list[str]:
-  """One token a line.
+  """Reads a list of tokens, one a line.
 
   Raises:
     DataError: If the file is no text or has no special tokens with [PAD] first.
@@ -63,14 +63,14 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
 
 
 class Tokenizer:
-  """Numbers the tokens of texts by their place in a vocabulary."""
+  """A numbering of texts' tokens by their place in a vocabulary."""
 
   def __init__(self, vocabulary: Sequence[str]):
     self._ids = {token: i for i, token in enumerate(vocabulary)}
     self._known: dict[str, list[int]] = {}
 
   def __call__(self, texts: Sequence[str], max_length: int) -> np.ndarray:
-    """Tokens int32 [texts, max_length]: [CLS], the text, [SEP], padding."""
+    """Makes tokens int32 [texts, max_length]: [CLS], text, [SEP], padding."""
     begin, end = self._ids[BEGIN], self._ids[END]
     result = np.full([len(texts), max_length], self._ids[PADDING], np.int32)
     for row, text in zip(result, texts, strict=True):

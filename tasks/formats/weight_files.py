@@ -12,7 +12,7 @@ from typing import Union
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 # What zipfile and NumPy raise on archives that are damaged.
 _DAMAGE = (
@@ -25,7 +25,7 @@ _DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
 
 
 def find(folder: str, pattern: str, what: str) -> pathlib.Path:
-  """The one file in a folder that fits a pattern.
+  """Finds the one file in a folder that fits a pattern.
 
   Args:
     folder: The folder.
@@ -46,7 +46,7 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
 
 
 def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
-  """Arrays of a NumPy archive by name.
+  """Reads the arrays of a NumPy archive by name.
 
   Raises:
     DataError: If the file is no such archive.
@@ -61,7 +61,7 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
 
 
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
-  """Tensors of a safetensors file by name.
+  """Reads the tensors of a safetensors file by name.
 
   The file is the length of a header as uint64, the header in JSON with dtype,
   shape and place of each tensor, then the tensors, all little endian.
@@ -115,7 +115,7 @@ def take(
   shape: tuple[int, ...],
   path: pathlib.Path,
 ) -> np.ndarray:
-  """The array of a name, as float32, of the shape that the model needs.
+  """Returns the array of a name as float32, in the shape the model needs.
 
   Raises:
     DataError: If there is none or it has another shape.

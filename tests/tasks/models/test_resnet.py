@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import resnet
+from tasks.models import resnet
 
 
 def _build(**changes):

@@ -11,7 +11,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tasks import checkpoints
+from tasks.formats import weight_files
 
 # The token that no attention is paid to.
 _PADDING = 0
@@ -19,7 +19,7 @@ _PADDING = 0
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """Of the encoder: blocks, width, heads, units of the perceptron."""
+  """The encoder's size: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 6
   width: int = 768
@@ -35,7 +35,7 @@ def build(
   size: Size = Size(),
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """From tokens int32 [batch, max_length] to logits [batch, num_classes].
+  """Builds a model from tokens int32 [batch, max_length] to logits.
 
   Args:
     num_classes: Number of classes.
@@ -124,14 +124,14 @@ class _Block(tf.keras.layers.Layer):
 
 def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
   """Sets all weights of the encoder."""
-  path = checkpoints.find(weights_dir, '*.safetensors', 'weights')
-  arrays = checkpoints.read_safetensors(path)
+  path = weight_files.find(weights_dir, '*.safetensors', 'weights')
+  arrays = weight_files.read_safetensors(path)
   # Some checkpoints hold the bare encoder, others a model around it.
   prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
   heads, each = size.heads, size.width // size.heads
 
   def get(name: str, *shape: Any) -> Any:
-    return checkpoints.take(arrays, f'{prefix}{name}', shape, path)
+    return weight_files.take(arrays, f'{prefix}{name}', shape, path)
 
   def set_norm(norm: Any, name: str) -> None:
     norm.gamma.assign(get(f'{name}.weight', size.width))

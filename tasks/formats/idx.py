@@ -6,13 +6,13 @@ import zlib
 
 import numpy as np
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 _UNSIGNED_BYTE = 0x08
 
 
 def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
-  """The file, or the same with .gz.
+  """Finds the file, or the same with .gz.
 
   Raises:
     DataError: If there is neither.
@@ -65,7 +65,7 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
 def read_pair(
   folder: pathlib.Path, prefix: str, *, num_classes: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Images uint8 [examples, 28, 28] and labels int32 of one split.
+  """Reads images uint8 [examples, 28, 28] and labels int32 of one split.
 
   Args:
     folder: Where the files are.

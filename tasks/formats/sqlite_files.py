@@ -15,7 +15,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tasks import data_errors
+from tasks.formats import data_errors
 
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {
@@ -25,7 +25,7 @@ _TABLES = {
 
 
 def cache_folder(cache_dir: Optional[str]) -> pathlib.Path:
-  """`cache_dir`, or where TFF keeps its data sets when none is given."""
+  """Returns `cache_dir`, or TFF's own folder when none is given."""
   return pathlib.Path(cache_dir or '~/.tff').expanduser()
 
 
@@ -69,7 +69,7 @@ def find(
 
 
 def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
-  """The ids of a split's clients, one at a time, in the order of the file."""
+  """Yields the ids of a split's clients, in the order of the file."""
   query = 'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
   with _opened(path) as connection:
     for (client_id,) in connection.execute(query, (split,)):
@@ -81,7 +81,7 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
 
 
 def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
-  """The serialised examples of one client after the other."""
+  """Yields the serialised examples of one client after the other."""
   query = (
     'SELECT serialized_example_proto FROM examples '
     'WHERE client_id = ? AND split_name = ?'
@@ -99,7 +99,7 @@ def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
 
 @contextlib.contextmanager
 def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
-  """A connection for reading; what SQLite finds wrong is a `DataError`."""
+  """Opens a connection for reading; SQLite's errors become `DataError`s."""
   try:
     with contextlib.closing(_open(path)) as connection:
       yield connection

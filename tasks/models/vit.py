@@ -13,7 +13,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
-from tasks import checkpoints
+from tasks.formats import weight_files
 
 # Side of the images that published weights of this size were trained on.
 PRETRAINED_SIZE = 224
@@ -21,7 +21,7 @@ PRETRAINED_SIZE = 224
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """Of a transformer: blocks, width, heads, units of the perceptron."""
+  """A transformer's size: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 12
   width: int = 384
@@ -38,7 +38,7 @@ def build(
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """A transformer that ends in logits of the classes.
+  """Builds a transformer that ends in logits of the classes.
 
   Args:
     num_classes: Number of classes.
@@ -83,7 +83,7 @@ def build(
 
 
 class _TokenAndPositions(tf.keras.layers.Layer):
-  """Puts a learned token in front and adds learned positions."""
+  """A learned token in front, and learned positions added."""
 
   def build(self, input_shape: Any) -> None:
     _, length, width = input_shape
@@ -121,8 +121,8 @@ class _Block(tf.keras.layers.Layer):
 
 def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   """Sets all weights but the classifier's."""
-  path = checkpoints.find(weights_dir, '*.npz', 'weights')
-  arrays = dict(checkpoints.read_npz(path))
+  path = weight_files.find(weights_dir, '*.npz', 'weights')
+  arrays = dict(weight_files.read_npz(path))
   names = {
     'embedding/kernel': model.get_layer('embedding').kernel,
     'embedding/bias': model.get_layer('embedding').bias,
@@ -155,7 +155,7 @@ def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   if key in arrays:
     arrays[key] = _resample(arrays[key], names[key].shape[1])
   for name, variable in names.items():
-    variable.assign(checkpoints.take(arrays, name, variable.shape, path))
+    variable.assign(weight_files.take(arrays, name, variable.shape, path))
 
 
 def _resample(positions: np.ndarray, length: int) -> np.ndarray:

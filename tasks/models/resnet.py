@@ -24,7 +24,7 @@ def build(
   groups: int = 2,
   weight_decay: float = 1e-4,
 ) -> tf.keras.Model:
-  """A residual network that ends in logits of the classes.
+  """Builds a residual network that ends in logits of the classes.
 
   Args:
     depth: 18, of blocks of two 3 x 3 convolutions, or 50, of bottlenecks.

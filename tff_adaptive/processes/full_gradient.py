@@ -3,13 +3,13 @@
 TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
 """
 
-import collections
 import dataclasses
 import functools
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import autograph
 from tff_adaptive.processes import local_model
@@ -17,37 +17,58 @@ from tff_adaptive.processes import randomness
 from tff_adaptive.processes import weighting
 
 
+class GradientPart(NamedTuple):
+  """A client's part in the cohort's mean gradient, or the sum of such parts.
+
+  Attributes:
+    gradient: The weight times the mean over the client's examples of the model
+      loss' gradient, flat.
+    weight: Float32 scalar.
+  """
+
+  gradient: structures.FlatWeights
+  weight: tf.Tensor
+
+
 @dataclasses.dataclass(frozen=True)
-class Survey:
+class FullGradient:
   """One pass over a client's data, of the model's loss alone."""
 
   model: local_model.Model
   client_weighting: str
   seed: int
 
-  def of_client(self, weights: Any, data: tf.data.Dataset) -> Any:
-    """A client's part; called inside the graph of a TFF computation.
+  def of_client(
+    self, weights: structures.ModelWeights, data: tf.data.Dataset
+  ) -> GradientPart:
+    """Computes a client's part, inside the graph of a TFF computation.
 
     Returns:
-      `gradient`, the client's weight times the mean over its examples of the
-      model loss' gradient (flat), and the `weight`; zeros for a client without
-      data or whose gradient is not finite.
+      The part; zeros for a client without data or whose gradient is not finite.
     """
     local = local_model.create(self.model)
 
     @tf.function(autograph=False)
-    def traced(weights: Any, data: Any) -> Any:
+    def traced(
+      weights: structures.ModelWeights, data: tf.data.Dataset
+    ) -> GradientPart:
       return self._of_client(local, weights, data)
 
     return traced(weights, data)
 
   def _of_client(
-    self, local: local_model.LocalModel, weights: Any, data: tf.data.Dataset
-  ) -> Any:
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    weights: structures.ModelWeights,
+    data: tf.data.Dataset,
+  ) -> GradientPart:
     start = tuple(tf.nest.flatten(weights.trainable))
     carry = local.begin(weights)
 
-    def add(so_far: Any, batch: Any) -> Any:
+    def add(
+      so_far: tuple[structures.FlatWeights, tf.Tensor],
+      batch: structures.Examples,
+    ) -> tuple[structures.FlatWeights, tf.Tensor]:
       total, count = so_far
       mark = randomness.fingerprint(batch)
       seed = randomness.draw_seed(self.seed, tf.constant(0), mark)
@@ -70,7 +91,7 @@ class Survey:
     mean = tuple(
       tf.math.divide_no_nan(t, tf.cast(count, t.dtype)) for t in total
     )
-    return collections.OrderedDict(
+    return GradientPart(
       gradient=tuple(
         tf.where(usable, tf.cast(weight, g.dtype) * g, tf.zeros_like(g))
         for g in mean
@@ -79,9 +100,9 @@ class Survey:
     )
 
 
-def mean(total: Any) -> tuple[tf.Tensor, ...]:
-  """The mean gradient of summed parts, flat; 0 if no client had one."""
+def mean(total: GradientPart) -> structures.FlatWeights:
+  """Divides summed parts into the mean gradient; 0 if no client had one."""
   return tuple(
-    tf.math.divide_no_nan(t, tf.cast(total['weight'], t.dtype))
-    for t in total['gradient']
+    tf.math.divide_no_nan(t, tf.cast(total.weight, t.dtype))
+    for t in total.gradient
   )

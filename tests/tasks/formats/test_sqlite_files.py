@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 import tensorflow as tf
 
-from tasks import data_errors
-from tasks import sqlite_files
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
 
 _SPLITS = ('one_train', 'one_test')
 

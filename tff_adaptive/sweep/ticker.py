@@ -1,4 +1,4 @@
-"""How far a sweep is, on the screen."""
+"""The progress of a sweep, on the screen."""
 
 import sys
 import time
@@ -10,8 +10,8 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.sweep import outcomes
 
 
-class Progress:
-  """How far a sweep is, in a line that is redrawn on a terminal."""
+class Ticker:
+  """A sweep's progress, a line that is redrawn on a terminal."""
 
   def __init__(
     self,
@@ -73,7 +73,7 @@ class Progress:
     self.say(self.line())
 
   def line(self) -> str:
-    """Runs by what became of them, and the time left."""
+    """Counts runs by what became of them, with the time left."""
     counts: dict[str, int] = {}
     for row in self._rows:
       counts[row.status] = counts.get(row.status, 0) + 1

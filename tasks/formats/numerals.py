@@ -4,7 +4,7 @@ import re
 
 
 def is_whole(text: str) -> bool:
-  """Whether a text is a whole number that an int64 holds, from 0.
+  """Tells whether a text is a whole number that an int64 holds, from 0.
 
   `str.isdigit` also takes superscripts, which `int` does not, and numbers of
   any length, which `int` refuses from 4,300 digits on.

@@ -1,0 +1,1 @@
+"""Networks, layers, losses and metrics that tasks share; they know no task."""

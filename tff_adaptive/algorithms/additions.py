@@ -1,0 +1,21 @@
+"""The pieces that a method's own module adds to a process, by name."""
+
+from typing import TypedDict
+
+import tensorflow_federated as tff
+
+from tff_adaptive import processes
+
+
+class Additions(TypedDict, total=False):
+  """The pieces that a method adds, or puts in the place of those chosen.
+
+  Attributes:
+    client_optimizer: In place of the one that was asked for.
+    exchange: What is exchanged beside the model.
+    objective: What clients add to their loss.
+  """
+
+  client_optimizer: tff.learning.optimizers.Optimizer
+  exchange: processes.Exchange
+  objective: processes.Objective

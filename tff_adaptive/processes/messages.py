@@ -1,0 +1,220 @@
+"""The messages of a round: what clients send, what the server makes of them.
+
+TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import NamedTuple
+from typing import Optional
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import step_sizes
+
+
+class State(NamedTuple):
+  """The client work's state, at the server: what it sends with the model.
+
+  Attributes:
+    round: Rounds completed, int32 scalar.
+    hparams: The client optimizer's hyperparameters.
+    statistics: The exchange's.
+  """
+
+  round: tf.Tensor
+  hparams: structures.HParams
+  statistics: structures.Statistics
+
+
+class Sums(NamedTuple):
+  """A client's part in the cohort's sums, or the sums.
+
+  Attributes:
+    clients: Counts of clients and steps, by name.
+    weight: The clients' weights, float32 scalar.
+    weighted: The weighted parts of the reports, times the weights.
+    taking_part: Clients that take part, float32 scalar.
+    mean: The parts of the reports that are averaged unweighted.
+    step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
+  """
+
+  clients: collections.OrderedDict[str, tf.Tensor]
+  weight: tf.Tensor
+  weighted: structures.Statistics
+  taking_part: tf.Tensor
+  mean: structures.Statistics
+  step_size: Union[step_sizes.StepSums, tuple[()]]
+
+
+# What the cohort's largest values are taken of, by name.
+Maxima = collections.OrderedDict[str, tf.Tensor]
+
+
+class Output(NamedTuple):
+  """The outcome of a client's round.
+
+  Attributes:
+    result: The update and its weight.
+    metrics: The model's, unfinalized.
+    sums: What the client adds to the cohort's sums.
+    maxima: What it contributes to the cohort's maxima.
+    record: Its own step sizes, as `step_sizes.record` makes them; empty unless
+      these are recorded.
+    memory: What it keeps; empty for a method that keeps nothing.
+  """
+
+  result: tff.learning.templates.ClientResult
+  metrics: structures.Metrics
+  sums: Sums
+  maxima: Maxima
+  record: Union[tf.Tensor, tuple[()]]
+  memory: structures.Memory
+
+
+def of_client(
+  exchange: exchange_lib.Exchange,
+  done: exchange_lib.Local,
+  update: structures.Structure,
+  metrics: Callable[[tf.Tensor], structures.Metrics],
+  steps: Optional[step_sizes.Steps],
+  record: bool,
+) -> Output:
+  """Makes what a client sends and keeps; nothing counts if it is left out.
+
+  Args:
+    exchange: The method's.
+    done: The client's training.
+    update: The received weights minus its own, in the model's form.
+    metrics: Makes the model's metrics, those of no data if its argument, a bool
+      scalar, is true.
+    steps: The steps' own sizes; `None` for an optimizer without.
+    record: Whether the client's own step sizes are recorded.
+  """
+  report = exchange.report(done)
+  remembered = exchange.remember(done)
+  weight = exchange.weight(done)
+  # One test for all that leaves the client: an accumulator or a step size
+  # can overflow while the weights have not yet.
+  finite = tree.all_finite(
+    (update, done.optimizer_state, report, remembered, weight)
+  )
+  empty = tf.equal(done.num_examples, 0)
+  takes_part = tf.logical_and(finite, tf.logical_not(empty))
+  weight = tf.where(takes_part, weight, 0.0)
+  clients = collections.OrderedDict(
+    count=tf.constant(1, tf.int32),
+    empty=tf.cast(empty, tf.int32),
+    rejected=tf.cast(tf.logical_not(finite), tf.int32),
+    steps=done.num_steps,
+  )
+  memory = done.memory
+  if memory:
+    memory = tf.nest.map_structure(
+      lambda new, old: tf.where(takes_part, new, old), remembered, done.memory
+    )
+  return Output(
+    result=tff.learning.templates.ClientResult(
+      update=_zero_unless(takes_part, update), update_weight=weight
+    ),
+    metrics=metrics(tf.logical_not(finite)),
+    sums=_sums(clients, report, weight, takes_part, steps),
+    maxima=_maxima(report, takes_part, steps),
+    record=(
+      step_sizes.record(steps, takes_part)
+      if record and steps is not None
+      else ()
+    ),
+    memory=memory,
+  )
+
+
+def _sums(
+  clients: collections.OrderedDict[str, tf.Tensor],
+  report: exchange_lib.Report,
+  weight: tf.Tensor,
+  takes_part: tf.Tensor,
+  steps: Optional[step_sizes.Steps],
+) -> Sums:
+  """Makes what the client adds to the cohort's sums."""
+  weighted = tf.nest.map_structure(
+    lambda t: tf.cast(weight, t.dtype) * t, report.weighted
+  )
+  return Sums(
+    clients=clients,
+    weight=weight,
+    weighted=_zero_unless(takes_part, weighted),
+    taking_part=tf.cast(takes_part, tf.float32),
+    mean=_zero_unless(takes_part, report.mean),
+    step_size=() if steps is None else step_sizes.sums(steps, takes_part),
+  )
+
+
+def _maxima(
+  report: exchange_lib.Report,
+  takes_part: tf.Tensor,
+  steps: Optional[step_sizes.Steps],
+) -> Maxima:
+  """Makes what the client contributes to the cohort's maxima."""
+  maxima = collections.OrderedDict(
+    (name, tf.where(takes_part, value, value.dtype.min))
+    for name, value in report.maximum.items()
+  )
+  if steps is not None:
+    maxima.update(step_sizes.maxima(steps, takes_part))
+  return maxima
+
+
+def next_state(
+  exchange: exchange_lib.Exchange,
+  state: State,
+  sums: Sums,
+  maxima: Maxima,
+  full_gradient: structures.FlatWeights,
+) -> State:
+  """Makes the server's state after a round."""
+
+  def divide(structure: structures.Tree, by: tf.Tensor) -> structures.Tree:
+    return tf.nest.map_structure(
+      lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
+    )
+
+  cohort = exchange_lib.Cohort(
+    exchange_lib.Report(
+      weighted=divide(sums.weighted, sums.weight),
+      mean=divide(sums.mean, sums.taking_part),
+      maximum=maxima,
+    ),
+    sums.taking_part,
+    full_gradient,
+  )
+  kept = state.statistics
+  # With no weight at all there is no mean to take up.
+  nobody = tf.equal(sums.weight, 0)
+  merged = tf.nest.map_structure(
+    lambda old, new: tf.where(nobody, old, new),
+    kept,
+    exchange.merge(kept, cohort),
+  )
+  return State(state.round + 1, state.hparams, merged)
+
+
+def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:
+  """Makes measurements of the cohort's sums and maxima."""
+  measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
+  if isinstance(sums.step_size, step_sizes.StepSums):
+    measured['step_size'] = step_sizes.figures(sums.step_size, maxima)
+  return measured
+
+
+def _zero_unless(
+  takes_part: tf.Tensor, structure: structures.Tree
+) -> structures.Tree:
+  return tf.nest.map_structure(
+    lambda t: tf.where(takes_part, t, tf.zeros_like(t)), structure
+  )

@@ -1,4 +1,4 @@
-"""FedJAX's federated averaging with server Adam, for benchmarks/runtime.py."""
+"""FedJAX's federated averaging with server Adam, for the benchmarks."""
 
 import fedjax
 import jax
@@ -43,7 +43,7 @@ def _forward(name: str):
     x = lstm_layer(x, *w[4:7])
     return jnp.swapaxes(x @ w[7] + w[8], 0, 1)
 
-  return {'logistic': logistic, 'cnn': cnn, 'lstm': lstm}[name]
+  return {'logistic': logistic, 'tag': logistic, 'cnn': cnn, 'lstm': lstm}[name]
 
 
 def make(options):
@@ -51,6 +51,9 @@ def make(options):
 
   def loss_fn(weights, batch, rng):
     del rng
+    if options.model == 'tag':
+      z, y = forward(weights, batch['x']), batch['y']
+      return jnp.mean(jax.nn.softplus(z) - y * z)
     chances = jax.nn.log_softmax(forward(weights, batch['x']))
     picked = jnp.take_along_axis(chances, batch['y'][..., None], axis=-1)
     return -jnp.mean(picked)
@@ -66,28 +69,32 @@ def make(options):
     fedjax.ShuffleRepeatBatchHParams(
       batch_size=options.batch_size,
       num_epochs=1,
-      skip_shuffle=not options.shuffle,
+      skip_shuffle=not (options.shuffle or options.population),
     ),
   )
-  clients = []
-  for client in range(options.clients):
+  datasets = []
+  for client in workload.population(options):
     x, y = workload.arrays(options, client)
-    data = fedjax.ClientDataset({'x': x, 'y': y})
-    clients.append((str(client), data, jax.random.PRNGKey(client)))
+    datasets.append(fedjax.ClientDataset({'x': x, 'y': y}))
   state = algorithm.init(
     [jnp.asarray(w) for w in workload.start_weights(options)]
   )
-  holder = [state]
+  holder, number = [state], [0]
   evaluate = jax.jit(loss_fn)
 
   def run():
+    number[0] += 1
+    round_key = jax.random.PRNGKey(number[0])
+    clients = [
+      (str(client), datasets[client], jax.random.fold_in(round_key, client))
+      for client in workload.cohort(options, number[0])
+    ]
     holder[0], _ = algorithm.apply(holder[0], clients)
     jax.block_until_ready(holder[0].params)
 
   def loss():
     losses = [
-      evaluate(holder[0].params, data.all_examples(), None)
-      for _, data, _ in clients
+      evaluate(holder[0].params, data.all_examples(), None) for data in datasets
     ]
     return sum(map(float, losses)) / len(losses)
 

@@ -1,4 +1,4 @@
-"""pfl-research's federated averaging on PyTorch, for benchmarks/runtime.py.
+"""pfl-research's federated averaging on PyTorch, for the benchmarks.
 
 The contender pfl_2 is two processes, as pfl spreads a cohort: this one and
 another, which it starts and tells of each round.
@@ -6,6 +6,8 @@ another, which it starts and tells of each round.
 
 import asyncio
 import atexit
+import functools
+import itertools
 import os
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import sys
 
 import numpy as np
 import torch
+import torch_models
 import workload
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
@@ -31,73 +34,11 @@ _RANK = 'PFL_WORKER_RANK'
 _ADDRESSES = 'PFL_WORKER_ADDRESSES'
 
 
-class _LSTM(torch.nn.Module):
-  """PyTorch's layer, with one bias as in Keras."""
-
-  def __init__(self, kernel, recurrent, bias):
-    super().__init__()
-    units = recurrent.shape[0]
-    self._layer = torch.nn.LSTM(kernel.shape[0], units, batch_first=True)
-    with torch.no_grad():
-      self._layer.weight_ih_l0.copy_(torch.tensor(kernel.T))
-      self._layer.weight_hh_l0.copy_(torch.tensor(recurrent.T))
-      self._layer.bias_ih_l0.copy_(torch.tensor(bias))
-      self._layer.bias_hh_l0.zero_()
-    self._layer.bias_hh_l0.requires_grad_(False)
-
-  def forward(self, x):
-    return self._layer(x)[0]
-
-
-def _dense(kernel, bias):
-  layer = torch.nn.Linear(*kernel.shape)
-  with torch.no_grad():
-    layer.weight.copy_(torch.tensor(kernel.T))
-    layer.bias.copy_(torch.tensor(bias))
-  return layer
-
-
-def _convolution(kernel, bias):
-  layer = torch.nn.Conv2d(kernel.shape[2], kernel.shape[3], kernel.shape[0])
-  with torch.no_grad():
-    layer.weight.copy_(torch.tensor(kernel.transpose(3, 2, 0, 1)))
-    layer.bias.copy_(torch.tensor(bias))
-  return layer
-
-
-def _layers(options):
-  """Builds layers with the start weights, which are in Keras' layout."""
-  w = workload.start_weights(options)
-  if options.model == 'logistic':
-    return [_dense(*w)]
-  if options.model == 'lstm':
-    embedding = torch.nn.Embedding(*w[0].shape)
-    with torch.no_grad():
-      embedding.weight.copy_(torch.tensor(w[0]))
-    return [embedding, _LSTM(*w[1:4]), _LSTM(*w[4:7]), _dense(*w[7:])]
-  # PyTorch flattens channels first, Keras last.
-  flat = w[4].reshape(12, 12, 64, 128).transpose(2, 0, 1, 3).reshape(-1, 128)
-  return [
-    _convolution(w[0], w[1]),
-    torch.nn.ReLU(),
-    _convolution(w[2], w[3]),
-    torch.nn.ReLU(),
-    torch.nn.MaxPool2d(2),
-    torch.nn.Flatten(),
-    _dense(flat, w[5]),
-    torch.nn.ReLU(),
-    _dense(w[6], w[7]),
-  ]
-
-
 class _Model(torch.nn.Sequential):
   """A model in the form that pfl asks for."""
 
   def loss(self, x, y):
-    logits = self(x)
-    return torch.nn.functional.cross_entropy(
-      logits.reshape(-1, logits.shape[-1]), y.reshape(-1)
-    )
+    return torch_models.loss(self(x), y)
 
   def metrics(self, x, y):
     with torch.no_grad():
@@ -138,17 +79,6 @@ def _model(module):
   )
 
 
-def _data(options):
-  """Builds the examples and labels by client."""
-  data = {}
-  for client in range(options.clients):
-    x, y = workload.arrays(options, client)
-    if options.model == 'cnn':
-      x = x.transpose(0, 3, 1, 2)
-    data[client] = torch.tensor(x), torch.tensor(y)
-  return data
-
-
 def make(options):
   """Builds the contender as `workload.serve` expects it."""
   other = None
@@ -159,13 +89,27 @@ def make(options):
   set_framework_module(pytorch_ops)
   torch.manual_seed(0)
   np.random.seed(0)
-  module = _Model(*_layers(options))
+  module = _Model(*torch_models.layers(options))
   model = _model(module)
-  data = _data(options)
-  dataset = FederatedDataset(
-    lambda client: PyTorchTensorDataset(data[client], user_id=str(client)),
-    get_user_sampler('minimize_reuse', list(data)),
-  )
+  data = {
+    client: torch_models.tensors(options, client)
+    for client in workload.population(options)
+  }
+
+  def load(client):
+    tensors = data[client]
+    if options.population:  # pfl itself keeps the order of a user's examples.
+      order = torch.randperm(len(tensors[0]))
+      tensors = tuple(t[order] for t in tensors)
+    return PyTorchTensorDataset(tensors, user_id=str(client))
+
+  sampler = get_user_sampler('minimize_reuse', list(data))
+  if options.population:
+    drawn = itertools.chain.from_iterable(
+      workload.cohort(options, n) for n in itertools.count(1)
+    )
+    sampler = functools.partial(next, drawn)
+  dataset = FederatedDataset(load, sampler)
   backend = SimulatedBackend(dataset, dataset)
   algorithm = FederatedAveraging()
   train = NNTrainHyperParams(

@@ -1,4 +1,4 @@
-"""The workload of all contenders of benchmarks/runtime.py, and its protocol.
+"""The workload of all contenders of the benchmarks, and its protocol.
 
 Needs NumPy alone: each contender runs in an interpreter with packages of its
 own. Data and start weights are made here, so that they are the same for all.
@@ -20,21 +20,53 @@ SERVER_BETA_2 = 0.99
 # Small, because TFF and Keras scale it in the first rounds, others do not.
 SERVER_EPSILON = 1e-7
 CLASSES = 62
+TAGS = 500
+# Words of a sentence, about, as in Stack Overflow.
+_WORDS = 20
 CHARACTERS = 90
 STEPS = 80
 _UNITS = 256
 _EMBEDDING = 8
 
 
-def parse() -> argparse.Namespace:
-  """Parses the options that benchmarks/runtime.py passes to a contender."""
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+  """Parses the options that side_by_side.py passes to a contender."""
   parser = argparse.ArgumentParser()
   parser.add_argument('--contender')
   parser.add_argument('--model')
   for name in ('clients', 'examples', 'batch_size', 'width', 'threads'):
     parser.add_argument(f'--{name}', type=int)
+  parser.add_argument('--rounds', type=int, help='of all that are to come')
   parser.add_argument('--shuffle', action='store_true')
-  return parser.parse_args()
+  parser.add_argument(
+    '--population',
+    type=int,
+    help='clients that cohorts are drawn of; the same cohort unless given',
+  )
+  return parser.parse_args(arguments)
+
+
+def population(options) -> range:
+  """Lists all clients there are."""
+  return range(options.population or options.clients)
+
+
+def cohort(options, round_number: int) -> list[int]:
+  """Draws a round's clients, or returns all where no population is given.
+
+  Args:
+    options: As `parse` returns them.
+    round_number: 1, 2, ...
+  """
+  if not options.population:
+    return list(range(options.clients))
+  # As TFF's sampler with random_seed=1 draws, so that all have the same cohort.
+  start = np.random.RandomState(seed=1).randint(1, 2**31 - 2)
+  seed = pow(16807, round_number, 2**31 - 1) * start % (2**31 - 1)
+  draw = np.random.RandomState(seed=seed)
+  return draw.choice(
+    options.population, options.clients, replace=False
+  ).tolist()
 
 
 def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -44,6 +76,11 @@ def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
   if options.model == 'lstm':
     text = rng.integers(0, CHARACTERS, (count, STEPS + 1))
     return text[:, :-1], text[:, 1:]
+  if options.model == 'tag':
+    words = np.zeros((count, options.width), np.float32)
+    rows = np.arange(count)[:, np.newaxis]
+    words[rows, rng.integers(0, options.width, (count, _WORDS))] = 1 / _WORDS
+    return words, (rng.random((count, TAGS)) < 3 / TAGS).astype(np.float32)
   shape = (options.width,) if options.model == 'logistic' else (28, 28, 1)
   make = rng.normal if options.model == 'logistic' else rng.random
   return make(size=(count, *shape)).astype(np.float32), rng.integers(
@@ -55,6 +92,7 @@ def start_weights(options) -> list[np.ndarray]:
   """Draws weights in the order and layout of Keras."""
   shapes: dict[str, list[tuple[int, ...]]] = {
     'logistic': [(options.width, CLASSES), (CLASSES,)],
+    'tag': [(options.width, TAGS), (TAGS,)],
     'cnn': [
       (3, 3, 1, 32),
       (32,),

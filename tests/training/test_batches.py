@@ -200,7 +200,7 @@ class _Counting:
     self.asked.append((number, list(cohort)))
     if number == 3:
       raise errors.RunError('nothing can be read')
-    return data.Cohort([number], {})
+    return data.CohortData([number], {})
 
 
 def test_the_next_round_is_prepared_and_errors_come_in_their_round():

@@ -1,0 +1,110 @@
+"""Side-by-side timings of whole training programs, round by round.
+
+  python benchmarks/program.py --models=logistic,cnn,lstm,tag \\
+      --output=times.json --fedjax_python=.fedjax/bin/python \\
+      --pfl_python=.pfl/bin/python --flower_python=.flower/bin/python
+
+Where benchmarks/runtime.py times a round on batches that are there already,
+this times what users wait for: a cohort is drawn of a population of clients,
+their examples are shuffled and batched anew, they train, and Adam at the server
+takes its step; this project writes its row of metrics.csv, too. Each contender
+lives in a process of its own, and their rounds take turns. All start from the
+same weights, with the same cohorts; every contender shuffles by its own random
+numbers, so final losses agree in their leading digits only. Reported is what
+benchmarks/runtime.py reports, ratios to this project's program.
+
+Contenders:
+  program     this project: what `main.py` runs, from its loop to its files
+  in_process  its runtime alone, on one cohort's fixed batches
+              (benchmarks/runtime.py), which the program is held against
+  fedjax      FedJAX's federated averaging
+  pfl, pfl_2  pfl-research on PyTorch, in one process and in two
+  flower      Flower's simulation on PyTorch and Ray
+
+Flower needs an environment of its own like the others, which
+benchmarks/runtime.py names:
+
+  python3.11 -m venv .flower
+  .flower/bin/pip install 'flwr[simulation]==1.41.0' torch
+"""
+
+import argparse
+import sys
+
+import side_by_side
+
+# Which program runs a contender.
+_CONTENDERS = {
+  'program': 'program',
+  'in_process': 'tensorflow',
+  'fedjax': 'fedjax',
+  'pfl': 'pfl',
+  'pfl_2': 'pfl',
+  'flower': 'flower',
+}
+# Examples of a client, batch size, inputs.
+_MODELS = {
+  'logistic': (100, 20, 784),
+  'cnn': (100, 20, 784),
+  'lstm': (20, 4, 784),
+  'tag': (40, 20, 10_000),
+}
+
+
+def _parse(arguments):
+  parser = argparse.ArgumentParser(
+    description=__doc__.split('\n', maxsplit=1)[0]
+  )
+  parser.add_argument('--models', default=','.join(_MODELS))
+  parser.add_argument('--contenders', default=','.join(_CONTENDERS))
+  parser.add_argument('--rounds', type=int, default=20, help='after warm-up')
+  parser.add_argument('--warm_up', type=int, default=3)
+  parser.add_argument(
+    '--clients', default='10', help='cohort sizes, separated by commas'
+  )
+  parser.add_argument(
+    '--population', type=int, default=100, help='clients to draw cohorts of'
+  )
+  parser.add_argument('--examples', type=int, help='of a client')
+  parser.add_argument('--batch_size', type=int)
+  parser.add_argument('--output', help='JSON file to write')
+  parser.add_argument('--verbose', action='store_true')
+  for name in ('fedjax', 'pfl', 'flower'):
+    parser.add_argument(f'--{name}_python', help=f'interpreter that has {name}')
+  options = parser.parse_args(arguments)
+  options.pythons = {
+    'program': sys.executable,
+    'tensorflow': sys.executable,
+    'fedjax': options.fedjax_python,
+    'pfl': options.pfl_python,
+    'flower': options.flower_python,
+  }
+  for flag, known in (('models', _MODELS), ('contenders', _CONTENDERS)):
+    chosen = getattr(options, flag).split(',')
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+      parser.error(f'--{flag} are {", ".join(known)}; got {unknown[0]!r}.')
+    setattr(options, flag, chosen)
+  return options
+
+
+def main(arguments=None) -> None:
+  options = _parse(arguments)
+  cohorts = [int(size) for size in options.clients.split(',')]
+  asked = options.examples, options.batch_size, options.population
+  rows = []
+  for model in options.models:
+    options.model = model
+    examples, batch_size, options.width = _MODELS[model]
+    options.examples = asked[0] or examples
+    options.batch_size = asked[1] or batch_size
+    for options.clients in cohorts:
+      options.population = max(asked[2], options.clients)
+      rows.extend(side_by_side.compare(options, _CONTENDERS, 'program'))
+      side_by_side.print_table(rows[-len(options.contenders) :])
+  if options.output:
+    side_by_side.write(options.output, rows)
+
+
+if __name__ == '__main__':
+  main()

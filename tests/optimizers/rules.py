@@ -127,12 +127,19 @@ def delta_sgd(gradients, gamma, delta, eta_0, theta_0, batch):
 
 
 def polyak(
-  losses, gradients, c, gamma_b, lower_bound, sizes=None, grows='bound'
+  losses,
+  gradients,
+  c,
+  gamma_b,
+  lower_bound,
+  sizes=None,
+  grows='bound',
+  examples=None,
 ):
   """FedSPS' client; `sizes` (batch sizes) turns the growing bound on.
 
   It grows from the last bound, or, as smooth_iter of the official SPS code has
-  it, from the last 'step'.
+  it, from the last 'step'. `examples` is m_i, what is iterated unless given.
   """
   x, path, gammas = START.copy(), [], []
   bound = gamma_b if sizes is None or grows == 'step' else 1.0
@@ -141,7 +148,7 @@ def polyak(
     if sizes is not None and k > 0:
       if grows == 'step':
         bound = next((s for s in reversed(gammas) if s > 0), gamma_b)
-      bound *= 2 ** (sizes[k] / sum(sizes))
+      bound *= 2 ** (sizes[k] / (examples or sum(sizes)))
     gap = max(loss(x) - lower_bound, 0.0)
     squared = np.sum(g**2)
     gamma = bound if squared == 0 else min(gap / (c * squared), bound)

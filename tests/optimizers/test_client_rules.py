@@ -156,9 +156,45 @@ def test_polyak_smoothing(grows):
     assert running.differs(expected, other)
 
 
-def test_a_largest_step_that_nothing_looks_at_is_refused():
+@pytest.mark.parametrize('grows', ['bound', 'step'])
+def test_polyak_smoothing_counts_what_the_client_has(grows):
+  """m_i is the client's data, of which a round may iterate a part."""
+  settings = dict(c=0.2, gamma_b=1.0, lower_bound=0.0)
+  optimizer = optimizers.client(
+    'polyak', smoothing=grows, client_examples=120, **settings
+  )
+  assert not optimizer.needs_client_size
+  path, steps = running.run_client(optimizer, GRADIENTS, LOSSES, SIZES)
+  expected, gammas = rules.polyak(
+    LOSSES, GRADIENTS, **settings, sizes=SIZES, grows=grows, examples=120
+  )
+  close(path, expected)
+  np.testing.assert_allclose([s for s, _ in steps], gammas, rtol=1e-3)
+  iterated, _ = rules.polyak(
+    LOSSES, GRADIENTS, **settings, sizes=SIZES, grows=grows
+  )
+  assert running.differs(expected, iterated)
+
+
+def test_polyak_bound_after_five_steps_of_twenty():
+  """Section 6 on a client of 600 examples: 2^(4 * 20 / 600) = 1.10."""
+  constant = 5 * [lambda x: np.ones(3)]
+  steep = 5 * [lambda x: 100.0]  # The ratio is far above any bound.
+  for examples, bound in ((600, 1.097), (None, 1.741)):
+    optimizer = optimizers.client(
+      'polyak', smoothing='bound', client_examples=examples
+    )
+    _, steps = running.run_client(optimizer, constant, steep, 5 * [20])
+    assert steps[-1] == (pytest.approx(bound, abs=1e-3), True)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [dict(smoothing='bound', gamma_b=0.4), dict(client_examples=600)],
+)
+def test_what_no_smoothing_looks_at_is_refused(settings):
   with pytest.raises(parameters.ParameterError, match='would be ignored'):
-    optimizers.client('polyak', smoothing='bound', gamma_b=0.4)
+    optimizers.client('polyak', **settings)
 
 
 def test_polyak_below_its_lower_bound_takes_no_step():

@@ -25,16 +25,20 @@ def delay_epochs(delay_unit: str, local_epochs: Optional[int]) -> Optional[int]:
   return local_epochs
 
 
-def check_bound(smoothing: str, gamma_b: float) -> None:
+def check_bound(
+  smoothing: str, gamma_b: float, client_examples: Optional[int]
+) -> None:
   """Holds a largest Polyak step against the smoothing that replaces it.
 
   Args:
     smoothing: How the bound changes within a round.
     gamma_b: The largest step.
+    client_examples: The examples that a client has, if they were given.
 
   Raises:
     ParameterError: If `gamma_b` is not the bound that such a smoothing starts
-      with: nothing would look at it.
+      with, or `client_examples` goes with no smoothing: nothing would look at
+      it.
   """
   if smoothing == 'bound' and gamma_b != 1:
     raise parameters.ParameterError(
@@ -43,4 +47,11 @@ def check_bound(smoothing: str, gamma_b: float) -> None:
       'starts every round at 1; give {smoothing}=step or leave one of them '
       'out.',
       given=gamma_b,
+    )
+  if smoothing == 'none' and client_examples is not None:
+    raise parameters.ParameterError(
+      'client_examples',
+      '{} ({given}) would be ignored: it is what {smoothing}=bound and '
+      '{smoothing}=step grow by; give one of them or leave it out.',
+      given=client_examples,
     )

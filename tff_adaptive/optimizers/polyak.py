@@ -2,6 +2,7 @@
 
 import collections
 from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -33,21 +34,30 @@ class Polyak(protocol.LocalOptimizer):
   """See `build_polyak`."""
 
   def __init__(
-    self, *, c: float, gamma_b: float, lower_bound: float, smoothing: str
+    self,
+    *,
+    c: float,
+    gamma_b: float,
+    lower_bound: float,
+    smoothing: str,
+    client_examples: Optional[int],
   ):
     super().__init__(c=c, gamma_b=gamma_b, lower_bound=lower_bound)
     self._smoothing = smoothing
-    self.needs_client_size = smoothing != 'none'
+    self._client_examples = client_examples
+    # Whoever says what clients have saves a pass over their data.
+    self.needs_client_size = smoothing != 'none' and client_examples is None
 
   @property
   def formula(self) -> str:
-    growth = '2^(batch size / client size) times its last value'
+    size = self._client_examples or 'examples iterated'
+    growth = f'2^(batch size / {size}) times'
     grows = {
       'none': '',
-      'bound': f'gamma_b is 1 at the first local step, and {growth} at each '
-      'later one\n',
-      'step': 'at each later local step of a round gamma_b is '
-      '2^(batch size / client size) times the last gamma above 0\n',
+      'bound': f'gamma_b is 1 at the first local step, and {growth} its last '
+      'value at each later one\n',
+      'step': f'at each later local step of a round gamma_b is {growth} the '
+      'last gamma above 0\n',
     }[self._smoothing]
     return (
       'gamma = min((F - lower_bound) / (c |g|^2), gamma_b)\n'
@@ -106,13 +116,12 @@ class Polyak(protocol.LocalOptimizer):
     """Computes the largest step that may be taken now."""
     if self._smoothing == 'none':
       return state['gamma_b']
-    if batch.client_size is None:
+    client_size = self._client_examples or batch.client_size
+    if client_size is None:
       raise TypeError(
         'A stochastic Polyak step with smoothing needs `client_size`.'
       )
-    share = tf.cast(batch.size, tf.float32) / tf.cast(
-      batch.client_size, tf.float32
-    )
+    share = tf.cast(batch.size, tf.float32) / tf.cast(client_size, tf.float32)
     first = 1.0 if self._smoothing == 'bound' else state['gamma_b']
     return tf.where(
       tf.equal(state['step'], 0), first, state['bound'] * tf.pow(2.0, share)
@@ -129,6 +138,7 @@ def build_polyak(
   gamma_b: parameters.Positive = 1.0,
   lower_bound: float = 0.0,
   smoothing: Literal['none', 'bound', 'step'] = 'none',
+  client_examples: Optional[parameters.Count] = None,
 ) -> tff.learning.optimizers.Optimizer:
   """Builds FedSPS' client: Mukherjee et al., Locally Adaptive FL.
 
@@ -151,12 +161,19 @@ def build_polyak(
       2^(batch size / examples of the client) before each later one, and gamma_b
       is not used; 'step' (smooth_iter of the official SPS code), it is gamma_b
       at the first local step, and then that factor times the last step taken.
+    client_examples: The examples that every client has, m_i of the smoothing;
+      unless given, those that a client iterates in the round, which are fewer
+      under --max_elements_per_client and more under several epochs.
 
   Raises:
-    ParameterError: If a hyperparameter is outside its range, or `gamma_b` is
-      given where it is not used.
+    ParameterError: If a hyperparameter is outside its range, or `gamma_b` or
+      `client_examples` is given where it is not used.
   """
-  combinations.check_bound(smoothing, gamma_b)
+  combinations.check_bound(smoothing, gamma_b, client_examples)
   return Polyak(
-    c=c, gamma_b=gamma_b, lower_bound=lower_bound, smoothing=smoothing
+    c=c,
+    gamma_b=gamma_b,
+    lower_bound=lower_bound,
+    smoothing=smoothing,
+    client_examples=client_examples,
   )

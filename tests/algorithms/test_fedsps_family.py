@@ -16,14 +16,21 @@ def ratio(w, batch, lower_bound=0.0):
   return gap / linear.gradient(w, batch) ** 2
 
 
-def feddecsps(w, batches, first, gamma_b=GAMMA_B, lower_bound=0.0):
-  """A client's round; `first` is the count of its first step."""
-  remembered, steps = C * gamma_b, []
+def feddecsps(
+  w, batches, first, gamma_b=GAMMA_B, lower_bound=0.0, remembered=None
+):
+  """A client's round; `first` is the count of its first step.
+
+  `remembered` is a list with the client's c_(k-1) gamma_(k-1), which the round
+  changes.
+  """
+  box = [C * gamma_b] if remembered is None else remembered
+  steps = []
   for k, batch in enumerate(batches, start=first):
     c_k = C * np.sqrt(k + 1)
-    gamma = min(ratio(w, batch, lower_bound), remembered) / c_k
+    gamma = min(ratio(w, batch, lower_bound), box[0]) / c_k
     if gamma > 0:
-      remembered = c_k * gamma
+      box[0] = c_k * gamma
     w = w - gamma * linear.gradient(w, batch)
     steps.append(gamma)
   return w, steps
@@ -69,6 +76,58 @@ def test_feddecsps_forgets_a_step_of_zero():
   expected, steps = feddecsps(linear.START, batches, 0, lower_bound=4.0)
   assert steps[0] == 0 < steps[1]
   np.testing.assert_allclose(weights[0], expected, rtol=1e-4)
+
+
+COHORTS = [(0, 1), (2,), (0, 2), (1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize('count', ['training', 'round'])
+def test_feddecsps_clients_that_remember(count):
+  """Section 5: c_(k-1) gamma_(k-1) is never reset, on each client its own."""
+  process = algorithms.build(
+    'feddecsps', linear.model_fn, gamma_b=2.0, count=count, memory='client'
+  )
+  assert algorithms.is_stateful(process)
+  state, memories, weights = process.initialize(), {}, []
+  for cohort in COHORTS:
+    output = process.next(
+      state,
+      [memories.get(i, process.initialize_client_state()) for i in cohort],
+      linear.datasets([linear.CLIENTS[i] for i in cohort]),
+    )
+    state = output.state
+    memories.update(zip(cohort, output.client_states))
+    weights.append(linear.weight_of(process, state))
+
+  def path(remembers):
+    w, done, boxes, result = linear.START, 0, {}, []
+    for cohort in COHORTS:
+      ends, sizes = [], []
+      for i in cohort:
+        box = boxes.setdefault(i, [C * 2.0]) if remembers else None
+        batches = linear.CLIENTS[i]
+        ends.append(feddecsps(w, batches, done, 2.0, remembered=box)[0])
+        sizes.append(linear.num_examples(batches))
+      w = np.average(ends, weights=sizes)
+      if count == 'training':
+        done += max(len(linear.CLIENTS[i]) for i in cohort)
+      result.append(w)
+    return result
+
+  np.testing.assert_allclose(weights, path(True), rtol=1e-4)
+  assert not np.allclose(path(True), path(False), rtol=1e-3)
+
+
+def test_feddecsps_a_client_that_is_left_out_keeps_what_it_remembers():
+  process = algorithms.build('feddecsps', linear.model_fn, memory='client')
+  memory = process.initialize_client_state()
+  output = process.next(
+    process.initialize(),
+    [memory, memory],
+    linear.datasets([linear.CLIENTS[0], [([float('nan')], [1.0])]]),
+  )
+  kept = [float(state['bound']) for state in output.client_states]
+  assert kept[0] < kept[1] == 1.0
 
 
 def fedsps(w, batches):
@@ -164,12 +223,34 @@ def test_fedsps_global(aggregation):
     assert not np.allclose(path, paths[other][0], rtol=1e-4), other
 
 
-def test_fedsps_global_starts_at_its_bound():
-  process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=0.07)
-  weights, metrics = linear.run(process, 1, OPPOSED)
-  path, _ = fedsps_global(1, 'a', 0.07, 0.07)
+# The first batches' local steps at the start; all differ.
+FIRST = [ratio(linear.START, batches[0]) / C for batches in OPPOSED]
+
+
+@pytest.mark.parametrize('gamma_b', [0.5, 0.07])
+def test_fedsps_global_starts_with_its_first_client_s_step(gamma_b):
+  """D.2.3: the local SPS step of client 0 at x_0 on its first batch."""
+  process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=gamma_b)
+  weights, metrics = linear.run(process, 2, OPPOSED)
+  gamma_0 = min(FIRST[0], gamma_b)
+  assert (gamma_0 == gamma_b) == (gamma_b == 0.07)  # Both cases of the minimum.
+  path, gammas = fedsps_global(2, 'a', gamma_0, gamma_b)
   np.testing.assert_allclose(weights, path, rtol=1e-4)
-  assert metrics['client_work']['step_size']['max'] == pytest.approx(0.07)
+  figures = metrics['client_work']['step_size']
+  assert figures['max'] == pytest.approx(gammas[-1], rel=1e-4)
+  for other in (gamma_b, *FIRST[1:]):
+    if other != gamma_0:
+      wrong, _ = fedsps_global(2, 'a', other, gamma_b)
+      assert not np.allclose(path, wrong, rtol=1e-3)
+
+
+def test_fedsps_global_asks_the_first_client_that_can_answer():
+  process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=0.5)
+  nan = [([float('nan')], [1.0])]
+  clients = [[], nan, *OPPOSED[1:]]
+  _, metrics = linear.run(process, 1, clients)
+  figures = metrics['client_work']['step_size']
+  assert figures['max'] == pytest.approx(min(FIRST[1], 0.5), rel=1e-4)
 
 
 def test_fedsps_global_keeps_its_step_through_a_round_without_clients():

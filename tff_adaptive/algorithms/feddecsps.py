@@ -2,6 +2,7 @@
 
 import collections
 from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,15 +13,29 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 
 
-class CountSteps(exchange.Exchange):
-  """The server's count of local steps, from which stateless clients go on.
+class Recursion(exchange.Exchange):
+  """The parts of c_k gamma_k = min(ratio, c_(k-1) gamma_(k-1)) that stay.
 
-  A round advances the count by the most steps that one of its clients did; all
-  clients of a round start from the same count.
+  Where the server counts local steps, a round advances the count by the most
+  steps that one of its clients did; all clients of a round start from the same
+  count. Where clients remember, each goes on from its own last positive
+  c_k gamma_k, and one never seen before from c gamma_b.
   """
 
+  def __init__(self, *, counts: bool, remembers: bool):
+    self._counts = counts
+    self._remembers = remembers
+
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    if not self._counts:
+      return collections.OrderedDict()
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
+
+  def memory(self, specs: structures.FlatSpecs) -> Optional[structures.Memory]:
+    if not self._remembers:
+      return None
+    # As the rule's own first state has it.
+    return collections.OrderedDict(bound=tf.constant(1.0))
 
   def begin(
     self,
@@ -29,9 +44,21 @@ class CountSteps(exchange.Exchange):
     start: structures.FlatWeights,
     full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
-    return collections.OrderedDict(optimizer_state, count=statistics['count'])
+    return collections.OrderedDict(optimizer_state, **statistics)
+
+  def resume(
+    self, memory: structures.Memory, optimizer_state: structures.OptimizerState
+  ) -> structures.OptimizerState:
+    return collections.OrderedDict(optimizer_state, bound=memory['bound'])
+
+  def remember(self, local: exchange.Local) -> structures.Memory:
+    if not self._remembers:
+      return local.memory
+    return collections.OrderedDict(bound=local.optimizer_state['bound'])
 
   def report(self, local: exchange.Local) -> exchange.Report:
+    if not self._counts:
+      return exchange.report()
     return exchange.report(
       maximum=collections.OrderedDict(num_steps=local.num_steps)
     )
@@ -39,6 +66,8 @@ class CountSteps(exchange.Exchange):
   def merge(
     self, statistics: structures.Statistics, cohort: exchange.Cohort
   ) -> structures.Statistics:
+    if not self._counts:
+      return statistics
     return collections.OrderedDict(
       count=statistics['count'] + cohort.report.maximum['num_steps']
     )
@@ -50,14 +79,24 @@ def pieces(
   server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   count: Literal['training', 'round'] = 'training',
+  memory: Literal['round', 'client'] = 'round',
 ) -> additions.Additions:
-  """Adds the server's count of local steps.
+  """Adds what of FedDecSPS' recursion outlasts a round.
 
   Args:
     client_optimizer: Decreasing Polyak steps.
     server_optimizer: Any.
     count: Whether the k of c_k counts local steps over the whole training, or
       anew in every round.
+    memory: Whether the bound c_(k-1) gamma_(k-1) starts every round at c
+      gamma_b, or each client keeps its own between rounds, as the paper's
+      recursion has it.
   """
   del client_optimizer, server_optimizer
-  return {'exchange': CountSteps()} if count == 'training' else {}
+  if count == 'round' and memory == 'round':
+    return {}
+  return {
+    'exchange': Recursion(
+      counts=count == 'training', remembers=memory == 'client'
+    )
+  }

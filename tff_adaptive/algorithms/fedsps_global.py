@@ -21,10 +21,11 @@ class GlobalStep(exchange.Exchange):
   def __init__(self, aggregation: str, gamma_0: Optional[float]):
     self._aggregation = aggregation
     self._gamma_0 = gamma_0
+    self.looks_first = gamma_0 is None
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
-    # A negative number stands for "none yet": the first round then takes the
-    # clients' bound, which may be changed in the state before it starts.
+    # A negative number stands for "none yet": the first round then takes what
+    # its first client measures.
     first = -1.0 if self._gamma_0 is None else self._gamma_0
     return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
 
@@ -35,11 +36,27 @@ class GlobalStep(exchange.Exchange):
     start: structures.FlatWeights,
     full_gradient: structures.FlatWeights,
   ) -> structures.OptimizerState:
-    gamma = statistics['gamma']
-    return collections.OrderedDict(
-      optimizer_state,
-      gamma=tf.where(gamma < 0, optimizer_state['gamma_b'], gamma),
+    return collections.OrderedDict(optimizer_state, gamma=statistics['gamma'])
+
+  def wants_first(self, statistics: structures.Statistics) -> tf.Tensor:
+    return statistics['gamma'] < 0
+
+  def take_first(
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    first: exchange.First,
+  ) -> structures.OptimizerState:
+    own = polyak_global.bounded_step(
+      first.loss - optimizer_state['lower_bound'],
+      first.squared_norm,
+      optimizer_state['c'],
+      optimizer_state['gamma_b'],
     )
+    # A cohort in which nobody could measure anything has the bound.
+    own = tf.where(first.measured, own, optimizer_state['gamma_b'])
+    gamma = tf.where(self.wants_first(statistics), own, statistics['gamma'])
+    return collections.OrderedDict(optimizer_state, gamma=gamma)
 
   def report(self, local: exchange.Local) -> exchange.Report:
     state = local.optimizer_state
@@ -92,7 +109,8 @@ def pieces(
       the mean of their own bounded steps, 'b' min(sum F / (c sum |g|^2),
       gamma_b), 'c' min(mean F / (c |mean g|^2), gamma_b), for which clients
       send their gradients.
-    gamma_0: Step size of the first round; gamma_b unless given.
+    gamma_0: Step size of the first round; unless given, the local Polyak step
+      of the cohort's first client at the received model, on its first batch.
   """
   del client_optimizer, server_optimizer
   return {'exchange': GlobalStep(aggregation, gamma_0)}

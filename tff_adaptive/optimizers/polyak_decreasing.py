@@ -85,8 +85,9 @@ def build_polyak_decreasing(
     gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k
     x       = x - gamma_k g
 
-  and c_(k-1) gamma_(k-1) starts every round at c gamma_b. A loss below the
-  bound takes a step of 0, which later steps do not remember.
+  where c_(-1) gamma_(-1) = c gamma_b, which is where every round starts unless
+  the method lets clients remember. A loss below the bound takes a step of 0,
+  which later steps do not remember.
 
   Args:
     c: c_0, scale of the Polyak step.

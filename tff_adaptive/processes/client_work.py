@@ -20,6 +20,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import first_step as first_step_lib
 from tff_adaptive.processes import full_gradient as full_gradient_lib
 from tff_adaptive.processes import local_model
 from tff_adaptive.processes import messages
@@ -128,6 +129,7 @@ class ClientWork:
       )
       self.memory_type = self.initialize_memory.type_signature.result
     self._build_full_gradient(trainer)
+    self._build_first_step(trainer)
     self._build_training(trainer)
     self._build_next_state()
 
@@ -167,35 +169,38 @@ class ClientWork:
         full_gradient_lib.mean, self._gradient_part.type_signature.result
       )
 
+  def _build_first_step(self, trainer: trainer_lib.Trainer) -> None:
+    """Traces what the cohort's first client measures, where that is asked."""
+    self._first_step: Optional[tff.Computation] = None
+    if trainer.exchange.looks_first:
+      first_step = first_step_lib.FirstStep(
+        trainer.model, trainer.exchange, trainer.seed
+      )
+      self._first_step = tff.tensorflow.computation(
+        first_step.of_client,
+        [self.state_type, self.facts.weights_type, self.facts.data_type],
+      )
+
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
     """Traces what a client does in its steps."""
-    extra = []
+    extra = {}
     if self._mean_gradient is not None and self._full_gradient_before:
-      extra.append(self._mean_gradient.type_signature.result)
+      extra['full_gradient'] = self._mean_gradient.type_signature.result
+    if self._first_step is not None:
+      extra['first'] = self._first_step.type_signature.result
     if self.memory_type is not None:
-      extra.append(self.memory_type)
+      extra['memory'] = self.memory_type
+    known = [self.state_type, self.facts.weights_type, self.facts.data_type]
     # TFF takes functions of a fixed number of arguments only.
-    train = {
-      (False, False): lambda s, w, d: trainer.train(s, w, d),
-      (True, False): lambda s, w, d, full_gradient: trainer.train(
-        s, w, d, full_gradient=full_gradient
+    train = (
+      lambda s, w, d: trainer.train(s, w, d),
+      lambda s, w, d, a: trainer.train(s, w, d, **dict(zip(extra, [a]))),
+      lambda s, w, d, a, b: trainer.train(s, w, d, **dict(zip(extra, [a, b]))),
+      lambda s, w, d, a, b, c: trainer.train(
+        s, w, d, **dict(zip(extra, [a, b, c]))
       ),
-      (False, True): lambda s, w, d, memory: trainer.train(
-        s, w, d, memory=memory
-      ),
-      (True, True): lambda s, w, d, full_gradient, memory: trainer.train(
-        s, w, d, full_gradient=full_gradient, memory=memory
-      ),
-    }[self._full_gradient_before, self.memory_type is not None]
-    self._train = tff.tensorflow.computation(
-      train,
-      [
-        self.state_type,
-        self.facts.weights_type,
-        self.facts.data_type,
-        *extra,
-      ],
-    )
+    )[len(extra)]
+    self._train = tff.tensorflow.computation(train, [*known, *extra.values()])
 
   def _build_next_state(self) -> None:
     """Traces what the server makes of what clients report."""
@@ -247,6 +252,7 @@ class ClientWork:
     """
     extra = []
     full_gradient = []
+    sent = tff.federated_broadcast(state)
     if self._gradient_part is not None:
       parts = tff.federated_sum(
         tff.federated_map(self._gradient_part, (weights, data))
@@ -254,11 +260,13 @@ class ClientWork:
       full_gradient.append(tff.federated_map(self._mean_gradient, parts))
       if self._full_gradient_before:
         extra.append(tff.federated_broadcast(full_gradient[0]))
+    if self._first_step is not None:
+      measured = tff.federated_map(self._first_step, (sent, weights, data))
+      first = first_step_lib.first(measured)
+      extra.append(tff.federated_broadcast(first))
     if memories is not None:
       extra.append(memories)
-    done = tff.federated_map(
-      self._train, (tff.federated_broadcast(state), weights, data, *extra)
-    )
+    done = tff.federated_map(self._train, (sent, weights, data, *extra))
     sums = tff.federated_sum(done.sums)
     maxima = tff.federated_max(done.maxima)
     measured = tff.federated_map(self._measure, (sums, maxima))

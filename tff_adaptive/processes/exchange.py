@@ -49,6 +49,20 @@ class Local(NamedTuple):
   weight: tf.Tensor
 
 
+class First(NamedTuple):
+  """A client's measurement on its first batch, at the received weights.
+
+  Attributes:
+    measured: Whether there is one: a batch whose loss and gradient are finite.
+    loss: Of the batch, float32 scalar; 0 without a measurement.
+    squared_norm: Of its gradient over all weights, likewise.
+  """
+
+  measured: tf.Tensor
+  loss: tf.Tensor
+  squared_norm: tf.Tensor
+
+
 class Report(NamedTuple):
   """A client's message beside its update; each part an ordered dict.
 
@@ -93,11 +107,15 @@ class Exchange:
       cohort's mean gradient at the received weights: 'before' the
       local steps, which costs one more exchange in the round, 'after' them,
       or not at all (`None`).
+    looks_first: Whether the cohort's first client measures its first batch
+      before the local steps of rounds for which `wants_first` says so, which
+      costs one more exchange of three numbers in every round.
     weight_formula: What `weight` computes, as text; empty if it is the
       client's weight in the model's mean.
   """
 
   full_gradient_pass: Optional[str] = None
+  looks_first = False
   weight_formula = ''
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
@@ -143,6 +161,28 @@ class Exchange:
         `full_gradient_pass` is 'before'; else empty.
     """
     del statistics, start, full_gradient
+    return optimizer_state
+
+  def wants_first(self, statistics: structures.Statistics) -> tf.Tensor:
+    """Tells whether a round needs the first client's measurement, bool."""
+    del statistics
+    return tf.constant(False)
+
+  def take_first(
+    self,
+    statistics: structures.Statistics,
+    optimizer_state: structures.OptimizerState,
+    first: First,
+  ) -> structures.OptimizerState:
+    """Puts the first client's measurement into the state that `begin` made."""
+    del statistics, first
+    return optimizer_state
+
+  def resume(
+    self, memory: structures.Memory, optimizer_state: structures.OptimizerState
+  ) -> structures.OptimizerState:
+    """Puts what the client kept into the state that `begin` made."""
+    del memory
     return optimizer_state
 
   def context(

@@ -103,6 +103,7 @@ class Trainer:
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights = (),
     memory: Optional[structures.Memory] = None,
+    first: Optional[exchange_lib.First] = None,
   ) -> messages.Output:
     """Trains a client for a round, inside the graph of a TFF computation."""
     local = local_model.create(self.model)
@@ -115,11 +116,14 @@ class Trainer:
       data: tf.data.Dataset,
       full_gradient: structures.FlatWeights,
       memory: structures.Memory,
+      first: Optional[exchange_lib.First],
     ) -> messages.Output:
-      return self._train(local, state, weights, data, full_gradient, memory)
+      return self._train(
+        local, state, weights, data, full_gradient, memory, first
+      )
 
     kept = collections.OrderedDict() if memory is None else memory
-    return traced(state, weights, data, full_gradient, kept)
+    return traced(state, weights, data, full_gradient, kept, first)
 
   def _train(
     self,
@@ -129,9 +133,16 @@ class Trainer:
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights,
     memory: structures.Memory,
+    first: Optional[exchange_lib.First],
   ) -> messages.Output:
     start = tuple(tf.nest.flatten(weights.trainable))
     optimizer_state = self._first_optimizer_state(state, start, full_gradient)
+    if first is not None:
+      optimizer_state = self.exchange.take_first(
+        state.statistics, optimizer_state, first
+      )
+    if memory:
+      optimizer_state = self.exchange.resume(memory, optimizer_state)
     context = self.exchange.context(state.statistics, memory, start)
     optimizer_state, data, client_size = self._before_steps(
       state, optimizer_state, data
@@ -144,14 +155,14 @@ class Trainer:
     ) -> _SoFar[local_model.Carry]:
       return self._step(local, this_round, so_far, batch)
 
-    first = _SoFar(
+    untrained = _SoFar(
       local.begin(weights),
       optimizer_state,
       step_sizes.start(),
       num_steps=tf.constant(0, tf.int32),
       num_examples=tf.constant(0, tf.int64),
     )
-    trained = autograph.fold(step, first, data)
+    trained = autograph.fold(step, untrained, data)
     done = exchange_lib.Local(
       statistics=state.statistics,
       memory=memory,

@@ -29,7 +29,7 @@ def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
   grows = dict(smoothing='bound', client_examples=examples) if examples else {}
   return {
     'fedsps': dict(algorithm='fedsps', **own, **grows),
-    'feddecsps': dict(algorithm='feddecsps', **own),
+    'feddecsps': dict(algorithm='feddecsps', **own, memory='client'),
   }
 
 

@@ -140,22 +140,27 @@ def fedsps(w, batches):
 
 
 def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
-  process = algorithms.build(
-    'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B
-  )
-  weights, _ = linear.run(process, 2)
+  """Prose of D.1.1: all steps; Algorithm 2 as printed: all but the last."""
 
-  def path(power):
+  def path(count, power=-1.0):
     w, result = linear.START, []
     for _ in range(2):
       ends, steps = zip(*(fedsps(w, batches) for batches in linear.CLIENTS))
-      sums = np.array([sum(own) for own in steps])
-      w = np.average(ends, weights=sums**power)
+      sums = [sum(own[: len(own) - (count == 'printed')]) for own in steps]
+      weights = [0.0 if s == 0 else s**power for s in sums]
+      w = np.average(ends, weights=weights)
       result.append(w)
     return result
 
-  np.testing.assert_allclose(weights, path(-1.0), rtol=1e-4)
-  assert not np.allclose(path(-1.0), path(0.0), rtol=1e-3)
+  for nu in ('all', 'printed'):
+    process = algorithms.build(
+      'fedsps_normalized', linear.model_fn, gamma_b=GAMMA_B, nu=nu
+    )
+    weights, _ = linear.run(process, 2)
+    # By the printed form the client with one step is left out.
+    np.testing.assert_allclose(weights, path(nu), rtol=1e-4)
+  for other in (path('all', 0.0), path('printed')):
+    assert not np.allclose(path('all'), other, rtol=1e-3)
 
 
 def test_fedsps_normalized_leaves_out_clients_that_did_not_step():

@@ -1,28 +1,49 @@
 """FedSPS-Normalized: clients count by the inverse of how far they stepped."""
 
+from typing import Literal
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import parameters
 from tff_adaptive.algorithms import additions
 from tff_adaptive.processes import exchange
 
 
 class InverseStepSum(exchange.Exchange):
-  """A client weight of 1 / nu_i, nu_i the sum of the client's step sizes.
+  """A client weight of 1 / nu_i, nu_i a sum of the client's step sizes.
 
   A client with nu_i = 0 is left out; if all are, the model stays.
   """
 
-  weight_formula = '1 / nu, nu the sum of its step sizes in the round'
+  def __init__(self, nu: str):
+    self._nu = nu
+    but = ' but the last' if nu == 'printed' else ''
+    self.weight_formula = (
+      f'1 / nu, nu the sum of its step sizes in the round{but}'
+    )
 
   def weight(self, local: exchange.Local) -> tf.Tensor:
-    return tf.math.divide_no_nan(1.0, local.optimizer_state['total'])
+    state = local.optimizer_state
+    last = state['gamma'] if self._nu == 'printed' else 0.0
+    return tf.math.divide_no_nan(1.0, state['total'] - last)
 
 
+@parameters.checked
 def pieces(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  nu: Literal['all', 'printed'] = 'all',
 ) -> additions.Additions:
-  """Adds the weights of FedSPS-Normalized's mean to FedSPS."""
+  """Adds the weights of FedSPS-Normalized's mean to FedSPS.
+
+  Args:
+    client_optimizer: Polyak steps.
+    server_optimizer: Any.
+    nu: Which step sizes of a client's round nu adds up: 'all' of them, as the
+      paper describes it (D.1.1), or as its Algorithm 2 is 'printed', all but
+      the last, by which a client with a single step has nu = 0.
+  """
   del client_optimizer, server_optimizer
-  return {'exchange': InverseStepSum()}
+  return {'exchange': InverseStepSum(nu)}

@@ -111,6 +111,76 @@ def test_a_part_of_the_batches_is_rounded_up():
     assert optimizer.draw(state, seed, count)[1] == used
 
 
+def test_the_optimizer_drawn_decides_epochs_delay_start_and_weight():
+  """Algorithm 5, client after client, with the draws read off the steps."""
+  mix = dict(
+    client_mix='adagrad=0.5,sgd=0.5',
+    client_learning_rates='adagrad=0.3,sgd=0.05',
+    client_epochs='adagrad=1,sgd=2',
+    client_delays='adagrad=2',
+    client_starts='adagrad=0.7',
+    client_weights='adagrad=3,sgd=0.25',
+    # What optimizers have of their own is not drawn.
+    delay_mix='1=1',
+    epochs_mix='2=1',
+  )
+  process = algorithms.build(
+    'fedada2_blended',
+    linear.model_fn,
+    server_optimizer='adagrad',
+    server_learning_rate=0.5,
+    server_adaptivity=0.5,
+    seed=3,
+    **mix,
+  )
+  twice = [2 * batches for batches in linear.CLIENTS]
+
+  def adagrad(w, batches):
+    v, start = 0.7, w
+    for k, batch in enumerate(batches[: len(batches) // 2]):
+      g = linear.gradient(w, batch)
+      v = v + g**2 if k % 2 == 0 else v
+      w = w - 0.3 * g / (np.sqrt(v) + 1e-5)
+    return 3 * (w - start)
+
+  def sgd(w, batches):
+    start = w
+    for batch in batches:
+      w = w - 0.05 * linear.gradient(w, batch)
+    return 0.25 * (w - start)
+
+  state, w, v, seen = process.initialize(), linear.START, 0.25, set()
+  for r in range(6):
+    batches = twice[r % 3]
+    output = process.next(state, linear.datasets([batches]))
+    state = output.state
+    steps = output.metrics['client_work']['clients']['steps']
+    local = sgd if steps == len(batches) else adagrad
+    seen.add(local.__name__)
+    delta = local(w, batches)
+    v = v + delta**2
+    w = w + 0.5 * delta / (np.sqrt(v) + 0.5)
+    assert linear.weight_of(process, state) == pytest.approx(w, rel=1e-4)
+  assert seen == {'adagrad', 'sgd'}
+
+
+def test_weights_scale_updates_and_not_the_mean():
+  """Line 11 divides by the number of clients, not by the sum of weights."""
+  settings = dict(
+    client_mix='sgd=1',
+    client_learning_rates='sgd=0.05',
+    server_optimizer='adam',
+  )
+
+  def norm(**more):
+    process = algorithms.build(
+      'fedada2_blended', linear.model_fn, **settings, **more
+    )
+    return linear.run(process)[1]['finalizer']['update_norm']
+
+  assert norm(client_weights='sgd=0.25') == pytest.approx(norm() / 4)
+
+
 @pytest.mark.parametrize(
   'settings,words',
   [
@@ -122,6 +192,11 @@ def test_a_part_of_the_batches_is_rounded_up():
     (dict(epochs_mix='x=1'), 'whole numbers at least 1'),
     (dict(client_learning_rates='sgd=0'), 'above 0, got 0'),
     (dict(client_learning_rates='delta_sgd=1'), 'that have one'),
+    (dict(client_delays='sgd=2'), 'that have one'),
+    (dict(client_starts='adam=-1'), 'at least 0, got -1'),
+    (dict(client_epochs='adam=0'), 'at least 1, got 0'),
+    (dict(client_weights='adam=1,adam=2'), 'each once'),
+    (dict(client_weights='adam=0'), 'above 0, got 0'),
   ],
 )
 def test_mixes_that_make_no_sense(settings, words):

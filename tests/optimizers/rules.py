@@ -170,8 +170,8 @@ def client_adagrad(gradients, eta, eps, z, v_start=0.0):
   return client_path(gradients, step)
 
 
-def client_adam(gradients, eta, beta_1, beta_2, eps, z):
-  m, v = np.zeros(3), np.zeros(3)
+def client_adam(gradients, eta, beta_1, beta_2, eps, z, v_start=0.0):
+  m, v = np.zeros(3), np.full(3, v_start)
 
   def step(k, x, g):
     nonlocal m, v
@@ -197,7 +197,17 @@ def slices(shape):
   ]
 
 
-def sm3(gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None):
+def sm3(
+  gradients,
+  shape,
+  eta,
+  eps,
+  z,
+  form,
+  beta_1=None,
+  beta_2=None,
+  start=0.0,
+):
   """SM3 on one tensor: Algorithms 3 and 4 with mu stored, v read off it.
 
   `gradients` are arrays of `shape`; returns the path of x from 0. beta_2 makes
@@ -205,7 +215,7 @@ def sm3(gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None):
   """
   cover = slices(shape)
   size = int(np.prod(shape))
-  mu = np.zeros(len(cover))
+  mu = np.full(len(cover), start)
   x, m, path = np.zeros(size), np.zeros(size), []
 
   def smallest():

@@ -244,6 +244,24 @@ def test_adam(z):
   close(path, rules.client_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, z))
 
 
+def test_adam_with_a_start_of_its_own():
+  """Algorithm 8: v_0 >= 0, and the printed correction of v."""
+  optimizer = optimizers.client(
+    'adam',
+    learning_rate=0.1,
+    beta_1=0.8,
+    beta_2=0.9,
+    epsilon=0.01,
+    initial_accumulator=0.3,
+  )
+  path, _ = running.run_client(optimizer, GRADIENTS)
+  expected = rules.client_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, 1, v_start=0.3)
+  close(path, expected)
+  assert running.differs(
+    expected, rules.client_adam(GRADIENTS, 0.1, 0.8, 0.9, 0.01, 1)
+  )
+
+
 def test_delays_are_told_apart():
   for rule, settings in (
     (rules.client_adagrad, (0.1, 0.01)),

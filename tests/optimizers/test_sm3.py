@@ -68,6 +68,28 @@ def test_adam(shape, form, z):
   np.testing.assert_allclose(path, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize('form', ['I', 'II'])
+@pytest.mark.parametrize('name', ['sm3_adagrad', 'sm3_adam'])
+def test_a_start_of_its_own(name, form):
+  """Algorithm 5: the optimizer drawn decides where its v starts."""
+  shape = (2, 3)
+  settings = dict(beta_1=0.8, beta_2=0.9) if name == 'sm3_adam' else {}
+  optimizer = optimizers.client(
+    name,
+    learning_rate=0.1,
+    epsilon=0.01,
+    form=form,
+    initial_accumulator=0.3,
+    **settings,
+  )
+  path, _ = run(optimizer, gradients(shape))
+  rule = lambda start: rules.sm3(
+    gradients(shape), shape, 0.1, 0.01, 1, form, **settings, start=start
+  )
+  np.testing.assert_allclose(path, rule(0.3), rtol=1e-4, atol=1e-6)
+  assert running.differs(rule(0.3), rule(0.0))
+
+
 def test_inputs_tell_the_forms_and_delays_apart():
   shape = (2, 3)
   settings = [

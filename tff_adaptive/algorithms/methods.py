@@ -230,6 +230,7 @@ _METHODS = (
     'server (Lee et al.).',
     'blended',
     server='adagrad',
+    pieces=f'{_HERE}.fedada2_blended:pieces',
     accepts={'server': ADAPTIVE},
   ),
   Method(

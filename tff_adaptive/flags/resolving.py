@@ -211,12 +211,14 @@ def _check_epochs(
   epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
 ) -> None:
   """Holds what the optimizers call epochs against the data's."""
-  for name in ('local_epochs', 'epochs_mix'):
+  for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
     if name not in flag_of:
       continue
     times = given = plan.values[name]
-    if name == 'epochs_mix':
-      times = max(mixes.read_counts(given, name))
+    if name != 'local_epochs':
+      times = mixes.longest(
+        plan.values['epochs_mix'], plan.values['client_epochs']
+      )
     if times != epochs:
       raise parameters.ParameterError(
         name,

@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Callable
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -23,28 +24,36 @@ class Blended(protocol.LocalOptimizer):
   draws = True
   needs_client_size = True
 
-  def __init__(
-    self,
-    shares: Mapping[str, float],
-    rates: Mapping[str, float],
-    delays: Mapping[int, float],
-    epochs: Mapping[int, float],
-  ):
+  def __init__(self, mix: mixes.Mix):
     super().__init__()
-    self._shares, self._delays, self._epochs = shares, delays, epochs
-    # A branch for every optimizer and delay; optimizers without a delay have
-    # one branch whatever the delay drawn.
+    self._mix = mix
+    # A branch for every optimizer and delay; optimizers without a delay, or
+    # with one of their own, have one branch whatever the delay drawn.
     self._families = [
       {
         delay: optimizers.client(
           name,
-          **({'learning_rate': rates[name]} if name in rates else {}),
-          **({'delay': delay} if _has_delay(name) else {}),
+          **{
+            **({'delay': delay} if _has_delay(name) else {}),
+            **mix.settings[name],
+          },
         )
-        for delay in delays
+        for delay in mix.delays
       }
-      for name in shares
+      for name in mix.optimizers
     ]
+
+  @property
+  def weighs(self) -> bool:
+    """Whether the optimizer drawn decides a factor of the pseudo-gradient."""
+    return bool(self._mix.weights)
+
+  def weight_of(self, state: structures.OptimizerState) -> tf.Tensor:
+    """w of the optimizer that a client drew, float32 scalar."""
+    weights = [
+      self._mix.weights.get(name, 1.0) for name in self._mix.optimizers
+    ]
+    return tf.gather(tf.constant(weights, tf.float32), state['optimizer'])
 
   @property
   def choices(self) -> list[tff.learning.optimizers.Optimizer]:
@@ -56,12 +65,28 @@ class Blended(protocol.LocalOptimizer):
     def listed(mix: Mapping[str, float] | Mapping[int, float]) -> str:
       return ', '.join(f'{word} ({share:g})' for word, share in mix.items())
 
-    return (
-      'each client draws in every round\n'
-      f'  its optimizer from {listed(self._shares)}\n'
-      f'  its delay z from {listed(self._delays)}\n'
-      f'  its local epochs from {listed(self._epochs)}'
-    )
+    own: dict[str, Any] = {
+      name: dict(settings) for name, settings in self._mix.settings.items()
+    }
+    for word, values in (
+      ('epochs', self._mix.own_epochs),
+      ('weight', self._mix.weights),
+    ):
+      for name, value in values.items():
+        own[name][word] = value
+    lines = [
+      'each client draws in every round',
+      f'  its optimizer from {listed(self._mix.optimizers)}',
+      f'  its delay z from {listed(self._mix.delays)}',
+      f'  its local epochs from {listed(self._mix.epochs)}',
+    ]
+    for name, values in own.items():
+      if values:
+        told = ', '.join(f'{k} = {v:g}' for k, v in values.items())
+        lines.append(f'  with {name}: {told}')
+    if self.weighs:
+      lines.append('a client sends weight times its update')
+    return '\n'.join(lines)
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     return collections.OrderedDict(
@@ -89,23 +114,31 @@ class Blended(protocol.LocalOptimizer):
       state: As `initialize` made it.
       seed: int32 of shape [2].
       num_batches: Batches that the client's data has, int64 scalar; its epochs
-        are the largest that `epochs_mix` names.
+        are the most that a client may draw.
 
     Returns:
       The state, and how many of the batches to use.
     """
     uniform = tf.random.stateless_uniform([3], seed)
-    epochs = tf.gather(
-      tf.constant(list(self._epochs), tf.int64),
-      _pick(self._epochs, uniform[2]),
+    mix = self._mix
+    chosen = _pick(mix.optimizers, uniform[0])
+    drawn = tf.gather(
+      tf.constant(list(mix.epochs), tf.int64), _pick(mix.epochs, uniform[2])
     )
-    longest = max(self._epochs)
+    own = tf.gather(
+      tf.constant(
+        [mix.own_epochs.get(name, 0) for name in mix.optimizers], tf.int64
+      ),
+      chosen,
+    )
+    epochs = tf.where(own > 0, own, drawn)
+    longest = mix.longest
     used = (num_batches * epochs + longest - 1) // longest
     return (
       collections.OrderedDict(
         state,
-        optimizer=_pick(self._shares, uniform[0]),
-        delay=_pick(self._delays, uniform[1]),
+        optimizer=chosen,
+        delay=_pick(mix.delays, uniform[1]),
       ),
       used,
     )
@@ -140,7 +173,7 @@ class Blended(protocol.LocalOptimizer):
       for index, family in enumerate(self._families)
       for optimizer in family.values()
     ]
-    chosen = state['optimizer'] * len(self._delays) + state['delay']
+    chosen = state['optimizer'] * len(self._mix.delays) + state['delay']
     states, weights = tf.switch_case(chosen, branches)
     return collections.OrderedDict(state, states=states), weights
 
@@ -163,31 +196,48 @@ def build_blended(
   *,
   client_mix: str = 'adam=0.25,adagrad=0.25,sgd=0.25,sm3_adagrad=0.25',
   client_learning_rates: str = '',
+  client_delays: str = '',
+  client_epochs: str = '',
+  client_starts: str = '',
+  client_weights: str = '',
   delay_mix: str = '1=1',
   epochs_mix: str = '1=1',
 ) -> tff.learning.optimizers.Optimizer:
   """Builds FedAda2's blended clients (arXiv 2410.18117), Algorithm 5.
 
-  In every round each client draws its local optimizer, how many of its epochs
-  it runs and its delay, independently and as a function of (seed, round,
-  client) alone.
+  In every round each client draws its local optimizer O, as a function of
+  (seed, round, client) alone. The paper lets O decide how many epochs K(O) the
+  client runs, its delay z, where v starts and the weight w(O) of its
+  pseudo-gradient. Epochs and delays of optimizers that have none of their own
+  are drawn too, apart from the optimizer.
 
   Args:
     client_mix: Optimizers with their shares, summing to 1, such as
       'adam=0.5,sgd=0.5'.
     client_learning_rates: Rates of optimizers in the mix, such as
       'adam=0.001,sgd=0.1'; each optimizer's own default unless given.
+    client_delays: Delays z of optimizers in the mix, such as 'adam=5'.
+    client_epochs: Local epochs of optimizers in the mix, such as 'sgd=2'; the
+      data must be repeated for the most that a client may draw.
+    client_starts: Where v starts, of optimizers in the mix, such as
+      'adam=0.01'; 0 unless given.
+    client_weights: w, what the updates of optimizers in the mix are multiplied
+      by, such as 'sgd=0.5'; 1 unless given.
     delay_mix: Delays z with their shares, such as '1=0.5,5=0.5'.
-    epochs_mix: Local epochs with their shares; the data must be repeated for
-      the largest of them.
+    epochs_mix: Local epochs with their shares.
 
   Raises:
     ParameterError: If a mix cannot be read or its shares do not sum to 1.
   """
-  mix = mixes.read(
-    client_mix=client_mix,
-    client_learning_rates=client_learning_rates,
-    delay_mix=delay_mix,
-    epochs_mix=epochs_mix,
+  return Blended(
+    mixes.read(
+      client_mix=client_mix,
+      client_learning_rates=client_learning_rates,
+      client_delays=client_delays,
+      client_epochs=client_epochs,
+      client_starts=client_starts,
+      client_weights=client_weights,
+      delay_mix=delay_mix,
+      epochs_mix=epochs_mix,
+    )
   )
-  return Blended(mix.optimizers, mix.rates, mix.delays, mix.epochs)

@@ -17,6 +17,7 @@ def build_client_adam(
   beta_1: parameters.Fraction = 0.9,
   beta_2: parameters.Fraction = 0.999,
   epsilon: parameters.NonNegative = 1e-5,
+  initial_accumulator: parameters.NonNegative = 0.0,
   delay: parameters.Count = 1,
   delay_unit: Literal['steps', 'epochs'] = 'steps',
   local_epochs: Optional[parameters.Count] = None,
@@ -40,6 +41,7 @@ def build_client_adam(
     beta_1: Decay of m per local step.
     beta_2: Decay of v per renewal.
     epsilon: Adaptivity, in units of g.
+    initial_accumulator: Where v starts in every round.
     delay: z: v is renewed at every z-th local step, the first included.
     delay_unit: Whether the delay counts steps, or epochs: then v is renewed at
       every step of local epochs 0, z, 2 z, ... and frozen in the others.
@@ -52,7 +54,7 @@ def build_client_adam(
       is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
-    preconditioned.Full(preconditioned.adam_rule),
+    preconditioned.Full(preconditioned.adam_rule, initial_accumulator),
     learning_rate=learning_rate,
     epsilon=epsilon,
     beta_1=beta_1,

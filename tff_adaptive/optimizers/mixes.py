@@ -1,6 +1,7 @@
 """Mixes: choices with their shares, as words; imports no TensorFlow."""
 
 from collections.abc import Mapping
+from typing import Any
 from typing import NamedTuple
 
 from tff_adaptive import optimizers
@@ -12,21 +13,35 @@ class Mix(NamedTuple):
 
   Attributes:
     optimizers: Shares by optimizer.
-    rates: Learning rates by optimizer, where they were given.
-    delays: Shares by delay.
-    epochs: Shares by local epochs.
+    settings: What optimizers are built with, by optimizer, where it was given:
+      'learning_rate', 'delay' and 'initial_accumulator'.
+    delays: Shares by delay, for optimizers without one of their own.
+    epochs: Shares by local epochs, likewise.
+    own_epochs: Local epochs by optimizer, where they were given.
+    weights: Factors of pseudo-gradients by optimizer, where they were given.
   """
 
   optimizers: Mapping[str, float]
-  rates: Mapping[str, float]
+  settings: Mapping[str, Mapping[str, Any]]
   delays: Mapping[int, float]
   epochs: Mapping[int, float]
+  own_epochs: Mapping[str, int]
+  weights: Mapping[str, float]
+
+  @property
+  def longest(self) -> int:
+    """The most local epochs that a client may draw."""
+    return max([*self.epochs, *self.own_epochs.values()])
 
 
 def read(
   *,
   client_mix: str,
   client_learning_rates: str,
+  client_delays: str,
+  client_epochs: str,
+  client_starts: str,
+  client_weights: str,
   delay_mix: str,
   epochs_mix: str,
 ) -> Mix:
@@ -35,13 +50,40 @@ def read(
   Raises:
     ParameterError: If one cannot be read or its shares do not sum to 1.
   """
-  shares, rates = _read_optimizers(client_mix, client_learning_rates)
+  shares = _read_optimizers(client_mix)
+  settings: dict[str, dict[str, Any]] = {name: {} for name in shares}
+  for argument, text, flag, example in (
+    ('learning_rate', client_learning_rates, 'client_learning_rates', '0.001'),
+    ('delay', client_delays, 'client_delays', '5'),
+    ('initial_accumulator', client_starts, 'client_starts', '0.01'),
+  ):
+    kinds = {
+      name: own[argument]
+      for name in shares
+      if argument in (own := optimizers.parameters_of('client', name))
+    }
+    for name, value in _read_values(text, flag, kinds, example).items():
+      settings[name][argument] = value
+  count = parameters.Parameter('epochs', parameters.Count, 1, '')
+  weight = parameters.Parameter('weight', parameters.Positive, 1.0, '')
   return Mix(
     shares,
-    rates,
+    settings,
     read_counts(delay_mix, 'delay_mix'),
     read_counts(epochs_mix, 'epochs_mix'),
+    _read_values(
+      client_epochs, 'client_epochs', dict.fromkeys(shares, count), '2'
+    ),
+    _read_values(
+      client_weights, 'client_weights', dict.fromkeys(shares, weight), '0.5'
+    ),
   )
+
+
+def longest(epochs_mix: str, client_epochs: str) -> int:
+  """The most local epochs of mixes that `read` accepts."""
+  own = [int(part.partition('=')[2]) for part in _parts(client_epochs)]
+  return max([*read_counts(epochs_mix, 'epochs_mix'), *own])
 
 
 def read_mix(text: str, name: str) -> dict[str, float]:
@@ -96,7 +138,8 @@ def read_counts(text: str, name: str) -> dict[int, float]:
   return counts
 
 
-def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
+def _read_optimizers(mix: str) -> dict[str, float]:
+  """The shares of the optimizers, each of which there is."""
   shares = read_mix(mix, 'client_mix')
   accepted = optimizers.client_names()
   for name in shares:
@@ -107,19 +150,44 @@ def _read_optimizers(mix: str, rates: str) -> tuple[dict[str, float], dict]:
         accepted=', '.join(accepted),
         name=name,
       )
-  given: dict[str, float] = {}
-  for part in filter(None, rates.split(',')):
-    name, _, rate = part.partition('=')
-    own = optimizers.parameters_of('client', name) if name in shares else {}
-    if 'learning_rate' not in own:
+  return shares
+
+
+def _parts(text: str) -> list[str]:
+  return [part.strip() for part in text.split(',') if part]
+
+
+def _read_values(
+  text: str,
+  flag: str,
+  kinds: Mapping[str, parameters.Parameter],
+  example: str,
+) -> dict[str, Any]:
+  """Reads 'adam=0.001,sgd=0.1'.
+
+  Args:
+    text: What to read.
+    flag: The argument that it was given as.
+    kinds: What an optimizer's value must be, for those that have one.
+    example: A value, for the message.
+
+  Raises:
+    ParameterError: If it cannot be read, or names an optimizer twice or one
+      that has no such value.
+  """
+  given: dict[str, Any] = {}
+  for part in _parts(text):
+    name, _, value = part.partition('=')
+    if name not in kinds or name in given:
       raise parameters.ParameterError(
-        'client_learning_rates',
-        '{} gives rates to optimizers of {client_mix} that have one, such as '
-        "'adam=0.001', got {part!r}.",
+        flag,
+        '{} names, each once, optimizers of {client_mix} that have one, such '
+        "as 'adam={example}', got {part!r}.",
+        example=example,
         part=part,
       )
     try:
-      given[name] = own['learning_rate'].parse(rate)
+      given[name] = kinds[name].parse(value)
     except parameters.ParameterError as e:
-      raise e.renamed(lambda _: 'client_learning_rates') from e
-  return shares, given
+      raise e.renamed(lambda _: flag) from e
+  return given

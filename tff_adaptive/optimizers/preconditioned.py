@@ -111,14 +111,16 @@ class Sm3(Preconditioner[Maxima]):
   off what is kept, the minimum over slices; nothing of full size is kept.
   """
 
-  def __init__(self, rule: Rule, form: str):
+  def __init__(self, rule: Rule, form: str, initial: float = 0.0):
     self._rule = rule
     self._form = form
+    self.initial = initial
 
   def start(self, spec: tf.TensorSpec) -> Maxima:
+    first = tf.cast(self.initial, spec.dtype)
     if spec.shape.rank < 2:
-      return (tf.zeros(spec.shape, spec.dtype),)
-    return tuple(tf.zeros([size], spec.dtype) for size in spec.shape)
+      return (tf.fill(spec.shape, first),)
+    return tuple(tf.fill([size], first) for size in spec.shape)
 
   def renew(
     self, kept: Maxima, squared: tf.Tensor, beta_2: tf.Tensor

@@ -21,6 +21,7 @@ def build_sm3_adagrad(
   learning_rate: parameters.Positive = 0.01,
   epsilon: parameters.NonNegative = 1e-5,
   form: Literal['I', 'II'] = 'II',
+  initial_accumulator: parameters.NonNegative = 0.0,
   delay: parameters.Count = 1,
   delay_unit: Literal['steps', 'epochs'] = 'steps',
   local_epochs: Optional[parameters.Count] = None,
@@ -42,6 +43,7 @@ def build_sm3_adagrad(
     learning_rate: Step size, in units of x.
     epsilon: Adaptivity, in units of g.
     form: 'I' or 'II'.
+    initial_accumulator: Where mu, and so v, starts in every round.
     delay: z: mu is renewed at every z-th local step, the first included.
     delay_unit: Whether the delay counts steps, or epochs: then mu is renewed at
       every step of local epochs 0, z, 2 z, ... and frozen in the others.
@@ -54,7 +56,7 @@ def build_sm3_adagrad(
       is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
-    preconditioned.Sm3(preconditioned.adagrad_rule, form),
+    preconditioned.Sm3(preconditioned.adagrad_rule, form, initial_accumulator),
     learning_rate=learning_rate,
     epsilon=epsilon,
     delay=delay,
@@ -72,6 +74,7 @@ def build_sm3_adam(
   beta_2: parameters.Fraction = 0.999,
   epsilon: parameters.NonNegative = 1e-5,
   form: Literal['I', 'II'] = 'II',
+  initial_accumulator: parameters.NonNegative = 0.0,
   delay: parameters.Count = 1,
   delay_unit: Literal['steps', 'epochs'] = 'steps',
   local_epochs: Optional[parameters.Count] = None,
@@ -93,6 +96,7 @@ def build_sm3_adam(
     beta_2: Decay of v per renewal.
     epsilon: Adaptivity, in units of g.
     form: 'I' or 'II'.
+    initial_accumulator: Where mu, and so v, starts in every round.
     delay: z: mu is renewed at every z-th local step, the first included.
     delay_unit: Whether the delay counts steps, or epochs: then mu is renewed at
       every step of local epochs 0, z, 2 z, ... and frozen in the others.
@@ -105,7 +109,7 @@ def build_sm3_adam(
       is given without a delay in epochs or the reverse.
   """
   return preconditioned.PreconditionedClient(
-    preconditioned.Sm3(preconditioned.adam_rule, form),
+    preconditioned.Sm3(preconditioned.adam_rule, form, initial_accumulator),
     learning_rate=learning_rate,
     epsilon=epsilon,
     beta_1=beta_1,

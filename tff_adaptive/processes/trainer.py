@@ -362,6 +362,10 @@ class Trainer:
       weights.trainable,
       tf.nest.pack_sequence_as(weights.trainable, done.end),
     )
+    if (scale := self.exchange.scale(done)) is not None:
+      update = tf.nest.map_structure(
+        lambda t: tf.cast(scale, t.dtype) * t, update
+      )
     return messages.of_client(
       self.exchange,
       done,

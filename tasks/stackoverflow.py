@@ -23,11 +23,13 @@ from tasks.formats import sqlite_files
 from tasks.formats import vocabulary
 
 DATABASE = 'stackoverflow.sqlite'
-# Of the paper: most sentences of a user, and sentences of the validation set.
+# Of the paper: most sentences of a user, for next words only, and sentences of
+# the validation set.
 MOST_SENTENCES = 1000
 VALIDATION_SENTENCES = 10_000
 # Of the shuffle: as many as a user can have after the limit.
 BUFFER = 1000
+_LARGEST_BUFFER = 10_000
 
 _FEATURES = ('creation_date', 'score', 'tags', 'title', 'tokens', 'type')
 
@@ -161,7 +163,7 @@ def build_train(
   subset: str,
   batch_size: int,
   epochs: int,
-  max_elements: int,
+  max_elements: Optional[int],
   to_model: preprocessing.MapFn,
   prepare_fn: preprocessing.MapFn,
   map_fn: Optional[preprocessing.MapFn] = None,
@@ -176,7 +178,7 @@ def build_train(
     batch_size: Sentences in a batch.
     epochs: Passes in a round. With 'first' each one is over all sentences
       taken; with 'shuffled' `max_elements` holds over all passes.
-    max_elements: Most sentences.
+    max_elements: Most sentences; None for all.
     to_model: From a batch of examples to the model's input.
     prepare_fn, map_fn, ragged: The same in two steps, as `preprocessing.Recipe`
       says.
@@ -184,15 +186,15 @@ def build_train(
   first = subset == 'first'
 
   def pipeline(dataset: tf.data.Dataset, seed: Any) -> Any:
-    if first:
+    if first and max_elements is not None:
       dataset = dataset.take(max_elements)
     dataset = preprocessing.shuffle_repeat(
       dataset,
-      buffer_size=min(max_elements, 10_000) if first else BUFFER,
+      buffer_size=_buffer(max_elements) if first else BUFFER,
       epochs=epochs,
       seed=seed,
     )
-    if not first:
+    if not first and max_elements is not None:
       dataset = dataset.take(max_elements)
     return dataset.batch(batch_size).map(to_model)
 
@@ -206,6 +208,11 @@ def build_train(
     ragged=ragged,
   )
   return preprocessing.seedable(pipeline, recipe)
+
+
+def _buffer(max_elements: Optional[int]) -> int:
+  """Of the shuffle of the sentences that a user may have."""
+  return min(max_elements or _LARGEST_BUFFER, _LARGEST_BUFFER)
 
 
 def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:

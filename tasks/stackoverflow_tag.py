@@ -50,13 +50,15 @@ def create(
       a word and its count.
     num_users: Training users to draw, by `seed`; all unless given. Lee et al.
       (FedAda2, arXiv 2410.18117) have 400.
-    subset: Which sentences of a user with too many: the 'first', always the
-      same (the paper), or 'shuffled', others in every round (TFF's baseline).
+    subset: Which sentences of a user with more than `max_elements`: the
+      'first', always the same, or 'shuffled', others in every round (TFF's
+      baseline).
     cache_dir: Folder with stackoverflow.sqlite; ~/.tff unless given.
     data: 'native', or 'synthetic' for small made-up data of the same shapes.
     epochs: Passes of a client over its sentences in a round.
     batch_size: Sentences in a batch; the paper's 100 unless given.
-    max_elements: Most sentences of a client; the paper's 1,000 unless given.
+    max_elements: Most sentences of a client; all unless given. (The paper cuts
+      users at 1,000 for next words only.)
     seed: Of the order of test users, the draw of users, and synthetic data.
 
   Raises:
@@ -87,7 +89,7 @@ def create(
       subset=subset,
       batch_size=batch_size or 100,
       epochs=epochs,
-      max_elements=max_elements or stackoverflow.MOST_SENTENCES,
+      max_elements=max_elements,
       to_model=to_model,
       prepare_fn=_build_to_ids(words, tags),
       map_fn=_build_to_shares(words, tags),

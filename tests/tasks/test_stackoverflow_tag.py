@@ -130,3 +130,24 @@ def test_a_draw_of_users(real_data):
   assert some == users(num_users=40) != users(num_users=40, seed=1)
   with pytest.raises(tasks.PartitionError, match=r'at most 365.*got 400'):
     users(num_users=400)
+
+
+def test_nobody_is_cut_unless_asked():
+  """Section C.4 cuts users at 1,000 sentences for next words only."""
+  plain = tasks.create('stackoverflow_tag', data='synthetic')
+  recipe = plain.datasets.train_preprocess_fn.recipe
+  assert len(recipe.order(2500, 0)) == 2500
+  for subset in ('first', 'shuffled'):
+    cut = tasks.create(
+      'stackoverflow_tag', data='synthetic', subset=subset, max_elements=7
+    )
+    assert len(cut.datasets.train_preprocess_fn.recipe.order(2500, 0)) == 7
+  words = tasks.create('stackoverflow_word', data='synthetic')
+  recipe = words.datasets.train_preprocess_fn.recipe
+  assert len(recipe.order(2500, 0)) == 1000
+  # The pipeline does as the recipe.
+  many = plain.datasets.train_data.create_tf_dataset_for_client(
+    plain.datasets.train_data.client_ids[0]
+  ).repeat(100)
+  batches = plain.datasets.train_preprocess_fn(many)
+  assert sum(len(x) for x, _ in batches.as_numpy_iterator()) == 1600

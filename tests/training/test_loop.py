@@ -64,7 +64,9 @@ def train_fixture():
           clients.client_ids, clients_per_round=2
         ),
         evaluator=evaluator,
-        validation=data.test_split(task.datasets, num_examples=8),
+        validation=lambda number: data.test_split(
+          task.datasets, num_examples=8
+        ),
         test=lambda: data.test_split(task.datasets),
         folder=folder,
         cadence=loop.Cadence(

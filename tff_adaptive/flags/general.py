@@ -27,6 +27,7 @@ def general(
   dp_accounting: Literal['pld', 'rdp'] = 'pld',
   rounds_per_eval: parameters.Count = 10,
   num_validation_examples: parameters.CountOrAll = 10_000,
+  validation_sample: Literal['fixed', 'drawn'] = 'fixed',
   rounds_per_checkpoint: parameters.Count = 50,
   experiment_name: Optional[str] = None,
   root_output_dir: str = 'runs',
@@ -70,6 +71,9 @@ def general(
     rounds_per_eval: Rounds from one evaluation to the next.
     num_validation_examples: Examples of the test split to evaluate on during
       training; -1 for all. The whole split is used once, at the end.
+    validation_sample: Whether these are the same examples every time, or drawn
+      anew from the whole test split for each evaluation, which is then kept in
+      memory (--cache_mib).
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
     experiment_name: Name of the run's folder; made from the settings unless
       given.

@@ -128,6 +128,15 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       'num_validation_examples',
       '{} must be -1 for all or at least 1, got 0.',
     )
+  if (
+    general['validation_sample'] == 'drawn'
+    and general['num_validation_examples'] == -1
+  ):
+    raise parameters.ParameterError(
+      'validation_sample',
+      '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
+      'all examples; give their number.',
+    )
   name = general['experiment_name']
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(

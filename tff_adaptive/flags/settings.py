@@ -37,6 +37,7 @@ class Settings:
   rounds_per_eval: int
   rounds_per_checkpoint: int
   num_validation_examples: Optional[int]
+  validation_sample: str
   client_datasets_random_seed: int
   seed: int
   runtime: str
@@ -106,10 +107,18 @@ class Settings:
       'rounds_per_eval': self.rounds_per_eval,
       'rounds_per_checkpoint': self.rounds_per_checkpoint,
       'num_validation_examples': self.num_validation_examples,
+      **self._sample,
       'client_datasets_random_seed': self.client_datasets_random_seed,
       'seed': self.seed,
       'runtime': self.runtime,
     }
+
+  @property
+  def _sample(self) -> dict[str, str]:
+    """Told where it is not the usual one, so that older runs go on."""
+    if self.validation_sample == 'fixed':
+      return {}
+    return {'validation_sample': self.validation_sample}
 
   def _is_told(self, name: str, value: Any) -> bool:
     """Whether a hyperparameter is a part of the identity.

@@ -274,6 +274,16 @@ class ClientDatasets:
     return CohortData([datasets.get(c, nothing) for c in cohort], failures)
 
 
+def raw_test_split(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> tf.data.Dataset:
+  """The test split before preprocessing, always in the same order."""
+  data = datasets.test_data
+  if isinstance(data, tff.simulation.datasets.ClientData):
+    data = data.create_tf_dataset_from_all_clients(seed=0)
+  return data
+
+
 def test_split(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
   *,
@@ -299,9 +309,7 @@ def test_split(
   Raises:
     RunError: If there is no example, or it cannot be read.
   """
-  data = datasets.test_data
-  if isinstance(data, tff.simulation.datasets.ClientData):
-    data = data.create_tf_dataset_from_all_clients(seed=0)
+  data = raw_test_split(datasets)
   if num_examples is not None:
     data = data.take(num_examples)
   if datasets.eval_preprocess_fn is not None:

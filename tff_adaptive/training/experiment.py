@@ -235,7 +235,7 @@ class _Ready:
   rounds: Any
   evaluator: Any
   clients: Any
-  validation: Any
+  validation: Callable[[int], Any]
   ledger: Optional[accounting.Ledger]
 
 
@@ -274,9 +274,9 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
   """Loads data and builds the process; writes nothing."""
   from tff_adaptive.training import batches
   from tff_adaptive.training import cohorts as sampling
-  from tff_adaptive.training import data
   from tff_adaptive.training import evaluation
   from tff_adaptive.training import initial_weights
+  from tff_adaptive.training import validation
 
   set_runtime(settings)
   task = create_task(settings)
@@ -305,11 +305,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     rounds=rounds,
     evaluator=evaluation.Evaluator(task.model_fn),
     clients=clients,
-    validation=data.test_split(
-      task.datasets,
-      num_examples=settings.num_validation_examples,
-      cache_bytes=cache_bytes,
-    ),
+    validation=validation.build(settings, task.datasets),
     ledger=built.ledger,
   )
 

@@ -78,7 +78,7 @@ def run(
   clients: data_lib.ClientDatasets,
   cohort_fn: Callable[[int], Sequence[str]],
   evaluator: evaluation.Evaluator,
-  validation: Batches,
+  validation: Callable[[int], Batches],
   test: Callable[[], Batches],
   folder: files.RunFolder,
   cadence: Cadence,
@@ -100,7 +100,8 @@ def run(
     clients: The training clients' batches.
     cohort_fn: From the number of a round (1, 2, ...) to its clients.
     evaluator: Evaluates the model.
-    validation: What the model is evaluated on during training.
+    validation: From the number of a round to what the model is evaluated on
+      after it; 0 for the untrained model.
     test: Makes the full test split, which is looked at once, at the end.
     folder: Where everything is written; entered by the caller.
     cadence: How many rounds, how often what.
@@ -177,7 +178,7 @@ class _Training:
     clients: data_lib.ClientDatasets,
     cohort_fn: Callable[[int], Sequence[str]],
     evaluator: evaluation.Evaluator,
-    validation: Batches,
+    validation: Callable[[int], Batches],
     folder: files.RunFolder,
     cadence: Cadence,
     progress: progress_lib.Progress,
@@ -232,7 +233,7 @@ class _Training:
   def look_at_untrained_model(self) -> None:
     """Evaluates the model before the first round, as round 0."""
     with self._signals.interruptible():
-      values = self._evaluate(self._validation)
+      values = self._evaluate(self._validation(0))
     row = {'round': 0, **_prefixed('validation', values)}
     self.records.add(row)
     self._progress.round_done(0, {}, values)
@@ -275,7 +276,7 @@ class _Training:
       reported = self.guard.run(number, cohort, datasets)
       clock.train_lap(aggregated)
       if self._cadence.evaluates(number):
-        values = self._evaluate(self._validation)
+        values = self._evaluate(self._validation(number))
         clock.lap('evaluate')
     return reported, values
 

@@ -20,6 +20,7 @@ from tasks import preprocessing
 from tasks import splits
 from tasks.formats import data_errors
 from tasks.formats import sqlite_files
+from tasks.models import vit
 from tff_adaptive import parameters
 
 NUM_CLASSES = 100
@@ -45,6 +46,7 @@ def create(
   stem: Literal['large', 'small'] = 'large',
   weight_decay: parameters.NonNegative = 1e-4,
   weights_dir: Optional[str] = None,
+  fine_tune: Literal['all', 'head'] = 'all',
   cache_dir: Optional[str] = None,
   data: Literal['native', 'synthetic'] = 'native',
   epochs: parameters.Count = 1,
@@ -75,6 +77,8 @@ def create(
     weight_decay: L2 penalty of a residual network's kernels in training.
     weights_dir: Folder with the transformer's weights, one .npz file; images
       are then scaled to 224 pixels. Without it, it is trained from scratch.
+    fine_tune: Whether 'all' of the transformer is trained, or its new
+      classifier alone, the 'head', on the features of `weights_dir`.
     cache_dir: Folder with cifar100.sqlite, or with the binary version's folder
       cifar-100-binary; ~/.tff unless given.
     data: 'native', or 'synthetic' for small made-up data of the same shapes,
@@ -88,7 +92,8 @@ def create(
     DataError: If a file is missing or not what it should be.
     PartitionError: If the examples cannot be partitioned so.
     ParameterError: If `crop_size` is above 32, or no multiple of 4 for the
-      transformer, or weights are given for a residual network.
+      transformer, weights or a head to train are given for a residual network,
+      or a head without weights.
   """
   options = dict(locals())
   cifar.check_crop(crop_size, model)
@@ -98,6 +103,13 @@ def create(
       "{} needs {model} to be 'vit_s', got {given!r}.",
       given=model,
     )
+  if fine_tune == 'head' and model != 'vit_s':
+    raise parameters.ParameterError(
+      'fine_tune',
+      "{}=head needs {model} to be 'vit_s', got {given!r}.",
+      given=model,
+    )
+  vit.check_fine_tuning(fine_tune, weights_dir, data)
   train_map, test_map = cifar.build_maps(
     crop_size, distort, standardize=model != 'vit_s'
   )

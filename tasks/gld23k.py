@@ -37,6 +37,7 @@ def create(
   blocks: parameters.Count = 12,
   width: parameters.Count = 384,
   weights_dir: Optional[str] = None,
+  fine_tune: Literal['all', 'head'] = 'all',
   cache_dir: Optional[str] = None,
   data: Literal['native', 'synthetic'] = 'native',
   epochs: parameters.Count = 1,
@@ -57,6 +58,8 @@ def create(
     width: Width of the transformer, a multiple of 64.
     weights_dir: Folder with the transformer's weights, one .npz file. Without
       it the model is trained from scratch.
+    fine_tune: Whether 'all' weights are trained, or the new classifier alone,
+      the 'head', on the features of weights that were trained before.
     cache_dir: Folder that holds gld23k/train with one TFRecord file a client
       and gld23k/test.tfRecord, as TFF's loader leaves them; ~/.tff unless
       given.
@@ -68,9 +71,11 @@ def create(
 
   Raises:
     DataError: If a file is missing or not what it should be.
-    ParameterError: If `patch_size` does not divide `image_size`, or `width` is
-      no multiple of 64, the width of an attention head.
+    ParameterError: If `patch_size` does not divide `image_size`, `width` is no
+      multiple of 64, the width of an attention head, or a head is to be trained
+      without weights.
   """
+  vit.check_fine_tuning(fine_tune, weights_dir, data)
   if image_size % patch_size:
     raise parameters.ParameterError(
       'patch_size',
@@ -117,6 +122,7 @@ def create(
       patch_size=patch_size,
       size=size,
       weights_dir=weights_dir,
+      head_only=fine_tune == 'head',
     ),
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.formats import weight_files
+from tff_adaptive import parameters
 
 # Side of the images that published weights of this size were trained on.
 PRETRAINED_SIZE = 224
@@ -37,6 +38,7 @@ def build(
   size: Size = Size(),
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
+  head_only: bool = False,
 ) -> tf.keras.Model:
   """Builds a transformer that ends in logits of the classes.
 
@@ -49,6 +51,8 @@ def build(
     weights_dir: Folder with one .npz file of weights under the names of the
       authors' published checkpoints. The classifier starts at zero, as they
       recommend. Without it all weights start at random.
+    head_only: Whether only the classifier is trained, and all other weights
+      stay as they are.
 
   Raises:
     DataError: If `weights_dir` has no such file, or weights of another size.
@@ -79,7 +83,25 @@ def build(
   model = tf.keras.Model(image, head(x))
   if weights_dir is not None:
     _load(model, blocks, weights_dir)
+  if head_only:
+    for layer in model.layers:
+      layer.trainable = layer is head
   return model
+
+
+def check_fine_tuning(
+  fine_tune: str, weights_dir: Optional[str], data: str
+) -> None:
+  """Raises ParameterError if a head would be trained on random features.
+
+  Made-up data are for trying things out; there it may.
+  """
+  if fine_tune == 'head' and weights_dir is None and data != 'synthetic':
+    raise parameters.ParameterError(
+      'fine_tune',
+      '{}=head trains a classifier on features that {weights_dir} brings; '
+      'without it they are random. Give it, or {fine_tune}=all.',
+    )
 
 
 class _TokenAndPositions(tf.keras.layers.Layer):

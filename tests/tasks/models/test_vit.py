@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
+import tasks
 from tasks.formats import data_errors
 from tasks.models import vit
+from tff_adaptive import parameters
 
 _SIZE = vit.Size(blocks=2, width=8, heads=2, hidden=12)
 
@@ -134,3 +136,44 @@ def test_size_s_at_its_published_resolution():
     model = vit.build(num_classes=1000, image_size=224, patch_size=16)
   # ViT-S/16 with 1,000 classes: 22.05 million weights.
   assert model.count_params() == 22_050_664
+
+
+def test_a_head_alone_is_trained(tmp_path):
+  """Tables 4 to 6 of FedAda2: the backbone stays what it was published as."""
+  np.savez(tmp_path / 'S.npz', **_checkpoint(np.random.default_rng(0), side=3))
+  whole = _build(tmp_path)
+  model = _build(tmp_path, head_only=True)
+  names = [w.name for w in model.trainable_weights]
+  assert names == ['head/kernel:0', 'head/bias:0'], names
+  assert len(model.weights) == len(whole.weights) > 30
+  assert len(whole.trainable_weights) == len(whole.weights)
+  # It computes the same, and TFF sends updates of the head only.
+  images = np.random.default_rng(1).normal(size=[2, 12, 12, 3])
+  np.testing.assert_array_equal(model(images), whole(images))
+
+
+def test_a_head_without_features_is_refused(tmp_path):
+  for task, more in (
+    ('gld23k', {}),
+    ('cifar100_image', dict(model='vit_s', partition='lda')),
+  ):
+    with pytest.raises(parameters.ParameterError, match='are random'):
+      tasks.create(task, fine_tune='head', cache_dir=str(tmp_path), **more)
+  with pytest.raises(parameters.ParameterError, match="to be 'vit_s'"):
+    tasks.create('cifar100_image', fine_tune='head', data='synthetic')
+
+
+def test_a_task_that_trains_the_head():
+  task = tasks.create(
+    'gld23k',
+    data='synthetic',
+    fine_tune='head',
+    image_size=32,
+    blocks=1,
+    width=64,
+  )
+  with tf.Graph().as_default():
+    model = task.model_fn()
+  shapes = [v.shape.as_list() for v in model.trainable_variables]
+  assert shapes == [[64, 203], [203]]
+  assert len(model.non_trainable_variables) > 15

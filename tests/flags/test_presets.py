@@ -115,6 +115,159 @@ def test_numbers_of_the_tables(parser, name, expected):
     assert settings.hyperparameters[flag] == pytest.approx(value, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+  'name, published, expected',
+  [
+    # Kim et al.: Table 1's arrow, footnote 4, ResNet-50; Tables 2a, 3 to 6.
+    (
+      'kim2024/mnist_character/sgdm_decay_alpha_0.01',
+      '94.0',
+      dict(client_lr_schedule='step_decay', client_lr_decay_steps=500),
+    ),
+    ('kim2024/mnist_character/adam_alpha_1', '94.7', {}),
+    (
+      'kim2024/fmnist/sps_alpha_1',
+      '85.9',
+      dict(algorithm='fedsps', gamma_b=1e30, c=0.5),
+    ),
+    (
+      'kim2024/cifar100_image/delta_sgd_resnet50_alpha_1',
+      '65.8',
+      dict(cifar100_image_model='resnet50', total_rounds=2000),
+    ),
+    ('kim2024/ag_news/delta_sgd_alpha_1', '90.7', dict(clients_per_round=6)),
+    (
+      'kim2024/cifar100_image/sps_fedadam_alpha_0.1',
+      '1.6',
+      dict(client_optimizer='polyak', server_learning_rate=0.001),
+    ),
+    (
+      'kim2024/cifar10_image/sgd_sizes_alpha_0.1',
+      '80.7',
+      dict(
+        cifar10_image_smallest_client=100,
+        cifar10_image_examples_per_client=500,
+      ),
+    ),
+    ('kim2024/cifar10_image/sps_moon_alpha_0.1', '9.5', dict(algorithm='moon')),
+    (
+      'kim2024/cifar100_image/adagrad_fedprox_resnet50_alpha_0.01',
+      '4.1',
+      dict(algorithm='fedprox', client_optimizer='adagrad'),
+    ),
+    # Mukherjee et al.: Tables 1 and 2, Figure 3; five steps of 20 everywhere.
+    (
+      'mukherjee2023/cifar100_image/local_amsgrad_alpha_0.01',
+      '26.21',
+      dict(cifar100_image_model='resnet50', total_rounds=500),
+    ),
+    ('mukherjee2023/cifar10_image/mime_alpha_0.1', '83.41', {}),
+    ('mukherjee2023/mnist_logistic/fedams_rate_0.01', '83.05', {}),
+    (
+      'mukherjee2023/mnist_logistic/mime_classes',
+      None,
+      dict(
+        mnist_logistic_num_clients=100,
+        mnist_logistic_classes_per_client=2,
+        clients_per_round=10,
+      ),
+    ),
+    (
+      'mukherjee2023/libsvm_logistic/fedsps_global_phishing',
+      None,
+      dict(client_epochs_per_round=2, max_elements_per_client=100),
+    ),
+    (
+      'mukherjee2023/cifar10_image/fedsps_iid',
+      None,
+      dict(client_examples=500, smoothing='bound'),
+    ),
+    (
+      'mukherjee2023/mnist_lenet/feddecsps_classes',
+      None,
+      dict(memory='client', count='training'),
+    ),
+    # FedAda2: Tables 4, 5 and 6, G.2.
+    (
+      'fedada2/cifar100_image/fedadagrad',
+      None,
+      dict(
+        server_learning_rate=1e-2,
+        client_learning_rate=1e-5,
+        server_adaptivity=1e-10,
+        cifar100_image_fine_tune='head',
+      ),
+    ),
+    (
+      'fedada2/gld23k/fedavg',
+      None,
+      dict(client_learning_rate=0.04, clients_per_round=2),
+    ),
+    (
+      'fedada2/gld23k/joint_zero_init_full',
+      None,
+      dict(
+        gld23k_fine_tune='all',
+        client_learning_rate=1e-2,
+        client_adaptivity=1.0,
+        client_epochs_per_round=5,
+      ),
+    ),
+    (
+      'fedada2/gld23k/fedada2_epochs_20',
+      None,
+      dict(
+        client_epochs_per_round=20,
+        server_adaptivity=1e-7,
+        client_adaptivity=0.1,
+        client_optimizer='sm3_adam',
+      ),
+    ),
+  ],
+)
+def test_numbers_of_other_tables(parser, name, published, expected):
+  preset = presets.load(name)
+  settings = parser.parse([f'--preset={name}']).settings
+  for flag, value in expected.items():
+    assert settings.identity[flag] == value, flag
+  if published is None:
+    assert preset.published is None
+  else:
+    assert preset.published.split()[0] == published
+    if name.startswith('kim2024'):
+      assert 'final' in preset.published and 'best' not in preset.published
+
+
+def test_every_row_of_a_table_has_its_preset():
+  names = presets.names()
+  # Kim et al.: 8 clients in 15 columns of Table 1, 2 of Table 2a, 2, 4, 1 and 5
+  # of Tables 3, 4, 5 and 6. Mukherjee et al.: 8 methods in 6 of Table 1.
+  assert len([n for n in names if n.startswith('kim2024/')]) == 8 * 29
+  for task in ('cifar10_image', 'cifar100_image'):
+    found = [
+      n
+      for n in names
+      if n.startswith(f'mukherjee2023/{task}/') and 'alpha' in n
+    ]
+    assert len(found) == 8 * 3
+  # FedAda2: 6 methods in the rows of Tables 4 to 6.
+  assert len([n for n in names if n.startswith('fedada2/gld23k/')]) == 6 * 4
+  assert len([n for n in names if n.startswith('fedada2/cifar100_')]) == 6
+
+
+def test_libsvm_presets_do_five_steps_of_twenty(parser):
+  """8,124 and 11,055 examples, a fifth set aside, are 65 and 88 a client."""
+  sizes = dict(mushrooms=65, phishing=88, w8a=398, a9a=326, ijcnn1=500)
+  for name in presets.names():
+    if not name.startswith('mukherjee2023/libsvm_logistic/'):
+      continue
+    options = parser.parse([f'--preset={name}']).settings.task_options
+    examples = min(
+      sizes[options['dataset']] * options['epochs'], options['max_elements']
+    )
+    assert -(-examples // options['batch_size']) == 5, name
+
+
 def test_flags_beside_a_preset_win_wherever_they_stand(parser):
   name = '--preset=reddi2021/emnist_character/fedadam'
   for arguments in (

@@ -6,6 +6,7 @@ import pytest
 
 import main
 from tests import sweeps
+from tff_adaptive.flags import parsing as flags_lib
 from tff_adaptive.sweep import flags as sweep_flags
 from tff_adaptive.sweep import grids
 
@@ -52,6 +53,7 @@ def test_paper_grids():
       'emnist_character/fedyogi',
       'emnist_autoencoder/fedavg',
       'stackoverflow_tag/fedavgm',
+      'stackoverflow_tag/scaffold',
     )
   }
   assert sizes == {
@@ -60,6 +62,7 @@ def test_paper_grids():
     'emnist_character/fedyogi': 360,
     'emnist_autoencoder/fedavg': 8 * 7,
     'stackoverflow_tag/fedavgm': 9 * 8,
+    'stackoverflow_tag/scaffold': 9 * 8,
   }
   axes = known['reddi2021/emnist_character/fedadam'][0].axes
   rates = [float(v) for v in axes['client_learning_rate']]
@@ -67,6 +70,36 @@ def test_paper_grids():
   # Every grid has the published best among its points, up to six digits.
   assert '0.0316228' in axes['client_learning_rate']
   assert '0.00316228' in axes['server_learning_rate']
+
+
+@pytest.mark.parametrize(
+  'grid,preset',
+  [
+    ('kim2024/cifar10_image/sgdm_decay', 'sgdm_decay_alpha_0.1'),
+    ('kim2024/mnist_character/adam', 'adam_alpha_0.1'),
+    ('mukherjee2023/mnist_lenet', 'fedavg_classes'),
+    ('mukherjee2023/mnist_lenet/fedams', 'fedams_classes'),
+    ('fedada2/stackoverflow_tag/fedada2', 'fedada2'),
+    ('reddi2021/cifar100_image/fedyogi', 'fedyogi'),
+  ],
+)
+def test_a_grid_tunes_what_the_preset_trains(grid, preset):
+  """Nothing but what is tuned differs, and the preset is one of the points."""
+  block = grids.load(grid)[0]
+  folder = '/'.join(grid.split('/')[:2])
+  told = flags_lib.Flags().parse([f'--preset={folder}/{preset}']).settings
+  tuned = flags_lib.Flags().parse(flags_lib.words(block.points()[0])).settings
+  differs = {
+    flag
+    for flag, value in told.identity.items()
+    if tuned.identity.get(flag) != value
+  }
+  assert differs <= block.axes.keys(), differs
+  for flag in block.axes:
+    values = [float(v) for v in block.axes[flag]]
+    assert any(
+      float(told.identity[flag]) == pytest.approx(v, rel=1e-5) for v in values
+    ), flag
 
 
 @pytest.mark.parametrize('name', sorted(grids.built_in()))

@@ -78,7 +78,7 @@ def create(
     options=options,
     batch_size=batch_size,
     eval_batch_size=250,
-    to_model=_to_model,
+    to_model=_to_model(options.get('pixels', 'unit')),
     build_model=build_model,
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
@@ -175,6 +175,17 @@ def build_lenet() -> tf.keras.Model:
   )
 
 
-def _to_model(batch: Any) -> Any:
-  pixels = tf.cast(batch['pixels'], tf.float32) / 255
-  return tf.expand_dims(pixels, -1), batch['label']
+# Of the pixels of MNIST's training images, from 0 to 1.
+_MEAN, _DEVIATION = 0.1307, 0.3081
+
+
+def _to_model(scale: str) -> Callable[[Any], Any]:
+  """From a batch to the model's input, on one of `mnist_logistic`'s scales."""
+
+  def to_model(batch: Any) -> Any:
+    pixels = tf.cast(batch['pixels'], tf.float32) / 255
+    if scale == 'standardized':
+      pixels = (pixels - _MEAN) / _DEVIATION
+    return tf.expand_dims(pixels, -1), batch['label']
+
+  return to_model

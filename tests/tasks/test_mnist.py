@@ -29,6 +29,19 @@ def test_models(name, weights):
   assert helpers.weights(tasks.create(name, data='synthetic')) == weights
 
 
+def test_standardized_pixels():
+  """As PyTorch programs have them; nothing else changes."""
+  plain, scaled = (
+    helpers.client_batches(
+      tasks.create('mnist_logistic', data='synthetic', pixels=pixels)
+    )
+    for pixels in ('unit', 'standardized')
+  )
+  for (x, y), (standard, labels) in zip(plain, scaled, strict=True):
+    np.testing.assert_allclose(standard, (x - 0.1307) / 0.3081, atol=1e-5)
+    np.testing.assert_array_equal(y, labels)
+
+
 def test_the_papers_clients_on_real_digits(real_data):
   counts = _counts(tasks.create('mnist_character', cache_dir=str(real_data)))
   assert counts.shape == (100, 10) and (counts.sum(axis=1) == 500).all()

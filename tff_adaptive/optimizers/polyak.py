@@ -163,7 +163,7 @@ def build_polyak(
       at the first local step, and then that factor times the last step taken.
     client_examples: The examples that every client has, m_i of the smoothing;
       unless given, those that a client iterates in the round, which are fewer
-      under --max_elements_per_client and more under several epochs.
+      where a round is cut short and more under several epochs.
 
   Raises:
     ParameterError: If a hyperparameter is outside its range, or `gamma_b` or

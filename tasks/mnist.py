@@ -180,7 +180,7 @@ _MEAN, _DEVIATION = 0.1307, 0.3081
 
 
 def _to_model(scale: str) -> Callable[[Any], Any]:
-  """From a batch to the model's input, on one of `mnist_logistic`'s scales."""
+  """Builds the map from a batch to the model's input, on a scale of pixels."""
 
   def to_model(batch: Any) -> Any:
     pixels = tf.cast(batch['pixels'], tf.float32) / 255

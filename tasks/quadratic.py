@@ -174,12 +174,12 @@ def _to_model(batch: Any) -> Any:
 
 
 def _without_noise(along: np.ndarray) -> np.ndarray:
-  """Factors of the features that leave the curvatures alone."""
+  """Returns factors of the features that leave the curvatures alone."""
   return np.repeat([1.0, 0.0], along.shape[1]).astype(np.float32)
 
 
 def _with_fresh_noise(batch: Any, seed: Any) -> Any:
-  """From a batch and a seed to the model's input with noise of its own."""
+  """Makes the model's input of a batch, with noise drawn by a seed."""
   curvature, scale = tf.split(batch['features'], 2, axis=1)
   normal, chi = (preprocessing.fold_in(seed, place) for place in (0, 1))
   degrees = batch['degrees']

@@ -211,7 +211,7 @@ def build_train(
 
 
 def _buffer(max_elements: Optional[int]) -> int:
-  """Of the shuffle of the sentences that a user may have."""
+  """Returns the size of the shuffle's buffer."""
   return min(max_elements or _LARGEST_BUFFER, _LARGEST_BUFFER)
 
 

@@ -49,7 +49,7 @@ class Blended(protocol.LocalOptimizer):
     return bool(self._mix.weights)
 
   def weight_of(self, state: structures.OptimizerState) -> tf.Tensor:
-    """w of the optimizer that a client drew, float32 scalar."""
+    """Looks up w of the optimizer that a client drew, float32 scalar."""
     weights = [
       self._mix.weights.get(name, 1.0) for name in self._mix.optimizers
     ]

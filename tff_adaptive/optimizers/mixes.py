@@ -81,7 +81,7 @@ def read(
 
 
 def longest(epochs_mix: str, client_epochs: str) -> int:
-  """The most local epochs of mixes that `read` accepts."""
+  """Returns the most local epochs of mixes that `read` accepts."""
   own = [int(part.partition('=')[2]) for part in _parts(client_epochs)]
   return max([*read_counts(epochs_mix, 'epochs_mix'), *own])
 
@@ -139,7 +139,7 @@ def read_counts(text: str, name: str) -> dict[int, float]:
 
 
 def _read_optimizers(mix: str) -> dict[str, float]:
-  """The shares of the optimizers, each of which there is."""
+  """Reads the shares of the optimizers, each of which there is."""
   shares = read_mix(mix, 'client_mix')
   accepted = optimizers.client_names()
   for name in shares:

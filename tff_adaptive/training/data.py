@@ -277,7 +277,7 @@ class ClientDatasets:
 def raw_test_split(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> tf.data.Dataset:
-  """The test split before preprocessing, always in the same order."""
+  """Returns the test split before preprocessing, in one order for all."""
   data = datasets.test_data
   if isinstance(data, tff.simulation.datasets.ClientData):
     data = data.create_tf_dataset_from_all_clients(seed=0)

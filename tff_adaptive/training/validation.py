@@ -94,7 +94,7 @@ class Drawn:
 
 
 def _read(raw: tf.data.Dataset, cache_bytes: int) -> Any:
-  """All examples of a split, stacked, as NumPy arrays."""
+  """Reads all examples of a split, stacked, as NumPy arrays."""
   chunks: list[Any] = []
   size = 0
   try:

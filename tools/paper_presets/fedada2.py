@@ -118,7 +118,7 @@ _VIT_CLIENTS = {
 
 
 def rows() -> Iterator[preset.Row]:
-  """Private training on Stack Overflow tags, and ViT: Tables 3 to 6."""
+  """Lists private training on tags, and ViT: Tables 3 to 6."""
   yield from _tags()
   yield from _vit()
 
@@ -174,7 +174,7 @@ def _vit() -> Iterator[preset.Row]:
 
 
 def _optimizers(method: str, rates: _Rates) -> dict[str, Any]:
-  """Both sides of a row of Tables 4 to 6; Adam unless the method says."""
+  """Returns a row of Tables 4 to 6, Adam unless the method says."""
   server, client, server_tau, client_tau = rates
   flags: dict[str, Any] = dict(client_learning_rate=client)
   if server is not None:

@@ -108,7 +108,7 @@ _FEDADAM = dict(
 
 
 def _client(client: str, algorithm: Optional[str] = None) -> dict[str, Any]:
-  """The flags of a client under plain averaging or another method."""
+  """Returns the flags of a client under plain averaging or another method."""
   optimizer, flags, _ = _RULES[client]
   if algorithm is None and optimizer in _OF_CLIENT:
     return dict(algorithm=_OF_CLIENT[optimizer], **flags)
@@ -117,7 +117,7 @@ def _client(client: str, algorithm: Optional[str] = None) -> dict[str, Any]:
 
 
 def _note(client: str, *others: str) -> Optional[str]:
-  """What a preset's comment says."""
+  """Writes a preset's comment."""
   grid = _RULES[client][2]
   own = _NOTES.get(client)
   if grid is not None:
@@ -149,7 +149,7 @@ def _setting(task: str, network: str, alpha: str) -> dict[str, Any]:
 
 
 def rows() -> Iterator[preset.Row]:
-  """The presets of Tables 1 to 6."""
+  """Lists the presets of Tables 1 to 6."""
   yield from _rows(_TABLE_1, 'Table 1', '', lambda _: (None, {}))
   yield from _rows(
     _TABLE_3,
@@ -184,7 +184,7 @@ def rows() -> Iterator[preset.Row]:
 def _rows(
   table: _Table, place: str, suffix: str, method: Any, *note: str
 ) -> Iterator[preset.Row]:
-  """A table's presets.
+  """Lists a table's presets.
 
   Args:
     table: Its numbers.

@@ -15,7 +15,7 @@ _UNPUBLISHED = 'the paper publishes no rates of {}; {}'
 
 
 def _setting(task: str) -> dict[str, Any]:
-  """500 rounds of 5 local steps, 10 clients a round."""
+  """Returns 500 rounds of 5 local steps, 10 clients a round."""
   return dict(
     task=task,
     total_rounds=500,
@@ -27,7 +27,7 @@ def _setting(task: str) -> dict[str, Any]:
 
 
 def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
-  """The paper's own methods; smoothed if the examples of a client are given."""
+  """Lists the paper's own methods, smoothed if a client's size is given."""
   own: dict[str, Any] = dict(c=0.5, gamma_b=1.0, lower_bound=0.0)
   grows = dict(smoothing='bound', client_examples=examples) if examples else {}
   return {
@@ -39,7 +39,7 @@ def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
 
 
 def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
-  """Table 3: FedAvg and FedAMS; and others that have no line in it."""
+  """Lists Table 3, FedAvg and FedAMS, and methods with no line in it."""
   server = dict(
     client_learning_rate=rate,
     server_learning_rate=1.0,
@@ -60,7 +60,7 @@ def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
 
 
 def _note(method: str) -> Optional[str]:
-  """What a preset of a task with a line in Table 3 says of its rates."""
+  """Writes what a preset says of rates that are not published."""
   others = {
     'fedadam': 'FedADAM',
     'mime': 'MIME',
@@ -74,7 +74,7 @@ def _note(method: str) -> Optional[str]:
 
 
 def rows() -> Iterator[preset.Row]:
-  """The presets of Section 6, with Tables 1 and 3, and of the appendix."""
+  """Lists the presets of Section 6, Tables 1 and 3, and the appendix."""
   yield from _mnist_logistic()
   yield from _libsvm()
   yield from _lenet()
@@ -173,7 +173,7 @@ def _lenet() -> Iterator[preset.Row]:
 
 
 def _cifar(task: str, **partition: Any) -> dict[str, Any]:
-  """100 clients of 500 whole images."""
+  """Returns 100 clients of 500 whole images."""
   return (
     _setting(task)
     | {
@@ -192,7 +192,7 @@ _NO_RATES = _UNPUBLISHED.format(
 
 
 def _cifar_10() -> Iterator[preset.Row]:
-  """Figure 5; the first version has it with two classes a client as well."""
+  """Lists Figure 5, in the first version also with two classes a client."""
   methods = _clients(500) | _tuned(0.1, 1e-3)
   figures = {
     'iid': f'{_PAPER}, Figure 5',

@@ -44,7 +44,7 @@ def methods(axes, a):
       name='fedavg', client_learning_rate=BEST_RATE[axes](CURVATURES[-1])
     ),
     'common Polyak step (fedsps_global b)': dict(
-      name='fedsps_global', c=1.0, aggregation='b'
+      name='fedsps_global', c=1.0, aggregation='b', gamma_0=1.0
     ),
   }
 

@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 from tasks import assembly
 from tasks import cifar
 from tasks import client_data
+from tasks import fine_tuning
 from tasks import partition as partition_lib
 from tasks import preprocessing
 from tasks import splits
 from tasks.formats import data_errors
 from tasks.formats import sqlite_files
-from tasks.models import vit
 from tff_adaptive import parameters
 
 NUM_CLASSES = 100
@@ -109,7 +109,7 @@ def create(
       "{}=head needs {model} to be 'vit_s', got {given!r}.",
       given=model,
     )
-  vit.check_fine_tuning(fine_tune, weights_dir, data)
+  fine_tuning.check(fine_tune, weights_dir, data)
   train_map, test_map = cifar.build_maps(
     crop_size, distort, standardize=model != 'vit_s'
   )

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 
 from tasks import assembly
 from tasks import client_data
+from tasks import fine_tuning
 from tasks import partition
 from tasks import preprocessing
 from tasks import synthetic
@@ -75,7 +76,7 @@ def create(
       multiple of 64, the width of an attention head, or a head is to be trained
       without weights.
   """
-  vit.check_fine_tuning(fine_tune, weights_dir, data)
+  fine_tuning.check(fine_tune, weights_dir, data)
   if image_size % patch_size:
     raise parameters.ParameterError(
       'patch_size',

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.formats import weight_files
-from tff_adaptive import parameters
 
 # Side of the images that published weights of this size were trained on.
 PRETRAINED_SIZE = 224
@@ -87,21 +86,6 @@ def build(
     for layer in model.layers:
       layer.trainable = layer is head
   return model
-
-
-def check_fine_tuning(
-  fine_tune: str, weights_dir: Optional[str], data: str
-) -> None:
-  """Raises ParameterError if a head would be trained on random features.
-
-  Made-up data are for trying things out; there it may.
-  """
-  if fine_tune == 'head' and weights_dir is None and data != 'synthetic':
-    raise parameters.ParameterError(
-      'fine_tune',
-      '{}=head trains a classifier on features that {weights_dir} brings; '
-      'without it they are random. Give it, or {fine_tune}=all.',
-    )
 
 
 class _TokenAndPositions(tf.keras.layers.Layer):

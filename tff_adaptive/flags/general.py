@@ -71,7 +71,7 @@ def general(
     rounds_per_eval: Rounds from one evaluation to the next.
     num_validation_examples: Examples of the test split to evaluate on during
       training; -1 for all. The whole split is used once, at the end.
-    validation_sample: Whether these stay the same, or are drawn anew each time.
+    validation_sample: Whether these stay the same or are drawn anew.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
     experiment_name: Name of the run's folder; made from the settings unless
       given.

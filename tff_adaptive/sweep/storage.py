@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+import alembic.util
 import optuna
 import sqlalchemy
 from optuna.storages import journal
@@ -29,6 +30,7 @@ _NO_STORAGE = (
 # Whatever Optuna and SQLAlchemy make of a study that is damaged or no sweep's.
 _COMPLAINTS = (
   sqlalchemy.exc.SQLAlchemyError,
+  alembic.util.CommandError,  # Of the tables' version.
   optuna.exceptions.OptunaError,
   ArithmeticError,
   AssertionError,

@@ -68,7 +68,7 @@ def _remote():
   engines = [engine_lib.Engine(max_concurrent_clients=1) for _ in range(2)]
   started = [
     server.start_server(
-      engine, port=0, bind_address='127.0.0.1', credentials=None
+      server.ExecutorService(engine, end_process=lambda: None), '127.0.0.1:0'
     )
     for engine in engines
   ]

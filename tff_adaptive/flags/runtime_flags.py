@@ -41,8 +41,11 @@ RUNTIME = parameters.Parameter(
 # What flags accept, where the runtime's annotation does not say it.
 _ACCEPTED = {
   'addresses': str,
+  'computation_timeout': parameters.Positive,
+  'connection_mib': parameters.Count,
   'devices': str,
   'max_concurrent_clients': parameters.Count,
+  'max_connections': parameters.Count,
   'memory_limit': parameters.Count,
   'port': Annotated[int, parameters.Range(low=0, high=65535)],
   'retries': parameters.NonNegativeInt,
@@ -147,6 +150,7 @@ _SETTINGS = (
     'worker_timeout',
     help='Seconds without a sign of life after which a worker is lost.',
   ),
+  _Setting('computation_timeout'),
   _Setting(
     'memory_limit',
     'worker_memory_mib',

@@ -211,6 +211,7 @@ def create_remote_context(
   retries: int = 1,
   connect_timeout: float = 10.0,
   worker_timeout: float = 60.0,
+  computation_timeout: float | None = None,
   worker_certificate: str | None = None,
   trainer_certificate: str | None = None,
   trainer_private_key: str | None = None,
@@ -227,6 +228,8 @@ def create_remote_context(
     connect_timeout: Seconds within which each worker must answer at first.
     worker_timeout: Seconds. A worker that gives no sign of life this long
       during a computation is lost.
+    computation_timeout: Seconds after which a worker that still computes is
+      given up, and ends what it computes; no limit unless given.
     worker_certificate: File with the remote workers' certificates, or of those
       that signed them (PEM); turns TLS on.
     trainer_certificate: File with the certificate to show to remote workers
@@ -252,6 +255,7 @@ def create_remote_context(
     retries=retries,
     connect_timeout=connect_timeout,
     silence_timeout=worker_timeout,
+    computation_timeout=computation_timeout,
     credentials=remote.channel_credentials(
       worker_certificate, trainer_certificate, trainer_private_key
     ),

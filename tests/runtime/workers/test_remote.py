@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -366,6 +367,9 @@ def test_tls_with_client_authentication(tmp_path):
       runtime.create_remote_context(
         [server.address], worker_certificate=ca, connect_timeout=1.0
       )
+    # Who has no certificate that counts gets no process.
+    [spawner] = psutil.Process(server.process.pid).children()
+    assert process_lib.wait_until(lambda: not spawner.children(), 5)
 
 
 @pytest.mark.slow

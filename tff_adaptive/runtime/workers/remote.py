@@ -41,6 +41,7 @@ class Worker(tff.framework.AsyncContext):
   Attributes:
     address: `host:port`.
     lost_at: When the worker was lost (monotonic time), `None` while it is not.
+    complaint: Why it did not answer, as gRPC says it.
   """
 
   def __init__(
@@ -49,11 +50,14 @@ class Worker(tff.framework.AsyncContext):
     *,
     credentials: grpc.ChannelCredentials | None,
     silence_timeout: float,
+    computation_timeout: float | None,
   ):
     self.address = address
+    self.complaint = ''
     self.lost_at: float | None = None
     self._credentials = credentials
     self._silence_timeout = silence_timeout
+    self._computation_timeout = computation_timeout
     self._runner = tff_names.AsyncThreadRunner()
     self._stub: stub_lib.GuardedStub | None = None
     self._context: tff.framework.AsyncContext | None = None
@@ -65,6 +69,7 @@ class Worker(tff.framework.AsyncContext):
       stub_lib.open_channel(self.address, self._credentials),
       self.address,
       silence_timeout=self._silence_timeout,
+      computation_timeout=self._computation_timeout,
     )
     self._stub = stub
     end = time.monotonic() + timeout
@@ -85,6 +90,7 @@ class Worker(tff.framework.AsyncContext):
       )
       self.lost_at = None
     else:
+      self.complaint = stub.complaint
       self.lost()
     return answered
 
@@ -141,6 +147,7 @@ class RemoteContext(tff.framework.SyncContext):
     retries: int,
     connect_timeout: float,
     silence_timeout: float,
+    computation_timeout: float | None,
     credentials: grpc.ChannelCredentials | None,
   ):
     if retries < 0:
@@ -148,13 +155,19 @@ class RemoteContext(tff.framework.SyncContext):
     for name, value in (
       ('connect_timeout', connect_timeout),
       ('worker_timeout', silence_timeout),
+      ('computation_timeout', computation_timeout),
     ):
-      if value <= 0:
+      if value is not None and value <= 0:
         raise ValueError(f'`{name}` must be positive seconds, got {value!r}.')
     self._retries = retries
     self._connect_timeout = connect_timeout
     self._workers = [
-      Worker(address, credentials=credentials, silence_timeout=silence_timeout)
+      Worker(
+        address,
+        credentials=credentials,
+        silence_timeout=silence_timeout,
+        computation_timeout=computation_timeout,
+      )
       for address in addresses
     ]
     self._local = engine_lib.Engine()
@@ -162,16 +175,16 @@ class RemoteContext(tff.framework.SyncContext):
     self._compiled: MutableMapping[bytes, tff_names.MergeableForm | None] = (
       cachetools.LRUCache(_MAX_COMPILED)
     )
-    silent = [
-      w.address for w in self._workers if not w.connect(connect_timeout)
-    ]
+    silent = [w for w in self._workers if not w.connect(connect_timeout)]
     if silent:
       self.close()
+      complaint = silent[0].complaint
       raise failures.WorkerFailure(
-        f'No worker answered at {", ".join(silent)} within'
+        f'No worker answered at {", ".join(w.address for w in silent)} within'
         f' {connect_timeout:g} s: start one there with the `worker` command,'
-        ' or look at the address, the firewall and the TLS settings.',
-        silent[0],
+        ' or look at the address, the firewall and the TLS settings'
+        + (f' (gRPC says: {complaint}).' if complaint else '.'),
+        silent[0].address,
       )
 
   @property

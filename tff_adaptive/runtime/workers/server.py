@@ -1,11 +1,11 @@
 """TFF's executor protocol, served on the in-process engine."""
 
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any
-from typing import TypeAlias
 from typing import TypeVar
 
 import grpc
@@ -15,14 +15,18 @@ from absl import logging
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import engine as engine_lib
-from tff_adaptive.runtime.engine import values as values_lib
 from tff_adaptive.runtime.tff_names import executor_pb2
-from tff_adaptive.runtime.workers import arguments
+from tff_adaptive.runtime.workers import limits
+from tff_adaptive.runtime.workers import process as process_lib
 from tff_adaptive.runtime.workers import stub as stub_lib
 
-# A Python value, or the message of a computation, and its type.
-_Value: TypeAlias = tuple[values_lib.PythonValue, tff.Type]
 _Response = TypeVar('_Response')
+
+MAX_CALLS = 32
+_MAX_EXECUTORS = 1000
+_MAX_CLIENTS = 1_000_000
+_POLL_SECONDS = 0.5
+_SECONDS_TO_ANSWER = 1.0
 
 
 class _Executor:
@@ -36,31 +40,71 @@ class _Executor:
 
   def __init__(self, num_clients: int):
     self.num_clients = num_clients
-    self.values: dict[str, _Value] = {}
+    self.values: dict[str, limits.Held] = {}
 
 
 class ExecutorService(tff_names.ExecutorGroupServicer):
   """TFF's executor protocol on the in-process engine.
 
   A call runs at once and to its end, so that a peer's load is bounded by its
-  own calls.
+  own calls. TensorFlow cannot be interrupted: where nobody waits for a call any
+  more, or it takes too much memory, the process has to end.
   """
 
-  def __init__(self, engine: engine_lib.Engine):
+  def __init__(
+    self,
+    engine: engine_lib.Engine,
+    *,
+    end_process: Callable[[], None],
+    max_bytes: int | None = None,
+  ):
+    """Serves an engine.
+
+    Args:
+      engine: Runs the computations.
+      end_process: Called when a computation has to be ended.
+      max_bytes: What the values may take, and by how much this process may
+        grow; half of the machine's memory unless given.
+    """
     self._engine = engine
+    self._end_process = end_process
+    self._max_bytes = max_bytes or limits.half_of_memory()
+    self._account = limits.Account(self._max_bytes)
+    self._resident = process_lib.resident_bytes(os.getpid())
     self._lock = threading.Lock()
     self._ids = itertools.count()
     self._executors: dict[str, _Executor] = {}
+    self._calls = futures.ThreadPoolExecutor(
+      MAX_CALLS, thread_name_prefix='tff_call'
+    )
 
   def GetExecutor(
     self,
     request: executor_pb2.GetExecutorRequest,
     context: grpc.ServicerContext,
   ) -> executor_pb2.GetExecutorResponse:
-    cardinalities = tff_names.deserialize_cardinalities(request.cardinalities)
+    try:
+      cardinalities = tff_names.deserialize_cardinalities(request.cardinalities)
+    except (KeyError, ValueError) as e:
+      context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT, f'There is no such placement: {e}.'
+      )
+    num_clients = cardinalities.get(tff.CLIENTS, 0)
+    if not 0 <= num_clients <= _MAX_CLIENTS:
+      context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f'A cohort has 0 to {_MAX_CLIENTS:,} clients, got {num_clients}.',
+      )
     name = str(next(self._ids))
     with self._lock:
-      self._executors[name] = _Executor(cardinalities.get(tff.CLIENTS, 0))
+      full = len(self._executors) >= _MAX_EXECUTORS
+      if not full:
+        self._executors[name] = _Executor(num_clients)
+    if full:
+      context.abort(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f'One connection may have {_MAX_EXECUTORS:,} executors.',
+      )
     return executor_pb2.GetExecutorResponse(
       executor=executor_pb2.ExecutorId(id=name)
     )
@@ -70,8 +114,9 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
     request: executor_pb2.CreateValueRequest,
     context: grpc.ServicerContext,
   ) -> executor_pb2.CreateValueResponse:
-    def create(executor: _Executor) -> _Value:
-      return tff_names.deserialize_value(request.value)
+    def create(executor: _Executor) -> limits.Held:
+      value, type_spec = tff_names.deserialize_value(request.value)
+      return limits.measure(value, type_spec, request.ByteSize())
 
     return self._create(
       request, context, create, executor_pb2.CreateValueResponse
@@ -82,14 +127,11 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
     request: executor_pb2.CreateStructRequest,
     context: grpc.ServicerContext,
   ) -> executor_pb2.CreateStructResponse:
-    def create(executor: _Executor) -> _Value:
-      elements, types = [], []
-      for element in request.element:
-        value, type_spec = executor.values[element.value_ref.id]
-        name = element.name or None
-        elements.append((name, value))
-        types.append((name, type_spec))
-      return tff_names.Struct(elements), tff.StructType(types)
+    def create(executor: _Executor) -> limits.Held:
+      return limits.measure_struct(
+        (element.name or None, executor.values[element.value_ref.id])
+        for element in request.element
+      )
 
     return self._create(
       request, context, create, executor_pb2.CreateStructResponse
@@ -100,9 +142,15 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
     request: executor_pb2.CreateSelectionRequest,
     context: grpc.ServicerContext,
   ) -> executor_pb2.CreateSelectionResponse:
-    def create(executor: _Executor) -> _Value:
-      value, type_spec = executor.values[request.source_ref.id]
-      return value[request.index], type_spec[request.index]
+    def create(executor: _Executor) -> limits.Held:
+      source = executor.values[request.source_ref.id]
+      index = request.index
+      if not (
+        isinstance(source.type_spec, tff.StructType)
+        and 0 <= index < len(source.type_spec)
+      ):
+        raise ValueError(f'{source.type_spec} has no element {index}.')
+      return limits.measure(source.value[index], source.type_spec[index])
 
     return self._create(
       request, context, create, executor_pb2.CreateSelectionResponse
@@ -111,18 +159,20 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
   def CreateCall(
     self, request: executor_pb2.CreateCallRequest, context: grpc.ServicerContext
   ) -> executor_pb2.CreateCallResponse:
-    def create(executor: _Executor) -> _Value:
-      proto, type_spec = executor.values[request.function_ref.id]
+    def create(executor: _Executor) -> limits.Held:
+      function = executor.values[request.function_ref.id]
+      if not isinstance(function.type_spec, tff.FunctionType):
+        raise ValueError(f'A {function.type_spec} cannot be called.')
       argument = None
       if request.HasField('argument_ref') and request.argument_ref.id:
-        argument, _ = executor.values[request.argument_ref.id]
+        argument = executor.values[request.argument_ref.id].value
       result = self._engine.run(
-        tff_names.computation_from_proto(proto),
+        tff_names.computation_from_proto(function.value),
         argument,
         num_clients=executor.num_clients,
         compiled=True,
       )
-      return result, type_spec.result
+      return limits.measure(result, function.type_spec.result)
 
     return self._create(
       request, context, create, executor_pb2.CreateCallResponse
@@ -132,8 +182,8 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
     self, request: executor_pb2.ComputeRequest, context: grpc.ServicerContext
   ) -> executor_pb2.ComputeResponse:
     def compute(executor: _Executor) -> executor_pb2.ComputeResponse:
-      value, type_spec = executor.values[request.value_ref.id]
-      proto, _ = tff.framework.serialize_value(value, type_spec)
+      held = executor.values[request.value_ref.id]
+      proto, _ = tff.framework.serialize_value(held.value, held.type_spec)
       return executor_pb2.ComputeResponse(value=proto)
 
     return self._run(request, context, compute)
@@ -143,7 +193,9 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
   ) -> executor_pb2.DisposeResponse:
     def dispose(executor: _Executor) -> executor_pb2.DisposeResponse:
       for reference in request.value_ref:
-        executor.values.pop(reference.id, None)
+        held = executor.values.pop(reference.id, None)
+        if held is not None:
+          self._account.remove(held)
       return executor_pb2.DisposeResponse()
 
     return self._run(request, context, dispose)
@@ -154,20 +206,23 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
     context: grpc.ServicerContext,
   ) -> executor_pb2.DisposeExecutorResponse:
     with self._lock:
-      self._executors.pop(request.executor.id, None)
+      executor = self._executors.pop(request.executor.id, None)
+    while executor is not None and executor.values:
+      self._account.remove(executor.values.popitem()[1])
     return executor_pb2.DisposeExecutorResponse()
 
   def _create(
     self,
     request: Any,
     context: grpc.ServicerContext,
-    create: Callable[[_Executor], _Value],
+    create: Callable[[_Executor], limits.Held],
     response: Callable[..., _Response],
   ) -> _Response:
     """Adds the value that `create` returns to the request's executor."""
 
     def work(executor: _Executor) -> _Response:
       created = create(executor)
+      self._account.add(created)
       name = str(next(self._ids))
       executor.values[name] = created
       return response(value_ref=executor_pb2.ValueRef(id=name))
@@ -190,10 +245,14 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
         ' restarted.',
       )
     assert executor is not None  # abort() does not return.
+    call = self._calls.submit(work, executor)
     try:
-      return work(executor)
+      self._wait(call, context)
+      return call.result()
     except failures.UnsupportedComputationError as e:
       context.abort(grpc.StatusCode.UNIMPLEMENTED, str(e))
+    except limits.LimitError as e:
+      context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(e))
     except KeyError as e:
       context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'There is no value {e}.')
     except Exception as e:  # pylint: disable=broad-exception-caught
@@ -202,77 +261,48 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
       context.abort(grpc.StatusCode.INTERNAL, f'{type(e).__name__}: {e}')
     raise AssertionError('abort() returned')
 
+  def _wait(
+    self, call: futures.Future[Any], context: grpc.ServicerContext
+  ) -> None:
+    """Waits for a call's end, and ends the process if it must not go on.
 
-def server_credentials(
-  certificate: str | None,
-  private_key: str | None,
-  trainer_certificate: str | None,
-) -> grpc.ServerCredentials | None:
-  """Reads TLS credentials from files; `None` without a certificate.
-
-  Args:
-    certificate: As `serve_worker` takes it.
-    private_key: As `serve_worker` takes it.
-    trainer_certificate: As `serve_worker` takes it.
-  """
-  if certificate is None or private_key is None:
-    return None
-  trusted = None
-  if trainer_certificate is not None:
-    trusted = arguments.read_pem(trainer_certificate, 'trainer_certificate')
-  return grpc.ssl_server_credentials(
-    [
-      (
-        arguments.read_pem(private_key, 'private_key'),
-        arguments.read_pem(certificate, 'certificate'),
-      )
-    ],
-    root_certificates=trusted,
-    require_client_auth=trusted is not None,
-  )
+    Raises:
+      LimitError: If the process has grown too large; it ends once the caller
+        was told.
+    """
+    while not futures.wait([call], timeout=_POLL_SECONDS).done:
+      if not context.is_active():
+        # The caller hung up, or the deadline that it set has passed.
+        self._end_process()
+        return
+      grown = process_lib.resident_bytes(os.getpid()) - self._resident
+      if grown > self._max_bytes:
+        threading.Timer(_SECONDS_TO_ANSWER, self._end_process).start()
+        raise limits.LimitError(
+          'What one connection does on this worker may take'
+          f' {self._max_bytes >> 20:,} MiB (--connection_mib), and it takes'
+          f' {grown >> 20:,}: lower the number of concurrent clients or the'
+          ' size of the model, or raise the limit.'
+        )
 
 
 def start_server(
-  engine: engine_lib.Engine,
-  *,
-  port: int,
-  bind_address: str,
-  credentials: grpc.ServerCredentials | None,
+  service: ExecutorService, target: str
 ) -> tuple[grpc.Server, int]:
-  """Starts to serve an engine.
+  """Starts to serve without TLS.
 
   Args:
-    engine: Runs the computations.
-    port: Port to listen on; 0 picks a free one.
-    bind_address: Network interface to listen on.
-    credentials: TLS credentials; `None` means no TLS.
+    service: Answers the calls.
+    target: What gRPC shall listen on, such as 127.0.0.1:0 or unix:PATH.
 
   Returns:
-    The server and its port.
-
-  Raises:
-    OSError: If the address cannot be listened on.
+    The server and its port, if it has one.
   """
   server = grpc.server(
-    futures.ThreadPoolExecutor(32, thread_name_prefix='tff_worker'),
-    options=[*stub_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)],
+    futures.ThreadPoolExecutor(MAX_CALLS, thread_name_prefix='tff_worker'),
+    options=stub_lib.CHANNEL_OPTIONS,
   )
-  tff_names.add_executor_service(ExecutorService(engine), server)
-  host = f'[{bind_address}]' if ':' in bind_address else bind_address
-  target = f'{host}:{port}'
-  cause: Exception | None = None
-  try:
-    if credentials is None:
-      bound = server.add_insecure_port(target)
-    else:
-      bound = server.add_secure_port(target, credentials)
-  except RuntimeError as e:
-    bound, cause = 0, e
-  if not bound:
-    raise OSError(
-      f'Cannot listen on {target}: the port is taken, this machine does not'
-      ' have the address'
-      + (', or certificate and key do not fit.' if credentials else '.')
-    ) from cause
+  tff_names.add_executor_service(service, server)
+  port = server.add_insecure_port(target)
   server.start()
-  return server, bound
+  return server, port

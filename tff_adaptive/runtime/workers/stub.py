@@ -24,6 +24,9 @@ from tff_adaptive.runtime.tff_names import executor_pb2
 CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
+  # A worker drops what it holds for a connection that ends, and gRPC would end
+  # one that is not used for half an hour.
+  ('grpc.client_idle_timeout_ms', 2**31 - 1),
 )
 _PING = '/tff_adaptive.runtime.Liveness/Ping'
 _UNREACHABLE = frozenset(
@@ -60,7 +63,11 @@ def open_channel(
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
-  """`tff.framework.RemoteExecutorStub` whose calls end in finite time."""
+  """`tff.framework.RemoteExecutorStub` whose calls end in finite time.
+
+  Attributes:
+    complaint: Why the peer last gave no sign of life, as gRPC says it.
+  """
 
   def __init__(
     self,
@@ -68,6 +75,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     address: str,
     *,
     silence_timeout: float,
+    computation_timeout: float | None = None,
     explain: Callable[[], str] = lambda: '',
   ):
     """Wraps `channel`.
@@ -76,13 +84,17 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       channel: An open channel.
       address: What error messages call the peer.
       silence_timeout: Seconds without a sign of life after which a call fails.
+      computation_timeout: Seconds that a call may take, whatever signs of life
+        there are; `None` means no limit. The worker ends what it computes then.
       explain: Called when the peer is unreachable; returns what is known about
         its end, for the error message.
     """
     self._channel = channel
     self._address = address
     self._silence_timeout = silence_timeout
+    self._computation_timeout = computation_timeout
     self._explain = explain
+    self.complaint = ''
     self._stub = tff_names.ExecutorGroupStub(channel)
     self._ping = channel.unary_unary(
       _PING, request_serializer=bytes, response_deserializer=bytes
@@ -96,6 +108,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     try:
       self._ping(b'', timeout=timeout)
     except grpc.RpcError as e:
+      if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+        self.complaint = e.details() or ''
       return e.code() == grpc.StatusCode.UNIMPLEMENTED
     return True
 
@@ -116,7 +130,9 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
           f'The connection to the worker at {self._address} was closed.',
           self._address,
         )
-      call = getattr(self._stub, name).future(request)
+      call = getattr(self._stub, name).future(
+        request, timeout=self._computation_timeout
+      )
       self._calls.add(call)
     try:
       return self._wait(call)
@@ -158,6 +174,13 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       # gRPC's errors are calls as well, which their type does not say.
       call: Any = error
       code, details = call.code(), call.details()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+      self.close()
+      return failures.WorkerFailure(
+        f'The worker at {self._address} was still computing after'
+        f' {self._computation_timeout:g} s, the limit (computation_timeout).',
+        self._address,
+      )
     if code in _UNREACHABLE:
       return failures.WorkerFailure(
         f'The worker at {self._address} failed during a computation'

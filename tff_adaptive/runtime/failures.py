@@ -1,5 +1,7 @@
 """Errors that the execution contexts raise."""
 
+import os
+
 
 class RuntimeFailure(RuntimeError):
   """The failure of a runtime, with a message that says what to do.
@@ -35,3 +37,23 @@ class ClientFailure(RuntimeFailure):
 
 class UnsupportedComputationError(NotImplementedError):
   """A computation uses something that the in-process runtime cannot run."""
+
+
+class Owner:
+  """The process that something may be used in, which is not copied by a fork.
+
+  A forked process has none of the threads that TensorFlow and gRPC started
+  before the fork, and would wait for them for ever.
+  """
+
+  def __init__(self) -> None:
+    self._pid = os.getpid()
+
+  def check(self) -> None:
+    """Raises `RuntimeFailure` in a process that was forked from the owner."""
+    if os.getpid() != self._pid:
+      raise RuntimeFailure(
+        'This process was forked from one that had used TensorFlow, which then'
+        ' hangs: start it anew, as with multiprocessing\'s "spawn", and create'
+        ' a context there.'
+      )

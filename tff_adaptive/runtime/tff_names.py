@@ -6,10 +6,13 @@ about datasets, in `tff_datasets.py`, so that an upgrade changes nothing else.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import threading
 import typing
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +24,7 @@ import tensorflow_federated as tff
 import tree
 from tensorflow.core.framework import function_pb2
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
 from tensorflow_federated.proto.v0 import computation_pb2
@@ -234,6 +238,43 @@ def disable_dataset_function_optimization() -> None:
   tf.config.optimizer.set_experimental_options({option: before})
 
 
+class Cancellation:
+  """A way to end functions, those that run and those that are called later.
+
+  TensorFlow looks between the ops of a function and between the elements of a
+  dataset; only an op that never ends goes on.
+  """
+
+  def __init__(self) -> None:
+    self._lock = threading.Lock()
+    self._cancelled = False
+    # One a call: TensorFlow itself cancels that of a call that fails.
+    self._managers: set[Any] = set()
+
+  def cancel(self) -> None:
+    """Has the functions raise `tf.errors.CancelledError`."""
+    with self._lock:
+      self._cancelled = True
+      managers = list(self._managers)
+    for manager in managers:
+      manager.start_cancel()
+
+  @contextlib.contextmanager
+  def manager(self) -> Iterator[Any]:
+    """Makes TensorFlow's manager for one call."""
+    manager = cancellation.CancellationManager()
+    with self._lock:
+      self._managers.add(manager)
+      cancelled = self._cancelled
+    if cancelled:
+      manager.start_cancel()
+    try:
+      yield manager
+    finally:
+      with self._lock:
+        self._managers.remove(manager)
+
+
 class FastFunction:
   """A concrete function, called without Python's checks and conversions.
 
@@ -266,22 +307,27 @@ class FastFunction:
     )
 
   def __call__(
-    self, arguments: list[tf.Tensor], device: str = ''
+    self,
+    arguments: list[tf.Tensor],
+    device: str,
+    cancellation: Cancellation,
   ) -> list[tf.Tensor]:
-    """Runs on `device` (full name), or where TensorFlow chooses.
+    """Runs on `device` (full name; if empty, where TensorFlow chooses).
 
     Raises:
       tf.errors.OpError: If the function fails.
     """
     try:
-      return pywrap_tfe.TFE_Py_Execute(
-        self._context._handle,
-        device,
-        self._name,
-        arguments,
-        self._attributes,
-        self._num_outputs,
-      )
+      with cancellation.manager() as manager:
+        return pywrap_tfe.TFE_Py_ExecuteCancelable(
+          self._context._handle,
+          device,
+          self._name,
+          arguments,
+          self._attributes,
+          manager._impl,
+          self._num_outputs,
+        )
     except eager_core._NotOkStatusException as e:
       raise eager_core._status_to_exception(e) from None
 

@@ -51,8 +51,8 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
   used = collections.Counter()
   inner = context.engine.compile(compute)[0].phases[0].client._function(False)
   call = type(inner).__call__
-  def spy(self, arguments, device='', call=call, inner=inner):
-    outputs = call(self, arguments, device)
+  def spy(self, arguments, device, cancellation, call=call, inner=inner):
+    outputs = call(self, arguments, device, cancellation)
     if self is inner:
       used[outputs[0].device.rpartition('device:')[2]] += 1
     return outputs

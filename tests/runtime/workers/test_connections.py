@@ -213,8 +213,11 @@ def test_trainer_gives_up_a_worker_after_its_deadline(worker):
   context = runtime.create_remote_context(
     [worker.address], retries=0, computation_timeout=2.0
   )
-  with tff.framework.get_context_stack().install(context), pytest.raises(
-    runtime.WorkerFailure, match='still computing after 2 s, the limit'
+  with (
+    tff.framework.get_context_stack().install(context),
+    pytest.raises(
+      runtime.WorkerFailure, match='still computing after 2 s, the limit'
+    ),
   ):
     compute([1])
   context.close()

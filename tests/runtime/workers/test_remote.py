@@ -246,6 +246,9 @@ class _Run:
           sys.executable,
           'main.py',
           '--data=synthetic',
+          # Delta-SGD's steps magnify how sums are rounded, hence where.
+          '--client_optimizer=sgd',
+          '--client_learning_rate=0.1',
           '--total_rounds=40',
           '--clients_per_round=5',
           '--rounds_per_eval=5',

@@ -2,9 +2,11 @@
 
 import asyncio
 import concurrent.futures
+import functools
 
 import tensorflow_federated as tff
 
+from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import engine as engine_lib
 from tff_adaptive.runtime.engine import values
 
@@ -55,9 +57,17 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
   ) -> values.PythonValue:
     if asyncio.iscoroutine(arg):
       arg = await arg
-    return await asyncio.get_running_loop().run_in_executor(
-      self._invocations, self._engine.run, comp, arg
+    cancellation = tff_names.Cancellation()
+    run = functools.partial(
+      self._engine.run, comp, arg, cancellation=cancellation
     )
+    try:
+      return await asyncio.get_running_loop().run_in_executor(
+        self._invocations, run
+      )
+    except asyncio.CancelledError:
+      cancellation.cancel()
+      raise
 
   def close(self) -> None:
     """Ends the threads; the context cannot be used afterwards."""

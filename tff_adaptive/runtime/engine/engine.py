@@ -91,6 +91,7 @@ class Engine:
     *,
     num_clients: int | None = None,
     compiled: bool = False,
+    cancellation: tff_names.Cancellation | None = None,
   ) -> values.PythonValue:
     """Runs a computation; blocks until the result is there.
 
@@ -99,6 +100,7 @@ class Engine:
       argument: Its argument, packed as `tff.framework.SyncContext` gets it.
       num_clients: Size of the cohort where the argument does not show it.
       compiled: Whether `comp` is in TFF's native form already.
+      cancellation: Ends the computation, from another thread.
 
     Returns:
       NumPy values in the containers that `comp` declares.
@@ -108,11 +110,12 @@ class Engine:
         'The in-process runtime runs `tff.Computation`s, got'
         f' {type(comp).__name__}.'
       )
+    self.resources.check_process()
     executable, signature = self.compile(comp, compiled)
     count = signature.num_clients(argument)
     if count is None:
       count = self._default_num_clients if num_clients is None else num_clients
-    run = invocation.Invocation(self.resources, executable, count)
+    run = invocation.Invocation(self.resources, executable, count, cancellation)
     signature.ingest(argument, run.server, run.clients)
     with executable.lock:
       run.execute()

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import nodes as nodes_lib
+
+# Calls a function with arguments on a device.
+Call: TypeAlias = Callable[
+  [tff_names.FastFunction, list[tf.Tensor], str], list[tf.Tensor]
+]
 
 
 class Fused:
@@ -77,16 +83,21 @@ class Fused:
     return self._functions[listed]
 
   def __call__(
-    self, arguments: list[tf.Tensor], device: str = '', listed: bool = False
+    self,
+    call: Call,
+    arguments: list[tf.Tensor],
+    device: str,
+    listed: bool = False,
   ) -> list[tf.Tensor]:
-    """Computes the outputs on `device`, or where TensorFlow chooses.
+    """Computes the outputs.
 
     Args:
+      call: Calls the function.
       arguments: In the order of `inputs`.
-      device: Full name of a device.
+      device: Full name of a device; empty means TensorFlow's choice.
       listed: Whether lists of batches are passed for all `listable` inputs.
     """
-    return self._function(listed)(arguments, device)
+    return call(self._function(listed), arguments, device)
 
   def prepare(self, listed: bool) -> None:
     """Traces ahead of calls from several threads."""
@@ -142,14 +153,16 @@ class Fold:
 
   def __call__(
     self,
+    call: Call,
     totals: list[tf.Tensor],
     shared: list[tf.Tensor],
     clients: list[list[tf.Tensor]],
-    device: str = '',
+    device: str,
   ) -> list[tf.Tensor]:
     """Adds clients' values to the accumulators, in order.
 
     Args:
+      call: Calls the function.
       totals: The accumulators, in the order of `state`.
       shared: In the order of `shared`.
       clients: Per client, in the order of `inputs`.
@@ -166,7 +179,7 @@ class Fold:
     arguments = totals + shared
     for client in clients:
       arguments += client
-    return self._functions[count](arguments, device)
+    return call(self._functions[count], arguments, device)
 
   def _function(self, count: int) -> tff_names.FastFunction:
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:

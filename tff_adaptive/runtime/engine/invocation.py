@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import executable as executable_lib
 from tff_adaptive.runtime.engine import fused as fused_lib
@@ -38,6 +39,7 @@ class Invocation:
     resources: resources_lib.Resources,
     executable: executable_lib.Executable,
     num_clients: int,
+    cancellation: tff_names.Cancellation | None = None,
   ):
     """Starts with empty slots.
 
@@ -45,6 +47,7 @@ class Invocation:
       resources: Threads, devices and memory.
       executable: The compiled computation.
       num_clients: Size of the cohort.
+      cancellation: Ends the run.
     """
     self.resources = resources
     self._phases = executable.phases
@@ -52,6 +55,7 @@ class Invocation:
     self.clients: list[nodes_lib.ClientTensors] = [
       {} for _ in range(num_clients)
     ]
+    self._cancellation = cancellation or tff_names.Cancellation()
 
   def execute(self) -> None:
     """Runs the phases on the tensors of the arguments.
@@ -60,17 +64,46 @@ class Invocation:
       ClientFailure: If a client's TensorFlow code fails.
       RuntimeFailure: If the server's does.
     """
-    for phase in self._phases:
-      if phase.server.outputs:
-        with self.resources.aggregating():
-          self._run_server(phase.server)
-      if phase.total or phase.client.outputs or phase.keep:
-        self._run_clients(phase)
+    try:
+      for phase in self._phases:
+        if phase.server.outputs:
+          with self.resources.aggregating():
+            self._run_server(phase.server)
+        if phase.total or phase.client.outputs or phase.keep:
+          self._run_clients(phase)
+    except BaseException:
+      self._cancellation.cancel()  # Nobody wants what others still compute.
+      raise
+
+  def call(
+    self,
+    function: tff_names.FastFunction,
+    arguments: list[tf.Tensor],
+    device: str,
+  ) -> list[tf.Tensor]:
+    """Calls a function so that it can be interrupted.
+
+    Signals such as Ctrl-C are for the main thread, which does not see them
+    while it is inside TensorFlow. So it waits for another thread instead, and
+    an exception that a signal raises ends the function.
+    """
+    if threading.current_thread() is not threading.main_thread():
+      return function(arguments, device, self._cancellation)
+    future = self.resources.submit_beside(
+      function, arguments, device, self._cancellation
+    )
+    try:
+      return future.result()
+    finally:
+      if not future.done():
+        self._cancellation.cancel()
+        concurrent.futures.wait([future])
 
   def _run_server(self, fused: fused_lib.Fused) -> None:
     server = self.server
     try:
       outputs = fused(
+        self.call,
         [server[leaf.slot] for leaf in fused.inputs],
         self.resources.server_device,
       )
@@ -142,7 +175,12 @@ class Invocation:
         while waiting and len(futures) < ahead:
           following = waiting.popleft()
           futures[following] = self.resources.submit(guarded, following)
-        yield futures.pop(index).result()
+        outcome = futures[index].result()
+        del futures[index]
+        yield outcome
+    except BaseException:
+      self._cancellation.cancel()
+      raise
     finally:
       for future in futures.values():
         future.cancel()
@@ -219,7 +257,9 @@ class _ClientWork:
       else:
         arguments[position] = dataset_cache.dataset_of(local[own])
     try:
-      outputs = self._fused(arguments, self._devices[slot], batches is not None)
+      outputs = self._fused(
+        self._run.call, arguments, self._devices[slot], batches is not None
+      )
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[slot]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
@@ -276,7 +316,11 @@ class _Accumulation:
   def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
     try:
       self.totals = self._fold(
-        self.totals, self._shared, [v for _, v in clients], self._device
+        self._run.call,
+        self.totals,
+        self._shared,
+        [v for _, v in clients],
+        self._device,
       )
     except tf.errors.OpError as e:
       if len(clients) > 1:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import TypeVar
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
 
 _Result = TypeVar('_Result')
+# Of TensorFlow, as soon as there is an engine.
+_owner: failures.Owner | None = None
 
 
 class Resources:
@@ -41,6 +44,7 @@ class Resources:
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
         f' cores and devices), got {max_concurrent_clients!r}.'
       )
+    self.check_process()
     tff_names.disable_dataset_function_optimization()
     self.devices = _check_devices(devices)
     self.server_device = ''
@@ -50,6 +54,9 @@ class Resources:
     self.max_concurrent_clients = max_concurrent_clients
     self._pool = concurrent.futures.ThreadPoolExecutor(
       max_concurrent_clients, thread_name_prefix='tff_client'
+    )
+    self._beside = concurrent.futures.ThreadPoolExecutor(
+      thread_name_prefix='tff_server'
     )
     self.aggregation_seconds = 0.0
     self._lock = threading.Lock()
@@ -62,8 +69,26 @@ class Resources:
     Raises:
       RuntimeFailure: If the threads were ended.
     """
+    return self._submit(self._pool, function, index)
+
+  def submit_beside(
+    self, function: Callable[..., _Result], *arguments: Any
+  ) -> concurrent.futures.Future[_Result]:
+    """Calls a function in a thread that no client waits for.
+
+    Raises:
+      RuntimeFailure: If the threads were ended.
+    """
+    return self._submit(self._beside, function, *arguments)
+
+  def _submit(
+    self,
+    pool: concurrent.futures.ThreadPoolExecutor,
+    function: Callable[..., _Result],
+    *arguments: Any,
+  ) -> concurrent.futures.Future[_Result]:
     try:
-      return self._pool.submit(function, index)
+      return pool.submit(function, *arguments)
     except RuntimeError as e:
       raise failures.RuntimeFailure(
         'This in-process context was closed; call set_in_process_context again.'
@@ -90,9 +115,17 @@ class Resources:
     room = _available_memory() // (2 * 6 * shared_bytes)
     return max(1, min(self.max_concurrent_clients, room))
 
+  @staticmethod
+  def check_process() -> None:
+    """Raises `RuntimeFailure` in a fork of a process that had an engine."""
+    global _owner
+    _owner = _owner or failures.Owner()
+    _owner.check()
+
   def close(self) -> None:
     """Ends the threads."""
-    self._pool.shutdown(wait=False, cancel_futures=True)
+    for pool in (self._pool, self._beside):
+      pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _check_devices(names: Sequence[str] | None) -> list[str]:

@@ -181,6 +181,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     )
     self._runner = tff_names.AsyncThreadRunner()
     self._in_flight = 0
+    self._owner = failures.Owner()
 
   @property
   def executor_factory(self) -> WorkerExecutors:
@@ -190,6 +191,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
   async def invoke(
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
   ) -> values.PythonValue:
+    self._owner.check()
     if asyncio.iscoroutine(arg):
       arg = await arg
     return await self._runner.await_coro_and_return_result(
@@ -200,6 +202,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
   ) -> values.PythonValue:
     """Invokes a computation for a caller without an event loop."""
+    self._owner.check()
     try:
       return self._runner.run_coro_and_return_result(self._invoke(comp, arg))
     except (KeyboardInterrupt, SystemExit):

@@ -159,6 +159,7 @@ class RemoteContext(tff.framework.SyncContext):
     ):
       if value is not None and value <= 0:
         raise ValueError(f'`{name}` must be positive seconds, got {value!r}.')
+    self._owner = failures.Owner()
     self._retries = retries
     self._connect_timeout = connect_timeout
     self._workers = [
@@ -195,6 +196,7 @@ class RemoteContext(tff.framework.SyncContext):
   def invoke(
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
   ) -> values.PythonValue:
+    self._owner.check()
     if not tff_names.has_clients(comp.type_signature.parameter):
       return self._local.run(comp, arg)
     self._ask_lost_workers()

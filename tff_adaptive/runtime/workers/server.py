@@ -47,8 +47,9 @@ class ExecutorService(tff_names.ExecutorGroupServicer):
   """TFF's executor protocol on the in-process engine.
 
   A call runs at once and to its end, so that a peer's load is bounded by its
-  own calls. TensorFlow cannot be interrupted: where nobody waits for a call any
-  more, or it takes too much memory, the process has to end.
+  own calls. TensorFlow ends no op that does not end by itself: where nobody
+  waits for a call any more, or it takes too much memory, the process has to
+  end.
   """
 
   def __init__(

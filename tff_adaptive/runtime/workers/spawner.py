@@ -6,9 +6,9 @@ socket of whole messages. Each message makes it fork a process and comes with a
 socket that is the new process's lifeline. The process says on it how it began;
 when the other end is closed, however that comes about, this process kills it.
 
-What a process computes cannot be interrupted from inside, for TensorFlow has no
-such thing, but it can be killed from here. For that, this process only waits
-and forks: it never uses TensorFlow, which would not survive a fork.
+What a process computes cannot always be interrupted from inside, but it can be
+killed from here. For that, this process only waits and forks: it never uses
+TensorFlow, which would not survive a fork.
 """
 
 import ctypes

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tasks import preprocessing
 from tasks import synthetic
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.models import resnet
 from tasks.models import vit
 from tff_adaptive import parameters
@@ -210,6 +211,7 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
 
 def _read(path: pathlib.Path, get: str) -> bytes:
   try:
+    data_files.check(path, get)
     return path.read_bytes()
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
@@ -231,7 +233,8 @@ def _check_labels(
 
 
 def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
-  decode = lambda file: tf.io.decode_jpeg(file, channels=3)
+  # Of any size that takes little memory, so that a wrong one can be told.
+  decode = lambda file: data_files.decode_jpeg(file, max_pixels=1 << 20)
   dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
   dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)
   try:

@@ -19,6 +19,7 @@ from tasks import partition
 from tasks import splits
 from tasks import synthetic
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import idx
 from tasks.formats import numerals
 from tasks.formats import sqlite_files
@@ -100,6 +101,7 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
   )
   writers = []
   try:
+    data_files.check(path, get)
     with open(path, newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file)
       for number, row in enumerate(reader):

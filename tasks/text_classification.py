@@ -20,6 +20,7 @@ from tasks import assembly
 from tasks import splits
 from tasks import synthetic
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import numerals
 from tasks.formats import sqlite_files
 from tasks.formats import wordpiece
@@ -126,6 +127,7 @@ def read_csv(
   texts, labels = [], []
   csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
   try:
+    data_files.check(path, get)
     with open(path, newline='', encoding='utf-8') as file:
       reader = csv.reader(file, strict=True)
       for number, row in enumerate(reader):

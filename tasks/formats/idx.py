@@ -1,12 +1,14 @@
 """IDX files, the format of MNIST and of Fashion-MNIST."""
 
 import gzip
+import math
 import pathlib
 import zlib
 
 import numpy as np
 
 from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _UNSIGNED_BYTE = 0x08
 
@@ -37,29 +39,34 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
   Raises:
     DataError: If the file is damaged or of another kind.
   """
+  magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
+  begin = 4 + 4 * dimensions
   try:
-    content = path.read_bytes()
-    if path.suffix == '.gz':
-      content = gzip.decompress(content)
+    data_files.check(path, get)
+    with gzip.open(path) if path.suffix == '.gz' else open(path, 'rb') as file:
+      header = file.read(begin)
+      if header[:4] != magic:
+        raise data_errors.DataError(
+          f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
+          f'{header[:4].hex(" ") or "nothing"}. {get}'
+        )
+      shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4')
+      expected = math.prod(shape.tolist())
+      data_files.check_size(path, expected, get)
+      # One byte more than there may be: a small file can inflate to a huge one.
+      content = file.read(expected + 1)
   except (OSError, EOFError, zlib.error) as e:
     raise data_errors.DataError(
       f'{path} cannot be read whole: {e}. {get}'
     ) from e
-  magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
-  if content[:4] != magic:
-    raise data_errors.DataError(
-      f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
-      f'{content[:4].hex(" ") or "nothing"}. {get}'
-    )
-  begin = 4 + 4 * dimensions
-  shape = np.frombuffer(content[4:begin].ljust(begin - 4, b'\0'), '>u4')
-  expected = begin + int(np.prod(shape.astype(np.int64)))
   if len(content) != expected or not shape.all():
+    has = f'{len(header) + len(content)}'
     raise data_errors.DataError(
-      f'{path} should have {expected} bytes for {tuple(shape.tolist())} '
-      f'values, but has {len(content)}. {get}'
+      f'{path} should have {begin + expected} bytes for '
+      f'{tuple(shape.tolist())} values, but has '
+      f'{"more" if len(content) > expected else has}. {get}'
     )
-  return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
+  return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def read_pair(

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 
 from tasks.formats import data_errors
+from tasks.formats import data_files
 
 
 def read(
@@ -27,6 +28,7 @@ def read(
       have exactly two labels; naming the line.
   """
   try:
+    data_files.check(path, get)
     text = path.read_text(encoding='ascii')
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e

@@ -7,6 +7,7 @@ whatever its size, and nothing is ever downloaded.
 
 import contextlib
 import pathlib
+import re
 import sqlite3
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ import tensorflow as tf
 
 from tasks.formats import data_errors
 
+# The largest example of TFF's data sets has some ten thousand.
+_MAX_EXAMPLE_BYTES = 64 << 20
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {
   'client_metadata': {'client_id', 'split_name'},
@@ -112,7 +115,11 @@ def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
   # Read-only: sqlite3 would otherwise create what is not there.
-  return sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro', uri=True)
+  uri = f'{path.resolve().as_uri()}?mode=ro'
+  connection = sqlite3.connect(uri, uri=True)
+  # Of one value, before memory is taken for it.
+  connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_EXAMPLE_BYTES)
+  return connection
 
 
 def _check_whole(path: pathlib.Path, get: str) -> None:
@@ -139,6 +146,15 @@ def _check_tables(
   connection: sqlite3.Connection, path: pathlib.Path, get: str
 ) -> None:
   for table, expected in _TABLES.items():
+    # A view, or a table of a module's, is a program that may run for ever.
+    for kind, made in connection.execute(
+      'SELECT type, sql FROM sqlite_schema WHERE name = ?', (table,)
+    ):
+      if kind != 'table' or not re.match(r'CREATE\s+TABLE\b', str(made), re.I):
+        raise data_errors.DataError(
+          f'{path} is no TFF data set: {table} must be a plain table, but was '
+          f'made with {str(made)[:40]!r}. {get}'
+        )
     columns = {r[1] for r in connection.execute(f'PRAGMA table_info({table})')}
     if not expected <= columns:
       found = ', '.join(sorted(columns)) or 'none'

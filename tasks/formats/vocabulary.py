@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import numerals
 from tasks.formats import sqlite_files
 
@@ -125,6 +126,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
     DataError: If it holds neither, naming the first line that does not fit.
   """
   try:
+    data_files.check(path)
     text = path.read_text(encoding='utf-8')
   except (OSError, UnicodeDecodeError) as e:
     raise data_errors.DataError(

@@ -13,6 +13,7 @@ from typing import Union
 import numpy as np
 
 from tasks.formats import data_errors
+from tasks.formats import data_files
 
 # What zipfile and NumPy raise on archives that are damaged.
 _DAMAGE = (
@@ -52,8 +53,15 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
     DataError: If the file is no such archive.
   """
   try:
+    data_files.check(pathlib.Path(path))
+    with zipfile.ZipFile(path) as archive:
+      # A small archive can inflate to a huge one.
+      inflated = sum(member.file_size for member in archive.infolist())
+    data_files.check_size(pathlib.Path(path), inflated)
     with np.load(path, allow_pickle=False) as arrays:
       return {name: arrays[name] for name in arrays.files}
+  except data_errors.DataError:
+    raise
   except _DAMAGE as e:
     raise data_errors.DataError(
       f'{os.fspath(path)} is no whole NumPy archive: {e}.'
@@ -70,6 +78,7 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     DataError: If the file is cut short, no such file, or has a tensor of
       another kind.
   """
+  data_files.check(path)
   content = path.read_bytes()
   length = int.from_bytes(content[:8], 'little')
   try:

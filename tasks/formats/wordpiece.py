@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.formats import data_errors
+from tasks.formats import data_files
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
 _SPECIAL = (PADDING, UNKNOWN, BEGIN, END)
@@ -46,6 +47,7 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
     DataError: If the file is no text or has no special tokens with [PAD] first.
   """
   try:
+    data_files.check(path)
     # Not `splitlines`, which also breaks at marks that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
   except FileNotFoundError as e:

@@ -1,0 +1,58 @@
+"""Files that are read into memory: what they must be before they are opened."""
+
+import pathlib
+import stat
+from typing import Any
+
+import tensorflow as tf
+
+from tasks.formats import data_errors
+
+# The largest real one is less than a tenth of it.
+MAX_BYTES = 4 << 30
+# The largest landmark has 2 million; decoding takes 12 bytes a pixel at worst.
+MAX_PIXELS = 100_000_000
+
+
+def check(path: pathlib.Path, get: str = '') -> int:
+  """Looks at a file without opening it; returns its size.
+
+  A pipe would be waited for, and a device read without end.
+
+  Args:
+    path: The file, or a link to it.
+    get: How to get the file.
+
+  Raises:
+    OSError: If it is not there, or cannot be looked at.
+    DataError: If it is neither a file nor a folder, which opening tells, or is
+      too large.
+  """
+  status = path.stat()
+  if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+    raise data_errors.DataError(
+      f'{path} is a pipe or a device, not a file. {get}'.rstrip()
+    )
+  check_size(path, status.st_size, get)
+  return status.st_size
+
+
+def check_size(path: pathlib.Path, size: int, get: str = '') -> None:
+  """Raises `DataError` if so many bytes are more than any real file has."""
+  if size > MAX_BYTES:
+    raise data_errors.DataError(
+      f'{path} holds {size >> 20:,} MiB, and at most {MAX_BYTES >> 20:,} are'
+      f' read into memory. {get}'.rstrip()
+    )
+
+
+def decode_jpeg(file: Any, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
+  """Decodes a JPEG file to RGB; one that claims more pixels is an error."""
+  shape = tf.io.extract_jpeg_shape(file, tf.int64)
+  small = tf.debugging.assert_less_equal(
+    shape[0] * shape[1],
+    tf.constant(max_pixels, tf.int64),
+    message='An image has more pixels than any real one.',
+  )
+  with tf.control_dependencies([] if small is None else [small]):
+    return tf.io.decode_jpeg(tf.identity(file), channels=3)

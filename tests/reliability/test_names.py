@@ -11,7 +11,7 @@ from tff_adaptive.recording import client_states
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')
-_NO_NAMES = (*_AWAY, 'a\nb', 'a\x7fb', 'a' * 201)
+_NO_NAMES = (*_AWAY, 'a\nb', 'a\x7fb', 'a' * 201, 'a\ud800')
 
 
 @pytest.mark.parametrize('name', _NO_NAMES)

@@ -1,6 +1,7 @@
 """The report: what it says, how it looks, and what it refuses."""
 
 import html.parser
+import os
 import re
 import shutil
 import subprocess
@@ -162,6 +163,13 @@ def test_everything_is_escaped(tmp_path):
   assert '<script' not in text and '<i>' not in text and '<b>' not in text
   assert '&lt;b&gt;&amp;&#34;runs&#34;' in text
   assert '&lt;i&gt;half' in text and 'after round 3' in text
+
+
+def test_names_that_are_no_text_are_shown_escaped(tmp_path):
+  root = tmp_path / os.fsdecode(b'r\xff')
+  made_up.run(root, os.fsdecode(b'a\xfe'), '--total_rounds=2')
+  path, _ = report.write(root)
+  assert 'Results in r\\udcff' in path.read_text(encoding='utf-8')
 
 
 def test_rule_decides_which_configuration_is_shown(tmp_path):

@@ -23,7 +23,10 @@ from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.optimizers import mixes
 from tff_adaptive.privacy import mechanism as privacy
 
-_NAME = re.compile(r'(?!\.)[^/\\\x00-\x1f\x7f]{1,200}')
+# Of surrogates only those that stand for bytes can be in a folder's name.
+_NAME = re.compile(
+  r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
+)
 # Values by flag.
 Given = Mapping[str, Any]
 

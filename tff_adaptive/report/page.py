@@ -365,5 +365,5 @@ def _save(
   for file, content in figures.items():
     files.write_atomically(pictures / file, content)
   path = output / 'report.html'
-  files.write_atomically(path, page.encode('utf-8'))
+  files.write_atomically(path, formatting.printable(page).encode('utf-8'))
   return path

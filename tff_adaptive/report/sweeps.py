@@ -9,12 +9,16 @@ import dataclasses
 import io
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive.recording import files
+
+# A formula as spreadsheets see it. A number may begin like one.
+_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*(e[+\-]?\d+)?$)")
 
 # The status of a run that came to its end.
 FINISHED = 'finished'
@@ -47,12 +51,23 @@ def write(folder: pathlib.Path, sweep: SweepRecord) -> None:
 def write_table(
   folder: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-  """Writes results.csv; a cell that is `None` stays empty."""
+  """Writes results.csv; a cell that is `None` stays empty.
+
+  Text that a spreadsheet would take for a formula gets a quote in front, which
+  `read_unfinished` takes off.
+  """
   buffer = io.StringIO()
   writer = csv.writer(buffer, lineterminator='\n')
   writer.writerow(head)
-  writer.writerows(['' if c is None else c for c in row] for row in rows)
+  writer.writerows([_cell(value) for value in row] for row in rows)
   files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
+
+
+def _cell(value: Any) -> Any:
+  """Makes text that a spreadsheet could run text and nothing else."""
+  if isinstance(value, str) and _FORMULA.match(value):
+    return f"'{value}"
+  return '' if value is None else value
 
 
 def read(folder: pathlib.Path) -> Optional[SweepRecord]:
@@ -87,7 +102,7 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     if any(row['name'] is None or row['status'] is None for row in rows):
       raise ValueError('a row is cut short')
     return [
-      (row['name'], row['status'], row['reason'] or '')
+      (_text(row['name']), row['status'], _text(row['reason'] or ''))
       for row in rows
       if row['status'] != FINISHED
     ]
@@ -98,3 +113,8 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
       f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
       "sweep's command writes it anew."
     ) from e
+
+
+def _text(cell: str) -> str:
+  """Reads what `_cell` made of text."""
+  return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell

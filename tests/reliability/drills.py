@@ -46,6 +46,11 @@ class Launcher:
     )
     assert self._answer() == 'ready'
 
+  @property
+  def pid(self) -> int:
+    """The process whose limits those of the program are."""
+    return self._process.pid
+
   def _answer(self) -> str:
     return self._process.stdout.readline().strip()
 

@@ -10,6 +10,7 @@ from tests.reliability import drills
 
 _KILLS = 20
 _ROUNDS = 400
+_SGD = ('--client_optimizer=sgd', '--client_learning_rate=0.1')
 _METHODS = {
   'delta_sgd_fedadam': [],
   'scaffold': ['--algorithm=scaffold', '--client_learning_rate=0.1'],
@@ -27,6 +28,10 @@ _METHODS = {
     '--dp_noise_multiplier=0.5',
   ],
   'blended': ['--algorithm=fedada2_blended'],
+  'secure': ['--algorithm=fedadam', *_SGD, '--aggregator=secure'],
+  'compressed': ['--algorithm=fedadam', *_SGD, '--aggregator=compression'],
+  'centralized': ['--algorithm=centralized', *_SGD],
+  'native': ['--algorithm=fedadam', *_SGD, '--runtime=native'],
 }
 
 

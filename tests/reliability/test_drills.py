@@ -1,0 +1,267 @@
+"""What befalls a run between two starts, and what it starts in."""
+
+import os
+import pathlib
+import shutil
+import signal
+import time
+
+import psutil
+import pytest
+
+from tests import recorded
+from tests.reliability import drills
+from tff_adaptive import errors
+from tff_adaptive.commands import command_line
+from tff_adaptive.flags import parsing as flags
+from tff_adaptive.report import sweeps
+from tff_adaptive.runtime.workers import process as process_lib
+from tff_adaptive.training import stopping
+
+_QUADRATIC = (
+  '--task=quadratic',
+  '--clients_per_round=2',
+  '--total_rounds=12',
+  '--rounds_per_checkpoint=4',
+)
+
+
+class _Drill:
+  """A run that was stopped half way, and one that was not."""
+
+  def __init__(self, root, capsys, monkeypatch):
+    self.root = root
+    self._capsys = capsys
+    self._monkeypatch = monkeypatch
+    self.whole = root / 'whole'
+    assert self.start('whole')[0] == 0
+    self.stop('parts')
+
+  def start(self, name, *more):
+    code = command_line.main(
+      [
+        *_QUADRATIC,
+        f'--root_output_dir={self.root}',
+        f'--experiment_name={name}',
+        *more,
+      ]
+    )
+    said = ' '.join(self._capsys.readouterr())
+    assert 'Traceback' not in said
+    return code, said
+
+  def stop(self, name):
+    """Starts a run that a signal stops when it has seven rounds."""
+    check = stopping.Signals.check
+    calls = 0
+
+    def stop_later(signals):
+      nonlocal calls
+      calls += 1
+      if calls == 7:
+        os.kill(os.getpid(), signal.SIGTERM)
+      check(signals)
+
+    with self._monkeypatch.context() as patch:
+      patch.setattr(stopping.Signals, 'check', stop_later)
+      code, _ = self.start(name)
+    assert code == 128 + signal.SIGTERM
+    assert 1 < len(recorded.rows(self.root / name)) < 12
+
+  def goes_on(self, name, *more):
+    code, said = self.start(name, *more)
+    assert code == 0 and 'Resuming after round' in said, said
+    drills.assert_same_run(self.whole, self.root / name)
+
+
+@pytest.fixture(name='drill')
+def _drill(tmp_path, capsys, monkeypatch):
+  return _Drill(tmp_path, capsys, monkeypatch)
+
+
+def test_copied_moved_and_touched_folders_go_on(drill):
+  """A copy is the same run; what time it is means nothing."""
+  parts = drill.root / 'parts'
+  shutil.copytree(parts, drill.root / 'copy')
+  drill.goes_on('copy')
+  (drill.root / 'elsewhere').mkdir()
+  parts.rename(drill.root / 'moved')
+  day = 24 * 3600
+  for number, path in enumerate(sorted((drill.root / 'moved').rglob('*'))):
+    at = time.time() + (-1) ** number * 3650 * day
+    os.utime(path, (at, at))
+  drill.goes_on('moved')
+
+
+def test_clock_that_was_set_back(drill, monkeypatch):
+  now = time.time
+  monkeypatch.setattr(time, 'time', lambda: now() - 20 * 365 * 24 * 3600)
+  drill.goes_on('parts')
+
+
+def test_flags_that_were_changed_in_between(drill):
+  parts = drill.root / 'parts'
+  before = {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}
+  for flag in ('--total_rounds=13', '--seed=7', '--algorithm=fedyogi'):
+    code, said = drill.start('parts', flag)
+    assert code == 2 and 'holds a run with other settings' in said
+  assert before == {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}
+  # These change no result.
+  drill.goes_on('parts', '--cache_mib=1', '--max_concurrent_clients=1')
+
+
+def test_flag_file_that_includes_itself(tmp_path, capsys):
+  path = tmp_path / 'a.flags'
+  path.write_text(f'--task=quadratic\n--flagfile={path}\n')
+  try:
+    parsed = flags.Flags().parse([f'--flagfile={path}'])
+  except errors.SettingsError as e:
+    assert '\n' not in str(e)
+  else:
+    assert parsed.settings.task == 'quadratic'
+  other = tmp_path / 'b.flags'
+  path.write_text(f'--flagfile={other}\n')
+  other.write_text(f'--flagfile={path}\n--task=quadratic\n')
+  assert flags.Flags().parse([f'--flagfile={path}']).settings.task
+  assert 'Traceback' not in ' '.join(capsys.readouterr())
+
+
+_FORMULAS = ("=cmd|' /C calc'!A0", '@SUM(1)', '+1+1', '-1+1', "'=1", '\t=1')
+
+
+def test_exported_tables_hold_no_formulas(tmp_path):
+  rows = [[text, 'failed', text] for text in _FORMULAS]
+  numbers = [['a', 'finished', -1.5], ['b', 'finished', '-1e-05']]
+  sweeps.write_table(tmp_path, ['name', 'status', 'reason'], rows + numbers)
+  text = sweeps.table_path(tmp_path).read_text(encoding='utf-8')
+  for line in text.splitlines()[1:]:
+    assert line.lstrip('"')[0] not in '=+-@\t', line
+  assert ',-1.5\n' in text and ',-1e-05\n' in text
+  found = [
+    (name, reason) for name, _, reason in sweeps.read_unfinished(tmp_path)
+  ]
+  assert found == [(text, text) for text in _FORMULAS]
+
+
+_DIVERGES = (
+  '--client_optimizer=sgd',
+  '--client_learning_rate=1e12',
+  '--algorithm=fedavg',
+)
+
+
+def test_model_that_turns_to_nan(drill):
+  """Rejected from some round on, counted, and the same after a resumption."""
+  assert drill.start('nan', *_DIVERGES)[0] == 0
+  rows = recorded.rows(drill.root / 'nan')
+  assert [row['round'] for row in rows] == [str(n) for n in range(13)]
+  assert any(float(row['clients/rejected'] or 0) for row in rows[1:])
+
+
+# What follows starts the program as often as it kills it.
+
+
+def _start(launcher, name, *more):
+  return launcher.start(
+    [
+      *drills.SMALL,
+      '--total_rounds=40',
+      '--rounds_per_checkpoint=2',
+      f'--experiment_name={name}',
+      *more,
+    ]
+  )
+
+
+def _finish(launcher, tmp_path, code=0):
+  assert launcher.wait() == code, (tmp_path / 'output.log').read_text()
+
+
+def _wait_for_rows(run, count):
+  rows = run / 'metrics.csv'
+  assert process_lib.wait_until(
+    lambda: rows.exists() and rows.read_text().count('\n') > count, 600, 0.01
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_signals_in_training_lose_nothing(launcher, tmp_path, number):
+  runs = tmp_path / 'runs'
+  _start(launcher, 'whole')
+  _finish(launcher, tmp_path)
+  for count in (1, 9, 18, 30):
+    pid = _start(launcher, 'parts')
+    _wait_for_rows(runs / 'parts', count)
+    os.kill(pid, number)
+    _finish(launcher, tmp_path, 128 + number)
+  _start(launcher, 'parts')
+  _finish(launcher, tmp_path)
+  drills.assert_same_run(runs / 'whole', runs / 'parts')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'limit, value',
+  [
+    (psutil.RLIMIT_NOFILE, 64),
+    (psutil.RLIMIT_NOFILE, 24),
+    (psutil.RLIMIT_DATA, 900 << 20),
+    (psutil.RLIMIT_DATA, 700 << 20),
+    (psutil.RLIMIT_NPROC, 4),
+  ],
+)
+def test_limits_of_a_process_leave_the_run_whole(
+  launcher, tmp_path, limit, value
+):
+  """It runs, or ends in any way; then it goes on to the same end."""
+  _start(launcher, 'whole')
+  _finish(launcher, tmp_path)
+  program = psutil.Process(launcher.pid)
+  before = program.rlimit(limit)
+  program.rlimit(limit, (value, before[1]))
+  (tmp_path / 'output.log').unlink()
+  _start(launcher, 'parts')
+  code = launcher.wait()
+  said = (tmp_path / 'output.log').read_text()
+  # TensorFlow itself gives up where it gets no memory or thread.
+  assert code in (0, 1, 2) or -code in (signal.SIGABRT, signal.SIGSEGV), said
+  if code in (1, 2):
+    assert said.strip()
+  program.rlimit(limit, before)
+  _start(launcher, 'parts')
+  _finish(launcher, tmp_path)
+  drills.assert_same_run(
+    tmp_path / 'runs' / 'whole', tmp_path / 'runs' / 'parts'
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'ending', [None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
+)
+@pytest.mark.parametrize('runtime', ['in_process', 'native'])
+def test_no_ending_leaves_anything_in_the_temporary_folder(
+  tmp_path, monkeypatch, ending, runtime
+):
+  folder = tmp_path / 'temporary'
+  folder.mkdir()
+  monkeypatch.setenv('TMPDIR', str(folder))
+  launcher = drills.Launcher(tmp_path)
+  try:
+    rounds = '3' if ending is None else '100000'
+    pid = _start(
+      launcher, 'a', f'--runtime={runtime}', f'--total_rounds={rounds}'
+    )
+    started = []
+    if ending is not None:
+      _wait_for_rows(tmp_path / 'runs' / 'a', 2)
+      started = psutil.Process(pid).children(recursive=True)
+      os.kill(pid, ending)
+    launcher.wait()
+    assert process_lib.wait_until(
+      lambda: not any(p.is_running() for p in started), 10
+    )
+  finally:
+    launcher.close()
+  assert [p.name for p in pathlib.Path(folder).rglob('*')] == []

@@ -30,7 +30,7 @@ _METHODS = {
   'blended': ['--algorithm=fedada2_blended'],
   'secure': ['--algorithm=fedadam', *_SGD, '--aggregator=secure'],
   'compressed': ['--algorithm=fedadam', *_SGD, '--aggregator=compression'],
-  'centralized': ['--algorithm=centralized', *_SGD],
+  'centralized': ['--algorithm=centralized', '--server_learning_rate=0.1'],
   'native': ['--algorithm=fedadam', *_SGD, '--runtime=native'],
 }
 

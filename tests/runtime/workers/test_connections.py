@@ -315,6 +315,34 @@ def test_nothing_goes_on_computing_alone(whom):
     _end(process)
 
 
+@pytest.mark.slow
+def test_two_hundred_connections_at_once():
+  """As many as there may be are served; the others are told, and come back."""
+  process = _start('--max_connections=20')
+  address = _address(process)
+
+  def connect(number):
+    peer = stack.enter_context(_peer(address))
+    try:
+      return peer.compute(peer.value(np.int32(number))).value
+    except grpc.RpcError as e:
+      assert e.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+      assert '20 connections, its limit' in e.details()
+      return None
+
+  try:
+    with contextlib.ExitStack() as stack:
+      with concurrent.futures.ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(connect, range(200)))
+      assert sum(answer is not None for answer in answers) == 20
+    spawner, *_ = psutil.Process(process.pid).children()
+    assert process_lib.wait_until(lambda: not spawner.children(), 10)
+    with contextlib.ExitStack() as stack:
+      assert connect(1) is not None
+  finally:
+    _end(process)
+
+
 @pytest.fixture(name='here')
 def _here():
   """A peer of a service in this process, and what it does to end it."""

@@ -376,6 +376,75 @@ def test_tls_with_client_authentication(tmp_path):
 
 
 @pytest.mark.slow
+def test_tls_with_wrong_and_expired_certificates(tmp_path):
+  folders = {'right': 1, 'wrong': 1, 'expired': -1}
+  for name, days in folders.items():
+    (tmp_path / name).mkdir()
+    certificates.make(tmp_path / name, days=days)
+
+  def file(name, what):
+    return str(tmp_path / name / what)
+
+  def flags(own):
+    return {
+      'certificate': file(own, 'worker.pem'),
+      'private_key': file(own, 'worker.key'),
+      'trainer_certificate': file('right', 'ca.pem'),
+    }
+
+  def connect(server, trusted, shown):
+    return runtime.create_remote_context(
+      [server.address],
+      worker_certificate=file(trusted, 'ca.pem'),
+      trainer_certificate=file(shown, 'worker.pem'),
+      trainer_private_key=file(shown, 'worker.key'),
+      connect_timeout=2.0,
+    )
+
+  with _servers(flags('right'), flags('expired')) as (server, expired):
+    for worker, trusted, shown in (
+      (server, 'right', 'wrong'),
+      (server, 'wrong', 'right'),
+      (server, 'right', 'expired'),
+      (expired, 'expired', 'right'),
+    ):
+      with pytest.raises(
+        runtime.WorkerFailure, match=rf'{worker.address}.*gRPC says: .+\)'
+      ):
+        connect(worker, trusted, shown)
+    # The worker goes on serving its owner.
+    context = connect(server, 'right', 'right')
+    with tff.framework.get_context_stack().install(context):
+      assert _sum_of_squares([1.0, 2.0]) == 5.0
+    context.close()
+
+
+def test_certificate_and_key_that_do_not_fit_are_told(tmp_path):
+  for name in ('a', 'b'):
+    (tmp_path / name).mkdir()
+    certificates.make(tmp_path / name)
+  with pytest.raises(OSError, match='do not fit'):
+    runtime.serve_worker(
+      0,
+      certificate=str(tmp_path / 'a' / 'worker.pem'),
+      private_key=str(tmp_path / 'b' / 'worker.key'),
+    )
+
+
+@pytest.mark.slow
+def test_worker_killed_under_load_ends_no_run(tmp_path):
+  with _servers({}, {}) as (survivor, victim):
+    runs = [
+      _Run(tmp_path, f'run_{n}', *_on(survivor, victim)) for n in range(3)
+    ]
+    runs[0].kill_under_way(victim)
+    for run in runs:
+      run.ends_with(0)
+    for other in runs[1:]:
+      runs[0].assert_same_rows(other)
+
+
+@pytest.mark.slow
 def test_tffs_own_worker_can_serve(expected):
   with _servers(
     {'engine': 'native', 'bind_address': '0.0.0.0', 'insecure': True}

@@ -37,6 +37,7 @@ _Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 # What every connection of gRPC's begins with: HTTP/2's preface.
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 _SECONDS_TO_BEGIN = 20.0
+_SECONDS_TO_START = 120.0
 _POLL_SECONDS = 0.5
 _CHUNK = 1 << 20
 # A machine that fell off the network is noticed after a minute.
@@ -130,7 +131,8 @@ class Spawner:
       OSError: If it did not start.
     """
     with self._fork(spawner.SERVE) as lifeline:
-      said = await _receive(lifeline)
+      async with asyncio.timeout(_SECONDS_TO_START):
+        said = await _receive(lifeline)
       if not said.startswith(spawner.SERVING):
         raise OSError(said.decode() or 'the process that computes has ended')
       folder = os.fsdecode(said.removeprefix(spawner.SERVING))

@@ -56,7 +56,9 @@ def main(settings: Mapping[str, Any]) -> int:
   poll.register(wake_read, select.POLLIN)
   control.send(READY)
   while True:
-    for file, _ in poll.poll():
+    # A new process last: its lifeline may get the number of one that has ended.
+    events = sorted(poll.poll(), key=lambda event: event[0] == control.fileno())
+    for file, _ in events:
       if file == wake_read:
         os.read(wake_read, 64)
         for known, (_, pid) in list(children.items()):

@@ -27,6 +27,7 @@ from tff_adaptive.privacy import mechanism as privacy
 _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
+_NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
 # Values by flag.
 Given = Mapping[str, Any]
 
@@ -149,9 +150,10 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       '{name!r}.',
       name=name[:80],
     )
-  if not general['root_output_dir']:
+  root = general['root_output_dir']
+  if not root or _NO_PATH.search(root):
     raise parameters.ParameterError(
-      'root_output_dir', "{} must name a folder, got ''."
+      'root_output_dir', '{} must name a folder, got {root!r}.', root=root[:80]
     )
   return general
 

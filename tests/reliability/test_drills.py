@@ -260,7 +260,7 @@ def test_no_ending_leaves_anything_in_the_temporary_folder(
       os.kill(pid, ending)
     launcher.wait()
     assert process_lib.wait_until(
-      lambda: not any(p.is_running() for p in started), 10
+      lambda: all(drills.gone(p.pid) for p in started), 10
     )
   finally:
     launcher.close()

@@ -264,4 +264,8 @@ def test_no_ending_leaves_anything_in_the_temporary_folder(
     )
   finally:
     launcher.close()
-  assert [p.name for p in pathlib.Path(folder).rglob('*')] == []
+  left = [p.name for p in pathlib.Path(folder).rglob('*')]
+  if ending == signal.SIGKILL:
+    # TensorFlow's own, which it removes when it may; nothing of this program's.
+    left = [name for name in left if not name.startswith('__autograph_')]
+  assert left == []

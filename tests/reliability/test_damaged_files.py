@@ -276,7 +276,7 @@ def _check_study(found, whole):
 
 
 def _write_sweep(folder):
-  sweeps.write(folder, sweeps.Sweep('train_loss', shared=False))
+  sweeps.write(folder, sweeps.SweepRecord('train_loss', shared=False))
   sweeps.write_table(
     folder,
     ['name', 'status', 'reason'],

@@ -54,6 +54,7 @@ _COVERING = (
   ('fedsps_global', 'quadratic'),
   ('fedsps_normalized', 'quadratic'),
   ('mimelite', 'quadratic'),
+  ('fedexp', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

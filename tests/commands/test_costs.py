@@ -45,6 +45,7 @@ EXPECTED = {
   'joint_zero_init': (1, 1, 1, 0, 0, 1),
   'fedada2': (1, 1, SM3 / SIZE, 0, 0, 1),
   'fedada2_blended': (1, 1, 3 + SM3 / SIZE, 0, 0, 1),
+  'fedexp': (1, 1, 0, 0, 0, 1),
 }
 
 

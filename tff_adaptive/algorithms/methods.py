@@ -256,6 +256,14 @@ _METHODS = (
     accepts={'server': ADAPTIVE},
   ),
   Method(
+    'fedexp',
+    'A server that steps further the more its clients disagree (Jhunjhunwala '
+    'et al.).',
+    pieces=f'{_HERE}.fedexp:pieces',
+    unnoised='the squared norms of their updates',
+    **_OWN_STEP,
+  ),
+  Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '
     'clients, as many examples a round as a cohort has on average.',

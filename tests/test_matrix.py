@@ -55,6 +55,7 @@ _COVERING = (
   ('fedsps_normalized', 'quadratic'),
   ('mimelite', 'quadratic'),
   ('fedexp', 'quadratic'),
+  ('fednova', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -32,6 +32,7 @@ REFUSED = (
   'fedsps_normalized',
   'feddecsps',
   'fedexp',
+  'fednova',
 )
 
 

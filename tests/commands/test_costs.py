@@ -46,6 +46,7 @@ EXPECTED = {
   'fedada2': (1, 1, SM3 / SIZE, 0, 0, 1),
   'fedada2_blended': (1, 1, 3 + SM3 / SIZE, 0, 0, 1),
   'fedexp': (1, 1, 0, 0, 0, 1),
+  'fednova': (1, 1, 0, 0, 0, 1),
 }
 
 

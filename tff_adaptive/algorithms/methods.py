@@ -263,6 +263,15 @@ _METHODS = (
     unnoised='the squared norms of their updates',
     **_OWN_STEP,
   ),
+  _client(
+    'fednova',
+    'SGD clients whose updates count alike however many steps made them '
+    '(Wang et al.).',
+    'sgd',
+    pieces=f'{_HERE}.fednova:pieces',
+    unnoised=_STEPS,
+    check=f'{_HERE}.checks:one_of_momentum_and_proximal',
+  ),
   Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '

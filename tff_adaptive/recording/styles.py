@@ -53,6 +53,7 @@ _METHODS = (
   'local_adaalter',
   'local_amsgrad',
   'fedexp',
+  'fednova',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

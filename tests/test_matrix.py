@@ -56,6 +56,7 @@ _COVERING = (
   ('mimelite', 'quadratic'),
   ('fedexp', 'quadratic'),
   ('fednova', 'quadratic'),
+  ('fedcm', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -33,6 +33,7 @@ REFUSED = (
   'feddecsps',
   'fedexp',
   'fednova',
+  'fedcm',
 )
 
 

@@ -47,6 +47,8 @@ EXPECTED = {
   'fedada2_blended': (1, 1, 3 + SM3 / SIZE, 0, 0, 1),
   'fedexp': (1, 1, 0, 0, 0, 1),
   'fednova': (1, 1, 0, 0, 0, 1),
+  # The direction down.
+  'fedcm': (2, 1, 1, 0, 0, 1),
 }
 
 

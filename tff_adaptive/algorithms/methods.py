@@ -272,6 +272,14 @@ _METHODS = (
     unnoised=_STEPS,
     check=f'{_HERE}.checks:one_of_momentum_and_proximal',
   ),
+  _client(
+    'fedcm',
+    "SGD clients that step along the cohort's last direction too (Xu et al.).",
+    'sgd',
+    hides=frozenset({'client_momentum'}),
+    pieces=f'{_HERE}.fedcm:pieces',
+    unnoised=_STEPS,
+  ),
   Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '

@@ -54,6 +54,7 @@ _METHODS = (
   'local_amsgrad',
   'fedexp',
   'fednova',
+  'fedcm',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

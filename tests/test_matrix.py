@@ -57,6 +57,7 @@ _COVERING = (
   ('fedexp', 'quadratic'),
   ('fednova', 'quadratic'),
   ('fedcm', 'quadratic'),
+  ('feddyn', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

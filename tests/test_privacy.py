@@ -34,6 +34,7 @@ REFUSED = (
   'fedexp',
   'fednova',
   'fedcm',
+  'feddyn',
 )
 
 

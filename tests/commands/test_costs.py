@@ -49,6 +49,8 @@ EXPECTED = {
   'fednova': (1, 1, 0, 0, 0, 1),
   # The direction down.
   'fedcm': (2, 1, 1, 0, 0, 1),
+  # The linear term, and lambda_i.
+  'feddyn': (1, 1, 0, 1, 1, 1),
 }
 
 

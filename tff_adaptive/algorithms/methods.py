@@ -281,6 +281,13 @@ _METHODS = (
     unnoised=_STEPS,
   ),
   Method(
+    'feddyn',
+    'Clients whose objectives change so that their minima agree (Acar et al.).',
+    pieces=f'{_HERE}.feddyn:pieces',
+    unnoised='whether they take part',
+    **_OWN_STEP,
+  ),
+  Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '
     'clients, as many examples a round as a cohort has on average.',

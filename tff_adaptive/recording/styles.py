@@ -55,6 +55,7 @@ _METHODS = (
   'fedexp',
   'fednova',
   'fedcm',
+  'feddyn',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

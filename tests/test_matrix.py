@@ -58,6 +58,7 @@ _COVERING = (
   ('fednova', 'quadratic'),
   ('fedcm', 'quadratic'),
   ('feddyn', 'quadratic'),
+  ('fedsam', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -22,7 +22,7 @@ def test_names_of_the_contract():
       'scaffold', 'fedprox', 'moon', 'delta_sgd', 'fedsps', 'feddecsps',
       'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
-      'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 
+      'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 'fedsam',
       
   ]  # fmt: skip
   for name in algorithms.names():

@@ -51,6 +51,7 @@ EXPECTED = {
   'fedcm': (2, 1, 1, 0, 0, 1),
   # The linear term, and lambda_i.
   'feddyn': (1, 1, 0, 1, 1, 1),
+  'fedsam': (1, 1, 0, 0, 0, 2),
 }
 
 

@@ -288,6 +288,12 @@ _METHODS = (
     **_OWN_STEP,
   ),
   Method(
+    'fedsam',
+    'Sharpness-aware clients (Caldarola et al.).',
+    pieces=f'{_HERE}.fedsam:pieces',
+    accepts={'client': _GRADIENTS_ALONE},
+  ),
+  Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '
     'clients, as many examples a round as a cohort has on average.',

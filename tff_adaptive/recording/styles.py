@@ -56,6 +56,7 @@ _METHODS = (
   'fednova',
   'fedcm',
   'feddyn',
+  'fedsam',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

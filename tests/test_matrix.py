@@ -59,6 +59,7 @@ _COVERING = (
   ('fedcm', 'quadratic'),
   ('feddyn', 'quadratic'),
   ('fedsam', 'quadratic'),
+  ('fedlesam', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

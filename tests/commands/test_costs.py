@@ -52,6 +52,8 @@ EXPECTED = {
   # The linear term, and lambda_i.
   'feddyn': (1, 1, 0, 1, 1, 1),
   'fedsam': (1, 1, 0, 0, 0, 2),
+  # How far off gradients are taken, and the model received.
+  'fedlesam': (1, 1, 0, 1, 1, 1),
 }
 
 

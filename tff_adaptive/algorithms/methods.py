@@ -294,6 +294,12 @@ _METHODS = (
     accepts={'client': _GRADIENTS_ALONE},
   ),
   Method(
+    'fedlesam',
+    'Sharpness-aware clients at one gradient a step (Fan et al.).',
+    pieces=f'{_HERE}.fedlesam:pieces',
+    accepts={'client': _GRADIENTS_ALONE},
+  ),
+  Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '
     'clients, as many examples a round as a cohort has on average.',

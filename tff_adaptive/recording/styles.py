@@ -57,6 +57,7 @@ _METHODS = (
   'fedcm',
   'feddyn',
   'fedsam',
+  'fedlesam',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

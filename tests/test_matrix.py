@@ -60,6 +60,7 @@ _COVERING = (
   ('feddyn', 'quadratic'),
   ('fedsam', 'quadratic'),
   ('fedlesam', 'quadratic'),
+  ('fedmuon', 'libsvm_logistic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

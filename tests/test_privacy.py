@@ -35,6 +35,7 @@ REFUSED = (
   'fednova',
   'fedcm',
   'feddyn',
+  'fedmuon',
 )
 
 

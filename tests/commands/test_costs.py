@@ -15,6 +15,8 @@ FEATURES, HIDDEN, CLASSES = 300, 40, 3
 SIZE = 4 * (FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
 # SM3 keeps one number per row and column of a matrix, a vector whole.
 SM3 = 4 * (FEATURES + HIDDEN + HIDDEN + HIDDEN + CLASSES + CLASSES)
+# The part of matrices in all weights.
+MATRICES = 4 * (FEATURES * HIDDEN + HIDDEN * CLASSES) / SIZE
 
 # Down, up, optimizer, context, kept in units of d; gradients.
 EXPECTED = {
@@ -54,6 +56,8 @@ EXPECTED = {
   'fedsam': (1, 1, 0, 0, 0, 2),
   # How far off gradients are taken, and the model received.
   'fedlesam': (1, 1, 0, 1, 1, 1),
+  # Matrices have a momentum, other variables two moments.
+  'fedmuon': (2 + MATRICES, 1 + MATRICES, 3 - MATRICES, 0, 0, 1),
 }
 
 

@@ -299,6 +299,13 @@ _METHODS = (
     pieces=f'{_HERE}.fedlesam:pieces',
     accepts={'client': _GRADIENTS_ALONE},
   ),
+  _client(
+    'fedmuon',
+    'Clients that step along orthogonalised momenta (Liu et al.).',
+    'muon_global',
+    pieces=f'{_HERE}.fedmuon:pieces',
+    unnoised='their momenta',
+  ),
   Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '

@@ -79,6 +79,7 @@ _CLIENT = {
   'blended': _entry(
     'blended:build_blended', check=f'{__name__}.mixes:read', of_method=True
   ),
+  'muon_global': _entry('muon:build_muon_global', of_method=True),
   'polyak_decreasing': _entry(
     'polyak_decreasing:build_polyak_decreasing',
     chooses_step_size=True,

@@ -58,6 +58,7 @@ _METHODS = (
   'feddyn',
   'fedsam',
   'fedlesam',
+  'fedmuon',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

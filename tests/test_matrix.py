@@ -61,6 +61,7 @@ _COVERING = (
   ('fedsam', 'quadratic'),
   ('fedlesam', 'quadratic'),
   ('fedmuon', 'libsvm_logistic'),
+  ('fedadamw', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -36,6 +36,7 @@ REFUSED = (
   'fedcm',
   'feddyn',
   'fedmuon',
+  'fedadamw',
 )
 
 

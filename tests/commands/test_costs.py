@@ -58,6 +58,8 @@ EXPECTED = {
   'fedlesam': (1, 1, 0, 1, 1, 1),
   # Matrices have a momentum, other variables two moments.
   'fedmuon': (2 + MATRICES, 1 + MATRICES, 3 - MATRICES, 0, 0, 1),
+  # m, v and the direction.
+  'fedadamw': (2, 1, 3, 0, 0, 1),
 }
 
 

@@ -306,6 +306,14 @@ _METHODS = (
     pieces=f'{_HERE}.fedmuon:pieces',
     unnoised='their momenta',
   ),
+  _client(
+    'fedadamw',
+    'AdamW clients whose second moments are averaged, one number a variable '
+    '(Liu et al.).',
+    'adamw_global',
+    pieces=f'{_HERE}.fedadamw:pieces',
+    unnoised='means of their second moments',
+  ),
   Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '

@@ -71,6 +71,7 @@ _CLIENT = {
   'sm3_adam': _entry('sm3:build_sm3_adam', adaptive=True, check=_DELAY),
   # Clients that only make sense under the method that they belong to.
   'adaalter': _entry('adaalter:build_adaalter', of_method=True),
+  'adamw_global': _entry('adamw:build_adamw_global', of_method=True),
   'amsgrad': _entry(
     'amsgrad:build_local_amsgrad',
     shared=frozenset({'beta_1', 'beta_2'}),

@@ -59,6 +59,7 @@ _METHODS = (
   'fedsam',
   'fedlesam',
   'fedmuon',
+  'fedadamw',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

@@ -62,6 +62,7 @@ _COVERING = (
   ('fedlesam', 'quadratic'),
   ('fedmuon', 'libsvm_logistic'),
   ('fedadamw', 'quadratic'),
+  ('fedcams', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -23,7 +23,7 @@ def test_names_of_the_contract():
       'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
       'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 'fedsam',
-      'fedlesam', 'fedmuon', 'fedadamw', 
+      'fedlesam', 'fedmuon', 'fedadamw', 'fedcams',
   ]  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')

@@ -60,6 +60,8 @@ EXPECTED = {
   'fedmuon': (2 + MATRICES, 1 + MATRICES, 3 - MATRICES, 0, 0, 1),
   # m, v and the direction.
   'fedadamw': (2, 1, 3, 0, 0, 1),
+  # Five signs in a byte.
+  'fedcams': (1, 1 / 20, 0, 0, 1, 1),
 }
 
 

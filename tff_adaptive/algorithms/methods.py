@@ -315,6 +315,14 @@ _METHODS = (
     unnoised='means of their second moments',
   ),
   Method(
+    'fedcams',
+    'Clients that compress their updates and keep the error, under FedAMS '
+    '(Wang et al.).',
+    server='ams',
+    pieces=f'{_HERE}.fedcams:pieces',
+    check=f'{_HERE}.checks:compression',
+  ),
+  Method(
     'centralized',
     'No federation: --server_optimizer trains on the pooled data of all '
     'clients, as many examples a round as a cohort has on average.',

@@ -60,6 +60,7 @@ _METHODS = (
   'fedlesam',
   'fedmuon',
   'fedadamw',
+  'fedcams',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)

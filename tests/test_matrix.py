@@ -54,6 +54,15 @@ _COVERING = (
   ('fedsps_global', 'quadratic'),
   ('fedsps_normalized', 'quadratic'),
   ('mimelite', 'quadratic'),
+  ('fedexp', 'quadratic'),
+  ('fednova', 'quadratic'),
+  ('fedcm', 'quadratic'),
+  ('feddyn', 'quadratic'),
+  ('fedsam', 'quadratic'),
+  ('fedlesam', 'quadratic'),
+  ('fedmuon', 'libsvm_logistic'),
+  ('fedadamw', 'quadratic'),
+  ('fedcams', 'quadratic'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

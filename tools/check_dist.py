@@ -27,7 +27,7 @@ import tff_today
 assert tff_today.__file__.startswith(sys.prefix), tff_today.__file__
 assert (place / 'py.typed').is_file()
 assert (place / 'report' / 'page.html').is_file()
-assert len(algorithms.names()) == 22 and len(presets.names()) > 100
+assert len(algorithms.names()) == 31 and len(presets.names()) > 100
 """
 
 

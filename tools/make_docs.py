@@ -73,9 +73,11 @@ def _flags(name: str) -> str:
   method = methods.find(name)
   return _table(
     {
-      public: parameter
-      for public, parameter in algorithms.parameters_of(name).items()
-      if public not in shared or public in method.defaults
+      public: slot.parameter
+      for public, slot in plan.choose(name).slots.items()
+      if public not in shared
+      or public in method.defaults
+      or slot.piece == 'own'
     }
   )
 

@@ -22,7 +22,8 @@ def test_names_of_the_contract():
       'scaffold', 'fedprox', 'moon', 'delta_sgd', 'fedsps', 'feddecsps',
       'fedsps_normalized', 'fedsps_global', 'local_adaalter', 'local_amsgrad',
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
-      'fedada2_blended',
+      'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 'fedsam',
+      'fedlesam', 'fedmuon', 'fedadamw', 'fedcams',
   ]  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')
@@ -46,7 +47,7 @@ def test_every_method_says_what_it_does(name):
 @pytest.mark.parametrize(
   'name,settings,words',
   [
-    ('fedadamw', {}, 'must be one of fedavg, fedavgm'),
+    ('fedadamx', {}, 'must be one of fedavg, fedavgm'),
     (
       'fedadam',
       {'gamma': 1.0},

@@ -15,6 +15,8 @@ FEATURES, HIDDEN, CLASSES = 300, 40, 3
 SIZE = 4 * (FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
 # SM3 keeps one number per row and column of a matrix, a vector whole.
 SM3 = 4 * (FEATURES + HIDDEN + HIDDEN + HIDDEN + CLASSES + CLASSES)
+# The part of matrices in all weights.
+MATRICES = 4 * (FEATURES * HIDDEN + HIDDEN * CLASSES) / SIZE
 
 # Down, up, optimizer, context, kept in units of d; gradients.
 EXPECTED = {
@@ -45,6 +47,21 @@ EXPECTED = {
   'joint_zero_init': (1, 1, 1, 0, 0, 1),
   'fedada2': (1, 1, SM3 / SIZE, 0, 0, 1),
   'fedada2_blended': (1, 1, 3 + SM3 / SIZE, 0, 0, 1),
+  'fedexp': (1, 1, 0, 0, 0, 1),
+  'fednova': (1, 1, 0, 0, 0, 1),
+  # The direction down.
+  'fedcm': (2, 1, 1, 0, 0, 1),
+  # The linear term, and lambda_i.
+  'feddyn': (1, 1, 0, 1, 1, 1),
+  'fedsam': (1, 1, 0, 0, 0, 2),
+  # How far off gradients are taken, and the model received.
+  'fedlesam': (1, 1, 0, 1, 1, 1),
+  # Matrices have a momentum, other variables two moments.
+  'fedmuon': (2 + MATRICES, 1 + MATRICES, 3 - MATRICES, 0, 0, 1),
+  # m, v and the direction.
+  'fedadamw': (2, 1, 3, 0, 0, 1),
+  # Five signs in a byte.
+  'fedcams': (1, 1 / 20, 0, 0, 1, 1),
 }
 
 

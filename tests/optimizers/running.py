@@ -48,7 +48,10 @@ def run_client(optimizer, gradients, losses=None, sizes=None):
   state = optimizer.initialize(specs(weights))
   path, steps = [], []
   for k, gradient in enumerate(gradients):
-    x = join(weights)
+    point = None
+    if isinstance(optimizer, protocol.LocalOptimizer):
+      point = optimizer.gradient_point(state, weights, ())
+    x = join(weights if point is None else point)
     batch = protocol.Batch(
       loss=tf.constant(losses[k](x) if losses else 0.0, tf.float32),
       gradient_fn=lambda w, f=gradient: split(f(join(w))),

@@ -55,18 +55,18 @@ def quiet(_):
 def stop_in_round_fixture(monkeypatch):
   """Stops the next run in a round, as a signal would."""
 
-  def stop(number):
-    original = rounds.LearningRounds.run
+  def stop(number, learning=rounds.LearningRounds):
+    original = learning.run
     calls = []
 
     def run(self, cohort, datasets):
       calls.append(cohort)
       if len(calls) == number:
-        monkeypatch.setattr(rounds.LearningRounds, 'run', original)
+        monkeypatch.setattr(learning, 'run', original)
         raise stopping.Stopped(signal.SIGTERM)
       return original(self, cohort, datasets)
 
-    monkeypatch.setattr(rounds.LearningRounds, 'run', run)
+    monkeypatch.setattr(learning, 'run', run)
 
   return stop
 
@@ -120,6 +120,46 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert hparams['versions']['tensorflow-federated'] == '0.87.0'
   assert (whole.folder / 'partition.npz').exists()
   assert (whole.folder / 'labels.png').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    ['fedexp', '--average_last_two'],
+    ['fednova', '--client_momentum=0.5'],
+    ['fedcm'],
+    ['feddyn'],
+    ['fedlesam', '--client_optimizer=dog'],
+    ['fedmuon'],
+    ['fedadamw'],
+    ['fedcams', '--compressor=topk'],
+    ['fedsam', '--client_optimizer=prodigy', '--record_step_sizes'],
+    ['fedadam', '--client_optimizer=schedule_free_sgd'],
+  ],
+  ids=lambda arguments: arguments[0],
+)
+def test_whatever_is_kept_is_resumed(tmp_path, stop_in_round, arguments):
+  algorithm, *more = arguments
+  whole, parts = (
+    settings_of(
+      tmp_path / name,
+      f'--algorithm={algorithm}',
+      *more,
+      '--client_lr_schedule=inv_sqrt_decay',
+      '--client_lr_decay_steps=2',
+      '--client_lr_decay_rate=0.5',
+      '--client_warmup_steps=2',
+    )
+    for name in ('whole', 'parts')
+  )
+  train.run(whole, say=quiet)
+  keeps = algorithm in ('feddyn', 'fedlesam', 'fedcams')
+  stop_in_round(4, rounds.StatefulRounds if keeps else rounds.LearningRounds)
+  with pytest.raises(stopping.Stopped):
+    train.run(parts, say=quiet)
+  assert train.run(parts, say=quiet).resumed_from == 3
+  assert table(parts) == table(whole)
 
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path):

@@ -58,7 +58,9 @@ class Pieces:
     given = self.plan.model_aggregator
     if given is None:
       return processes.build_aggregator(
-        self.plan.aggregation, self.plan.values['seed']
+        self.plan.aggregation,
+        self.plan.values['seed'],
+        getattr(self.exchange, 'encoding', None),
       )
     if isinstance(given, tff.aggregators.UnweightedAggregationFactory):
       return tff.aggregators.as_weighted_aggregator(given)
@@ -73,6 +75,10 @@ class Pieces:
     term = self.objective.formula
     lines.append('client minimises F' + (f' + {term}' if term else ''))
     for side in optimizers.SIDES:
+      formula = getattr(self.exchange, 'update_formula', '')
+      if side == 'server' and formula:
+        lines.append('what the server steps with:')
+        lines.extend('  ' + line for line in formula.splitlines())
       name = self.plan.optimizer[side]
       called = name if isinstance(name, str) else type(name).__name__
       lines.append(f'{side} optimizer {called}:')
@@ -150,9 +156,11 @@ def _listed(values: Any) -> str:
 def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
   """tff.learning's SGD has no formula of its own to show."""
   arguments = plan.arguments(side)
-  if 'learning_rate' not in arguments:
-    return f'{type(plan.optimizer[side]).__name__}, as given'
   g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
+  if 'learning_rate' not in arguments:
+    if isinstance(plan.optimizer[side], str):
+      return f'x = x {sign} {g}'  # The method hides the rate, which is 1.
+    return f'{type(plan.optimizer[side]).__name__}, as given'
   rate = f'with learning_rate = {arguments["learning_rate"]:g}'
   momentum = arguments.get('momentum')
   if not momentum:

@@ -32,13 +32,18 @@ class Method:
       it is and cannot be replaced.
     defaults: Hyperparameters whose default is not the builder's, by their
       public names; those of an optimizer hold for the method's own.
-    hides: Hyperparameters of the optimizers that the method has no use for.
+    hides: Hyperparameters of the optimizers that the method has no use for; a
+      learning rate takes its schedule with it.
     pieces: The function that makes the method's own pieces, if there is one,
-      as 'package.module:function'.
+      as 'package.module:function'. A hyperparameter of it that every method has
+      is its own: it says the default, and gets the value too.
     accepts: Per side, the optimizers that may replace the method's own, by name
       or as `ADAPTIVE`; all unless given.
     unnoised: What its clients send beside their update, to which differential
       privacy adds no noise.
+    check: A function that imports no TensorFlow and raises `ParameterError` for
+      hyperparameters that do not fit each other, its arguments by their public
+      names; as 'package.module:function'.
     has_clients: Whether it is federated. One that is not has no client
       optimizer, and its server optimizer trains on pooled data.
   """
@@ -53,6 +58,7 @@ class Method:
   pieces: Optional[str] = None
   accepts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   unnoised: str = ''
+  check: Optional[str] = None
   has_clients: bool = True
 
   def accepted(self, side: str) -> list[str]:
@@ -92,6 +98,22 @@ def _client(name: str, summary: str, client: str, **more: Any) -> Method:
 _HERE = __name__.rpartition('.')[0]
 _BOTH = frozenset(optimizers.SIDES)
 _JOINT = dict.fromkeys(optimizers.SIDES, ADAPTIVE)
+# Client optimizers that look at nothing but gradients.
+_GRADIENTS_ALONE = (
+  'adagrad',
+  'adam',
+  'dog',
+  'prodigy',
+  'sgd',
+  'sm3_adagrad',
+  'sm3_adam',
+)
+_STEPS = 'how many local steps they took'
+# Of methods whose server steps with what they make of the update.
+_OWN_STEP: dict[str, Any] = dict(
+  fixes=frozenset({'server'}),
+  hides=frozenset({'server_learning_rate', 'momentum'}),
+)
 _MIME: dict[str, Any] = dict(
   defaults={'client_momentum': 0.9},
   # The base optimizer's state is frozen in the round anyway.
@@ -232,6 +254,73 @@ _METHODS = (
     server='adagrad',
     pieces=f'{_HERE}.fedada2_blended:pieces',
     accepts={'server': ADAPTIVE},
+  ),
+  Method(
+    'fedexp',
+    'A server that steps further the more its clients disagree (Jhunjhunwala '
+    'et al.).',
+    pieces=f'{_HERE}.fedexp:pieces',
+    unnoised='the squared norms of their updates',
+    **_OWN_STEP,
+  ),
+  _client(
+    'fednova',
+    'SGD clients whose updates count alike however many steps made them '
+    '(Wang et al.).',
+    'sgd',
+    pieces=f'{_HERE}.fednova:pieces',
+    unnoised=_STEPS,
+    check=f'{_HERE}.checks:one_of_momentum_and_proximal',
+  ),
+  _client(
+    'fedcm',
+    "SGD clients that step along the cohort's last direction too (Xu et al.).",
+    'sgd',
+    hides=frozenset({'client_momentum'}),
+    pieces=f'{_HERE}.fedcm:pieces',
+    unnoised=_STEPS,
+  ),
+  Method(
+    'feddyn',
+    'Clients whose objectives change so that their minima agree (Acar et al.).',
+    pieces=f'{_HERE}.feddyn:pieces',
+    unnoised='whether they take part',
+    **_OWN_STEP,
+  ),
+  Method(
+    'fedsam',
+    'Sharpness-aware clients (Caldarola et al.).',
+    pieces=f'{_HERE}.fedsam:pieces',
+    accepts={'client': _GRADIENTS_ALONE},
+  ),
+  Method(
+    'fedlesam',
+    'Sharpness-aware clients at one gradient a step (Fan et al.).',
+    pieces=f'{_HERE}.fedlesam:pieces',
+    accepts={'client': _GRADIENTS_ALONE},
+  ),
+  _client(
+    'fedmuon',
+    'Clients that step along orthogonalised momenta (Liu et al.).',
+    'muon_global',
+    pieces=f'{_HERE}.fedmuon:pieces',
+    unnoised='their momenta',
+  ),
+  _client(
+    'fedadamw',
+    'AdamW clients whose second moments are averaged, one number a variable '
+    '(Liu et al.).',
+    'adamw_global',
+    pieces=f'{_HERE}.fedadamw:pieces',
+    unnoised='means of their second moments',
+  ),
+  Method(
+    'fedcams',
+    'Clients that compress their updates and keep the error, under FedAMS '
+    '(Wang et al.).',
+    server='ams',
+    pieces=f'{_HERE}.fedcams:pieces',
+    check=f'{_HERE}.checks:compression',
   ),
   Method(
     'centralized',

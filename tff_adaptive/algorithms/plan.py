@@ -118,8 +118,14 @@ def choose(
       default = method.defaults.get(public, default)
     named = dataclasses.replace(parameter, name=public, default=default)
     slots[public] = Slot(piece, parameter.name, named)
-  for public in method.hides & set(slots):
-    del slots[public]
+  hidden = {
+    f'{side}_schedule'
+    for side in optimizers.SIDES
+    if optimizers.public_name(side, 'learning_rate') in method.hides
+  }
+  for public, slot in list(slots.items()):
+    if public in method.hides or slot.piece in hidden:
+      del slots[public]
   return Plan(method, optimizer, slots)
 
 
@@ -186,11 +192,14 @@ def _offered(
       del shared['client_warmup_steps']
     if not optimizers.entry_of('client', name).chooses_step_size:
       del shared['record_step_sizes']
-  for argument, parameter in shared.items():
-    yield 'common', argument, parameter
+  own: Mapping[str, parameters.Parameter] = {}
   if method.pieces is not None:
-    for argument, parameter in builders.parameters_of(method.pieces).items():
-      yield 'own', argument, parameter
+    own = builders.parameters_of(method.pieces)
+  for argument, parameter in shared.items():
+    if argument not in own:
+      yield 'common', argument, parameter
+  for argument, parameter in own.items():
+    yield 'own', argument, parameter
 
 
 def resolve(
@@ -227,6 +236,9 @@ def resolve(
     plan = plan.with_values(**requirements.check(plan, weighting_given))
   for side in optimizers.SIDES:
     _check_side(plan, side)
+  if plan.method.check is not None:
+    takes = inspect.signature(builders.load(plan.method.check)).parameters
+    builders.load(plan.method.check)(**{n: plan.values[n] for n in takes})
   return plan
 
 

@@ -79,7 +79,8 @@ def general(
     cache_dir: Folder with the task's data files.
     data: The task's own data, or small made-up data of the same shapes.
     cache_mib: Memory for decoded examples, in MiB.
-    client_states: Where what clients keep between rounds is (scaffold, moon):
-      in memory if it fits, else in a file in the run's folder.
+    client_states: Where what clients keep between rounds is (scaffold, moon,
+      feddyn, fedlesam, fedcams): in memory if it fits, else in a file in the
+      run's folder.
     client_state_mib: Memory for it, in MiB.
   """

@@ -58,16 +58,20 @@ _CLIENT = {
   ),
   'adam': _entry('client_adam:build_client_adam', adaptive=True, check=_DELAY),
   'delta_sgd': _entry('delta_sgd:build_delta_sgd', chooses_step_size=True),
+  'dog': _entry('dog:build_dog', chooses_step_size=True),
   'polyak': _entry(
     'polyak:build_polyak',
     chooses_step_size=True,
     check=f'{__name__}.combinations:check_bound',
   ),
+  'prodigy': _entry('prodigy:build_prodigy', chooses_step_size=True),
+  'schedule_free_sgd': _entry('schedule_free:build_schedule_free_sgd'),
   'sgd': _entry('sgd:build_sgd'),
   'sm3_adagrad': _entry('sm3:build_sm3_adagrad', adaptive=True, check=_DELAY),
   'sm3_adam': _entry('sm3:build_sm3_adam', adaptive=True, check=_DELAY),
   # Clients that only make sense under the method that they belong to.
   'adaalter': _entry('adaalter:build_adaalter', of_method=True),
+  'adamw_global': _entry('adamw:build_adamw_global', of_method=True),
   'amsgrad': _entry(
     'amsgrad:build_local_amsgrad',
     shared=frozenset({'beta_1', 'beta_2'}),
@@ -76,6 +80,7 @@ _CLIENT = {
   'blended': _entry(
     'blended:build_blended', check=f'{__name__}.mixes:read', of_method=True
   ),
+  'muon_global': _entry('muon:build_muon_global', of_method=True),
   'polyak_decreasing': _entry(
     'polyak_decreasing:build_polyak_decreasing',
     chooses_step_size=True,

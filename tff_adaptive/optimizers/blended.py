@@ -4,6 +4,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -141,6 +142,27 @@ class Blended(protocol.LocalOptimizer):
         delay=_pick(mix.delays, uniform[1]),
       ),
       used,
+    )
+
+  def gradient_point(
+    self,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    context: structures.FlatWeights,
+  ) -> Optional[structures.WeightsT]:
+    """The drawn optimizer's, if any in the mix takes gradients elsewhere."""
+    firsts = [next(iter(family.values())) for family in self._families]
+    points = [
+      first.gradient_point(own, weights, context)
+      if isinstance(first, protocol.LocalOptimizer)
+      else None
+      for first, own in zip(firsts, state['states'])
+    ]
+    if all(point is None for point in points):
+      return None
+    return tf.switch_case(
+      state['optimizer'],
+      [lambda p=point: weights if p is None else p for point in points],
     )
 
   def next(

@@ -1,16 +1,15 @@
 """An optimizer whose state stays as the server sent it (MIME)."""
 
-import collections
-
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
+from tff_adaptive.optimizers import wrapped
 
 
-class Frozen(protocol.LocalOptimizer):
+class Frozen(wrapped.Wrapped):
   """MIME's client: Karimireddy et al., arXiv 2008.03606.
 
   Every local step applies the base optimizer from the same, received state and
@@ -34,24 +33,13 @@ class Frozen(protocol.LocalOptimizer):
     Raises:
       ValueError: If the optimizer looks at the batch.
     """
-    super().__init__()
-    if isinstance(base, protocol.LocalOptimizer) and base.uses_batch:
-      raise ValueError(
-        "MIME's base optimizer must step from gradients alone, because the "
-        'server steps it too; '
-        f'{type(base).__name__} looks at the batch.'
-      )
-    self.base = base
+    super().__init__(base)
     self._corrects = corrects
-
-  @property
-  def note(self) -> str:
-    """The use made of the base optimizer's rule, as text."""
     g = ', with g = g(x) - g(x_t) + mean gradient at x_t'
-    return 'from the state received at every step' + g * self._corrects
+    self.note = 'from the state received at every step' + g * corrects
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
-    state = collections.OrderedDict(base=self.base.initialize(specs))
+    state = super().initialize(specs)
     if self._corrects:
       state['start'] = tree.zeros(specs)
       state['mean_gradient'] = tree.zeros(specs)
@@ -77,13 +65,3 @@ class Frozen(protocol.LocalOptimizer):
       )
     _, weights = self.base.next(state['base'], weights, gradients)
     return state, weights
-
-  def get_hparams(self, state: structures.OptimizerState) -> structures.HParams:
-    return self.base.get_hparams(state['base'])
-
-  def set_hparams(
-    self, state: structures.OptimizerState, hparams: structures.HParams
-  ) -> structures.OptimizerState:
-    return collections.OrderedDict(
-      state, base=self.base.set_hparams(state['base'], hparams)
-    )

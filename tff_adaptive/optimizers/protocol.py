@@ -90,6 +90,24 @@ class LocalOptimizer(rule_lib.Rule):
     del seed
     return state, num_batches
 
+  def gradient_point(
+    self,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    context: structures.FlatWeights,
+  ) -> Optional[structures.WeightsT]:
+    """Says where the next gradient is taken; `None` for the weights.
+
+    Elsewhere, the batch's loss and metrics are those of that point too.
+
+    Args:
+      state: As `initialize` made it.
+      weights: The current weights.
+      context: What the method's exchange made for this client and round.
+    """
+    del state, weights, context
+    return None
+
   @abc.abstractmethod
   def next(
     self,
@@ -104,7 +122,7 @@ class LocalOptimizer(rule_lib.Rule):
     Args:
       state: As `initialize` made it.
       weights: The current weights.
-      gradients: The gradient of the objective at `weights`.
+      gradients: The gradient of the objective at `gradient_point`.
       batch: What else the rule may use.
 
     Raises:

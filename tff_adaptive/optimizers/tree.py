@@ -49,6 +49,29 @@ def norm(structure: structures.Structure) -> tf.Tensor:
   return tf.sqrt(squared_norm(structure))
 
 
+def dot(a: structures.Structure, b: structures.Structure) -> tf.Tensor:
+  """Computes the inner product over all leaves, scalar float32."""
+  products = [
+    tf.reduce_sum(tf.cast(x * y, tf.float32))
+    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b))
+  ]
+  return tf.add_n(products) if products else tf.constant(0.0)
+
+
+def sum_of_absolutes(structure: structures.Structure) -> tf.Tensor:
+  """Computes the 1-norm over all leaves, scalar float32."""
+  leaves = [
+    tf.reduce_sum(tf.abs(tf.cast(leaf, tf.float32)))
+    for leaf in tf.nest.flatten(structure)
+  ]
+  return tf.add_n(leaves) if leaves else tf.constant(0.0)
+
+
+def add(a: structures.Tree, b: structures.Structure) -> structures.Tree:
+  """Computes `a + b`, leaf by leaf."""
+  return tf.nest.map_structure(tf.add, a, b)
+
+
 def subtract(a: structures.Tree, b: structures.Tree) -> structures.Tree:
   """Computes `a - b`, leaf by leaf."""
   return tf.nest.map_structure(tf.subtract, a, b)

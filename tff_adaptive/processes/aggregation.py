@@ -4,6 +4,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import NamedTuple
+from typing import Optional
 from typing import TypeAlias
 from typing import Union
 
@@ -14,6 +15,7 @@ import tensorflow_privacy as tfp
 
 from tff_adaptive import structures
 from tff_adaptive.privacy import mechanism as privacy
+from tff_adaptive.processes import encodings
 
 # The clipping norm, `clip`, and the rounds completed, `round`: scalars.
 GlobalState: TypeAlias = collections.OrderedDict[str, tf.Tensor]
@@ -150,13 +152,17 @@ class ClippedSum(tfp.SumAggregationDPQuery):
 
 
 def build_aggregator(
-  settings: privacy.Aggregation, seed: int = 0
+  settings: privacy.Aggregation,
+  seed: int = 0,
+  encoding: Optional[encodings.Encoding] = None,
 ) -> tff.aggregators.WeightedAggregationFactory:
   """Builds the aggregator of clients' updates.
 
   Args:
     settings: What `privacy.check` returned.
     seed: Of the noise, where there is noise.
+    encoding: The short form in which updates travel to a plain mean. Whatever
+      is clipped, zeroed or summed securely travels as it is.
 
   Returns:
     A weighted mean; under differential privacy all clients weigh the same
@@ -173,6 +179,9 @@ def build_aggregator(
         ClippedSum(settings, seed), records
       )
     )
+  robust = settings.aggregator_zeroing or settings.aggregator_clipping
+  if encoding is not None and settings.aggregator == 'mean' and not robust:
+    return tff.aggregators.MeanFactory(encodings.EncodedSum(encoding))
   build: Callable[..., tff.aggregators.WeightedAggregationFactory] = {
     'mean': tff.learning.robust_aggregator,
     'compression': tff.learning.compression_aggregator,

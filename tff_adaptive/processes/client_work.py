@@ -9,6 +9,7 @@ sizes that were used and the clients that had to be left out.
 """
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -41,13 +42,14 @@ class RoundOutput(NamedTuple):
   """The result of `ClientWork.run`.
 
   Attributes:
-    state: The next state, at the server.
+    totals: The cohort's sums and maxima, and its mean gradient if that is asked
+      for, at the server.
     result: The clients' `ClientResult`s.
     measurements: At the server.
     memories: What clients keep, at clients; empty if they keep nothing.
   """
 
-  state: structures.Placed
+  totals: tuple[structures.Placed, ...]
   result: structures.Placed
   measurements: structures.Placed
   memories: structures.Placed
@@ -122,6 +124,7 @@ class ClientWork:
     """Traces everything that clients and server do, once."""
     initial_state = tff.tensorflow.computation(trainer.initial_state)
     self.state_type = initial_state.type_signature.result
+    self._build_sending()
     self.memory_type = self.initialize_memory = None
     if trainer.exchange.memory(trainer.specs) is not None:
       self.initialize_memory = tff.tensorflow.computation(
@@ -153,6 +156,20 @@ class ClientWork:
     self.get_hparams = get_hparams
     self.set_hparams = set_hparams
 
+  def _build_sending(self) -> None:
+    """Traces what of the state clients receive, if that is not all."""
+    exchange = self.exchange
+    self._send: Optional[tff.Computation] = None
+    self._sent_type = self.state_type
+    if type(exchange).sent is not exchange_lib.Exchange.sent:
+
+      @tff.tensorflow.computation(self.state_type)
+      def send(state: messages.State) -> messages.State:
+        return state._replace(statistics=exchange.sent(state.statistics))
+
+      self._send = send
+      self._sent_type = send.type_signature.result
+
   def _build_full_gradient(self, trainer: trainer_lib.Trainer) -> None:
     """Traces what an exchange asks of the data outside of the steps."""
     self._gradient_part: Optional[tff.Computation] = None
@@ -178,7 +195,7 @@ class ClientWork:
       )
       self._first_step = tff.tensorflow.computation(
         first_step.of_client,
-        [self.state_type, self.facts.weights_type, self.facts.data_type],
+        [self._sent_type, self.facts.weights_type, self.facts.data_type],
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
@@ -190,7 +207,7 @@ class ClientWork:
       extra['first'] = self._first_step.type_signature.result
     if self.memory_type is not None:
       extra['memory'] = self.memory_type
-    known = [self.state_type, self.facts.weights_type, self.facts.data_type]
+    known = [self._sent_type, self.facts.weights_type, self.facts.data_type]
     # TFF takes functions of a fixed number of arguments only.
     train = (
       lambda s, w, d: trainer.train(s, w, d),
@@ -208,16 +225,22 @@ class ClientWork:
     totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
     exchange = self.exchange
-    next_state: Callable[..., messages.State]
-    if self._mean_gradient is None:
-      next_state = lambda state, sums, maxima: messages.next_state(
-        exchange, state, sums, maxima, ()
-      )
-    else:
+    if self._mean_gradient is not None:
       known.append(self._mean_gradient.type_signature.result)
-      next_state = lambda state, sums, maxima, mean: messages.next_state(
-        exchange, state, sums, maxima, mean
-      )
+    if exchange.sees_update:
+      known.append(self.facts.weights_type.trainable)
+    follow = functools.partial(messages.next_state, exchange)
+    # TFF takes functions of a fixed number of arguments only.
+    next_state = {
+      (False, False): lambda s, sums, most: follow(s, sums, most, ())[0],
+      (True, False): lambda s, sums, most, mean: follow(s, sums, most, mean)[0],
+      (False, True): lambda s, sums, most, update: follow(
+        s, sums, most, (), update
+      ),
+      (True, True): lambda s, sums, most, mean, update: follow(
+        s, sums, most, mean, update
+      ),
+    }[self._mean_gradient is not None, exchange.sees_update]
     self._next_state = tff.tensorflow.computation(next_state, known)
     self._measure = tff.tensorflow.computation(messages.measure, totals)
 
@@ -252,7 +275,10 @@ class ClientWork:
     """
     extra = []
     full_gradient = []
-    sent = tff.federated_broadcast(state)
+    sent = state
+    if self._send is not None:
+      sent = tff.federated_map(self._send, state)
+    sent = tff.federated_broadcast(sent)
     if self._gradient_part is not None:
       parts = tff.federated_sum(
         tff.federated_map(self._gradient_part, (weights, data))
@@ -278,13 +304,32 @@ class ClientWork:
     if self._records:
       measurements['step_size_of_clients'] = step_sizes.collect(done.record)
     return RoundOutput(
-      tff.federated_map(
-        self._next_state, (state, sums, maxima, *full_gradient)
-      ),
+      (sums, maxima, *full_gradient),
       done.result,
       tff.federated_zip(measurements),
       () if memories is None else done.memory,
     )
+
+  def conclude(
+    self,
+    state: structures.Placed,
+    totals: tuple[structures.Placed, ...],
+    update: Optional[structures.Placed] = None,
+  ) -> tuple[structures.Placed, structures.Placed]:
+    """Places what the server makes of the round, as `run` does.
+
+    Args:
+      state: As given to `run`.
+      totals: As `run` yielded them.
+      update: The aggregated update, at the server.
+
+    Returns:
+      The next state, and the update that the server steps with.
+    """
+    if not self.exchange.sees_update:
+      return tff.federated_map(self._next_state, (state, *totals)), update
+    both = tff.federated_map(self._next_state, (state, *totals, update))
+    return both[0], both[1]
 
 
 def build_client_work(
@@ -323,7 +368,8 @@ def build_client_work(
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange
-      keeps something on clients (`compose` serves those).
+      keeps something on clients or looks at the aggregated update (`compose`
+      serves those).
     ValueError: If a schedule is given for an optimizer without learning rate,
       or `record_step_sizes` for one that does not choose its step sizes.
   """
@@ -332,6 +378,12 @@ def build_client_work(
     raise TypeError(
       'A tff.learning.templates.ClientWorkProcess has no place for what '
       f'{type(work.exchange).__name__} keeps on clients; use '
+      'processes.compose.'
+    )
+  if work.exchange.sees_update:
+    raise TypeError(
+      'A tff.learning.templates.ClientWorkProcess is not shown the aggregated '
+      f'update, which {type(work.exchange).__name__} looks at; use '
       'processes.compose.'
     )
 
@@ -346,8 +398,9 @@ def build_client_work(
     data: structures.Placed,
   ) -> tff.templates.MeasuredProcessOutput:
     output = work.run(state, weights, data)
+    next_state, _ = work.conclude(state, output.totals)
     return tff.templates.MeasuredProcessOutput(
-      output.state, output.result, output.measurements
+      next_state, output.result, output.measurements
     )
 
   return tff.learning.templates.ClientWorkProcess(

@@ -146,7 +146,10 @@ def _compose(pieces: _Pieces) -> Process:
   state_type = placed_state_type.member
   data_type = tff.FederatedType(pieces.work.facts.data_type, tff.CLIENTS)
   run = _round(pieces, state_type)
-  access = (*_weights_access(state_type), *_hparams_access(pieces, state_type))
+  access = (
+    *_weights_access(pieces, state_type),
+    *_hparams_access(pieces, state_type),
+  )
 
   if pieces.work.memory_type is None:
 
@@ -233,12 +236,13 @@ def _round(
     mean = pieces.aggregator.next(
       state.aggregator, done.result.update, done.result.update_weight
     )
+    work_state, update = work.conclude(work_state, done.totals, mean.result)
     stepped = pieces.finalizer.next(
-      state.finalizer, state.global_model_weights, mean.result
+      state.finalizer, state.global_model_weights, update
     )
     next_state = tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
-        stepped.result, sent.state, done.state, mean.state, stepped.state
+        stepped.result, sent.state, work_state, mean.state, stepped.state
       )
     )
     metrics = tff.federated_zip(
@@ -255,22 +259,31 @@ def _round(
 
 
 def _weights_access(
-  state_type: tff.Type,
+  pieces: _Pieces, state_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
   """Builds computations that get and set the model weights in a state."""
+  exchange = pieces.work.exchange
 
   @tff.tensorflow.computation(state_type)
   def get_model_weights(
     state: tff.learning.templates.LearningAlgorithmState,
   ) -> structures.ModelWeights:
-    return state.global_model_weights
+    weights = state.global_model_weights
+    trainable = exchange.evaluated(
+      state.client_work.statistics, weights.trainable
+    )
+    return tff.learning.models.ModelWeights(trainable, weights.non_trainable)
 
   @tff.tensorflow.computation(state_type, state_type.global_model_weights)
   def set_model_weights(
     state: tff.learning.templates.LearningAlgorithmState,
     weights: structures.ModelWeights,
   ) -> tff.learning.templates.LearningAlgorithmState:
-    return state._replace(global_model_weights=weights)
+    statistics = exchange.restarted(state.client_work.statistics)
+    return state._replace(
+      global_model_weights=weights,
+      client_work=state.client_work._replace(statistics=statistics),
+    )
 
   return get_model_weights, set_model_weights
 

@@ -15,6 +15,7 @@ from typing import Optional
 import tensorflow as tf
 
 from tff_adaptive import structures
+from tff_adaptive.processes import encodings
 
 
 class Local(NamedTuple):
@@ -84,11 +85,14 @@ class Cohort(NamedTuple):
     report: The reports, averaged or maximised as `Report` says.
     size: Clients that took part, float32 scalar.
     full_gradient: As in `Local`.
+    update: The aggregated update, flat and in the direction of the step (what
+      clients sent, averaged), for a method that `sees_update`; else empty.
   """
 
   report: Report
   size: tf.Tensor
   full_gradient: structures.FlatWeights
+  update: structures.FlatWeights = ()
 
 
 def report(**parts: structures.Statistics) -> Report:
@@ -112,11 +116,19 @@ class Exchange:
       costs one more exchange of three numbers in every round.
     weight_formula: What `weight` computes, as text; empty if it is the
       client's weight in the model's mean.
+    sees_update: Whether the server looks at the aggregated update: to `merge`
+      it, or to `step` with another.
+    update_formula: What `update` and `step` make of the update Delta, as text;
+      empty if they leave it as it is.
+    encoding: The form in which updates travel; as they are if `None`.
   """
 
   full_gradient_pass: Optional[str] = None
   looks_first = False
   weight_formula = ''
+  sees_update = False
+  update_formula = ''
+  encoding: Optional[encodings.Encoding] = None
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     """Builds the server's first statistics.
@@ -137,6 +149,10 @@ class Exchange:
     Called on the server before each round.
     """
     del server_state
+    return statistics
+
+  def sent(self, statistics: structures.Statistics) -> structures.Statistics:
+    """Picks the part of the statistics that clients receive."""
     return statistics
 
   def memory(self, specs: structures.FlatSpecs) -> Optional[structures.Memory]:
@@ -191,13 +207,17 @@ class Exchange:
     memory: structures.Memory,
     start: structures.FlatWeights,
   ) -> structures.FlatWeights:
-    """Makes what the objective's term uses on this client in this round."""
+    """Makes what objective and optimizer use on this client in this round."""
     del statistics, memory, start
     return ()
 
   def remember(self, local: Local) -> structures.Memory:
     """Makes what the client keeps, unless it had to be left out."""
     return local.memory
+
+  def update(self, local: Local) -> structures.FlatWeights:
+    """Makes what the client sends for the model's change x_K - x_t."""
+    return tuple(end - begin for begin, end in zip(local.start, local.end))
 
   def weight(self, local: Local) -> tf.Tensor:
     """Computes the weight of the client's update in the mean, float32."""
@@ -218,13 +238,39 @@ class Exchange:
   ) -> structures.Statistics:
     """Makes the server's next statistics.
 
-    In a round without a client that took part the statistics stay.
+    In a round without a client that took part the statistics stay; so they do
+    if an aggregated update that is looked at is not finite.
 
     Args:
       statistics: The server's statistics.
       cohort: What came of the reports.
     """
     del cohort
+    return statistics
+
+  def step(
+    self, statistics: structures.Statistics, cohort: Cohort
+  ) -> structures.FlatWeights:
+    """Makes the update that the server optimizer is given, if `sees_update`.
+
+    Args:
+      statistics: The next ones, as `merge` made them.
+      cohort: As for `merge`.
+    """
+    del statistics
+    return cohort.update
+
+  def evaluated(
+    self, statistics: structures.Statistics, weights: structures.WeightsT
+  ) -> structures.WeightsT:
+    """Makes the trainable weights to evaluate of those to train from."""
+    del statistics
+    return weights
+
+  def restarted(
+    self, statistics: structures.Statistics
+  ) -> structures.Statistics:
+    """Makes the statistics after somebody has set the model's weights."""
     return statistics
 
 

@@ -176,8 +176,21 @@ def next_state(
   sums: Sums,
   maxima: Maxima,
   full_gradient: structures.FlatWeights,
-) -> State:
-  """Makes the server's state after a round."""
+  update: Optional[structures.Structure] = None,
+) -> tuple[State, Optional[structures.Structure]]:
+  """Makes the server's state after a round.
+
+  Args:
+    exchange: The method's.
+    state: Before it.
+    sums, maxima: The cohort's.
+    full_gradient: The cohort's mean gradient, empty if nobody asks for it.
+    update: The aggregated update, as gradients, if the exchange sees it.
+
+  Returns:
+    The state, and the update that the server optimizer is given if the exchange
+    sees it.
+  """
 
   def divide(structure: structures.Tree, by: tf.Tensor) -> structures.Tree:
     return tf.nest.map_structure(
@@ -192,16 +205,24 @@ def next_state(
     ),
     sums.taking_part,
     full_gradient,
+    tuple(-u for u in tf.nest.flatten(() if update is None else update)),
   )
   kept = state.statistics
   # With no weight at all there is no mean to take up.
-  nobody = tf.equal(sums.weight, 0)
+  stay = tf.equal(sums.weight, 0)
+  if update is not None:
+    stay = tf.logical_or(stay, tf.logical_not(tree.all_finite(update)))
   merged = tf.nest.map_structure(
-    lambda old, new: tf.where(nobody, old, new),
+    lambda old, new: tf.where(stay, old, new),
     kept,
     exchange.merge(kept, cohort),
   )
-  return State(state.round + 1, state.hparams, merged)
+  step = None
+  if update is not None:
+    step = tf.nest.pack_sequence_as(
+      update, [-u for u in exchange.step(merged, cohort)]
+    )
+  return State(state.round + 1, state.hparams, merged), step
 
 
 def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:

@@ -139,16 +139,16 @@ class Correction(Objective):
   SCAFFOLD's correction c - c_i is added to every gradient this way.
   """
 
+  def __init__(self, context: str = 'c - c_i'):
+    """Takes the context's name, as text."""
+    self._context = context
+
   def term(self, place: Place, constants: Constants) -> tf.Tensor:
-    products = [
-      tf.reduce_sum(tf.cast(c * x, tf.float32))
-      for c, x in zip(place.context, place.weights)
-    ]
-    return tf.add_n(products)
+    return tree.dot(place.context, place.weights)
 
   @property
   def formula(self) -> str:
-    return '<c - c_i, x>'
+    return f'<{self._context}, x>'
 
 
 class Contrastive(Objective):

@@ -268,6 +268,10 @@ class Trainer:
         self.seed, this_round.number, num_steps, batch
       )
     )
+    weights = local.trainable(before)
+    point = self._gradient_point(optimizer_state, weights, this_round.context)
+    if point is not None:
+      before = local.with_trainable(before, point)
     place = objectives.Place(
       local.trainable(before), this_round.start, this_round.context, batch
     )
@@ -294,7 +298,7 @@ class Trainer:
     optimizer_state, weights = take_step(
       self.optimizer,
       optimizer_state,
-      local.trainable(after),
+      weights,
       evaluated.gradients,
       protocol.Batch(
         evaluated.loss,
@@ -312,6 +316,16 @@ class Trainer:
       num_steps + 1,
       so_far.num_examples + evaluated.num_examples,
     )
+
+  def _gradient_point(
+    self,
+    optimizer_state: structures.OptimizerState,
+    weights: structures.FlatWeights,
+    context: structures.FlatWeights,
+  ) -> Optional[structures.FlatWeights]:
+    if not isinstance(self.optimizer, protocol.LocalOptimizer):
+      return None
+    return self.optimizer.gradient_point(optimizer_state, weights, context)
 
   def _full_steps(self, num_steps: tf.Tensor) -> tf.Tensor:
     """Sums over local steps what `_warmed_up` makes of the rate."""
@@ -357,10 +371,9 @@ class Trainer:
     done: exchange_lib.Local,
   ) -> messages.Output:
     """Makes what the client sends and keeps."""
-    update = tf.nest.map_structure(
-      tf.subtract,
-      weights.trainable,
-      tf.nest.pack_sequence_as(weights.trainable, done.end),
+    # TFF's server optimizers take the update for a gradient.
+    update = tf.nest.pack_sequence_as(
+      weights.trainable, [-u for u in self.exchange.update(done)]
     )
     if (scale := self.exchange.scale(done)) is not None:
       update = tf.nest.map_structure(

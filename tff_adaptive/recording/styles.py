@@ -20,10 +20,13 @@ _COLOURS = (
   '#999933',
 )
 _LINES = ('-', '--', '-.', ':')
-_MARKERS = ('o', 's', '^', 'v', 'D', 'P', 'X')
+_MARKERS = (
+  ('o', 's', '^', 'v', 'D', 'P', 'X'),
+  ('<', '>', 'p', 'h', 'd', '*', '8'),
+)
 # The numbers of line styles and of markers have no common factor: 28 methods in
-# a row differ without colour too. So names are added at the end; one that is
-# moved changes its looks.
+# a row differ without colour too, and the next 28 have markers of their own. So
+# names are added at the end; one that is moved changes its looks.
 _METHODS = (
   'fedavg',
   'fedavgm',
@@ -49,6 +52,15 @@ _METHODS = (
   'mimelite',
   'local_adaalter',
   'local_amsgrad',
+  'fedexp',
+  'fednova',
+  'fedcm',
+  'feddyn',
+  'fedsam',
+  'fedlesam',
+  'fedmuon',
+  'fedadamw',
+  'fedcams',
 )
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)
@@ -70,10 +82,11 @@ def of_method(name: str) -> dict[str, Any]:
   else:
     index = _digest(base)
   shift = _digest(other) if other else 0
+  markers = _MARKERS[index // 28 % len(_MARKERS)]
   return dict(
     color=_COLOURS[index % len(_COLOURS)],
     linestyle=_LINES[(index + shift) % len(_LINES)],
-    marker=_MARKERS[(index + shift) % len(_MARKERS)],
+    marker=markers[(index + shift) % len(markers)],
     markersize=4,
     linewidth=1.4,
   )

@@ -1,0 +1,162 @@
+"""Shorter forms in which clients' updates travel."""
+
+import abc
+import collections
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+
+# The short form of a vector, by name.
+Encoded: TypeAlias = collections.OrderedDict[str, tf.Tensor]
+
+
+class Encoding(abc.ABC):
+  """A short form of vectors of some kind that says all of them.
+
+  Vectors of that kind are what `compress` makes of others, times any number.
+  """
+
+  @abc.abstractmethod
+  def compress(self, vector: tf.Tensor) -> tf.Tensor:
+    """Makes the vector of this kind that stands for another."""
+
+  @abc.abstractmethod
+  def encode(self, vector: tf.Tensor) -> Encoded:
+    """Makes the short form of a vector of this kind."""
+
+  @abc.abstractmethod
+  def decode(self, encoded: Encoded, size: int) -> tf.Tensor:
+    """Makes the vector, of length `size`, that has this short form."""
+
+
+class TopK(Encoding):
+  """The entries of largest absolute value, others 0: 2 k numbers."""
+
+  def __init__(self, ratio: float):
+    """Takes r: k = max(floor(r d), 1) of d entries are kept."""
+    self._ratio = ratio
+
+  def _k(self, size: int) -> int:
+    return max(int(self._ratio * size), 1)
+
+  def compress(self, vector: tf.Tensor) -> tf.Tensor:
+    size = vector.shape[0]
+    return self.decode(self.encode(vector), size)
+
+  def encode(self, vector: tf.Tensor) -> Encoded:
+    _, positions = tf.math.top_k(tf.abs(vector), self._k(vector.shape[0]))
+    return collections.OrderedDict(
+      positions=positions, values=tf.gather(vector, positions)
+    )
+
+  def decode(self, encoded: Encoded, size: int) -> tf.Tensor:
+    return tf.scatter_nd(
+      encoded['positions'][:, tf.newaxis], encoded['values'], [size]
+    )
+
+
+class Signs(Encoding):
+  """The signs times the mean absolute value; the sign of 0 is 0.
+
+  Five of these three signs go into a byte (3^5 = 243): 1.6 bits an entry.
+  """
+
+  _A_BYTE = 5
+  _POWERS = (1, 3, 9, 27, 81)
+
+  def compress(self, vector: tf.Tensor) -> tf.Tensor:
+    return tf.sign(vector) * tf.reduce_mean(tf.abs(vector))
+
+  def encode(self, vector: tf.Tensor) -> Encoded:
+    digits = tf.cast(tf.sign(vector), tf.int32) + 1
+    missing = -vector.shape[0] % self._A_BYTE
+    digits = tf.reshape(tf.pad(digits, [[0, missing]]), [-1, self._A_BYTE])
+    packed = tf.reduce_sum(digits * tf.constant(self._POWERS), axis=1)
+    return collections.OrderedDict(
+      scale=tf.reduce_max(tf.abs(vector)), signs=tf.cast(packed, tf.uint8)
+    )
+
+  def decode(self, encoded: Encoded, size: int) -> tf.Tensor:
+    packed = tf.cast(encoded['signs'], tf.int32)[:, tf.newaxis]
+    digits = packed // tf.constant(self._POWERS) % 3
+    signs = tf.reshape(digits, [-1])[:size] - 1
+    return encoded['scale'] * tf.cast(signs, encoded['scale'].dtype)
+
+
+def joined(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Joins all entries in one vector, of the widest of the dtypes."""
+  dtype = np.result_type(*(t.dtype.as_numpy_dtype for t in tensors))
+  return tf.concat(
+    [tf.cast(tf.reshape(t, [-1]), dtype) for t in tensors], axis=0
+  )
+
+
+def split(
+  vector: tf.Tensor, like: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, ...]:
+  """Splits a vector that `joined` made."""
+  parts = tf.split(vector, [t.shape.num_elements() for t in like])
+  return tuple(
+    tf.cast(tf.reshape(part, t.shape), t.dtype)
+    for part, t in zip(parts, like, strict=True)
+  )
+
+
+class EncodedSum(tff.aggregators.UnweightedAggregationFactory):
+  """A sum of values that travel in their short form."""
+
+  def __init__(self, encoding: Encoding):
+    self._encoding = encoding
+
+  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    specs = tff.types.type_to_tf_tensor_specs(value_type)
+    flat = tf.nest.flatten(specs)
+    size = sum(s.shape.num_elements() for s in flat)
+
+    @tff.tensorflow.computation(value_type)
+    def encode(value: structures.Structure) -> Encoded:
+      return self._encoding.encode(joined(tf.nest.flatten(value)))
+
+    @tff.tensorflow.computation
+    def zero() -> tf.Tensor:
+      return joined([tf.zeros(s.shape, s.dtype) for s in flat])
+
+    total_type = zero.type_signature.result
+
+    @tff.tensorflow.computation(total_type, encode.type_signature.result)
+    def accumulate(total: tf.Tensor, encoded: Encoded) -> tf.Tensor:
+      return total + self._encoding.decode(encoded, size)
+
+    @tff.tensorflow.computation(total_type, total_type)
+    def merge(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+      return one + other
+
+    @tff.tensorflow.computation(total_type)
+    def report(total: tf.Tensor) -> structures.Structure:
+      return tf.nest.pack_sequence_as(specs, split(total, flat))
+
+    @tff.federated_computation
+    def initialize() -> structures.Placed:
+      return tff.federated_value((), tff.SERVER)
+
+    @tff.federated_computation(
+      initialize.type_signature.result,
+      tff.FederatedType(value_type, tff.CLIENTS),
+    )
+    def next_fn(
+      state: structures.Placed, value: structures.Placed
+    ) -> tff.templates.MeasuredProcessOutput:
+      encoded = tff.federated_map(encode, value)
+      total = tff.federated_aggregate(
+        encoded, zero(), accumulate, merge, report
+      )
+      return tff.templates.MeasuredProcessOutput(
+        state, total, tff.federated_value((), tff.SERVER)
+      )
+
+    return tff.templates.AggregationProcess(initialize, next_fn)

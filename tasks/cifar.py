@@ -17,6 +17,7 @@ from tasks import preprocessing
 from tasks import synthetic
 from tasks.formats import data_errors
 from tasks.formats import data_files
+from tasks.formats import jpeg
 from tasks.models import resnet
 from tasks.models import vit
 from tff_adaptive import parameters
@@ -234,7 +235,7 @@ def _check_labels(
 
 def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
   # Of any size that takes little memory, so that a wrong one can be told.
-  decode = lambda file: data_files.decode_jpeg(file, max_pixels=1 << 20)
+  decode = lambda file: jpeg.decode(file, max_pixels=1 << 20)
   dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
   dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)
   try:

@@ -22,6 +22,7 @@ from tasks import preprocessing
 from tasks import synthetic
 from tasks.formats import data_errors
 from tasks.formats import data_files
+from tasks.formats import jpeg
 from tasks.formats import sqlite_files
 from tasks.models import vit
 from tff_adaptive import parameters
@@ -195,7 +196,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
   try:
     feature = tf.train.Example.FromString(first).features.feature
     label = feature['class'].int64_list.value[0]
-    data_files.decode_jpeg(feature['image/encoded_jpeg'].bytes_list.value[0])
+    jpeg.decode(feature['image/encoded_jpeg'].bytes_list.value[0])
   # The exception's class belongs to whichever protobuf build is installed.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise data_errors.DataError(
@@ -237,7 +238,7 @@ def _parse(record: Any, stored_size: int) -> Any:
       'class': tf.io.FixedLenFeature([], tf.int64),
     },
   )
-  image = data_files.decode_jpeg(example['image/encoded_jpeg'])
+  image = jpeg.decode(example['image/encoded_jpeg'])
   shape = tf.cast(tf.shape(image)[:2], tf.float32)
   shape = tf.math.ceil(shape * stored_size / tf.reduce_min(shape))
   image = tf.image.resize(image, tf.cast(shape, tf.int32))

@@ -2,16 +2,11 @@
 
 import pathlib
 import stat
-from typing import Any
-
-import tensorflow as tf
 
 from tasks.formats import data_errors
 
 # The largest real one is less than a tenth of it.
 MAX_BYTES = 4 << 30
-# The largest landmark has 2 million; decoding takes 12 bytes a pixel at worst.
-MAX_PIXELS = 100_000_000
 
 
 def check(path: pathlib.Path, get: str = '') -> int:
@@ -44,15 +39,3 @@ def check_size(path: pathlib.Path, size: int, get: str = '') -> None:
       f'{path} holds {size >> 20:,} MiB, and at most {MAX_BYTES >> 20:,} are'
       f' read into memory. {get}'.rstrip()
     )
-
-
-def decode_jpeg(file: Any, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
-  """Decodes a JPEG file to RGB; one that claims more pixels is an error."""
-  shape = tf.io.extract_jpeg_shape(file, tf.int64)
-  small = tf.debugging.assert_less_equal(
-    shape[0] * shape[1],
-    tf.constant(max_pixels, tf.int64),
-    message='An image has more pixels than any real one.',
-  )
-  with tf.control_dependencies([] if small is None else [small]):
-    return tf.io.decode_jpeg(tf.identity(file), channels=3)

@@ -19,6 +19,7 @@ from tasks import text_classification
 from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import idx
+from tasks.formats import jpeg
 from tasks.formats import libsvm
 from tasks.formats import sqlite_files
 from tasks.formats import vocabulary
@@ -177,4 +178,4 @@ def test_image_that_claims_to_be_huge():
   at = small.index(b'\xff\xc0') + 5
   small[at : at + 4] = b'\xff\xdc' * 2
   with pytest.raises(tf.errors.InvalidArgumentError, match='more pixels'):
-    data_files.decode_jpeg(bytes(small))
+    jpeg.decode(bytes(small))

@@ -43,10 +43,9 @@ class GlobalAdamW(rule_lib.Rule):
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
     beta_1, beta_2 = state['beta_1'], state['beta_2']
-    blend = lambda b, old, new: b * old + (1 - b) * new
-    m = tree.map_cast(blend, (beta_1,), state['m'], gradients)
+    m = tree.moving_average(beta_1, state['m'], gradients)
     squares = tf.nest.map_structure(tf.square, gradients)
-    v = tree.map_cast(blend, (beta_2,), state['v'], squares)
+    v = tree.moving_average(beta_2, state['v'], squares)
     step = state['step'] + 1
     total = tf.cast(state['count'] + step, tf.float32)
     new_weights = tree.map_cast(

@@ -54,18 +54,9 @@ class LocalAmsgrad(protocol.LocalOptimizer):
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     del batch
     gradients = tree.dense(weights, gradients)
-    m = tree.map_cast(
-      lambda b, m, g: b * m + (1 - b) * g,
-      (state['beta_1'],),
-      state['m'],
-      gradients,
-    )
-    v = tree.map_cast(
-      lambda b, v, g: b * v + (1 - b) * tf.square(g),
-      (state['beta_2'],),
-      state['v'],
-      gradients,
-    )
+    m = tree.moving_average(state['beta_1'], state['m'], gradients)
+    squares = tf.nest.map_structure(tf.square, gradients)
+    v = tree.moving_average(state['beta_2'], state['v'], squares)
     weights = tree.map_cast(
       lambda rate, x, m, v_max: x - rate * m / tf.sqrt(v_max),
       (state['learning_rate'],),

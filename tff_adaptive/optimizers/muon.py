@@ -83,11 +83,10 @@ class GlobalMuon(rule_lib.Rule):
       state['momenta'],
       tuple(matrices(gradients)),
     )
-    blend = lambda b, old, new: b * old + (1 - b) * new
     small = tuple(_others(gradients))
     squares = tuple(tf.square(g) for g in small)
-    m = tree.map_cast(blend, (state['beta_1'],), state['m'], small)
-    v = tree.map_cast(blend, (state['beta_2'],), state['v'], squares)
+    m = tree.moving_average(state['beta_1'], state['m'], small)
+    v = tree.moving_average(state['beta_2'], state['v'], squares)
     step = state['step'] + 1
     count = tf.cast(step, tf.float32)
     by_adam = tree.map_cast(

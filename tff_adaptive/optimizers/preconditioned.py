@@ -270,12 +270,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
 
     m = gradients
     if 'beta_1' in self.hparams:
-      m = tree.map_cast(
-        lambda b, m, g: b * m + (1 - b) * g,
-        (state['beta_1'],),
-        state['m'],
-        gradients,
-      )
+      m = tree.moving_average(state['beta_1'], state['m'], gradients)
       new_state['m'] = m
     scale_m, scale_v = tf.constant(1.0), tf.constant(1.0)
     if self._corrects_bias:

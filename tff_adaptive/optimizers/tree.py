@@ -86,6 +86,13 @@ def add_scaled(
   )
 
 
+def moving_average(
+  decay: tf.Tensor, old: structures.Tree, new: structures.Structure
+) -> structures.Tree:
+  """Computes `decay * old + (1 - decay) * new`, in each leaf's dtype."""
+  return map_cast(lambda b, x, y: b * x + (1 - b) * y, (decay,), old, new)
+
+
 def map_cast(
   fn: Callable[..., tf.Tensor],
   scalars: tuple[tf.Tensor, ...],

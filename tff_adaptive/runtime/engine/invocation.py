@@ -213,6 +213,12 @@ class _ClientWork:
       else:
         shared.append(run.server[leaf.slot])
     self.shared_bytes = _size([t for t in shared if t is not None])
+    # Only these can have batches to count.
+    self._datasets = [
+      leaf.slot
+      for leaf in phase.client.inputs
+      if leaf.node.site is nodes_lib.CLIENT and leaf.spec.dtype == tf.variant
+    ]
     self._listable = [
       (position, leaf.slot)
       for position, leaf in enumerate(phase.client.inputs)
@@ -238,7 +244,7 @@ class _ClientWork:
     """Returns how many batches a client has; 0 if that is not known."""
     local = self._run.clients[index]
     return sum(
-      dataset_cache.batch_count(local.get(slot)) for _, slot in self._own
+      dataset_cache.batch_count(local.get(slot)) for slot in self._datasets
     )
 
   def __call__(self, index: int) -> nodes_lib.ClientTensors:

@@ -28,9 +28,6 @@ benchmarks/runtime.py names:
   .flower/bin/pip install 'flwr[simulation]==1.41.0' torch
 """
 
-import argparse
-import sys
-
 import side_by_side
 
 # Which program runs a contender.
@@ -52,40 +49,17 @@ _MODELS = {
 
 
 def _parse(arguments):
-  parser = argparse.ArgumentParser(
-    description=__doc__.split('\n', maxsplit=1)[0]
-  )
-  parser.add_argument('--models', default=','.join(_MODELS))
-  parser.add_argument('--contenders', default=','.join(_CONTENDERS))
-  parser.add_argument('--rounds', type=int, default=20, help='after warm-up')
-  parser.add_argument('--warm_up', type=int, default=3)
-  parser.add_argument(
-    '--clients', default='10', help='cohort sizes, separated by commas'
+  parser = side_by_side.build_parser(
+    __doc__.split('\n', maxsplit=1)[0],
+    _CONTENDERS,
+    models=','.join(_MODELS),
+    rounds=20,
   )
   parser.add_argument(
     '--population', type=int, default=100, help='clients to draw cohorts of'
   )
   parser.add_argument('--examples', type=int, help='of a client')
-  parser.add_argument('--batch_size', type=int)
-  parser.add_argument('--output', help='JSON file to write')
-  parser.add_argument('--verbose', action='store_true')
-  for name in ('fedjax', 'pfl', 'flower'):
-    parser.add_argument(f'--{name}_python', help=f'interpreter that has {name}')
-  options = parser.parse_args(arguments)
-  options.pythons = {
-    'program': sys.executable,
-    'tensorflow': sys.executable,
-    'fedjax': options.fedjax_python,
-    'pfl': options.pfl_python,
-    'flower': options.flower_python,
-  }
-  for flag, known in (('models', _MODELS), ('contenders', _CONTENDERS)):
-    chosen = getattr(options, flag).split(',')
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
-      parser.error(f'--{flag} are {", ".join(known)}; got {unknown[0]!r}.')
-    setattr(options, flag, chosen)
-  return options
+  return side_by_side.parse(parser, arguments, _CONTENDERS, _MODELS)
 
 
 def main(arguments=None) -> None:

@@ -33,9 +33,6 @@ With --shuffle, each round has new dataset objects that shuffle (training in
 earnest); otherwise all rounds have the same objects.
 """
 
-import argparse
-import sys
-
 import side_by_side
 
 # Which program runs a contender.
@@ -53,44 +50,21 @@ _MODELS = ('logistic', 'cnn', 'lstm')
 
 
 def _parse(arguments):
-  parser = argparse.ArgumentParser(
-    description=__doc__.split('\n', maxsplit=1)[0]
-  )
-  parser.add_argument('--models', default='logistic,cnn')
-  parser.add_argument('--contenders', default=','.join(_CONTENDERS))
-  parser.add_argument('--rounds', type=int, default=10, help='after warm-up')
-  parser.add_argument('--warm_up', type=int, default=3)
-  parser.add_argument(
-    '--clients', default='10', help='cohort sizes, separated by commas'
+  parser = side_by_side.build_parser(
+    __doc__.split('\n', maxsplit=1)[0],
+    _CONTENDERS,
+    models='logistic,cnn',
+    rounds=10,
   )
   parser.add_argument(
     '--examples', help='per client; several numbers with commas between'
   )
-  parser.add_argument('--batch_size', type=int, default=None)
   parser.add_argument(
     '--width', type=int, default=784, help='inputs of the logistic model'
   )
-  parser.add_argument(
-    '--threads', type=int, default=None, help='clients at once'
-  )
+  parser.add_argument('--threads', type=int, help='clients at once')
   parser.add_argument('--shuffle', action='store_true')
-  parser.add_argument('--output', help='JSON file to write')
-  parser.add_argument('--verbose', action='store_true')
-  for name in ('fedjax', 'pfl'):
-    parser.add_argument(f'--{name}_python', help=f'interpreter that has {name}')
-  options = parser.parse_args(arguments)
-  options.pythons = {
-    'tensorflow': sys.executable,
-    'fedjax': options.fedjax_python,
-    'pfl': options.pfl_python,
-  }
-  for flag, known in (('models', _MODELS), ('contenders', _CONTENDERS)):
-    chosen = getattr(options, flag).split(',')
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
-      parser.error(f'--{flag} are {", ".join(known)}; got {unknown[0]!r}.')
-    setattr(options, flag, chosen)
-  return options
+  return side_by_side.parse(parser, arguments, _CONTENDERS, _MODELS)
 
 
 def main(arguments=None) -> None:

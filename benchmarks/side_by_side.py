@@ -3,15 +3,19 @@
 Peak memory is then each one's own, and a busy machine is busy for all of them.
 """
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 
 _ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 )
+# Programs that run in this interpreter.
+_OURS = ('tensorflow', 'program')
 # What a contender's program is told of the options.
 _PASSED = (
   'clients',
@@ -71,6 +75,61 @@ class Contender:
     last = self._answer()
     self._process.wait()
     return last
+
+
+def build_parser(
+  description: str, programs: dict[str, str], *, models: str, rounds: int
+) -> argparse.ArgumentParser:
+  """Declares the options that all comparisons have.
+
+  Args:
+    description: The first line of the help.
+    programs: Contender -> its program.
+    models: Models unless told otherwise.
+    rounds: Rounds unless told otherwise.
+  """
+  parser = argparse.ArgumentParser(description=description)
+  parser.add_argument('--models', default=models)
+  parser.add_argument('--contenders', default=','.join(programs))
+  parser.add_argument(
+    '--rounds', type=int, default=rounds, help='after warm-up'
+  )
+  parser.add_argument('--warm_up', type=int, default=3)
+  parser.add_argument(
+    '--clients', default='10', help='cohort sizes, separated by commas'
+  )
+  parser.add_argument('--batch_size', type=int)
+  parser.add_argument('--output', help='JSON file to write')
+  parser.add_argument('--verbose', action='store_true')
+  for program in dict.fromkeys(programs.values()):
+    if program not in _OURS:
+      parser.add_argument(
+        f'--{program}_python', help=f'interpreter that has {program}'
+      )
+  return parser
+
+
+def parse(
+  parser: argparse.ArgumentParser,
+  arguments: list[str] | None,
+  programs: dict[str, str],
+  known_models: Iterable[str],
+) -> argparse.Namespace:
+  """Parses options, and puts the interpreter of each program into `pythons`."""
+  options = parser.parse_args(arguments)
+  options.pythons = {
+    program: sys.executable
+    if program in _OURS
+    else getattr(options, f'{program}_python')
+    for program in programs.values()
+  }
+  for flag, known in (('models', known_models), ('contenders', programs)):
+    chosen = getattr(options, flag).split(',')
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+      parser.error(f'--{flag} are {", ".join(known)}; got {unknown[0]!r}.')
+    setattr(options, flag, chosen)
+  return options
 
 
 def compare(options, programs: dict[str, str], ours: str) -> list[dict]:

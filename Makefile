@@ -16,6 +16,10 @@ VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 PY := $(VENV)/bin/python
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
+# A test that hangs for ten minutes ends the run, and the
+# stacks of its threads are printed; the longest takes a minute.
+FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 \
+  -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-slow matrix coverage lint check docs dist format gpu clean
 
@@ -23,7 +27,7 @@ demo: $(VENV)/.installed
 	$(PY) main.py
 
 test: $(VENV)/.installed
-	$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile
+	$(PY) -m pytest $(FAST)
 
 test-slow: $(VENV)/.installed
 	$(PY) -m pytest -m slow
@@ -34,7 +38,7 @@ matrix: $(VENV)/.installed
 # Coverage of what tests run, in processes that they start as well.
 coverage: $(VENV)/.installed-dev
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest -n $(TEST_WORKERS) --dist loadfile
+	$(PY) -m coverage run -m pytest $(FAST)
 	$(PY) -m coverage combine -q
 	$(PY) -m coverage report
 

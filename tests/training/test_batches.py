@@ -65,7 +65,7 @@ def test_lists_and_datasets_are_the_same(name):
   cohort = listed.client_ids[:2]
   one, two = listed.for_round(2, cohort), streamed.for_round(2, cohort)
   for as_list, as_dataset in zip(one.batches, two.batches, strict=True):
-    assert isinstance(as_list, list)
+    assert not isinstance(as_list, tf.data.Dataset)
     assert isinstance(as_dataset, tf.data.Dataset)
     pairs = zip(leaves(as_list), leaves(as_dataset), strict=True)
     for a, b in (pair for both in pairs for pair in zip(*both, strict=True)):
@@ -173,7 +173,7 @@ def test_too_large_a_cohort_is_streamed(monkeypatch):
   task = _task({'a': _examples(3), 'b': _examples(3)})
   small = clients_of(task).for_round(1, ['a'])
   large = clients_of(task).for_round(1, ['a', 'b'])
-  assert isinstance(small.batches[0], list)
+  assert not isinstance(small.batches[0], tf.data.Dataset)
   assert isinstance(large.batches[0], tf.data.Dataset)
   assert leaves(small.batches[0])[0][0].tolist() == (
     leaves(large.batches[0])[0][0].tolist()

@@ -92,6 +92,10 @@ def _conform_element(element: Element, type_spec: tff.Type) -> Element:
 _conforms: MutableMapping[tuple[object, int], tuple[bool, tff.Type]] = (
   cachetools.LRUCache(1024)
 )
+# Specs of the elements of a type.
+_specs: MutableMapping[int, tuple[ElementSpec, tff.Type]] = cachetools.LRUCache(
+  1024
+)
 
 
 def _spec_key(spec: ElementSpec) -> object:
@@ -123,9 +127,14 @@ def _field_order(spec: ElementSpec) -> object:
 
 def _element_spec(element_type: tff.Type) -> ElementSpec:
   """Returns the spec of a dataset's elements in the graphs' containers."""
-  return type_conversions.type_to_py_container(
-    type_conversions.type_to_tf_structure(element_type), element_type
-  )
+  key = id(element_type)
+  if key not in _specs:
+    spec = type_conversions.type_to_py_container(
+      type_conversions.type_to_tf_structure(element_type), element_type
+    )
+    # The type is kept, so that its id stays its own.
+    _specs[key] = spec, element_type
+  return _specs[key][0]
 
 
 def dataset_from_variant(
@@ -192,7 +201,6 @@ def flat_tensors(
     Each element's components, in the order that graphs expect; `None` if one is
     not of the type, or is not made of tensors.
   """
-  structure = _element_spec(element_type)
   specs = _component_specs(element_type)
   result = []
   for element in elements:
@@ -203,11 +211,42 @@ def flat_tensors(
     ):
       return None
     result.append(flat)
+  return result if _is_structured(elements[0], element_type) else None
+
+
+def flat_rows(rows: object, element_type: tff.Type) -> list[tf.Tensor] | None:
+  """Flattens tensors that hold the rows of several elements.
+
+  Args:
+    rows: A structure of eager tensors [rows, ...].
+    element_type: The type of an element, which is some of the rows.
+
+  Returns:
+    The tensors in the order that graphs expect; `None` if the element type does
+    not take any number of such rows.
+  """
+  specs = _component_specs(element_type)
+  flat = tf.nest.flatten(rows)
+  fits = len(flat) == len(specs) and all(
+    isinstance(t, tf.Tensor)
+    and spec.dtype == t.dtype
+    and spec.shape.rank
+    and spec.shape[0] is None
+    and spec.shape[1:].is_compatible_with(t.shape[1:])
+    for t, spec in zip(flat, specs)
+  )
+  return flat if fits and _is_structured(rows, element_type) else None
+
+
+def _is_structured(element: object, element_type: tff.Type) -> bool:
+  """Tells whether an element is nested as the type is."""
   try:
-    tf.nest.assert_same_structure(structure, elements[0], check_types=False)
+    tf.nest.assert_same_structure(
+      _element_spec(element_type), element, check_types=False
+    )
   except (TypeError, ValueError):
-    return None
-  return result
+    return False
+  return True
 
 
 # Ops of datasets whose elements follow from their inputs alone.

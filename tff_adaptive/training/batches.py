@@ -18,11 +18,12 @@ import tensorflow_federated as tff
 
 from tasks import preprocessing
 from tff_adaptive import errors
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds
 
-# A client's batches: a list of structures of tensors, or a dataset of them.
-Batches = Union[list[Any], tf.data.Dataset]
+# A client's batches: structures of tensors, or a dataset of them.
+Batches = Union[Sequence[Any], tf.data.Dataset]
 
 # Memory for the mapped batches of a cohort. Models on bags of words take 40 kB
 # a sentence; beyond this their batches are made one at a time.
@@ -52,8 +53,8 @@ class ClientBatches(data.ClientDatasets):
   """The training clients of a task that has a recipe.
 
   A round's batches are a function of the run's seed, the client and the round.
-  They are the same batches whether they come as lists of tensors, which the
-  in-process runtime reads fastest, or as datasets, which every runtime takes.
+  They are the same batches whether they come as tensors, which the in-process
+  runtime reads fastest, or as datasets, which every runtime takes.
   """
 
   prepared_ahead = True
@@ -181,30 +182,26 @@ class ClientBatches(data.ClientDatasets):
       ]
     if self._recipe.ragged:
       return [
-        self._cut(self._map(rows), [size])[0]
+        self._divide(self._map(rows), [size])[0]
         for (_, rows), size in zip(drawn, sizes, strict=True)
       ]
     together = tf.nest.map_structure(_concatenated, *(r for _, r in drawn))
-    return self._cut(self._map(together), sizes)
+    return self._divide(self._map(together), sizes)
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
     return seeds.seed_pair(
       self._seed, 'client data', round_number, str(client_id)
     )
 
-  def _cut(self, mapped: Any, sizes: Sequence[int]) -> list[Batches]:
-    """Cuts the mapped rows of all clients into each client's batches."""
-    cuts = [_batch_sizes(size, self._recipe.batch_size) for size in sizes]
-    flat = tf.nest.flatten(mapped)
-    every = [size for cut in cuts for size in cut]
-    if not every:
-      return [[] for _ in sizes]
-    columns = [tf.split(tensor, every) for tensor in flat]
-    batches = (
-      tf.nest.pack_sequence_as(mapped, list(parts))
-      for parts in zip(*columns, strict=True)
-    )
-    return [[next(batches) for _ in cut] for cut in cuts]
+  def _divide(self, mapped: Any, sizes: Sequence[int]) -> list[Batches]:
+    """Divides the mapped rows of all clients."""
+    columns = [tf.split(tensor, sizes) for tensor in tf.nest.flatten(mapped)]
+    return [
+      rows_lib.RowBatches(
+        tf.nest.pack_sequence_as(mapped, list(own)), self._recipe.batch_size
+      )
+      for own in zip(*columns, strict=True)
+    ]
 
   def _augmented(self, rows: Any, seed: np.ndarray) -> Batches:
     size = self._recipe.batch_size
@@ -299,8 +296,3 @@ def _concatenated(*arrays: Any) -> Any:
   if isinstance(arrays[0], np.ndarray):
     return np.concatenate(arrays)
   return tf.concat(arrays, axis=0)
-
-
-def _batch_sizes(size: int, batch_size: int) -> list[int]:
-  whole, rest = divmod(size, batch_size)
-  return [batch_size] * whole + ([rest] if rest else [])

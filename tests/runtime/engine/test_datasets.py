@@ -9,8 +9,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.graphs import forms
 
 
 def test_dataset_in_other_containers_keeps_its_fields_apart(context):
@@ -70,15 +72,30 @@ def _sum_of_mapped(dataset):
   return _sum_by_reduction(dataset.map(lambda batch: batch).take(2))
 
 
-@pytest.mark.parametrize(
+def _take_four(dataset):
+  # The fourth is beyond the end of most: asking again changes nothing.
+  iterator = iter(dataset)
+  total = tf.zeros([2])
+  for _ in range(4):
+    batch = iterator.get_next_as_optional()
+    if batch.has_value():
+      total = total * 0.5 + tf.reduce_sum(batch.get_value()['x'], axis=0)
+  return total
+
+
+_LOOPS = pytest.mark.parametrize(
   'loop, listed',
   [
     (_sum_by_iterator, True),
+    (_take_four, True),
     (_sum_by_reduction, True),
     (_sum_of_mapped, False),
   ],
-  ids=['iterator', 'reduction', 'mapped'],
+  ids=['iterator', 'optionals', 'reduction', 'mapped'],
 )
+
+
+@_LOOPS
 def test_kept_batches_give_the_same_results(loop, listed):
   element = collections.OrderedDict(
     y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
@@ -114,7 +131,8 @@ def test_kept_batches_give_the_same_results(loop, listed):
     for _ in range(3):
       np.testing.assert_array_equal(compute(data), expected)
   functions = kept.engine.compile(compute)[0].phases[0].client._functions
-  assert set(functions) == ({False, True} if listed else {False})
+  made = {forms.Form.DATASET} | ({forms.Form.LIST} if listed else set())
+  assert set(functions) == made
   before = kept.engine.datasets.free_bytes
   data.clear()
   gc.collect()
@@ -122,6 +140,63 @@ def test_kept_batches_give_the_same_results(loop, listed):
     assert kept.engine.datasets.free_bytes > before
   kept.close()
   plain.close()
+
+
+@_LOOPS
+@pytest.mark.parametrize('batch_type', [None, 3], ids=['any', 'fixed'])
+def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
+  element = collections.OrderedDict(
+    y=tff.TensorType(np.str_, [batch_type]),
+    x=tff.TensorType(np.float32, [batch_type, 2]),
+  )
+
+  @tff.tensorflow.computation(tff.SequenceType(element))
+  def client(dataset):
+    return tf.function(loop)(dataset)
+
+  @tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(client, data)
+
+  rng = np.random.default_rng(0)
+  sizes = (7, 1, 6, 0) if batch_type is None else (6, 3, 9)
+  clients = [
+    rows_lib.RowBatches(
+      collections.OrderedDict(
+        x=tf.constant(rng.normal(size=(n, 2)), tf.float32),
+        y=tf.constant([f'word {i}' for i in range(n)], tf.string),
+      ),
+      3,
+    )
+    for n in sizes
+  ]
+  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  with tff.framework.get_context_stack().install(context):
+    found = compute(clients)
+    expected = compute([list(rows) for rows in clients])
+    np.testing.assert_array_equal(found, expected)
+    if batch_type is None:
+      datasets = [rows.dataset() for rows in clients]
+      np.testing.assert_array_equal(compute(datasets), expected)
+  functions = context.engine.compile(compute)[0].phases[0].client._functions
+  # A last batch may be smaller than a type of fixed size allows.
+  rows = listed and batch_type is None
+  assert (forms.Form.ROWS in functions) == rows
+  context.close()
+
+
+def test_rows_are_cut_like_a_list():
+  rows = rows_lib.RowBatches(dict(x=tf.range(7)), 3)
+  assert len(rows) == 3
+  assert [b['x'].numpy().tolist() for b in rows] == [[0, 1, 2], [3, 4, 5], [6]]
+  assert rows[-1]['x'].numpy().tolist() == [6]
+  assert [b['x'].numpy().tolist() for b in rows[1:]] == [[3, 4, 5], [6]]
+  with pytest.raises(IndexError):
+    rows[3]
+  found = [b['x'].tolist() for b in rows.dataset().as_numpy_iterator()]
+  assert found == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +234,10 @@ def test_no_more_batches_are_kept_than_allowed():
     spec = tff.SequenceType(
       tff.TensorType(np.float32, dataset.element_spec.shape)
     )
-    assert dataset_cache.batches_of(cache.variant(dataset, spec)) is None
+    first = cache.variant(dataset, spec)
+    assert dataset_cache.form_of(first) is forms.Form.DATASET
     again = cache.variant(dataset, spec)
-    assert (dataset_cache.batches_of(again) is not None) == kept
+    assert (dataset_cache.form_of(again) is forms.Form.LIST) == kept
 
 
 def test_dataset_object_of_several_clients_does_not_depend_on_threads():

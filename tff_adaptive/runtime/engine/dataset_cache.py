@@ -4,16 +4,20 @@ import dataclasses
 import functools
 import threading
 import weakref
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
+from tff_adaptive.runtime.graphs import forms
 
-# Attributes of a variant tensor: the list of the dataset's batches, how many
-# they are, and what makes the dataset's variant where the tensor is that list.
-_BATCHES = 'tff_adaptive_batches'
+# Attributes of a variant tensor: what may stand for its dataset, how many
+# batches that has, and what makes the dataset's variant where it is not one.
+_STAND_IN = 'tff_adaptive_stand_in'
 _COUNT = 'tff_adaptive_batch_count'
 _MAKE_DATASET = 'tff_adaptive_make_dataset'
 
@@ -38,13 +42,22 @@ _PLAIN = _options(1)
 _WITH_OWN_THREADS = _options(None)
 
 
-def batches_of(variant: tf.Tensor | None) -> tf.Tensor | None:
-  """Returns the list of batches that a cache keeps for a dataset, if any."""
-  return getattr(variant, _BATCHES, None)
+def form_of(variant: tf.Tensor | None) -> forms.Form:
+  """Returns the form in which a dataset's batches are at hand."""
+  return _stand_in(variant)[0]
+
+
+def batches_of(variant: tf.Tensor) -> tf.Tensor:
+  """Returns the batches in that form."""
+  return _stand_in(variant)[1]
+
+
+def _stand_in(variant: tf.Tensor | None) -> tuple[forms.Form, tf.Tensor]:
+  return getattr(variant, _STAND_IN, (forms.Form.DATASET, variant))
 
 
 def batch_count(variant: tf.Tensor | None) -> int:
-  """Returns how many batches such a list has; 0 where there is none."""
+  """Returns how many batches are at hand; 0 where none are."""
   return getattr(variant, _COUNT, 0)
 
 
@@ -137,22 +150,25 @@ class DatasetCache:
   ) -> tf.Tensor:
     """Converts a client's dataset, or its batches, as `variant` does.
 
-    A list of batches of eager tensors is passed on as it is: `batches_of` the
-    result are these, and only `dataset_of` makes a dataset of them, for graphs
-    that want one.
+    Batches of eager tensors are passed on as they are: `batches_of` the result
+    are these, and only `dataset_of` makes a dataset of them, for graphs that
+    want one.
     """
-    if isinstance(value, (list, tuple)) and value:
-      flat = tff_datasets.flat_tensors(value, type_spec.element)
-      if flat is not None:
-        listed = _list_of(
-          [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
-        )
-        setattr(listed, _BATCHES, listed)
-        setattr(listed, _COUNT, len(flat))
-        make = functools.cache(lambda: _make_variant(value, type_spec))
-        setattr(listed, _MAKE_DATASET, make)
-        return listed
-    return self.variant(value, type_spec)
+    found = None
+    if isinstance(value, rows_lib.RowBatches):
+      found = _rows_of(value, type_spec.element)
+      # Where the type has batches of one size, each must be looked at.
+      value = value if found else list(value)
+    if found is None and isinstance(value, (list, tuple)) and value:
+      found = _list_of_tensors(value, type_spec.element)
+    if found is None:
+      return self.variant(value, type_spec)
+    form, batches = found
+    make = functools.cache(lambda: _make_variant(value, type_spec))
+    setattr(batches, _STAND_IN, (form, batches))
+    setattr(batches, _COUNT, len(value))
+    setattr(batches, _MAKE_DATASET, make)
+    return batches
 
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Entry) -> None:
     """Reads the dataset's batches, if they never change and there is room."""
@@ -172,14 +188,44 @@ class DatasetCache:
       if size > self.free_bytes:
         return
       optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
-    setattr(entry.variant, _BATCHES, _list_of(optionals))
+    stand_in = forms.Form.LIST, _list_of(optionals)
+    setattr(entry.variant, _STAND_IN, stand_in)
     setattr(entry.variant, _COUNT, len(optionals))
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
 
 
+_Found: TypeAlias = tuple[forms.Form, tf.Tensor] | None
+
+
+def _rows_of(batches: rows_lib.RowBatches, element_type: tff.Type) -> _Found:
+  """Packs rows; returns `None` if their batches are not of the type."""
+  flat = tff_datasets.flat_rows(batches.rows, element_type)
+  if flat is None:
+    return None
+  rows = forms.Rows(flat, _number(0), _number(batches.batch_size))
+  return forms.Form.ROWS, rows.pack_from(rows.begin)
+
+
+@functools.cache
+def _number(value: int) -> tf.Tensor:
+  with tf.init_scope():
+    return tf.constant(value, tf.int32)
+
+
+def _list_of_tensors(
+  batches: Sequence[values.PythonValue], element_type: tff.Type
+) -> _Found:
+  """Makes a list of batches; returns `None` if they are not of the type."""
+  flat = tff_datasets.flat_tensors(batches, element_type)
+  if flat is None:
+    return None
+  return forms.Form.LIST, _list_of(
+    [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
+  )
+
+
 def _list_of(optionals: list[tf.Tensor]) -> tf.Tensor:
-  """Makes the list that `graphs/batch_lists.py` reads from its end."""
   return tf.raw_ops.TensorListFromTensor(
     tensor=tf.stack([tf.raw_ops.OptionalNone(), *reversed(optionals)]),
     element_shape=tf.constant([], tf.int32),
@@ -189,7 +235,9 @@ def _list_of(optionals: list[tf.Tensor]) -> tf.Tensor:
 def _make_variant(
   value: values.PythonValue, type_spec: tff.SequenceType
 ) -> tf.Tensor:
-  if isinstance(value, (list, tuple)):
+  if isinstance(value, rows_lib.RowBatches):
+    value = value.dataset()
+  elif isinstance(value, (list, tuple)):
     value = tff_datasets.dataset_from_elements(list(value), type_spec.element)
   if not isinstance(value, tf.data.Dataset):
     raise TypeError(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import nodes as nodes_lib
+from tff_adaptive.runtime.graphs import forms
 
 # Calls a function with arguments on a device.
 Call: TypeAlias = Callable[
@@ -23,8 +24,10 @@ class Fused:
     outputs: Leaves that come back, in order; if there are none, there is
       nothing to run.
     ordered: Whether it must run for one client after another.
-    listable: Those of the `inputs` for which a list of batches may be passed
-      instead of a dataset.
+    shared_bytes: Size of what it reads of the server's; `None` if unknown.
+    output_bytes: Size of the outputs; `None` if unknown.
+    replaceable: Those of the `inputs` for which something else may be passed
+      that stands for a dataset.
   """
 
   def __init__(
@@ -53,12 +56,16 @@ class Fused:
       ),
       key=lambda leaf: leaf.slot,
     )
-    self.listable = frozenset(
-      leaf for leaf in self.inputs if self._is_listable(leaf)
+    self.shared_bytes = nodes_lib.size_of(
+      leaf for leaf in self.inputs if leaf.node.site is nodes_lib.SERVER
     )
-    self._functions: dict[bool, tff_names.FastFunction] = {}
+    self.output_bytes = nodes_lib.size_of(self.outputs)
+    self.replaceable = frozenset(
+      leaf for leaf in self.inputs if self._is_replaceable(leaf)
+    )
+    self._functions: dict[forms.Form, tff_names.FastFunction] = {}
 
-  def _is_listable(self, leaf: nodes_lib.Leaf) -> bool:
+  def _is_replaceable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
       return False
     uses = [
@@ -68,26 +75,28 @@ class Fused:
       if source == leaf
     ]
     return all(
-      node.graph is not None and node.graph.listable(i) for node, i in uses
+      node.graph is not None and node.graph.replaceable(i) for node, i in uses
     )
 
-  def _function(self, listed: bool) -> tff_names.FastFunction:
-    if listed not in self._functions:
-      lists = self.listable if listed else frozenset()
+  def _function(self, form: forms.Form) -> tff_names.FastFunction:
+    if form not in self._functions:
+      replaced = frozenset() if form is forms.Form.DATASET else self.replaceable
 
       def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         known = dict(zip(self.inputs, tensors))
-        return nodes_lib.build_nodes(self._nodes, known, self.outputs, lists)
+        return nodes_lib.build_nodes(
+          self._nodes, known, self.outputs, replaced, form
+        )
 
-      self._functions[listed] = _trace(self._name, body, self.inputs)
-    return self._functions[listed]
+      self._functions[form] = _trace(self._name, body, self.inputs)
+    return self._functions[form]
 
   def __call__(
     self,
     call: Call,
     arguments: list[tf.Tensor],
     device: str,
-    listed: bool = False,
+    form: forms.Form = forms.Form.DATASET,
   ) -> list[tf.Tensor]:
     """Computes the outputs.
 
@@ -95,13 +104,13 @@ class Fused:
       call: Calls the function.
       arguments: In the order of `inputs`.
       device: Full name of a device; empty means TensorFlow's choice.
-      listed: Whether lists of batches are passed for all `listable` inputs.
+      form: What is passed for all `replaceable` inputs.
     """
-    return call(self._function(listed), arguments, device)
+    return call(self._function(form), arguments, device)
 
-  def prepare(self, listed: bool) -> None:
+  def prepare(self, form: forms.Form) -> None:
     """Traces ahead of calls from several threads."""
-    self._function(listed)
+    self._function(form)
 
 
 class Fold:
@@ -113,6 +122,7 @@ class Fold:
   Attributes:
     state: Leaves of the accumulators.
     inputs: Leaves to pass per client.
+    input_bytes: Size of what is passed per client; `None` if unknown.
     shared: Leaves to pass once.
     ordered: Whether it must run for one client after another.
   """
@@ -146,6 +156,7 @@ class Fold:
     self.inputs = [
       leaf for leaf in outside if leaf.node.site is nodes_lib.CLIENT
     ]
+    self.input_bytes = nodes_lib.size_of(self.inputs)
     self.shared = [
       leaf for leaf in outside if leaf.node.site is nodes_lib.SERVER
     ]

@@ -17,6 +17,7 @@ from tff_adaptive.runtime.engine import fused as fused_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import resources as resources_lib
+from tff_adaptive.runtime.graphs import forms
 
 # Clients folded in one call if their values are small.
 _FOLD_AT_ONCE = 8
@@ -192,7 +193,8 @@ class _ClientWork:
 
   Attributes:
     shared_bytes: Size of what the server sends to each client.
-    output_bytes: Size of what a client makes, at least 1.
+    output_bytes: Size of what a client makes, at least 1; where that is not
+      known, as much as may wait.
     ordered: Whether clients must run one after another, because some of them
       have the same dataset object: one that shuffles gives each iteration the
       next order, and which client gets which must not depend on threads.
@@ -203,7 +205,8 @@ class _ClientWork:
     self._fused = phase.client
     self._devices = run.resources.devices
     self._outputs = [leaf.slot for leaf in phase.client.outputs]
-    self.output_bytes = max(1, _size([x.spec for x in phase.client.outputs]))
+    made = phase.client.output_bytes
+    self.output_bytes = max(1, _WAITING_BYTES if made is None else made)
     self._own = []
     shared: list[tf.Tensor | None] = []
     for position, leaf in enumerate(phase.client.inputs):
@@ -212,28 +215,31 @@ class _ClientWork:
         shared.append(None)
       else:
         shared.append(run.server[leaf.slot])
-    self.shared_bytes = _size([t for t in shared if t is not None])
+    known = phase.client.shared_bytes
+    self.shared_bytes = (
+      _size([t for t in shared if t is not None]) if known is None else known
+    )
     # Only these can have batches to count.
     self._datasets = [
       leaf.slot
       for leaf in phase.client.inputs
       if leaf.node.site is nodes_lib.CLIENT and leaf.spec.dtype == tf.variant
     ]
-    self._listable = [
-      (position, leaf.slot)
+    # Slots by position.
+    self._replaceable = {
+      position: leaf.slot
       for position, leaf in enumerate(phase.client.inputs)
-      if leaf in phase.client.listable
-    ]
+      if leaf in phase.client.replaceable
+    }
     # Not on GPUs, where the batches have to be copied anyway.
     if any('GPU' in device for device in self._devices):
-      self._listable = []
+      self._replaceable = {}
     self.ordered = any(
       _occurs_twice([store.get(slot) for store in run.clients])
       for _, slot in self._own
     )
     if self._outputs:
-      listed = {self._batches(store) is not None for store in run.clients}
-      for form in listed:
+      for form in {self._form(store) for store in run.clients}:
         phase.client.prepare(form)
     # One copy per device and phase, instead of one per client.
     self._shared = [shared]
@@ -251,36 +257,29 @@ class _ClientWork:
     local = self._run.clients[index]
     if not self._outputs:
       return local
-    slot = index % len(self._devices)
-    arguments = list(self._shared[slot])
-    batches = self._batches(local)
-    lists = {}
-    if batches is not None:
-      lists = {p: t for (p, _), t in zip(self._listable, batches)}
-    for position, own in self._own:
-      if position in lists:
-        arguments[position] = lists[position]
+    place = index % len(self._devices)
+    arguments = list(self._shared[place])
+    form = self._form(local)
+    for position, slot in self._own:
+      if form is not forms.Form.DATASET and position in self._replaceable:
+        arguments[position] = dataset_cache.batches_of(local[slot])
       else:
-        arguments[position] = dataset_cache.dataset_of(local[own])
+        arguments[position] = dataset_cache.dataset_of(local[slot])
     try:
       outputs = self._fused(
-        self._run.call, arguments, self._devices[slot], batches is not None
+        self._run.call, arguments, self._devices[place], form
       )
     except (tf.errors.OpError, MemoryError) as e:
-      raise _client_failure(e, index, self._run, self._devices[slot]) from e
+      raise _client_failure(e, index, self._run, self._devices[place]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
 
-  def _batches(self, local: nodes_lib.ClientTensors) -> list[tf.Tensor] | None:
-    """Returns lists of batches for all datasets of a client, if there are."""
-    if not self._listable:
-      return None
-    lists = []
-    for _, slot in self._listable:
-      batches = dataset_cache.batches_of(local.get(slot))
-      if batches is None:
-        return None
-      lists.append(batches)
-    return lists
+  def _form(self, local: nodes_lib.ClientTensors) -> forms.Form:
+    """Returns the form of a client's datasets, if all have the same."""
+    found = {
+      dataset_cache.form_of(local.get(slot))
+      for slot in self._replaceable.values()
+    }
+    return found.pop() if len(found) == 1 else forms.Form.DATASET
 
 
 class _Accumulation:
@@ -306,7 +305,8 @@ class _Accumulation:
     self._waiting.append((index, values))
     if self._at_once is None:
       # A few small clients wait for one call; large ones would take memory.
-      small = _size(values) <= _SMALL_BYTES
+      known = self._fold.input_bytes
+      small = (_size(values) if known is None else known) <= _SMALL_BYTES
       self._at_once = _FOLD_AT_ONCE if small else 1
     if len(self._waiting) >= self._at_once:
       self.finish()
@@ -338,13 +338,12 @@ class _Accumulation:
       raise _client_failure(e, index, self._run, self._device) from e
 
 
-def _size(tensors: Sequence[tf.Tensor | tf.TensorSpec]) -> int:
-  """Sums up the bytes of tensors, datasets apart; unknown sizes count much."""
+def _size(tensors: Sequence[tf.Tensor]) -> int:
+  """Sums up the bytes of eager tensors, datasets apart."""
   return sum(
-    t.dtype.size * (_WAITING_BYTES if elements is None else elements)
+    t.dtype.size * t.shape.num_elements()
     for t in tensors
     if t.dtype != tf.variant
-    for elements in [t.shape.num_elements()]
   )
 
 
@@ -355,7 +354,7 @@ def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
     for t in tensors
     if t is not None
     and t.dtype == tf.variant
-    and dataset_cache.batches_of(t) is None
+    and dataset_cache.form_of(t) is forms.Form.DATASET
   ]
   return len(set(datasets)) < len(datasets)
 

@@ -20,6 +20,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import graph as graph_lib
 
 
@@ -209,11 +210,24 @@ def read_from_outside(
   )
 
 
+def size_of(leaves: Iterable[Leaf]) -> int | None:
+  """Sums up the bytes of leaves, datasets apart; `None` if one is unknown."""
+  total = 0
+  for leaf in leaves:
+    if leaf.spec.dtype != tf.variant:
+      elements = leaf.spec.shape.num_elements()
+      if elements is None:
+        return None
+      total += leaf.spec.dtype.size * elements
+  return total
+
+
 def build_nodes(
   nodes: Sequence[Node],
   known: dict[Leaf, tf.Tensor],
   wanted: Sequence[Leaf],
-  listed: Collection[Leaf] = (),
+  replaced: Collection[Leaf] = (),
+  form: forms.Form = forms.Form.DATASET,
 ) -> list[tf.Tensor]:
   """Adds `nodes` to the graph under construction.
 
@@ -221,7 +235,8 @@ def build_nodes(
     nodes: In an order in which each follows its inputs.
     known: Tensors of leaves of other nodes.
     wanted: The leaves to compute; nodes that they do not need are left out.
-    listed: Leaves in `known` that are lists of batches instead of datasets.
+    replaced: Leaves in `known` that are not datasets but what stands for them.
+    form: What that is.
 
   Returns:
     The tensors of `wanted`.
@@ -236,10 +251,12 @@ def build_nodes(
     ]
     if indices and node.build is not None:
       inputs = [known[leaf] for leaf in node.inputs]
-      lists = [i for i, leaf in enumerate(node.inputs) if leaf in listed]
-      if lists:
-        assert node.graph is not None  # Only graphs take lists.
-        built: Sequence[tf.Tensor] = node.graph.call(inputs, indices, lists)
+      others = [i for i, leaf in enumerate(node.inputs) if leaf in replaced]
+      if others:
+        assert node.graph is not None  # Only graphs take something else.
+        built: Sequence[tf.Tensor] = node.graph.call(
+          inputs, indices, others, form
+        )
       else:
         built = node.build(inputs, indices)
       for i, tensor in zip(indices, built):

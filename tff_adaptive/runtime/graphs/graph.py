@@ -12,12 +12,12 @@ process and one graph runs for several clients at once, hence:
   whatever reads a variable or table waits for it by a control edge.
 * `dataset.reduce`: its kernel instantiates its function anew in each call
   (30 to 40 ms); the equal loop over an iterator does not.
-* Batch lists: making an iterator costs more than a small client's training, and
+* Stand-ins: making an iterator costs more than a small client's training, and
   each batch from it wakes another thread. For a dataset that yields the same
-  batches each time (the engine decides) the graph has a second form, in which
-  a list of batches stands for the dataset, and a variable that holds the rest
-  of this list for the iterator. Both are of the same TensorFlow types, so only
-  the ops that make and advance iterators change.
+  batches each time (the engine decides) the graph has other forms, in which a
+  list of batches, or tensors whose rows are the batches, stand for the dataset,
+  and a variable that holds the rest of them for the iterator. All are of the
+  same TensorFlow types, so only the ops that make and advance iterators change.
 """
 
 import hashlib
@@ -25,10 +25,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tff_adaptive.runtime.graphs import batch_lists
 from tff_adaptive.runtime.graphs import defs
+from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import reductions
 from tff_adaptive.runtime.graphs import rewriting
+from tff_adaptive.runtime.graphs import stand_ins
 
 
 class Graph:
@@ -85,25 +86,26 @@ class Graph:
     self,
     arguments: Sequence[tf.Tensor],
     wanted: Sequence[int],
-    listed: Sequence[int] = (),
+    replaced: Sequence[int] = (),
+    form: forms.Form = forms.Form.DATASET,
   ) -> list[tf.Tensor]:
     """Adds this graph to the graph under construction.
 
     Args:
       arguments: One tensor per entry of `parameters`.
       wanted: Indices into `results`; whatever only others need is left out.
-      listed: Indices of the `arguments` that are lists of batches instead of
-        datasets; `listable` must hold for each.
+      replaced: Indices of the `arguments` that are not datasets but what stands
+        for them; `replaceable` must hold for each.
+      form: What that is.
 
     Returns:
       The tensors of the `wanted` results.
     """
     names = [self.results[i] for i in wanted]
     pruned = self._prune(tuple(wanted))
-    if listed:
-      pruned = batch_lists.substitute(
-        pruned, [self.parameters[i] for i in listed], self._reductions
-      )
+    if replaced:
+      parameters = [self.parameters[i] for i in replaced]
+      pruned = stand_ins.substitute(pruned, parameters, self._reductions, form)
     rewriting.rename_frames(pruned)
     nodes = {node.name for node in pruned.node}
     feeds = {
@@ -121,13 +123,13 @@ class Graph:
       found.update(zip(fetches, fetched))
     return [found[name] for name in names]
 
-  def listable(self, index: int) -> bool:
-    """Returns whether a list of batches may stand for a dataset parameter.
+  def replaceable(self, index: int) -> bool:
+    """Returns whether batches may stand for a dataset parameter.
 
     It may if the graph does nothing with the dataset but iterate over it.
     """
     return (
-      batch_lists.iterations(
+      stand_ins.iterations(
         self.graph_def, self.parameters[index], self._reductions
       )
       is not None

@@ -1,6 +1,5 @@
 """`dataset.reduce` as a loop; `graph.py` says why."""
 
-import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -9,6 +8,7 @@ import tensorflow as tf
 
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.graphs import defs
+from tff_adaptive.runtime.graphs import forms
 
 _Tensors: TypeAlias = Sequence[tf.Tensor]
 # From the dataset (or the list that stands for it), the state and what the
@@ -45,20 +45,24 @@ class Reduction:
       node.attr['Targuments'].list.type
     )
     elements = self._dtypes[self._num_state : self._first_captured]
+    self._elements = elements
+    self._traced: dict[forms.Form, defs.ConcreteFunction] = {}
     self._element_types = dict(
       output_types=elements,
       output_shapes=[tf.TensorShape(None)] * len(elements),
     )
 
-  @functools.cached_property
-  def over_iterator(self) -> defs.ConcreteFunction:
-    """Loops over an iterator of the dataset."""
-    return self._trace(self._iterate)
-
-  @functools.cached_property
-  def over_list(self) -> defs.ConcreteFunction:
-    """Loops over a list of batches that stands for the dataset."""
-    return self._trace(self._walk)
+  def over(self, form: forms.Form) -> defs.ConcreteFunction:
+    """Returns the loop over the dataset, or over what stands for it."""
+    if form not in self._traced:
+      self._traced[form] = self._trace(
+        {
+          forms.Form.DATASET: self._iterate,
+          forms.Form.LIST: self._walk,
+          forms.Form.ROWS: self._cut,
+        }[form]
+      )
+    return self._traced[form]
 
   def _trace(self, loop: _Loop) -> defs.ConcreteFunction:
     """Traces a loop as a function of the node's inputs."""
@@ -96,7 +100,7 @@ class Reduction:
       lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
       lambda following, *state: (
         advance(),
-        *self._step(following, state, captured),
+        *self._step(self._value(following), state, captured),
       ),
       following,
       state,
@@ -114,12 +118,28 @@ class Reduction:
         element_shape=tf.constant([], tf.int32),
         element_dtype=tf.variant,
       )
-      return (position - 1, *self._step(optional, state, captured))
+      batch = self._value(optional)
+      return (position - 1, *self._step(batch, state, captured))
 
     return self._while(
       lambda position, *_: position > 0,
       take,
       tf.raw_ops.TensorListLength(input_handle=batches) - 1,
+      state,
+    )
+
+  def _cut(
+    self, packed: tf.Tensor, state: _Tensors, captured: _Tensors
+  ) -> _Tensors:
+    """Loops over rows, a batch of them at a time."""
+    rows = forms.Rows.unpack(packed, self._elements)
+    return self._while(
+      lambda begin, *_: rows.remain(begin),
+      lambda begin, *state: (
+        begin + rows.batch_size,
+        *self._step(rows.batch(begin), state, captured),
+      ),
+      rows.begin,
       state,
     )
 
@@ -142,13 +162,13 @@ class Reduction:
     )
     return list(outcome[1:])
 
+  def _value(self, optional: tf.Tensor) -> _Tensors:
+    return tf.raw_ops.OptionalGetValue(optional=optional, **self._element_types)
+
   def _step(
-    self, optional: tf.Tensor, state: _Tensors, captured: _Tensors
+    self, element: _Tensors, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
     """Computes the state after one more element."""
-    element = tf.raw_ops.OptionalGetValue(
-      optional=optional, **self._element_types
-    )
     return self._call_body([*state, *element, *captured])
 
   def _call_body(self, arguments: _Tensors) -> _Tensors:
@@ -197,5 +217,5 @@ def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
       continue
     reduction = Reduction(library, body, node)
     reductions[node.name] = reduction
-    defs.turn_into_call(graph_def, node, reduction.over_iterator)
+    defs.turn_into_call(graph_def, node, reduction.over(forms.Form.DATASET))
   return reductions

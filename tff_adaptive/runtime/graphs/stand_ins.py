@@ -1,7 +1,8 @@
-"""Lists of batches that stand for datasets; `graph.py` says why."""
+"""What stands for a dataset in a graph; `graph.py` says why."""
 
 import collections
 import functools
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from tff_adaptive.runtime.graphs import defs
+from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import reductions as reductions_lib
 
 _Reductions: TypeAlias = Mapping[str, reductions_lib.Reduction]
@@ -19,14 +21,16 @@ def substitute(
   graph_def: defs.GraphDef,
   parameters: Sequence[str],
   reductions: _Reductions,
+  form: forms.Form,
 ) -> defs.GraphDef:
-  """Copies a graph so that it takes lists of batches in place of datasets.
+  """Copies a graph so that it takes something else in place of datasets.
 
   Args:
     graph_def: The graph.
     parameters: Names of the datasets' tensors; `iterations` must not be `None`
       for any.
     reductions: The nodes that were reductions of datasets, by name.
+    form: What stands for the datasets.
 
   Returns:
     The copy.
@@ -42,9 +46,9 @@ def substitute(
       elif node.op == 'MakeIterator':
         _make_assignment(node)
       elif node.op == 'IteratorGetNextAsOptional':
-        defs.turn_into_call(changed, node, _next_of_list())
+        defs.turn_into_call(changed, node, _next(form, node))
       else:
-        defs.turn_into_call(changed, node, reductions[node.name].over_list)
+        defs.turn_into_call(changed, node, reductions[node.name].over(form))
   return changed
 
 
@@ -58,7 +62,7 @@ def _make_variable(node: defs.NodeDef) -> None:
 
 
 def _make_assignment(node: defs.NodeDef) -> None:
-  """Turns the start of an iterator into the assignment of a list."""
+  """Turns the start of an iterator into the assignment of a stand-in."""
   dataset, iterator, *others = node.input
   node.op = 'AssignVariableOp'
   node.ClearField('attr')
@@ -67,17 +71,18 @@ def _make_assignment(node: defs.NodeDef) -> None:
   node.input.extend([iterator, dataset, *others])
 
 
+def _next(form: forms.Form, node: defs.NodeDef) -> defs.ConcreteFunction:
+  """Returns the equivalent of an `IteratorGetNextAsOptional` node."""
+  if form is forms.Form.LIST:
+    return _next_of_list()
+  types = node.attr['output_types'].list.type
+  return _next_of_rows(tuple(tf.as_dtype(number) for number in types))
+
+
 @functools.cache
 def _next_of_list() -> defs.ConcreteFunction:
-  """Traces the equivalent of `IteratorGetNextAsOptional` for a list.
+  """Traces the next batch of a list that is in a variable."""
 
-  The list, in a variable, starts with "none" and goes on with the batches from
-  last to first, each wrapped as an optional.
-  """
-
-  @tf.function(
-    input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
-  )
   def take_next(variable: tf.Tensor) -> tf.Tensor:
     batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
     last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
@@ -95,7 +100,38 @@ def _next_of_list() -> defs.ConcreteFunction:
     with tf.control_dependencies([store]):
       return tf.identity(batch)
 
-  return take_next.get_concrete_function()
+  return _trace(take_next)
+
+
+@functools.cache
+def _next_of_rows(dtypes: tuple[tf.DType, ...]) -> defs.ConcreteFunction:
+  """Traces the next batch of rows that are in a variable."""
+
+  def take_next(variable: tf.Tensor) -> tf.Tensor:
+    packed = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
+    rows = forms.Rows.unpack(packed, dtypes)
+    batch = tf.cond(
+      rows.remain(rows.begin),
+      lambda: tf.raw_ops.OptionalFromValue(components=rows.batch(rows.begin)),
+      tf.raw_ops.OptionalNone,
+    )
+    store = tf.raw_ops.AssignVariableOp(
+      resource=variable, value=rows.pack_from(rows.begin + rows.batch_size)
+    )
+    with tf.control_dependencies([store]):
+      return tf.identity(batch)
+
+  return _trace(take_next)
+
+
+def _trace(
+  take_next: Callable[[tf.Tensor], tf.Tensor],
+) -> defs.ConcreteFunction:
+  return tf.function(
+    take_next,
+    input_signature=[tf.TensorSpec([], tf.resource)],
+    autograph=False,
+  ).get_concrete_function()
 
 
 def iterations(

@@ -21,6 +21,7 @@ tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
 import tensorflow_federated as tff
 from tff_adaptive import runtime
+from tff_adaptive.runtime.graphs import forms
 
 @tff.tensorflow.computation(tff.SequenceType(np.float32), np.float32)
 def work(dataset, x):
@@ -49,7 +50,8 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
   context = runtime.set_in_process_context(
       devices=devices, max_concurrent_clients=2)
   used = collections.Counter()
-  inner = context.engine.compile(compute)[0].phases[0].client._function(False)
+  client = context.engine.compile(compute)[0].phases[0].client
+  inner = client._function(forms.Form.DATASET)
   call = type(inner).__call__
   def spy(self, arguments, device, cancellation, call=call, inner=inner):
     outputs = call(self, arguments, device, cancellation)

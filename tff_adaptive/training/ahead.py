@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Optional
 
+from tff_adaptive.runtime import waiting
 from tff_adaptive.training import data
 
 
@@ -47,7 +48,7 @@ class Ahead:
     """
     expected, self._expected = self._expected, None
     if expected == (round_number, list(cohort)):
-      found = self._found.result()
+      found = waiting.result_of(self._found)
     else:
       if expected is not None:  # The clients take one caller at a time.
         concurrent.futures.wait([self._found])

@@ -1,8 +1,8 @@
 """Ctrl-C leaves computations without an end; forks are told to start anew."""
 
 import asyncio
-import contextlib
 import os
+import random
 import signal
 import threading
 import time
@@ -46,34 +46,39 @@ def _sum_at_server(dataset):
 _ENDED = tf.data.Dataset.range(3).map(lambda x: tf.cast(x, tf.int32))
 
 
-@contextlib.contextmanager
-def _interrupted():
-  """Expects the block to end by Ctrl-C, which is pressed once it computes.
+def _interrupt(compute, argument, after=1.0):
+  """Computes what has no end, until Ctrl-C is pressed after some seconds.
 
   Pressed again every few seconds, as people do: TensorFlow may swallow the
   exception if it comes while a callback of its own runs.
+
+  Returns:
+    How often it was pressed.
   """
   # A shell that runs the tests in the background lets them ignore it.
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
   left = threading.Event()
+  presses = []
 
   def press():
-    pause = 1.0
+    pause = after
     while not left.wait(pause):
+      presses.append(pause)
       os.kill(os.getpid(), signal.SIGINT)
       pause = 5.0
 
   pressing = threading.Thread(target=press)
   try:
     with pytest.raises(KeyboardInterrupt):
-      pressing.start()
       try:
-        yield
+        pressing.start()
+        compute(argument)
       finally:
         left.set()
   finally:
     pressing.join()
     signal.signal(signal.SIGINT, before)
+  return len(presses)
 
 
 def _computing() -> bool:
@@ -87,8 +92,7 @@ def _computing() -> bool:
 def test_ctrl_c_leaves_endless_clients(clients, threads):
   context = runtime.create_in_process_context(max_concurrent_clients=threads)
   with tff.framework.get_context_stack().install(context):
-    with _interrupted():
-      _sums([_ENDLESS] * clients)
+    _interrupt(_sums, [_ENDLESS] * clients)
     assert process_lib.wait_until(lambda: not _computing(), 5)
     assert _sums([_ENDED, _ENDED]) == 6
   context.close()
@@ -101,10 +105,20 @@ def test_ctrl_c_leaves_endless_clients(clients, threads):
 def test_ctrl_c_leaves_an_endless_server(compute, argument):
   context = runtime.create_in_process_context()
   with tff.framework.get_context_stack().install(context):
-    with _interrupted():
-      compute(argument)
+    _interrupt(compute, argument)
     assert process_lib.wait_until(lambda: not _computing(), 5)
     assert compute(_ENDED) == 3
+  context.close()
+
+
+def test_ctrl_c_is_seen_at_the_moment_when_waiting_begins():
+  context = runtime.create_in_process_context(max_concurrent_clients=1)
+  rng = random.Random(0)
+  with tff.framework.get_context_stack().install(context):
+    _sums([_ENDED])
+    for _ in range(300):
+      after = rng.uniform(0, 0.002)
+      assert _interrupt(_sums, [_ENDLESS], after) == 1
   context.close()
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime import waiting
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import executable as executable_lib
 from tff_adaptive.runtime.engine import fused as fused_lib
@@ -94,7 +95,7 @@ class Invocation:
       function, arguments, device, self._cancellation
     )
     try:
-      return future.result()
+      return waiting.result_of(future)
     finally:
       if not future.done():
         self._cancellation.cancel()
@@ -169,14 +170,14 @@ class Invocation:
       with gate:
         return work(index)
 
-    waiting = collections.deque(order)
+    remaining = collections.deque(order)
     futures: dict[int, concurrent.futures.Future] = {}
     try:
       for index in range(count):
-        while waiting and len(futures) < ahead:
-          following = waiting.popleft()
+        while remaining and len(futures) < ahead:
+          following = remaining.popleft()
           futures[following] = self.resources.submit(guarded, following)
-        outcome = futures[index].result()
+        outcome = waiting.result_of(futures[index])
         del futures[index]
         yield outcome
     except BaseException:

@@ -151,11 +151,12 @@ def test_steps_are_the_optimizers_on_the_batches(name):
     assert row['update/norm'] > 0 and not row['update/non_finite']
 
 
-def test_stopped_and_resumed_is_the_same_run(tmp_path, monkeypatch):
-  """With dropout, and an optimizer that has a state."""
+@pytest.mark.parametrize('optimizer', ['sgd', 'adagrad', 'adam', 'yogi', 'ams'])
+def test_stopped_and_resumed_is_the_same_run(tmp_path, monkeypatch, optimizer):
+  """With dropout."""
   arguments = [
     '--task=mnist_character',
-    '--server_optimizer=adam',
+    f'--server_optimizer={optimizer}',
     '--server_learning_rate=0.01',
     '--clients_per_round=2',
     '--client_batch_size=8',

@@ -145,7 +145,11 @@ class CentralizedRounds:
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
     )
-    self._optimizer_state = optimizer.initialize(specs)
+    # Some optimizers start with Python's numbers; a checkpoint's types are those
+    # that the state has from the first round on.
+    self._optimizer_state = tf.nest.map_structure(
+      tf.convert_to_tensor, optimizer.initialize(specs)
+    )
     self._done = 0
     self._train = tf.function(self._train_on)
 

@@ -45,6 +45,14 @@ class Configuration:
     found = [r.measures().get(measure, math.nan) for r in self.runs]
     return [v for v in found if math.isfinite(v)]
 
+  def by_seed(self, measure: str) -> dict[tuple, float]:
+    """Returns a measure of every run that has it, by the run's seeds."""
+    return {
+      tuple(run.settings.get(name) for name in results.SEEDS): value
+      for run in self.runs
+      if math.isfinite(value := run.measures().get(measure, math.nan))
+    }
+
   def mean(self, measure: str) -> float:
     """Returns the mean over seeds; not a number where there is none."""
     return scores.mean(self.values(measure))
@@ -80,6 +88,22 @@ class Judge:
   @property
   def label(self) -> str:
     return f'validation {self.quality}'
+
+  @property
+  def compared(self) -> tuple[str, str]:
+    """The measure that methods are compared by, and its name in words.
+
+    A rule that looks at training chooses configurations, but methods are
+    compared by what they are for: as Reddi et al. do.
+    """
+    words = {
+      'best/metric': f'best validation {self.quality}',
+      'recent/metric': f'{self.label}, last 10 evaluations',
+      'last/loss': 'training loss in the last round',
+    }
+    if self.rule.measure in words:
+      return self.rule.measure, words[self.rule.measure]
+    return self.measure, self.label
 
   @property
   def more_is_better(self) -> bool:

@@ -76,12 +76,36 @@ def test_tasks_are_not_mixed(tmp_path, capsys):
   assert main.main(['compare', str(tmp_path)]) == 0
   shown = capsys.readouterr().out
   digits, quadratic = shown.split('task quadratic')
-  assert digits.startswith('task digits') and '*' not in digits.splitlines()[3]
+  assert (
+    digits.startswith('task digits\n') and '*' not in digits.splitlines()[3]
+  )
   assert [line[:1] for line in digits.splitlines()[3:5]] == ['A', '']
   assert [line[0] for line in quadratic.splitlines()[3:5]] == ['B', 'C']
   assert '*' not in quadratic.splitlines()[3]
   assert '*' in quadratic.splitlines()[4]
   assert '--client_learning_rate' in quadratic and '--task' not in shown
+
+
+def test_other_data_of_a_task_have_a_table_of_their_own(tmp_path, capsys):
+  for alpha in (0.1, 1.0):
+    for rate in (0.01, 0.1):
+      made_up.run(
+        tmp_path,
+        f'alpha{alpha}rate{rate}',
+        f'--digits_alpha={alpha}',
+        '--algorithm=fedavg',
+        f'--client_learning_rate={rate}',
+        '--total_rounds=2',
+      )
+  assert main.main(['compare', str(tmp_path)]) == 0
+  shown = capsys.readouterr().out
+  first, second = shown.split('task digits, alpha 1.0\n')
+  assert first.startswith('task digits, alpha 0.1\n')
+  for part, labels in ((first, 'AB'), (second, 'CD')):
+    rows = [line for line in part.splitlines() if '  fedavg  ' in line]
+    assert [row[0] for row in rows] == list(labels)
+    assert '*' not in rows[0] and '*' in rows[1]
+  assert '--digits_alpha' not in shown
 
 
 def test_ties_are_not_starred(tmp_path, capsys):

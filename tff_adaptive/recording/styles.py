@@ -148,11 +148,9 @@ def marked(points: int, place: int, places: int) -> list[int]:
   return list(range(place * step // max(places, 1) % step, points, step))
 
 
-def draw_order(names: Sequence[str]) -> list[str]:
-  """Sorts methods such that lines with gaps are drawn over those without."""
-  return sorted(
-    names, key=lambda name: _LINES.index(of_method(name)['linestyle'])
-  )
+def layer(name: str) -> int:
+  """Returns on which layer a method's line is: those with gaps are above."""
+  return _LINES.index(of_method(name)['linestyle'])
 
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:

@@ -12,6 +12,8 @@ from typing import Union
 
 import numpy as np
 
+from tff_adaptive.recording import styles
+
 
 @dataclasses.dataclass(frozen=True)
 class Line:
@@ -25,6 +27,7 @@ class Line:
     high: Upper end.
     seed: The one seed that it is of, if it stands for no others.
     thin: Whether it is one of several of its method.
+    like: The method whose looks it has; its own unless given.
   """
 
   method: str
@@ -34,6 +37,12 @@ class Line:
   high: Optional[Sequence[float]] = None
   seed: Optional[int] = None
   thin: bool = False
+  like: str = ''
+
+  @property
+  def looks(self) -> str:
+    """Names the method that `styles` knows the looks of."""
+    return self.like or self.method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +83,14 @@ class Chart:
   def methods(self) -> list[str]:
     """Lists the methods that have lines, each once."""
     return list(dict.fromkeys(line.method for line in self.lines))
+
+  def drawn(self) -> list[tuple[int, Line]]:
+    """Lists places of methods and lines; those with gaps lie on the others."""
+    places = {method: place for place, method in enumerate(self.methods)}
+    return [
+      (places[line.method], line)
+      for line in sorted(self.lines, key=lambda one: styles.layer(one.looks))
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,13 +115,10 @@ def _chosen(points: int) -> list[int]:
 
 def _draw_lines(chart: charts.Chart) -> graph_objects.Figure:
   figure = graph_objects.Figure()
-  methods = chart.methods
-  for method in styles.draw_order(methods):
-    place = methods.index(method)
-    for line in chart.lines:
-      if line.method == method:
-        for trace in _traces(chart, line, place, len(methods)):
-          figure.add_trace(trace)
+  places = len(chart.methods)
+  for place, line in chart.drawn():
+    for trace in _traces(chart, line, place, places):
+      figure.add_trace(trace)
   figure.update_layout(
     height=_HEIGHT,
     margin=dict(l=10, r=14, t=30, b=10),
@@ -153,7 +150,7 @@ def _traces(
 
   `meta` tells the page's script whose they are.
   """
-  style = styles.of_method(line.method)
+  style = styles.of_method(line.looks)
   chosen = _chosen(len(line.x))
   x = [float(f'{line.x[i]:.7g}') for i in chosen]
   y = _values(line.y[i] for i in chosen)

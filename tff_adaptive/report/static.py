@@ -3,6 +3,7 @@
 import io
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -16,6 +17,8 @@ from tff_adaptive.report import charts
 
 # Letters beside a vertical axis, which is about as long.
 _LABEL_WIDTH = 32
+# Inches of a panel without a legend.
+_PANEL = (5.2, 3.6)
 # The lines of single seeds.
 _THIN = dict(linewidth=0.7, markersize=2.5)
 # Inches of a heat map's cell, and around all of them.
@@ -28,7 +31,32 @@ def draw(chart: charts.Figure) -> figure_lib.Figure:
   with matplotlib.rc_context(styles.RC):
     if isinstance(chart, charts.HeatMap):
       return _draw_heat_map(chart)
-    return _draw_lines(chart)
+    return draw_together([chart], columns=1)
+
+
+def draw_together(
+  panels: Sequence[charts.Chart], *, columns: int = 2
+) -> figure_lib.Figure:
+  """Draws several charts into one figure, with one legend below all of them.
+
+  Args:
+    panels: Row by row; several have their titles above them.
+    columns: How many stand in a row.
+  """
+  with matplotlib.rc_context(styles.RC):
+    rows = -(-len(panels) // columns)
+    figure = figure_lib.Figure(
+      figsize=(_PANEL[0] * columns, _PANEL[1] * rows),
+      dpi=150 if columns == 1 else 110,
+      layout='constrained',
+    )
+    drawn = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, chart in zip(drawn, panels, strict=True):
+      _draw_lines(axes, chart)
+      if len(panels) > 1 and chart.title:
+        axes.set_title(formatting.printable(chart.title), parse_math=False)
+    styles.add_legend(figure, figure.axes)
+  return figure
 
 
 def image(figure: figure_lib.Figure, format_: str) -> bytes:
@@ -41,19 +69,14 @@ def image(figure: figure_lib.Figure, format_: str) -> bytes:
   return buffer.getvalue()
 
 
-def _draw_lines(chart: charts.Chart) -> figure_lib.Figure:
-  figure = figure_lib.Figure(figsize=(5.2, 3.6), dpi=150, layout='constrained')
-  axes = figure.subplots()
-  methods = chart.methods
-  handles: dict[str, Any] = {}
-  for method in styles.draw_order(methods):
-    place = methods.index(method)
-    for line in chart.lines:
-      if line.method == method:
-        label = None if method in handles else formatting.printable(method)
-        handles[method] = _draw_line(
-          axes, chart, line, label=label, place=place, places=len(methods)
-        )
+def _draw_lines(axes: Any, chart: charts.Chart) -> None:
+  named: set[str] = set()
+  for place, line in chart.drawn():
+    label = '_' if line.method in named else formatting.printable(line.method)
+    named.add(line.method)
+    _draw_line(
+      axes, chart, line, label=label, place=place, places=len(chart.methods)
+    )
   if chart.log_x:
     axes.set_xscale('log')
   if chart.log_y:
@@ -66,8 +89,6 @@ def _draw_lines(chart: charts.Chart) -> figure_lib.Figure:
   axes.set_ylim(*chart.y_limits)
   axes.set_xlabel(chart.x_label, parse_math=False)
   axes.set_ylabel(textwrap.fill(chart.y_label, _LABEL_WIDTH), parse_math=False)
-  styles.add_legend(figure, [axes])
-  return figure
 
 
 def _draw_line(
@@ -75,25 +96,24 @@ def _draw_line(
   chart: charts.Chart,
   line: charts.Line,
   *,
-  label: Any,
+  label: str,
   place: int,
   places: int,
-) -> Any:
-  """Draws a line with its interval; returns what a legend shows."""
-  style = styles.of_method(line.method)
+) -> None:
+  """Draws a line with its interval."""
+  style = styles.of_method(line.looks)
   if line.thin:
     style |= _THIN
-  label = label or '_'
   x, y = np.asarray(line.x, float), np.asarray(line.y, float)
   if line.low is not None and line.high is not None:
     low, high = np.asarray(line.low, float), np.asarray(line.high, float)
     if chart.bars:
-      return axes.errorbar(
-        x, y, yerr=(y - low, high - y), capsize=2, label=label, **style
-      )
+      ends = (y - low, high - y)
+      axes.errorbar(x, y, yerr=ends, capsize=2, label=label, **style)
+      return
     axes.fill_between(x, low, high, color=style['color'], alpha=0.18, lw=0)
   marked = styles.marked(len(x), place, places)
-  return axes.plot(x, y, label=label, markevery=marked, **style)[0]
+  axes.plot(x, y, label=label, markevery=marked, **style)
 
 
 def _draw_heat_map(chart: charts.HeatMap) -> figure_lib.Figure:

@@ -211,6 +211,17 @@ def test_markers_of_equal_lines_are_at_different_points():
   assert styles.marked(1, 3, 4) == [0] and styles.marked(0, 0, 1) == []
 
 
+def test_what_diverged_leaves_room_for_the_others(tmp_path):
+  best = {
+    name: configuration(tmp_path, name, [0.5], [loss])
+    for name, loss in (('fedavg', 2.0), ('fedadagrad', 1e6))
+  }
+  loss, accuracy = figures.curves(best, _JUDGE)
+  assert loss.log_y and not accuracy.log_y
+  assert static.draw(loss).axes[0].get_yscale() == 'log'
+  assert interactive.draw(loss)['layout']['yaxis']['type'] == 'log'
+
+
 def test_gaps_and_long_lines(tmp_path):
   rounds = list(range(5000))
   heights = [math.nan if n == 4999 - 9 else float(n) for n in rounds]

@@ -40,7 +40,6 @@ def draw_curves(
 def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
   """Draws a panel for the loss, one for quality, one for the step size."""
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
-  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
 
   columns = list(dict.fromkeys(c for row in rows for c in row))
   names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
@@ -88,7 +87,7 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
           axes.plot(rounds, values, label=split, **style)
       axes.set_ylabel(metric_names.short(name), parse_math=False)
     axes.set_xlabel('round')
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    styles.count(axes.xaxis)
   styles.add_legend(figure, drawn)
   return figure
 

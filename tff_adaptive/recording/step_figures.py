@@ -62,8 +62,6 @@ def _draw(
     series: The run's columns of metrics.csv.
     style: Of the lines.
   """
-  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
-
   *spreads, share = panels
   for panel, (column, label) in zip(spreads, SPREADS, strict=True):
     rounds, means, low, high = spread(series, column)
@@ -76,7 +74,7 @@ def _draw(
   share.set_ylim(-0.03, 1.03)
   for panel in panels:
     panel.set_xlabel('round')
-    panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    styles.count(panel.xaxis)
 
 
 def figure_of(series: Series, title: str) -> Any:

@@ -153,7 +153,18 @@ def layer(name: str) -> int:
   return _LINES.index(of_method(name)['linestyle'])
 
 
-def add_legend(figure: Any, panels: Sequence[Any]) -> None:
+def count(axis: Any) -> None:
+  """Lets an axis of matplotlib's count: whole numbers, such as 10, 20, 30."""
+  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
+
+  axis.set_major_locator(
+    ticker.MaxNLocator('auto', integer=True, steps=[1, 2, 5, 10])
+  )
+
+
+def add_legend(
+  figure: Any, panels: Sequence[Any], order: Sequence[str] = ()
+) -> None:
   """Names the lines below a figure of matplotlib, which grows by as much.
 
   There the legend covers no line, and panels keep their height.
@@ -161,6 +172,7 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
   Args:
     figure: matplotlib's.
     panels: Those whose lines are named, each name once.
+    order: The names in the order of the legend; as drawn unless given.
   """
   handles: dict[str, Any] = {}
   for panel in panels:
@@ -168,6 +180,7 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
       handles.setdefault(label, handle)
   if not handles:
     return
+  handles = {n: handles[n] for n in (*order, *handles) if n in handles}
   # A letter is about half as wide as high, and the line and gaps take three.
   inches = FONT_SIZE / 72
   width = (0.55 * max(map(len, handles)) + 4.5) * inches

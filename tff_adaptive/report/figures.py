@@ -44,6 +44,8 @@ _MOST_LISTED = 10
 # From how many times as much on values have a logarithmic axis.
 _WIDE = 10
 _WIDE_STEPS = 50
+# A method that diverged leaves no room for the others otherwise.
+_WIDE_ROUNDS = 1000
 
 
 def _over_seeds(
@@ -159,6 +161,8 @@ def by_round(
   lines = _over_seeds(best, series, bounds)
   if not lines:
     return None
+  values = [v for line in lines for v in line.y if math.isfinite(v)]
+  wide = min(values) > 0 and max(values) > _WIDE_ROUNDS * min(values)
   return charts.Chart(
     name,
     title,
@@ -166,8 +170,9 @@ def by_round(
     'round',
     label,
     lines,
+    log_y=wide,
     whole_x=True,
-    y_limits=_limits(lines),
+    y_limits=(None, None) if wide else _limits(lines),
   )
 
 

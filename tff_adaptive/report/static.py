@@ -55,7 +55,10 @@ def draw_together(
       _draw_lines(axes, chart)
       if len(panels) > 1 and chart.title:
         axes.set_title(formatting.printable(chart.title), parse_math=False)
-    styles.add_legend(figure, figure.axes)
+    names = (name for chart in panels for name in chart.methods)
+    styles.add_legend(
+      figure, figure.axes, [formatting.printable(name) for name in names]
+    )
   return figure
 
 
@@ -84,7 +87,7 @@ def _draw_lines(axes: Any, chart: charts.Chart) -> None:
   if chart.plain_x:
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,g}'))
   if chart.whole_x:
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    styles.count(axes.xaxis)
   axes.set_xlim(*chart.x_limits)
   axes.set_ylim(*chart.y_limits)
   axes.set_xlabel(chart.x_label, parse_math=False)

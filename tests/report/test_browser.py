@@ -1,6 +1,7 @@
 """The report in Chromium: narrow and wide, light and dark."""
 
 import json
+import re
 
 import pytest
 
@@ -143,6 +144,50 @@ def _lines_by_figure(chromium):
           [...new Set(plot._fullData.filter((t) => t.visible === true)
             .map((t) => t.meta))].sort()]))
   """)
+
+
+def test_points_say_their_values_and_parts_are_zoomed(chromium, page):
+  chromium.open(page, width=1280)
+  x, y, left, top, wide, high = chromium.evaluate("""
+    (() => {
+      const plot = document.querySelector('[data-figure=validation]');
+      plot.scrollIntoView();
+      const area = plot.querySelector('.nsewdrag').getBoundingClientRect();
+      const {xaxis, yaxis} = plot._fullLayout;
+      const line = plot.data.find((t) => t.hovertemplate);
+      return [area.x + xaxis.l2p(line.x[5]), area.y + yaxis.l2p(line.y[5]),
+        area.x, area.y, area.width, area.height];
+    })()
+  """)
+  figure = "document.querySelector('[data-figure=validation]')"
+
+  def mouse(kind, x, y, **more):
+    chromium.call('Input.dispatchMouseEvent', type=kind, x=x, y=y, **more)
+
+  mouse('mouseMoved', x - 40, y - 40)
+  mouse('mouseMoved', x, y)
+  said = f"{figure}.querySelector('.hoverlayer').textContent"
+  chromium.wait(f"{said} !== ''")
+  assert re.search(
+    r'round: 10validation accuracy: 0\.\d+', chromium.evaluate(said)
+  )
+  whole = f'JSON.stringify({figure}._fullLayout.xaxis.range)'
+  before = chromium.evaluate(whole)
+  held = dict(button='left', buttons=1, clickCount=1)
+  for kind, share in (
+    ('mousePressed', 0.3),
+    ('mouseMoved', 0.5),
+    ('mouseMoved', 0.7),
+    ('mouseReleased', 0.7),
+  ):
+    mouse(kind, left + share * wide, top + share * high, **held)
+  chromium.wait(f"{whole} !== '{before}'")
+  zoomed = chromium.evaluate(whole)
+  # Another choice of methods does not move it.
+  key = "document.querySelector('.key[data-method=fedavg]')"
+  chromium.evaluate(f'{key}.click()')
+  assert chromium.evaluate(whole) == zoomed
+  assert not chromium.complaints
 
 
 def test_methods_are_switched_off_and_on_in_all_figures(chromium, page):

@@ -34,6 +34,17 @@ def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
   assert str(bad) in text
 
 
+def test_a_run_that_ended_early_is_finished(tmp_path):
+  folder = made_up.run(tmp_path, 'early', '--total_rounds=4')
+  hparams = json.loads((folder / 'hparams.json').read_text())
+  hparams['settings']['total_rounds'] = 400
+  (folder / 'hparams.json').write_text(json.dumps(hparams))
+  assert results.load(folder).finished
+  lines = (folder / 'metrics.csv').read_text().splitlines()
+  (folder / 'metrics.csv').write_text('\n'.join(lines[:-1]) + '\n')
+  assert not results.load(folder).finished
+
+
 def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
   for seed in (0, 1):
     made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')

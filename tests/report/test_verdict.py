@@ -41,6 +41,7 @@ def test_margin_is_of_pairs_of_seeds(tmp_path):
   assert points['Result'].startswith('validation accuracy 0.57 [0.00, 1.00]')
   assert points['Result'].endswith('3 seeds')
   assert points['Settings'] == 'server adaptivity 0.1'
+  assert points['Validation'].startswith('on test examples: ')
   assert points['Cost'].startswith('4 rounds, 2 min 04 s, 1.6 MB sent')
 
 

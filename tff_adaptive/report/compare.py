@@ -14,6 +14,7 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
+from tff_adaptive.report import sections
 from tff_adaptive.report import verdict
 
 # Measures in the table, their headings, and whether less is better; `None`
@@ -107,11 +108,11 @@ def _titles(runs: Sequence[results.Run]) -> list[str]:
 
 def _problem(run: results.Run) -> dict[str, Any]:
   """Returns the settings that decide what is learned from which data."""
-  task = run.settings['task']
+  of_task = sections.prefix(run.settings['task'])
   return {
     name: value
     for name, value in run.settings.items()
-    if name in ('task', 'data') or name.startswith(f'{task}_')
+    if name in sections.PROBLEM or name.startswith(of_task)
   }
 
 

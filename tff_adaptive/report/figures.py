@@ -519,7 +519,13 @@ _HEADINGS = {
   'bytes_up': 'Traffic of every round',
   'train': 'More of training',
   'validation': 'More of validation',
+  'ema': 'The averaged model',
   'privacy': 'Privacy',
+}
+_SPLITS = {
+  'train': 'training',
+  'validation': 'validation',
+  'ema': 'validation, averaged model:',
 }
 # Their figures have other places, or they are of one round only.
 _ELSEWHERE = ('round', 'step_size', 'test')
@@ -532,8 +538,8 @@ def column_words(column: str) -> str:
   group, _, rest = column.partition('/')
   parts = [metric_names.short(part) for part in (rest or group).split('/')]
   words = ', '.join(parts)
-  if group in ('train', 'validation', 'test'):
-    return f'{"training" if group == "train" else group} {words}'
+  if group in _SPLITS:
+    return f'{_SPLITS[group]} {words}'
   if group == 'seconds' and rest:
     return f'seconds a round, {words}'
   return words

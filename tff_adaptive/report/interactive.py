@@ -236,7 +236,7 @@ def _hover(chart: charts.Chart, line: charts.Line, interval: bool) -> str:
     f'{_text(chart.y_label)}: %{{y:.4~g}}',
   ]
   if interval:
-    lines[-1] += ' (%{customdata[0]:.4~g} to %{customdata[1]:.4~g})'
+    lines.append('%{customdata[0]:.4~g} to %{customdata[1]:.4~g}')
   return '<br>'.join(lines) + '<extra></extra>'
 
 

@@ -35,7 +35,7 @@
     layout.paper_bgcolor = layout.plot_bgcolor = 'rgba(0,0,0,0)';
     layout.font = {family: 'system-ui, sans-serif', size: 13,
       color: colour('--ink')};
-    layout.hoverlabel = {bgcolor: colour('--paper'),
+    layout.hoverlabel = {align: 'left', bgcolor: colour('--paper'),
       bordercolor: colour('--line'), font: {color: colour('--ink')}};
     layout.modebar = {bgcolor: 'rgba(0,0,0,0)', color: colour('--faint'),
       activecolor: colour('--ink')};

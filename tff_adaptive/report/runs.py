@@ -44,7 +44,13 @@ class Run:
 
   @property
   def finished(self) -> bool:
-    return self.rounds == self.settings['total_rounds']
+    """Whether it came to its end, which may be before the last round."""
+    return self.rounds == self.settings['total_rounds'] or any(
+      # The trained model alone is evaluated on the test split.
+      column.startswith('test/')
+      for row in self.rows[-1:]
+      for column in row
+    )
 
   @functools.cached_property
   def metric(self) -> Optional[str]:

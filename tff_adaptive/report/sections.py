@@ -11,11 +11,12 @@ from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 
+# Those that decide what is learned from which data, and judged by which.
+PROBLEM = ('task', 'data', 'validation_split', 'validation_share')
 # Settings that make an experiment another one, so that its runs have a section
 # of their own, beside those of the task.
 SETTING = (
-  'task',
-  'data',
+  *PROBLEM,
   'total_rounds',
   'clients_per_round',
   'client_epochs_per_round',
@@ -150,15 +151,20 @@ class Section:
   metric: Optional[str]
 
 
+def prefix(task: str) -> str:
+  """Returns how the names of a task's own settings begin."""
+  return f'{task}_'
+
+
 def sections(runs: Sequence[results.Run]) -> list[Section]:
   """Sorts runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
-    task = run.settings.get('task')
+    of_task = prefix(run.settings.get('task', ''))
     setting = tuple(
       (k, v)
       for k, v in run.settings.items()
-      if (k in SETTING or k.startswith(f'{task}_')) and v is not None
+      if (k in SETTING or k.startswith(of_task)) and v is not None
     )
     methods = groups.setdefault(setting, {})
     configurations = methods.setdefault(run.method, {})

@@ -12,6 +12,13 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
 
+# What validation figures are of, by --validation_split.
+_VALIDATION = {
+  'examples': 'on test examples set apart, of which test figures are not',
+  'clients': 'on clients held out from training',
+  'test': 'on test examples: whatever is chosen by it has looked at them',
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
@@ -29,7 +36,7 @@ class Verdict:
 def words(flag: str, task: Optional[str] = None) -> str:
   """Writes a flag's name in words; a task's own without the task's name."""
   if task:
-    flag = flag.removeprefix(f'{task}_')
+    flag = flag.removeprefix(sections.prefix(task))
   return flag.replace('_', ' ')
 
 
@@ -131,6 +138,9 @@ def reach(
   if len(order) > 1 and best[order[1]].values(measure):
     headline, margin = _margin(order, best, measure, label, judge)
     points.append(('Margin', margin))
+  if measure.startswith(('validation/', 'best/', 'recent/')):
+    split = section.setting.get('validation_split', 'test')
+    points.append(('Validation', _VALIDATION.get(split, f'{split}')))
   if cost := _cost(first):
     points.append(('Cost', cost))
   if tried > len(best):
@@ -210,7 +220,13 @@ def _margin(
 
 def _cost(configuration: sections.Configuration) -> str:
   """Says what a run cost, mean over seeds."""
-  parts = [_count(configuration.runs[0].rounds, 'round')]
+  # Runs may end early.
+  fewest, most = (
+    f(run.rounds for run in configuration.runs) for f in (min, max)
+  )
+  parts = [_count(most, 'round')]
+  if fewest < most:
+    parts = [f'{fewest:,} to {parts[0]}']
   if seconds := configuration.values('seconds'):
     parts.append(formatting.duration(scores.mean(seconds)))
   if megabytes := configuration.values('megabytes'):

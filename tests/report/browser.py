@@ -1,6 +1,7 @@
 """Chromium without a window, told what to do through a pipe (DevTools)."""
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -70,8 +71,15 @@ class Browser:
     return self
 
   def __exit__(self, *_):
-    self._process.kill()
-    self._process.wait()
+    # All of its processes end, and leave the profile alone.
+    self._session = None
+    with contextlib.suppress(OSError, RuntimeError):
+      self.call('Browser.close')
+    try:
+      self._process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+      self._process.kill()
+      self._process.wait()
     os.close(self._in)
     os.close(self._out)
 

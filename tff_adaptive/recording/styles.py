@@ -39,6 +39,7 @@ DARK = dict(
   )
 )
 _LINES = ('-', '--', '-.', ':')
+_SIZES = (5.6, 5.0, 4.4, 3.8)
 _MARKERS = (
   ('o', 's', '^', 'v', 'D', 'P', 'X'),
   ('<', '>', 'p', 'h', 'd', '*', '8'),
@@ -129,7 +130,8 @@ def of_method(name: str) -> dict[str, Any]:
     color=_COLOURS[index % len(_COLOURS)],
     linestyle=_LINES[(index + shift) % len(_LINES)],
     marker=markers[(index + shift) % len(markers)],
-    markersize=4,
+    # Of markers at the same points those below show around those above.
+    markersize=_SIZES[(index + shift) % len(_LINES)],
     linewidth=1.4,
   )
 

@@ -104,7 +104,7 @@ def _limits(lines: Sequence[charts.Line]) -> tuple[float, float]:
   """Returns the ends of an axis that has room for lines and their bands."""
   drawn = [ys for line in lines for ys in (line.y, line.low, line.high)]
   values = [v for ys in drawn for v in (ys or ()) if math.isfinite(v)]
-  margin = 0.05 * (max(values) - min(values)) or 0.5
+  margin = 0.05 * ((max(values) - min(values)) or abs(values[0]) or 1.0)
   return min(values) - margin, max(values) + margin
 
 
@@ -459,6 +459,7 @@ def adaptivity(
     judge.label,
     lines,
     log_x=True,
+    y_limits=_limits(lines),
     bars=True,
   )
 
@@ -491,6 +492,7 @@ def sorted_sweeps(
     judge.label,
     lines,
     x_limits=(0.0, 1.03),
+    y_limits=_limits(lines),
   )
 
 

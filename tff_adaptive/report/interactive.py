@@ -36,8 +36,8 @@ _FAINT = '2E'
 # More points than this of a line cannot be told apart on a screen.
 _MOST_POINTS = 600
 _HEIGHT = 380
-_ROW = 34
-_AROUND = 130
+_ROW = 44
+_AROUND = 140
 
 
 def draw(chart: charts.Figure) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _traces(
       marker=dict(
         color=style['color'],
         symbol=_SYMBOLS[style['marker']],
-        size=5 if line.thin else 8,
+        size=(1.1 if line.thin else 1.8) * style['markersize'],
       ),
       **shared,
     )

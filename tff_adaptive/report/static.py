@@ -19,8 +19,9 @@ from tff_adaptive.report import charts
 _LABEL_WIDTH = 32
 # Inches of a panel without a legend.
 _PANEL = (5.2, 3.6)
-# The lines of single seeds.
-_THIN = dict(linewidth=0.7, markersize=2.5)
+# Width of the lines of single seeds, and their markers' share of others' size.
+_THIN = 0.7
+_SMALL = 0.6
 # Inches of a heat map's cell, and around all of them.
 _CELL = (0.62, 0.42)
 _AROUND = (2.2, 1.4)
@@ -106,7 +107,7 @@ def _draw_line(
   """Draws a line with its interval."""
   style = styles.of_method(line.looks)
   if line.thin:
-    style |= _THIN
+    style |= dict(linewidth=_THIN, markersize=_SMALL * style['markersize'])
   x, y = np.asarray(line.x, float), np.asarray(line.y, float)
   if line.low is not None and line.high is not None:
     low, high = np.asarray(line.low, float), np.asarray(line.high, float)

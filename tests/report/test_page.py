@@ -280,8 +280,10 @@ def test_other_settings_have_their_own_section(tmp_path):
     made_up.run(
       tmp_path, f'a{alpha}', f'--digits_alpha={alpha}', '--total_rounds=2'
     )
+  made_up.run(tmp_path, 'q', '--task=quadratic', '--total_rounds=3')
   path, _ = report.write(tmp_path)
   headings = read(path.read_text(encoding='utf-8')).headings
+  assert 'quadratic' in headings
   assert 'digits, alpha 0.1' in headings
   assert 'digits, alpha 1' in headings
 

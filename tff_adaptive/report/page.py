@@ -342,9 +342,19 @@ class _Drawing:
     )
 
 
+def _differing(
+  section: sections.Section, every: Sequence[sections.Section]
+) -> list[str]:
+  """Names the flags by which a section is not another one of its task."""
+  settings = [s.setting for s in every]
+  mine = section.setting
+  same = [s for s in settings if s.get('task') == mine.get('task')]
+  return [k for k in mine if any(s.get(k) != mine[k] for s in same)]
+
+
 def _show(
   section: sections.Section,
-  shared: Sequence[str],
+  differing: Sequence[str],
   rule: scores.SelectionRule,
   drawing: _Drawing,
 ) -> _Part:
@@ -352,7 +362,7 @@ def _show(
 
   Args:
     section: Its runs.
-    shared: Flags that all sections have in common.
+    differing: Flags that others of its task have otherwise.
     rule: By which configurations are chosen.
     drawing: Gets the section's figures.
 
@@ -361,8 +371,7 @@ def _show(
   """
   judge = sections.Judge(rule, section.metric)
   task = section.setting.get('task', 'runs')
-  differs = [k for k in section.setting if k not in shared and k != 'task']
-  words = verdicts.settings_words(section.setting, differs, task)
+  words = verdicts.settings_words(section.setting, differing, task)
   best = _choose(section, judge)
   flags = _named_flags(section)
   shown: dict[str, list[_Shown]] = {}
@@ -419,16 +428,11 @@ def write(
   output = output or folder
   files.check_writable(output, '--output')
   every = sections.sections(runs)
-  shared = [
-    k
-    for k in every[0].setting
-    if len({repr(s.setting.get(k)) for s in every}) == 1
-  ]
   drawing = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):
     drawing.prefix = '' if len(every) == 1 else f'{number}_'
-    parts.append(_show(section, shared, rule, drawing))
+    parts.append(_show(section, _differing(section, every), rule, drawing))
   script = (_HERE / 'page.js').read_text(encoding='utf-8')
   plotly = offline.get_plotlyjs()
   page = _template().render(

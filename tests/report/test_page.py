@@ -222,6 +222,61 @@ def test_names_that_are_no_text_are_shown_escaped(tmp_path):
   assert 'Results in r\\udcff' in path.read_text(encoding='utf-8')
 
 
+def test_single_clients_have_a_table_and_figures(tmp_path):
+  column = f'per_client/{made_up.METRIC}'
+  for seed in range(2):
+    folder = made_up.run(
+      tmp_path,
+      f'run{seed}',
+      '--algorithm=fedavg',
+      '--total_rounds=4',
+      f'--seed={seed}',
+    )
+    lines = (folder / 'metrics.csv').read_text().splitlines()
+    over = {
+      'mean': 0.6,
+      'std': 0.2,
+      'p10': 0.3,
+      'p50': 0.6,
+      'worst_decile': 0.2,
+    }
+    lines[0] += ''.join(f',{column}/{s}' for s in over)
+    lines[1:-1] = [line + ',' * len(over) for line in lines[1:-1]]
+    lines[-1] += ''.join(f',{v + 0.1 * seed:.1f}' for v in over.values())
+    (folder / 'metrics.csv').write_text('\n'.join(lines) + '\n')
+    (folder / 'clients.csv').write_text(
+      f'client,num_examples,{column},per_client_tuned/{made_up.METRIC}\n'
+      '"<b>,1",10,0.9,0.95\nb,20,0.2,0.8\n'
+    )
+  path, complaints = report.write(tmp_path)
+  assert not complaints
+  text = path.read_text(encoding='utf-8')
+  reader = read(text)
+  assert 'Quality on single clients' in reader.headings
+  (row,) = [r for r in reader.rows if r and len(r) == 7 and r[0] == 'fedavg']
+  assert row[1:] == [
+    '0.65 (0.6 to 0.7)',
+    '0.25 (0.2 to 0.3)',
+    '0.35 (0.3 to 0.4)',
+    '0.65 (0.6 to 0.7)',
+    '\N{EN DASH}',
+    '0.25 (0.2 to 0.3)',
+  ]
+  described = figures_of(text)
+  for name, heights in (
+    ('per_client', [0.2, 0.9]),
+    ('per_client_tuned', [0.8, 0.95]),
+  ):
+    shown = [t for t in described[name]['data'] if t.get('hovertemplate')]
+    assert [t['y'] for t in shown] == [heights] * 2
+    assert shown[0]['x'] == [0.5, 1.0]
+    assert (tmp_path / 'figures' / f'{name}.png').exists()
+  assert not any(name.startswith('column_per_client') for name in described)
+  (tmp_path / 'run1' / 'clients.csv').write_text('client,per_client/x\na,y\n')
+  _, (complaint,) = report.write(tmp_path)
+  assert 'clients.csv' in complaint
+
+
 def test_rule_decides_which_configuration_is_shown(tmp_path):
   for rate in (0.1, 1.0):
     made_up.run(

@@ -33,6 +33,12 @@ OVER_SEEDS = (
 CLIENTS = 'Clients'
 COST = 'Quality against time and traffic'
 TUNING = 'Tuning'
+SINGLE_CLIENTS = 'Quality on single clients'
+# Groups of columns about single clients, and what they are of.
+CLIENT_GROUPS = {
+  'per_client': '',
+  'per_client_tuned': ', after training there',
+}
 # Units of time, from how many seconds on they are used.
 _UNITS = (
   (1.0, 'seconds', 0.0),
@@ -336,6 +342,41 @@ def step_sizes(best: _Best) -> list[charts.Chart]:
   return drawn
 
 
+def single_clients(best: _Best, judge: sections.Judge) -> list[charts.Chart]:
+  """Draws what the trained model is worth to each client, worst first."""
+  metric = judge.metric or 'loss'
+  drawn = []
+  for group, after in CLIENT_GROUPS.items():
+    column = f'{group}/{metric}'
+
+    def series(run: results.Run, column: str = column) -> _Points:
+      values = sorted(
+        (row[column] for row in run.clients if column in row),
+        reverse=not judge.more_is_better,
+      )
+      x = [(i + 1) / len(values) for i in range(len(values))]
+      return x, x, values
+
+    lines = _over_seeds(best, series, scores.bounds(metric))
+    if not lines:
+      continue
+    label = f'{judge.quality} on a client{after}'
+    drawn.append(
+      charts.Chart(
+        group,
+        SINGLE_CLIENTS,
+        f'{_sentence(label)}, from the worst client to the best.'
+        + _together(lines),
+        'share of the clients',
+        label,
+        lines,
+        x_limits=(0.0, 1.03),
+        y_limits=_limits(lines),
+      )
+    )
+  return drawn
+
+
 def _numbers(
   configurations: Sequence[sections.Configuration], *flags: str
 ) -> list[sections.Configuration]:
@@ -530,7 +571,7 @@ _SPLITS = {
   'ema': 'validation, averaged model:',
 }
 # Their figures have other places, or they are of one round only.
-_ELSEWHERE = ('round', 'step_size', 'test')
+_ELSEWHERE = ('round', 'step_size', 'test', *CLIENT_GROUPS)
 
 
 def column_words(column: str) -> str:

@@ -36,6 +36,15 @@ from tff_adaptive.report import sweeps
 from tff_adaptive.report import verdict as verdicts
 
 _RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')
+# Columns of the table of single clients: the ends of their names, and headings.
+_OVER_CLIENTS = {
+  'mean': 'mean over clients',
+  'std': 'standard deviation',
+  'p10': '10 % are below',
+  'p50': 'half are below',
+  'p90': '90 % are below',
+  'worst_decile': 'mean of the worst tenth',
+}
 _HERE = pathlib.Path(__file__).parent
 # Columns of the table of results: measure, heading, less is better (None: as
 # the metric).
@@ -121,6 +130,7 @@ class _Part:
     settings: Of the best configuration of every method.
     missing: Methods without a result.
     figures: The figures by heading.
+    clients: What trained models are worth to single clients.
     folded: Those that are shown when asked for.
     constant: What is the same in every round, in words.
   """
@@ -132,6 +142,7 @@ class _Part:
   settings: Optional[_Table]
   missing: Sequence[str]
   figures: Mapping[str, Sequence[_Shown]]
+  clients: Optional[_Table]
   folded: Mapping[str, Sequence[_Shown]]
   constant: str
 
@@ -204,6 +215,34 @@ def _measure_cell(
   return _Cell(text, note, best=scores.mean(values) == top)
 
 
+def _clients_table(
+  best: Mapping[str, sections.Configuration], judge: sections.Judge
+) -> Optional[_Table]:
+  """Tabulates what the trained models are worth to single clients."""
+  metric = judge.metric or 'loss'
+  bounds = scores.bounds(metric)
+  rows = []
+  for group, after in plots.CLIENT_GROUPS.items():
+    for method in verdicts.ranked(best, judge):
+      runs = best[method].runs
+      last = [run.rows[-1] for run in runs]
+      found = [
+        [row[name] for row in last if (name := f'{group}/{metric}/{s}') in row]
+        for s in _OVER_CLIENTS
+      ]
+      if any(found):
+        cells = [_Cell(f'{method}{after}')]
+        for values in found:
+          shown = (
+            verdicts.spread(values, bounds, of=len(runs)) if values else ''
+          )
+          text, _, note = shown.partition(' ')
+          cells.append(_Cell(text or '\N{EN DASH}', note))
+        rows.append(cells)
+  head = ['method', *_OVER_CLIENTS.values()]
+  return _Table(head, rows) if rows else None
+
+
 def _settings_table(
   best: Mapping[str, sections.Configuration],
   flags: Sequence[str],
@@ -260,6 +299,7 @@ def _draw(
     plots.adaptivity(section.by_method, judge),
     plots.sorted_sweeps(section.by_method, judge),
     *plots.step_sizes(best),
+    *plots.single_clients(best, judge),
   ]
   return [f for f in figures if f is not None]
 
@@ -377,6 +417,9 @@ def _show(
   shown: dict[str, list[_Shown]] = {}
   for chart in _draw(section, best, judge):
     shown.setdefault(chart.title, []).append(drawing.add(chart))
+  clients = _clients_table(best, judge)
+  if clients is not None:
+    shown.setdefault(plots.SINGLE_CLIENTS, [])
   more, constant = plots.everything_else(best, ('train/loss', judge.column))
   for chart in more.pop(plots.CLIENTS, []):
     shown.setdefault(chart.title, []).append(drawing.add(chart))
@@ -388,6 +431,7 @@ def _show(
     settings=_settings_table(best, flags, judge) if best else None,
     missing=[m for m in section.by_method if m not in best],
     figures=shown,
+    clients=clients,
     folded={
       heading: [drawing.add(chart, pictures=False) for chart in found]
       for heading, found in more.items()
@@ -443,6 +487,7 @@ def write(
     unfinished=_unfinished(folder, sweep, runs),
     complaints=complaints,
     over_seeds=plots.OVER_SEEDS,
+    single_clients=plots.SINGLE_CLIENTS,
     data={'figures': drawing.described, 'dark': styles.DARK},
     policy=markupsafe.Markup(f'{_digest(plotly)} {_digest(script)}'),
     plotly=markupsafe.Markup(plotly),

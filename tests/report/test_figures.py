@@ -239,7 +239,12 @@ def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
     for row in run.rows:
       row['novelty/of_some_kind'] = row['round'] ** 2
       row['clients/accuracy/worst_decile'] = 0.1 * row['round']
-  found, constant = figures.everything_else(best, ('train/loss', _METRIC))
+  for run in best['fedavg'].runs:
+    run.rows[-1]['test_ema/loss'] = 0.5
+  found, constant, final = figures.everything_else(
+    best, ('train/loss', _METRIC)
+  )
+  assert final == ['test_ema/loss']
   by_heading = {h: [c.y_label for c in drawn] for h, drawn in found.items()}
   assert by_heading == {
     'More of training': ['training accuracy'],

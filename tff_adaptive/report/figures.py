@@ -37,7 +37,7 @@ SINGLE_CLIENTS = 'Quality on single clients'
 # Groups of columns about single clients, and what they are of.
 CLIENT_GROUPS = {
   'per_client': '',
-  'per_client_tuned': ', after training there',
+  'per_client_tuned': 'after training there',
 }
 # Units of time, from how many seconds on they are used.
 _UNITS = (
@@ -360,12 +360,12 @@ def single_clients(best: _Best, judge: sections.Judge) -> list[charts.Chart]:
     lines = _over_seeds(best, series, scores.bounds(metric))
     if not lines:
       continue
-    label = f'{judge.quality} on a client{after}'
+    label = f'{judge.quality} {after or "on a client"}'
     drawn.append(
       charts.Chart(
         group,
         SINGLE_CLIENTS,
-        f'{_sentence(label)}, from the worst client to the best.'
+        f'{_sentence(label)}, client by client from the worst to the best.'
         + _together(lines),
         'share of the clients',
         label,
@@ -569,6 +569,7 @@ _SPLITS = {
   'train': 'training',
   'validation': 'validation',
   'ema': 'validation, averaged model:',
+  'test_ema': 'test, averaged model:',
 }
 # Their figures have other places, or they are of one round only.
 _ELSEWHERE = ('round', 'step_size', 'test', *CLIENT_GROUPS)
@@ -597,7 +598,7 @@ def _column_bounds(column: str, group: str) -> tuple[float, float]:
 
 def everything_else(
   best: _Best, drawn: Sequence[str]
-) -> tuple[dict[str, list[charts.Chart]], dict[str, float]]:
+) -> tuple[dict[str, list[charts.Chart]], dict[str, float], list[str]]:
   """Draws every column of metrics.csv by round that has no figure of its own.
 
   Args:
@@ -605,19 +606,23 @@ def everything_else(
     drawn: Columns that have one.
 
   Returns:
-    Charts by heading, and the columns that are the same in every round of all
-    runs, with their value.
+    Charts by heading; the columns that are the same in every round of all runs,
+    with their value; and those that only the last round has.
   """
   runs = [run for c in best.values() for run in c.runs]
   columns = dict.fromkeys(c for run in runs for c in run.columns)
   found: dict[str, list[charts.Chart]] = {}
   constant: dict[str, float] = {}
+  final = []
   for column in columns:
     group = column.partition('/')[0]
     if column in drawn or group in _ELSEWHERE:
       continue
     values = {row[column] for run in runs for row in run.rows if column in row}
     label = column_words(column)
+    if not any(column in row for run in runs for row in run.rows[:-1]):
+      final.append(column)
+      continue
     if len(values) == 1:
       constant[label] = values.pop()
       continue
@@ -633,4 +638,4 @@ def everything_else(
     )
     if chart is not None:
       found.setdefault(heading, []).append(chart)
-  return found, constant
+  return found, constant, final

@@ -194,7 +194,7 @@ def _traces(
       line=dict(
         color=style['color'],
         dash=_DASHES[style['linestyle']],
-        width=1 if line.thin else 2,
+        width=1.4 if line.thin else 2,
       ),
       error_y=bars,
       customdata=_intervals(low, high),
@@ -210,7 +210,7 @@ def _traces(
       marker=dict(
         color=style['color'],
         symbol=_SYMBOLS[style['marker']],
-        size=(1.1 if line.thin else 1.8) * style['markersize'],
+        size=(1.4 if line.thin else 1.8) * style['markersize'],
       ),
       **shared,
     )

@@ -131,6 +131,7 @@ class _Part:
     missing: Methods without a result.
     figures: The figures by heading.
     clients: What trained models are worth to single clients.
+    final: What else is known of the trained models.
     folded: Those that are shown when asked for.
     constant: What is the same in every round, in words.
   """
@@ -143,6 +144,7 @@ class _Part:
   missing: Sequence[str]
   figures: Mapping[str, Sequence[_Shown]]
   clients: Optional[_Table]
+  final: Optional[_Table]
   folded: Mapping[str, Sequence[_Shown]]
   constant: str
 
@@ -231,7 +233,7 @@ def _clients_table(
         for s in _OVER_CLIENTS
       ]
       if any(found):
-        cells = [_Cell(f'{method}{after}')]
+        cells = [_Cell(f'{method}, {after}' if after else method)]
         for values in found:
           shown = (
             verdicts.spread(values, bounds, of=len(runs)) if values else ''
@@ -241,6 +243,31 @@ def _clients_table(
         rows.append(cells)
   head = ['method', *_OVER_CLIENTS.values()]
   return _Table(head, rows) if rows else None
+
+
+def _final_table(
+  best: Mapping[str, sections.Configuration],
+  columns: Sequence[str],
+  judge: sections.Judge,
+) -> Optional[_Table]:
+  """Tabulates columns that only the last round has, a row a column."""
+  order = verdicts.ranked(best, judge)
+  rows = []
+  for column in columns:
+    cells = [_Cell(plots.column_words(column))]
+    for method in order:
+      runs = best[method].runs
+      last = [run.rows[-1] for run in runs]
+      values = [row[column] for row in last if column in row]
+      if values:
+        bounds = scores.bounds(column)
+        shown = verdicts.spread(values, bounds, of=len(runs))
+        text, _, note = shown.partition(' ')
+        cells.append(_Cell(text, note))
+      else:
+        cells.append(_Cell('\N{EN DASH}'))
+    rows.append(cells)
+  return _Table(['', *order], rows) if rows else None
 
 
 def _settings_table(
@@ -420,7 +447,9 @@ def _show(
   clients = _clients_table(best, judge)
   if clients is not None:
     shown.setdefault(plots.SINGLE_CLIENTS, [])
-  more, constant = plots.everything_else(best, ('train/loss', judge.column))
+  more, constant, final = plots.everything_else(
+    best, ('train/loss', judge.column)
+  )
   for chart in more.pop(plots.CLIENTS, []):
     shown.setdefault(chart.title, []).append(drawing.add(chart))
   return _Part(
@@ -432,6 +461,7 @@ def _show(
     missing=[m for m in section.by_method if m not in best],
     figures=shown,
     clients=clients,
+    final=_final_table(best, final, judge),
     folded={
       heading: [drawing.add(chart, pictures=False) for chart in found]
       for heading, found in more.items()

@@ -22,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import tensorflow_federated as tff
 
 import tasks
+from benchmarks import pictures
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive.training import cohorts as sampling
@@ -66,30 +67,6 @@ def methods(model_fn):
       f'fedavg, SGD at {rate:g}',
       algorithms.build('fedavg', model_fn, client_learning_rate=rate),
     )
-
-
-def draw(rows, path):
-  """Draws accuracy against rounds: a line a method, a dot for every seed."""
-  import matplotlib
-
-  matplotlib.use('Agg')
-  from matplotlib import pyplot
-
-  figure, axes = pyplot.subplots(figsize=(7, 4.5), layout='constrained')
-  styles = ['-', '--', '-.', ':']
-  for i, name in enumerate(dict.fromkeys(row['method'] for row in rows)):
-    own = [row for row in rows if row['method'] == name]
-    rounds = sorted({row['round'] for row in own})
-    values = [[x['accuracy'] for x in own if x['round'] == r] for r in rounds]
-    means = [sum(v) / len(v) for v in values]
-    (line,) = axes.plot(
-      rounds, means, styles[i % 4], marker='osv^DPX*'[i % 8], label=name
-    )
-    for r, seeds in zip(rounds, values, strict=True):
-      axes.plot([r] * len(seeds), seeds, '.', ms=3, color=line.get_color())
-  axes.set(xlabel='round', ylabel='test accuracy')
-  axes.legend(fontsize='small')
-  figure.savefig(path, dpi=110)
 
 
 def main():
@@ -140,7 +117,8 @@ def main():
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-  draw(rows, pathlib.Path(options.output).with_suffix('.png'))
+  path = pathlib.Path(options.output).with_suffix('.png')
+  pictures.draw_agreement(rows, path)
 
 
 if __name__ == '__main__':

@@ -1,8 +1,6 @@
-"""The output of studies: rows and figures, and what they count by."""
+"""The rows that studies write, and what they count by."""
 
 import csv
-
-from matplotlib import figure as figure_lib
 
 # Gradients that a local step of Delta-SGD takes, by --smoothness_batch.
 GRADIENTS = {'same': 2, 'successive': 1}
@@ -16,10 +14,7 @@ def write_rows(path, rows):
     writer.writerows(rows)
 
 
-def new_panels(rows, *, size, **sharing):
-  """Creates a figure with rows of two panels; returns both."""
-  figure = figure_lib.Figure(figsize=size, dpi=120, layout='constrained')
-  panels = figure.subplots(rows, 2, squeeze=False, **sharing)
-  for panel in panels.flat:
-    panel.grid(alpha=0.3)
-  return figure, panels
+def read_rows(path):
+  """Reads a CSV file as a list of rows by column."""
+  with open(path, encoding='utf-8', newline='') as file:
+    return list(csv.DictReader(file))

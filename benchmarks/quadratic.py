@@ -10,7 +10,6 @@ can be told in closed form, and FedSPS-Global's, which no one has to tell.
 """
 
 import argparse
-import collections
 import os
 import pathlib
 import sys
@@ -22,13 +21,12 @@ import numpy as np
 
 import tasks
 from benchmarks import outputs
+from benchmarks import pictures
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.recording import styles
 
 CURVATURES = (1, 3, 10, 30, 100)
 MOST_ROUNDS = 1500
-WITHIN = 1e-3
 # SGD's factor of |x| in a round is |1 - rate (1 + a) / 2| along a shared axis,
 # and along own ones |1 - rate a / 2| and |1 - rate / 2|.
 BEST_RATE = {'shared': lambda a: 2 / (1 + a), 'own': lambda a: 4 / (1 + a)}
@@ -66,37 +64,11 @@ def rounds_of(task, **method):
   start = largest()
   for count in range(1, MOST_ROUNDS + 1):
     state = process.next(state, clients).state
-    if largest() <= WITHIN * start:
+    if largest() <= pictures.WITHIN * start:
       return count
     if largest() > 1e6 * start:
       break
   return None
-
-
-def draw(rows, path):
-  """Draws rounds against a, a panel for each form of the task."""
-  figure, (panels,) = outputs.new_panels(1, size=(9.2, 3.6), sharey=True)
-  looks = ('fedsps', 'fedavg', 'centralized', 'fedsps_global')
-  for panel, axes in zip(panels, BEST_RATE, strict=True):
-    lines = collections.defaultdict(list)
-    for row in rows:
-      if row['axes'] == axes and row['rounds']:
-        lines[row['method']].append((row['a'], row['rounds']))
-    for (method, points), look in zip(lines.items(), looks, strict=False):
-      panel.plot(*zip(*points), label=method, **styles.of_method(look))
-    panel.set_xscale('log')
-    panel.set_yscale('log')
-    panel.set_xlabel('curvature a of the steep client')
-    panel.set_title(
-      {
-        'shared': 'a shared axis, as in the paper',
-        'own': 'an axis for each client',
-      }[axes],
-      fontsize=9,
-    )
-  panels[0].set_ylabel(f'rounds to {WITHIN:g} of the start')
-  panels[1].legend(fontsize=7)
-  figure.savefig(path)
 
 
 def main():
@@ -114,7 +86,7 @@ def main():
         rows.append(dict(axes=axes, a=a, method=name, rounds=count))
         print(axes, a, name, count, flush=True)
   outputs.write_rows(folder / 'rounds.csv', rows)
-  draw(rows, folder / 'rounds.png')
+  pictures.draw_quadratic(rows, folder / 'rounds.png')
 
 
 if __name__ == '__main__':

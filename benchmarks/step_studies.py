@@ -8,7 +8,9 @@ every finished run, and accuracy.png: accuracy against rounds, and against
 gradients, of which the two forms of Delta-SGD do not take the same number. Of
 runs that differ only in the client's rate the one with the best accuracy, mean
 of the last three evaluations, is drawn and put into the table that is printed;
---all_rates has them all. --best prints the best rate alone.
+--all_rates has them all. --best prints the best rate alone. With
+--step_sizes=RUN, the steps that clients chose in one run go to step_sizes.csv
+and step_sizes.png.
 """
 
 import argparse
@@ -20,7 +22,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
-from tff_adaptive.recording import styles
+from benchmarks import pictures
+from tff_adaptive.recording import step_figures
 from tff_adaptive.report import runs as results
 
 RATE = 'client_learning_rate'
@@ -99,42 +102,29 @@ def all_rates(by_rate):
   }
 
 
-def draw(best, path):
-  """Draws accuracy against rounds and gradients, a row of panels an alpha."""
-  alphas = sorted({alpha for _, alpha in best}, reverse=True)
-  clients = list(dict.fromkeys(client for client, _ in best))
-  figure, axes = outputs.new_panels(
-    len(alphas), size=(9.2, 3.4 * len(alphas)), sharey='row'
-  )
-  looks = (
-    'fedavg',
-    'fedadagrad',
-    'direct_joint',
-    'fedada2',
-    'fedyogi',
-    'delta_sgd',
-    'fedams',
-  )
-  for panels, alpha in zip(axes, alphas, strict=True):
-    for panel, column in zip(panels, ('round', 'gradients'), strict=True):
-      for client, look in zip(clients, looks, strict=False):
-        if (client, alpha) not in best:
-          continue
-        rate, by_seed = best[client, alpha]
-        # The untrained model, which is the same for all, would take the room.
-        runs = [rows[1:] for rows in by_seed.values()]
-        panel.plot(
-          [row[column] for row in runs[0]],
-          [statistics.fmean(r['accuracy'] for r in at) for at in zip(*runs)],
-          label=f'{client}, rate {rate:g}' if rate else client,
-          **styles.of_method(look),
-        )
-      panel.set_xlabel(column if column == 'round' else 'gradients in all')
-    title = f'alpha = {alpha:g}, ' if alpha else ''
-    panels[0].set_title(f'{title}mean over seeds', fontsize=9)
-    panels[0].set_ylabel('accuracy')
-    panels[1].legend(fontsize=7)
-  figure.savefig(path)
+def read_curves(path):
+  """Reads the evaluations of every run from curves.csv."""
+  curves = collections.defaultdict(list)
+  for row in outputs.read_rows(path):
+    for column, kind in (('seed', int), ('round', int), ('gradients', int)):
+      row[column] = kind(row[column])
+    for column in ('seconds', 'accuracy', 'test'):
+      row[column] = float(row[column])
+    for column in ('alpha', 'rate'):
+      row[column] = float(row[column]) if row[column] else ''
+    key = tuple(row[k] for k in ('client', 'alpha', 'rate', 'seed'))
+    curves[key].append(row)
+  return curves
+
+
+def step_rows(run):
+  """Reads the step sizes that clients chose in a run, with four decimals."""
+  for row in run.rows:
+    if step_figures.MEAN in row:
+      steps = {c: v for c, v in row.items() if c.startswith('step_size/')}
+      yield {'round': int(row['round'])} | {
+        column: round(value, 4) for column, value in steps.items()
+      }
 
 
 def main():
@@ -143,6 +133,9 @@ def main():
   parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
   parser.add_argument('--best', action='store_true', help='Print a rate only.')
   parser.add_argument('--all_rates', action='store_true', help='Not the best.')
+  parser.add_argument(
+    '--step_sizes', type=pathlib.Path, help='A run whose steps are drawn too.'
+  )
   arguments = parser.parse_args()
   curves = {}
   for run in results.find(arguments.runs)[0]:
@@ -165,7 +158,11 @@ def main():
     arguments.output / 'curves.csv',
     [row for rows in curves.values() for row in rows],
   )
-  draw(best, arguments.output / 'accuracy.png')
+  pictures.draw_clients(best, arguments.output / 'accuracy.png')
+  if arguments.step_sizes:
+    steps = list(step_rows(results.load(arguments.step_sizes)))
+    outputs.write_rows(arguments.output / 'step_sizes.csv', steps)
+    pictures.draw_step_sizes(steps, arguments.output / 'step_sizes.png')
   print('| client | alpha | rate | seeds | last three evaluations | test |')
   print('|---|---|---|---|---|---|')
   for (client, alpha), (rate, by_seed) in sorted(best.items()):

@@ -83,7 +83,11 @@ def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
   axes.invert_yaxis()
   axes.set_xlabel('examples')
   figure.legend(
-    title='label', ncols=10, loc='outside lower center', fontsize='small'
+    title='label',
+    ncols=10,
+    loc='outside lower center',
+    handlelength=1.2,
+    columnspacing=1.0,
   )
 
 

@@ -26,7 +26,8 @@ assert str(place).startswith(sys.prefix), place
 import tff_today
 assert tff_today.__file__.startswith(sys.prefix), tff_today.__file__
 assert (place / 'py.typed').is_file()
-assert (place / 'report' / 'page.html').is_file()
+for page in ('page.html', 'page.js'):
+  assert (place / 'report' / page).is_file()
 assert len(algorithms.names()) == 31 and len(presets.names()) > 100
 """
 

@@ -25,5 +25,7 @@ sweep() { # name, flags
 sweep fedsps --algorithm=fedsps --axis=seed=0
 sweep fedavg --algorithm=fedavg \
   --axis=client_learning_rate=0.0001,0.001,0.01,0.1,1
-${PYTHON:-python} benchmarks/step_studies.py "$runs" --all_rates \
-  --output=results/mnist_fedsps
+for run in "$runs"/fedsps/runs/*; do
+  ${PYTHON:-python} benchmarks/step_studies.py "$runs" --all_rates \
+    --step_sizes="$run" --output=results/mnist_fedsps
+done

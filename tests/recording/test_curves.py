@@ -1,10 +1,13 @@
 """The curves are there and show something."""
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib import text as text_lib
 
 from tff_adaptive.recording import curves as figures
+from tff_adaptive.recording import step_figures
+from tff_adaptive.recording import styles
 
 
 def pixels(path):
@@ -62,6 +65,38 @@ def test_spreads_of_step_sizes_are_drawn(tmp_path):
   )
   assert within / between == pytest.approx(2, rel=0.25)
   assert share < between / 20
+
+
+def test_no_band_is_where_no_step_is():
+  columns = {
+    'step_size/mean': [0.9, 0.5, 0.5],
+    'step_size/min': [0.6, 0.45, 0.1],
+    'step_size/max': [1.0, 0.55, 0.9],
+    'step_size/within_clients': [0.2, 0.1, float('nan')],
+  }
+  series = {name: ([1, 2, 3], values) for name, values in columns.items()}
+  _, means, low, high = step_figures.spread(
+    lambda name: series.get(name, ([], [])), 'step_size/within_clients'
+  )
+  assert means == [0.9, 0.5, 0.5]
+  np.testing.assert_allclose(low, [0.7, 0.45, np.nan])
+  np.testing.assert_allclose(high, [1.0, 0.55, np.nan])
+
+
+def test_legends_are_below_the_panels():
+  with matplotlib.rc_context(styles.RC):
+    figure = figures._curves_figure(rows(True), 'a run')
+  figure.draw_without_rendering()
+  (legend,) = figure.legends
+  names = [text.get_text() for text in legend.get_texts()]
+  assert names[:3] == ['train', 'validation', 'mean step size']
+  for panel in figure.axes:
+    assert panel.get_legend() is None
+    box = panel.get_tightbbox()
+    assert not legend.get_window_extent().overlaps(box)
+    assert panel.get_window_extent().height > 2 * figure.dpi
+    smallest = min(text.get_size() for text in panel.get_xticklabels())
+    assert all(text.get_size() >= smallest for text in legend.get_texts())
 
 
 def test_loss_alone_and_nothing_trained(tmp_path):

@@ -34,6 +34,17 @@ def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
   assert str(bad) in text
 
 
+def test_a_run_that_ended_early_is_finished(tmp_path):
+  folder = made_up.run(tmp_path, 'early', '--total_rounds=4')
+  hparams = json.loads((folder / 'hparams.json').read_text())
+  hparams['settings']['total_rounds'] = 400
+  (folder / 'hparams.json').write_text(json.dumps(hparams))
+  assert results.load(folder).finished
+  lines = (folder / 'metrics.csv').read_text().splitlines()
+  (folder / 'metrics.csv').write_text('\n'.join(lines[:-1]) + '\n')
+  assert not results.load(folder).finished
+
+
 def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
   for seed in (0, 1):
     made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')
@@ -76,12 +87,36 @@ def test_tasks_are_not_mixed(tmp_path, capsys):
   assert main.main(['compare', str(tmp_path)]) == 0
   shown = capsys.readouterr().out
   digits, quadratic = shown.split('task quadratic')
-  assert digits.startswith('task digits') and '*' not in digits.splitlines()[3]
+  assert (
+    digits.startswith('task digits\n') and '*' not in digits.splitlines()[3]
+  )
   assert [line[:1] for line in digits.splitlines()[3:5]] == ['A', '']
   assert [line[0] for line in quadratic.splitlines()[3:5]] == ['B', 'C']
   assert '*' not in quadratic.splitlines()[3]
   assert '*' in quadratic.splitlines()[4]
   assert '--client_learning_rate' in quadratic and '--task' not in shown
+
+
+def test_other_data_of_a_task_have_a_table_of_their_own(tmp_path, capsys):
+  for alpha in (0.1, 1.0):
+    for rate in (0.01, 0.1):
+      made_up.run(
+        tmp_path,
+        f'alpha{alpha}rate{rate}',
+        f'--digits_alpha={alpha}',
+        '--algorithm=fedavg',
+        f'--client_learning_rate={rate}',
+        '--total_rounds=2',
+      )
+  assert main.main(['compare', str(tmp_path)]) == 0
+  shown = capsys.readouterr().out
+  first, second = shown.split('task digits, alpha 1.0\n')
+  assert first.startswith('task digits, alpha 0.1\n')
+  for part, labels in ((first, 'AB'), (second, 'CD')):
+    rows = [line for line in part.splitlines() if '  fedavg  ' in line]
+    assert [row[0] for row in rows] == list(labels)
+    assert '*' not in rows[0] and '*' in rows[1]
+  assert '--digits_alpha' not in shown
 
 
 def test_ties_are_not_starred(tmp_path, capsys):

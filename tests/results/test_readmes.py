@@ -406,7 +406,6 @@ def check_reddi_tags(page, table):
   assert all(max(study.test(m)) < 30.7 for m in SERVERS[1:])
   for setting in (
     'Recall at 5 in %, seed 0 / seed 1 (seeds',
-    '95 % intervals',
     '10^-0.5 is for a training of 1,500',
     '1e-5 are that rate',
     'rate of 100 that Table 8',

@@ -31,8 +31,15 @@ def draw_curves(
     title: Over the figure.
   """
   # Takes a second to import, which only the end of a run should pay.
+  import matplotlib  # pylint: disable=g-import-not-at-top
+
+  with matplotlib.rc_context(styles.RC):
+    _write(_curves_figure(rows, title), path)
+
+
+def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
+  """Draws a panel for the loss, one for quality, one for the step size."""
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
-  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
 
   columns = list(dict.fromkeys(c for row in rows for c in row))
   names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
@@ -48,13 +55,14 @@ def draw_curves(
     figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
   )
   # Names may have dollar signs, which stand for mathematics otherwise.
-  figure.suptitle(formatting.printable(title), fontsize=10, parse_math=False)
-  for axes, name in zip(
-    figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-  ):
+  figure.suptitle(formatting.printable(title), parse_math=False)
+  drawn = figure.subplots(1, len(panels), squeeze=False)[0]
+  for axes, name in zip(drawn, panels, strict=True):
     if name is None:
       axes.plot(
-        *_series(rows, 'step_size/mean'), label='mean', **styles.STEP_SIZE
+        *_series(rows, 'step_size/mean'),
+        label='mean step size',
+        **styles.STEP_SIZE,
       )
       low = _series(rows, 'step_size/min')
       high = _series(rows, 'step_size/max')
@@ -65,7 +73,7 @@ def draw_curves(
           high[1],
           color=styles.STEP_SIZE['color'],
           alpha=0.2,
-          label='min to max',
+          label='least to greatest step size',
         )
       axes.set_ylabel('client step size')
       axes.set_yscale('log')
@@ -79,10 +87,9 @@ def draw_curves(
           axes.plot(rounds, values, label=split, **style)
       axes.set_ylabel(metric_names.short(name), parse_math=False)
     axes.set_xlabel('round')
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-  _write(figure, path)
+    styles.count(axes.xaxis)
+  styles.add_legend(figure, drawn)
+  return figure
 
 
 def _write(figure: Any, path: pathlib.Path) -> None:
@@ -103,7 +110,5 @@ def draw_step_sizes(
   """
   if not any(row.get(step_plots.MEAN) for row in rows):
     return
-  figure = step_plots.figure_of(
-    {title: lambda column: _series(rows, column)}, lambda _: styles.STEP_SIZE
-  )
+  figure = step_plots.figure_of(lambda column: _series(rows, column), title)
   _write(figure, path)

@@ -1,5 +1,6 @@
 """Numbers, times and tables as text for people."""
 
+import math
 from collections.abc import Sequence
 
 
@@ -16,8 +17,34 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-  """Formats a number with four significant digits."""
+  """Formats a number with four significant digits, or all before the point."""
+  if 9999.5 <= abs(value) < 1e9:
+    return f'{value:,.0f}'
   return f'{value:.4g}'
+
+
+def with_interval(middle: float, low: float, high: float) -> str:
+  """Formats a number and an interval around it: '0.932 [0.927, 0.936]'.
+
+  The interval's half width has two significant digits, and the numbers as many
+  decimals: more would tell what is not known.
+  """
+  half = (high - low) / 2
+  if not (math.isfinite(half) and math.isfinite(middle)) or half <= 0:
+    return number(middle)
+  # No more than six significant digits of the number itself.
+  largest = max(abs(v) for v in (middle, low, high))
+  most = 5 - math.floor(math.log10(largest))
+  decimals = min(1 - math.floor(math.log10(half)), most)
+  # What is not zero does not look like it.
+  while decimals < most and any(
+    v and not float(f'{v:.{max(decimals, 0)}f}') for v in (middle, low, high)
+  ):
+    decimals += 1
+  if decimals > 8:
+    return f'{middle:.4g} [{low:.4g}, {high:.4g}]'
+  shown = (f'{v:,.{max(decimals, 0)}f}' for v in (middle, low, high))
+  return '{} [{}, {}]'.format(*shown)
 
 
 def printable(text: str) -> str:

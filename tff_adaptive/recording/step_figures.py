@@ -14,25 +14,45 @@ from collections.abc import Sequence
 from typing import Any
 
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import styles
 
 MEAN = 'step_size/mean'
 # What a panel's band is the width of, and what the panel is called.
-_SPREADS = (
+SPREADS = (
   ('step_size/between_clients', 'between clients'),
   ('step_size/within_clients', 'within a client'),
 )
-_AT_BOUND = 'step_size/at_bound'
-CAPTION = (
-  "The mean of the cohort's step sizes by round, with the standard deviation "
-  "between the clients' means and the mean standard deviation of a client's "
-  'own steps, and the share of steps that an upper bound decided.'
-)
-
+AT_BOUND = 'step_size/at_bound'
 # Maps a column to rounds and values, both empty where there is none.
 Series = Callable[[str], tuple[Sequence[float], Sequence[float]]]
 
 
-def draw(
+def spread(
+  series: Series, column: str
+) -> tuple[list[float], list[float], list[float], list[float]]:
+  """Returns rounds, mean step sizes, and the ends of a band around them.
+
+  The band ends at the least and the greatest step of the round: a mean with a
+  deviation on either side may be beyond, where no step can be.
+
+  Args:
+    series: The run's columns of metrics.csv.
+    column: Half the band's width; not finite where a round has none.
+  """
+  widths, least, most = (
+    dict(zip(*series(name), strict=True))
+    for name in (column, 'step_size/min', 'step_size/max')
+  )
+  rounds, means = series(MEAN)
+  low, high = [], []
+  for at, mean in zip(rounds, means, strict=True):
+    half = widths.get(at, math.nan)
+    low.append(max(mean - half, least.get(at, 0.0)))
+    high.append(min(mean + half, most.get(at, math.inf)))
+  return list(rounds), list(means), low, high
+
+
+def _draw(
   panels: Sequence[Any], series: Series, style: Mapping[str, Any]
 ) -> None:
   """Draws a run's step sizes into three panels.
@@ -42,62 +62,38 @@ def draw(
     series: The run's columns of metrics.csv.
     style: Of the lines.
   """
-  rounds, means = series(MEAN)
-  mean_of = dict(zip(rounds, means, strict=True))
-  for panel, (column, label) in zip(panels, _SPREADS, strict=False):
-    panel.plot(rounds, means, label='mean', **style)
-    spread = [
-      (x, mean_of[x], v)
-      for x, v in zip(*series(column), strict=True)
-      if math.isfinite(v) and x in mean_of
-    ]
-    if spread:
-      x, centre, half = zip(*spread, strict=True)
-      panel.fill_between(
-        x,
-        [max(c - h, 0.0) for c, h in zip(centre, half, strict=True)],
-        [c + h for c, h in zip(centre, half, strict=True)],
-        color=style['color'],
-        alpha=0.2,
-        lw=0,
-        label=f'standard deviation {label}',
-      )
-    panel.set_ylabel('client step size')
+  *spreads, share = panels
+  for panel, (column, label) in zip(spreads, SPREADS, strict=True):
+    rounds, means, low, high = spread(series, column)
+    panel.plot(rounds, means, **style)
+    panel.fill_between(rounds, low, high, color=style['color'], alpha=0.2, lw=0)
+    panel.set_ylabel(f'mean step size, and\nstandard deviation {label}')
     panel.set_ylim(bottom=0)
-  share = panels[len(_SPREADS)]
-  share.plot(*series(_AT_BOUND), **style)
+  share.plot(*series(AT_BOUND), **style)
   share.set_ylabel('share of steps at the bound')
   share.set_ylim(-0.03, 1.03)
-  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
-
   for panel in panels:
     panel.set_xlabel('round')
-    panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    panel.grid(alpha=0.3)
-    if panel.get_legend_handles_labels()[0]:
-      panel.legend(fontsize=7)
+    styles.count(panel.xaxis)
 
 
-def figure_of(
-  runs: Mapping[str, Series], style_of: Callable[[str], Mapping[str, Any]]
-) -> Any:
-  """Draws matplotlib's figure with a row of three panels for every run.
+def figure_of(series: Series, title: str) -> Any:
+  """Draws matplotlib's figure of a run: a row of three panels.
 
   Args:
-    runs: The runs' columns, by what the runs are called.
-    style_of: The style of a run, by the same names.
+    series: The run's columns of metrics.csv.
+    title: Over the figure.
   """
   # Takes a second to import, which only the end of a run should pay.
+  import matplotlib  # pylint: disable=g-import-not-at-top
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
 
-  figure = figure_lib.Figure(
-    figsize=(12.5, 3.3 * len(runs)), dpi=120, layout='constrained'
-  )
-  axes = figure.subplots(len(runs), len(_SPREADS) + 1, squeeze=False)
-  for panels, (name, series) in zip(axes, runs.items(), strict=True):
-    draw(panels, series, style_of(name))
-    # Names may have dollar signs, which stand for mathematics otherwise.
-    panels[0].set_title(
-      formatting.printable(name), fontsize=9, parse_math=False
+  with matplotlib.rc_context(styles.RC):
+    figure = figure_lib.Figure(
+      figsize=(12.5, 3.3), dpi=120, layout='constrained'
     )
+    panels = figure.subplots(1, len(SPREADS) + 1)
+    _draw(panels, series, styles.STEP_SIZE)
+    # Names may have dollar signs, which stand for mathematics otherwise.
+    figure.suptitle(formatting.printable(title), parse_math=False)
   return figure

@@ -2,10 +2,11 @@
 
 Colours are Okabe and Ito's without yellow, which is hard to see on white, and
 two of Tol's: told apart with any colour vision. Line styles and markers tell
-the same without colour.
+the same without colour. On a dark page every colour has a lighter twin.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 _COLOURS = (
@@ -19,7 +20,26 @@ _COLOURS = (
   '#882255',
   '#999933',
 )
+# The same colours on a dark background.
+DARK = dict(
+  zip(
+    _COLOURS,
+    (
+      '#5B9BFF',
+      '#F47B43',
+      '#2CC295',
+      '#E39AC6',
+      '#F2B134',
+      '#8AD4FF',
+      '#F4F4F4',
+      '#D8527F',
+      '#C6C65E',
+    ),
+    strict=True,
+  )
+)
 _LINES = ('-', '--', '-.', ':')
+_SIZES = (5.6, 5.0, 4.4, 3.8)
 _MARKERS = (
   ('o', 's', '^', 'v', 'D', 'P', 'X'),
   ('<', '>', 'p', 'h', 'd', '*', '8'),
@@ -62,6 +82,29 @@ _METHODS = (
   'fedadamw',
   'fedcams',
 )
+# How many markers a line has at most: more would hide it.
+_MOST_MARKERS = 8
+# What figures for papers have in common: no text is smaller than the axes'.
+FONT_SIZE = 9
+RC = {
+  'font.size': FONT_SIZE,
+  **dict.fromkeys(
+    (
+      'axes.labelsize',
+      'axes.titlesize',
+      'figure.titlesize',
+      'legend.fontsize',
+      'xtick.labelsize',
+      'ytick.labelsize',
+    ),
+    FONT_SIZE,
+  ),
+  'axes.grid': True,
+  'grid.alpha': 0.3,
+  'legend.frameon': False,
+  # The same data give the same file.
+  'svg.hashsalt': 'report',
+}
 # The splits of one run.
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)
 VALIDATION = dict(color=_COLOURS[1], linestyle='--', marker='o', markersize=3)
@@ -87,9 +130,75 @@ def of_method(name: str) -> dict[str, Any]:
     color=_COLOURS[index % len(_COLOURS)],
     linestyle=_LINES[(index + shift) % len(_LINES)],
     marker=markers[(index + shift) % len(markers)],
-    markersize=4,
+    # Of markers at the same points those below show around those above.
+    markersize=_SIZES[(index + shift) % len(_LINES)],
     linewidth=1.4,
   )
+
+
+def marked(points: int, place: int, places: int) -> list[int]:
+  """Chooses the points of a line that have a marker.
+
+  Lines that lie on each other have their markers at different points.
+
+  Args:
+    points: How many the line has.
+    place: Which of the lines it is, from 0.
+    places: How many lines there are.
+  """
+  step = max(1, -(-points // _MOST_MARKERS))
+  return list(range(place * step // max(places, 1) % step, points, step))
+
+
+def layer(name: str) -> int:
+  """Returns on which layer a method's line is: those with gaps are above."""
+  return _LINES.index(of_method(name)['linestyle'])
+
+
+def count(axis: Any) -> None:
+  """Lets an axis of matplotlib's count: whole numbers, such as 10, 20, 30."""
+  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
+
+  axis.set_major_locator(
+    ticker.MaxNLocator('auto', integer=True, steps=[1, 2, 5, 10])
+  )
+
+
+def add_legend(
+  figure: Any, panels: Sequence[Any], order: Sequence[str] = ()
+) -> None:
+  """Names the lines below a figure of matplotlib, which grows by as much.
+
+  There the legend covers no line, and panels keep their height.
+
+  Args:
+    figure: matplotlib's.
+    panels: Those whose lines are named, each name once.
+    order: The names in the order of the legend; as drawn unless given.
+  """
+  handles: dict[str, Any] = {}
+  for panel in panels:
+    for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+      handles.setdefault(label, handle)
+  if not handles:
+    return
+  handles = {n: handles[n] for n in (*order, *handles) if n in handles}
+  # A letter is about half as wide as high, and the line and gaps take three.
+  inches = FONT_SIZE / 72
+  width = (0.55 * max(map(len, handles)) + 4.5) * inches
+  columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
+  rows = -(-len(handles) // columns)
+  figure.set_figheight(figure.get_figheight() + (1.5 * rows + 1) * inches)
+  legend = figure.legend(
+    handles.values(),
+    handles.keys(),
+    loc='outside lower center',
+    handlelength=3,
+    ncols=columns,
+  )
+  for text in legend.get_texts():
+    # Names may have dollar signs, which stand for mathematics otherwise.
+    text.set_parse_math(False)
 
 
 def _digest(text: str) -> int:

@@ -14,6 +14,8 @@ from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
+from tff_adaptive.report import sections
+from tff_adaptive.report import verdict
 
 # Measures in the table, their headings, and whether less is better; `None`
 # where the metric decides.
@@ -71,20 +73,47 @@ def differences(runs: Sequence[results.Run]) -> list[str]:
 
 
 def tables(runs: Sequence[results.Run]) -> str:
-  """Makes a table for every task: different tasks do not compare."""
+  """Makes a table for every task and its data: others do not compare."""
   labels = (
     ''.join(letters)
     for length in itertools.count(1)
     for letters in itertools.product(string.ascii_uppercase, repeat=length)
   )
-  named = dict(zip(labels, runs, strict=False))
-  tasks = list(dict.fromkeys(run.settings['task'] for run in runs))
-  blocks = []
-  for task in tasks:
-    same = {k: r for k, r in named.items() if r.settings['task'] == task}
-    title = f'task {task}\n\n' if len(tasks) > 1 else ''
-    blocks.append(title + table(same))
-  return '\n\n'.join(blocks)
+  titles = _titles(runs)
+  problems: dict[str, dict[str, results.Run]] = {}
+  for title, label, run in zip(titles, labels, runs, strict=False):
+    problems.setdefault(title, {})[label] = run
+  if len(problems) == 1:
+    return table(*problems.values())
+  return '\n\n'.join(
+    f'{title}\n\n{table(same)}' for title, same in problems.items()
+  )
+
+
+def _titles(runs: Sequence[results.Run]) -> list[str]:
+  """Names every run's task, and what its data have of their own."""
+  problems = [_problem(run) for run in runs]
+  titles = []
+  for problem in problems:
+    task = problem['task']
+    others = [p for p in problems if p['task'] == task]
+    words = [
+      f'{verdict.words(name, task)} {value}'
+      for name, value in problem.items()
+      if any(other.get(name) != value for other in others)
+    ]
+    titles.append(', '.join([f'task {task}', *words]))
+  return titles
+
+
+def _problem(run: results.Run) -> dict[str, Any]:
+  """Returns the settings that decide what is learned from which data."""
+  of_task = sections.prefix(run.settings['task'])
+  return {
+    name: value
+    for name, value in run.settings.items()
+    if name in sections.PROBLEM or name.startswith(of_task)
+  }
 
 
 def table(named: Mapping[str, results.Run]) -> str:

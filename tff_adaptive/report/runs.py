@@ -1,7 +1,9 @@
 """Runs, read back from their folders without TensorFlow."""
 
+import csv
 import dataclasses
 import functools
+import io
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -27,11 +29,14 @@ class Run:
     path: The folder.
     settings: What hparams.json says, by flag.
     rows: Of metrics.csv, as numbers by column; empty cells are left out.
+    clients: Of clients.csv, a row a client that the trained model was tested
+      on, likewise; empty where it was not.
   """
 
   path: pathlib.Path
   settings: Mapping[str, Any]
   rows: Sequence[Mapping[str, float]]
+  clients: Sequence[Mapping[str, float]] = ()
 
   @property
   def name(self) -> str:
@@ -44,7 +49,13 @@ class Run:
 
   @property
   def finished(self) -> bool:
-    return self.rounds == self.settings['total_rounds']
+    """Whether it came to its end, which may be before the last round."""
+    return self.rounds == self.settings['total_rounds'] or any(
+      # The trained model alone is evaluated on the test split.
+      column.startswith('test/')
+      for row in self.rows[-1:]
+      for column in row
+    )
 
   @functools.cached_property
   def metric(self) -> Optional[str]:
@@ -147,7 +158,28 @@ def load(path: pathlib.Path) -> Run:
     rows = tables.RowFile(folder.metrics).numbers
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
-  return Run(path, settings, rows)
+  return Run(path, settings, rows, _read_clients(path / 'clients.csv'))
+
+
+def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
+  """Reads a table of single clients, without their names.
+
+  Raises:
+    SettingsError: If it is damaged.
+  """
+  try:
+    text = files.read(path).decode('utf-8')
+    return [
+      {k: float(v) for k, v in row.items() if k != 'client' and v}
+      for row in csv.DictReader(io.StringIO(text), strict=True)
+    ]
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, TypeError, csv.Error) as e:
+    raise errors.SettingsError(
+      f'{path} cannot be read as a table of clients ({errors.reason(e)}); '
+      f'{tables.ADVICE}.'
+    ) from e
 
 
 def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:

@@ -102,6 +102,12 @@ def bounds(metric: str) -> tuple[float, float]:
   return -math.inf, math.inf
 
 
+def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
+  """Returns the least and the greatest value of one of `measures`."""
+  kind = measure.partition('/')[2]
+  return bounds((metric or '') if kind == 'metric' else 'loss')
+
+
 def window(total_rounds: int) -> int:
   """Returns how many rounds at the end are averaged."""
   return max(1, min(100, math.ceil(total_rounds / 10)))
@@ -120,6 +126,56 @@ def interval(values: Sequence[float]) -> float:
   from scipy import stats  # pylint: disable=g-import-not-at-top
 
   return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+
+def confidence(
+  values: Sequence[float], bounds: tuple[float, float]
+) -> tuple[float, float]:
+  """Returns the ends of the mean's 95 % confidence interval.
+
+  It ends where the measure does, unless values themselves are beyond.
+
+  Args:
+    values: One a seed.
+    bounds: The least and the greatest value of the measure.
+  """
+  middle, half = mean(values), interval(values)
+  return (
+    max(middle - half, min(bounds[0], *values)),
+    min(middle + half, max(bounds[1], *values)),
+  )
+
+
+def difference(
+  one: Mapping[_Key, float], other: Mapping[_Key, float]
+) -> Optional[tuple[float, float]]:
+  """Returns the ends of the 95 % confidence interval of a difference of means.
+
+  Runs of the same seed have the same clients in the same rounds, so that they
+  are compared in pairs; without such pairs Welch's interval stands.
+
+  Args:
+    one: A configuration's values by seed.
+    other: Those that are taken off them.
+
+  Returns:
+    `None` where there are too few seeds for an interval.
+  """
+  if min(len(one), len(other)) < SEEDS_FOR_AN_INTERVAL:
+    return None
+  if one.keys() == other.keys():
+    gaps = [one[k] - other[k] for k in one]
+    middle, half = mean(gaps), interval(gaps)
+    return middle - half, middle + half
+  from scipy import stats  # pylint: disable=g-import-not-at-top
+
+  values = list(one.values()), list(other.values())
+  if all(min(v) == max(v) for v in values):
+    gap = mean(values[0]) - mean(values[1])
+    return gap, gap
+  test = stats.ttest_ind(*values, equal_var=False)
+  low, high = test.confidence_interval(0.95)
+  return float(low), float(high)
 
 
 def measures(

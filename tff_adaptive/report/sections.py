@@ -11,11 +11,12 @@ from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 
+# Those that decide what is learned from which data, and judged by which.
+PROBLEM = ('task', 'data', 'validation_split', 'validation_share')
 # Settings that make an experiment another one, so that its runs have a section
 # of their own, beside those of the task.
 SETTING = (
-  'task',
-  'data',
+  *PROBLEM,
   'total_rounds',
   'clients_per_round',
   'client_epochs_per_round',
@@ -44,6 +45,14 @@ class Configuration:
     """Lists a measure of every run that has it."""
     found = [r.measures().get(measure, math.nan) for r in self.runs]
     return [v for v in found if math.isfinite(v)]
+
+  def by_seed(self, measure: str) -> dict[tuple, float]:
+    """Returns a measure of every run that has it, by the run's seeds."""
+    return {
+      tuple(run.settings.get(name) for name in results.SEEDS): value
+      for run in self.runs
+      if math.isfinite(value := run.measures().get(measure, math.nan))
+    }
 
   def mean(self, measure: str) -> float:
     """Returns the mean over seeds; not a number where there is none."""
@@ -80,6 +89,22 @@ class Judge:
   @property
   def label(self) -> str:
     return f'validation {self.quality}'
+
+  @property
+  def compared(self) -> tuple[str, str]:
+    """The measure that methods are compared by, and its name in words.
+
+    A rule that looks at training chooses configurations, but methods are
+    compared by what they are for: as Reddi et al. do.
+    """
+    words = {
+      'best/metric': f'best validation {self.quality}',
+      'recent/metric': f'{self.label}, last 10 evaluations',
+      'last/loss': 'training loss in the last round',
+    }
+    if self.rule.measure in words:
+      return self.rule.measure, words[self.rule.measure]
+    return self.measure, self.label
 
   @property
   def more_is_better(self) -> bool:
@@ -126,15 +151,20 @@ class Section:
   metric: Optional[str]
 
 
+def prefix(task: str) -> str:
+  """Returns how the names of a task's own settings begin."""
+  return f'{task}_'
+
+
 def sections(runs: Sequence[results.Run]) -> list[Section]:
   """Sorts runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
-    task = run.settings.get('task')
+    of_task = prefix(run.settings.get('task', ''))
     setting = tuple(
       (k, v)
       for k, v in run.settings.items()
-      if (k in SETTING or k.startswith(f'{task}_')) and v is not None
+      if (k in SETTING or k.startswith(of_task)) and v is not None
     )
     methods = groups.setdefault(setting, {})
     configurations = methods.setdefault(run.method, {})

@@ -1,0 +1,251 @@
+"""The pictures of studies, drawn from the rows that they write as CSV.
+
+`redraw.py` draws them from the files in results/, without training.
+"""
+
+import collections
+import dataclasses
+import pathlib
+
+from benchmarks import outputs
+from tff_adaptive.recording import metric_names
+from tff_adaptive.recording import step_figures
+from tff_adaptive.report import charts
+from tff_adaptive.report import figures
+from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
+from tff_adaptive.report import sections
+from tff_adaptive.report import static
+
+# Methods whose looks the lines of a study have, in the order of its names.
+LOOKS = (
+  'fedavg',
+  'fedadagrad',
+  'direct_joint',
+  'fedada2',
+  'fedyogi',
+  'delta_sgd',
+  'fedams',
+  'fedavgm',
+)
+# How near to 0 weights are at the end of `quadratic.py`, as a share.
+WITHIN = 1e-3
+
+
+def save(figure, path):
+  path.write_bytes(static.image(figure, 'png'))
+
+
+def lines_of(curves, looks=LOOKS):
+  """Makes a line a seed from x and y by name and seed.
+
+  Args:
+    curves: Pairs of x and y by seed, by name.
+    looks: Methods, whose looks names have in their order.
+  """
+  like = dict(zip(curves, looks, strict=False))
+  return [
+    charts.Line(name, x, y, thin=len(by_seed) > 1, like=like[name])
+    for name, by_seed in curves.items()
+    for x, y in by_seed.values()
+  ]
+
+
+def draw_agreement(rows, path):
+  """Draws test accuracy against rounds of `agreement.py`."""
+  curves = collections.defaultdict(
+    lambda: collections.defaultdict(lambda: ([], []))
+  )
+  for row in rows:
+    x, y = curves[row['method']][int(row['seed'])]
+    x.append(int(row['round']))
+    y.append(float(row['accuracy']))
+  chart = charts.Chart(
+    'agreement',
+    '',
+    '',
+    'round',
+    'test accuracy',
+    lines_of(curves),
+    whole_x=True,
+  )
+  save(static.draw(chart), path)
+
+
+def draw_quadratic(rows, path):
+  """Draws the rounds of `quadratic.py` against a, a panel a form."""
+  titles = {
+    'shared': 'a shared axis, as in the paper',
+    'own': 'an axis for each client',
+  }
+  panels = []
+  for axes, title in titles.items():
+    points = collections.defaultdict(list)
+    for row in rows:
+      if row['axes'] == axes and row['rounds']:
+        points[row['method']].append((int(row['a']), int(row['rounds'])))
+    curves = {m: {0: tuple(zip(*found))} for m, found in points.items()}
+    looks = ('fedsps', 'fedavg', 'centralized', 'fedsps_global')
+    panels.append(
+      charts.Chart(
+        'rounds',
+        title,
+        '',
+        'curvature a of the steep client',
+        f'rounds to {WITHIN:g} of the start',
+        lines_of(curves, looks),
+        log_x=True,
+        log_y=True,
+        y_limits=(0.7, 600),
+      )
+    )
+  save(static.draw_together(panels), path)
+
+
+def _label(client, rate):
+  return f'{client}, rate {float(rate):g}' if rate else client
+
+
+def draw_clients(best, path):
+  """Draws accuracy against rounds and gradients, a row of panels an alpha.
+
+  Args:
+    best: Rate and rows by seed, by client and alpha; see `step_studies`.
+    path: The picture.
+  """
+  alphas = sorted({alpha for _, alpha in best}, reverse=True)
+  clients = list(dict.fromkeys(client for client, _ in best))
+  looks = dict(zip(clients, LOOKS, strict=False))
+  panels = []
+  for alpha in alphas:
+    here = {c: best[c, alpha] for c in clients if (c, alpha) in best}
+    for column in ('round', 'gradients'):
+      curves = {
+        _label(client, rate): {
+          # The untrained model, which is the same for all, would take the room.
+          seed: tuple(
+            zip(*((row[column], row['accuracy']) for row in rows[1:]))
+          )
+          for seed, rows in by_seed.items()
+        }
+        for client, (rate, by_seed) in here.items()
+      }
+      panels.append(
+        charts.Chart(
+          'accuracy',
+          f'alpha = {float(alpha):g}' if alpha else '',
+          '',
+          column if column == 'round' else 'gradients in all',
+          'accuracy',
+          lines_of(curves, [looks[client] for client in here]),
+          whole_x=True,
+        )
+      )
+  save(static.draw_together(panels), path)
+
+
+def draw_forms(curves, path):
+  """Draws both forms of Delta-SGD, a row of panels an experiment.
+
+  Args:
+    curves: Accuracies by experiment, form, seed and round.
+    path: The picture.
+  """
+  looks = {'same': 'fedavg', 'successive': 'fedavgm'}
+  panels = []
+  for experiment, forms in curves.items():
+    for label, each in (
+      ('round', dict.fromkeys(looks, 1)),
+      ('gradients, in rounds of one gradient a step', outputs.GRADIENTS),
+    ):
+      lines = {
+        form: {
+          seed: ([each[form] * n for n in by_round], list(by_round.values()))
+          for seed, by_round in forms[form].items()
+        }
+        for form in looks
+      }
+      panels.append(
+        charts.Chart(
+          'accuracy',
+          experiment,
+          '',
+          label,
+          'accuracy',
+          lines_of(lines, looks.values()),
+          whole_x=True,
+        )
+      )
+  save(static.draw_together(panels), path)
+
+
+def draw_step_sizes(rows, path):
+  """Draws the step sizes of a run, by its rows as `metrics.csv` has them."""
+
+  def series(column):
+    points = [(int(row['round']), row[column]) for row in rows]
+    points = [(n, float(cell)) for n, cell in points if cell]
+    return tuple(zip(*points)) or ((), ())
+
+  save(step_figures.figure_of(series, ''), path)
+
+
+def _configurations(rows, clients_per_round=0):
+  """Makes of rows, by method and seed, what a report knows as runs."""
+  grouped = collections.defaultdict(lambda: collections.defaultdict(list))
+  for row in rows:
+    numbers = {k: float(v) for k, v in row.items() if v and k != 'method'}
+    grouped[row['method']][int(row['seed'])].append(numbers)
+  return {
+    method: sections.Configuration(
+      method,
+      {},
+      [
+        results.Run(
+          pathlib.Path(method),
+          {'seed': seed, 'clients_per_round': clients_per_round},
+          found,
+        )
+        for seed, found in by_seed.items()
+      ],
+    )
+    for method, by_seed in grouped.items()
+  }
+
+
+def _judge(best):
+  columns = next(iter(best.values())).runs[0].columns
+  validated = [c for c in columns if c.startswith('validation/')]
+  metric = metric_names.main_metric(
+    {c.partition('/')[2]: None for c in validated}
+  )
+  return sections.Judge(scores.RULES[scores.DEFAULT], metric)
+
+
+def draw_methods(rows, path):
+  """Draws training loss and validation quality of methods by round."""
+  best = _configurations(rows)
+  panels = [
+    dataclasses.replace(chart, title='')
+    for chart in figures.curves(best, _judge(best))
+  ]
+  save(static.draw_together(panels), path)
+
+
+def draw_bytes(rows, path, clients_per_round):
+  """Draws validation quality of methods against what was sent.
+
+  Args:
+    rows: Of some rounds; those between them sent as much as the next.
+    path: The picture.
+    clients_per_round: For what the whole cohort sends.
+  """
+  best = _configurations(rows, clients_per_round)
+  for configuration in best.values():
+    for run in configuration.runs:
+      last = 0
+      for row in run.rows:
+        for column in ('bytes_down', 'bytes_up'):
+          row[column] = row.get(column, 0.0) * (row['round'] - last)
+        last = row['round']
+  save(static.draw(figures.against_bytes(best, _judge(best))), path)

@@ -1,0 +1,271 @@
+"""The report in Chromium: narrow and wide, light and dark."""
+
+import json
+import re
+
+import pytest
+
+from tests import made_up
+from tests.report import browser
+from tff_adaptive.recording import styles
+from tff_adaptive.report import page as report
+
+pytestmark = pytest.mark.skipif(
+  browser.find() is None, reason='Chromium is not installed'
+)
+# Of a telephone and of a small screen.
+_WIDTHS = (400, 1280)
+_HOSTILE = '<img src=x onerror=alert(1)>\\"${{1}} %{y}'
+
+
+def _fill(root):
+  """Bands, single seeds, step sizes, a heat map, and a name that is hostile."""
+  for method, seeds in (('fedavg', 5), ('fedadam', 2), ('delta_sgd', 1)):
+    for rate in (0.01, 0.1) if method == 'fedadam' else (1.0,):
+      for client in (0.01, 0.1) if method == 'fedadam' else (None,):
+        for seed in range(seeds):
+          made_up.run(
+            root,
+            f'{method}-{rate}-{client}-{seed}',
+            f'--algorithm={method}',
+            f'--server_learning_rate={rate}',
+            *([f'--client_learning_rate={client}'] if client else []),
+            f'--seed={seed}',
+            '--total_rounds=20',
+          )
+  hostile = made_up.run(root, 'hostile', '--total_rounds=20')
+  hparams = json.loads((hostile / 'hparams.json').read_text())
+  hparams['settings']['algorithm'] = _HOSTILE
+  (hostile / 'hparams.json').write_text(json.dumps(hparams))
+  return root
+
+
+@pytest.fixture(name='page', scope='module')
+def page_fixture(tmp_path_factory):
+  path, complaints = report.write(_fill(tmp_path_factory.mktemp('runs')))
+  assert not complaints
+  return path
+
+
+@pytest.fixture(name='chromium', scope='module')
+def chromium_fixture(tmp_path_factory):
+  with browser.Browser(tmp_path_factory.mktemp('profile')) as chromium:
+    yield chromium
+
+
+def check_layout(chromium, width):
+  """Nothing is wider than the window, or than what it stands in."""
+  assert chromium.evaluate('innerWidth') == width
+  assert chromium.evaluate('document.documentElement.scrollWidth') <= width
+  beyond = chromium.evaluate("""
+    [...document.body.querySelectorAll('*')]
+      .filter((e) => !e.closest('.scroll > *, svg'))
+      .filter((e) => e.getBoundingClientRect().right > innerWidth + 0.5)
+      .map((e) => e.outerHTML.slice(0, 200))
+  """)
+  assert not beyond
+
+
+def check_figures(chromium):
+  """Every figure outside of closed folds is drawn, and large enough to read."""
+  shown = chromium.evaluate("""
+    [...document.querySelectorAll('[data-figure]')]
+      .filter((plot) => !plot.closest('details:not([open])'))
+      .map((plot) => {
+        const area = plot.querySelector('.nsewdrag');
+        const box = area ? area.getBoundingClientRect() : {};
+        return [plot.dataset.figure, box.width || 0, box.height || 0,
+          plot.querySelectorAll('.js-line, .heatmaplayer image').length];
+      })
+  """)
+  assert len(shown) >= 8
+  for name, width, height, drawn in shown:
+    assert width >= 200 and height >= 60 and drawn >= 1, name
+  letters = chromium.evaluate("""
+    [...document.querySelectorAll('.plot svg text, .key, figcaption')]
+      .map((e) => parseFloat(getComputedStyle(e).fontSize))
+  """)
+  assert min(letters) >= 11
+  return [name for name, *_ in shown]
+
+
+@pytest.mark.parametrize('dark', [False, True])
+@pytest.mark.parametrize('width', _WIDTHS)
+def test_fits_the_window_and_shows_every_figure(chromium, page, width, dark):
+  chromium.open(page, width=width, dark=dark)
+  check_layout(chromium, width)
+  names = check_figures(chromium)
+  assert {'training_loss', 'time', 'heat_map_fedadam'} <= set(names)
+  folded = chromium.evaluate("""
+    document.querySelectorAll('details').forEach((fold) => {
+      fold.open = true;
+    });
+    document.querySelectorAll('[data-figure]').length
+  """)
+  drawn = "document.querySelectorAll('[data-figure].js-plotly-plot').length"
+  chromium.wait(f'{drawn} === {folded}')
+  check_layout(chromium, width)
+  assert len(check_figures(chromium)) == folded > len(names)
+  assert not chromium.complaints
+  # Plotly draws heat maps as pictures, which are inside the page.
+  assert all(
+    url == page.as_uri() or url.startswith('data:image/png;')
+    for url in chromium.requests
+  )
+
+
+@pytest.mark.parametrize('dark', [False, True])
+def test_colours_are_those_of_the_theme(chromium, page, dark):
+  chromium.open(page, width=1280, dark=dark)
+  brightness = chromium.evaluate("""
+    ['backgroundColor', 'color'].map((name) => {
+      const rgb = getComputedStyle(document.body)[name].match(/\\d+/g);
+      return rgb.slice(0, 3).reduce((sum, v) => sum + Number(v), 0) / 765;
+    })
+  """)
+  paper, ink = brightness
+  assert (paper < 0.2 and ink > 0.8) if dark else (paper > 0.9 and ink < 0.2)
+  strokes = chromium.evaluate("""
+    [...document.querySelectorAll('[data-figure=validation] .js-line')]
+      .map((line) => getComputedStyle(line).stroke)
+  """)
+  for method in ('fedavg', 'fedadam', 'delta_sgd'):
+    colour = styles.of_method(method)['color']
+    colour = styles.DARK[colour] if dark else colour
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    assert f'rgb({red}, {green}, {blue})' in strokes, method
+
+
+def _lines_by_figure(chromium):
+  return chromium.evaluate("""
+    Object.fromEntries(
+      [...document.querySelectorAll('[data-legend=yes].js-plotly-plot')].map(
+        (plot) => [plot.dataset.figure,
+          [...new Set(plot._fullData.filter((t) => t.visible === true)
+            .map((t) => t.meta))].sort()]))
+  """)
+
+
+def test_points_say_their_values_and_parts_are_zoomed(chromium, page):
+  chromium.open(page, width=1280)
+  x, y, left, top, wide, high = chromium.evaluate("""
+    (() => {
+      const plot = document.querySelector('[data-figure=validation]');
+      plot.scrollIntoView();
+      const area = plot.querySelector('.nsewdrag').getBoundingClientRect();
+      const {xaxis, yaxis} = plot._fullLayout;
+      const line = plot.data.find((t) => t.hovertemplate);
+      return [area.x + xaxis.l2p(line.x[5]), area.y + yaxis.l2p(line.y[5]),
+        area.x, area.y, area.width, area.height];
+    })()
+  """)
+  figure = "document.querySelector('[data-figure=validation]')"
+
+  def mouse(kind, x, y, **more):
+    chromium.call('Input.dispatchMouseEvent', type=kind, x=x, y=y, **more)
+
+  mouse('mouseMoved', x - 40, y - 40)
+  mouse('mouseMoved', x, y)
+  said = f"{figure}.querySelector('.hoverlayer').textContent"
+  chromium.wait(f"{said} !== ''")
+  assert re.search(
+    r'round: 10validation accuracy: 0\.\d+', chromium.evaluate(said)
+  )
+  whole = f'JSON.stringify({figure}._fullLayout.xaxis.range)'
+  before = chromium.evaluate(whole)
+  held = dict(button='left', buttons=1, clickCount=1)
+  for kind, share in (
+    ('mousePressed', 0.3),
+    ('mouseMoved', 0.5),
+    ('mouseMoved', 0.7),
+    ('mouseReleased', 0.7),
+  ):
+    mouse(kind, left + share * wide, top + share * high, **held)
+  chromium.wait(f"{whole} !== '{before}'")
+  zoomed = chromium.evaluate(whole)
+  # Another choice of methods does not move it.
+  key = "document.querySelector('.key[data-method=fedavg]')"
+  chromium.evaluate(f'{key}.click()')
+  assert chromium.evaluate(whole) == zoomed
+  assert not chromium.complaints
+
+
+def test_methods_are_switched_off_and_on_in_all_figures(chromium, page):
+  chromium.open(page, width=1280)
+  before = _lines_by_figure(chromium)
+  assert before['validation'] == sorted(
+    ['fedavg', 'fedadam', 'delta_sgd', _HOSTILE]
+  )
+  first = "document.querySelector('.key[data-method=fedavg]')"
+  chromium.evaluate(f'{first}.click()')
+  without = {k: [m for m in v if m != 'fedavg'] for k, v in before.items()}
+  assert _lines_by_figure(chromium) == without
+  pressed = chromium.evaluate("""
+    [...document.querySelectorAll('.key[data-method=fedavg]')]
+      .map((key) => key.getAttribute('aria-pressed'))
+  """)
+  assert set(pressed) == {'false'} and len(pressed) >= 4
+  chromium.evaluate(f'{first}.click()')
+  assert _lines_by_figure(chromium) == before
+  alone = f"{first}.dispatchEvent(new MouseEvent('dblclick'))"
+  chromium.evaluate(alone)
+  assert _lines_by_figure(chromium)['validation'] == ['fedavg']
+  chromium.evaluate(alone)
+  assert _lines_by_figure(chromium) == before
+  assert not chromium.complaints
+
+
+def test_a_change_of_theme_and_of_width_is_followed(chromium, page):
+  chromium.open(page, width=1280)
+  stroke = (
+    "getComputedStyle(document.querySelector('[data-figure=validation] "
+    ".js-line')).stroke"
+  )
+  light = chromium.evaluate(stroke)
+  dark = [{'name': 'prefers-color-scheme', 'value': 'dark'}]
+  chromium.call('Emulation.setEmulatedMedia', features=dark)
+  chromium.wait(f"{stroke} !== '{light}'")
+  chromium.call(
+    'Emulation.setDeviceMetricsOverride',
+    width=400,
+    height=900,
+    deviceScaleFactor=1,
+    mobile=False,
+  )
+  chromium.wait(
+    "document.querySelector('[data-figure=validation] .main-svg')"
+    '.getBoundingClientRect().width < 400'
+  )
+  check_layout(chromium, 400)
+
+
+def test_no_other_script_runs(chromium, page):
+  chromium.open(page, width=1280)
+  chromium.evaluate("""
+    const added = document.createElement('script');
+    added.textContent = 'window.added = true';
+    document.head.append(added);
+  """)
+  assert chromium.evaluate('window.added === undefined')
+  # The hostile name is a name, wherever it stands.
+  assert chromium.evaluate("document.querySelectorAll('body img').length") == 0
+  names = chromium.evaluate(
+    "[...document.querySelectorAll('.key')].map((k) => k.textContent.trim())"
+  )
+  assert _HOSTILE in names
+  chromium.complaints.clear()
+
+
+def test_what_is_too_wide_and_what_fails_is_noticed(chromium, page, tmp_path):
+  """The checks above can fail."""
+  text = page.read_text(encoding='utf-8')
+  broken = tmp_path / 'broken.html'
+  wide = '<div style="width: 500px">wide</div>'
+  broken.write_text(text.replace('<h3>Results', wide + '<h3>Results'))
+  chromium.open(broken, width=400)
+  with pytest.raises(AssertionError):
+    check_layout(chromium, 400)
+  broken.write_text(text.replace('"figures":', '"pictures":', 1))
+  with pytest.raises(RuntimeError, match='TypeError'):
+    chromium.open(broken, width=400)
+  chromium.complaints.clear()

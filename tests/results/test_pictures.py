@@ -1,0 +1,45 @@
+"""The pictures of the results pages are those of the CSV files beside them."""
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from benchmarks import redraw
+from tests.results import reading
+
+
+@pytest.fixture(name='drawn', scope='module')
+def drawn_fixture(tmp_path_factory):
+  """A folder with all pictures, drawn just now."""
+  folder = tmp_path_factory.mktemp('pictures')
+  redraw.redraw(folder)
+  return folder
+
+
+def pictures(folder):
+  return {p.relative_to(folder).as_posix() for p in folder.rglob('*.png')}
+
+
+def test_every_picture_can_be_drawn_from_a_table(drawn):
+  assert pictures(drawn) == pictures(reading.FOLDER)
+
+
+def test_pages_show_every_picture():
+  shown = {
+    f'{page.parent.name}/{name}'
+    for page in reading.FOLDER.glob('*/README.md')
+    for name in re.findall(
+      r'!\[[^\]]+\]\(([^)]+)\)', page.read_text(encoding='utf-8')
+    )
+  }
+  assert shown == pictures(reading.FOLDER)
+
+
+@pytest.mark.parametrize('name', sorted(pictures(reading.FOLDER)))
+def test_pictures_are_up_to_date(drawn, name):
+  kept, new = (image.imread(f / name) for f in (reading.FOLDER, drawn))
+  assert kept.shape == new.shape
+  # Another version of a library may smooth letters in another way.
+  assert np.abs(kept - new).mean() < 0.004

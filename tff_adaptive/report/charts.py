@@ -1,0 +1,166 @@
+"""The content of figures, apart from how it is drawn.
+
+`static` draws a chart for papers and `interactive` for the page: both show the
+same lines, axes and words.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Optional
+from typing import Union
+
+import numpy as np
+
+from tff_adaptive.recording import styles
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """A line of a chart.
+
+  Attributes:
+    method: Whose it is: decides its looks and its entry in the legend.
+    x: Where its points are.
+    y: Their values; those that are not finite are gaps.
+    low: Lower end of an interval at every point, if there is one.
+    high: Upper end.
+    seed: The one seed that it is of, if it stands for no others.
+    thin: Whether it is one of several of its method.
+    like: The method whose looks it has; its own unless given.
+  """
+
+  method: str
+  x: Sequence[float]
+  y: Sequence[float]
+  low: Optional[Sequence[float]] = None
+  high: Optional[Sequence[float]] = None
+  seed: Optional[int] = None
+  thin: bool = False
+  like: str = ''
+
+  @property
+  def looks(self) -> str:
+    """Names the method that `styles` knows the looks of."""
+    return self.like or self.method
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+  """One panel with lines.
+
+  Attributes:
+    name: Of its files.
+    title: Its heading, which several charts may share.
+    caption: What it shows, also for those who cannot see it.
+    x_label: Below the horizontal axis.
+    y_label: Beside the vertical axis.
+    lines: What is drawn.
+    log_x: Whether the horizontal axis is logarithmic.
+    log_y: Whether the vertical axis is.
+    whole_x: Whether the horizontal axis counts something.
+    plain_x: Whether its numbers are written out, not as powers of ten.
+    x_limits: Ends of the horizontal axis; `None` where the data decide.
+    y_limits: The same of the vertical axis.
+    bars: Whether intervals are bars at the points instead of bands.
+  """
+
+  name: str
+  title: str
+  caption: str
+  x_label: str
+  y_label: str
+  lines: Sequence[Line]
+  log_x: bool = False
+  log_y: bool = False
+  whole_x: bool = False
+  plain_x: bool = False
+  x_limits: tuple[Optional[float], Optional[float]] = (None, None)
+  y_limits: tuple[Optional[float], Optional[float]] = (None, None)
+  bars: bool = False
+
+  @property
+  def methods(self) -> list[str]:
+    """Lists the methods that have lines, each once."""
+    return list(dict.fromkeys(line.method for line in self.lines))
+
+  def drawn(self) -> list[tuple[int, Line]]:
+    """Lists places of methods and lines; those with gaps lie on the others."""
+    places = {method: place for place, method in enumerate(self.methods)}
+    return [
+      (places[line.method], line)
+      for line in sorted(self.lines, key=lambda one: styles.layer(one.looks))
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeatMap:
+  """Numbers over two axes of rates.
+
+  Attributes:
+    name: Of its files.
+    title: Its heading.
+    caption: What it shows.
+    method: Whose numbers they are.
+    x_label: Below the horizontal axis.
+    y_label: Beside the vertical axis.
+    value_label: What the numbers are.
+    x: Rates of the columns.
+    y: Rates of the rows, from below.
+    values: A row of numbers for every y; not finite where there is none.
+  """
+
+  name: str
+  title: str
+  caption: str
+  method: str
+  x_label: str
+  y_label: str
+  value_label: str
+  x: Sequence[float]
+  y: Sequence[float]
+  values: np.ndarray
+
+
+Figure = Union[Chart, HeatMap]
+
+
+def power(value: float) -> Optional[str]:
+  """Returns the exponent of a rate that is a power of ten, or half of one."""
+  exponent = math.log10(value)
+  nearest = round(2 * exponent) / 2
+  if abs(exponent - nearest) >= 1e-3:
+    return None
+  return f'{nearest:.0f}' if nearest == round(nearest) else f'{nearest:.1f}'
+
+
+def coinciding(lines: Sequence[Line], share: float = 0.02) -> list[list[str]]:
+  """Groups the methods whose lines lie on each other.
+
+  Args:
+    lines: Of a chart; of several lines of a method the first counts.
+    share: How far apart lines may be everywhere, as a share of all heights.
+  """
+  first: dict[str, Line] = {}
+  for line in lines:
+    first.setdefault(line.method, line)
+  heights = [v for line in lines for v in line.y if math.isfinite(v)]
+  if not heights:
+    return []
+  near = share * (max(heights) - min(heights))
+  groups: list[list[str]] = []
+  for method, line in first.items():
+    for group in groups:
+      if _near(first[group[0]], line, near):
+        group.append(method)
+        break
+    else:
+      groups.append([method])
+  return [group for group in groups if len(group) > 1]
+
+
+def _near(one: Line, other: Line, distance: float) -> bool:
+  if not np.array_equal(one.x, other.x):
+    return False
+  a, b = np.asarray(one.y, float), np.asarray(other.y, float)
+  return bool(np.allclose(a, b, rtol=0, atol=distance, equal_nan=True))

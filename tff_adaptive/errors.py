@@ -4,7 +4,19 @@ import re
 
 
 class RunError(Exception):
-  """A run cannot start or go on; the message is one sentence for its user."""
+  """A run cannot start or go on; the message is one sentence for its user.
+
+  What the sentence quotes, such as a name or a value, may have any characters:
+  those that end a line or cannot be shown are escaped.
+  """
+
+  def __init__(self, message: str = ''):
+    super().__init__(
+      ''.join(
+        c if c.isprintable() else c.encode('unicode_escape').decode('ascii')
+        for c in message
+      )
+    )
 
 
 class SettingsError(RunError):

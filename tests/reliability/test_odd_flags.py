@@ -103,3 +103,8 @@ def test_flag_file_that_names_itself(table, tmp_path):
     _check(table, [f'--flagfile={path}'])
   _check(table, [f'--flagfile={tmp_path / "none"}'])
   _check(table, [f'--flagfile={tmp_path}'])
+
+
+def test_names_cannot_break_a_line_of_the_complaint(table):
+  with pytest.raises(errors.SettingsError, match=r'--t\\u2028l\\n\\ud800'):
+    table.parse(['--t\u2028l\n\ud800=3'])

@@ -145,8 +145,8 @@ class CentralizedRounds:
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
     )
-    # Some optimizers start with Python's numbers; a checkpoint's types are those
-    # that the state has from the first round on.
+    # Some optimizers start with Python's numbers. In a checkpoint is what the
+    # state is made of from the first round on.
     self._optimizer_state = tf.nest.map_structure(
       tf.convert_to_tensor, optimizer.initialize(specs)
     )

@@ -14,6 +14,7 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
+import tasks
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
@@ -162,7 +163,9 @@ def parse(arguments: Sequence[str]) -> Sweep:
   options, rest = build_options().split(arguments)
   _check_search(options)
   axes = _read_axes(options['axis'])
-  told = flags_lib.Flags().given(rest)
+  parser = flags_lib.Flags()
+  parser.know(*axes.get('task', ()))
+  told = parser.given(rest)
   blocks = _choose_blocks(options['grid'], axes, told)
   shared = _parse_shared(options['grid'], axes, told)
   of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
@@ -269,7 +272,7 @@ def default_name(points: Sequence[grids.Point]) -> str:
   """Makes a name that tells the sweep's settings apart."""
   text = json.dumps([p.settings.identity for p in points], sort_keys=True)
   digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-  return f'sweep-{points[0].settings.task}-{digest}'
+  return f'sweep-{tasks.short(points[0].settings.task)}-{digest}'
 
 
 def describe(sweep: Sweep) -> str:

@@ -89,7 +89,8 @@ def create_task(settings: settings_lib.Settings) -> Any:
   options = dict(settings.task_options)
   if not settings.plan.method.has_clients:
     # They make up a client's share of a round, of which there is none.
-    options |= dict(epochs=1, max_elements=None)
+    no_share = dict(epochs=1, max_elements=None)
+    options |= {k: v for k, v in no_share.items() if k in options}
   try:
     return tasks.create(settings.task, **options)
   except parameters.ParameterError as e:
@@ -97,6 +98,8 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise options_lib.refusal(named) from e
   except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
+  except tasks.OwnCodeError as e:
+    raise errors.SettingsError(f'--task={settings.task}: {e}') from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +200,7 @@ def run(
       settings.clients_per_round, len(ready.clients.client_ids)
     )
     say(
-      f'{settings.task}: {whose}, '
+      f'{tasks.short(settings.task)}: {whose}, '
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
@@ -266,7 +269,9 @@ def _write_down(
   }
   folder.write_hparams(hparams)
   task_figures.save_clients(
-    ready.task.datasets.train_data, folder.path, title=settings.task
+    ready.task.datasets.train_data,
+    folder.path,
+    title=tasks.short(settings.task),
   )
 
 
@@ -322,8 +327,8 @@ def _pooled(
     seed=settings.seed,
     cache_bytes=settings.cache_mib * 2**20,
     clients_per_round=settings.clients_per_round,
-    epochs=settings.task_options['epochs'],
-    max_elements=settings.task_options['max_elements'],
+    epochs=settings.task_options.get('epochs', 1),
+    max_elements=settings.task_options.get('max_elements'),
   )
   return rounds, clients
 

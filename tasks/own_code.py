@@ -113,6 +113,9 @@ def load(place: str) -> Callable[..., Any]:
 def failure(error: BaseException, module_name: str) -> str:
   """Says what somebody's code raised, and in which line of it."""
   told = f'{type(error).__name__}: {errors.reason(error)}'
+  for ours in _OURS:
+    if f"'{ours}" in told:
+      told += _hint(ours).rstrip('.)') + ')'
   module = sys.modules.get(module_name)
   file = getattr(module, '__file__', None)
   if file is None:

@@ -304,3 +304,69 @@ def test_killed_at_random_moments(tmp_path):
 
   runs = tmp_path / 'runs'
   assert recorded.rows(runs / 'parts') == recorded.rows(runs / 'whole')
+
+
+def _beside_own_tasks(folder, *arguments):
+  """Runs the installed command where a module tasks.py comes first."""
+  (folder / 'tasks.py').write_text('def mine(size=1):\n  return size\n')
+  (folder / 'own_data.py').write_text(
+    'from tasks import mine\n\ndef make(size=mine()):\n  return size\n'
+  )
+  script = 'from tff_adaptive.commands import command_line as c; c.run()'
+  with open(folder / 'log', 'w', encoding='utf-8') as log:
+    code = subprocess.run(
+      [sys.executable, '-c', script, *arguments],
+      cwd=folder,
+      env={**os.environ, 'PYTHONPATH': f'{folder}{os.pathsep}{_ROOT}'},
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      check=False,
+    ).returncode
+  return code, (folder / 'log').read_text()
+
+
+@pytest.mark.parametrize(
+  'arguments, code, part',
+  [
+    (['list'], 0, '  digits  '),
+    (['--task=digits', '--digits_alpha=0'], 2, '--digits_alpha must be'),
+    (['--task=tasks:mine'], 2, 'a module of your own needs another name'),
+    (['--task=own_data:make'], 2, 'a module of your own needs another name'),
+  ],
+)
+def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):
+  found, text = _beside_own_tasks(tmp_path, *arguments)
+  assert (found, 'Traceback' in text) == (code, False), text
+  assert part in text
+
+
+@pytest.mark.slow
+def test_a_sweep_beside_a_module_called_tasks(tmp_path):
+  code, text = _beside_own_tasks(
+    tmp_path, 'sweep', '--axis=seed=0,1', '--total_rounds=1', '--workers=2'
+  )
+  assert code == 0 and text.count('finished  seed=') == 2, text
+
+
+def test_a_library_beside_a_module_called_tasks(tmp_path):
+  (tmp_path / 'tasks.py').write_text('')
+  script = (
+    'import tasks\n'
+    'from tff_adaptive import parameters, optimizers\n'
+    'try:\n  from tff_adaptive import training\n'
+    'except ImportError as e:\n  print(e)\n'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', script],
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout == (
+    f'tff_adaptive needs its own package `tasks`, but {tmp_path}/tasks.py is '
+    'imported under that name already: give that module another name, or '
+    'import tff_adaptive.training before it.\n'
+  )

@@ -24,6 +24,7 @@ from tasks.catalogue import TASKS
 from tasks.formats.data_errors import DataError as DataError
 from tasks.formats.data_errors import PartitionError as PartitionError
 from tasks.own_code import is_place as is_place
+from tasks.own_code import look_up as look_up
 from tasks.own_code import OwnCodeError as OwnCodeError
 from tff_adaptive import builders
 from tff_adaptive import parameters

@@ -55,6 +55,7 @@ class TaskInfo:
       the module of this package that is called like the task unless given.
     flags: What the flag of an option is called, where that is not the task's
       name and the option's.
+    functions: Options that name a function of somebody's own.
     own: Whether the function is somebody's own, which need not follow the
       conventions of this package's.
   """
@@ -69,6 +70,7 @@ class TaskInfo:
   small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   create: str = ''
   flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  functions: tuple[str, ...] = ()
   own: bool = False
 
   @property
@@ -248,6 +250,15 @@ _TASKS = (
     clients='233 photographers, 23,080 images',
     files=('gld23k/train/*', 'gld23k/test.tfRecord'),
     small_options=dict(image_size=28, patch_size=14, blocks=1, width=64),
+  ),
+  TaskInfo(
+    name='table',
+    summary='Learn from a table of your own: CSV files, or an .npz archive.',
+    model='1 hidden layer of 64, or your own (--model)',
+    clients='a column names them, or each is a file',
+    files=('what --table_path names',),
+    flags=dict(model='model'),
+    functions=('model',),
   ),
 )
 

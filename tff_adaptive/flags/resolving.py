@@ -176,6 +176,16 @@ def _check_task(task: str) -> None:
     )
 
 
+def _check_function(flag: str, place: str) -> None:
+  """Refuses the name of a function that is not there."""
+  try:
+    tasks.look_up(place)
+  except tasks.OwnCodeError as e:
+    raise parameters.ParameterError(
+      flag, '{}={place}: {told}', place=place, told=str(e)
+    ) from e
+
+
 def _hyperparameters(
   table: flag_table.FlagTable, of_method: Given
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -323,6 +333,9 @@ def _task_options(
         chosen=task,
       )
     options[flag.public] = flag.parameter.check(value)
+  for option in tasks.info(task).functions:
+    if options[option] is not None:
+      _check_function(settings_lib.flag_of(task, option), options[option])
   for option, value in options.items():
     if value is parameters.REQUIRED:
       raise parameters.ParameterError(

@@ -23,6 +23,7 @@ SETTING = (
   'client_epochs_per_round',
   'client_batch_size',
   'max_elements_per_client',
+  'model',
 )
 
 

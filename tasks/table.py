@@ -298,10 +298,11 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
       f'built (its first layer says its input), got {shape}.'
     )
   activation = getattr(model.layers[-1], 'activation', None)
-  if getattr(activation, '__name__', '') in ('softmax', 'sigmoid'):
+  name = getattr(activation, '__name__', '')
+  if name in ('softmax', 'sigmoid'):
     raise own_code.OwnCodeError(
-      f'{place} returns a model that ends in {activation.__name__}; leave it '
-      'out, the loss takes logits.'
+      f'{place} returns a model that ends in {name}; leave it out, the loss '
+      'takes logits.'
     )
   if any(
     isinstance(layer, tf.keras.layers.BatchNormalization)

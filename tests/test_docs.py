@@ -174,8 +174,10 @@ def test_the_guide_for_stateful_methods(in_process_context):
   names = {}
   text = text.replace('runtime.set_in_process_context()\n', '')
   exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
-  assert sorted(names['kept']) == [0, 1, 2, 3]
-  assert all(bool(state['seen']) for state in names['kept'].values())
+  assert int(names['state'].distributor['memories']['clients']) == 4
+  assert isinstance(
+    names['process'], names['tff'].learning.templates.LearningProcess
+  )
 
 
 # The pages put files into folders of the reader's own; in the project they go

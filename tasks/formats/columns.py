@@ -92,7 +92,7 @@ def _read_folder(folder: pathlib.Path, names: Names) -> Examples:
   paths = sorted(folder.glob('*.csv'))
   if not paths:
     _wrong(folder, 'a folder of CSV files was expected, and there is none.')
-  parts = []
+  parts: list[Examples] = []
   for path in paths:
     # In the order of the first file's columns, whatever theirs is.
     order = parts[0].names if parts else names.features

@@ -62,7 +62,8 @@ def info(name: str) -> TaskInfo:
     return catalogue.own(name, name)
   if name not in TASKS:
     raise ValueError(
-      f'A task must be one of {", ".join(names())}, got {name!r}.'
+      f'A task must be one of {", ".join(names())}, got {name!r}'
+      f'{parameters.suggestion(name, names())}.'
     )
   return TASKS[name]
 
@@ -114,7 +115,9 @@ def create(
   for option in options:
     if option not in accepted:
       raise ValueError(
-        f'Task {name} has no option `{option}`; it takes {", ".join(accepted)}.'
+        f'Task {name} has no option `{option}`'
+        f'{parameters.suggestion(option, accepted)}; it takes '
+        f'{", ".join(accepted)}.'
       )
   checked = {k: accepted[k].check(v) for k, v in options.items()}
   if described.own:

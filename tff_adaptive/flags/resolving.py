@@ -170,8 +170,9 @@ def _check_task(task: str) -> None:
     raise parameters.ParameterError(
       'task',
       '{} must be one of {names}, or PACKAGE.MODULE:FUNCTION of a function '
-      'that returns a task, got {given!r}.',
+      'that returns a task, got {given!r}{hint}.',
       names=', '.join(repr(name) for name in tasks.names()),
+      hint=parameters.suggestion(task, tasks.names()),
       given=task,
     )
 
@@ -240,7 +241,7 @@ def _check_owners(
   for public, name in flag_of.items():
     side, owner = table.find(name).owner
     if owner and plan.optimizer[side] != owner:
-      raise parameters.ParameterError(
+      raise parameters.UnusedError(
         name,
         '{}={given} would be ignored: the {side} optimizer is {chosen}.',
         given=plan.values[public],
@@ -326,7 +327,7 @@ def _task_options(
   for name, value in of_task.items():
     flag = table.task[name]
     if flag.owner != ('task', task):
-      raise parameters.ParameterError(
+      raise parameters.UnusedError(
         name,
         '{}={given} would be ignored: {task}={chosen}.',
         given=value,

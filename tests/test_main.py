@@ -205,6 +205,7 @@ def test_train_finish_refuse(tmp_path):
   arguments = [*_SMALL, '--total_rounds=3', '--experiment_name=a']
   first = run(tmp_path, *arguments)
   assert first.code == 0, first.err
+  assert first.out.startswith('Loading TensorFlow ...\n')
   assert 'round 3/3' in first.out
   assert 'curves   runs/a/curves.png' in first.out
   assert 'Traceback' not in first.err
@@ -218,6 +219,7 @@ def test_train_finish_refuse(tmp_path):
   }
   again = run(tmp_path, *arguments)
   assert again.code == 0 and 'finished' in again.out
+  assert 'Loading' not in again.out  # What it was not to do.
   assert 'curves   runs/a/curves.png' in again.out
   changed = run(tmp_path, *arguments, '--server_learning_rate=0.5')
   assert changed.code == 2
@@ -276,6 +278,7 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
 def test_dry_run_and_data_errors_leave_nothing(tmp_path):
   dry = run(tmp_path, '--dry_run', *_SMALL)
   assert dry.code == 0 and 'bytes a round' in dry.out, dry.err
+  assert dry.err == 'Loading TensorFlow ...\n' and 'Loading' not in dry.out
   missing = run(tmp_path, '--task=emnist_character', f'--cache_dir={tmp_path}')
   assert missing.code == 2 and 'emnist_all.sqlite' in missing.err
   assert len(missing.err.splitlines()) == 1

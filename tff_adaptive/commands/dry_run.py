@@ -22,6 +22,7 @@ def describe(
     SettingsError: If the experiment could not run.
   """
   experiment.prepare(settings)
+  experiment.announce()
   # TensorFlow is imported no earlier than it is needed.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.training import cohorts as sampling

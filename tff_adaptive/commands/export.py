@@ -117,6 +117,7 @@ def export(
     )
   files.check_writable(target, 'DIR')
   settings = settings_of(run)
+  experiment.announce()
   options = dict(settings.task_options)
   elsewhere: dict[str, Any] = dict(cache_dir=cache_dir)
   if cache_dir is None and not tasks.info(settings.task).own:

@@ -6,6 +6,7 @@
   tasks.create(name, **options)     a `tff.simulation.baselines.BaselineTask`
   tasks.register(info)              adds one from outside of this package
 
+A name may also be 'package.module:function', of a function that returns a task.
 Only `create` imports TensorFlow.
 """
 
@@ -13,11 +14,18 @@ from collections.abc import Mapping
 from typing import Any
 from typing import TYPE_CHECKING
 
+from tasks import catalogue
+from tasks import own
+from tasks import own_code
 from tasks.catalogue import Published as Published
+from tasks.catalogue import short as short
 from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
 from tasks.formats.data_errors import DataError as DataError
 from tasks.formats.data_errors import PartitionError as PartitionError
+from tasks.own_code import is_place as is_place
+from tasks.own_code import look_up as look_up
+from tasks.own_code import OwnCodeError as OwnCodeError
 from tff_adaptive import builders
 from tff_adaptive import parameters
 
@@ -50,9 +58,12 @@ def info(name: str) -> TaskInfo:
   Raises:
     ValueError: If there is no such task.
   """
+  if own_code.is_place(name):
+    return catalogue.own(name, name)
   if name not in TASKS:
     raise ValueError(
-      f'A task must be one of {", ".join(names())}, got {name!r}.'
+      f'A task must be one of {", ".join(names())}, got {name!r}'
+      f'{parameters.suggestion(name, names())}.'
     )
   return TASKS[name]
 
@@ -62,19 +73,34 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
 
   Raises:
     ValueError: If there is no such task.
+    OwnCodeError: If there is no such function, or one of its arguments can be
+      no option.
   """
-  return builders.parameters_of(info(name).place)
+  described = info(name)
+  if described.own:
+    return own_code.look_up(described.place).parameters
+  return builders.parameters_of(described.place)
+
+
+def summary(name: str) -> str:
+  """Says in a sentence what a task is.
+
+  Raises:
+    ValueError: If there is no such task.
+  """
+  described = info(name)
+  return own.summary(described) if described.own else described.summary
 
 
 def create(
-  name: str, **options: Any
+  name: str, /, **options: Any
 ) -> 'tff.simulation.baselines.BaselineTask':
   """Creates a task.
 
   Args:
-    name: One of `names()`.
-    **options: What `parameters_of(name)` lists. All tasks take `cache_dir`,
-      `data`, `epochs`, `batch_size`, `max_elements` and `seed`.
+    name: One of `names()`, or 'package.module:function'.
+    **options: What `parameters_of(name)` lists. All tasks of this package take
+      `cache_dir`, `data`, `epochs`, `batch_size`, `max_elements` and `seed`.
 
   Returns:
     The task. `datasets.train_preprocess_fn(dataset, seed=None)` takes an
@@ -83,12 +109,17 @@ def create(
   Raises:
     ValueError: If there is no such task or it has no such option.
     DataError: If a data file is missing or is not what it should be.
+    OwnCodeError: If a function that was named cannot be used.
   """
-  accepted = parameters_of(name)
+  described, accepted = info(name), parameters_of(name)
   for option in options:
     if option not in accepted:
       raise ValueError(
-        f'Task {name} has no option `{option}`; it takes {", ".join(accepted)}.'
+        f'Task {name} has no option `{option}`'
+        f'{parameters.suggestion(option, accepted)}; it takes '
+        f'{", ".join(accepted)}.'
       )
   checked = {k: accepted[k].check(v) for k, v in options.items()}
-  return builders.load(info(name).place, checks=False)(**checked)
+  if described.own:
+    return own.create(described, checked)
+  return builders.load(described.place, checks=False)(**checked)

@@ -5,11 +5,16 @@ test, and describes it here.
 """
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+from tff_adaptive import errors
 from tff_adaptive import extensions
+
+# Of entry points that name functions which return tasks.
+GROUP = 'tff_adaptive.tasks'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +53,11 @@ class TaskInfo:
       matters, together with `data='synthetic'`.
     create: The function that creates it, 'package.module:function'; `create` of
       the module of this package that is called like the task unless given.
+    flags: What the flag of an option is called, where that is not the task's
+      name and the option's.
+    functions: Options that name a function of somebody's own.
+    own: Whether the function is somebody's own, which need not follow the
+      conventions of this package's.
   """
 
   name: str
@@ -59,11 +69,26 @@ class TaskInfo:
   num_clients: Optional[int] = None
   small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   create: str = ''
+  flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  functions: tuple[str, ...] = ()
+  own: bool = False
 
   @property
   def place(self) -> str:
     """The function that creates it."""
     return self.create or f'tasks.{self.name}:create'
+
+
+def short(name: str) -> str:
+  """Shortens a task's name to a word: what flags and folders begin with.
+
+  Of 'package.module:function' that is the function; the module where the
+  function is called `create`, as those of this package are.
+  """
+  module, colon, function = name.partition(':')
+  if colon and function == 'create':
+    return module.rpartition('.')[2]
+  return function if colon else name
 
 
 _AFO = 'Reddi et al., arXiv 2003.00295'
@@ -226,6 +251,44 @@ _TASKS = (
     files=('gld23k/train/*', 'gld23k/test.tfRecord'),
     small_options=dict(image_size=28, patch_size=14, blocks=1, width=64),
   ),
+  TaskInfo(
+    name='table',
+    summary='Learn from a table of your own: CSV files, or an .npz archive.',
+    model='1 hidden layer of 64, or your own (--model)',
+    clients='a column names them, or each is a file',
+    files=('what --table_path names',),
+    flags=dict(model='model'),
+    functions=('model',),
+  ),
 )
 
-TASKS = extensions.Table({task.name: task for task in _TASKS})
+
+def own(name: str, place: str) -> TaskInfo:
+  """Describes the task that somebody's function returns; looks at no file."""
+  return TaskInfo(
+    name=name, summary='', model='', clients='', create=place, own=True
+  )
+
+
+def _add_entry_points(table: Any) -> None:
+  """Adds the tasks that installed packages name by entry points.
+
+  Raises:
+    SettingsError: If one cannot be added.
+  """
+  added: dict[str, str] = {}
+  for entry in importlib.metadata.entry_points(group=GROUP):
+    if added.get(entry.name) == entry.value:  # A package that is there twice.
+      continue
+    added[entry.name] = entry.value
+    try:
+      table.add(entry.name, own(entry.name, entry.value))
+    except ValueError as e:
+      raise errors.SettingsError(
+        f'The entry point {entry.name} of the group {GROUP}: {e}'
+      ) from e
+
+
+TASKS = extensions.Table(
+  {task.name: task for task in _TASKS}, _add_entry_points
+)

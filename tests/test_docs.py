@@ -5,6 +5,8 @@ import importlib.util
 import os
 import pathlib
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -109,7 +111,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   # Of pip, TensorBoard, tasks.figures and benchmarks.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   # By the guides that add them.
-  made = 'clusters|sign_momentum|lion|anchor'
+  made = 'clusters|sign_momentum|lion|anchor|sensors'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
@@ -141,7 +143,8 @@ def commands():
 
 @pytest.mark.parametrize('words', list(commands()))
 def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
-  if re.search('sign_momentum|=lion|=clusters|=anchored', ' '.join(words)):
+  made = 'sign_momentum|=lion|=clusters|=anchored|=my_'
+  if re.search(made, ' '.join(words)):
     pytest.skip('what it names is made, and this run, by another test')
   monkeypatch.chdir(tmp_path)
   for name in re.findall(r'[\w.]+\.(?:pem|key)\b', ' '.join(words)):
@@ -171,8 +174,10 @@ def test_the_guide_for_stateful_methods(in_process_context):
   names = {}
   text = text.replace('runtime.set_in_process_context()\n', '')
   exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
-  assert sorted(names['kept']) == [0, 1, 2, 3]
-  assert all(bool(state['seen']) for state in names['kept'].values())
+  assert int(names['state'].distributor['memories']['clients']) == 4
+  assert isinstance(
+    names['process'], names['tff'].learning.templates.LearningProcess
+  )
 
 
 # The pages put files into folders of the reader's own; in the project they go
@@ -256,6 +261,34 @@ def test_an_optimizer_and_a_task_are_added_as_the_guides_say(tmp_path):
   assert accuracy > 0.5, text
   listed = run(tmp_path, 'main.py', 'list')
   assert re.search(r'^  fedlion  .*lion on the server', listed, re.MULTILINE)
+
+
+def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
+  """Everything that the page says, in its order, in this process."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  apply('own_data.md', tmp_path)
+  runpy.run_path('make_hospitals.py')
+  assert len(list((tmp_path / 'hospitals').iterdir())) == 8
+  lines = [
+    line
+    for language, _, text in blocks('own_data.md')
+    if not language
+    for line in text.splitlines()
+  ]
+  assert len(lines) == 6
+  for line in lines:
+    program, main, *arguments = shlex.split(line)
+    assert (program, main) == ('python', 'main.py')
+    assert command_line.main(arguments) == 0, line
+  said = capsys.readouterr().out
+  first = re.search(r'^test +40 +(\S+)', said, re.MULTILINE)
+  assert float(first.group(1)) > 0.85, said
+  assert 'How many sensors. Default: 12.' in said
+  for name in ('first', 'deep', 'sensors'):
+    assert (tmp_path / 'runs' / name / 'curves.png').is_file()
+  report = (tmp_path / 'runs/compared/report.html').read_text()
+  assert all(name in report for name in ('fedavg', 'fedadam'))
 
 
 @pytest.fixture(name='outside', scope='module')

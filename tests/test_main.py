@@ -205,6 +205,7 @@ def test_train_finish_refuse(tmp_path):
   arguments = [*_SMALL, '--total_rounds=3', '--experiment_name=a']
   first = run(tmp_path, *arguments)
   assert first.code == 0, first.err
+  assert first.out.startswith('Loading TensorFlow ...\n')
   assert 'round 3/3' in first.out
   assert 'curves   runs/a/curves.png' in first.out
   assert 'Traceback' not in first.err
@@ -218,6 +219,7 @@ def test_train_finish_refuse(tmp_path):
   }
   again = run(tmp_path, *arguments)
   assert again.code == 0 and 'finished' in again.out
+  assert 'Loading' not in again.out  # What it was not to do.
   assert 'curves   runs/a/curves.png' in again.out
   changed = run(tmp_path, *arguments, '--server_learning_rate=0.5')
   assert changed.code == 2
@@ -276,6 +278,7 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
 def test_dry_run_and_data_errors_leave_nothing(tmp_path):
   dry = run(tmp_path, '--dry_run', *_SMALL)
   assert dry.code == 0 and 'bytes a round' in dry.out, dry.err
+  assert dry.err == 'Loading TensorFlow ...\n' and 'Loading' not in dry.out
   missing = run(tmp_path, '--task=emnist_character', f'--cache_dir={tmp_path}')
   assert missing.code == 2 and 'emnist_all.sqlite' in missing.err
   assert len(missing.err.splitlines()) == 1
@@ -304,3 +307,69 @@ def test_killed_at_random_moments(tmp_path):
 
   runs = tmp_path / 'runs'
   assert recorded.rows(runs / 'parts') == recorded.rows(runs / 'whole')
+
+
+def _beside_own_tasks(folder, *arguments):
+  """Runs the installed command where a module tasks.py comes first."""
+  (folder / 'tasks.py').write_text('def mine(size=1):\n  return size\n')
+  (folder / 'own_data.py').write_text(
+    'from tasks import mine\n\ndef make(size=mine()):\n  return size\n'
+  )
+  script = 'from tff_adaptive.commands import command_line as c; c.run()'
+  with open(folder / 'log', 'w', encoding='utf-8') as log:
+    code = subprocess.run(
+      [sys.executable, '-c', script, *arguments],
+      cwd=folder,
+      env={**os.environ, 'PYTHONPATH': f'{folder}{os.pathsep}{_ROOT}'},
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      check=False,
+    ).returncode
+  return code, (folder / 'log').read_text()
+
+
+@pytest.mark.parametrize(
+  'arguments, code, part',
+  [
+    (['list'], 0, '  digits  '),
+    (['--task=digits', '--digits_alpha=0'], 2, '--digits_alpha must be'),
+    (['--task=tasks:mine'], 2, 'a module of your own needs another name'),
+    (['--task=own_data:make'], 2, 'a module of your own needs another name'),
+  ],
+)
+def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):
+  found, text = _beside_own_tasks(tmp_path, *arguments)
+  assert (found, 'Traceback' in text) == (code, False), text
+  assert part in text
+
+
+@pytest.mark.slow
+def test_a_sweep_beside_a_module_called_tasks(tmp_path):
+  code, text = _beside_own_tasks(
+    tmp_path, 'sweep', '--axis=seed=0,1', '--total_rounds=1', '--workers=2'
+  )
+  assert code == 0 and text.count('finished  seed=') == 2, text
+
+
+def test_a_library_beside_a_module_called_tasks(tmp_path):
+  (tmp_path / 'tasks.py').write_text('')
+  script = (
+    'import tasks\n'
+    'from tff_adaptive import parameters, optimizers\n'
+    'try:\n  from tff_adaptive import training\n'
+    'except ImportError as e:\n  print(e)\n'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', script],
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout == (
+    f'tff_adaptive needs its own package `tasks`, but {tmp_path}/tasks.py is '
+    'imported under that name already: give that module another name, or '
+    'import tff_adaptive.training before it.\n'
+  )

@@ -63,6 +63,7 @@ _COVERING = (
   ('fedmuon', 'libsvm_logistic'),
   ('fedadamw', 'quadratic'),
   ('fedcams', 'quadratic'),
+  ('fedavg', 'table'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

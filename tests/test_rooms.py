@@ -13,6 +13,7 @@ _BASE = {
   'extensions',
   'parameters',
   'structures',
+  'tasks_package',
   'tff_internals',
 }
 _MAY_USE = {
@@ -21,6 +22,7 @@ _MAY_USE = {
   'extensions': {'errors'},
   'parameters': set(),
   'structures': set(),
+  'tasks_package': set(),
   'tff_internals': {'errors'},
   'runtime': set(),
   'optimizers': _BASE,

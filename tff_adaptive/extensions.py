@@ -14,9 +14,12 @@ should import no TensorFlow.
 import importlib
 import importlib.metadata
 import os
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from typing import Any
 from typing import Generic
+from typing import Optional
 from typing import TypeVar
 
 from tff_adaptive import errors
@@ -55,8 +58,29 @@ def load() -> None:
 class Table(Mapping[str, Row], Generic[Row]):
   """Rows by name, the package's own first."""
 
-  def __init__(self, rows: Mapping[str, Row]):
+  def __init__(
+    self,
+    rows: Mapping[str, Row],
+    add_more: Optional[Callable[[Any], None]] = None,
+  ):
+    """Takes rows.
+
+    Args:
+      rows: The package's own.
+      add_more: Adds others to the table, before it is first looked at.
+    """
     self._rows = dict(rows)
+    self._add_more = add_more
+
+  def _load(self) -> None:
+    load()
+    add_more, self._add_more = self._add_more, None
+    if add_more is not None:
+      try:
+        add_more(self)
+      except Exception:
+        self._add_more = add_more
+        raise
 
   def add(self, name: str, row: Row) -> None:
     """Adds a row.
@@ -72,13 +96,13 @@ class Table(Mapping[str, Row], Generic[Row]):
     self._rows[name] = row
 
   def __getitem__(self, name: str) -> Row:
-    load()
+    self._load()
     return self._rows[name]
 
   def __iter__(self) -> Iterator[str]:
-    load()
+    self._load()
     return iter(self._rows)
 
   def __len__(self) -> int:
-    load()
+    self._load()
     return len(self._rows)

@@ -13,6 +13,7 @@ and no default is ever written twice.
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import inspect
 import math
@@ -20,6 +21,7 @@ import string
 import types
 import typing
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Annotated
@@ -131,6 +133,21 @@ class ParameterError(ValueError):
     return self.told()
 
 
+class UnusedError(ParameterError):
+  """A hyperparameter was given that nothing would look at."""
+
+
+def suggestion(given: Any, known: Iterable[str]) -> str:
+  """Returns what to add to a sentence about a name that is misspelt.
+
+  Args:
+    given: The name.
+    known: Names that there are.
+  """
+  close = difflib.get_close_matches(str(given)[:80], list(known), n=2)
+  return f' (did you mean {" or ".join(close)}?)' if close else ''
+
+
 @contextlib.contextmanager
 def renamed(names: Mapping[str, str]) -> Iterator[None]:
   """Tells errors from inside by other names of hyperparameters."""
@@ -197,9 +214,10 @@ class Parameter:
     if not self._accepts(value, meant):
       raise ParameterError(
         self.name,
-        '{} must be {accepted}, got {value!r}.',
+        '{} must be {accepted}, got {value!r}{hint}.',
         accepted=self.accepted,
         value=value,
+        hint=suggestion(value, self.choices or ()),
       )
     return meant
 

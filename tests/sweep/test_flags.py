@@ -6,6 +6,7 @@ import pytest
 
 import main
 from tests import sweeps
+from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags_lib
 from tff_adaptive.sweep import flags as sweep_flags
 from tff_adaptive.sweep import grids
@@ -183,6 +184,65 @@ def test_presets_as_an_axis(tmp_path):
     assert point.settings.total_rounds == 3
     assert point.settings.task_options['only_digits']
     assert '/' not in point.name
+
+
+def test_axes_that_a_method_has_no_use_for_are_left_out():
+  sweep = sweep_flags.parse(
+    [
+      '--axis=algorithm=fedavg,fedadam,fedsps',
+      '--axis=server_adaptivity=0.001,0.1',
+      '--axis=gamma_b=1,2',
+      '--axis=seed=0,1',
+    ]
+  )
+  names = [p.name for p in sweep.points]
+  assert names == [
+    *(f'algorithm=fedavg,seed={s}' for s in (0, 1)),
+    *(
+      f'algorithm=fedadam,server_adaptivity={tau},seed={s}'
+      for tau in ('0.001', '0.1')
+      for s in (0, 1)
+    ),
+    *(
+      f'algorithm=fedsps,gamma_b={bound},seed={s}'
+      for bound in (1, 2)
+      for s in (0, 1)
+    ),
+  ]
+  told = sweep_flags.describe(sweep).splitlines()
+  assert told[0].startswith('10 runs, ')
+  assert (
+    '--server_adaptivity is no axis of fedavg, fedsps, which have no'
+    in (told[-3])
+  )
+  assert told[-2] == (
+    '--gamma_b is no axis of fedavg, fedadam, which have no use for it'
+  )
+  # Beside an axis, a flag that holds for all must be of use to all; and an
+  # axis to one method at least.
+  with pytest.raises(errors.SettingsError, match=r'algorithm fedavg .* no use'):
+    sweep_flags.parse(
+      ['--axis=algorithm=fedadam,fedavg', '--server_adaptivity=0.1']
+    )
+  with pytest.raises(errors.SettingsError, match=r'--gamma_b=1.* has no use'):
+    sweep_flags.parse(['--axis=algorithm=fedadam,fedavg', '--axis=gamma_b=1,2'])
+
+
+def test_axes_of_one_optimizer_or_task_are_left_out_of_the_others():
+  sweep = sweep_flags.parse(
+    [
+      '--axis=server_optimizer=adam,yogi',
+      '--axis=server_yogi_beta_1=0.5,0.9',
+      '--axis=task=digits,quadratic',
+      '--axis=digits_alpha=1',
+    ]
+  )
+  assert len(sweep.points) == 6
+  for point in sweep.points:
+    yogi = point.flags['server_optimizer'] == 'yogi'
+    assert ('server_yogi_beta_1' in point.flags) == yogi
+    digits = point.flags['task'] == 'digits'
+    assert ('digits_alpha' in point.flags) == digits
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,20 @@ def test_data_file_that_is_not_there(tmp_path):
   assert not (tmp_path / 'runs').exists()
 
 
+def test_steps_at_their_bound_are_told(tmp_path, capsys):
+  settings = training.settings(
+    task='quadratic',
+    algorithm='fedsps',
+    gamma_b=1e-3,
+    total_rounds=6,
+    root_output_dir=str(tmp_path),
+  )
+  training.run(settings)
+  said = capsys.readouterr().out
+  assert 'In rounds 1 to 5 every step of every client was at its upper' in said
+  assert said.count('another bound than --gamma_b=0.001 may help.') == 1
+
+
 def test_a_run_from_python(tmp_path):
   said, rows = [], []
   settings = training.settings(

@@ -373,9 +373,10 @@ def find(name: str) -> Method:
   if not isinstance(name, str) or name not in known:
     raise parameters.ParameterError(
       'algorithm',
-      'The algorithm must be one of {known}, got {name!r}.',
+      'The algorithm must be one of {known}, got {name!r}{hint}.',
       known=', '.join(known),
       name=name,
+      hint=parameters.suggestion(name, known),
     )
   return known[name]
 

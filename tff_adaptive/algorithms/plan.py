@@ -146,7 +146,7 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
       'be {asked!r}.'
     )
   elif isinstance(asked, str) and asked not in known:
-    problem = '{} must be one of {known}, got {asked!r}.'
+    problem = '{} must be one of {known}, got {asked!r}{hint}.'
   elif isinstance(asked, str) and asked not in (known := method.accepted(side)):
     problem = (
       'The algorithm {method} accepts the {side} optimizers {known}, got '
@@ -162,6 +162,7 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
     own=own,
     known=', '.join(known),
     asked=asked,
+    hint=parameters.suggestion(asked, known),
   )
 
 
@@ -249,12 +250,13 @@ def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
     o if isinstance(o, str) else type(o).__name__
     for o in plan.optimizer.values()
   )
-  return parameters.ParameterError(
+  return parameters.UnusedError(
     name,
     '{}={given} would be ignored: the algorithm {method} with client optimizer '
-    f'{{client}} and server optimizer {{server}} has no use for it; it accepts '
-    f'{known}.',
+    f'{{client}} and server optimizer {{server}} has no use for it{{hint}}; it '
+    f'accepts {known}.',
     given=value,
+    hint=parameters.suggestion(name, plan.slots),
     method=plan.method.name,
     client=client,
     server=server,

@@ -52,7 +52,7 @@ _WITHOUT_TFF = ('report', 'compare', 'list')
 _TFF = '0.87.0'
 
 
-def _help(command: str, full: bool) -> str:
+def _help(command: str, arguments: Sequence[str], full: bool) -> str:
   lines = []
   if command in MAINS:
     module = MAINS[command]
@@ -65,6 +65,7 @@ def _help(command: str, full: bool) -> str:
     lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
     lines.append('\nCOMMAND --help tells the flags of another command.\n')
   table = flags.Flags()
+  table.know(*flags.tasks_named(arguments))
   lines.append(table.help_full() if full else table.help())
   return '\n'.join(lines)
 
@@ -90,9 +91,9 @@ def main(arguments: Sequence[str]) -> int:
     command, *arguments = arguments
   try:
     if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
-      print(_help(command, full=False))
+      print(_help(command, arguments, full=False))
     elif '--helpfull' in arguments:
-      print(_help(command, full=True))
+      print(_help(command, arguments, full=True))
     elif command in _COMMANDS:
       if command not in _WITHOUT_TFF:
         _check_tff()

@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         raise errors.SettingsError(
           f'--methods may name {", ".join(algorithms.names())}, got {name!r}.'
         )
+  experiment.announce()
   # Only now does TensorFlow come in.
   from tff_adaptive.commands import measured_costs  # pylint: disable=g-import-not-at-top
 

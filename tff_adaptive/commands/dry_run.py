@@ -1,5 +1,6 @@
 """The description of an experiment, for --dry_run."""
 
+from typing import Any
 from typing import Optional
 
 import tasks
@@ -21,6 +22,7 @@ def describe(
     SettingsError: If the experiment could not run.
   """
   experiment.prepare(settings)
+  experiment.announce()
   # TensorFlow is imported no earlier than it is needed.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.training import cohorts as sampling
@@ -34,7 +36,7 @@ def describe(
   )
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
-  lines += [*_heading(settings, len(client_ids)), '']
+  lines += [*_heading(settings, task), '']
   lines += [built.pieces.describe(), '']
   if built.ledger is not None:
     lines += [built.ledger.describe(), '']
@@ -59,17 +61,17 @@ def describe(
   return '\n'.join(lines)
 
 
-def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
+def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
   """Says what is run, on which clients, and what was published of the task."""
   info = tasks.info(settings.task)
   whose = settings.plan.method.whose_data(
-    settings.clients_per_round, num_clients
+    settings.clients_per_round, len(task.datasets.train_data.client_ids)
   )
   lines = [
     f'experiment   {settings.name}',
     f'results      {settings.folder}',
-    f'task         {info.name}: {info.summary}',
-    f'model        {info.model}',
+    f'task         {info.name}: {tasks.summary(info.name)}',
+    f'model        {info.model or _size_of_model(task)}',
     f'clients      {whose}, {settings.total_rounds:,} rounds',
     f'runtime      {settings.runtime}',
   ]
@@ -81,3 +83,12 @@ def _heading(settings: settings_lib.Settings, num_clients: int) -> list[str]:
       f'({info.published.source})'
     )
   return lines
+
+
+def _size_of_model(task: Any) -> str:
+  """Counts the weights of a model that nobody described."""
+  import numpy as np  # pylint: disable=g-import-not-at-top
+
+  variables = task.model_fn().trainable_variables
+  count = sum(int(np.prod(v.shape)) for v in variables)
+  return f'{count:,} weights'

@@ -117,10 +117,12 @@ def export(
     )
   files.check_writable(target, 'DIR')
   settings = settings_of(run)
-  if cache_dir is None:
-    options = dict(settings.task_options, data='synthetic', cache_dir=None)
-  else:
-    options = dict(settings.task_options, cache_dir=cache_dir)
+  experiment.announce()
+  options = dict(settings.task_options)
+  elsewhere: dict[str, Any] = dict(cache_dir=cache_dir)
+  if cache_dir is None and not tasks.info(settings.task).own:
+    elsewhere['data'] = 'synthetic'
+  options |= {k: v for k, v in elsewhere.items() if k in options}
   settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
     round_number, keras_model = _restore(settings, folder)

@@ -29,9 +29,15 @@ def listing() -> str:
   lines = ['Tasks (--task)']
   for name in tasks.names():
     info = tasks.info(name)
+    if info.own:
+      lines += _wrapped(name, f'{tasks.summary(name)} (from {info.place}).')
+      continue
     lines += _wrapped(name, f'{info.summary} {info.model}. {info.clients}.')
     if info.files:
       lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
+  lines += _wrapped(
+    'MODULE:FUNCTION', 'A function of your own that returns a task.'
+  )
   lines += ['', 'Algorithms (--algorithm)']
   for name, method in methods.table().items():
     lines += _wrapped(name, method.summary)

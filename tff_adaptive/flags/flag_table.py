@@ -79,11 +79,52 @@ class FlagTable:
     for name in DECIDED:
       del self.algorithm[name]
     for task in tasks.names():
-      for option, parameter in tasks.parameters_of(task).items():
-        flag = settings_lib.flag_of(task, option)
-        if flag not in self.general:
-          _add(self.task, flag, parameter, option, ('task', task))
+      # What is somebody's own may be slow to look at, or not be there.
+      if not tasks.info(task).own:
+        for option in _of_task(task):
+          if option.name not in self.general:
+            self.task.setdefault(option.name, option)
     self.flags = self.general | self.algorithm | self.optimizer | self.task
+
+  def know(self, task: Any) -> list[Flag]:
+    """Adds the flags of a task of somebody's own, once it is chosen.
+
+    Args:
+      task: What --task is; nothing is done for one that has its flags.
+
+    Returns:
+      The flags that were added.
+
+    Raises:
+      ParameterError: If there is no such function, or a name is taken.
+    """
+    if not isinstance(task, str) or not (
+      tasks.is_place(task) or (task in tasks.names() and tasks.info(task).own)
+    ):
+      return []
+    try:
+      flags = _of_task(task)
+    except tasks.OwnCodeError as e:
+      raise parameters.ParameterError(
+        'task', '{}={named}: {told}', named=task, told=str(e)
+      ) from e
+    added = []
+    for flag in flags:
+      there = self.flags.get(flag.name)
+      if there is None:
+        self.task[flag.name] = self.flags[flag.name] = flag
+        added.append(flag)
+      elif there.owner != flag.owner and flag.name not in self.general:
+        raise parameters.ParameterError(
+          'task',
+          '{}={named} has an argument `{argument}`, whose flag would be '
+          '--{flag}, which there is already; rename the function, or the '
+          'argument.',
+          named=task,
+          argument=flag.public,
+          flag=flag.name,
+        )
+    return added
 
   def find(self, name: str) -> Flag:
     """Looks a flag up.
@@ -104,6 +145,15 @@ class FlagTable:
     return parameters.ParameterError(name, f'There is no flag {{}}; {hint}.')
 
 
+def _of_task(task: str) -> list[Flag]:
+  """The flags of a task's options."""
+  return [
+    Flag(name, dataclasses.replace(parameter, name=name), option, owner)
+    for option, parameter in tasks.parameters_of(task).items()
+    for name, owner in [(settings_lib.flag_of(task, option), ('task', task))]
+  ]
+
+
 def _add(
   flags: dict[str, Flag],
   name: str,
@@ -118,7 +168,6 @@ def _add(
 
 def _general() -> list[parameters.Parameter]:
   names: dict[str, Any] = {
-    'task': tasks.names(),
     'algorithm': list(methods.table()),
     'client_optimizer': optimizers.client_names(),
     'server_optimizer': optimizers.server_names(),

@@ -42,7 +42,7 @@ def general(
   Args:
     preset: Published settings, PAPER/TASK/METHOD (main.py list names them);
       flags given beside it override its own.
-    task: Data, model, preprocessing and metrics.
+    task: Name (main.py list), or MODULE:FUNCTION of your own.
     algorithm: The method; unless given, the two optimizers decide it.
     client_optimizer: What clients train with; the algorithm's own where one is
       given.

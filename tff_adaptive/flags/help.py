@@ -1,5 +1,13 @@
 """The help that the flags give of themselves."""
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import options
 from tff_adaptive.flags import runtime_flags
@@ -21,6 +29,8 @@ _RARE = (
   'max_rejected_clients',
   *runtime_flags.RARE,
 )
+# More are not listed by name where a text is theirs.
+_MOST_TAKERS = 8
 # Hyperparameters that the short help shows.
 _USUAL = (
   'client_learning_rate',
@@ -64,8 +74,9 @@ def full(table: flag_table.FlagTable) -> str:
   for name in _RARE:
     lines += options.entry(table.general[name].parameter)
   lines += ['', 'All hyperparameters:']
-  for _, flag in sorted(table.algorithm.items()):
-    lines += _shared(flag)
+  meanings = _meanings()
+  for name, flag in sorted(table.algorithm.items()):
+    lines += _shared(flag, meanings[name])
   for title, flags in (
     ('Of one optimizer only:', table.optimizer),
     ('Of one task only:', table.task),
@@ -76,6 +87,72 @@ def full(table: flag_table.FlagTable) -> str:
   return '\n'.join(lines)
 
 
-def _shared(flag: flag_table.Flag) -> list[str]:
-  """The entry of a flag whose default depends on who takes it."""
-  return options.entry(flag.parameter, default=None)
+def _shared(
+  flag: flag_table.Flag, meanings: Sequence['_Meaning'] = ()
+) -> list[str]:
+  """The entry of a flag whose default depends on who takes it.
+
+  Args:
+    flag: The flag.
+    meanings: What it means to whom, where that is to be told.
+  """
+  if len(meanings) < 2:
+    return options.entry(flag.parameter, default=None)
+  lines = options.entry(dataclasses.replace(flag.parameter, help=''))[:1]
+  for meaning in meanings:
+    (default, *others) = meaning.defaults
+    takers = ', '.join(meaning.takers)
+    if len(meaning.takers) > _MOST_TAKERS:
+      takers = 'the other methods'
+    told = dataclasses.replace(flag.parameter, help=f'{takers}: {meaning.text}')
+    lines += options.entry(told, default=None if others else default)[1:]
+  return lines
+
+
+@dataclasses.dataclass
+class _Meaning:
+  """What a hyperparameter means to some.
+
+  Attributes:
+    text: What they say of it.
+    takers: Who they are.
+    defaults: Their defaults, each once.
+  """
+
+  text: str
+  takers: list[str] = dataclasses.field(default_factory=list)
+  defaults: list[Any] = dataclasses.field(default_factory=list)
+
+
+def _meanings() -> dict[str, list[_Meaning]]:
+  """What each hyperparameter means to the methods and optimizers."""
+  found: dict[str, dict[str, _Meaning]] = {}
+
+  def add(name: str, taker: str, parameter: parameters.Parameter) -> None:
+    texts = found.setdefault(name, {})
+    meaning = texts.setdefault(parameter.help, _Meaning(parameter.help))
+    if taker not in meaning.takers:
+      meaning.takers.append(taker)
+    if parameter.default not in meaning.defaults:
+      meaning.defaults.append(parameter.default)
+
+  for method in methods.table():
+    chosen = plan.choose(method)
+    for name, slot in chosen.slots.items():
+      # An optimizer speaks for itself, below.
+      if not (
+        slot.piece in optimizers.SIDES
+        and chosen.optimizer[slot.piece] in optimizers.names(slot.piece)
+      ):
+        add(name, method, slot.parameter)
+  for side in optimizers.SIDES:
+    for optimizer in optimizers.names(side):
+      for argument, parameter in optimizers.parameters_of(
+        side, optimizer
+      ).items():
+        name = optimizers.public_name(side, argument, optimizer)
+        add(name, f'{side} {optimizer}', parameter)
+        plain = optimizers.public_name(side, argument)
+        if plain != name:
+          add(plain, f'{side} {optimizer}', parameter)
+  return {name: list(texts.values()) for name, texts in found.items()}

@@ -5,6 +5,7 @@ come at once.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -45,8 +46,25 @@ class Flags:
     self.values = absl_flags.FlagValues()
     self.values.set_gnu_getopt(True)
     self._table = flag_table.FlagTable(_DRY_RUN)
+    self._own: dict[str, list[flag_table.Flag]] = {}
     for flag in self._table.flags.values():
       self._define(flag)
+
+  def know(self, *tasks: Any) -> None:
+    """Adds the flags of tasks of somebody's own; see `FlagTable.know`.
+
+    Raises:
+      SettingsError: If there is no such function, or a name is taken.
+    """
+    for task in tasks:
+      try:
+        added = self._table.know(task)
+      except parameters.ParameterError as e:
+        raise options.refusal(e) from e
+      if added:
+        self._own[task] = added
+      for flag in added:
+        self._define(flag)
 
   def _define(self, flag: flag_table.Flag) -> None:
     name, text = flag.name, flag.parameter.help
@@ -93,10 +111,13 @@ class Flags:
     Raises:
       SettingsError: If a flag is unknown or has no value.
     """
-    self.values.unparse_flags()
-    for name in self.values:
-      self.values[name].unparse()
     try:
+      # Which flags there are depends on the task.
+      arguments = self.values.read_flags_from_files(list(arguments), True)
+      self.know(*tasks_named(arguments))
+      self.values.unparse_flags()
+      for name in self.values:
+        self.values[name].unparse()
       rest = self.values(['main.py', *arguments])[1:]
     except absl_flags.UnrecognizedFlagError as e:
       raise options.refusal(self._table.unknown(e.flagname)) from e
@@ -126,11 +147,33 @@ class Flags:
 
   def help(self) -> str:
     """The flags that most people need, by group."""
-    return flag_help.usual(self._table)
+    return '\n'.join([flag_help.usual(self._table), *self._help_of_own()])
 
   def help_full(self) -> str:
     """All flags."""
-    return flag_help.full(self._table)
+    return '\n'.join([flag_help.full(self._table), *self._help_of_own()])
+
+  def _help_of_own(self) -> list[str]:
+    """The flags of the tasks of somebody's own that are known."""
+    lines = []
+    for task, flags in self._own.items():
+      lines += ['', f'Of --task={task}:']
+      lines += [line for f in flags for line in options.entry(f.parameter)]
+    return lines
+
+
+def tasks_named(arguments: Sequence[str]) -> list[str]:
+  """The values of --task on a command line."""
+  named = []
+  for place, word in enumerate(arguments):
+    if word == '--':
+      break
+    match = re.fullmatch('--?task(?:=(.*))?', word, re.DOTALL)
+    if match and match.group(1) is not None:
+      named.append(match.group(1))
+    elif match:
+      named += arguments[place + 1 : place + 2]
+  return named
 
 
 def words(flags: Mapping[str, str]) -> list[str]:

@@ -68,6 +68,7 @@ def settings(**given: Any) -> settings_lib.Settings:
     ParameterError: In one sentence, what is wrong.
   """
   table = flag_table.FlagTable()
+  table.know(given.get('task'))
   return resolve(table, with_preset(table, given)[0])
 
 
@@ -94,7 +95,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,
-    task_options=_task_options(table, of_task, general),
+    task_options=_task_options(table, of_task, general, of_run),
     num_validation_examples=None if examples == -1 else examples,
     runtime_options=runtime_flags.options(general),
   )
@@ -124,6 +125,11 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
     else flag.parameter.default
     for name, flag in table.general.items()
   }
+  _check_task(general['task'])
+  accepted = tasks.parameters_of(general['task'])
+  for flag, option in settings_lib.shared_flags(general['task']).items():
+    if flag not in of_run and not accepted[option].required:
+      general[flag] = accepted[option].default
   there = tasks.info(general['task']).num_clients
   if there is not None and 'clients_per_round' not in of_run:
     general['clients_per_round'] = min(general['clients_per_round'], there)
@@ -156,6 +162,29 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       'root_output_dir', '{} must name a folder, got {root!r}.', root=root[:80]
     )
   return general
+
+
+def _check_task(task: str) -> None:
+  """Refuses a name that no task has."""
+  if not tasks.is_place(task) and task not in tasks.names():
+    raise parameters.ParameterError(
+      'task',
+      '{} must be one of {names}, or PACKAGE.MODULE:FUNCTION of a function '
+      'that returns a task, got {given!r}{hint}.',
+      names=', '.join(repr(name) for name in tasks.names()),
+      hint=parameters.suggestion(task, tasks.names()),
+      given=task,
+    )
+
+
+def _check_function(flag: str, place: str) -> None:
+  """Refuses the name of a function that is not there."""
+  try:
+    tasks.look_up(place)
+  except tasks.OwnCodeError as e:
+    raise parameters.ParameterError(
+      flag, '{}={place}: {told}', place=place, told=str(e)
+    ) from e
 
 
 def _hyperparameters(
@@ -212,7 +241,7 @@ def _check_owners(
   for public, name in flag_of.items():
     side, owner = table.find(name).owner
     if owner and plan.optimizer[side] != owner:
-      raise parameters.ParameterError(
+      raise parameters.UnusedError(
         name,
         '{}={given} would be ignored: the {side} optimizer is {chosen}.',
         given=plan.values[public],
@@ -277,27 +306,48 @@ def _check_accounting(
 
 
 def _task_options(
-  table: flag_table.FlagTable, of_task: Given, general: Given
+  table: flag_table.FlagTable, of_task: Given, general: Given, of_run: Given
 ) -> dict[str, Any]:
   """The options of the task."""
   task = general['task']
   options = {p.name: p.default for p in tasks.parameters_of(task).values()}
-  options |= {o: general[f] for f, o in settings_lib.TASK_FLAGS.items()}
-  options['cache_dir'] = general['cache_dir']
+  shared = settings_lib.shared_flags(task)
+  shared |= {'cache_dir': 'cache_dir'} if 'cache_dir' in options else {}
+  for common, option in shared.items():
+    if common in of_run or options[option] is not parameters.REQUIRED:
+      options[option] = general[common]
+  for common in settings_lib.FLAGS_OF_TASKS:
+    if common in of_run and common not in shared:
+      raise parameters.ParameterError(
+        common,
+        '{}={given} would be ignored: {task}={chosen} has no argument for it.',
+        given=general[common],
+        chosen=task,
+      )
   for name, value in of_task.items():
     flag = table.task[name]
     if flag.owner != ('task', task):
-      raise parameters.ParameterError(
+      raise parameters.UnusedError(
         name,
         '{}={given} would be ignored: {task}={chosen}.',
         given=value,
         chosen=task,
       )
     options[flag.public] = flag.parameter.check(value)
+  for option in tasks.info(task).functions:
+    if options[option] is not None:
+      _check_function(settings_lib.flag_of(task, option), options[option])
+  for option, value in options.items():
+    if value is parameters.REQUIRED:
+      raise parameters.ParameterError(
+        settings_lib.flag_of(task, option),
+        '{} must be given: {task}={chosen} has no default for it.',
+        chosen=task,
+      )
   ignored = ''
   if general['data'] == 'synthetic':
     ignored = 'synthetic data come from no file'
-  elif not tasks.info(task).files:
+  elif not (tasks.info(task).files or tasks.info(task).own):
     ignored = f'the task {task} reads no file'
   if general['cache_dir'] is not None and ignored:
     raise parameters.ParameterError(

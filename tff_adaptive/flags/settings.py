@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+import tasks
 from tff_adaptive import errors
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.privacy import mechanism as privacy
@@ -83,7 +84,7 @@ class Settings:
     options = dict(self.task_options)
     options.pop('cache_dir', None)
     shared = {
-      flag: options.pop(name, None) for flag, name in TASK_FLAGS.items()
+      flag: options.pop(name) for flag, name in shared_flags(self.task).items()
     }
     accounting = {}
     if self.plan.private:
@@ -95,7 +96,7 @@ class Settings:
       }
     return {
       'task': self.task,
-      **{f'{self.task}_{k}': v for k, v in sorted(options.items())},
+      **{flag_of(self.task, k): v for k, v in sorted(options.items())},
       **shared,
       'algorithm': self.algorithm,
       'client_optimizer': self.client_optimizer,
@@ -142,7 +143,8 @@ class Settings:
       return self.experiment_name
     text = json.dumps(self.identity, sort_keys=True)
     digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-    return '-'.join((self.task, self.client_optimizer, self.algorithm, digest))
+    task = tasks.short(self.task)
+    return '-'.join((task, self.client_optimizer, self.algorithm, digest))
 
   @property
   def folder(self) -> pathlib.Path:
@@ -150,8 +152,8 @@ class Settings:
     return pathlib.Path(self.root_output_dir) / self.name
 
 
-# Flags that every task understands, and what its options are called.
-TASK_FLAGS = {
+# Flags of all tasks that have the options which these are called.
+_TASK_FLAGS = {
   'data': 'data',
   'client_epochs_per_round': 'epochs',
   'client_batch_size': 'batch_size',
@@ -159,11 +161,26 @@ TASK_FLAGS = {
 }
 
 
+# All flags that hold for a task only if it has an option for them.
+FLAGS_OF_TASKS = (*_TASK_FLAGS, 'cache_dir')
+
+
+def shared_flags(task: str) -> dict[str, str]:
+  """The options of a task that a flag of all tasks sets, by that flag."""
+  accepted = tasks.parameters_of(task)
+  return {
+    flag: option
+    for flag, option in _TASK_FLAGS.items()
+    # Somebody's own `data` may be anything, the name of a file for one.
+    if option in accepted and (option != 'data' or accepted[option].choices)
+  }
+
+
 def flag_of(task: str, option: str) -> str:
   """The flag that sets an option of a task."""
-  shared = {name: flag for flag, name in TASK_FLAGS.items()}
-  shared['cache_dir'] = 'cache_dir'
-  return shared.get(option, f'{task}_{option}')
+  flags = {name: flag for flag, name in shared_flags(task).items()}
+  flags |= {'cache_dir': 'cache_dir', **tasks.info(task).flags}
+  return flags.get(option, f'{tasks.short(task)}_{option}')
 
 
 def check_same(

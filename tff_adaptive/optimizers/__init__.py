@@ -165,7 +165,8 @@ def entry_of(side: str, name: str) -> Entry:
   if not isinstance(name, str) or name not in _TABLES[side]:
     raise parameters.ParameterError(
       f'{side}_optimizer',
-      'The {side} optimizer must be one of {known}, got {name!r}.',
+      'The {side} optimizer must be one of {known}, got {name!r}{hint}.',
+      hint=parameters.suggestion(name, names(side)),
       side=side,
       known=', '.join(names(side)),
       name=name,
@@ -233,8 +234,9 @@ def _build(
     if word not in spelled:
       raise parameters.ParameterError(
         word,
-        'The {side} optimizer {name} has no hyperparameter {word!r}; it '
+        'The {side} optimizer {name} has no hyperparameter {word!r}{hint}; it '
         'accepts {accepted}.',
+        hint=parameters.suggestion(word, accepted),
         side=side,
         name=name,
         word=word,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+import tasks
 from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
@@ -22,6 +23,7 @@ SETTING = (
   'client_epochs_per_round',
   'client_batch_size',
   'max_elements_per_client',
+  'model',
 )
 
 
@@ -153,7 +155,7 @@ class Section:
 
 def prefix(task: str) -> str:
   """Returns how the names of a task's own settings begin."""
-  return f'{task}_'
+  return f'{tasks.short(task)}_'
 
 
 def sections(runs: Sequence[results.Run]) -> list[Section]:

@@ -14,6 +14,7 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
+import tasks
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
@@ -162,7 +163,9 @@ def parse(arguments: Sequence[str]) -> Sweep:
   options, rest = build_options().split(arguments)
   _check_search(options)
   axes = _read_axes(options['axis'])
-  told = flags_lib.Flags().given(rest)
+  parser = flags_lib.Flags()
+  parser.know(*axes.get('task', ()))
+  told = parser.given(rest)
   blocks = _choose_blocks(options['grid'], axes, told)
   shared = _parse_shared(options['grid'], axes, told)
   of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
@@ -250,11 +253,12 @@ def _parse_shared(
   Also finds what is wrong with the flags that they share. A point stands for
   all: what is accepted may depend on an axis.
   """
+  parser = flags_lib.Flags()
   if grid is not None:
-    flags = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
-  else:
-    flags = {**told, **{flag: values[0] for flag, values in axes.items()}}
-  return flags_lib.Flags().parse(flags_lib.words(flags))
+    told = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
+    return parser.parse(flags_lib.words(told))
+  flags = {flag: values[0] for flag, values in axes.items()}
+  return grids.understand(parser, told, flags, flags).parsed
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
@@ -269,13 +273,29 @@ def default_name(points: Sequence[grids.Point]) -> str:
   """Makes a name that tells the sweep's settings apart."""
   text = json.dumps([p.settings.identity for p in points], sort_keys=True)
   digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-  return f'sweep-{points[0].settings.task}-{digest}'
+  return f'sweep-{tasks.short(points[0].settings.task)}-{digest}'
+
+
+def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
+  """Names the methods that have no use for an axis, by axis."""
+  found: dict[str, list[str]] = {}
+  for point in points:
+    for flag in point.left_out:
+      names = found.setdefault(flag, [])
+      if point.settings.algorithm not in names:
+        names.append(point.settings.algorithm)
+  return found
 
 
 def describe(sweep: Sweep) -> str:
   """Lists the points, for --dry_run."""
   lines = [f'{len(sweep.points)} runs, results in {sweep.folder}']
   lines += [f'  {p.name}' for p in sweep.points]
+  for flag, names in _left_out(sweep.points).items():
+    lines.append(
+      f'--{flag} is no axis of {", ".join(names)}, which '
+      f'{"has" if len(names) == 1 else "have"} no use for it'
+    )
   total = sum(p.settings.total_rounds for p in sweep.points)
   lines.append(f'{total:,} rounds in all')
   return '\n'.join(lines)

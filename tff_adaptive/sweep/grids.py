@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Optional
@@ -17,6 +18,7 @@ from typing import Optional
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive import parameters
 from tff_adaptive.flags import parsing as flags_lib
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.report import runs
@@ -53,11 +55,13 @@ class Point:
       grow finds its earlier runs.
     flags: What tells it from the others, as text.
     settings: All of it; its results go below the sweep's folder.
+    left_out: Axes of the sweep that it has no use for.
   """
 
   name: str
   flags: Mapping[str, str]
   settings: settings_lib.Settings
+  left_out: tuple[str, ...] = ()
 
 
 Configuration = tuple[tuple[str, str], ...]
@@ -120,6 +124,56 @@ def name_of(flags: Mapping[str, str]) -> str:
   return f'{safe[:_LONGEST_NAME]}-{digest}'
 
 
+@dataclasses.dataclass(frozen=True)
+class Understood:
+  """The flags of a point, understood.
+
+  Attributes:
+    parsed: What they come to.
+    flags: Those of the point, without the axes that it has no use for.
+    left_out: Those, and what was said of each.
+  """
+
+  parsed: flags_lib.Parsed
+  flags: Mapping[str, str]
+  left_out: Mapping[str, errors.SettingsError]
+
+
+def understand(
+  parser: flags_lib.Flags,
+  told: Mapping[str, str],
+  flags: Mapping[str, str],
+  axes: Collection[str],
+) -> Understood:
+  """Reads a point's flags; leaves axes out that its method has no use for.
+
+  Args:
+    parser: Reads them.
+    told: Flags that hold for all points, as text.
+    flags: The point's own.
+    axes: Which of these are axes of the sweep.
+
+  Raises:
+    SettingsError: If something else is wrong with them.
+  """
+  left_out: dict[str, errors.SettingsError] = {}
+  flags = dict(flags)
+  while True:
+    try:
+      parsed = parser.parse(flags_lib.words({**told, **flags}))
+      return Understood(parsed, flags, left_out)
+    except errors.SettingsError as e:
+      unused = e.__cause__
+      if (
+        not isinstance(unused, parameters.UnusedError)
+        or unused.parameter not in flags
+        or unused.parameter not in axes
+      ):
+        raise
+      del flags[unused.parameter]
+      left_out[unused.parameter] = e
+
+
 def points(
   told: Mapping[str, str], blocks: Sequence[Block], folder: str
 ) -> list[Point]:
@@ -137,6 +191,7 @@ def points(
   parser = flags_lib.Flags()
   result: list[Point] = []
   seen: dict[str, str] = {}
+  useless: dict[str, errors.SettingsError] = {}
   for block in blocks:
     for axis in block.axes:
       if axis in told:
@@ -147,24 +202,32 @@ def points(
     for flags in block.points():
       # What the user says beside a grid holds for it too.
       flags = {k: v for k, v in flags.items() if k not in told}
-      name = name_of(flags)
       try:
-        parsed = parser.parse(flags_lib.words({**told, **flags}))
+        found = understand(parser, told, flags, block.axes)
       except errors.SettingsError as e:
         if len(flags) < 2:
           raise
-        raise errors.SettingsError(f'{e} (In the point {name}.)') from e
+        raise errors.SettingsError(
+          f'{e} (In the point {name_of(flags)}.)'
+        ) from e
+      useless = {**found.left_out, **useless}
+      name = name_of(found.flags)
       settings = dataclasses.replace(
-        parsed.settings, root_output_dir=folder, experiment_name=name
+        found.parsed.settings, root_output_dir=folder, experiment_name=name
       )
       key = repr(sorted(settings.identity.items()))
+      if key in seen and seen[key] == name and found.left_out:
+        continue  # The values of an axis that it has no use for.
       if key in seen:
         raise errors.SettingsError(
           f'The points {seen[key]} and {name} of the sweep are one and the '
           'same experiment; leave one of them out.'
         )
       seen[key] = name
-      result.append(Point(name, flags, settings))
+      result.append(Point(name, found.flags, settings, tuple(found.left_out)))
+  for flag, error in useless.items():
+    if not any(flag in point.flags for point in result):
+      raise error  # No point has a use for it.
   return result
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import sys
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -22,10 +23,26 @@ from tff_adaptive.recording import tables
 from tff_adaptive.training import accounting
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
+from tff_adaptive.training import standstill
 
 # TensorFlow is imported by the functions that need it: whether a run is
 # finished already, or may not be resumed, is known before.
 # pylint: disable=g-import-not-at-top
+
+
+def announce(say: Optional[Callable[[str], None]] = None) -> None:
+  """Says that TensorFlow is about to be imported, which takes seconds.
+
+  Args:
+    say: Is told; standard error unless given.
+  """
+  if 'tensorflow' in sys.modules:
+    return
+  if say is None:
+    print('Loading TensorFlow ...', file=sys.stderr, flush=True)
+  else:
+    say('Loading TensorFlow ...')
+    sys.stdout.flush()  # At once, where it goes to a file or a pipe too.
 
 
 def set_runtime(settings: settings_lib.Settings) -> Any:
@@ -89,7 +106,8 @@ def create_task(settings: settings_lib.Settings) -> Any:
   options = dict(settings.task_options)
   if not settings.plan.method.has_clients:
     # They make up a client's share of a round, of which there is none.
-    options |= dict(epochs=1, max_elements=None)
+    no_share = dict(epochs=1, max_elements=None)
+    options |= {k: v for k, v in no_share.items() if k in options}
   try:
     return tasks.create(settings.task, **options)
   except parameters.ParameterError as e:
@@ -97,6 +115,8 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise options_lib.refusal(named) from e
   except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
+  except tasks.OwnCodeError as e:
+    raise errors.SettingsError(f'--task={settings.task}: {e}') from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +197,7 @@ def run(
   if finished is not None:
     say(f'This run is finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
+  announce(say)
   from tff_adaptive.training import data
   from tff_adaptive.training import loop
   from tff_adaptive.training import stopping
@@ -197,10 +218,18 @@ def run(
       settings.clients_per_round, len(ready.clients.client_ids)
     )
     say(
-      f'{settings.task}: {whose}, '
+      f'{tasks.short(settings.task)}: {whose}, '
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
+    progress = progress_lib.Progress(settings.total_rounds)
+    watch = standstill.Standstill(progress.say, _bounds(settings))
+
+    def look(row: Mapping[str, Any]) -> None:
+      watch.look(row)
+      if on_row is not None:
+        on_row(row)
+
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       return loop.run(
@@ -217,12 +246,19 @@ def run(
           rounds_per_checkpoint=settings.rounds_per_checkpoint,
         ),
         title=settings.name,
-        progress=progress_lib.Progress(settings.total_rounds),
+        progress=progress,
         signals=signals,
-        on_row=on_row,
+        on_row=look,
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )
+
+
+def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
+  """The hyperparameters that bound the clients' own step sizes."""
+  values = settings.hyperparameters
+  names = ('gamma_b', 'max_step_size')
+  return {n: values[n] for n in names if values.get(n) is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +302,9 @@ def _write_down(
   }
   folder.write_hparams(hparams)
   task_figures.save_clients(
-    ready.task.datasets.train_data, folder.path, title=settings.task
+    ready.task.datasets.train_data,
+    folder.path,
+    title=tasks.short(settings.task),
   )
 
 
@@ -322,8 +360,8 @@ def _pooled(
     seed=settings.seed,
     cache_bytes=settings.cache_mib * 2**20,
     clients_per_round=settings.clients_per_round,
-    epochs=settings.task_options['epochs'],
-    max_elements=settings.task_options['max_elements'],
+    epochs=settings.task_options.get('epochs', 1),
+    max_elements=settings.task_options.get('max_elements'),
   )
   return rounds, clients
 

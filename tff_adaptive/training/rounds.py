@@ -16,6 +16,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.recording import client_states
+from tff_adaptive.recording import memories
 from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import traffic as communication
 
@@ -125,23 +126,9 @@ class StatefulRounds(LearningRounds):
         given.
     """
     super().__init__(process, initial_weights=initial_weights)
-    self._fresh = process.initialize_client_state()
-    # Leaves, so that it does not matter which containers a runtime returns.
-    self._record = client_states.Record.of(
-      [np.asarray(leaf) for leaf in tf.nest.flatten(self._fresh)]
-    )
-    self._clients = (
-      client_states.ClientStates(self._record, in_memory=True)
-      if store is None
-      else store(self._record)
-    )
+    self._memories = memories.Memories(process.initialize_client_state(), store)
+    self._clients = self._memories.store
     self._client_ids = client_ids
-
-  def _state_of(self, client: str) -> Any:
-    leaves = self._clients.get(client)
-    if leaves is None:
-      return self._fresh
-    return tf.nest.pack_sequence_as(self._fresh, leaves)
 
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
@@ -152,17 +139,14 @@ class StatefulRounds(LearningRounds):
       RunError: If a state on disk is damaged.
     """
     try:
-      states = [self._state_of(client) for client in cohort]
+      states = self._memories.of(cohort)
     except errors.DamagedError as e:
       raise errors.RunError(
         f'{e} The same command goes on from the last checkpoint that is whole.'
       ) from e
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
-    for client, state in zip(cohort, output.client_states, strict=True):
-      self._clients.put(
-        client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
-      )
+    self._memories.keep(cohort, output.client_states)
     self.step_records = step_sizes.rows(cohort, output.metrics)
     return columns_of(output.metrics)
 

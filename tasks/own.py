@@ -1,0 +1,66 @@
+"""Tasks of people's own: a function that returns one, and where it is named.
+
+  on the command line:  --task=package.module:function
+  by a package:         an entry point of the group tff_adaptive.tasks, whose
+                        name is the task's and whose value is such a function
+
+The function returns a `tff.simulation.baselines.BaselineTask`; its keyword
+arguments are the task's options.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tasks import catalogue
+from tasks import own_code
+from tasks.formats import data_errors
+from tff_adaptive import errors
+from tff_adaptive import parameters
+
+
+def summary(task: catalogue.TaskInfo) -> str:
+  """Says in a line what a task of one's own is."""
+  imported = task.place.partition(':')[0] in sys.modules
+  try:
+    told = own_code.look_up(task.place, importing=imported).summary
+  except own_code.OwnCodeError:
+    told = ''
+  return told or f'The task that {task.place} returns'
+
+
+def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
+  """Calls the function that returns a task.
+
+  Args:
+    task: Whose function it is.
+    options: Its arguments.
+
+  Raises:
+    OwnCodeError: If it cannot be imported, fails, or returns something else.
+    DataError, PartitionError, ParameterError: As the function raises them.
+  """
+  function = own_code.load(task.place)
+  # What a task returns is of TFF; nothing before needs to import it.
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  try:
+    made = function(**options)
+  except (
+    data_errors.DataError,
+    data_errors.PartitionError,
+    errors.RunError,
+    parameters.ParameterError,
+  ):
+    raise
+  except Exception as e:
+    module = task.place.partition(':')[0]
+    raise own_code.OwnCodeError(
+      f'{task.place} fails: {own_code.failure(e, module)}.'
+    ) from e
+  if not isinstance(made, tff.simulation.baselines.BaselineTask):
+    raise own_code.OwnCodeError(
+      f'{task.place} must return a tff.simulation.baselines.BaselineTask, got '
+      f'{type(made).__name__}.'
+    )
+  return made

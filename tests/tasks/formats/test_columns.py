@@ -1,0 +1,146 @@
+"""Tables of examples: what is read, and what is refused where."""
+
+import numpy as np
+import pytest
+
+from tasks.formats import columns
+from tasks.formats import data_errors
+
+_NAMES = columns.Names('y')
+
+
+def write(folder, text, name='t.csv'):
+  path = folder / name
+  path.parent.mkdir(exist_ok=True)
+  path.write_text(text, encoding='utf-8')
+  return path
+
+
+@pytest.mark.parametrize('mark, divider', [('', ','), ('\ufeff', ';')])
+def test_a_csv_file(tmp_path, mark, divider):
+  text = 'a, y ,client,b\n1,yes,x,-2.5\n\n"3e1",no,x,0\n 4 , yes,z,1\n'
+  path = write(tmp_path, mark + text.replace(',', divider))
+  found = columns.read(path, _NAMES)
+  assert found.features.dtype == np.float32
+  np.testing.assert_array_equal(found.features, [[1, -2.5], [30, 0], [4, 1]])
+  assert found.labels.tolist() == ['yes', 'no', 'yes']
+  assert found.clients.tolist() == ['x', 'x', 'z']
+  assert found.names == ('a', 'b')
+  chosen = columns.read(path, columns.Names('a', 'y', ['b']))
+  assert chosen.clients.tolist() == found.labels.tolist()
+  assert chosen.features.tolist() == [[-2.5], [0], [1]]
+  assert chosen.labels.tolist() == ['1', '3e1', '4']
+
+
+def test_many_rows_are_read_in_pieces(tmp_path, monkeypatch):
+  monkeypatch.setattr(columns, '_CHUNK', 3)
+  rows = [f'{i},{i % 2}' for i in range(10)]
+  path = write(tmp_path, '\n'.join(['x,y', *rows]))
+  found = columns.read(path, _NAMES)
+  assert found.features[:, 0].tolist() == list(range(10))
+  assert found.labels.tolist() == [str(i % 2) for i in range(10)]
+  path.write_text('\n'.join(['x,y', *rows[:7], 'seven,0', *rows[8:]]))
+  with pytest.raises(data_errors.DataError, match="line 9, column 'x'"):
+    columns.read(path, _NAMES)
+
+
+def test_a_folder_is_one_table(tmp_path):
+  folder = tmp_path / 'sites'
+  write(folder, 'a,b,y\n1,2,0\n', 'one.csv')
+  write(folder, 'y,b,a\n1,20,10\n1,30,11\n', 'two.csv')
+  (folder / 'notes.txt').write_text('Not read.')
+  found = columns.read(folder, _NAMES)
+  assert found.features.tolist() == [[1, 2], [10, 20], [11, 30]]
+  assert found.clients.tolist() == ['one', 'two', 'two']
+  write(folder, 'a,b,c,y\n1,2,3,0\n', 'three.csv')
+  assert columns.read(folder, columns.Names('y', None, ['a'])).names == ('a',)
+  for text, part in (
+    ('a,b,c,y\n1,2,3,0\n', "three.csv: it has a column 'c', which one.csv"),
+    ('a,y\n1,0\n', "three.csv: it has no column 'b' for the feature"),
+    ('a,b,y,client\n1,2,0,k\n', "one.csv: it has no column 'client' for the c"),
+  ):
+    write(folder, text, 'three.csv')
+    with pytest.raises(data_errors.DataError, match=part):
+      columns.read(folder, _NAMES)
+
+
+@pytest.mark.parametrize(
+  'text, part',
+  [
+    ('', "it has no column 'y' for the label; its columns are "),
+    ('a,b\n1,2\n', "no column 'y' for the label; its columns are 'a', 'b'."),
+    ('y\n1\n', 'it has no column for features'),
+    ('a,a,y\n', "line 1 has the column 'a' twice"),
+    ('a,y\n', 'it has no rows below its header'),
+    ('a,y\n1,0\n2\n', 'line 3: 2 cells were expected, as in the header, got 1'),
+    ('a,y\n1,0,4\n', 'line 2: 2 cells were expected, as in the header, got 3'),
+    ('a,y\n1,0\nx,1\n', "line 3, column 'a': a finite number.*got 'x'"),
+    ('a,y\n1,0\n,1\n', "line 3, column 'a': a finite number.*got ''"),
+    ('a,y\n1,0\nnan,1\n', "line 3, column 'a': a finite number.*got 'nan'"),
+    ('a,y\n1,0\n1e99,1\n', "line 3, column 'a': a finite number.*got '1e99'"),
+    ('a,b,y\n1,2,0\n1,"x,5",0\n', "line 3, column 'b': .*got 'x,5'"),
+    ('a,y\n1,0\n2, \n', "line 3, column 'y': it is empty"),
+    ('a,y,client\n1,0,k\n2,1,\n', "line 3, column 'client': it is empty"),
+  ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, text, part):
+  path = write(tmp_path, text)
+  with pytest.raises(data_errors.DataError, match=part) as error:
+    columns.read(path, _NAMES)
+  assert str(error.value).startswith(str(path))
+  assert '\n' not in str(error.value)
+
+
+def test_names_that_are_not_there(tmp_path):
+  path = write(tmp_path, 'a,y\n1,0\n')
+  for names, part in (
+    (columns.Names('y', 'who'), "no column 'who' for the client"),
+    (columns.Names('y', None, ['z']), "no column 'z' for the feature"),
+  ):
+    with pytest.raises(data_errors.DataError, match=part):
+      columns.read(path, names)
+
+
+def test_files_that_are_no_tables(tmp_path):
+  (tmp_path / 'empty').mkdir()
+  (tmp_path / 'bytes.csv').write_bytes(b'\xff\xfe\x00')
+  (tmp_path / 'bytes.npz').write_bytes(b'PK\x03\x04')
+  for name, part in (
+    ('none.csv', 'There is no file .*none.csv; a CSV file'),
+    ('none.npz', 'There is no file .*none.npz; an archive'),
+    ('empty', 'empty: a folder of CSV files was expected'),
+    ('bytes.csv', 'bytes.csv is no readable UTF-8 text'),
+    ('bytes.npz', 'bytes.npz is no whole NumPy archive'),
+    ('a\0b', 'is no readable UTF-8 text'),
+  ):
+    with pytest.raises(data_errors.DataError, match=part):
+      columns.read(tmp_path / name, _NAMES)
+
+
+def test_an_archive(tmp_path):
+  path = tmp_path / 't.npz'
+  images = np.arange(24).reshape(4, 3, 2)
+  arrays = dict(client=[7, 7, 8, 8], images=images, y=['a', 'b', 'a', 'b'])
+  np.savez(path, **arrays)
+  found = columns.read(path, _NAMES)
+  np.testing.assert_array_equal(found.features, images)
+  assert found.features.dtype == np.float32
+  assert found.clients.tolist() == ['7', '7', '8', '8']
+  assert found.labels.tolist() == ['a', 'b', 'a', 'b']
+  np.savez(path, **arrays, more=[1, 2, 3, 4])
+  beside = columns.read(path, _NAMES)
+  np.testing.assert_array_equal(beside.features[:, :6], images.reshape(4, 6))
+  assert beside.features[:, 6].tolist() == [1, 2, 3, 4]
+  one = columns.read(path, columns.Names('y', None, ['more']))
+  assert one.features.shape == (4, 1)
+  for wrong, part in (
+    (dict(x=[1.0, 2]), "array 'x': 4 rows were expected, as there are labels"),
+    (dict(x=[1.0, 2, np.nan, 3]), "array 'x', row 2: a finite number.*got nan"),
+    (dict(x=['1', '2', '3', '4']), "array 'x': numbers were expected"),
+    (dict(x=3.0), "array 'x': 4 rows were expected"),
+    (dict(y=[[1], [2]]), "array 'y': one label an example"),
+    (dict(client=images), "array 'client': one client an example"),
+  ):
+    np.savez(path, **{**arrays, **wrong})
+    with pytest.raises(data_errors.DataError, match=part):
+      columns.read(path, _NAMES)

@@ -1,0 +1,171 @@
+"""Functions that people name, found and read without importing them."""
+
+import inspect
+import sys
+
+import pytest
+
+import tasks
+from tasks import own_code
+
+
+@pytest.fixture(name='module')
+def module_fixture(tmp_path, monkeypatch, request):
+  """Writes modules into the current folder; each test's have its own name."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  number = abs(hash(request.node.name))
+
+  def write(text, name='own'):
+    full = f'{name}_{number}'
+    (tmp_path / f'{full}.py').write_text(inspect.cleandoc(text) + '\n')
+    return full
+
+  return write
+
+
+def complaint(place, **options):
+  with pytest.raises(tasks.OwnCodeError) as error:
+    own_code.look_up(place, **options)
+  assert str(error.value).endswith(('.', '.)')) and '\n' not in str(error.value)
+  return str(error.value)
+
+
+def test_arguments_are_read_off_the_source(module):
+  name = module(
+    '''
+    import typing as t
+    from tff_adaptive.parameters import Count
+
+    1 / 0  # Never imported.
+
+    def make(
+      first=3, second=0.5, third=None, fourth=True,
+      *args, sixth: 't.Optional[int]' = None, kind: t.Literal['x', 'y'] = 'y',
+      many: Count = 2, either: int | float = 1, unclear: Thing = 2.5,
+      listed=(1, 2), bare, **rest
+    ):
+      """Makes what is needed. And more.
+
+      Args:
+        many: How many
+          there are.
+      """
+    '''
+  )
+  found = own_code.look_up(f'{name}:make', importing=False)
+  assert found.summary == 'Makes what is needed. And more'
+  told = {
+    p.name: (p.kind, p.default, p.optional) for p in found.parameters.values()
+  }
+  required = inspect.Parameter.empty
+  assert told == {
+    'first': (int, 3, False),
+    'second': (float, 0.5, False),
+    'third': (str, None, True),
+    'fourth': (bool, True, False),
+    'sixth': (int, None, True),
+    'kind': (str, 'y', False),
+    'many': (int, 2, False),
+    'either': (float, 1, False),
+    'unclear': (float, 2.5, False),
+    'bare': (str, required, False),
+  }
+  assert found.parameters['kind'].choices == ('x', 'y')
+  assert found.parameters['many'].help == 'How many there are.'
+  assert '1' in found.parameters['many'].accepted  # At least one.
+
+
+def test_what_the_source_does_not_tell_is_imported(module):
+  other = module('def made(*, size=3): return size', name='other')
+  name = module(
+    f"""
+    import functools
+    from {other} import made as borrowed
+
+    SIZE = 7
+
+    def computed(size=SIZE, *, share: "float" = 0.5):
+      pass
+
+    fixed = functools.partial(computed, size=2)
+    """
+  )
+  for function, size in (('borrowed', 3), ('computed', 7), ('fixed', 2)):
+    place = f'{name}:{function}'
+    assert 'before it is imported' in complaint(place, importing=False)
+    assert own_code.look_up(place).parameters['size'].default == size
+  share = own_code.look_up(f'{name}:computed').parameters['share']
+  assert (share.kind, share.default) == (float, 0.5)
+
+
+def test_packages_are_not_imported_to_find_their_modules(tmp_path, module):
+  del module  # The current folder.
+  folder = tmp_path / 'heavy_package' / 'inner'
+  folder.mkdir(parents=True)
+  (tmp_path / 'heavy_package' / '__init__.py').write_text('1 / 0\n')
+  (folder / '__init__.py').write_text('1 / 0\n')
+  (folder / 'deep.py').write_text('def make(size=1):\n  return size\n')
+  found = own_code.look_up('heavy_package.inner.deep:make')
+  assert list(found.parameters) == ['size']
+  with pytest.raises(tasks.OwnCodeError) as error:
+    own_code.load('heavy_package.inner.deep:make')
+  assert 'ZeroDivisionError: division by zero' in str(error.value)
+
+
+def test_complaints(module):
+  name = module(
+    """
+    value = 3
+
+    class Kind:
+      pass
+
+    def path_of(where: bytes):
+      pass
+
+    def first_only(where, /):
+      pass
+    """
+  )
+  broken = module('def make(:\n', name='broken')
+  for place, part in (
+    ('nowhere_at_all:make', 'there is no module nowhere_at_all'),
+    ('nowhere_at_all.inner:make', 'no module nowhere_at_all.inner'),
+    (f'{name}.inner:make', f'no module {name}.inner'),
+    (f'{name}:make', f'{name}.py defines no function make'),
+    (f'{name}:value', 'is no function but a value'),
+    (f'{name}:Kind', 'is no function but a class'),
+    (f'{name}:path_of', 'the argument `where` of'),
+    (f'{name}:first_only', 'the argument `where` of'),
+    (f'{broken}:make', f'{broken}.py is no Python module: line 1: '),
+    ('a:b:c', "'a:b:c' names no function"),
+    (':make', "':make' names no function"),
+    ('a-b:make', 'PACKAGE.MODULE:FUNCTION'),
+    ('tasks.digits:wrong', 'a module of your own needs another name'),
+  ):
+    assert part in complaint(place)
+
+
+def test_what_fails_on_import_is_told_with_its_line(module):
+  name = module(
+    """
+    SIZE = 1
+
+    def wrong():
+      return {}['key']
+
+    def make(size=SIZE):
+      return size
+
+    wrong()
+    """
+  )
+  message = complaint(f'{name}:make')
+  assert f'{name} cannot be imported: KeyError: ' in message
+  assert message.endswith('.py).') and '(line 4 of ' in message
+
+
+def test_the_functions_of_this_project_can_be_named():
+  found = own_code.look_up('tasks.digits:create', importing=False)
+  assert dict(found.parameters) == dict(tasks.parameters_of('digits'))

@@ -1,0 +1,213 @@
+"""The task of people's own tables and models."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import tasks
+from tests.tasks import helpers
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.flags import parsing as flags
+
+MODELS = """
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+
+def deep(num_classes, input_shape, width=5):
+  return tf.keras.Sequential([
+    layers.InputLayer(input_shape), layers.Flatten(),
+    layers.Dense(width), layers.Dense(num_classes)])
+
+
+def fixed():
+  return tf.keras.Sequential([layers.Dense(3, input_shape=(2,))])
+
+
+def no_model():
+  return 3
+
+
+def narrow():
+  return tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
+
+
+def unbuilt():
+  return tf.keras.Sequential([layers.Dense(3)])
+
+
+def softmax():
+  return tf.keras.Sequential(
+    [layers.Dense(3, input_shape=(2,), activation='softmax')])
+
+
+def normalized():
+  return tf.keras.Sequential(
+    [layers.BatchNormalization(input_shape=(2,)), layers.Dense(3)])
+
+
+def fails():
+  return {}['width']
+"""
+
+
+@pytest.fixture(name='folder')
+def folder_fixture(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  (tmp_path / 'table_models.py').write_text(MODELS)
+  return tmp_path
+
+
+def write(folder, count=40, labels=('10', '9', 'b'), clients=4):
+  rows = [
+    f'{i},{100 * (i % 5)},{labels[i % len(labels)]},site {i % clients}'
+    for i in range(count)
+  ]
+  path = folder / 'points.csv'
+  path.write_text('\n'.join(['a,b,label,client', *rows]))
+  return str(path)
+
+
+def test_examples_are_held_out_of_each_client(folder):
+  path = write(folder)
+  task = tasks.create('table', path=path, test_share=0.3, standardize=False)
+  data = task.datasets.train_data
+  assert data.client_ids == [f'site {i}' for i in range(4)]
+  assert data.partition.sizes.tolist() == [7, 7, 7, 7]
+  seen = []
+  for number, client in enumerate(data.client_ids):
+    for x, y in helpers.client_batches(task, client):
+      for (a, b), label in zip(x, y, strict=True):
+        # Labels are numbered in the alphabet's order: '10', '9', 'b'.
+        assert (a % 4, b, label) == (number, 100 * (a % 5), a % 3)
+        seen.append(int(a))
+  held_out = [int(a) for x, _ in helpers.test_batches(task) for a in x[:, 0]]
+  assert sorted(seen + held_out) == list(range(40))
+  assert [sum(a % 4 == i for a in held_out) for i in range(4)] == [3, 3, 3, 3]
+  again = tasks.create('table', path=path, test_share=0.3, standardize=False)
+  other = tasks.create('table', path=path, test_share=0.3, seed=1)
+  same = [x for x, _ in helpers.test_batches(again)]
+  assert [int(a) for x in same for a in x[:, 0]] == held_out
+  assert other.datasets.train_data.partition.sizes.tolist() == [7, 7, 7, 7]
+
+
+def test_numbers_are_classes_in_their_order(folder):
+  path = write(folder, labels=('10', '9', '-1'))
+  task = tasks.create('table', path=path, standardize=False)
+  for x, y in helpers.test_batches(task):
+    assert [[2, 1, 0][int(a) % 3] for a in x[:, 0]] == y.tolist()
+
+
+def test_features_are_standardized_by_training_examples(folder):
+  task = tasks.create('table', path=write(folder))
+  arrays = task.datasets.train_data.arrays
+  np.testing.assert_allclose(arrays['features'].mean(axis=0), 0, atol=1e-5)
+  np.testing.assert_allclose(arrays['features'].std(axis=0), 1, atol=1e-5)
+  (folder / 'flat.csv').write_text('a,label\n' + '5,0\n5,1\n' * 10)
+  flat = tasks.create('table', path='flat.csv', num_clients=2)
+  assert not flat.datasets.train_data.arrays['features'].any()
+
+
+def test_examples_are_dealt_out_where_nothing_says_whose_they_are(folder):
+  rows = '\n'.join(f'{i},{i % 2}' for i in range(100))
+  (folder / 'bare.csv').write_text(f'x,label\n{rows}\n')
+  task = tasks.create('table', path='bare.csv', num_clients=5)
+  assert task.datasets.train_data.partition.sizes.tolist() == [16] * 5
+  skewed = tasks.create('table', path='bare.csv', num_clients=5, alpha=0.01)
+  counts = skewed.datasets.train_data.partition.label_counts(
+    skewed.datasets.train_data.arrays['label']
+  )
+  assert (counts.min(axis=1) <= 2).sum() >= 3
+  with pytest.raises(parameters.ParameterError, match='give `num_clients` to'):
+    tasks.create('table', path='bare.csv')
+  with pytest.raises(parameters.ParameterError, match=r'`alpha`=1.0 would'):
+    tasks.create(
+      'table', path='bare.csv', num_clients=5, alpha=1, target='number'
+    )
+  with pytest.raises(parameters.ParameterError, match='`num_clients`=3 would'):
+    tasks.create('table', path=write(folder), num_clients=3)
+  with pytest.raises(tasks.PartitionError, match='No client has enough'):
+    tasks.create('table', path='bare.csv', num_clients=100)
+
+
+def test_labels_that_are_none(folder):
+  for labels, target, part in (
+    (('x',), 'class', 'has the label x only'),
+    (('1', 'x'), 'number', 'labels that are no numbers .*x.*target=class'),
+    (('1', 'inf'), 'number', 'labels that are not finite'),
+  ):
+    with pytest.raises(tasks.DataError, match=part):
+      tasks.create('table', path=write(folder, labels=labels), target=target)
+  many = tuple(str(i / 7) for i in range(1200))
+  with pytest.raises(tasks.DataError, match='1,200 different labels'):
+    tasks.create('table', path=write(folder, 1200, labels=many))
+
+
+def test_numbers_to_predict(folder):
+  task = tasks.create(
+    'table', path=write(folder, labels=('0.5', '2')), target='number'
+  )
+  x, y = helpers.test_batches(task)[0]
+  assert y.shape == (len(x), 1) and set(y[:, 0]) == {0.5, 2.0}
+  model = task.model_fn()
+  assert 'mean_absolute_error' in model.report_local_unfinalized_metrics()
+
+
+def test_a_model_of_ones_own(folder):
+  path = write(folder)
+  deep = tasks.create('table', path=path, model='table_models:deep')
+  assert helpers.weights(deep) == 2 * 5 + 5 + 5 * 3 + 3
+  fixed = tasks.create('table', path=path, model='table_models:fixed')
+  assert helpers.weights(fixed) == 9
+  for name, part in (
+    ('no_model', 'must return a Keras model .*got int'),
+    ('narrow', r'puts out \(None, 3\).*got \(None, 1\)'),
+    ('unbuilt', 'is built .*got no shape yet'),
+    ('softmax', 'ends in softmax; leave it out'),
+    ('normalized', 'batch normalisation'),
+    ('fails', r"fails: KeyError: 'width' \(line \d+ of .*table_models.py\)"),
+    ('missing', 'table_models.py defines no function missing'),
+  ):
+    with pytest.raises(tasks.OwnCodeError, match=part):
+      tasks.create('table', path=path, model=f'table_models:{name}')
+
+
+def test_its_flags(folder):
+  del folder
+  parse = flags.Flags().parse
+  settings = parse(
+    [
+      '--task=table',
+      '--table_path=points.csv',
+      '--model=table_models:deep',
+      '--table_label=b',
+      '--cache_dir=data',
+    ]
+  ).settings
+  assert settings.task_options['model'] == 'table_models:deep'
+  assert settings.identity['model'] == 'table_models:deep'
+  assert settings.identity['table_path'] == 'points.csv'
+  for arguments, part in (
+    (['--task=table', '--model=table_models:no'], '--model=table_models:no: '),
+    (['--task=table', '--model=resnet'], "'resnet' names no function"),
+    (['--model=table_models:deep'], '--model=table_models:deep would be ign'),
+    (['--task=table', '--table_test_share=1'], '--table_test_share must be'),
+  ):
+    with pytest.raises(errors.SettingsError) as error:
+      parse(arguments)
+    assert part in str(error.value)
+
+
+def test_it_learns():
+  helpers.loss_falls(tasks.create('table', data='synthetic'), rate=0.1)
+
+
+def test_without_a_path_it_says_what_to_give(tmp_path):
+  with pytest.raises(parameters.ParameterError, match='`path` must be given'):
+    tasks.create('table')
+  with pytest.raises(tasks.DataError, match=r'There is no file .*gone.csv'):
+    tasks.create('table', path='gone.csv', cache_dir=str(tmp_path))

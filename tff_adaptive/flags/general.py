@@ -29,6 +29,7 @@ def general(
   num_validation_examples: parameters.CountOrAll = 10_000,
   validation_sample: Literal['fixed', 'drawn'] = 'fixed',
   rounds_per_checkpoint: parameters.Count = 50,
+  record: Optional[str] = None,
   experiment_name: Optional[str] = None,
   root_output_dir: str = 'runs',
   cache_dir: Optional[str] = None,
@@ -73,6 +74,9 @@ def general(
       training; -1 for all. The whole split is used once, at the end.
     validation_sample: Whether these stay the same or are drawn anew.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
+    record: A tracker that gets the run's numbers beside its own files:
+      mlflow:URI (a server, a folder, a database) or wandb:PROJECT; may be given
+      several times, or several with commas between.
     experiment_name: Name of the run's folder; made from the settings unless
       given.
     root_output_dir: Where runs have their folders.

@@ -19,6 +19,7 @@ _RARE = (
   'client_states',
   'client_state_mib',
   'max_rejected_clients',
+  'record',
   *runtime_flags.RARE,
 )
 # Hyperparameters that the short help shows.

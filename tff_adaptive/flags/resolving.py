@@ -97,6 +97,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     task_options=_task_options(table, of_task, general),
     num_validation_examples=None if examples == -1 else examples,
     runtime_options=runtime_flags.options(general),
+    record=tuple(filter(None, (general['record'] or '').split(','))),
   )
   as_given = {f.name for f in dataclasses.fields(settings_lib.Settings)}
   return settings_lib.Settings(

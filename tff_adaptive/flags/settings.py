@@ -23,6 +23,7 @@ class Settings:
     plan: The method with all of its hyperparameters; `seed` decides the plan's.
     num_validation_examples: Examples of the test split to evaluate on during
       training; `None` for all.
+    record: Trackers that the run is recorded with, as --record names them.
     runtime: Which execution context.
     runtime_options: What that context is made with.
 
@@ -52,6 +53,7 @@ class Settings:
   client_states: str
   client_state_mib: int
   max_rejected_clients: Optional[int]
+  record: tuple[str, ...] = ()
 
   @property
   def algorithm(self) -> str:

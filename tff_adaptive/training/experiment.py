@@ -4,7 +4,6 @@ import dataclasses
 import importlib.metadata
 import time
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -19,6 +18,7 @@ from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import tables
+from tff_adaptive.recording import trackers
 from tff_adaptive.training import accounting
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
@@ -52,8 +52,9 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
   Raises:
     SettingsError: If the folder cannot be written, or holds a sweep, or a run
-      with other settings.
+      with other settings; or if it cannot be recorded as asked.
   """
+  _build_trackers(settings)
   folder = files.RunFolder(settings.folder)
   files.check_writable(folder.path)
   if folder.sweep.exists():
@@ -78,6 +79,18 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
     value for name, value in last.items() if name.startswith('test/')
   )
   return metrics if finished else None
+
+
+def _build_trackers(settings: settings_lib.Settings) -> Sequence[Any]:
+  """Builds the recorders that --record asks for.
+
+  Raises:
+    SettingsError: If there is none of that name, or its package is missing.
+  """
+  try:
+    return trackers.build(settings.record)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
 
 
 def create_task(settings: settings_lib.Settings) -> Any:
@@ -154,7 +167,7 @@ def run(
   settings: settings_lib.Settings,
   *,
   say: Callable[[str], None] = print,
-  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
+  hooks: Sequence[Any] = (),
 ) -> result.Result:
   """Runs an experiment, or goes on with it.
 
@@ -165,7 +178,8 @@ def run(
     settings: The experiment, as `tff_adaptive.training.settings` or the command
       line makes it.
     say: Is told what is going on, a sentence at a time.
-    on_row: As `loop.run` takes it.
+    hooks: Listeners to the run, each a `tff_adaptive.recording.hooks.Hook` or
+      an object with some of its methods; a run that is finished tells nothing.
 
   Raises:
     SettingsError: If the experiment cannot run as asked; nothing is written.
@@ -219,7 +233,7 @@ def run(
         title=settings.name,
         progress=progress_lib.Progress(settings.total_rounds),
         signals=signals,
-        on_row=on_row,
+        hooks=[*_build_trackers(settings), *hooks],
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )

@@ -108,6 +108,39 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     )
 
 
+def subset(
+  data: tff.simulation.datasets.ClientData, client_ids: Sequence[str]
+) -> tff.simulation.datasets.ClientData:
+  """Returns the data of some of the clients, in the order given."""
+  if isinstance(data, ArrayClientData):
+    places = {c: i for i, c in enumerate(data.client_ids)}
+    indices = data.partition.indices
+    part = partition_lib.Partition(
+      tuple(client_ids), tuple(indices[places[c]] for c in client_ids)
+    )
+    return ArrayClientData(data.arrays, part)
+  source = getattr(data, 'source', '')
+  return ListedClientData(data, client_ids, source=source)
+
+
+def interleaved(
+  data: tff.simulation.datasets.ClientData,
+) -> tf.data.Dataset:
+  """Chains clients' examples, one of each in turn, up to 64 at a time.
+
+  So that the first examples are not those of the first few clients.
+  """
+  if isinstance(data, ArrayClientData):
+    indices = data.partition.indices
+    turns = np.concatenate([np.arange(len(rows)) for rows in indices])
+    rows = np.concatenate(indices)[np.argsort(turns, kind='stable')]
+    return tf.data.Dataset.from_tensor_slices(
+      {name: array[rows] for name, array in data.arrays.items()}
+    )
+  ids = tf.data.Dataset.from_tensor_slices(list(data.client_ids))
+  return ids.interleave(data.serializable_dataset_fn, cycle_length=64)
+
+
 class ListedClientData(tff.simulation.datasets.ClientData):
   """The same clients and data as another `ClientData`, found at once.
 

@@ -69,8 +69,11 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
       name: known.get(settings_lib.flag_of(task, name), parameter.default)
       for name, parameter in tasks.parameters_of(task).items()
     }
-    # What this version has beside the settings of a run: as when not given.
-    usual = resolving.settings()
+    # What this version has beside the settings of a run: as when not given, or
+    # as it was before there was a choice.
+    usual = dataclasses.replace(
+      resolving.settings(), validation_split='test', validation_share=None
+    )
     same = {f.name for f in dataclasses.fields(usual)} & set(known)
     return dataclasses.replace(
       usual,

@@ -43,6 +43,9 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
         cells[-1] = f'{int(float(value)):,}'
     table.append([split, row['round'], *cells])
   lines = formatting.aligned(table, left=1)
+  evaluation = (folder.read_hparams() or {}).get('evaluation')
+  if evaluation:
+    lines.append(f'splits   {evaluation}')
   last = _last(rows, 'privacy')
   if last is not None:
     lines.append(

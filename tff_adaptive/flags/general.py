@@ -26,6 +26,8 @@ def general(
   dp_sampling: Literal['fixed', 'poisson'] = 'fixed',
   dp_accounting: Literal['pld', 'rdp'] = 'pld',
   rounds_per_eval: parameters.Count = 10,
+  validation_split: Optional[Literal['examples', 'clients', 'test']] = None,
+  validation_share: Optional[parameters.Share] = None,
   num_validation_examples: parameters.CountOrAll = 10_000,
   validation_sample: Literal['fixed', 'drawn'] = 'fixed',
   rounds_per_checkpoint: parameters.Count = 50,
@@ -70,8 +72,12 @@ def general(
       independently client by client, as papers account.
     dp_accounting: By privacy loss distributions or Renyi orders.
     rounds_per_eval: Rounds from one evaluation to the next.
-    num_validation_examples: Examples of the test split to evaluate on during
-      training; -1 for all. The whole split is used once, at the end.
+    validation_split: What evaluations during training look at: test examples
+      set apart (unless given), clients held out of training, or the test split
+      itself, as papers and presets do.
+    validation_share: How much is set apart; half of the test examples, or a
+      tenth of the clients, unless given.
+    num_validation_examples: Examples of that to evaluate on; -1 for all.
     validation_sample: Whether these stay the same or are drawn anew.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
     record: A tracker that gets the run's numbers beside its own files:

@@ -20,6 +20,8 @@ _RARE = (
   'client_state_mib',
   'max_rejected_clients',
   'record',
+  'validation_share',
+  'validation_sample',
   *runtime_flags.RARE,
 )
 # Hyperparameters that the short help shows.

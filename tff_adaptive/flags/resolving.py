@@ -28,6 +28,8 @@ _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
 _NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
+# How much is set apart for validation, unless told.
+_SHARES = {'examples': 0.5, 'clients': 0.1}
 # Values by flag.
 Given = Mapping[str, Any]
 
@@ -142,6 +144,7 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
       'all examples; give their number.',
     )
+  _set_validation(general)
   name = general['experiment_name']
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(
@@ -157,6 +160,25 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       'root_output_dir', '{} must name a folder, got {root!r}.', root=root[:80]
     )
   return general
+
+
+def _set_validation(general: dict[str, Any]) -> None:
+  """Fills in what is set apart for validation."""
+  split = general['validation_split']
+  if split is None:
+    is_problem = tasks.info(general['task']).test_is_problem
+    split = 'test' if is_problem else 'examples'
+    general['validation_split'] = split
+  share = general['validation_share']
+  if split == 'test' and share is not None:
+    raise parameters.ParameterError(
+      'validation_share',
+      '{}={share:g} would be ignored: {validation_split}=test sets nothing '
+      'apart.',
+      share=share,
+    )
+  if share is None:
+    general['validation_share'] = _SHARES.get(split)
 
 
 def _hyperparameters(

@@ -21,8 +21,11 @@ class Settings:
     task: A name that `tasks.create` takes.
     task_options: Its options.
     plan: The method with all of its hyperparameters; `seed` decides the plan's.
-    num_validation_examples: Examples of the test split to evaluate on during
-      training; `None` for all.
+    validation_split: 'examples', 'clients' or 'test'.
+    validation_share: How much of the examples or clients is set apart; `None`
+      for 'test'.
+    num_validation_examples: Examples of that to evaluate on during training;
+      `None` for all.
     record: Trackers that the run is recorded with, as --record names them.
     runtime: Which execution context.
     runtime_options: What that context is made with.
@@ -53,6 +56,8 @@ class Settings:
   client_states: str
   client_state_mib: int
   max_rejected_clients: Optional[int]
+  validation_split: str = 'test'
+  validation_share: Optional[float] = None
   record: tuple[str, ...] = ()
 
   @property
@@ -116,11 +121,15 @@ class Settings:
     }
 
   @property
-  def _sample(self) -> dict[str, str]:
-    """Told where it is not the usual one, so that older runs go on."""
-    if self.validation_sample == 'fixed':
-      return {}
-    return {'validation_sample': self.validation_sample}
+  def _sample(self) -> dict[str, Any]:
+    """Told where it is not what older runs had, so that these go on."""
+    told: dict[str, Any] = {}
+    if self.validation_split != 'test':
+      told['validation_split'] = self.validation_split
+      told['validation_share'] = self.validation_share
+    if self.validation_sample != 'fixed':
+      told['validation_sample'] = self.validation_sample
+    return told
 
   def _is_told(self, name: str, value: Any) -> bool:
     """Whether a hyperparameter is a part of the identity.

@@ -289,6 +289,8 @@ def test_split(
   *,
   num_examples: Optional[int] = None,
   cache_bytes: int = 2 * 2**30,
+  raw: Optional[tf.data.Dataset] = None,
+  name: str = 'test split',
 ) -> Union[tf.data.Dataset, Sequence[Any]]:
   """Returns the test split in batches, or its first examples.
 
@@ -301,6 +303,8 @@ def test_split(
     num_examples: How many raw examples to take; `None` for all.
     cache_bytes: If the batches fit into this memory, they are decoded once
       and kept.
+    raw: Other examples in its place, before preprocessing.
+    name: What those are called in messages.
 
   Returns:
     Batches as the task's models take them: a list of them if they are kept,
@@ -309,7 +313,7 @@ def test_split(
   Raises:
     RunError: If there is no example, or it cannot be read.
   """
-  data = raw_test_split(datasets)
+  data = raw_test_split(datasets) if raw is None else raw
   if num_examples is not None:
     data = data.take(num_examples)
   if datasets.eval_preprocess_fn is not None:
@@ -324,8 +328,8 @@ def test_split(
       kept.append(batch)
   except tf.errors.OpError as e:
     raise errors.RunError(
-      f'The test split cannot be read: {errors.reason(e)}.'
+      f'The {name} cannot be read: {errors.reason(e)}.'
     ) from e
   if not kept:
-    raise errors.RunError('The test split has no examples.')
+    raise errors.RunError(f'The {name} has no examples.')
   return kept

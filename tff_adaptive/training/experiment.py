@@ -104,12 +104,15 @@ def create_task(settings: settings_lib.Settings) -> Any:
     # They make up a client's share of a round, of which there is none.
     options |= dict(epochs=1, max_elements=None)
   try:
-    return tasks.create(settings.task, **options)
+    task = tasks.create(settings.task, **options)
   except parameters.ParameterError as e:
     named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
     raise options_lib.refusal(named) from e
   except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
+  from tff_adaptive.training import validation
+
+  return validation.hold_out_clients(task, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +194,9 @@ def run(
   if finished is not None:
     say(f'This run is finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
-  from tff_adaptive.training import data
   from tff_adaptive.training import loop
   from tff_adaptive.training import stopping
+  from tff_adaptive.training import validation
 
   signals = stopping.Signals()
   with signals.handled():
@@ -215,6 +218,7 @@ def run(
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
+    say(f'{validation.describe(settings).capitalize()}.')
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       return loop.run(
@@ -222,8 +226,8 @@ def run(
         clients=ready.clients,
         cohort_fn=ready.cohort_fn,
         evaluator=ready.evaluator,
-        validation=ready.validation,
-        test=lambda: data.test_split(ready.task.datasets, cache_bytes=0),
+        validation=ready.splits.validation,
+        test=ready.splits.test,
         folder=folder,
         cadence=loop.Cadence(
           total_rounds=settings.total_rounds,
@@ -249,7 +253,7 @@ class _Ready:
   rounds: Any
   evaluator: Any
   clients: Any
-  validation: Callable[[int], Any]
+  splits: Any
   ledger: Optional[accounting.Ledger]
 
 
@@ -272,6 +276,9 @@ def _write_down(
     'settings': settings.identity,
     'algorithm': ready.formula.splitlines(),
   }
+  from tff_adaptive.training import validation
+
+  hparams['evaluation'] = validation.describe(settings)
   if ready.ledger is not None:
     hparams['privacy'] = ready.ledger.describe().splitlines()
   hparams['versions'] = {
@@ -319,7 +326,7 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     rounds=rounds,
     evaluator=evaluation.Evaluator(task.model_fn),
     clients=clients,
-    validation=validation.build(settings, task.datasets),
+    splits=validation.build(settings, task.datasets),
     ledger=built.ledger,
   )
 

@@ -72,6 +72,8 @@ def keras_model_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.keras.Model]:
   """Returns the Keras model inside a `tff.learning` model, if there is one."""
+  while hasattr(model, 'unfrozen'):  # Some of its variables are frozen.
+    model = model.unfrozen
   return getattr(model, '_keras_model', None)
 
 

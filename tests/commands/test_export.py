@@ -52,6 +52,7 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
         '--clients_per_round=5',
         '--rounds_per_eval=3',
         '--num_validation_examples=20',
+        '--validation_split=test',
         '--experiment_name=run',
         f'--root_output_dir={tmp_path}',
       ]

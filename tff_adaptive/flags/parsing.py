@@ -27,7 +27,7 @@ _DRY_RUN = parameters.Parameter(
 
 
 # Flags that may be given several times; their texts are joined by commas.
-_REPEATED = frozenset({'record'})
+_REPEATED = frozenset({'freeze', 'record'})
 
 
 class _TextParser(absl_flags.ArgumentParser):

@@ -5,6 +5,7 @@ Flags that nothing would look at are refused. Errors name flags; whether as
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -92,6 +93,12 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     plan = plan_lib.resolve(chosen, values)
     _check_accounting(table, general, plan, flag_of)
     _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  if general['client_steps_per_round'] and not plan.method.has_clients:
+    raise parameters.ParameterError(
+      'client_steps_per_round',
+      '{} would be ignored: {algorithm}={method} has no clients.',
+      method=plan.method.name,
+    )
   _check_owners(table, flag_of, plan)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
@@ -145,6 +152,7 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       'all examples; give their number.',
     )
   _set_validation(general)
+  _check_target(general['target_metric'])
   name = general['experiment_name']
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(
@@ -179,6 +187,22 @@ def _set_validation(general: dict[str, Any]) -> None:
     )
   if share is None:
     general['validation_share'] = _SHARES.get(split)
+
+
+def _check_target(target: Optional[str]) -> None:
+  if target is None:
+    return
+  name, _, value = target.rpartition(':')
+  try:
+    fits = bool(name) and math.isfinite(float(value))
+  except ValueError:
+    fits = False
+  if not fits:
+    raise parameters.ParameterError(
+      'target_metric',
+      '{} must be NAME:VALUE, such as accuracy:0.95, got {target!r}.',
+      target=target,
+    )
 
 
 def _hyperparameters(

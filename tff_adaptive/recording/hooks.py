@@ -192,6 +192,15 @@ class Guarded(Hook):
     self._tell('end', event)
 
 
+def number(cell: Any) -> float:
+  """Reads a value as metrics.csv has it.
+
+  A float32 is written with the fewest digits that give it back, which are those
+  of another float64: what compares values must not depend on a resume.
+  """
+  return float(str(cell))
+
+
 def group(row: Row, prefix: str) -> dict[str, Any]:
   """Returns the columns of a group, such as 'train', by name without it."""
   return {

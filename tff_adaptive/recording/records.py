@@ -16,6 +16,8 @@ from tff_adaptive.recording import tables
 
 # Tables whose rows a checkpoint holds checksums of.
 TABLES = ('metrics', 'step_sizes')
+# Groups of columns that come to the last row when all is done.
+_FINAL = ('test/', 'test_ema/')
 
 
 class Records(hooks.Hook):
@@ -83,6 +85,10 @@ class Records(hooks.Hook):
     if event.final:  # Others are in the row of their round.
       self._metrics.extend_last(event.values)
 
+  def forget_final(self) -> None:
+    """Drops the values of a final evaluation: more rounds are to come."""
+    self._metrics.clear_last(_FINAL)
+
   def sync(self, last_round: int) -> dict[str, np.ndarray]:
     """Flushes rows to the disk; returns checksums by table.
 
@@ -113,7 +119,7 @@ def _sum(row: Mapping[str, str]) -> int:
   cells = [
     f'{name}={value}'
     for name, value in sorted(row.items())
-    if value and not name.startswith('test/')
+    if value and not name.startswith(_FINAL)
   ]
   return zlib.crc32('\n'.join(cells).encode('utf-8'))
 

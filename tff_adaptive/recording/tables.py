@@ -180,6 +180,17 @@ class RowFile:
     self._add_columns(texts)
     self._rewrite()
 
+  def clear_last(self, prefixes: tuple[str, ...]) -> None:
+    """Empties the last row's cells in columns that begin with a prefix."""
+    if not self.rows:
+      return
+    found = [
+      c for c, v in self.rows[-1].items() if v and c.startswith(prefixes)
+    ]
+    if found:
+      self.rows[-1] = {**self.rows[-1], **dict.fromkeys(found, '')}
+      self._rewrite()
+
   def _add_columns(self, names: Iterable[str]) -> bool:
     new = [name for name in names if name not in self.columns]
     self.columns = sorted(self.columns + new, key=_place)
@@ -201,7 +212,9 @@ _GROUPS = (
   'round',
   'train',
   'validation',
+  'ema',
   'test',
+  'test_ema',
   'clients',
   'update',
   'step_size',

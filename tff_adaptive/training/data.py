@@ -109,6 +109,7 @@ class ClientDatasets:
     *,
     seed: int,
     cache_bytes: int = 2 * 2**30,
+    max_steps: Optional[int] = None,
   ):
     """Prepares the datasets; reads no client yet.
 
@@ -120,7 +121,9 @@ class ClientDatasets:
       seed: The run's seed.
       cache_bytes: Memory for raw examples, in bytes; least recently used
         clients are dropped first. 0 reads every client anew.
+      max_steps: Most batches of a client in a round; all unless given.
     """
+    self._max_steps = max_steps
     self._datasets = datasets
     self._clients = datasets.train_data
     self._preprocess_fn = datasets.train_preprocess_fn
@@ -243,7 +246,10 @@ class ClientDatasets:
       self._seed, 'client data', round_number, str(client_id)
     )
     try:
-      return self._prepare(self._raw(client_id), seed)
+      batches = self._prepare(self._raw(client_id), seed)
+      return (
+        batches if self._max_steps is None else batches.take(self._max_steps)
+      )
     # A task's own preprocessing may raise anything.
     except Exception as e:  # pylint: disable=broad-exception-caught
       raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e

@@ -20,6 +20,7 @@ from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import tables
 from tff_adaptive.recording import trackers
 from tff_adaptive.training import accounting
+from tff_adaptive.training import ending
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
 
@@ -75,10 +76,11 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   if not metrics.rows:
     return None
   last = metrics.rows[-1]
-  finished = int(last['round']) == settings.total_rounds and any(
-    value for name, value in last.items() if name.startswith('test/')
+  tested = any(v for name, v in last.items() if name.startswith('test/'))
+  over = int(last['round']) == settings.total_rounds or ending.is_over(
+    metrics.rows, settings.target_metric, settings.patience
   )
-  return metrics if finished else None
+  return metrics if tested and over else None
 
 
 def _build_trackers(settings: settings_lib.Settings) -> Sequence[Any]:
@@ -110,8 +112,10 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise options_lib.refusal(named) from e
   except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
+  from tff_adaptive.training import parts
   from tff_adaptive.training import validation
 
+  task = parts.freeze(task, settings.freeze)
   return validation.hold_out_clients(task, settings)
 
 
@@ -238,29 +242,17 @@ def run(
         progress=progress_lib.Progress(settings.total_rounds),
         signals=signals,
         hooks=[*_build_trackers(settings), *hooks],
+        ending=ending.Ending(ready.goal, settings.patience),
+        best=ready.keeper_of_best(folder),
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ready:
-  """The parts of the loop, made from settings."""
-
-  task: Any
-  formula: str
-  cohort_fn: Callable[[int], Sequence[str]]
-  rounds: Any
-  evaluator: Any
-  clients: Any
-  splits: Any
-  ledger: Optional[accounting.Ledger]
-
-
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: _Ready,
+  ready: Any,
 ) -> None:
   """Writes what the run is into its folder, unless that is done.
 
@@ -271,6 +263,10 @@ def _write_down(
   before = folder.read_hparams()
   if before is not None:
     settings_lib.check_same(before['settings'], settings.identity, folder.path)
+    rounds = before['settings'].get('total_rounds')
+    if rounds != settings.total_rounds:
+      more = {'first_total_rounds': rounds, **before}
+      folder.write_hparams({**more, 'settings': settings.identity})
     return
   hparams: dict[str, Any] = {
     'settings': settings.identity,
@@ -291,13 +287,10 @@ def _write_down(
   )
 
 
-def _set_up(settings: settings_lib.Settings) -> _Ready:
+def _set_up(settings: settings_lib.Settings) -> Any:
   """Loads data and builds the process; writes nothing."""
-  from tff_adaptive.training import batches
   from tff_adaptive.training import cohorts as sampling
-  from tff_adaptive.training import evaluation
-  from tff_adaptive.training import initial_weights
-  from tff_adaptive.training import validation
+  from tff_adaptive.training import parts
 
   set_runtime(settings)
   task = create_task(settings)
@@ -307,68 +300,4 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     random_seed=settings.client_datasets_random_seed,
   )
   built = build(settings, task)
-  weights = initial_weights.draw(task.model_fn, settings.seed)
-  cache_bytes = settings.cache_mib * 2**20
-  if built.process is None:
-    rounds, clients = _pooled(settings, task, weights, built.pieces)
-  else:
-    rounds = _federated(settings, task, weights, built.process)
-    clients = batches.training_clients(
-      task.datasets,
-      seed=settings.seed,
-      cache_bytes=cache_bytes,
-      as_lists=settings.runtime == 'in_process',
-    )
-  return _Ready(
-    task=task,
-    formula=built.pieces.describe(),
-    cohort_fn=cohort_fn,
-    rounds=rounds,
-    evaluator=evaluation.Evaluator(task.model_fn),
-    clients=clients,
-    splits=validation.build(settings, task.datasets),
-    ledger=built.ledger,
-  )
-
-
-def _pooled(
-  settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
-) -> tuple[Any, Any]:
-  """Builds rounds of training on pooled data, and the data."""
-  from tff_adaptive.training import centralized
-
-  rounds = centralized.build_rounds(task.model_fn, pieces, weights)
-  clients = centralized.PooledDatasets(
-    task.datasets,
-    seed=settings.seed,
-    cache_bytes=settings.cache_mib * 2**20,
-    clients_per_round=settings.clients_per_round,
-    epochs=settings.task_options['epochs'],
-    max_elements=settings.task_options['max_elements'],
-  )
-  return rounds, clients
-
-
-def _federated(
-  settings: settings_lib.Settings, task: Any, weights: Any, process: Any
-) -> Any:
-  """Builds rounds of a learning process, with its clients' states."""
-  from tff_adaptive.recording import client_states
-  from tff_adaptive.training import rounds
-
-  client_ids = task.datasets.train_data.client_ids
-  return rounds.build(
-    process,
-    initial_weights=weights,
-    client_ids=client_ids,
-    store=lambda record: client_states.choose(
-      settings.client_states,
-      record,
-      files.RunFolder(settings.folder).client_states,
-      clients=len(client_ids),
-      clients_per_round=settings.clients_per_round,
-      total_rounds=settings.total_rounds,
-      rounds_per_checkpoint=settings.rounds_per_checkpoint,
-      memory_bytes=settings.client_state_mib * 2**20,
-    ),
-  )
+  return parts.make(settings, task, built, cohort_fn)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.recording import best as best_lib
 from tff_adaptive.recording import checkpoints as checkpoints_lib
 from tff_adaptive.recording import curves as figures
 from tff_adaptive.recording import files
@@ -22,8 +23,10 @@ from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import records as records_lib
 from tff_adaptive.recording import tensorboard
 from tff_adaptive.training import ahead
+from tff_adaptive.training import averaging
 from tff_adaptive.training import clock as clock_lib
 from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import ending as ending_lib
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import faults
 from tff_adaptive.training import result
@@ -76,6 +79,8 @@ def run(
   title: str = '',
   progress: Optional[progress_lib.Progress] = None,
   signals: Optional[stopping.Signals] = None,
+  ending: Optional[ending_lib.Ending] = None,
+  best: Optional[best_lib.Best] = None,
   hooks: Sequence[Any] = (),
   columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
   max_rejected_clients: Optional[int] = None,
@@ -99,6 +104,8 @@ def run(
     title: Over the curves.
     progress: Shows what is going on; standard output unless given.
     signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
+    ending: The rules that end the run before its last round; none unless given.
+    best: Keeps the model of the best round; nobody unless given.
     hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
       with some of its methods.
     columns: From the number of a round to further columns of its row.
@@ -121,6 +128,8 @@ def run(
     cadence=cadence,
     progress=progress,
     signals=signals or stopping.Signals(),
+    ending=ending or ending_lib.Ending(ending_lib.NO_GOAL),
+    best=best,
     hooks=hooks,
     columns=columns,
     max_rejected_clients=max_rejected_clients,
@@ -129,8 +138,9 @@ def run(
     training.start()
     if training.done < 0:
       training.look_at_untrained_model()
-    while training.done < cadence.total_rounds:
+    while training.done < cadence.total_rounds and not training.over:
       training.run_round()
+    training.save_last_round()
     training.test(test)
     training.end(hooks_lib.FINISHED)
   except stopping.Stopped as e:
@@ -176,6 +186,8 @@ class _Training:
     cadence: Cadence,
     progress: progress_lib.Progress,
     signals: stopping.Signals,
+    ending: ending_lib.Ending,
+    best: Optional[best_lib.Best],
     hooks: Sequence[Any],
     columns: Optional[Callable[[int], Mapping[str, Any]]],
     max_rejected_clients: Optional[int],
@@ -199,13 +211,20 @@ class _Training:
     self._saved = self.done
     self._folder = folder
     self._progress = progress
+    self._ending = ending
+    self._best = best
     self.records = records_lib.Records(folder, checkpoint)
     # A round is complete once these have it; then others are told.
     self._recorders = hooks_lib.Several(
       [self.records, tensorboard.TensorBoard(folder.tensorboard)]
     )
     self._listeners = hooks_lib.Several(
-      [progress, *(hooks_lib.Guarded(h, progress.say) for h in hooks)]
+      [
+        progress,
+        ending,
+        *([] if best is None else [best]),
+        *(hooks_lib.Guarded(h, progress.say) for h in hooks),
+      ]
     )
     self.guard = faults.Guard(
       rounds,
@@ -217,6 +236,9 @@ class _Training:
 
   def start(self) -> None:
     """Tells of the start."""
+    self._ending.look_back(self.records.rows)
+    if self.done < self._cadence.total_rounds and not self.over:
+      self.records.forget_final()
     hparams = self._folder.read_hparams() or {}
     event = hooks_lib.Start(
       folder=self._folder.path,
@@ -229,6 +251,11 @@ class _Training:
     )
     self._recorders.start(event)
     self._listeners.start(event)
+
+  @property
+  def over(self) -> bool:
+    """Whether the run ends before its last round."""
+    return self._ending.reason is not None
 
   def look_at_untrained_model(self) -> None:
     """Evaluates the model before the first round, as round 0."""
@@ -309,10 +336,12 @@ class _Training:
     return row
 
   def _evaluate(self, batches: Batches, split: str = 'validation') -> Row:
-    """Evaluates the model; returns values by column."""
-    weights = self._rounds.model_weights()
-    values = self._evaluator.evaluate(weights, batches)
-    return {f'{split}/{name}': value for name, value in values.items()}
+    """Evaluates the model, and its average; returns values by column."""
+    return {
+      f'{group}/{name}': value
+      for group, weights in averaging.models_of(self._rounds, split).items()
+      for name, value in self._evaluator.evaluate(weights, batches).items()
+    }
 
   def test(self, make_split: Callable[[], Batches]) -> None:
     """Evaluates the trained model on the test split, unless that was done."""
@@ -334,6 +363,8 @@ class _Training:
     sums = self.records.sync(self.done)
     self._checkpoints.save(self._rounds.program_state, self.done, sums)
     self._saved = self.done
+    if self._best is not None:
+      self._best.prune(self.done)
 
   def save_last_round(self) -> None:
     """Saves the last complete round, unless it is saved."""
@@ -356,8 +387,13 @@ class _Training:
     event = hooks_lib.End(
       status=status,
       round_number=self.done,
-      reason=None if error is None else errors.reason(error),
+      reason=self._ending.reason if error is None else errors.reason(error),
     )
+    if status == hooks_lib.FINISHED and self.over:
+      self._progress.say(
+        f'Ended after round {self.done} of {self._cadence.total_rounds}: '
+        f'{self._ending.reason}.'
+      )
     for hook in (self._listeners, self._recorders):
       with contextlib.suppress(errors.RunError):
         hook.end(event)

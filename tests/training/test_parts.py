@@ -21,7 +21,6 @@ from tff_adaptive.training import initial_weights
 from tff_adaptive.training import rounds
 from tff_adaptive.training import stopping
 
-
 # Where a model of one weight will do.
 _SMALL = ['--task=quadratic', '--clients_per_round=2']
 

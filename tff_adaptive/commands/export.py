@@ -139,15 +139,17 @@ def export(
     options = dict(settings.task_options, cache_dir=cache_dir)
   settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
-    round_number, keras_model = _restore(settings, folder, which)
-  described = {
+    round_number, model = _restore(settings, folder, which)
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import tff_internals
+  from tff_adaptive.commands import saved_models
+
+  described: dict[str, Any] = {
     'task': settings.task,
     'method': run.method,
     'round': round_number,
     'which': which,
     'run': str(path.resolve()),
-    'inputs': _shapes(keras_model.inputs),
-    'outputs': _shapes(keras_model.outputs),
     'results': run.measures(),
     'load': {
       'saved_model': (
@@ -159,9 +161,11 @@ def export(
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
     aside.mkdir(parents=True)
-    keras_model.save_weights(str(aside / 'weights.h5'))
-    keras_model.save(
-      str(aside / 'saved_model'), save_format='tf', include_optimizer=False
+    described |= saved_models.write(
+      tff_internals.keras_model_of(model),
+      aside,
+      task=settings.task,
+      logits=tff_internals.ends_in_logits(model),
     )
     text = json.dumps(described, indent=2) + '\n'
     files.write_atomically(aside / 'export.json', text.encode('utf-8'))
@@ -180,7 +184,7 @@ def export(
 def _restore(
   settings: settings_lib.Settings, folder: files.RunFolder, which: str
 ) -> tuple[int, Any]:
-  """Restores the round and the weights of a Keras model."""
+  """Restores a round and its model, around a Keras model."""
   # pylint: disable=g-import-not-at-top
   import tensorflow as tf
   import tensorflow_federated as tff
@@ -198,8 +202,7 @@ def _restore(
   built = experiment.build(settings, task)
   # After the process, see `evaluation.Evaluator`.
   model = task.model_fn()
-  keras_model = tff_internals.keras_model_of(model)
-  if keras_model is None:
+  if tff_internals.keras_model_of(model) is None:
     raise errors.SettingsError(
       f'The model of the task {settings.task} is no Keras model.'
     )
@@ -242,14 +245,7 @@ def _restore(
   elif which == 'ema':
     weights = rounds.averaged_weights()
   weights.assign_weights_to(model)
-  return round_number, keras_model
-
-
-def _shapes(tensors: Sequence[Any]) -> list[dict[str, Any]]:
-  return [
-    {'name': t.name, 'shape': t.shape.as_list(), 'dtype': t.dtype.name}
-    for t in tensors
-  ]
+  return round_number, model
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -267,6 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     f'{described["method"]} on {described["task"]} after round '
     f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
     f'Load it with tf.saved_model.load({str(model)!r}).signatures['
-    "'serving_default']; no TensorFlow Federated is needed."
+    "'serving_default']; no TensorFlow Federated is needed. "
+    f'{target / "export.json"} says what goes in and what comes out.'
   )
   return 0

@@ -131,4 +131,6 @@ def centralized(
   Without a seed TFF shuffles the clients anew at every call, and the first
   10,000 examples would not be the same ones twice.
   """
-  return data.create_tf_dataset_from_all_clients(seed=seed)
+  pooled = data.create_tf_dataset_from_all_clients(seed=seed)
+  pooled.by_client = data  # For whoever tests client by client.
+  return pooled

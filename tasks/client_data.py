@@ -201,6 +201,41 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     return self.serializable_dataset_fn(client_id)
 
 
+class MappedClientData(tff.simulation.datasets.ClientData):
+  """The same clients as another `ClientData`, with a part of their examples.
+
+  Attributes:
+    source: The file or folder that the data come from, for messages.
+  """
+
+  def __init__(
+    self,
+    inner: tff.simulation.datasets.ClientData,
+    part: Callable[[tf.data.Dataset], tf.data.Dataset],
+  ):
+    """Takes the other one, and what makes the part of a client's examples."""
+    self._inner = inner
+    self._part = part
+    self.source = getattr(inner, 'source', '')
+
+  @property
+  def client_ids(self) -> list[str]:
+    return self._inner.client_ids
+
+  @property
+  def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
+    read, part = self._inner.serializable_dataset_fn, self._part
+    return lambda client_id: part(read(client_id))
+
+  @property
+  def element_type_structure(self) -> Any:
+    return self._inner.element_type_structure
+
+  def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
+    """Builds the part of the client's examples."""
+    return self._part(self._inner.create_tf_dataset_for_client(client_id))
+
+
 def check_labels(
   dataset: tf.data.Dataset, num_classes: int, where: Any
 ) -> tf.data.Dataset:

@@ -36,6 +36,11 @@ def general(
   target_metric: Optional[str] = None,
   patience: Optional[parameters.Count] = None,
   ema_decay: Optional[parameters.Fraction] = None,
+  evaluate_clients: Optional[str] = None,
+  client_test_share: Optional[parameters.Share] = None,
+  finetune_epochs: Optional[parameters.Count] = None,
+  finetune_learning_rate: Optional[parameters.Positive] = None,
+  evaluate_clients_under_dp: bool = False,
   rounds_per_checkpoint: parameters.Count = 50,
   record: Optional[str] = None,
   experiment_name: Optional[str] = None,
@@ -98,6 +103,17 @@ def general(
       ends.
     ema_decay: Decay of an average of the model over rounds, which is evaluated
       beside it; none unless given.
+    evaluate_clients: Clients to test the trained model on one by one, a number
+      drawn by the seed or all; nobody unless given.
+    client_test_share: How much of every client's examples is held out of
+      training for that, where the task has no test data by client; a fifth
+      unless given.
+    finetune_epochs: Passes over a client's own training data after which the
+      model is tested on that client once more.
+    finetune_learning_rate: Of the SGD steps in these passes; the clients' own
+      unless given.
+    evaluate_clients_under_dp: Allow figures of single clients, which no noise
+      protects, in a run with differential privacy.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
     record: A tracker that gets the run's numbers beside its own files:
       mlflow:URI (a server, a folder, a database) or wandb:PROJECT; may be given

@@ -17,6 +17,7 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import client_tests
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import runtime_flags
@@ -100,6 +101,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
       method=plan.method.name,
     )
   _check_owners(table, flag_of, plan)
+  client_tests.resolve(general, plan)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,

@@ -64,6 +64,10 @@ class Settings:
   client_steps_per_round: Optional[int] = None
   initial_weights: Optional[str] = None
   freeze: Optional[str] = None
+  evaluate_clients: Optional[str] = None
+  client_test_share: Optional[float] = None
+  finetune_epochs: Optional[int] = None
+  finetune_learning_rate: Optional[float] = None
   record: tuple[str, ...] = ()
 
   @property
@@ -176,6 +180,10 @@ _TOLD_IF_GIVEN = (
   'client_steps_per_round',
   'initial_weights',
   'freeze',
+  'evaluate_clients',
+  'client_test_share',
+  'finetune_epochs',
+  'finetune_learning_rate',
 )
 
 # Flags that every task understands, and what its options are called.

@@ -173,6 +173,7 @@ class RunFolder:
     self.metrics = self.path / 'metrics.csv'
     self.sweep = self.path / 'sweep.json'  # If it is a sweep's folder.
     self.step_sizes = self.path / 'step_sizes.csv'
+    self.clients = self.path / 'clients.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.client_states = self.path / 'client_states.sqlite'

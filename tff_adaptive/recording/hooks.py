@@ -63,11 +63,13 @@ class Evaluation:
     final: Whether it is of the trained model, after the last round was told
       of. The values of other evaluations are in the row of their round too,
       which is told of next.
+    clients: A row for every client that was evaluated by itself.
   """
 
   round_number: int
   values: Row
   final: bool = False
+  clients: Sequence[Row] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from tff_adaptive.recording import tables
 # Tables whose rows a checkpoint holds checksums of.
 TABLES = ('metrics', 'step_sizes')
 # Groups of columns that come to the last row when all is done.
-_FINAL = ('test/', 'test_ema/')
+_FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
 
 
 class Records(hooks.Hook):
@@ -49,6 +49,7 @@ class Records(hooks.Hook):
     """
     self._metrics = tables.RowFile(folder.metrics)
     self._step_sizes = step_sizes.StepFile(folder.step_sizes)
+    self._clients = folder.clients
     self._files = dict(
       zip(TABLES, (self._metrics, self._step_sizes), strict=True)
     )
@@ -77,11 +78,13 @@ class Records(hooks.Hook):
     self._metrics.append(event.row)
 
   def evaluation(self, event: hooks.Evaluation) -> None:
-    """Adds the values of the final evaluation to the last round's row.
+    """Writes what is told of clients, and adds values to the last round's row.
 
     Raises:
       RunError: If they cannot be written.
     """
+    if event.clients:
+      tables.write(self._clients, event.clients)
     if event.final:  # Others are in the row of their round.
       self._metrics.extend_last(event.values)
 

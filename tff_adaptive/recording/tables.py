@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,20 @@ class RowFile:
     files.write_atomically(self.path, ''.join(lines).encode('utf-8'))
 
 
+def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+  """Writes a table as a CSV file; its columns are those of the first row.
+
+  Raises:
+    RunError: If it cannot be written.
+  """
+  buffer = io.StringIO()
+  writer = csv.writer(buffer, lineterminator='\n')
+  writer.writerow(rows[0])
+  for row in rows:
+    writer.writerow(_text(row.get(name)) for name in rows[0])
+  files.write_atomically(path, buffer.getvalue().encode('utf-8'))
+
+
 _GROUPS = (
   'round',
   'train',
@@ -215,6 +230,8 @@ _GROUPS = (
   'ema',
   'test',
   'test_ema',
+  'per_client',
+  'per_client_tuned',
   'clients',
   'update',
   'step_size',

@@ -6,6 +6,7 @@ draws an order for each client of the cohort, gathers the rows and maps those of
 the whole cohort in one call.
 """
 
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -36,13 +37,13 @@ def training_clients(
   seed: int,
   cache_bytes: int,
   as_lists: bool,
-  max_steps: Optional[int] = None,
+  **more: Any,
 ) -> data.ClientDatasets:
   """Returns a task's training clients, on arrays where it has a recipe.
 
   Args:
-    datasets, seed, cache_bytes, as_lists, max_steps: As `ClientBatches` takes
-      them.
+    datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
+    **more: Further arguments of it; `one_pass` is of no use without a recipe.
   """
   if data.has_recipe(datasets):
     return ClientBatches(
@@ -50,10 +51,11 @@ def training_clients(
       seed=seed,
       cache_bytes=cache_bytes,
       as_lists=as_lists,
-      max_steps=max_steps,
+      **more,
     )
+  more.pop('one_pass', None)
   return data.ClientDatasets(
-    datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
+    datasets, seed=seed, cache_bytes=cache_bytes, **more
   )
 
 
@@ -75,6 +77,7 @@ class ClientBatches(data.ClientDatasets):
     cache_bytes: int = 2 * 2**30,
     as_lists: bool = True,
     max_steps: Optional[int] = None,
+    one_pass: bool = False,
   ):
     """Prepares the batches; reads no client yet.
 
@@ -85,11 +88,17 @@ class ClientBatches(data.ClientDatasets):
         dropped first.
       as_lists: Whether batches may come as lists.
       max_steps: Most batches of a client in a round; all unless given.
+      one_pass: Whether a round is one pass over a client's examples, however
+        many passes and examples the task's own is.
     """
     super().__init__(
       datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
     )
     self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
+    if one_pass:
+      self._recipe = dataclasses.replace(
+        self._recipe, epochs=1, max_elements=None
+      )
     self._as_lists = as_lists
     # Made when the first rows tell their shapes.
     self._row_bytes: Optional[int] = None

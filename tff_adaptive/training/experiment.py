@@ -112,11 +112,13 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise options_lib.refusal(named) from e
   except (tasks.DataError, tasks.PartitionError) as e:
     raise errors.SettingsError(str(e)) from e
+  from tff_adaptive.training import client_tests
   from tff_adaptive.training import parts
   from tff_adaptive.training import validation
 
   task = parts.freeze(task, settings.freeze)
-  return validation.hold_out_clients(task, settings)
+  task = validation.hold_out_clients(task, settings)
+  return client_tests.hold_out(task, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +200,7 @@ def run(
   if finished is not None:
     say(f'This run is finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
+  from tff_adaptive.training import cadence
   from tff_adaptive.training import loop
   from tff_adaptive.training import stopping
   from tff_adaptive.training import validation
@@ -233,7 +236,7 @@ def run(
         validation=ready.splits.validation,
         test=ready.splits.test,
         folder=folder,
-        cadence=loop.Cadence(
+        cadence=cadence.Cadence(
           total_rounds=settings.total_rounds,
           rounds_per_eval=settings.rounds_per_eval,
           rounds_per_checkpoint=settings.rounds_per_checkpoint,
@@ -244,6 +247,7 @@ def run(
         hooks=[*_build_trackers(settings), *hooks],
         ending=ending.Ending(ready.goal, settings.patience),
         best=ready.keeper_of_best(folder),
+        client_tests=ready.client_tests,
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )

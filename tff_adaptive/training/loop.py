@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from tff_adaptive.recording import records as records_lib
 from tff_adaptive.recording import tensorboard
 from tff_adaptive.training import ahead
 from tff_adaptive.training import averaging
+from tff_adaptive.training import cadence as cadence_lib
 from tff_adaptive.training import clock as clock_lib
 from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import ending as ending_lib
@@ -35,35 +35,7 @@ from tff_adaptive.training import stopping
 
 Batches = Union[tf.data.Dataset, Sequence[Any]]
 Row = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cadence:
-  """The length of a run and the rounds at which it evaluates and saves.
-
-  Attributes:
-    total_rounds: Rounds are numbered 1 to this.
-    rounds_per_eval: The model is evaluated before the first round, after every
-      so many rounds, and after the last.
-    rounds_per_checkpoint: A checkpoint is written after every so many rounds
-      and after the last.
-  """
-
-  total_rounds: int
-  rounds_per_eval: int
-  rounds_per_checkpoint: int
-
-  def evaluates(self, round_number: int) -> bool:
-    return (
-      round_number % self.rounds_per_eval == 0
-      or round_number == self.total_rounds
-    )
-
-  def checkpoints(self, round_number: int) -> bool:
-    return (
-      round_number % self.rounds_per_checkpoint == 0
-      or round_number == self.total_rounds
-    )
+ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 
 
 def run(
@@ -75,12 +47,13 @@ def run(
   validation: Callable[[int], Batches],
   test: Callable[[], Batches],
   folder: files.RunFolder,
-  cadence: Cadence,
+  cadence: cadence_lib.Cadence,
   title: str = '',
   progress: Optional[progress_lib.Progress] = None,
   signals: Optional[stopping.Signals] = None,
   ending: Optional[ending_lib.Ending] = None,
   best: Optional[best_lib.Best] = None,
+  client_tests: Optional[ClientTests] = None,
   hooks: Sequence[Any] = (),
   columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
   max_rejected_clients: Optional[int] = None,
@@ -106,6 +79,8 @@ def run(
     signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
     ending: The rules that end the run before its last round; none unless given.
     best: Keeps the model of the best round; nobody unless given.
+    client_tests: Tests the trained model on single clients, once, at the end;
+      returns values by column, and a row a client.
     hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
       with some of its methods.
     columns: From the number of a round to further columns of its row.
@@ -141,7 +116,7 @@ def run(
     while training.done < cadence.total_rounds and not training.over:
       training.run_round()
     training.save_last_round()
-    training.test(test)
+    training.test(test, client_tests)
     training.end(hooks_lib.FINISHED)
   except stopping.Stopped as e:
     training.save_stopped()
@@ -183,7 +158,7 @@ class _Training:
     evaluator: evaluation.Evaluator,
     validation: Callable[[int], Batches],
     folder: files.RunFolder,
-    cadence: Cadence,
+    cadence: cadence_lib.Cadence,
     progress: progress_lib.Progress,
     signals: stopping.Signals,
     ending: ending_lib.Ending,
@@ -343,15 +318,23 @@ class _Training:
       for name, value in self._evaluator.evaluate(weights, batches).items()
     }
 
-  def test(self, make_split: Callable[[], Batches]) -> None:
-    """Evaluates the trained model on the test split, unless that was done."""
+  def test(
+    self,
+    make_split: Callable[[], Batches],
+    client_tests: Optional[ClientTests],
+  ) -> None:
+    """Evaluates the trained model on test data, unless that was done."""
     if hooks_lib.group(self.records.rows[-1], 'test'):
       return
     clock = clock_lib.Clock()
     with self._signals.interruptible():
       values = self._evaluate(make_split(), 'test')
+      clients: list[Any] = []
+      if client_tests is not None:
+        more, clients = client_tests(self._rounds.model_weights())
+        values = {**values, **more}
     event = hooks_lib.Evaluation(
-      round_number=self.done, values=values, final=True
+      round_number=self.done, values=values, final=True, clients=clients
     )
     self._recorders.evaluation(event)
     self._listeners.evaluation(event)

@@ -20,6 +20,7 @@ from tff_adaptive.training import accounting
 from tff_adaptive.training import averaging
 from tff_adaptive.training import batches
 from tff_adaptive.training import centralized
+from tff_adaptive.training import client_tests as client_tests_lib
 from tff_adaptive.training import ending
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import initial_weights
@@ -41,6 +42,8 @@ class Parts:
     splits: What the model is evaluated on.
     ledger: What the run's privacy costs; `None` for a run without.
     goal: What rounds are judged by.
+    client_tests: Tests the trained model on single clients; `None` for a run
+      that does not.
   """
 
   task: Any
@@ -52,6 +55,7 @@ class Parts:
   splits: Any
   ledger: Optional[accounting.Ledger]
   goal: ending.Goal
+  client_tests: Optional[client_tests_lib.ClientTests]
 
   def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
     """Makes what keeps the best round's model in the run's folder."""
@@ -142,7 +146,44 @@ def make(
     splits=validation.build(settings, task.datasets),
     ledger=built.ledger,
     goal=ending.goal_of(settings.target_metric, columns),
+    client_tests=_client_tests(settings, task, evaluator),
   )
+
+
+def _client_tests(
+  settings: settings_lib.Settings, task: Any, evaluator: evaluation.Evaluator
+) -> Optional[client_tests_lib.ClientTests]:
+  """Makes what tests the trained model on single clients, if that is asked."""
+  if settings.evaluate_clients is None:
+    return None
+  every = settings.evaluate_clients == 'all'
+  tuning: dict[str, Any] = {}
+  epochs = settings.finetune_epochs
+  if epochs is not None:
+    assert settings.finetune_learning_rate is not None
+    tuning['tuner'] = client_tests_lib.Tuner(
+      task.model_fn, settings.finetune_learning_rate, settings.seed % 2**31
+    )
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=0,
+      as_lists=True,
+      one_pass=True,
+    )
+    # Rounds before the first, so that no pass is one of training.
+    tuning['passes'] = lambda client: [
+      clients.for_client(client, -number) for number in range(1, epochs + 1)
+    ]
+  tests = client_tests_lib.ClientTests(
+    datasets=task.datasets,
+    evaluator=evaluator,
+    count=None if every else int(settings.evaluate_clients),
+    seed=settings.seed,
+    **tuning,
+  )
+  tests.clients()  # Too few are told before training.
+  return tests
 
 
 def averaged(rounds: Any, settings: settings_lib.Settings) -> Any:

@@ -126,7 +126,7 @@ def build(
     name = 'validation split'
   elif settings.validation_split == 'examples':
     assert settings.validation_share is not None
-    chosen = _Chosen(settings.validation_share, settings.seed)
+    chosen = Chosen(settings.validation_share, settings.seed)
     raw, tested = chosen.of(raw, True), chosen.of(raw, False)
     name = 'validation split'
 
@@ -153,7 +153,7 @@ def build(
   return Splits(drawn, test)
 
 
-class _Chosen:
+class Chosen:
   """A share of the examples of a data set, by their places in it.
 
   Of every 1 / share examples in a row one is drawn, so that the share is right

@@ -116,7 +116,7 @@ def general(
       protects, in a run with differential privacy.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
     record: A tracker that gets the run's numbers beside its own files:
-      mlflow:URI (a server, a folder, a database) or wandb:PROJECT; may be given
+      mlflow:URI (a server or a database) or wandb:PROJECT; may be given
       several times, or several with commas between.
     experiment_name: Name of the run's folder; made from the settings unless
       given.

@@ -15,8 +15,9 @@ from tff_adaptive.recording import hooks
 class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
   """A `tff.program.ReleaseManager` that hands what is released to a hook.
 
+    mlflow = trackers.MLflow('sqlite:///mlflow.db')
     with releases.HookReleaseManager(
-      trackers.MLflow('runs/mlflow'), folder='runs/mine', total_rounds=100
+      mlflow, folder='runs/mine', total_rounds=100
     ) as manager:
       await manager.release(metrics, round_number)
 

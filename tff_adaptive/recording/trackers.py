@@ -43,8 +43,8 @@ class MLflow(hooks.Hook):
     """Connects to nothing yet.
 
     Args:
-      uri: The tracking server's address, or the folder or database that MLflow
-        is to write to.
+      uri: The tracking server's address, or the database that MLflow is to
+        write to, such as sqlite:///mlflow.db.
       experiment: The name of the experiment that runs belong to.
     """
     self.name = f'mlflow:{uri}'

@@ -23,6 +23,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tff_adaptive.flags import parsing as flags
+from tff_adaptive.recording import hooks
 from tff_adaptive.training import experiment as train
 
 _SAMPLES = 10
@@ -46,8 +47,7 @@ def main() -> int:
   options, others = parser.parse_known_args()
   samples: dict[int, dict[str, int]] = {}
 
-  def watch(row):
-    number = int(row['round'])
+  def watch(number):
     if number and number % (options.rounds // _SAMPLES) == 0:
       samples[number] = sample()
       if len(samples) == 1:
@@ -55,6 +55,10 @@ def main() -> int:
         print('|' + '---:|' * (1 + len(samples[number])))
       cells = [number, *samples[number].values()]
       print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)
+
+  class Watch(hooks.Hook):
+    def round(self, event):
+      watch(event.number)
 
   with tempfile.TemporaryDirectory() as folder:
     parsed = flags.Flags().parse(
@@ -66,7 +70,7 @@ def main() -> int:
         *others,
       ]
     )
-    train.run(parsed.settings, say=lambda _: None, on_row=watch)
+    train.run(parsed.settings, say=lambda _: None, hooks=[Watch()])
   # The first line is before some caches are full.
   second, last = list(samples.values())[1], list(samples.values())[-1]
   grown = [

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import client_data
+from tasks import fine_tuning
 from tasks import partition
 from tasks import preprocessing
 
@@ -39,6 +40,7 @@ def task(
   loss: Callable[[], tf.keras.losses.Loss],
   metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
   validation_data: Optional[tf.data.Dataset] = None,
+  head_only: bool = False,
 ) -> tff.simulation.baselines.BaselineTask:
   """Builds a task around a Keras model.
 
@@ -52,6 +54,8 @@ def task(
     metrics: Construct the metrics. TFF adds `loss`, `num_examples` and
       `num_batches`.
     validation_data: Where a part of the test split has its own name.
+    head_only: Whether only the layer `head` is trained, and all other weights
+      stay as they were loaded.
   """
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
     train_data=train_data,
@@ -70,6 +74,8 @@ def task(
       metrics=list(metrics),
     )
 
+  if head_only:
+    model_fn = fine_tuning.freeze(model_fn, fine_tuning.is_no_head)
   return tff.simulation.baselines.BaselineTask(datasets, model_fn)
 
 
@@ -125,4 +131,6 @@ def centralized(
   Without a seed TFF shuffles the clients anew at every call, and the first
   10,000 examples would not be the same ones twice.
   """
-  return data.create_tf_dataset_from_all_clients(seed=seed)
+  pooled = data.create_tf_dataset_from_all_clients(seed=seed)
+  pooled.by_client = data  # For whoever tests client by client.
+  return pooled

@@ -51,6 +51,8 @@ class TaskInfo:
       data or options decide it.
     small_options: Options that make the task cheap where only its running
       matters, together with `data='synthetic'`.
+    test_is_problem: Whether the test data are all of the problem to solve, so
+      that nothing of them can be set apart for validation.
     create: The function that creates it, 'package.module:function'; `create` of
       the module of this package that is called like the task unless given.
     flags: What the flag of an option is called, where that is not the task's
@@ -68,6 +70,7 @@ class TaskInfo:
   published: Optional[Published] = None
   num_clients: Optional[int] = None
   small_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  test_is_problem: bool = False
   create: str = ''
   flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
   functions: tuple[str, ...] = ()
@@ -224,6 +227,7 @@ _TASKS = (
     model='1 weight',
     clients='2',
     num_clients=2,
+    test_is_problem=True,
   ),
   TaskInfo(
     name='ag_news',

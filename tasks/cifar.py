@@ -182,7 +182,7 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
   Args:
     num_classes: Number of classes.
     options: A task's own, of which `model`, `crop_size`, `stem`, `weight_decay`
-      and, for 'vit_s', `weights_dir` and `fine_tune` count.
+      and, for 'vit_s', `weights_dir` count.
   """
   if options['model'] != 'vit_s':
     return resnet.build(
@@ -192,13 +192,11 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
       stem=options['stem'],
       weight_decay=options['weight_decay'],
     )
-  head_only = options['fine_tune'] == 'head'
   if options['weights_dir'] is None:
     return vit.build(
       num_classes=num_classes,
       image_size=options['crop_size'],
       patch_size=_PATCH,
-      head_only=head_only,
     )
   return vit.build(
     num_classes=num_classes,
@@ -206,7 +204,6 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
     patch_size=16,
     resize_to=vit.PRETRAINED_SIZE,
     weights_dir=options['weights_dir'],
-    head_only=head_only,
   )
 
 

@@ -132,6 +132,7 @@ def create(
     ),
     eval_preprocess_fn=preprocessing.build_eval(batch_size=64, map_fn=test_map),
     build_model=lambda: cifar.build_model(NUM_CLASSES, options),
+    head_only=fine_tune == 'head',
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )

@@ -108,6 +108,39 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     )
 
 
+def subset(
+  data: tff.simulation.datasets.ClientData, client_ids: Sequence[str]
+) -> tff.simulation.datasets.ClientData:
+  """Returns the data of some of the clients, in the order given."""
+  if isinstance(data, ArrayClientData):
+    places = {c: i for i, c in enumerate(data.client_ids)}
+    indices = data.partition.indices
+    part = partition_lib.Partition(
+      tuple(client_ids), tuple(indices[places[c]] for c in client_ids)
+    )
+    return ArrayClientData(data.arrays, part)
+  source = getattr(data, 'source', '')
+  return ListedClientData(data, client_ids, source=source)
+
+
+def interleaved(
+  data: tff.simulation.datasets.ClientData,
+) -> tf.data.Dataset:
+  """Chains clients' examples, one of each in turn, up to 64 at a time.
+
+  So that the first examples are not those of the first few clients.
+  """
+  if isinstance(data, ArrayClientData):
+    indices = data.partition.indices
+    turns = np.concatenate([np.arange(len(rows)) for rows in indices])
+    rows = np.concatenate(indices)[np.argsort(turns, kind='stable')]
+    return tf.data.Dataset.from_tensor_slices(
+      {name: array[rows] for name, array in data.arrays.items()}
+    )
+  ids = tf.data.Dataset.from_tensor_slices(list(data.client_ids))
+  return ids.interleave(data.serializable_dataset_fn, cycle_length=64)
+
+
 class ListedClientData(tff.simulation.datasets.ClientData):
   """The same clients and data as another `ClientData`, found at once.
 
@@ -166,6 +199,41 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     if client_id not in self._known:
       raise ValueError(_no_client(client_id, self._ids))
     return self.serializable_dataset_fn(client_id)
+
+
+class MappedClientData(tff.simulation.datasets.ClientData):
+  """The same clients as another `ClientData`, with a part of their examples.
+
+  Attributes:
+    source: The file or folder that the data come from, for messages.
+  """
+
+  def __init__(
+    self,
+    inner: tff.simulation.datasets.ClientData,
+    part: Callable[[tf.data.Dataset], tf.data.Dataset],
+  ):
+    """Takes the other one, and what makes the part of a client's examples."""
+    self._inner = inner
+    self._part = part
+    self.source = getattr(inner, 'source', '')
+
+  @property
+  def client_ids(self) -> list[str]:
+    return self._inner.client_ids
+
+  @property
+  def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
+    read, part = self._inner.serializable_dataset_fn, self._part
+    return lambda client_id: part(read(client_id))
+
+  @property
+  def element_type_structure(self) -> Any:
+    return self._inner.element_type_structure
+
+  def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
+    """Builds the part of the client's examples."""
+    return self._part(self._inner.create_tf_dataset_for_client(client_id))
 
 
 def check_labels(

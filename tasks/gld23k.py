@@ -125,8 +125,8 @@ def create(
       patch_size=patch_size,
       size=size,
       weights_dir=weights_dir,
-      head_only=fine_tune == 'head',
     ),
+    head_only=fine_tune == 'head',
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )

@@ -4,6 +4,7 @@ import math
 
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks as hooks_lib
 from tff_adaptive.recording import tables
 from tff_adaptive.sweep import hparams
 from tff_adaptive.sweep import worker
@@ -49,7 +50,7 @@ def rows_of(settings, *, first=0):
     yield row
 
 
-def write(settings, on_row=None, stop_at=None):
+def write(settings, hooks=(), stop_at=None):
   """A run's folder with made-up rows; goes on where there are some."""
   folder = files.RunFolder(settings.folder)
   with folder:
@@ -61,8 +62,8 @@ def write(settings, on_row=None, stop_at=None):
       if stop_at is not None and row['round'] == stop_at:
         raise stopping.Stopped(15)
       metrics.append(row)
-      if on_row is not None:
-        on_row(row)
+      for hook in hooks:
+        hook.round(hooks_lib.Round(row=row))
   return settings.folder
 
 

@@ -180,6 +180,15 @@ def test_the_guide_for_stateful_methods(in_process_context):
   )
 
 
+def test_the_snippets_about_hooks(in_process_context, capsys):
+  del in_process_context
+  texts = [b[2] for b in blocks('runs.md') if b[0] == 'python']
+  assert len(texts) == 2
+  for text in texts:
+    exec(compile(text, 'runs.md', 'exec'), {})  # pylint: disable=exec-used
+  assert 'finished after round 3' in capsys.readouterr().out
+
+
 # The pages put files into folders of the reader's own; in the project they go
 # elsewhere.
 _GUIDES = {

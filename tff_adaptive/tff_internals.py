@@ -72,7 +72,27 @@ def keras_model_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.keras.Model]:
   """Returns the Keras model inside a `tff.learning` model, if there is one."""
+  while hasattr(model, 'unfrozen'):  # Some of its variables are frozen.
+    model = model.unfrozen
   return getattr(model, '_keras_model', None)
+
+
+def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
+  """Tells whether a model's loss takes its output for logits.
+
+  Returns:
+    `None` for a loss that does not say.
+  """
+  while hasattr(model, 'unfrozen'):
+    model = model.unfrozen
+  losses = getattr(model, '_loss_fns', None) or [None]
+  if hasattr(losses[0], 'from_logits'):
+    return bool(losses[0].from_logits)
+  try:
+    told = losses[0].get_config().get('from_logits')
+  except (AttributeError, NotImplementedError):
+    return None
+  return None if told is None else bool(told)
 
 
 def replace_random_generators(

@@ -25,16 +25,16 @@ class _Turns:
     self._rows = queue.Queue()
     self._go = threading.Semaphore(0)
 
-  def on_row(self, row) -> None:
+  def round(self, event) -> None:
     """Hands a finished round's row over; waits until the next may begin."""
-    self._rows.put(row)
+    self._rows.put(event.row)
     self._go.acquire()
 
   def first(self):
     """Waits for the row of the untrained model."""
     return self._rows.get()
 
-  def round(self):
+  def next(self):
     """Lets a round run to its end."""
     self._go.release()
     return self._rows.get()
@@ -86,19 +86,19 @@ def main() -> None:
     last = [turns.first()]
 
     def run():
-      last[0] = turns.round()
+      last[0] = turns.next()
 
     def loss():
       if not last[0]['round']:
         return last[0]['validation/loss']
-      return turns.round()['test/loss']
+      return turns.next()['test/loss']
 
     return run, loss
 
   speaker = threading.Thread(target=workload.serve, args=(options, make))
   speaker.start()
   result = training.run(
-    settings, say=lambda text: print(text, file=sys.stderr), on_row=turns.on_row
+    settings, say=lambda text: print(text, file=sys.stderr), hooks=[turns]
   )
   turns.end(result.rows[-1])
   speaker.join()

@@ -21,6 +21,8 @@ class NextTokenLoss(tf.keras.losses.Loss):
   of nothing but padding has loss 0.
   """
 
+  from_logits = True
+
   def __init__(self, name: str = 'next_token_loss'):
     super().__init__(reduction=tf.keras.losses.Reduction.NONE, name=name)
 

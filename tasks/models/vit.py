@@ -37,7 +37,6 @@ def build(
   size: Size = Size(),
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
-  head_only: bool = False,
 ) -> tf.keras.Model:
   """Builds a transformer that ends in logits of the classes.
 
@@ -50,8 +49,6 @@ def build(
     weights_dir: Folder with one .npz file of weights under the names of the
       authors' published checkpoints. The classifier starts at zero, as they
       recommend. Without it all weights start at random.
-    head_only: Whether only the classifier is trained, and all other weights
-      stay as they are.
 
   Raises:
     DataError: If `weights_dir` has no such file, or weights of another size.
@@ -82,9 +79,6 @@ def build(
   model = tf.keras.Model(image, head(x))
   if weights_dir is not None:
     _load(model, blocks, weights_dir)
-  if head_only:
-    for layer in model.layers:
-      layer.trainable = layer is head
   return model
 
 

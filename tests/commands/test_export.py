@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -10,8 +11,10 @@ import pytest
 
 import main
 import tasks
+from tasks import class_names
 from tests import made_up
 from tff_adaptive import errors
+from tff_adaptive import tff_internals
 from tff_adaptive.commands import export
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import checkpoints
@@ -23,13 +26,17 @@ from tff_adaptive.training import experiment as train
 _USE = """
 import sys
 sys.modules['tensorflow_federated'] = None
+import json
 import numpy as np
 import tensorflow as tf
 folder, data = sys.argv[1:]
 data = np.load(data)
+given = json.load(open(folder + '/export.json'))
 model = tf.saved_model.load(folder + '/saved_model')
 [outputs] = model.signatures['serving_default'](
-  tf.constant(data['images'])).values()
+  **{given['inputs'][0]['name']: tf.constant(data['images'])}).values()
+assert list(model.signatures['serving_default'].structured_outputs) == [
+  output['name'] for output in given['outputs']]
 accuracy = np.mean(np.argmax(outputs, axis=1) == data['labels'])
 keras_model = tf.keras.models.load_model(folder + '/saved_model', compile=False)
 fresh = tf.keras.models.clone_model(keras_model)
@@ -52,6 +59,7 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
         '--clients_per_round=5',
         '--rounds_per_eval=3',
         '--num_validation_examples=20',
+        '--validation_split=test',
         '--experiment_name=run',
         f'--root_output_dir={tmp_path}',
       ]
@@ -66,7 +74,11 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   assert f'tf.saved_model.load({str(target / "saved_model")!r})' in said
   described = json.loads((target / 'export.json').read_text())
   assert described['round'] == 3 and described['task'] == 'digits'
-  assert described['inputs'][0]['shape'] == [None, 8, 8, 1]
+  assert described['signature'] == 'serving_default'
+  [taken], [given] = described['inputs'], described['outputs']
+  assert taken['shape'] == [None, 8, 8, 1] and taken['dtype'] == 'float32'
+  assert given['shape'] == [None, 10] and given['logits'] is True
+  assert described['classes'] == list('0123456789')
 
   batches = tasks.create('digits').datasets.test_data.batch(1000)
   test = next(batches.as_numpy_iterator())
@@ -154,3 +166,57 @@ def test_run_without_a_checkpoint(tmp_path):
   with pytest.raises(errors.SettingsError, match='no checkpoint'):
     export.export(folder, tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
+
+
+@pytest.mark.parametrize(
+  'task, count, first, last',
+  [
+    ('digits', 10, '0', '9'),
+    ('emnist_character', 62, '0', 'z'),
+    ('emnist_character', 10, '0', '9'),
+    ('cifar100_image', 100, 'apple', 'worm'),
+    ('dbpedia', 14, 'Company', 'WrittenWork'),
+    ('ag_news', 4, 'World', 'Sci/Tech'),
+    ('fmnist', 10, 'T-shirt/top', 'Ankle boot'),
+  ],
+)
+def test_names_of_classes(task, count, first, last):
+  names = class_names.of(task, count)
+  assert (len({*names}), names[0], names[-1]) == (count, first, last)
+  assert class_names.of(task, count + 1) == ()
+  assert class_names.of('gld23k', count) == ()
+
+
+@pytest.mark.parametrize(
+  'task, logits',
+  [
+    ('digits', True),
+    ('libsvm_logistic', True),
+    ('stackoverflow_word', True),
+    ('emnist_autoencoder', None),
+  ],
+)
+def test_whether_outputs_are_logits(task, logits):
+  options = dict(tasks.info(task).small_options, data='synthetic')
+  model = tasks.create(task, **options).model_fn()
+  assert tff_internals.ends_in_logits(model) is logits
+
+
+def test_exporting_warns_of_nothing(tmp_path):
+  words = ['--task=quadratic', '--total_rounds=1', '--experiment_name=run']
+  for arguments in (
+    [*words, '--root_output_dir=.'],
+    ['export', 'run', 'model'],
+  ):
+    done = subprocess.run(
+      [sys.executable, pathlib.Path(main.__file__).resolve(), *arguments],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert done.returncode == 0, done.stderr
+  said = [line for line in done.stderr.splitlines() if 'W' in line[:8].upper()]
+  assert not said, done.stderr
+  assert 'WARNING' not in done.stdout + done.stderr
+  assert len(done.stdout.splitlines()) == 2

@@ -1,11 +1,11 @@
 """Rows of a run: compared when it goes on, and dropped behind that."""
 
 import pytest
-import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks
 from tff_adaptive.recording import records
 
 
@@ -19,9 +19,9 @@ def record(folder, last, first=0, checkpoint=None):
   kept = records.Records(folder, checkpoint)
   for number in range(first, last + 1):
     steps = [{'client': c, 'mean': 0.5} for c in 'ab'] if number else []
-    kept.add({'round': number, 'train/loss': 2.0 / (number + 1)}, steps)
+    row = {'round': number, 'train/loss': 2.0 / (number + 1)}
+    kept.round(hooks.Round(row=row, steps=steps))
   sums = kept.sync(last)
-  kept.close()
   return checkpoints.Checkpoint(last, None, sums)
 
 
@@ -54,7 +54,8 @@ def test_rows_after_the_checkpoint_go(folder):
 def test_a_round_that_failed_after_its_row_is_not_summed(folder):
   kept = records.Records(folder)
   for number in range(4):
-    kept.add({'round': number}, [{'client': 'a', 'mean': 0.5}])
+    steps = [{'client': 'a', 'mean': 0.5}]
+    kept.round(hooks.Round(row={'round': number}, steps=steps))
   sums = kept.sync(2)
   assert {t: len(s) for t, s in sums.items()} == dict.fromkeys(sums, 3)
   assert records.Records(folder, checkpoints.Checkpoint(2, 0, sums)).dropped
@@ -63,8 +64,12 @@ def test_a_round_that_failed_after_its_row_is_not_summed(folder):
 def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):
   found = record(folder, 2)
   kept = records.Records(folder, found)
-  kept.extend_last({'test/loss': 0.5})
-  kept.add({'round': 3, 'new': 1})
+  values = {'test/loss': 0.5}
+  kept.evaluation(hooks.Evaluation(round_number=2, values=values))
+  assert 'test/loss' not in kept.rows[-1]  # It comes with its round's row.
+  kept.evaluation(hooks.Evaluation(round_number=2, values=values, final=True))
+  assert kept.rows[-1]['test/loss'] == '0.5'
+  kept.round(hooks.Round(row={'round': 3, 'new': 1}))
   assert records.Records(folder, found).dropped == 1
 
 
@@ -119,16 +124,3 @@ def test_checksums_fewer_than_rows_are_no_shorter_check(folder):
     sums = dict(found.row_sums, **{table: found.row_sums[table][:-1]})
     with pytest.raises(errors.RunError, match=r'when the checkpoint of that'):
       records.Records(folder, checkpoints.Checkpoint(2, None, sums))
-
-
-def test_events_are_those_of_the_rows(folder):
-  first = record(folder, 1)
-  record(folder, 3)
-  record(folder, 2, first=2, checkpoint=first)
-  steps = [
-    event.step
-    for path in folder.tensorboard.iterdir()
-    for event in tf.compat.v1.train.summary_iterator(str(path))
-    for value in event.summary.value
-  ]
-  assert steps == [0, 1, 2]

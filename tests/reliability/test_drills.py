@@ -102,7 +102,7 @@ def test_clock_that_was_set_back(drill, monkeypatch):
 def test_flags_that_were_changed_in_between(drill):
   parts = drill.root / 'parts'
   before = {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}
-  for flag in ('--total_rounds=13', '--seed=7', '--algorithm=fedyogi'):
+  for flag in ('--total_rounds=11', '--seed=7', '--algorithm=fedyogi'):
     code, said = drill.start('parts', flag)
     assert code == 2 and 'holds a run with other settings' in said
   assert before == {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}

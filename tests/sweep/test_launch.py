@@ -48,9 +48,9 @@ def made_up_runs_fixture(monkeypatch):
   """No training: rows are made up. Holds the names of what was run."""
   ran = []
 
-  def run(settings, on_row=None, **_):
+  def run(settings, hooks=(), **_):
     ran.append(settings.experiment_name)
-    made_up.write(settings, on_row)
+    made_up.write(settings, hooks)
 
   made_up.replace_training(monkeypatch, run)
   return ran
@@ -141,10 +141,10 @@ def test_all_failed_is_exit_code_1(tmp_path, made_up_runs, monkeypatch):
 def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
   good = train.run
 
-  def run(settings, on_row=None, **more):
+  def run(settings, hooks=(), **more):
     if settings.seed == 1:
-      made_up.write(settings, on_row, stop_at=3)
-    good(settings, on_row=on_row, **more)
+      made_up.write(settings, hooks, stop_at=3)
+    good(settings, hooks=hooks, **more)
 
   monkeypatch.setattr(train, 'run', run)
   with pytest.raises(stopping.Stopped):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import made_up
+from tff_adaptive.recording import hooks as hooks_lib
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
@@ -24,15 +25,15 @@ def ran_fixture(monkeypatch):
   """No training: rows are made up. Holds (name, last round) of what was run."""
   ran = []
 
-  def run(settings, on_row=None, **_):
+  def run(settings, hooks=(), **_):
     last = [0]
 
-    def look(row):
-      last[0] = row['round']
-      on_row(row)
+    class Look(hooks_lib.Hook):
+      def round(self, event):
+        last[0] = event.number
 
     try:
-      made_up.write(settings, look)
+      made_up.write(settings, [Look(), *hooks])
     finally:
       ran.append((settings.experiment_name, last[0]))
 
@@ -133,17 +134,17 @@ def test_halving_goes_on_after_a_stop(tmp_path, ran, monkeypatch, at):
   assert ran
   count = [0]
 
-  def run(settings, on_row=None, **more):
+  def run(settings, hooks=(), **more):
     del more
     count[0] += 1
 
-    def look(row):
-      # The row is written, and nobody has looked at it.
-      if count[0] == at and row['round'] == 3:
-        raise stopping.Stopped(15)
-      on_row(row)
+    class Stopper(hooks_lib.Hook):
+      def round(self, event):
+        # The row is written, and nobody has looked at it.
+        if count[0] == at and event.number == 3:
+          raise stopping.Stopped(15)
 
-    made_up.write(settings, look)
+    made_up.write(settings, [Stopper(), *hooks])
 
   monkeypatch.setattr(train, 'run', run)
   with pytest.raises(stopping.Stopped):
@@ -204,11 +205,11 @@ def test_tpe_goes_on_after_a_stop_as_if_there_was_none(
   good = train.run
   count = [0]
 
-  def run(settings, on_row=None, **more):
+  def run(settings, hooks=(), **more):
     count[0] += 1
     if count[0] in (3, 8):
-      made_up.write(settings, on_row, stop_at=5)
-    good(settings, on_row=on_row, **more)
+      made_up.write(settings, hooks, stop_at=5)
+    good(settings, hooks=hooks, **more)
 
   monkeypatch.setattr(train, 'run', run)
   del ran[:]

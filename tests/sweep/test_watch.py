@@ -2,22 +2,27 @@
 
 import pytest
 
+from tff_adaptive.recording import hooks
 from tff_adaptive.sweep import watch
+
+
+def show(looking, row):
+  looking.round(hooks.Round(row=row))
 
 
 def test_given_up_on_what_is_not_finite():
   looking = watch.Watch(divergence_factor=0)
-  looking({'round': 0, 'validation/loss': 2.0})
-  looking({'round': 1, 'train/loss': 1e30})
+  show(looking, {'round': 0, 'validation/loss': 2.0})
+  show(looking, {'round': 1, 'train/loss': 1e30})
   with pytest.raises(watch.DivergedError, match='is nan'):
-    looking({'round': 2, 'train/loss': float('nan')})
+    show(looking, {'round': 2, 'train/loss': float('nan')})
   looking = watch.Watch(divergence_factor=10)
-  looking({'round': 0, 'validation/loss': 2.0})
+  show(looking, {'round': 0, 'validation/loss': 2.0})
   left_out = {'clients/count': 2, 'clients/rejected': 2}
   for number in (1, 2):
-    looking({'round': number, 'train/loss': 1.0, **left_out})
+    show(looking, {'round': number, 'train/loss': 1.0, **left_out})
   with pytest.raises(watch.DivergedError, match='no update'):
-    looking({'round': 3, 'train/loss': 1.0, **left_out})
+    show(looking, {'round': 3, 'train/loss': 1.0, **left_out})
 
 
 def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
@@ -28,9 +33,9 @@ def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
   looking = watch.Watch(divergence_factor=10, report=reported.append)
   looking.look_back([first, {'round': 1, 'train/loss': 1.0}, bad[2], bad[3]])
   assert not reported
-  looking(bad[3])
+  show(looking, bad[3])
   with pytest.raises(watch.DivergedError, match='round 4'):
-    looking(bad[4])
+    show(looking, bad[4])
   looking = watch.Watch(divergence_factor=10)
   with pytest.raises(watch.DivergedError, match='round 3'):
     looking.look_back([first, *bad[1:4]])
@@ -38,6 +43,6 @@ def test_a_run_that_goes_on_is_judged_by_all_its_rounds():
 
 def test_one_bad_round_is_no_divergence():
   looking = watch.Watch(divergence_factor=10)
-  looking({'round': 0, 'validation/loss': 2.0})
+  show(looking, {'round': 0, 'validation/loss': 2.0})
   for number in range(1, 10):
-    looking({'round': number, 'train/loss': 100.0 if number % 3 else 1.0})
+    show(looking, {'round': number, 'train/loss': 100.0 if number % 3 else 1.0})

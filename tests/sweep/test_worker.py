@@ -30,7 +30,7 @@ def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
       other.__exit__()
 
   made_up.replace_training(
-    monkeypatch, lambda settings, on_row: made_up.write(settings, on_row)
+    monkeypatch, lambda settings, hooks: made_up.write(settings, hooks)
   )
   monkeypatch.setattr(worker.time, 'sleep', sleep)
   assert not other.is_busy()
@@ -48,9 +48,9 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
     trials.add(parsed.points)
   stopped = []
 
-  def run(settings, on_row=None, **_):
+  def run(settings, hooks=(), **_):
     try:
-      made_up.write(settings, on_row)
+      made_up.write(settings, hooks)
     except stopping.Stopped:
       stopped.append(settings.experiment_name)
       raise
@@ -76,9 +76,9 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
 def _sweep_with(monkeypatch, root, log):
   """Two made-up runs that call `log`; the statuses of both."""
 
-  def run(settings, on_row=None, **_):
+  def run(settings, hooks=(), **_):
     log(settings.seed)
-    made_up.write(settings, on_row)
+    made_up.write(settings, hooks)
 
   made_up.replace_training(monkeypatch, run)
   arguments = sweeps.arguments_of(root, '--axis=seed=0,1')

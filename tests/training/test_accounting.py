@@ -12,6 +12,7 @@ from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.privacy import mechanism as privacy
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks
 from tff_adaptive.training import accounting
 from tff_adaptive.training import experiment as train
 
@@ -180,16 +181,17 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   ]
   assert len(set(clips)) == 4
 
-  class Enough(Exception):
+  class Enough(errors.RunError):
     pass
 
-  def give_up(row):
-    if row['round'] == 3:
-      raise Enough
+  class GivesUp(hooks.Hook):
+    def round(self, event):
+      if event.number == 3:
+        raise Enough
 
   broken = settings('broken', 4)
   with pytest.raises(Enough):
-    run(broken, on_row=give_up)
+    run(broken, hooks=[GivesUp()])
   run(broken)
   # The noise, too, is the same.
   assert rows(broken) == rows(whole)

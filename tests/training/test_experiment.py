@@ -18,6 +18,7 @@ from tff_adaptive.commands import dry_run
 from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks
 from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import experiment as train
 from tff_adaptive.training import rounds
@@ -275,7 +276,22 @@ def test_steps_at_their_bound_are_told(tmp_path, capsys):
 
 
 def test_a_run_from_python(tmp_path):
-  said, rows = [], []
+  said, rows, told = [], [], []
+
+  class Teller(hooks.Hook):
+    def start(self, event):
+      told.append(('start', event.total_rounds, event.settings['task']))
+
+    def evaluation(self, event):
+      told.append(('evaluation', event.round_number, event.final))
+
+    def round(self, event):
+      told.append(('round', event.number))
+      rows.append(event.row)
+
+    def end(self, event):
+      told.append(('end', event.status, event.round_number))
+
   settings = training.settings(
     task='digits',
     data='synthetic',
@@ -289,8 +305,18 @@ def test_a_run_from_python(tmp_path):
   )
   assert settings.hyperparameters['beta_1'] == 0.8
   assert settings.task_options['alpha'] == 2.0
-  result = training.run(settings, say=said.append, on_row=rows.append)
+  result = training.run(settings, say=said.append, hooks=[Teller()])
   assert len(result.rows) == len(rows) == 3
+  assert told == [
+    ('start', 2, 'digits'),
+    ('evaluation', 0, False),
+    ('round', 0),
+    ('round', 1),
+    ('evaluation', 2, False),
+    ('round', 2),
+    ('evaluation', 2, True),
+    ('end', 'finished', 2),
+  ]
   assert float(result.rows[-1]['test/loss']) > 0
   assert (settings.folder / 'metrics.csv').is_file()
   again = training.run(settings, say=said.append)

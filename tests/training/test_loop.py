@@ -12,6 +12,7 @@ from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress
+from tff_adaptive.training import cadence as cadence_lib
 from tff_adaptive.training import cohorts as sampling
 from tff_adaptive.training import data
 from tff_adaptive.training import evaluation
@@ -69,7 +70,7 @@ def train_fixture():
         ),
         test=lambda: data.test_split(task.datasets),
         folder=folder,
-        cadence=loop.Cadence(
+        cadence=cadence_lib.Cadence(
           total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
         ),
         progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
@@ -276,7 +277,7 @@ def test_no_warning_when_all_is_well(train, tmp_path):
   'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
 )
 def test_cadence(per_eval, evaluated):
-  cadence = loop.Cadence(
+  cadence = cadence_lib.Cadence(
     total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
   )
   assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated

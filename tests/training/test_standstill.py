@@ -1,5 +1,6 @@
 """What is said of runs that get nowhere."""
 
+from tff_adaptive.recording import hooks
 from tff_adaptive.training import standstill
 
 
@@ -7,7 +8,7 @@ def watched(rows, **bounds):
   said = []
   watch = standstill.Standstill(said.append, bounds)
   for number, row in enumerate(rows):
-    watch.look({'round': number, **row})
+    watch.round(hooks.Round(row={'round': number, **row}))
   return said
 
 

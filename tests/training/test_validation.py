@@ -1,18 +1,177 @@
-"""Examples that are drawn anew for every evaluation."""
+"""What a model is evaluated on: set apart, drawn anew, or test data."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tasks
+from tasks import client_data
 from tff_adaptive import errors
+from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing
+from tff_adaptive.recording import files
+from tff_adaptive.training import data
+from tff_adaptive.training import experiment
 from tff_adaptive.training import validation
 
 
 @pytest.fixture(name='datasets', scope='module')
 def datasets_fixture():
   return tasks.create('stackoverflow_tag', data='synthetic').datasets
+
+
+def digits(*words):
+  """Settings and the task of a small run, split as they say."""
+  arguments = ['--task=digits', '--data=synthetic', *words]
+  settings = parsing.Flags().parse(arguments).settings
+  return settings, experiment.create_task(settings)
+
+
+def evaluated(settings, task, number=1):
+  """The images that the model is validated on and tested on, as bytes."""
+  splits = validation.build(settings, task.datasets)
+  return [
+    [image.tobytes() for x, _ in batches for image in np.asarray(x)]
+    for batches in (splits.validation(number), splits.test())
+  ]
+
+
+def everything(task):
+  return sorted(
+    e['pixels'].tobytes() for e in task.datasets.test_data.as_numpy_iterator()
+  )
+
+
+@pytest.mark.parametrize('share, count', [(None, 40), (0.25, 20), (0.7, 56)])
+def test_examples_are_set_apart_from_the_test_split(share, count):
+  words = [] if share is None else [f'--validation_share={share}']
+  settings, task = digits(*words)
+  chosen, tested = evaluated(settings, task)
+  assert len(chosen) + len(tested) == 80
+  assert abs(len(chosen) - count) <= 1
+  assert sorted(chosen + tested) == everything(task)
+  # The same in every run of a seed, another one with another seed.
+  assert evaluated(settings, task) == [chosen, tested]
+  other, _ = digits('--seed=1', *words)
+  assert evaluated(other, task)[0] != chosen
+  # Both are a sample of all of it.
+  labels = validation.build(settings, task.datasets).validation(1)
+  assert len(np.unique(np.concatenate([y for _, y in labels]))) == 10
+
+
+def test_examples_drawn_anew_are_never_those_of_the_test():
+  settings, task = digits(
+    '--validation_sample=drawn', '--num_validation_examples=10'
+  )
+  first, tested = evaluated(settings, task)
+  second, _ = evaluated(settings, task, 2)
+  assert len(first) == len(second) == 10 and first != second
+  assert len(tested) == 40
+  assert not {*first, *second} & {*tested}
+
+
+@pytest.mark.parametrize('name', ['digits', 'emnist_character'])
+def test_clients_are_held_out_of_training(name):
+  words = [f'--task={name}', '--data=synthetic', '--validation_split=clients']
+  settings = parsing.Flags().parse(words).settings
+  whole = tasks.create(name, data='synthetic').datasets.train_data
+  datasets = experiment.create_task(settings).datasets
+  left, held_out = datasets.train_data, datasets.validation_data
+  ids = {*whole.client_ids}
+  assert len(held_out.client_ids) == max(round(0.1 * len(ids)), 1)
+  assert {*left.client_ids} | {*held_out.client_ids} == ids
+  assert not {*left.client_ids} & {*held_out.client_ids}
+  client = left.client_ids[0]
+  for a, b in zip(
+    left.create_tf_dataset_for_client(client).as_numpy_iterator(),
+    whole.create_tf_dataset_for_client(client).as_numpy_iterator(),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a['pixels'], b['pixels'])
+  count = sum(
+    len(list(held_out.create_tf_dataset_for_client(c)))
+    for c in held_out.client_ids
+  )
+  splits = validation.build(settings, datasets)
+  assert sum(len(y) for _, y in splits.validation(0)) == count
+  assert sum(len(y) for _, y in splits.test()) == len(
+    list(data.raw_test_split(datasets))
+  )
+
+
+def test_the_examples_of_clients_held_out_come_in_turn():
+  _, task = digits('--validation_split=clients', '--validation_share=0.2')
+  held_out = task.datasets.validation_data
+  first = [
+    next(held_out.create_tf_dataset_for_client(c).as_numpy_iterator())['label']
+    for c in held_out.client_ids
+  ]
+  chained = client_data.interleaved(held_out).take(len(first))
+  assert [e['label'] for e in chained.as_numpy_iterator()] == first
+
+
+def test_clients_are_left_to_train_on():
+  with pytest.raises(errors.SettingsError, match='leaves none to train on'):
+    digits('--validation_split=clients', '--validation_share=0.99')
+
+
+def test_the_protocol_of_the_papers():
+  settings, task = digits('--validation_split=test')
+  chosen, tested = evaluated(settings, task)
+  assert chosen == tested and sorted(tested) == everything(task)
+  # Runs of earlier versions have no other; they go on.
+  assert 'validation_split' not in settings.identity
+  assert 'as in the papers' in validation.describe(settings)
+
+
+@pytest.mark.parametrize(
+  'words, split, share',
+  [
+    ([], 'examples', 0.5),
+    (['--task=quadratic'], 'test', None),
+    (['--validation_split=clients'], 'clients', 0.1),
+    (['--validation_share=0.3'], 'examples', 0.3),
+    (['--preset=reddi2021/emnist_character/fedadam'], 'test', None),
+    (
+      [
+        '--preset=reddi2021/emnist_character/fedadam',
+        '--validation_split=examples',
+      ],
+      'examples',
+      0.5,
+    ),
+  ],
+)
+def test_what_is_set_apart_unless_told(words, split, share):
+  settings = parsing.Flags().parse(words).settings
+  assert (settings.validation_split, settings.validation_share) == (
+    split,
+    share,
+  )
+  assert settings.identity.get('validation_split', 'test') == split
+
+
+def test_a_share_of_nothing_is_refused():
+  words = ['--validation_split=test', '--validation_share=0.5']
+  with pytest.raises(errors.SettingsError, match='sets nothing apart'):
+    parsing.Flags().parse(words)
+
+
+def test_a_run_says_what_it_was_evaluated_on(tmp_path):
+  settings, _ = digits(
+    '--total_rounds=1',
+    '--clients_per_round=2',
+    f'--root_output_dir={tmp_path}',
+    '--experiment_name=run',
+  )
+  said = []
+  result = experiment.run(settings, say=said.append)
+  assert 'Validation on 0.5 of the test examples' in '\n'.join(said)
+  assert int(result.rows[-1]['validation/num_examples']) == 40
+  assert int(result.rows[-1]['test/num_examples']) == 40
+  folder = files.RunFolder(settings.folder)
+  text = summary.summary(result.rows, folder)
+  assert 'splits   validation on 0.5 of the test examples' in text
 
 
 def drawn(datasets, number, seed=0, num_examples=30):
@@ -83,7 +242,8 @@ def test_which_one_a_run_has(datasets):
   settings = parse(
     ['--task=stackoverflow_tag', '--num_validation_examples=20']
   ).settings
-  split = validation.build(settings, datasets)
+  splits = validation.build(settings, datasets)
+  split = splits.validation
   assert split(1) is split(2)
   settings = parse(
     [
@@ -92,5 +252,6 @@ def test_which_one_a_run_has(datasets):
       '--validation_sample=drawn',
     ]
   ).settings
-  assert isinstance(validation.build(settings, datasets), validation.Drawn)
+  drawn_splits = validation.build(settings, datasets)
+  assert isinstance(drawn_splits.validation, validation.Drawn)
   assert tf.nest.flatten(split(1))[0].shape[0] <= 20

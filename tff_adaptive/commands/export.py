@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 from typing import Optional
 
+import numpy as np
+
 import tasks
-from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
@@ -26,8 +28,8 @@ from tff_adaptive.training import experiment
 
 USAGE = """export RUN DIR
 
-Writes the model of RUN's last checkpoint to the new folder DIR: Keras weights
-and a SavedModel, which load without TensorFlow Federated."""
+Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel,
+which load without TensorFlow Federated."""
 
 # Settings without which nobody knows what was run.
 _NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
@@ -42,7 +44,14 @@ def build_options() -> options_lib.Options:
       None,
       "Folder with the task's data files; only for a task whose model depends "
       'on them.',
-    )
+    ),
+    parameters.Parameter(
+      'which',
+      Literal['last', 'best', 'ema'],
+      'last',
+      'The model of the last checkpoint, of the best round on validation data, '
+      'or the average of --ema_decay.',
+    ),
   )
 
 
@@ -69,8 +78,11 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
       name: known.get(settings_lib.flag_of(task, name), parameter.default)
       for name, parameter in tasks.parameters_of(task).items()
     }
-    # What this version has beside the settings of a run: as when not given.
-    usual = resolving.settings()
+    # What this version has beside the settings of a run: as when not given, or
+    # as it was before there was a choice.
+    usual = dataclasses.replace(
+      resolving.settings(), validation_split='test', validation_share=None
+    )
     same = {f.name for f in dataclasses.fields(usual)} & set(known)
     return dataclasses.replace(
       usual,
@@ -92,9 +104,12 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
 
 
 def export(
-  path: pathlib.Path, target: pathlib.Path, cache_dir: Optional[str] = None
+  path: pathlib.Path,
+  target: pathlib.Path,
+  cache_dir: Optional[str] = None,
+  which: str = 'last',
 ) -> Mapping[str, Any]:
-  """Writes the model of a run's last checkpoint.
+  """Writes a run's model.
 
   Args:
     path: The run's folder.
@@ -102,6 +117,7 @@ def export(
       `export.json`.
     cache_dir: Where the task's data are, if its model depends on them. Without
       it the model is built from made-up data of the same shapes.
+    which: 'last', 'best' or 'ema', as --which has it.
 
   Returns:
     What export.json says: where the model is from, and how to load it.
@@ -125,14 +141,17 @@ def export(
   options |= {k: v for k, v in elsewhere.items() if k in options}
   settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
-    round_number, keras_model = _restore(settings, folder)
-  described = {
+    round_number, model = _restore(settings, folder, which)
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import tff_internals
+  from tff_adaptive.commands import saved_models
+
+  described: dict[str, Any] = {
     'task': settings.task,
     'method': run.method,
     'round': round_number,
+    'which': which,
     'run': str(path.resolve()),
-    'inputs': _shapes(keras_model.inputs),
-    'outputs': _shapes(keras_model.outputs),
     'results': run.measures(),
     'load': {
       'saved_model': (
@@ -144,9 +163,11 @@ def export(
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
     aside.mkdir(parents=True)
-    keras_model.save_weights(str(aside / 'weights.h5'))
-    keras_model.save(
-      str(aside / 'saved_model'), save_format='tf', include_optimizer=False
+    described |= saved_models.write(
+      tff_internals.keras_model_of(model),
+      aside,
+      task=settings.task,
+      logits=tff_internals.ends_in_logits(model),
     )
     text = json.dumps(described, indent=2) + '\n'
     files.write_atomically(aside / 'export.json', text.encode('utf-8'))
@@ -163,16 +184,19 @@ def export(
 
 
 def _restore(
-  settings: settings_lib.Settings, folder: files.RunFolder
+  settings: settings_lib.Settings, folder: files.RunFolder, which: str
 ) -> tuple[int, Any]:
-  """Restores the last checkpoint's round and the Keras model's weights."""
+  """Restores a round and its model, around a Keras model."""
   # pylint: disable=g-import-not-at-top
+  import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_adaptive import tff_internals
+  from tff_adaptive.recording import best
   from tff_adaptive.recording import checkpoints
   from tff_adaptive.recording import records
   from tff_adaptive.training import centralized
+  from tff_adaptive.training import parts
   from tff_adaptive.training import rounds as rounds_lib
 
   experiment.set_runtime(settings)
@@ -180,8 +204,7 @@ def _restore(
   built = experiment.build(settings, task)
   # After the process, see `evaluation.Evaluator`.
   model = task.model_fn()
-  keras_model = tff_internals.keras_model_of(model)
-  if keras_model is None:
+  if tff_internals.keras_model_of(model) is None:
     raise errors.SettingsError(
       f'The model of the task {settings.task} is no Keras model.'
     )
@@ -191,6 +214,12 @@ def _restore(
     rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
   else:
     rounds = rounds_lib.build(built.process, initial_weights=initial)
+  rounds = parts.averaged(rounds, settings)
+  if which == 'ema' and settings.ema_decay is None:
+    raise errors.SettingsError(
+      f'{folder.path} keeps no average of the model: it ran without '
+      '--ema_decay.'
+    )
   kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
   try:
     found = kept.load_latest(rounds.program_state, tables=records.TABLES)
@@ -207,21 +236,18 @@ def _restore(
     raise errors.SettingsError(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
     )
-  state = found.state
-  if algorithms.is_stateful(built.process):
-    # What clients keep is no part of the model; it may be anywhere.
-    rounds.state = state['server']
-  else:
-    rounds.restore(state)
-  rounds.model_weights().assign_weights_to(model)
-  return found.round_number, keras_model
-
-
-def _shapes(tensors: Sequence[Any]) -> list[dict[str, Any]]:
-  return [
-    {'name': t.name, 'shape': t.shape.as_list(), 'dtype': t.dtype.name}
-    for t in tensors
-  ]
+  # What clients keep is no part of the model; it may be anywhere.
+  rounds.restore_model(found.state)
+  round_number, weights = found.round_number, rounds.model_weights()
+  if which == 'best':
+    weights = tf.nest.map_structure(np.asarray, weights)
+    round_number, weights = best.load(
+      folder.checkpoints, folder.identity, weights
+    )
+  elif which == 'ema':
+    weights = rounds.averaged_weights()
+  weights.assign_weights_to(model)
+  return round_number, model
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -233,12 +259,13 @@ def main(arguments: Sequence[str]) -> int:
       f'{" ".join(words) or "nothing"}.'
     )
   run, target = map(pathlib.Path, words)
-  described = export(run, target, values['cache_dir'])
+  described = export(run, target, values['cache_dir'], values['which'])
   model = target / 'saved_model'
   print(
     f'{described["method"]} on {described["task"]} after round '
     f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
     f'Load it with tf.saved_model.load({str(model)!r}).signatures['
-    "'serving_default']; no TensorFlow Federated is needed."
+    "'serving_default']; no TensorFlow Federated is needed. "
+    f'{target / "export.json"} says what goes in and what comes out.'
   )
   return 0

@@ -1,6 +1,7 @@
 """The short table at the end of a run."""
 
 import os
+import re
 from typing import Any
 
 from tff_adaptive.recording import files
@@ -43,6 +44,10 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
         cells[-1] = f'{int(float(value)):,}'
     table.append([split, row['round'], *cells])
   lines = formatting.aligned(table, left=1)
+  lines += _clients(rows[-1])
+  evaluation = (folder.read_hparams() or {}).get('evaluation')
+  if evaluation:
+    lines.append(f'splits   {evaluation}')
   last = _last(rows, 'privacy')
   if last is not None:
     lines.append(
@@ -59,6 +64,30 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
   lines.append(f'curves   {os.path.relpath(folder.curves)}')
   lines.append(f'metrics  {os.path.relpath(folder.metrics)}')
   return '\n'.join(lines)
+
+
+def _clients(row: Any) -> list[str]:
+  """Says how the trained model does on single clients, if that was tested."""
+  lines = []
+  for group, when in (('per_client', ''), ('per_client_tuned', ', fine-tuned')):
+    count = row.get(f'{group}/clients')
+    found = {
+      column.split('/')[1]: column.removesuffix('mean')
+      for column, value in row.items()
+      if value and re.fullmatch(f'{group}/.*/mean', column)
+    }
+    name = metric_names.main_metric(found) or 'loss'
+    if not count or name not in found:
+      continue
+    mean, spread, worst = (
+      formatting.number(float(row[found[name] + part]))
+      for part in ('mean', 'std', 'worst_decile')
+    )
+    lines.append(
+      f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
+      f'{worst}) over {int(float(count)):,}{when}'
+    )
+  return lines
 
 
 def _last(rows: Any, group: str) -> Any:

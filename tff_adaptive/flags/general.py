@@ -19,6 +19,9 @@ def general(
   client_epochs_per_round: parameters.Count = 1,
   client_batch_size: Optional[parameters.Count] = None,
   max_elements_per_client: Optional[parameters.Count] = None,
+  client_steps_per_round: Optional[parameters.Count] = None,
+  initial_weights: Optional[str] = None,
+  freeze: Optional[str] = None,
   client_datasets_random_seed: parameters.Seed32 = 1,
   seed: parameters.NonNegativeInt = 0,
   target_epsilon: Optional[parameters.Positive] = None,
@@ -26,9 +29,20 @@ def general(
   dp_sampling: Literal['fixed', 'poisson'] = 'fixed',
   dp_accounting: Literal['pld', 'rdp'] = 'pld',
   rounds_per_eval: parameters.Count = 10,
+  validation_split: Optional[Literal['examples', 'clients', 'test']] = None,
+  validation_share: Optional[parameters.Share] = None,
   num_validation_examples: parameters.CountOrAll = 10_000,
   validation_sample: Literal['fixed', 'drawn'] = 'fixed',
+  target_metric: Optional[str] = None,
+  patience: Optional[parameters.Count] = None,
+  ema_decay: Optional[parameters.Fraction] = None,
+  evaluate_clients: Optional[str] = None,
+  client_test_share: Optional[parameters.Share] = None,
+  finetune_epochs: Optional[parameters.Count] = None,
+  finetune_learning_rate: Optional[parameters.Positive] = None,
+  evaluate_clients_under_dp: bool = False,
   rounds_per_checkpoint: parameters.Count = 50,
+  record: Optional[str] = None,
   experiment_name: Optional[str] = None,
   root_output_dir: str = 'runs',
   cache_dir: Optional[str] = None,
@@ -59,6 +73,13 @@ def general(
       given.
     max_elements_per_client: Most examples of a client in a round; all unless
       given.
+    client_steps_per_round: Most batches of a client in a round; all unless
+      given.
+    initial_weights: Where training starts, in place of weights drawn by the
+      seed: the folder of an export or of a run, or a file of Keras.
+    freeze: Variables that are not trained and of which no update is sent, as
+      patterns with * and ? of names such as dense/kernel; may be given several
+      times, or several with commas between.
     client_datasets_random_seed: Decides which clients take part, as in the
       reference.
     seed: Decides everything else that is random.
@@ -69,10 +90,34 @@ def general(
       independently client by client, as papers account.
     dp_accounting: By privacy loss distributions or Renyi orders.
     rounds_per_eval: Rounds from one evaluation to the next.
-    num_validation_examples: Examples of the test split to evaluate on during
-      training; -1 for all. The whole split is used once, at the end.
+    validation_split: What evaluations look at: test examples set apart, clients
+      held out, or the test split itself, as papers and presets do.
+    validation_share: How much is set apart; half of the test examples, or a
+      tenth of the clients, unless given.
+    num_validation_examples: Examples of that to evaluate on; -1 for all.
     validation_sample: Whether these stay the same or are drawn anew.
+    target_metric: NAME:VALUE, such as accuracy:0.95; the run ends at the first
+      evaluation on validation data that reaches it. It also says which round is
+      best; the task's first metric unless given.
+    patience: Evaluations in a row without a better one, after which the run
+      ends.
+    ema_decay: Decay of an average of the model over rounds, which is evaluated
+      beside it; none unless given.
+    evaluate_clients: Clients to test the trained model on one by one, a number
+      drawn by the seed or all; nobody unless given.
+    client_test_share: How much of every client's examples is held out of
+      training for that, where the task has no test data by client; a fifth
+      unless given.
+    finetune_epochs: Passes over a client's own training data after which the
+      model is tested on that client once more.
+    finetune_learning_rate: Of the SGD steps in these passes; the clients' own
+      unless given.
+    evaluate_clients_under_dp: Allow figures of single clients, which no noise
+      protects, in a run with differential privacy.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
+    record: A tracker that gets the run's numbers beside its own files:
+      mlflow:URI (a server or a database) or wandb:PROJECT; may be given
+      several times, or several with commas between.
     experiment_name: Name of the run's folder; made from the settings unless
       given.
     root_output_dir: Where runs have their folders.

@@ -27,6 +27,10 @@ _DRY_RUN = parameters.Parameter(
 )
 
 
+# Flags that may be given several times; their texts are joined by commas.
+_REPEATED = frozenset({'freeze', 'record'})
+
+
 class _TextParser(absl_flags.ArgumentParser):
   """Keeps a flag's text: what it may say depends on the other flags."""
 
@@ -72,6 +76,10 @@ class Flags:
       defined = absl_flags.BooleanFlag(name, None, text)
       # So that `--name`, `--noname`, `--name=...` work.
       defined.parser = _TextParser()
+    elif name in _REPEATED:
+      defined = absl_flags.MultiFlag(
+        _TextParser(), absl_flags.ArgumentSerializer(), name, None, text
+      )
     else:
       serializer = absl_flags.ArgumentSerializer()
       defined = absl_flags.Flag(_TextParser(), serializer, name, None, text)
@@ -140,7 +148,7 @@ class Flags:
       ) from e
     options.refuse_words(rest)
     return {
-      name: str(self.values[name].value)
+      name: _text(self.values[name].value)
       for name in self.values
       if self.values[name].present
     }
@@ -174,6 +182,10 @@ def tasks_named(arguments: Sequence[str]) -> list[str]:
     elif match:
       named += arguments[place + 1 : place + 2]
   return named
+
+
+def _text(value: Any) -> str:
+  return ','.join(value) if isinstance(value, list) else str(value)
 
 
 def words(flags: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ Flags that nothing would look at are refused. Errors name flags; whether as
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import client_tests
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import runtime_flags
@@ -28,6 +30,8 @@ _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
 _NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
+# How much is set apart for validation, unless told.
+_SHARES = {'examples': 0.5, 'clients': 0.1}
 # Values by flag.
 Given = Mapping[str, Any]
 
@@ -91,13 +95,21 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     plan = plan_lib.resolve(chosen, values)
     _check_accounting(table, general, plan, flag_of)
     _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  if general['client_steps_per_round'] and not plan.method.has_clients:
+    raise parameters.ParameterError(
+      'client_steps_per_round',
+      '{} would be ignored: {algorithm}={method} has no clients.',
+      method=plan.method.name,
+    )
   _check_owners(table, flag_of, plan)
+  client_tests.resolve(general, plan)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,
     task_options=_task_options(table, of_task, general, of_run),
     num_validation_examples=None if examples == -1 else examples,
     runtime_options=runtime_flags.options(general),
+    record=tuple(filter(None, (general['record'] or '').split(','))),
   )
   as_given = {f.name for f in dataclasses.fields(settings_lib.Settings)}
   return settings_lib.Settings(
@@ -147,6 +159,8 @@ def _general(table: flag_table.FlagTable, of_run: Given) -> dict[str, Any]:
       '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
       'all examples; give their number.',
     )
+  _set_validation(general)
+  _check_target(general['target_metric'])
   name = general['experiment_name']
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(
@@ -185,6 +199,41 @@ def _check_function(flag: str, place: str) -> None:
     raise parameters.ParameterError(
       flag, '{}={place}: {told}', place=place, told=str(e)
     ) from e
+
+
+def _set_validation(general: dict[str, Any]) -> None:
+  """Fills in what is set apart for validation."""
+  split = general['validation_split']
+  if split is None:
+    is_problem = tasks.info(general['task']).test_is_problem
+    split = 'test' if is_problem else 'examples'
+    general['validation_split'] = split
+  share = general['validation_share']
+  if split == 'test' and share is not None:
+    raise parameters.ParameterError(
+      'validation_share',
+      '{}={share:g} would be ignored: {validation_split}=test sets nothing '
+      'apart.',
+      share=share,
+    )
+  if share is None:
+    general['validation_share'] = _SHARES.get(split)
+
+
+def _check_target(target: Optional[str]) -> None:
+  if target is None:
+    return
+  name, _, value = target.rpartition(':')
+  try:
+    fits = bool(name) and math.isfinite(float(value))
+  except ValueError:
+    fits = False
+  if not fits:
+    raise parameters.ParameterError(
+      'target_metric',
+      '{} must be NAME:VALUE, such as accuracy:0.95, got {target!r}.',
+      target=target,
+    )
 
 
 def _hyperparameters(

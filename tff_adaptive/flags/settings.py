@@ -22,8 +22,12 @@ class Settings:
     task: A name that `tasks.create` takes.
     task_options: Its options.
     plan: The method with all of its hyperparameters; `seed` decides the plan's.
-    num_validation_examples: Examples of the test split to evaluate on during
-      training; `None` for all.
+    validation_split: 'examples', 'clients' or 'test'.
+    validation_share: How much of the examples or clients is set apart; `None`
+      for 'test'.
+    num_validation_examples: Examples of that to evaluate on during training;
+      `None` for all.
+    record: Trackers that the run is recorded with, as --record names them.
     runtime: Which execution context.
     runtime_options: What that context is made with.
 
@@ -53,6 +57,19 @@ class Settings:
   client_states: str
   client_state_mib: int
   max_rejected_clients: Optional[int]
+  validation_split: str = 'test'
+  validation_share: Optional[float] = None
+  target_metric: Optional[str] = None
+  patience: Optional[int] = None
+  ema_decay: Optional[float] = None
+  client_steps_per_round: Optional[int] = None
+  initial_weights: Optional[str] = None
+  freeze: Optional[str] = None
+  evaluate_clients: Optional[str] = None
+  client_test_share: Optional[float] = None
+  finetune_epochs: Optional[int] = None
+  finetune_learning_rate: Optional[float] = None
+  record: tuple[str, ...] = ()
 
   @property
   def algorithm(self) -> str:
@@ -79,7 +96,7 @@ class Settings:
     """What decides the results, by flag; a resumed run must have the same.
 
     Where data lie, where results go, how much memory may be used and when to
-    give up decide nothing, and are left out.
+    give up or to end early decide no round, and are left out.
     """
     options = dict(self.task_options)
     options.pop('cache_dir', None)
@@ -108,18 +125,25 @@ class Settings:
       'rounds_per_eval': self.rounds_per_eval,
       'rounds_per_checkpoint': self.rounds_per_checkpoint,
       'num_validation_examples': self.num_validation_examples,
-      **self._sample,
+      **self._more,
       'client_datasets_random_seed': self.client_datasets_random_seed,
       'seed': self.seed,
       'runtime': self.runtime,
     }
 
   @property
-  def _sample(self) -> dict[str, str]:
-    """Told where it is not the usual one, so that older runs go on."""
-    if self.validation_sample == 'fixed':
-      return {}
-    return {'validation_sample': self.validation_sample}
+  def _more(self) -> dict[str, Any]:
+    """Told where it is not what older runs had, so that these go on."""
+    told: dict[str, Any] = {}
+    if self.validation_split != 'test':
+      told['validation_split'] = self.validation_split
+      told['validation_share'] = self.validation_share
+    if self.validation_sample != 'fixed':
+      told['validation_sample'] = self.validation_sample
+    for name in _TOLD_IF_GIVEN:
+      if getattr(self, name) is not None:
+        told[name] = getattr(self, name)
+    return told
 
   def _is_told(self, name: str, value: Any) -> bool:
     """Whether a hyperparameter is a part of the identity.
@@ -151,6 +175,18 @@ class Settings:
     """Where the results go."""
     return pathlib.Path(self.root_output_dir) / self.name
 
+
+# Settings of which nothing is told unless they are given.
+_TOLD_IF_GIVEN = (
+  'ema_decay',
+  'client_steps_per_round',
+  'initial_weights',
+  'freeze',
+  'evaluate_clients',
+  'client_test_share',
+  'finetune_epochs',
+  'finetune_learning_rate',
+)
 
 # Flags of all tasks that have the options which these are called.
 _TASK_FLAGS = {
@@ -188,9 +224,21 @@ def check_same(
 ) -> None:
   """Holds a run that is started again to the settings it was started with.
 
+  It may have more rounds, if no round before depends on how many there are.
+
   Raises:
     SettingsError: With the difference, if there is one.
   """
+  first, total = (s.get('total_rounds') for s in (before, now))
+  grows = isinstance(first, int) and isinstance(total, int) and first < total
+  if grows and now.get('target_epsilon') is not None:
+    raise errors.SettingsError(
+      f'{folder} holds a run whose noise --target_epsilon chose for {first:,} '
+      f'rounds, so that it cannot go on to {total:,}: choose another '
+      '--experiment_name, or give --dp_noise_multiplier from the start.'
+    )
+  if grows:
+    before = {**before, 'total_rounds': total}
   missing = object()
 
   def words(value: Any) -> Any:
@@ -205,5 +253,6 @@ def check_same(
     raise errors.SettingsError(
       f'{folder} holds a run with other settings '
       f'({"; ".join(differences)}): choose another --experiment_name, or '
-      'give the flags that it was started with.'
+      'give the flags that it was started with'
+      + (f', --total_rounds={first} among them.' if grows else '.')
     )

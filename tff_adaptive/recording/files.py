@@ -173,6 +173,7 @@ class RunFolder:
     self.metrics = self.path / 'metrics.csv'
     self.sweep = self.path / 'sweep.json'  # If it is a sweep's folder.
     self.step_sizes = self.path / 'step_sizes.csv'
+    self.clients = self.path / 'clients.csv'
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.client_states = self.path / 'client_states.sqlite'
@@ -276,7 +277,9 @@ class RunFolder:
       SettingsError: If hparams.json is not one that a run wrote.
     """
     hparams = self.read_hparams() or {}
-    words = json.dumps(
-      [hparams.get('id'), hparams.get('settings')], sort_keys=True
-    )
+    settings = hparams.get('settings')
+    # A run that was given more rounds is still the same.
+    if settings is not None and 'first_total_rounds' in hparams:
+      settings = {**settings, 'total_rounds': hparams['first_total_rounds']}
+    words = json.dumps([hparams.get('id'), settings], sort_keys=True)
     return hashlib.sha256(words.encode('utf-8')).hexdigest()

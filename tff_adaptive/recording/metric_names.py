@@ -17,3 +17,12 @@ def short(name: str) -> str:
   for prefix in ('sparse_categorical_', 'categorical_', 'binary_'):
     name = name.removeprefix(prefix)
   return name.replace('_', ' ')
+
+
+# Measures of quality of which less is better, by a part of their names.
+_LESS_IS_BETTER = ('loss', 'error', 'distance', 'perplexity')
+
+
+def higher_is_better(name: str) -> bool:
+  """Tells whether a measure of this name should go up."""
+  return not any(word in name for word in _LESS_IS_BETTER)

@@ -15,6 +15,7 @@ from typing import Optional
 import tqdm
 
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import hooks
 from tff_adaptive.recording import metric_names
 
 _COLUMNS = 80
@@ -31,7 +32,7 @@ class _Line(tqdm.tqdm):
 _Line.set_lock(threading.RLock())
 
 
-class Progress:
+class Progress(hooks.Hook):
   """A run's progress: round, loss, quality, seconds a round and time left.
 
   On a terminal it is one line, redrawn by tqdm and no wider than the terminal;
@@ -68,14 +69,27 @@ class Progress:
     self._validation: Mapping[str, Any] = {}
     self._line: Optional[_Line] = None
 
-  def from_round(self, first_round: int) -> 'Progress':
-    """Returns the same, for a run that goes on at a later round."""
-    return Progress(
-      self._total,
-      first_round=first_round,
-      stream=self._stream,
-      seconds_between_lines=self._between,
+  def start(self, event: hooks.Start) -> None:
+    """Says where a resumed run goes on."""
+    if event.resumed_from is None:
+      return
+    self._first = event.resumed_from + 1
+    self.say(f'Resuming after round {event.resumed_from}.')
+    if event.dropped:
+      self.say(
+        f'{event.dropped} rounds after that checkpoint were not saved; they '
+        'are run again.'
+      )
+
+  def round(self, event: hooks.Round) -> None:
+    self.round_done(
+      event.number,
+      hooks.group(event.row, 'train'),
+      hooks.group(event.row, 'validation'),
     )
+
+  def end(self, event: hooks.End) -> None:
+    self.end_line()
 
   def round_done(
     self,

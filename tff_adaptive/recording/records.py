@@ -1,73 +1,26 @@
-"""The records of a run's rounds: rows, clients' step sizes, TensorBoard."""
+"""The records of a run's rounds: rows, and clients' step sizes."""
 
-import contextlib
-import shutil
 import zlib
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 
 import numpy as np
-import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks
 from tff_adaptive.recording import step_sizes
 from tff_adaptive.recording import tables
 
 # Tables whose rows a checkpoint holds checksums of.
 TABLES = ('metrics', 'step_sizes')
+# Groups of columns that come to the last row when all is done.
+_FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
 
 
-class _TensorBoard:
-  """The rows of metrics.csv as TensorBoard scalars.
-
-  TFF's `TensorBoardReleaseManager` only adds: after a resume the rounds that
-  are run again would show twice. Here the events are written anew from the rows
-  that are kept.
-  """
-
-  def __init__(self, folder: Any, rows: Sequence[Mapping[str, Any]]):
-    self._folder = folder
-    shutil.rmtree(folder, ignore_errors=True)
-    with self._complaints():
-      self._writer = tf.summary.create_file_writer(str(folder))
-    for row in rows:
-      self.add({name: float(v) for name, v in row.items() if v})
-
-  def add(self, row: Mapping[str, Any]) -> None:
-    # One record a row: an operation for each value costs more, in time and in
-    # memory that TensorFlow keeps.
-    summary = tf.compat.v1.Summary(
-      value=[
-        tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
-        for name, value in row.items()
-        if name != 'round'
-      ]
-    )
-    with self._complaints(), self._writer.as_default():
-      tf.summary.experimental.write_raw_pb(
-        summary.SerializeToString(), step=int(row['round'])
-      )
-
-  def close(self) -> None:
-    with self._complaints():
-      self._writer.close()
-
-  @contextlib.contextmanager
-  def _complaints(self) -> Iterator[None]:
-    try:
-      yield
-    except tf.errors.OpError as e:
-      raise errors.RunError(
-        f'{self._folder} cannot be written: {errors.reason(e)}.'
-      ) from e
-
-
-class Records:
+class Records(hooks.Hook):
   """The records of a run, up to a round that it goes on from.
 
   A row whose digits were changed still looks like one, and a resumed run would
@@ -96,6 +49,7 @@ class Records:
     """
     self._metrics = tables.RowFile(folder.metrics)
     self._step_sizes = step_sizes.StepFile(folder.step_sizes)
+    self._clients = folder.clients
     self._files = dict(
       zip(TABLES, (self._metrics, self._step_sizes), strict=True)
     )
@@ -108,27 +62,35 @@ class Records:
         _check(file, self._sums[table], last_round)
     self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes.drop_after(last_round)
-    self._board = _TensorBoard(folder.tensorboard, self.rows)
 
   @property
   def rows(self) -> list[dict[str, str]]:
     return self._metrics.rows
 
-  def add(
-    self,
-    row: Mapping[str, Any],
-    steps: Sequence[Mapping[str, Any]] = (),
-  ) -> None:
-    """Adds a round's row, and the step sizes of its clients."""
-    for record in steps:
-      self._step_sizes.append({'round': row['round'], **record})
-    self._metrics.append(row)
-    self._board.add(row)
+  def round(self, event: hooks.Round) -> None:
+    """Adds a round's row, and the step sizes of its clients.
 
-  def extend_last(self, values: Mapping[str, Any]) -> None:
-    """Adds values to the last round's row."""
-    self._metrics.extend_last(values)
-    self._board.add({'round': int(self.rows[-1]['round']), **values})
+    Raises:
+      RunError: If they cannot be written.
+    """
+    for record in event.steps:
+      self._step_sizes.append({'round': event.number, **record})
+    self._metrics.append(event.row)
+
+  def evaluation(self, event: hooks.Evaluation) -> None:
+    """Writes what is told of clients, and adds values to the last round's row.
+
+    Raises:
+      RunError: If they cannot be written.
+    """
+    if event.clients:
+      tables.write(self._clients, event.clients)
+    if event.final:  # Others are in the row of their round.
+      self._metrics.extend_last(event.values)
+
+  def forget_final(self) -> None:
+    """Drops the values of a final evaluation: more rounds are to come."""
+    self._metrics.clear_last(_FINAL)
 
   def sync(self, last_round: int) -> dict[str, np.ndarray]:
     """Flushes rows to the disk; returns checksums by table.
@@ -151,9 +113,6 @@ class Records:
       sums += [_sum(row) for row in file.rows[len(sums) : end]]
     return {t: np.array(sums, np.uint32) for t, sums in self._sums.items()}
 
-  def close(self) -> None:
-    self._board.close()
-
 
 def _sum(row: Mapping[str, str]) -> int:
   """Returns a row's checksum, whatever columns others have.
@@ -163,7 +122,7 @@ def _sum(row: Mapping[str, str]) -> int:
   cells = [
     f'{name}={value}'
     for name, value in sorted(row.items())
-    if value and not name.startswith('test/')
+    if value and not name.startswith(_FINAL)
   ]
   return zlib.crc32('\n'.join(cells).encode('utf-8'))
 

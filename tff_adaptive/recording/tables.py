@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,17 @@ class RowFile:
     self._add_columns(texts)
     self._rewrite()
 
+  def clear_last(self, prefixes: tuple[str, ...]) -> None:
+    """Empties the last row's cells in columns that begin with a prefix."""
+    if not self.rows:
+      return
+    found = [
+      c for c, v in self.rows[-1].items() if v and c.startswith(prefixes)
+    ]
+    if found:
+      self.rows[-1] = {**self.rows[-1], **dict.fromkeys(found, '')}
+      self._rewrite()
+
   def _add_columns(self, names: Iterable[str]) -> bool:
     new = [name for name in names if name not in self.columns]
     self.columns = sorted(self.columns + new, key=_place)
@@ -197,11 +209,29 @@ class RowFile:
     files.write_atomically(self.path, ''.join(lines).encode('utf-8'))
 
 
+def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+  """Writes a table as a CSV file; its columns are those of the first row.
+
+  Raises:
+    RunError: If it cannot be written.
+  """
+  buffer = io.StringIO()
+  writer = csv.writer(buffer, lineterminator='\n')
+  writer.writerow(rows[0])
+  for row in rows:
+    writer.writerow(_text(row.get(name)) for name in rows[0])
+  files.write_atomically(path, buffer.getvalue().encode('utf-8'))
+
+
 _GROUPS = (
   'round',
   'train',
   'validation',
+  'ema',
   'test',
+  'test_ema',
+  'per_client',
+  'per_client_tuned',
   'clients',
   'update',
   'step_size',

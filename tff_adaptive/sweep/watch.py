@@ -11,6 +11,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
+from tff_adaptive.recording import hooks
 from tff_adaptive.training import stopping
 
 # Rounds in a row far above the first loss, or without a single usable update,
@@ -31,7 +32,7 @@ class Pruned(stopping.Stopped):
     self.reason = reason
 
 
-class Watch:
+class Watch(hooks.Hook):
   """A watch on a run, which gives it up once it has diverged."""
 
   def __init__(
@@ -67,17 +68,16 @@ class Watch:
     for row in rows:
       self._judge(row)
 
-  def __call__(self, row: Mapping[str, Any]) -> None:
-    """Looks at a row of metrics.csv.
+  def round(self, event: hooks.Round) -> None:
+    """Looks at a round.
 
     Raises:
       DivergedError, Pruned: If the run is to be given up.
     """
-    number = int(row['round'])
     if time.monotonic() - self._reported >= _SECONDS_BETWEEN_REPORTS:
       self._reported = time.monotonic()
-      self._report(number)
-    self._judge(row)
+      self._report(event.number)
+    self._judge(event.row)
 
   def _judge(self, row: Mapping[str, Any]) -> None:
     number = int(row['round'])

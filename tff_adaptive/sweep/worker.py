@@ -104,7 +104,7 @@ def run(
       if finished is None:
         metrics = files.RunFolder(settings.folder).metrics
         watch.look_back(tables.RowFile(metrics).numbers)
-        train.run(settings, on_row=watch)
+        train.run(settings, hooks=[watch])
       hparams.write_values(job.point)
       return outcome_of(job.point, outcomes.FINISHED)
     except watching.Pruned as e:

@@ -6,6 +6,7 @@ draws an order for each client of the cohort, gathers the rows and maps those of
 the whole cohort in one call.
 """
 
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -36,17 +37,26 @@ def training_clients(
   seed: int,
   cache_bytes: int,
   as_lists: bool,
+  **more: Any,
 ) -> data.ClientDatasets:
   """Returns a task's training clients, on arrays where it has a recipe.
 
   Args:
     datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
+    **more: Further arguments of it; `one_pass` is of no use without a recipe.
   """
   if data.has_recipe(datasets):
     return ClientBatches(
-      datasets, seed=seed, cache_bytes=cache_bytes, as_lists=as_lists
+      datasets,
+      seed=seed,
+      cache_bytes=cache_bytes,
+      as_lists=as_lists,
+      **more,
     )
-  return data.ClientDatasets(datasets, seed=seed, cache_bytes=cache_bytes)
+  more.pop('one_pass', None)
+  return data.ClientDatasets(
+    datasets, seed=seed, cache_bytes=cache_bytes, **more
+  )
 
 
 class ClientBatches(data.ClientDatasets):
@@ -66,6 +76,8 @@ class ClientBatches(data.ClientDatasets):
     seed: int,
     cache_bytes: int = 2 * 2**30,
     as_lists: bool = True,
+    max_steps: Optional[int] = None,
+    one_pass: bool = False,
   ):
     """Prepares the batches; reads no client yet.
 
@@ -75,9 +87,18 @@ class ClientBatches(data.ClientDatasets):
       cache_bytes: Memory for rows, in bytes; least recently used clients are
         dropped first.
       as_lists: Whether batches may come as lists.
+      max_steps: Most batches of a client in a round; all unless given.
+      one_pass: Whether a round is one pass over a client's examples, however
+        many passes and examples the task's own is.
     """
-    super().__init__(datasets, seed=seed, cache_bytes=cache_bytes)
+    super().__init__(
+      datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
+    )
     self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
+    if one_pass:
+      self._recipe = dataclasses.replace(
+        self._recipe, epochs=1, max_elements=None
+      )
     self._as_lists = as_lists
     # Made when the first rows tell their shapes.
     self._row_bytes: Optional[int] = None
@@ -129,6 +150,12 @@ class ClientBatches(data.ClientDatasets):
       )
     return _take(rows, order)
 
+  def _first_steps(self, rows: Any) -> Any:
+    """Returns the rows of as many batches as a client may take."""
+    if self._max_steps is None:
+      return rows
+    return _take(rows, slice(self._max_steps * self._recipe.batch_size))
+
   def for_client(self, client_id: str, round_number: int) -> Batches:
     """Returns the client's batches for a round.
 
@@ -151,7 +178,7 @@ class ClientBatches(data.ClientDatasets):
       if client in drawn or client in failures:
         continue
       try:
-        drawn[client] = self._draw(client, round_number)
+        drawn[client] = self._first_steps(self._draw(client, round_number))
       # A task's own preprocessing may raise anything.
       except Exception as e:  # pylint: disable=broad-exception-caught
         failures[client] = self._say_unreadable(client, e)

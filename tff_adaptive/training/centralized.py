@@ -232,6 +232,10 @@ class CentralizedRounds:
     )
     self._done = int(program_state['rounds'])
 
+  def restore_model(self, program_state: Any) -> None:
+    """Goes on from a checkpoint: there are no clients that keep anything."""
+    self.restore(program_state)
+
 
 def build_rounds(
   model_fn: Any, pieces: building.Pieces, initial_weights: Any

@@ -109,6 +109,7 @@ class ClientDatasets:
     *,
     seed: int,
     cache_bytes: int = 2 * 2**30,
+    max_steps: Optional[int] = None,
   ):
     """Prepares the datasets; reads no client yet.
 
@@ -120,7 +121,9 @@ class ClientDatasets:
       seed: The run's seed.
       cache_bytes: Memory for raw examples, in bytes; least recently used
         clients are dropped first. 0 reads every client anew.
+      max_steps: Most batches of a client in a round; all unless given.
     """
+    self._max_steps = max_steps
     self._datasets = datasets
     self._clients = datasets.train_data
     self._preprocess_fn = datasets.train_preprocess_fn
@@ -243,7 +246,10 @@ class ClientDatasets:
       self._seed, 'client data', round_number, str(client_id)
     )
     try:
-      return self._prepare(self._raw(client_id), seed)
+      batches = self._prepare(self._raw(client_id), seed)
+      return (
+        batches if self._max_steps is None else batches.take(self._max_steps)
+      )
     # A task's own preprocessing may raise anything.
     except Exception as e:  # pylint: disable=broad-exception-caught
       raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
@@ -289,6 +295,8 @@ def test_split(
   *,
   num_examples: Optional[int] = None,
   cache_bytes: int = 2 * 2**30,
+  raw: Optional[tf.data.Dataset] = None,
+  name: str = 'test split',
 ) -> Union[tf.data.Dataset, Sequence[Any]]:
   """Returns the test split in batches, or its first examples.
 
@@ -301,6 +309,8 @@ def test_split(
     num_examples: How many raw examples to take; `None` for all.
     cache_bytes: If the batches fit into this memory, they are decoded once
       and kept.
+    raw: Other examples in its place, before preprocessing.
+    name: What those are called in messages.
 
   Returns:
     Batches as the task's models take them: a list of them if they are kept,
@@ -309,7 +319,7 @@ def test_split(
   Raises:
     RunError: If there is no example, or it cannot be read.
   """
-  data = raw_test_split(datasets)
+  data = raw_test_split(datasets) if raw is None else raw
   if num_examples is not None:
     data = data.take(num_examples)
   if datasets.eval_preprocess_fn is not None:
@@ -324,8 +334,8 @@ def test_split(
       kept.append(batch)
   except tf.errors.OpError as e:
     raise errors.RunError(
-      f'The test split cannot be read: {errors.reason(e)}.'
+      f'The {name} cannot be read: {errors.reason(e)}.'
     ) from e
   if not kept:
-    raise errors.RunError('The test split has no examples.')
+    raise errors.RunError(f'The {name} has no examples.')
   return kept

@@ -34,6 +34,11 @@ class Evaluator:
     )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
 
+  @property
+  def names(self) -> list[str]:
+    """Names of what `evaluate` returns."""
+    return [name for name in self._finalizers if name != 'num_batches']
+
   def _one_batch(self, batch: Any) -> None:
     self._model.forward_pass(batch, training=False)
 
@@ -56,7 +61,6 @@ class Evaluator:
       self._step(batch)
     unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
-      (name, finalizer(unfinalized[name]).numpy())
-      for name, finalizer in self._finalizers.items()
-      if name != 'num_batches'
+      (name, self._finalizers[name](unfinalized[name]).numpy())
+      for name in self.names
     )

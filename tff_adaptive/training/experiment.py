@@ -5,7 +5,6 @@ import importlib.metadata
 import sys
 import time
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -20,7 +19,9 @@ from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import tables
+from tff_adaptive.recording import trackers
 from tff_adaptive.training import accounting
+from tff_adaptive.training import ending
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
 from tff_adaptive.training import standstill
@@ -69,8 +70,9 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
   Raises:
     SettingsError: If the folder cannot be written, or holds a sweep, or a run
-      with other settings.
+      with other settings; or if it cannot be recorded as asked.
   """
+  _build_trackers(settings)
   folder = files.RunFolder(settings.folder)
   files.check_writable(folder.path)
   if folder.sweep.exists():
@@ -91,10 +93,23 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   if not metrics.rows:
     return None
   last = metrics.rows[-1]
-  finished = int(last['round']) == settings.total_rounds and any(
-    value for name, value in last.items() if name.startswith('test/')
+  tested = any(v for name, v in last.items() if name.startswith('test/'))
+  over = int(last['round']) == settings.total_rounds or ending.is_over(
+    metrics.rows, settings.target_metric, settings.patience
   )
-  return metrics if finished else None
+  return metrics if tested and over else None
+
+
+def _build_trackers(settings: settings_lib.Settings) -> Sequence[Any]:
+  """Builds the recorders that --record asks for.
+
+  Raises:
+    SettingsError: If there is none of that name, or its package is missing.
+  """
+  try:
+    return trackers.build(settings.record)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
 
 
 def create_task(settings: settings_lib.Settings) -> Any:
@@ -109,7 +124,7 @@ def create_task(settings: settings_lib.Settings) -> Any:
     no_share = dict(epochs=1, max_elements=None)
     options |= {k: v for k, v in no_share.items() if k in options}
   try:
-    return tasks.create(settings.task, **options)
+    task = tasks.create(settings.task, **options)
   except parameters.ParameterError as e:
     named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
     raise options_lib.refusal(named) from e
@@ -117,6 +132,13 @@ def create_task(settings: settings_lib.Settings) -> Any:
     raise errors.SettingsError(str(e)) from e
   except tasks.OwnCodeError as e:
     raise errors.SettingsError(f'--task={settings.task}: {e}') from e
+  from tff_adaptive.training import client_tests
+  from tff_adaptive.training import parts
+  from tff_adaptive.training import validation
+
+  task = parts.freeze(task, settings.freeze)
+  task = validation.hold_out_clients(task, settings)
+  return client_tests.hold_out(task, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +196,7 @@ def run(
   settings: settings_lib.Settings,
   *,
   say: Callable[[str], None] = print,
-  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
+  hooks: Sequence[Any] = (),
 ) -> result.Result:
   """Runs an experiment, or goes on with it.
 
@@ -185,7 +207,8 @@ def run(
     settings: The experiment, as `tff_adaptive.training.settings` or the command
       line makes it.
     say: Is told what is going on, a sentence at a time.
-    on_row: As `loop.run` takes it.
+    hooks: Listeners to the run, each a `tff_adaptive.recording.hooks.Hook` or
+      an object with some of its methods; a run that is finished tells nothing.
 
   Raises:
     SettingsError: If the experiment cannot run as asked; nothing is written.
@@ -198,9 +221,10 @@ def run(
     say(f'This run is finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
   announce(say)
-  from tff_adaptive.training import data
+  from tff_adaptive.training import cadence
   from tff_adaptive.training import loop
   from tff_adaptive.training import stopping
+  from tff_adaptive.training import validation
 
   signals = stopping.Signals()
   with signals.handled():
@@ -222,14 +246,9 @@ def run(
       f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
+    say(f'{validation.describe(settings).capitalize()}.')
     progress = progress_lib.Progress(settings.total_rounds)
     watch = standstill.Standstill(progress.say, _bounds(settings))
-
-    def look(row: Mapping[str, Any]) -> None:
-      watch.look(row)
-      if on_row is not None:
-        on_row(row)
-
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       return loop.run(
@@ -237,10 +256,10 @@ def run(
         clients=ready.clients,
         cohort_fn=ready.cohort_fn,
         evaluator=ready.evaluator,
-        validation=ready.validation,
-        test=lambda: data.test_split(ready.task.datasets, cache_bytes=0),
+        validation=ready.splits.validation,
+        test=ready.splits.test,
         folder=folder,
-        cadence=loop.Cadence(
+        cadence=cadence.Cadence(
           total_rounds=settings.total_rounds,
           rounds_per_eval=settings.rounds_per_eval,
           rounds_per_checkpoint=settings.rounds_per_checkpoint,
@@ -248,7 +267,10 @@ def run(
         title=settings.name,
         progress=progress,
         signals=signals,
-        on_row=look,
+        hooks=[watch, *_build_trackers(settings), *hooks],
+        ending=ending.Ending(ready.goal, settings.patience),
+        best=ready.keeper_of_best(folder),
+        client_tests=ready.client_tests,
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )
@@ -261,24 +283,10 @@ def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
   return {n: values[n] for n in names if values.get(n) is not None}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ready:
-  """The parts of the loop, made from settings."""
-
-  task: Any
-  formula: str
-  cohort_fn: Callable[[int], Sequence[str]]
-  rounds: Any
-  evaluator: Any
-  clients: Any
-  validation: Callable[[int], Any]
-  ledger: Optional[accounting.Ledger]
-
-
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: _Ready,
+  ready: Any,
 ) -> None:
   """Writes what the run is into its folder, unless that is done.
 
@@ -289,11 +297,18 @@ def _write_down(
   before = folder.read_hparams()
   if before is not None:
     settings_lib.check_same(before['settings'], settings.identity, folder.path)
+    rounds = before['settings'].get('total_rounds')
+    if rounds != settings.total_rounds:
+      more = {'first_total_rounds': rounds, **before}
+      folder.write_hparams({**more, 'settings': settings.identity})
     return
   hparams: dict[str, Any] = {
     'settings': settings.identity,
     'algorithm': ready.formula.splitlines(),
   }
+  from tff_adaptive.training import validation
+
+  hparams['evaluation'] = validation.describe(settings)
   if ready.ledger is not None:
     hparams['privacy'] = ready.ledger.describe().splitlines()
   hparams['versions'] = {
@@ -308,13 +323,10 @@ def _write_down(
   )
 
 
-def _set_up(settings: settings_lib.Settings) -> _Ready:
+def _set_up(settings: settings_lib.Settings) -> Any:
   """Loads data and builds the process; writes nothing."""
-  from tff_adaptive.training import batches
   from tff_adaptive.training import cohorts as sampling
-  from tff_adaptive.training import evaluation
-  from tff_adaptive.training import initial_weights
-  from tff_adaptive.training import validation
+  from tff_adaptive.training import parts
 
   set_runtime(settings)
   task = create_task(settings)
@@ -324,68 +336,4 @@ def _set_up(settings: settings_lib.Settings) -> _Ready:
     random_seed=settings.client_datasets_random_seed,
   )
   built = build(settings, task)
-  weights = initial_weights.draw(task.model_fn, settings.seed)
-  cache_bytes = settings.cache_mib * 2**20
-  if built.process is None:
-    rounds, clients = _pooled(settings, task, weights, built.pieces)
-  else:
-    rounds = _federated(settings, task, weights, built.process)
-    clients = batches.training_clients(
-      task.datasets,
-      seed=settings.seed,
-      cache_bytes=cache_bytes,
-      as_lists=settings.runtime == 'in_process',
-    )
-  return _Ready(
-    task=task,
-    formula=built.pieces.describe(),
-    cohort_fn=cohort_fn,
-    rounds=rounds,
-    evaluator=evaluation.Evaluator(task.model_fn),
-    clients=clients,
-    validation=validation.build(settings, task.datasets),
-    ledger=built.ledger,
-  )
-
-
-def _pooled(
-  settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
-) -> tuple[Any, Any]:
-  """Builds rounds of training on pooled data, and the data."""
-  from tff_adaptive.training import centralized
-
-  rounds = centralized.build_rounds(task.model_fn, pieces, weights)
-  clients = centralized.PooledDatasets(
-    task.datasets,
-    seed=settings.seed,
-    cache_bytes=settings.cache_mib * 2**20,
-    clients_per_round=settings.clients_per_round,
-    epochs=settings.task_options.get('epochs', 1),
-    max_elements=settings.task_options.get('max_elements'),
-  )
-  return rounds, clients
-
-
-def _federated(
-  settings: settings_lib.Settings, task: Any, weights: Any, process: Any
-) -> Any:
-  """Builds rounds of a learning process, with its clients' states."""
-  from tff_adaptive.recording import client_states
-  from tff_adaptive.training import rounds
-
-  client_ids = task.datasets.train_data.client_ids
-  return rounds.build(
-    process,
-    initial_weights=weights,
-    client_ids=client_ids,
-    store=lambda record: client_states.choose(
-      settings.client_states,
-      record,
-      files.RunFolder(settings.folder).client_states,
-      clients=len(client_ids),
-      clients_per_round=settings.clients_per_round,
-      total_rounds=settings.total_rounds,
-      rounds_per_checkpoint=settings.rounds_per_checkpoint,
-      memory_bytes=settings.client_state_mib * 2**20,
-    ),
-  )
+  return parts.make(settings, task, built, cohort_fn)

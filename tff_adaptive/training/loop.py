@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -14,14 +13,20 @@ import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.recording import best as best_lib
 from tff_adaptive.recording import checkpoints as checkpoints_lib
 from tff_adaptive.recording import curves as figures
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks as hooks_lib
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import records as records_lib
+from tff_adaptive.recording import tensorboard
 from tff_adaptive.training import ahead
+from tff_adaptive.training import averaging
+from tff_adaptive.training import cadence as cadence_lib
 from tff_adaptive.training import clock as clock_lib
 from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import ending as ending_lib
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import faults
 from tff_adaptive.training import result
@@ -29,47 +34,8 @@ from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import stopping
 
 Batches = Union[tf.data.Dataset, Sequence[Any]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cadence:
-  """The length of a run and the rounds at which it evaluates and saves.
-
-  Attributes:
-    total_rounds: Rounds are numbered 1 to this.
-    rounds_per_eval: The model is evaluated before the first round, after every
-      so many rounds, and after the last.
-    rounds_per_checkpoint: A checkpoint is written after every so many rounds
-      and after the last.
-  """
-
-  total_rounds: int
-  rounds_per_eval: int
-  rounds_per_checkpoint: int
-
-  def evaluates(self, round_number: int) -> bool:
-    return (
-      round_number % self.rounds_per_eval == 0
-      or round_number == self.total_rounds
-    )
-
-  def checkpoints(self, round_number: int) -> bool:
-    return (
-      round_number % self.rounds_per_checkpoint == 0
-      or round_number == self.total_rounds
-    )
-
-
-def _prefixed(prefix: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
-  return {f'{prefix}/{name}': value for name, value in metrics.items()}
-
-
-def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-  return {
-    name[len(prefix) + 1 :]: value
-    for name, value in row.items()
-    if name.startswith(prefix + '/')
-  }
+Row = Mapping[str, Any]
+ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 
 
 def run(
@@ -81,11 +47,14 @@ def run(
   validation: Callable[[int], Batches],
   test: Callable[[], Batches],
   folder: files.RunFolder,
-  cadence: Cadence,
+  cadence: cadence_lib.Cadence,
   title: str = '',
   progress: Optional[progress_lib.Progress] = None,
   signals: Optional[stopping.Signals] = None,
-  on_row: Optional[Callable[[Mapping[str, Any]], None]] = None,
+  ending: Optional[ending_lib.Ending] = None,
+  best: Optional[best_lib.Best] = None,
+  client_tests: Optional[ClientTests] = None,
+  hooks: Sequence[Any] = (),
   columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
   max_rejected_clients: Optional[int] = None,
 ) -> result.Result:
@@ -108,9 +77,12 @@ def run(
     title: Over the curves.
     progress: Shows what is going on; standard output unless given.
     signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
-    on_row: Is shown every row of metrics.csv once it is written, the first
-      one included. It may raise `RunError` to give the run up, or `Stopped` to
-      save it and leave.
+    ending: The rules that end the run before its last round; none unless given.
+    best: Keeps the model of the best round; nobody unless given.
+    client_tests: Tests the trained model on single clients, once, at the end;
+      returns values by column, and a row a client.
+    hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
+      with some of its methods.
     columns: From the number of a round to further columns of its row.
     max_rejected_clients: As `faults.Guard` takes `most`.
 
@@ -131,27 +103,33 @@ def run(
     cadence=cadence,
     progress=progress,
     signals=signals or stopping.Signals(),
-    on_row=on_row,
+    ending=ending or ending_lib.Ending(ending_lib.NO_GOAL),
+    best=best,
+    hooks=hooks,
     columns=columns,
     max_rejected_clients=max_rejected_clients,
   )
   try:
+    training.start()
     if training.done < 0:
       training.look_at_untrained_model()
-    while training.done < cadence.total_rounds:
+    while training.done < cadence.total_rounds and not training.over:
       training.run_round()
-    training.test(test)
-  except stopping.Stopped:
+    training.save_last_round()
+    training.test(test, client_tests)
+    training.end(hooks_lib.FINISHED)
+  except stopping.Stopped as e:
     training.save_stopped()
+    training.end(hooks_lib.STOPPED, e)
     raise
-  except Exception:
+  except BaseException as e:
     # A runtime that broke down, say. What was trained until then is kept, if
     # it is not writing that does not work.
-    with contextlib.suppress(errors.RunError):
-      training.save_last_round()
+    if isinstance(e, Exception):
+      with contextlib.suppress(errors.RunError):
+        training.save_last_round()
+    training.end(hooks_lib.FAILED, e)
     raise
-  finally:
-    training.close()
   training.guard.sum_up()
   rows = training.records.rows
   figures.draw_curves(rows, folder.curves, title)
@@ -180,10 +158,12 @@ class _Training:
     evaluator: evaluation.Evaluator,
     validation: Callable[[int], Batches],
     folder: files.RunFolder,
-    cadence: Cadence,
+    cadence: cadence_lib.Cadence,
     progress: progress_lib.Progress,
     signals: stopping.Signals,
-    on_row: Optional[Callable[[Mapping[str, Any]], None]],
+    ending: ending_lib.Ending,
+    best: Optional[best_lib.Best],
+    hooks: Sequence[Any],
     columns: Optional[Callable[[int], Mapping[str, Any]]],
     max_rejected_clients: Optional[int],
   ):
@@ -194,7 +174,6 @@ class _Training:
     self._validation = validation
     self._cadence = cadence
     self._signals = signals
-    self._on_row = on_row or (lambda row: None)
     self._columns = columns or (lambda number: {})
     self._checkpoints = checkpoints_lib.Checkpoints(
       folder.checkpoints, run=folder.identity, warn=progress.say
@@ -205,40 +184,62 @@ class _Training:
     self.resumed_from = None if checkpoint is None else checkpoint.round_number
     self.done = -1 if self.resumed_from is None else self.resumed_from
     self._saved = self.done
+    self._folder = folder
+    self._progress = progress
+    self._ending = ending
+    self._best = best
     self.records = records_lib.Records(folder, checkpoint)
-    self._progress = self._say_where(progress)
+    # A round is complete once these have it; then others are told.
+    self._recorders = hooks_lib.Several(
+      [self.records, tensorboard.TensorBoard(folder.tensorboard)]
+    )
+    self._listeners = hooks_lib.Several(
+      [
+        progress,
+        ending,
+        *([] if best is None else [best]),
+        *(hooks_lib.Guarded(h, progress.say) for h in hooks),
+      ]
+    )
     self.guard = faults.Guard(
       rounds,
       ahead.Ahead(clients, cohort_fn, cadence.total_rounds),
       most=max_rejected_clients,
-      say=self._progress.say,
+      say=progress.say,
     )
     self.spent: dict[str, float] = collections.defaultdict(float)
 
-  def _say_where(
-    self, progress: progress_lib.Progress
-  ) -> progress_lib.Progress:
-    """Says what is resumed; returns the progress of what is left."""
-    if self.resumed_from is None:
-      return progress
-    progress.say(f'Resuming after round {self.done}.')
-    progress = progress.from_round(self.done + 1)
-    if self.records.dropped:
-      progress.say(
-        f'{self.records.dropped} rounds after that checkpoint were not saved; '
-        'they are run again.'
-      )
-    return progress
+  def start(self) -> None:
+    """Tells of the start."""
+    self._ending.look_back(self.records.rows)
+    if self.done < self._cadence.total_rounds and not self.over:
+      self.records.forget_final()
+    hparams = self._folder.read_hparams() or {}
+    event = hooks_lib.Start(
+      folder=self._folder.path,
+      identity=self._folder.identity,
+      settings=hparams.get('settings', {}),
+      total_rounds=self._cadence.total_rounds,
+      resumed_from=self.resumed_from,
+      rows=self.records.rows,
+      dropped=self.records.dropped,
+    )
+    self._recorders.start(event)
+    self._listeners.start(event)
+
+  @property
+  def over(self) -> bool:
+    """Whether the run ends before its last round."""
+    return self._ending.reason is not None
 
   def look_at_untrained_model(self) -> None:
     """Evaluates the model before the first round, as round 0."""
     with self._signals.interruptible():
       values = self._evaluate(self._validation(0))
-    row = {'round': 0, **_prefixed('validation', values)}
-    self.records.add(row)
-    self._progress.round_done(0, {}, values)
+    event = hooks_lib.Round(row={'round': 0, **values})
+    self._recorders.round(event)
     self.done = 0
-    self._on_row(row)
+    self._tell(event, values)
 
   def run_round(self) -> None:
     """Runs the next round, evaluates, records and saves as the cadence says."""
@@ -247,8 +248,11 @@ class _Training:
     before = self._rounds.snapshot()
     try:
       reported, values = self._train(number, clock)
-      row = self._row(number, reported, values, clock)
-      self.records.add(row, self._rounds.step_records)
+      event = hooks_lib.Round(
+        row=self._row(number, reported, values, clock),
+        steps=self._rounds.step_records,
+      )
+      self._recorders.round(event)
     except BaseException:
       # What is saved on the way out must be a round that has its row.
       self._rounds.roll_back(before)
@@ -259,9 +263,16 @@ class _Training:
       self._save()
       clock.lap('checkpoint')
     clock.add_to(self.spent)
-    self._progress.round_done(number, _group(row, 'train'), values)
-    self._on_row(row)
+    self._tell(event, values)
     self._signals.check()
+
+  def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
+    """Tells listeners of a round, and of the evaluation after it."""
+    if values:
+      self._listeners.evaluation(
+        hooks_lib.Evaluation(round_number=event.number, values=values)
+      )
+    self._listeners.round(event)
 
   def _train(
     self, number: int, clock: clock_lib.Clock
@@ -290,7 +301,7 @@ class _Training:
     row = {
       'round': number,
       **reported,
-      **_prefixed('validation', values),
+      **values,
       **clock.columns,
     }
     if self._rounds.traffic is not None:
@@ -299,17 +310,34 @@ class _Training:
     row.update(self._columns(number))
     return row
 
-  def _evaluate(self, batches: Batches) -> Mapping[str, Any]:
-    return self._evaluator.evaluate(self._rounds.model_weights(), batches)
+  def _evaluate(self, batches: Batches, split: str = 'validation') -> Row:
+    """Evaluates the model, and its average; returns values by column."""
+    return {
+      f'{group}/{name}': value
+      for group, weights in averaging.models_of(self._rounds, split).items()
+      for name, value in self._evaluator.evaluate(weights, batches).items()
+    }
 
-  def test(self, make_split: Callable[[], Batches]) -> None:
-    """Evaluates the trained model on the test split, unless that was done."""
-    if _group(self.records.rows[-1], 'test'):
+  def test(
+    self,
+    make_split: Callable[[], Batches],
+    client_tests: Optional[ClientTests],
+  ) -> None:
+    """Evaluates the trained model on test data, unless that was done."""
+    if hooks_lib.group(self.records.rows[-1], 'test'):
       return
     clock = clock_lib.Clock()
     with self._signals.interruptible():
-      values = self._evaluate(make_split())
-    self.records.extend_last(_prefixed('test', values))
+      values = self._evaluate(make_split(), 'test')
+      clients: list[Any] = []
+      if client_tests is not None:
+        more, clients = client_tests(self._rounds.model_weights())
+        values = {**values, **more}
+    event = hooks_lib.Evaluation(
+      round_number=self.done, values=values, final=True, clients=clients
+    )
+    self._recorders.evaluation(event)
+    self._listeners.evaluation(event)
     clock.lap('test')
     clock.add_to(self.spent)
 
@@ -318,6 +346,8 @@ class _Training:
     sums = self.records.sync(self.done)
     self._checkpoints.save(self._rounds.program_state, self.done, sums)
     self._saved = self.done
+    if self._best is not None:
+      self._best.prune(self.done)
 
   def save_last_round(self) -> None:
     """Saves the last complete round, unless it is saved."""
@@ -335,8 +365,18 @@ class _Training:
     else:
       self._progress.say('Stopped before the first round was complete.')
 
-  def close(self) -> None:
-    """Ends the line of progress and the records, however the run ended."""
-    self._progress.end_line()
-    with contextlib.suppress(errors.RunError):
-      self.records.close()
+  def end(self, status: str, error: Optional[BaseException] = None) -> None:
+    """Tells of the end, however it came."""
+    event = hooks_lib.End(
+      status=status,
+      round_number=self.done,
+      reason=self._ending.reason if error is None else errors.reason(error),
+    )
+    if status == hooks_lib.FINISHED and self.over:
+      self._progress.say(
+        f'Ended after round {self.done} of {self._cadence.total_rounds}: '
+        f'{self._ending.reason}.'
+      )
+    for hook in (self._listeners, self._recorders):
+      with contextlib.suppress(errors.RunError):
+        hook.end(event)

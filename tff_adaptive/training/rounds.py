@@ -99,6 +99,10 @@ class LearningRounds:
     """
     self.state = program_state
 
+  def restore_model(self, program_state: Any) -> None:
+    """Takes up a checkpoint's model, without what clients keep."""
+    self.state = program_state
+
 
 class StatefulRounds(LearningRounds):
   """A process whose clients keep something between rounds.
@@ -166,6 +170,9 @@ class StatefulRounds(LearningRounds):
 
   def restore(self, program_state: Any) -> None:
     self._clients.restore(program_state['clients'], self._client_ids)
+    self.state = program_state['server']
+
+  def restore_model(self, program_state: Any) -> None:
     self.state = program_state['server']
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import hooks
 from tff_adaptive.recording import metric_names
 
 # Rounds in a row whose steps are all at their bound.
@@ -20,8 +21,8 @@ _LAST_BIT = 1e-6
 _SHARES = ('accuracy', 'precision', 'recall')
 
 
-class Standstill:
-  """A reader of rows that says when nothing seems to change any more.
+class Standstill(hooks.Hook):
+  """A listener to a run that says when nothing seems to change any more.
 
   Once a run each: that every step of every client sits at its upper bound, as
   if the clients had a fixed step size, and that the metric stands still.
@@ -42,10 +43,9 @@ class Standstill:
     self._evaluated: list[tuple[int, float]] = []
     self._told: set[str] = set()
 
-  def look(self, row: Mapping[str, Any]) -> None:
-    """Looks at a row of metrics.csv, in the order of the rounds."""
-    self._look_at_steps(row)
-    self._look_at_metric(row)
+  def round(self, event: hooks.Round) -> None:
+    self._look_at_steps(event.row)
+    self._look_at_metric(event.row)
 
   def _tell(self, kind: str, sentence: str) -> None:
     if kind not in self._told:

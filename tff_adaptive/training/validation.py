@@ -1,14 +1,22 @@
-"""What a model is evaluated on while it trains."""
+"""What a model is evaluated on: while it trains, and once at the end.
 
+Whatever is chosen by looking at evaluations (a round, a configuration) is
+chosen by those on the validation split. It is set apart from what the model is
+tested on, unless a run asks for the papers' protocol, which looks at test data.
+"""
+
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 from typing import Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tasks import client_data
 from tff_adaptive import errors
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.training import data
@@ -17,41 +25,167 @@ from tff_adaptive.training import seeds
 Batches = Union[tf.data.Dataset, Sequence[Any]]
 
 _CHUNK = 1024
+# Above errors of rounding, below what tells places apart.
+_ROUNDING = 1e-7
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+  """The data that a run's model is evaluated on.
+
+  Attributes:
+    validation: From the number of a round to what the model is evaluated on
+      after it; 0 for the untrained model.
+    test: Makes what the trained model is tested on.
+  """
+
+  validation: Callable[[int], Batches]
+  test: Callable[[], Batches]
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """Says in a line what a run is evaluated on."""
+  share = settings.validation_share
+  if settings.validation_split == 'examples':
+    return (
+      f'validation on {share:.3g} of the test examples, set apart; '
+      'test on the others'
+    )
+  if settings.validation_split == 'clients':
+    return (
+      f'validation on {share:.3g} of the clients, held out of training; '
+      'test on the test examples'
+    )
+  return 'validation on test examples, as in the papers; test on all of them'
+
+
+def hold_out_clients(task: Any, settings: settings_lib.Settings) -> Any:
+  """Holds clients out of a task's training data, where a run asks for that.
+
+  Args:
+    task: The task, a `tff.simulation.baselines.BaselineTask`.
+    settings: The run.
+
+  Returns:
+    The task; the examples of clients held out are its validation data.
+
+  Raises:
+    SettingsError: If no client is left.
+  """
+  if settings.validation_split != 'clients':
+    return task
+  assert settings.validation_share is not None
+  datasets = task.datasets
+  ids = list(datasets.train_data.client_ids)
+  count = max(round(settings.validation_share * len(ids)), 1)
+  if count >= len(ids):
+    raise errors.SettingsError(
+      f'--validation_share={settings.validation_share:g} of {len(ids)} clients '
+      'leaves none to train on; give a smaller share, or '
+      '--validation_split=examples.'
+    )
+  seed = seeds.seed_pair(settings.seed, 'validation clients')
+  order = np.random.default_rng(seed).permutation(len(ids))
+  held_out = client_data.subset(
+    datasets.train_data, [ids[i] for i in order[:count]]
+  )
+  left = client_data.subset(
+    datasets.train_data, [ids[i] for i in sorted(order[count:])]
+  )
+  return tff.simulation.baselines.BaselineTask(
+    tff.simulation.baselines.BaselineTaskDatasets(
+      train_data=left,
+      test_data=datasets.test_data,
+      validation_data=held_out,
+      train_preprocess_fn=datasets.train_preprocess_fn,
+      eval_preprocess_fn=datasets.eval_preprocess_fn,
+    ),
+    task.model_fn,
+  )
 
 
 def build(
   settings: settings_lib.Settings,
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
-) -> Callable[[int], Batches]:
-  """Builds the function from a round's number to what follows it.
+) -> Splits:
+  """Builds what a run is evaluated on.
 
   Args:
     settings: The run.
-    datasets: The task's.
+    datasets: The task's, after `hold_out_clients`.
 
   Raises:
-    RunError: If the test split has no example, or cannot be read.
-    SettingsError: If it does not fit into memory where it has to.
+    RunError: If there is no example to evaluate on, or it cannot be read.
+    SettingsError: If examples do not fit into memory where they have to.
   """
   cache_bytes = settings.cache_mib * 2**20
+  raw = tested = data.raw_test_split(datasets)
+  name = 'test split'
+  if settings.validation_split == 'clients':
+    raw = client_data.interleaved(datasets.validation_data)
+    name = 'validation split'
+  elif settings.validation_split == 'examples':
+    assert settings.validation_share is not None
+    chosen = Chosen(settings.validation_share, settings.seed)
+    raw, tested = chosen.of(raw, True), chosen.of(raw, False)
+    name = 'validation split'
+
+  def test() -> Batches:
+    return data.test_split(datasets, raw=tested, cache_bytes=0)
+
   if settings.validation_sample == 'fixed':
     split = data.test_split(
       datasets,
       num_examples=settings.num_validation_examples,
       cache_bytes=cache_bytes,
+      raw=raw,
+      name=name,
     )
-    return lambda round_number: split
+    return Splits(lambda round_number: split, test)
   assert settings.num_validation_examples is not None  # As `resolving` checks.
-  return Drawn(
+  drawn = Drawn(
     datasets,
     num_examples=settings.num_validation_examples,
     seed=settings.seed,
     cache_bytes=cache_bytes,
+    raw=raw,
   )
+  return Splits(drawn, test)
+
+
+class Chosen:
+  """A share of the examples of a data set, by their places in it.
+
+  Of every 1 / share examples in a row one is drawn, so that the share is right
+  for few examples as well, and of every stretch of a sorted data set. A draw is
+  a function of (seed, stretch): nothing is counted or kept.
+  """
+
+  def __init__(self, share: float, seed: int):
+    self._share = share
+    self._seed = int(seeds.seed_pair(seed, 'validation examples')[0])
+
+  def of(self, raw: tf.data.Dataset, inside: bool) -> tf.data.Dataset:
+    """Returns the examples that are in the share, or the others."""
+    kept = raw.enumerate().filter(
+      lambda place, _: tf.equal(self._includes(place), inside)
+    )
+    return kept.map(lambda _, example: example)
+
+  def _includes(self, place: tf.Tensor) -> tf.Tensor:
+    """Tells whether the place is the one that is drawn of its stretch."""
+    stretch = tf.floor(tf.cast(place, tf.float64) * self._share + _ROUNDING)
+    seed = tf.stack([tf.constant(self._seed), tf.cast(stretch, tf.int64)])
+    within = tf.random.stateless_uniform([], seed, dtype=tf.float64)
+    begin, end = (
+      tf.math.ceil(s / self._share - _ROUNDING) for s in (stretch, stretch + 1)
+    )
+    drawn = begin + tf.floor(within * (end - begin))
+    return tf.equal(tf.cast(drawn, tf.int64), place)
 
 
 class Drawn:
-  """Random examples of the test split, drawn anew for every evaluation.
+  """Random examples of a split, drawn anew for every evaluation.
 
   As Reddi et al. (arXiv 2003.00295, Appendix E.2) evaluate on Stack Overflow.
   The draw is a function of (seed, round), so that a resumed run repeats it.
@@ -64,22 +198,26 @@ class Drawn:
     num_examples: int,
     seed: int,
     cache_bytes: int,
+    raw: Optional[tf.data.Dataset] = None,
   ):
-    """Reads the whole test split.
+    """Reads the whole split.
 
     Args:
       datasets: The task's.
       num_examples: How many to draw; all, if there are fewer.
       seed: The run's seed.
-      cache_bytes: Memory for the test split's raw examples.
+      cache_bytes: Memory for the split's raw examples.
+      raw: The split, before preprocessing; the test split unless given.
 
     Raises:
-      RunError: If the test split has no example, or cannot be read.
+      RunError: If it has no example, or cannot be read.
       SettingsError: If it does not fit.
     """
     self._preprocess = datasets.eval_preprocess_fn or (lambda raw: raw)
     self._seed = seed
-    self._rows = _read(data.raw_test_split(datasets), cache_bytes)
+    if raw is None:
+      raw = data.raw_test_split(datasets)
+    self._rows = _read(raw, cache_bytes)
     self._count = len(tf.nest.flatten(self._rows)[0])
     self._num_examples = min(num_examples, self._count)
 
@@ -102,15 +240,15 @@ def _read(raw: tf.data.Dataset, cache_bytes: int) -> Any:
       size += data.nbytes(chunk)
       if size > cache_bytes:
         raise errors.SettingsError(
-          '--validation_sample=drawn keeps the whole test split in memory, '
+          '--validation_sample=drawn keeps the whole split in memory, '
           f'which takes more than --cache_mib={cache_bytes // 2**20}; give '
           'more of it, or --validation_sample=fixed.'
         )
       chunks.append(tf.nest.map_structure(lambda leaf: leaf.numpy(), chunk))
   except tf.errors.OpError as e:
     raise errors.RunError(
-      f'The test split cannot be read: {errors.reason(e)}.'
+      f'The validation split cannot be read: {errors.reason(e)}.'
     ) from e
   if not chunks:
-    raise errors.RunError('The test split has no examples.')
+    raise errors.RunError('The validation split has no examples.')
   return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *chunks)

@@ -1,0 +1,95 @@
+"""The model of the best round, across stops and resumes."""
+
+import numpy as np
+import pytest
+
+from tff_adaptive import errors
+from tff_adaptive.recording import best
+from tff_adaptive.recording import hooks
+from tff_adaptive.training import ending
+
+_GOAL = ending.Goal('validation/accuracy', True)
+
+
+class Run:
+  """A run whose model is its round."""
+
+  def __init__(self, folder, rows=()):
+    self.round = 0
+    self.keeper = best.Best(folder, _GOAL, self.weights, run='mine')
+    self.keeper.start(
+      hooks.Start(
+        folder=folder,
+        total_rounds=9,
+        rows=rows,
+        resumed_from=int(rows[-1]['round']) if rows else None,
+      )
+    )
+
+  def weights(self):
+    return [np.full([2], self.round, np.float32)]
+
+  def evaluate(self, number, value, final=False):
+    self.round = number
+    self.keeper.evaluation(
+      hooks.Evaluation(
+        round_number=number,
+        values={'validation/accuracy': value},
+        final=final,
+      )
+    )
+
+
+def names(folder):
+  return sorted(p.name for p in folder.iterdir())
+
+
+def load(folder, shape=(2,)):
+  number, (array,) = best.load(folder, 'mine', [np.zeros(shape, np.float32)])
+  return number, array.tolist()
+
+
+def test_the_best_is_kept(tmp_path):
+  run = Run(tmp_path)
+  for number, value in enumerate([0.9, 0.2, 0.5, 0.5, 0.4, float('nan')]):
+    run.evaluate(number, value)
+  run.evaluate(6, 0.99, final=True)
+  # The untrained model does not count, nor does the test.
+  assert load(tmp_path) == (2, [2.0, 2.0])
+  assert len(names(tmp_path)) == 2
+  run.keeper.prune(1)  # A checkpoint that does not have the best round yet.
+  assert len(names(tmp_path)) == 2
+  run.keeper.prune(5)
+  assert names(tmp_path) == ['best_2.safetensors']
+
+
+def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.keeper.prune(2)
+  run.evaluate(4, 0.6)
+  rows = [
+    {'round': '0', 'validation/accuracy': '0.9'},
+    {'round': '1', 'validation/accuracy': '0.3'},
+    {'round': '2', 'validation/accuracy': ''},
+  ]
+  again = Run(tmp_path, rows)
+  assert load(tmp_path) == (1, [1.0, 1.0])
+  again.evaluate(3, 0.2)
+  assert load(tmp_path) == (1, [1.0, 1.0])
+  again.evaluate(4, 0.6)
+  assert load(tmp_path) == (4, [4.0, 4.0])
+
+
+def test_what_cannot_be_loaded(tmp_path):
+  with pytest.raises(errors.RunError, match='keeps no model of a best round'):
+    load(tmp_path / 'none')
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  with pytest.raises(errors.DamagedError, match='has the shape'):
+    load(tmp_path, shape=(3,))
+  with pytest.raises(errors.DamagedError, match='another run'):
+    best.load(tmp_path, 'yours', run.weights())
+  (tmp_path / 'best_1.safetensors').write_bytes(b'')
+  with pytest.raises(errors.DamagedError):
+    load(tmp_path)

@@ -1,0 +1,284 @@
+"""The trained model client by client, before and after training there."""
+
+import csv
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tasks
+from tasks import assembly
+from tests import helpers
+from tests import recorded
+from tff_adaptive import errors
+from tff_adaptive.commands import summary
+from tff_adaptive.flags import parsing
+from tff_adaptive.recording import files
+from tff_adaptive.training import client_tests
+from tff_adaptive.training import evaluation
+from tff_adaptive.training import experiment
+from tff_adaptive.training import initial_weights
+from tff_adaptive.training import validation
+
+
+def settings_of(folder, *arguments, name='run'):
+  return (
+    parsing.Flags()
+    .parse(
+      [
+        '--data=synthetic',
+        '--algorithm=fedavg',
+        '--client_optimizer=sgd',
+        '--client_learning_rate=0.1',
+        '--total_rounds=2',
+        '--clients_per_round=3',
+        '--rounds_per_eval=2',
+        f'--root_output_dir={folder}',
+        f'--experiment_name={name}',
+        *arguments,
+      ]
+    )
+    .settings
+  )
+
+
+def rows_of(data):
+  """Every client's examples, as bytes, by client."""
+  return {
+    client: sorted(
+      e['pixels'].tobytes()
+      for e in data.create_tf_dataset_for_client(client).as_numpy_iterator()
+    )
+    for client in data.client_ids
+  }
+
+
+@pytest.mark.parametrize('in_memory', [True, False])
+def test_a_share_is_held_out_of_training(in_memory, monkeypatch, tmp_path):
+  if not in_memory:
+    monkeypatch.setattr(client_tests, '_split', client_tests._split_any)
+  settings = settings_of(tmp_path, '--evaluate_clients=all')
+  whole = rows_of(tasks.create('digits', data='synthetic').datasets.train_data)
+  datasets = experiment.create_task(settings).datasets
+  left = rows_of(datasets.train_data)
+  tests = rows_of(client_tests.by_client(datasets))
+  for client, examples in whole.items():
+    assert sorted(left[client] + tests[client]) == examples
+    assert abs(len(tests[client]) - 0.2 * len(examples)) <= 1
+    assert tests[client]
+  again = experiment.create_task(settings).datasets
+  assert rows_of(client_tests.by_client(again)) == tests
+  other = experiment.create_task(
+    settings_of(tmp_path, '--evaluate_clients=all', '--seed=1')
+  )
+  assert rows_of(client_tests.by_client(other.datasets)) != tests
+
+
+def test_clients_with_test_data_of_their_own_train_on_all(tmp_path):
+  settings = settings_of(tmp_path, '--evaluate_clients=2')
+  own = helpers.client_data([3, 4, 2])
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=helpers.client_data([5, 6, 7]),
+    test_data=assembly.centralized(own, seed=0),
+    validation_data=None,
+    train_preprocess_fn=helpers.preprocess,
+    eval_preprocess_fn=helpers.batch,
+  )
+  task = tff.simulation.baselines.BaselineTask(
+    datasets, helpers.task().model_fn
+  )
+  assert client_tests.hold_out(task, settings) is task
+  assert client_tests.by_client(datasets) is own
+  # Test data that come by client, as in tasks of TFF's.
+  assert client_tests.by_client(helpers.task().datasets) is not None
+  strangers = tff.simulation.datasets.TestClientData(
+    {'a': helpers.examples(0, 3)}
+  )
+  datasets.test_data.by_client = strangers
+  assert client_tests.by_client(datasets) is None
+
+
+def test_what_is_summed_up_over_clients():
+  accuracies = [i / 20 for i in range(20)]
+  rows = [
+    {'client': i, 'per_client/loss': 1 - a, 'per_client/accuracy': a}
+    for i, a in enumerate(accuracies)
+  ]
+  values = client_tests.over_clients(rows, 'per_client')
+  assert values['per_client/clients'] == 20
+  assert values['per_client/accuracy/mean'] == pytest.approx(0.475)
+  assert values['per_client/accuracy/std'] == pytest.approx(np.std(accuracies))
+  assert values['per_client/accuracy/p50'] == pytest.approx(0.475)
+  assert values['per_client/accuracy/p10'] == pytest.approx(0.095)
+  assert values['per_client/accuracy/p90'] == pytest.approx(0.855)
+  # The two that are worst off, whichever way that is.
+  assert values['per_client/accuracy/worst_decile'] == pytest.approx(0.025)
+  assert values['per_client/loss/worst_decile'] == pytest.approx(0.975)
+
+
+def table_of(settings):
+  path = files.RunFolder(settings.folder).clients
+  with open(path, encoding='utf-8') as file:
+    return list(csv.DictReader(file))
+
+
+def test_a_run_that_tests_and_tunes_clients(tmp_path):
+  arguments = ['--evaluate_clients=4', '--finetune_epochs=3']
+  settings = settings_of(tmp_path, *arguments)
+  assert settings.finetune_learning_rate == 0.1
+  result = experiment.run(settings, say=lambda _: None)
+  last = result.rows[-1]
+  table = table_of(settings)
+  assert len({row['client'] for row in table}) == 4
+  assert last['per_client/clients'] == last['per_client_tuned/clients'] == '4'
+  for group in ('per_client', 'per_client_tuned'):
+    for measure in ('loss', 'sparse_categorical_accuracy'):
+      mean = np.mean([float(row[f'{group}/{measure}']) for row in table])
+      assert float(last[f'{group}/{measure}/mean']) == pytest.approx(mean)
+  before, after = (
+    float(last[f'{group}/loss/mean'])
+    for group in ('per_client', 'per_client_tuned')
+  )
+  assert after < before
+  assert not result.rows[0].get('per_client/clients')
+  text = summary.summary(result.rows, files.RunFolder(settings.folder))
+  assert 'worst tenth' in text and 'over 4, fine-tuned' in text
+  again = settings_of(tmp_path, *arguments, name='again')
+  experiment.run(again, say=lambda _: None)
+  assert table_of(again) == table
+  assert recorded.rows(again.folder) == recorded.rows(settings.folder)
+
+
+def test_a_client_is_tuned_by_steps_of_sgd():
+  task = helpers.task()
+  weights = initial_weights.draw(task.model_fn, 3)
+  data = helpers.client_data([8])
+  raw = data.create_tf_dataset_for_client(data.client_ids[0])
+  batches = list(helpers.batch(raw))
+  tuner = client_tests.Tuner(task.model_fn, 0.5, seed=0)
+  tuned = tuner.tune(weights, [batches, batches])
+  kernel, bias = (np.array(w) for w in weights.trainable)
+  for batch in 2 * batches:
+    x, y = batch['x'].numpy(), batch['y'].numpy()
+    logits = x @ kernel + bias
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    error = (p - np.eye(2)[y]) / len(y)
+    kernel, bias = kernel - 0.5 * x.T @ error, bias - 0.5 * error.sum(axis=0)
+  np.testing.assert_allclose(tuned.trainable[0], kernel, atol=1e-5)
+  np.testing.assert_allclose(tuned.trainable[1], bias, atol=1e-5)
+  # Each client starts from the same model.
+  np.testing.assert_array_equal(
+    tuner.tune(weights, [batches, batches]).trainable[0], tuned.trainable[0]
+  )
+
+
+def model_and_tests(sizes, count=None):
+  data = helpers.client_data(sizes)
+  task = helpers.task(sizes=[5] * len(sizes))
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=task.datasets.train_data,
+    test_data=data,
+    train_preprocess_fn=helpers.preprocess,
+    eval_preprocess_fn=helpers.batch,
+  )
+  found = client_tests.ClientTests(
+    datasets=datasets,
+    evaluator=evaluation.Evaluator(task.model_fn),
+    count=count,
+    seed=0,
+  )
+  return found, initial_weights.draw(task.model_fn, 0)
+
+
+def test_clients_are_drawn_by_the_seed():
+  tests, weights = model_and_tests([5, 6, 7, 8, 9], count=3)
+  clients = tests.clients()
+  assert len({*clients}) == 3 and clients == sorted(clients)
+  _, rows = tests(weights)
+  assert [row['client'] for row in rows] == clients
+  with pytest.raises(errors.SettingsError, match='more than the 5 clients'):
+    model_and_tests([5] * 5, count=6)[0].clients()
+
+
+def test_clients_without_test_data_are_left_out():
+  tests, weights = model_and_tests([5, 6])
+  empty = tests.datasets.test_data
+
+  class Empty:
+    client_ids = empty.client_ids
+
+    def create_tf_dataset_for_client(self, client):
+      raw = empty.create_tf_dataset_for_client(client)
+      return raw.take(0) if client == self.client_ids[0] else raw
+
+  tests.datasets.client_tests = Empty()
+  values, rows = tests(weights)
+  assert len(rows) == values['per_client/clients'] == 1
+  Empty.client_ids = empty.client_ids[:1]
+  with pytest.raises(errors.RunError, match=r'No client .* has test data'):
+    tests(weights)
+
+
+@pytest.mark.parametrize(
+  'words, complaint',
+  [
+    (['--evaluate_clients=0'], 'must be all or a whole number'),
+    (['--evaluate_clients=some'], 'must be all or a whole number'),
+    (['--finetune_epochs=1'], 'would be ignored without --evaluate_clients'),
+    (['--client_test_share=0.1'], 'ignored without --evaluate_clients'),
+    (
+      ['--evaluate_clients=3', '--finetune_learning_rate=1'],
+      'ignored without --finetune_epochs',
+    ),
+    (
+      ['--evaluate_clients=3', '--dp_clip_norm=1', '--dp_noise_multiplier=1'],
+      'give --evaluate_clients_under_dp if that is meant',
+    ),
+  ],
+)
+def test_flags_that_are_refused(tmp_path, words, complaint):
+  with pytest.raises(errors.SettingsError, match=complaint):
+    settings_of(tmp_path, *words)
+
+
+def test_private_clients_are_tested_where_that_is_meant(tmp_path):
+  private = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
+  meant = ['--evaluate_clients=3', '--evaluate_clients_under_dp']
+  settings = settings_of(tmp_path, *private, *meant)
+  assert settings.evaluate_clients == '3'
+
+
+def test_clients_without_a_learning_rate_need_one(tmp_path):
+  words = ['--evaluate_clients=all', '--finetune_epochs=1']
+  with pytest.raises(errors.SettingsError) as raised:
+    parsing.Flags().parse(words)  # Delta-SGD finds its own.
+  assert 'needs --finetune_learning_rate' in str(raised.value)
+  words.append('--finetune_learning_rate=0.5')
+  assert parsing.Flags().parse(words).settings.finetune_learning_rate == 0.5
+
+
+def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):
+  settings = settings_of(
+    tmp_path,
+    '--task=quadratic',
+    '--clients_per_round=2',
+    '--evaluate_clients=all',
+  )
+  with pytest.raises(errors.SettingsError, match='two or more examples'):
+    experiment.create_task(settings)
+
+
+def test_clients_held_out_for_validation_are_no_clients_to_test(tmp_path):
+  settings = settings_of(
+    tmp_path, '--evaluate_clients=all', '--validation_split=clients'
+  )
+  datasets = experiment.create_task(settings).datasets
+  held_out = {*datasets.validation_data.client_ids}
+  tests = client_tests.ClientTests(
+    datasets=datasets, evaluator=None, count=None, seed=0
+  )
+  assert held_out and not held_out & {*tests.clients()}
+  splits = validation.build(settings, datasets)
+  assert isinstance(splits.validation(0), list)
+  assert tf.nest.flatten(splits.validation(0)[0])

@@ -1,0 +1,331 @@
+"""Runs that end early, go on, start elsewhere, or train only a part."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tasks
+from tests import recorded
+from tff_adaptive import errors
+from tff_adaptive.commands import export
+from tff_adaptive.flags import parsing
+from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import files
+from tff_adaptive.training import batches
+from tff_adaptive.training import data
+from tff_adaptive.training import experiment
+from tff_adaptive.training import initial_weights
+from tff_adaptive.training import rounds
+from tff_adaptive.training import stopping
+
+# Where a model of one weight will do.
+_SMALL = ['--task=quadratic', '--clients_per_round=2']
+
+
+def settings_of(folder, *arguments, name='run'):
+  return (
+    parsing.Flags()
+    .parse(
+      [
+        '--data=synthetic',
+        '--algorithm=fedavg',
+        '--client_optimizer=sgd',
+        '--total_rounds=4',
+        '--clients_per_round=3',
+        '--rounds_per_eval=1',
+        '--rounds_per_checkpoint=2',
+        f'--root_output_dir={folder}',
+        f'--experiment_name={name}',
+        *arguments,
+      ]
+    )
+    .settings
+  )
+
+
+def run(settings):
+  return experiment.run(settings, say=lambda _: None)
+
+
+def last_state(settings):
+  folder = files.RunFolder(settings.folder)
+  number = checkpoints.Checkpoints(folder.checkpoints).rounds[-1]
+  return checkpoints.read(folder.checkpoints / f'round_{number}.safetensors')
+
+
+def kept_best(settings):
+  folder = files.RunFolder(settings.folder).checkpoints
+  return [p.name for p in folder.glob('best_*')]
+
+
+def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
+  more = ['--algorithm=scaffold', '--ema_decay=0.5', *_SMALL]
+  whole = settings_of(tmp_path, *more, name='whole')
+  run(whole)
+  parts = settings_of(tmp_path, *more, '--total_rounds=2', name='parts')
+  assert len(run(parts).rows) == 3
+  parts = settings_of(tmp_path, *more, name='parts')
+  assert experiment.prepare(parts) is None
+  result = run(parts)
+  assert result.resumed_from == 2
+  assert recorded.rows(parts.folder) == recorded.rows(whole.folder)
+  assert kept_best(parts) == kept_best(whole)
+  for name, array in last_state(whole).items():
+    if not name.startswith(('row_sums/', 'state/rounds/clients')):
+      np.testing.assert_array_equal(array, last_state(parts)[name])
+  hparams = json.loads((parts.folder / 'hparams.json').read_text())
+  assert hparams['settings']['total_rounds'] == 4
+  assert experiment.prepare(parts) is not None
+  # Back to fewer is another run.
+  with pytest.raises(errors.SettingsError, match='total_rounds was 4, now 2'):
+    run(settings_of(tmp_path, *more, '--total_rounds=2', name='parts'))
+
+
+def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
+  decaying = ['--client_lr_schedule=step_decay', '--total_rounds=1']
+  run(settings_of(tmp_path, *decaying))
+  longer = settings_of(tmp_path, *decaying[:1], '--total_rounds=2')
+  with pytest.raises(errors.SettingsError) as raised:
+    experiment.prepare(longer)
+  assert '--client_lr_decay_steps was 1, now 2' in str(raised.value)
+  assert '--total_rounds=1 among them' in str(raised.value)
+  private = ['--dp_clip_norm=1', '--target_epsilon=50']
+  first = settings_of(tmp_path, *private, '--total_rounds=1', name='private')
+  with files.RunFolder(first.folder) as folder:
+    folder.write_hparams({'settings': first.identity})
+  with pytest.raises(errors.SettingsError, match='chose for 1 rounds'):
+    experiment.prepare(settings_of(tmp_path, *private, name='private'))
+
+
+def test_a_run_that_reached_its_target(tmp_path, capsys):
+  settings = settings_of(tmp_path, *_SMALL, '--target_metric=loss:100')
+  result = run(settings)
+  assert [r['round'] for r in result.rows] == ['0']
+  settings = settings_of(
+    tmp_path,
+    *_SMALL,
+    '--patience=1',
+    '--client_learning_rate=1e-20',
+    name='slow',
+  )
+  result = run(settings)
+  assert [r['round'] for r in result.rows] == ['0', '1']
+  assert result.rows[-1]['test/loss'] and not result.rows[0].get('test/loss')
+  said = capsys.readouterr().out
+  assert 'Ended after round 1 of 4: validation/distance was' in said
+  assert last_state(settings)  # It was saved.
+  assert experiment.prepare(settings) is not None
+  # Without the rule the run goes on, as if there had been none.
+  patient = settings_of(
+    tmp_path, *_SMALL, '--client_learning_rate=1e-20', name='slow'
+  )
+  assert experiment.prepare(patient) is None
+  assert run(patient).resumed_from == 1
+  whole = settings_of(
+    tmp_path, *_SMALL, '--client_learning_rate=1e-20', name='patient'
+  )
+  run(whole)
+  assert recorded.rows(patient.folder) == recorded.rows(whole.folder)
+
+
+def test_a_metric_that_there_is_not_is_told_before_anything_is_written(
+  tmp_path,
+):
+  settings = settings_of(tmp_path, '--target_metric=recall:0.5')
+  with pytest.raises(errors.SettingsError, match='evaluations have no recall'):
+    run(settings)
+  assert not settings.folder.exists()
+
+
+def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
+  arguments = ['--ema_decay=0.7', '--target_metric=ema/accuracy:1.1']
+  whole = settings_of(tmp_path, *arguments, name='whole')
+  rows = run(whole).rows
+  assert rows[0]['ema/loss'] == rows[0]['validation/loss']
+  assert rows[-1]['ema/loss'] != rows[-1]['validation/loss']
+  assert rows[-1]['test_ema/loss'] and not rows[0].get('test_ema/loss')
+  original, calls = rounds.LearningRounds.run, []
+
+  def stop(self, cohort, datasets):
+    calls.append(cohort)
+    if len(calls) == 4:
+      raise stopping.Stopped(signal.SIGTERM)
+    return original(self, cohort, datasets)
+
+  monkeypatch.setattr(rounds.LearningRounds, 'run', stop)
+  parts = settings_of(tmp_path, *arguments, name='parts')
+  with pytest.raises(stopping.Stopped):
+    run(parts)
+  monkeypatch.undo()
+  assert run(parts).resumed_from == 3
+  assert recorded.rows(parts.folder) == recorded.rows(whole.folder)
+  assert kept_best(parts) == kept_best(whole) != []
+
+  described, models = {}, {}
+  for which in ('last', 'best', 'ema'):
+    target = tmp_path / which
+    described[which] = export.export(whole.folder, target, which=which)
+    model = tf.keras.models.load_model(target / 'saved_model', compile=False)
+    models[which] = model.get_weights()[0]
+  assert [d['which'] for d in described.values()] == ['last', 'best', 'ema']
+  best = int(kept_best(whole)[0].removeprefix('best_').partition('.')[0])
+  assert [d['round'] for d in described.values()] == [4, best, 4]
+  assert not np.array_equal(models['last'], models['ema'])
+  state = last_state(whole)
+  np.testing.assert_array_equal(
+    models['ema'], state['state/average/trainable/0']
+  )
+  values = [float(r['ema/sparse_categorical_accuracy']) for r in rows[1:]]
+  assert values[best - 1] == max(values)
+
+
+def test_a_run_without_an_average_exports_none(tmp_path):
+  settings = settings_of(tmp_path, *_SMALL, '--total_rounds=1')
+  run(settings)
+  with pytest.raises(errors.SettingsError, match='without --ema_decay'):
+    export.export(settings.folder, tmp_path / 'model', which='ema')
+  for path in settings.folder.glob('checkpoints/best_*'):
+    path.unlink()
+  with pytest.raises(errors.RunError, match='keeps no model of a best'):
+    export.export(settings.folder, tmp_path / 'model', which='best')
+  assert not (tmp_path / 'model').exists()
+
+
+def model_of(settings):
+  state = last_state(settings)
+  pattern = 'state/global_model_weights/{}/{}'.format
+  return [
+    state[pattern('trainable', i)]
+    for i in range(8)
+    if pattern('trainable', i) in state
+  ]
+
+
+def test_training_that_starts_where_another_ended(tmp_path):
+  first = settings_of(tmp_path, name='first')
+  run(first)
+  exported = tmp_path / 'exported'
+  export.export(first.folder, exported)
+  model = tf.keras.models.load_model(exported / 'saved_model', compile=False)
+  model.save(tmp_path / 'model.h5')
+  task = tasks.create('digits', data='synthetic')
+  for place in (
+    first.folder,
+    exported,
+    exported / 'weights.h5',
+    tmp_path / 'model.h5',
+  ):
+    loaded = initial_weights.load(task.model_fn, place)
+    for a, b in zip(loaded.trainable, model_of(first), strict=True):
+      np.testing.assert_array_equal(a, b)
+  second = settings_of(
+    tmp_path, f'--initial_weights={exported}', '--total_rounds=1', name='second'
+  )
+  rows = run(second).rows
+  before = recorded.rows(first.folder)
+  assert rows[0]['validation/loss'] == before[-1]['validation/loss']
+  assert second.identity['initial_weights'] == str(exported)
+
+
+def test_weights_that_do_not_fit(tmp_path):
+  (tmp_path / 'words.h5').write_text('words')
+  other = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(2,))])
+  other.save_weights(tmp_path / 'other.h5')
+  model_fn = tasks.create('digits', data='synthetic').model_fn
+  for name, words in (
+    ('words.h5', 'cannot be loaded into the model of the task'),
+    ('other.h5', 'cannot be loaded into the model of the task'),
+    ('none', 'is neither an export, nor a run, nor a file'),
+  ):
+    with pytest.raises(errors.SettingsError, match=words):
+      initial_weights.load(model_fn, tmp_path / name)
+
+
+def test_frozen_variables_stay_where_they_start(tmp_path):
+  whole = settings_of(tmp_path, '--total_rounds=2', name='whole')
+  run(whole)
+  frozen = settings_of(
+    tmp_path,
+    '--total_rounds=2',
+    '--freeze=conv2d*',
+    '--freeze=dense/bias',
+    name='frozen',
+  )
+  rows = run(frozen).rows
+  weights = initial_weights.draw(
+    experiment.create_task(frozen).model_fn, frozen.seed
+  )
+  state = last_state(frozen)
+  for i, start in enumerate(weights.non_trainable):
+    kept = state[f'state/global_model_weights/non_trainable/{i}']
+    np.testing.assert_array_equal(kept, start)
+  assert len(weights.non_trainable) == 5
+  moved = state['state/global_model_weights/trainable/0']
+  assert not np.array_equal(moved, weights.trainable[0])
+  up = [int(recorded.rows(s.folder)[-1]['bytes_up']) for s in (whole, frozen)]
+  sizes = [4 * np.size(w) for w in weights.non_trainable]
+  assert up[0] - up[1] == sum(sizes)
+  assert float(rows[-1]['validation/loss']) > 0
+  # What is exported is the whole model, in Keras' own order.
+  export.export(frozen.folder, tmp_path / 'model')
+  model = tasks.create('digits', data='synthetic').model_fn()._keras_model
+  model.load_weights(tmp_path / 'model' / 'weights.h5')
+  np.testing.assert_array_equal(
+    model.get_weights()[0], weights.non_trainable[0]
+  )
+
+
+@pytest.mark.parametrize(
+  'pattern, words',
+  [
+    ('lstm*', '--freeze=lstm. is none of the variables .* conv2d/kernel, '),
+    ('*', '--freeze=. leaves no variable to train'),
+    ('dense/bias,x', '--freeze=x is none'),
+  ],
+)
+def test_patterns_that_freeze_none_or_all(tmp_path, pattern, words):
+  settings = settings_of(tmp_path, f'--freeze={pattern}')
+  with pytest.raises(errors.SettingsError, match=words):
+    experiment.create_task(settings)
+
+
+@pytest.mark.parametrize('as_lists', [True, False])
+@pytest.mark.parametrize('name', ['digits', 'shakespeare_character'])
+def test_a_bound_on_the_steps_of_a_client(name, as_lists):
+  task = tasks.create(name, data='synthetic', epochs=2, batch_size=3)
+
+  def lists(**more):
+    clients = batches.training_clients(
+      task.datasets, seed=0, cache_bytes=2**24, as_lists=as_lists, **more
+    )
+    cohort = clients.client_ids[:3]
+    return [list(b) for b in clients.for_round(1, cohort).batches]
+
+  for bounded, whole in zip(lists(max_steps=2), lists(), strict=True):
+    assert len(bounded) == min(2, len(whole))
+    for a, b in zip(bounded, whole, strict=False):
+      tf.nest.map_structure(np.testing.assert_array_equal, a, b)
+  foreign = data.ClientDatasets(task.datasets, seed=0, max_steps=1)
+  assert len(list(foreign.for_client(foreign.client_ids[0], 1))) == 1
+
+
+def test_the_bound_is_a_part_of_a_run(tmp_path):
+  settings = settings_of(
+    tmp_path, '--client_steps_per_round=1', '--total_rounds=1'
+  )
+  rows = run(settings).rows
+  assert rows[1]['train/num_examples'] == '30'
+  assert settings.identity['client_steps_per_round'] == 1
+  with pytest.raises(errors.SettingsError, match='has no clients'):
+    settings_of(
+      tmp_path, '--client_steps_per_round=1', '--algorithm=centralized'
+    )
+
+
+def test_settings_of_older_runs_are_told_alike():
+  usual = parsing.Flags().parse(['--validation_split=test']).settings
+  names = ('ema_decay', 'freeze', 'initial_weights', 'client_steps_per_round')
+  assert not {*names, 'patience', 'target_metric'} & {*usual.identity}

@@ -1,0 +1,59 @@
+"""The flags that say whether and how clients are tested one by one."""
+
+import re
+from typing import Any
+
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import plan as plan_lib
+
+_SHARE = 0.2
+
+
+def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
+  """Checks the flags, and fills in what was not given.
+
+  Args:
+    general: General flags by name; changed in place.
+    plan: The run's.
+
+  Raises:
+    ParameterError: If one is not accepted or would be ignored.
+  """
+  clients = general['evaluate_clients']
+  for name, needed in (
+    ('client_test_share', 'evaluate_clients'),
+    ('finetune_epochs', 'evaluate_clients'),
+    ('evaluate_clients_under_dp', 'evaluate_clients'),
+    ('finetune_learning_rate', 'finetune_epochs'),
+  ):
+    if general[name] and not general[needed]:
+      raise parameters.ParameterError(
+        name,
+        f'{{}}={{given}} would be ignored without {{{needed}}}.',
+        given=general[name],
+      )
+  if clients is None:
+    return
+  if clients != 'all' and not re.fullmatch('0*[1-9][0-9]{0,8}', clients):
+    raise parameters.ParameterError(
+      'evaluate_clients',
+      '{} must be all or a whole number at least 1, got {given!r}.',
+      given=clients,
+    )
+  if plan.private and not general['evaluate_clients_under_dp']:
+    raise parameters.ParameterError(
+      'evaluate_clients',
+      '{} writes down figures of single clients, which differential privacy '
+      'does not cover; give {evaluate_clients_under_dp} if that is meant.',
+    )
+  if general['client_test_share'] is None:
+    general['client_test_share'] = _SHARE
+  if general['finetune_epochs'] and general['finetune_learning_rate'] is None:
+    rate = plan.values.get('client_learning_rate')
+    if not rate:
+      raise parameters.ParameterError(
+        'finetune_epochs',
+        '{} needs {finetune_learning_rate}: the clients of this run have no '
+        'learning rate of their own.',
+      )
+    general['finetune_learning_rate'] = float(rate)

@@ -1,0 +1,144 @@
+"""The model of a run's best round, beside the last checkpoints."""
+
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tree
+
+from tff_adaptive import errors
+from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks
+
+_NAME = 'best_{}.safetensors'
+_PATTERN = re.compile(r'best_([1-9][0-9]{0,15})\.safetensors')
+
+
+def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+  """Finds the models that are kept, by round."""
+  if not folder.is_dir():
+    return {}
+  found = ((_PATTERN.fullmatch(p.name), p) for p in folder.iterdir())
+  return {int(m.group(1)): p for m, p in found if m}
+
+
+class Best(hooks.Hook):
+  """A keeper of the model of the best round so far; round 0 does not count.
+
+  A better model is written beside the one before, which goes once a checkpoint
+  has the newer round: so a run that is killed in between still has it.
+  """
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    goal: Any,
+    weights: Callable[[], Any],
+    run: str = '',
+  ):
+    """Writes nothing yet.
+
+    Args:
+      folder: Where checkpoints are.
+      goal: Its `column` says by which values rounds are judged, its `is_better`
+        how.
+      weights: Returns the model that was evaluated.
+      run: The identity of the run.
+    """
+    self._folder = folder
+    self._goal = goal
+    self._weights = weights
+    self._run = run
+    self._best: Optional[float] = None
+    self._round = 0
+
+  def start(self, event: hooks.Start) -> None:
+    """Finds the best of the rounds that a resumed run has."""
+    for row in event.rows:
+      cell = row.get(self._goal.column)
+      if cell:
+        self._is_best(int(row['round']), hooks.number(cell))
+    last = event.resumed_from or 0
+    for number, path in _paths(self._folder).items():
+      if number > last:
+        path.unlink()
+
+  def _is_best(self, number: int, value: float) -> bool:
+    if number and self._goal.is_better(value, self._best):
+      self._best, self._round = value, number
+      return True
+    return False
+
+  def evaluation(self, event: hooks.Evaluation) -> None:
+    """Writes the model if it is better than all before.
+
+    Raises:
+      RunError: If it cannot be written.
+    """
+    value = event.values.get(self._goal.column)
+    if event.final or value is None:
+      return
+    number = event.round_number
+    if self._is_best(number, hooks.number(value)):
+      files.make_folder(self._folder)
+      checkpoints.write(
+        self._folder / _NAME.format(number),
+        named(self._weights()),
+        run=self._run,
+        round_number=number,
+      )
+
+  def end(self, event: hooks.End) -> None:
+    if event.status == hooks.FINISHED:
+      self.prune(event.round_number)
+
+  def prune(self, last_round: int) -> None:
+    """Removes what is not needed once a round has its checkpoint."""
+    if self._round <= last_round:
+      for number, path in _paths(self._folder).items():
+        if number < self._round:
+          path.unlink(missing_ok=True)
+
+
+def named(weights: Any) -> dict[str, Any]:
+  """Returns the arrays of a model by their paths."""
+  return {
+    '/'.join(['weights', *map(str, path)]): leaf
+    for path, leaf in tree.flatten_with_path(weights)
+  }
+
+
+def load(folder: pathlib.Path, run: str, weights: Any) -> tuple[int, Any]:
+  """Loads the model of the best round.
+
+  Args:
+    folder: Where checkpoints are.
+    run: The identity of the run.
+    weights: A model of the same shapes, as arrays.
+
+  Returns:
+    The round, and the model.
+
+  Raises:
+    DamagedError: If it is damaged, or of another model.
+    RunError: If there is none.
+  """
+  found = _paths(folder)
+  if not found:
+    raise errors.RunError(
+      f'{folder} keeps no model of a best round: the run was evaluated at no '
+      'round after the first, or is of an earlier version.'
+    )
+  number = max(found)
+  specs = {
+    name: checkpoints.Spec.of(np.asarray(leaf))
+    for name, leaf in named(weights).items()
+  }
+  arrays = checkpoints.read(
+    found[number], run=run, round_number=number, specs=specs
+  )
+  return number, tree.unflatten_as(weights, [arrays[name] for name in specs])

@@ -1,0 +1,231 @@
+"""The parts of a run, made from its settings."""
+
+import dataclasses
+import fnmatch
+import pathlib
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow_federated as tff
+
+from tasks import fine_tuning
+from tff_adaptive import errors
+from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.recording import best
+from tff_adaptive.recording import client_states
+from tff_adaptive.recording import files
+from tff_adaptive.training import accounting
+from tff_adaptive.training import averaging
+from tff_adaptive.training import batches
+from tff_adaptive.training import centralized
+from tff_adaptive.training import client_tests as client_tests_lib
+from tff_adaptive.training import ending
+from tff_adaptive.training import evaluation
+from tff_adaptive.training import initial_weights
+from tff_adaptive.training import rounds as rounds_lib
+from tff_adaptive.training import validation
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of a run, for the loop.
+
+  Attributes:
+    task: The task.
+    formula: The method's rules, in words.
+    cohort_fn: From the number of a round to its clients.
+    rounds: Runs rounds.
+    evaluator: Evaluates the model.
+    clients: The clients' training data.
+    splits: What the model is evaluated on.
+    ledger: What the run's privacy costs; `None` for a run without.
+    goal: What rounds are judged by.
+    client_tests: Tests the trained model on single clients; `None` for a run
+      that does not.
+  """
+
+  task: Any
+  formula: str
+  cohort_fn: Callable[[int], Sequence[str]]
+  rounds: Any
+  evaluator: Any
+  clients: Any
+  splits: Any
+  ledger: Optional[accounting.Ledger]
+  goal: ending.Goal
+  client_tests: Optional[client_tests_lib.ClientTests]
+
+  def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
+    """Makes what keeps the best round's model in the run's folder."""
+    weights = self.rounds.model_weights
+    if self.goal.column.startswith('ema/'):
+      weights = self.rounds.averaged_weights
+    return best.Best(
+      folder.checkpoints, self.goal, weights, run=folder.identity
+    )
+
+
+def freeze(task: Any, patterns: Optional[str]) -> Any:
+  """Freezes the variables of a task's model that patterns name.
+
+  Raises:
+    SettingsError: If a pattern names none, or they name all.
+  """
+  if patterns is None:
+    return task
+  names = fine_tuning.variable_names(task.model_fn)
+  chosen = set()
+  for pattern in patterns.split(','):
+    found = fnmatch.filter(names, pattern)
+    if not found:
+      raise errors.SettingsError(
+        f'--freeze={pattern} is none of the variables that are trained: '
+        f'{", ".join(names)}.'
+      )
+    chosen |= {*found}
+  if chosen >= {*names}:
+    raise errors.SettingsError(
+      f'--freeze={patterns} leaves no variable to train; there are '
+      f'{", ".join(names)}.'
+    )
+  return tff.simulation.baselines.BaselineTask(
+    task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
+  )
+
+
+def make(
+  settings: settings_lib.Settings,
+  task: Any,
+  built: Any,
+  cohort_fn: Callable[[int], Sequence[str]],
+) -> Parts:
+  """Makes the parts of a run; writes nothing.
+
+  Args:
+    settings: The run.
+    task: Its task, as `experiment.create_task` makes it.
+    built: What `experiment.build` made.
+    cohort_fn: From the number of a round to its clients.
+
+  Raises:
+    SettingsError: If the data or the initial weights cannot be used as asked.
+    RunError: If data cannot be read.
+  """
+  if settings.initial_weights is None:
+    weights = initial_weights.draw(task.model_fn, settings.seed)
+  else:
+    place = pathlib.Path(settings.initial_weights)
+    weights = initial_weights.load(task.model_fn, place)
+  cache_bytes = settings.cache_mib * 2**20
+  if built.process is None:
+    rounds, clients = _pooled(settings, task, weights, built.pieces)
+  else:
+    rounds = _federated(settings, task, weights, built.process)
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=cache_bytes,
+      as_lists=settings.runtime == 'in_process',
+      max_steps=settings.client_steps_per_round,
+    )
+  rounds = averaged(rounds, settings)
+  evaluator = evaluation.Evaluator(task.model_fn)
+  groups = ['validation']
+  if settings.ema_decay is not None:
+    groups.append('ema')
+  columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
+  return Parts(
+    task=task,
+    formula=built.pieces.describe(),
+    cohort_fn=cohort_fn,
+    rounds=rounds,
+    evaluator=evaluator,
+    clients=clients,
+    splits=validation.build(settings, task.datasets),
+    ledger=built.ledger,
+    goal=ending.goal_of(settings.target_metric, columns),
+    client_tests=_client_tests(settings, task, evaluator),
+  )
+
+
+def _client_tests(
+  settings: settings_lib.Settings, task: Any, evaluator: evaluation.Evaluator
+) -> Optional[client_tests_lib.ClientTests]:
+  """Makes what tests the trained model on single clients, if that is asked."""
+  if settings.evaluate_clients is None:
+    return None
+  every = settings.evaluate_clients == 'all'
+  tuning: dict[str, Any] = {}
+  epochs = settings.finetune_epochs
+  if epochs is not None:
+    assert settings.finetune_learning_rate is not None
+    tuning['tuner'] = client_tests_lib.Tuner(
+      task.model_fn, settings.finetune_learning_rate, settings.seed % 2**31
+    )
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=0,
+      as_lists=True,
+      one_pass=True,
+    )
+    # Rounds before the first, so that no pass is one of training.
+    tuning['passes'] = lambda client: [
+      clients.for_client(client, -number) for number in range(1, epochs + 1)
+    ]
+  tests = client_tests_lib.ClientTests(
+    datasets=task.datasets,
+    evaluator=evaluator,
+    count=None if every else int(settings.evaluate_clients),
+    seed=settings.seed,
+    **tuning,
+  )
+  tests.clients()  # Too few are told before training.
+  return tests
+
+
+def averaged(rounds: Any, settings: settings_lib.Settings) -> Any:
+  """Adds the average of the model to rounds, if the settings ask for it."""
+  if settings.ema_decay is None:
+    return rounds
+  return averaging.AveragedRounds(rounds, settings.ema_decay)
+
+
+def _pooled(
+  settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
+) -> tuple[Any, Any]:
+  """Builds rounds of training on pooled data, and the data."""
+  rounds = centralized.build_rounds(task.model_fn, pieces, weights)
+  clients = centralized.PooledDatasets(
+    task.datasets,
+    seed=settings.seed,
+    cache_bytes=settings.cache_mib * 2**20,
+    clients_per_round=settings.clients_per_round,
+    epochs=settings.task_options.get('epochs', 1),
+    max_elements=settings.task_options.get('max_elements'),
+  )
+  return rounds, clients
+
+
+def _federated(
+  settings: settings_lib.Settings, task: Any, weights: Any, process: Any
+) -> Any:
+  """Builds rounds of a learning process, with its clients' states."""
+  client_ids = task.datasets.train_data.client_ids
+  return rounds_lib.build(
+    process,
+    initial_weights=weights,
+    client_ids=client_ids,
+    store=lambda record: client_states.choose(
+      settings.client_states,
+      record,
+      files.RunFolder(settings.folder).client_states,
+      clients=len(client_ids),
+      clients_per_round=settings.clients_per_round,
+      total_rounds=settings.total_rounds,
+      rounds_per_checkpoint=settings.rounds_per_checkpoint,
+      memory_bytes=settings.client_state_mib * 2**20,
+    ),
+  )

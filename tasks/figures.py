@@ -98,11 +98,24 @@ def _draw_map(figure: Any, axes: Any, counts: np.ndarray) -> None:
   figure.colorbar(image, label='examples')
 
 
-def save_clients(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
+def save_partition(data: Any, folder: pathlib.Path) -> None:
   """Keeps with a run which examples belonged to which client.
 
-  Writes partition.npz (see `Partition.load`) and, where examples have labels,
-  the picture labels.png; nothing where the clients are those of a data set.
+  Writes partition.npz (see `Partition.load`); nothing where the clients are
+  those of a data set.
+
+  Args:
+    data: A task's training data.
+    folder: Where to.
+  """
+  if hasattr(data, 'partition'):
+    data.partition.save(folder / 'partition.npz')
+
+
+def draw_partition(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
+  """Draws the labels of each client's examples, where these have labels.
+
+  Writes labels.png; nothing where the clients are those of a data set.
 
   Args:
     data: A task's training data.
@@ -111,7 +124,6 @@ def save_clients(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
   """
   if not hasattr(data, 'partition'):
     return
-  data.partition.save(folder / 'partition.npz')
   labels = _labels(data)
   if labels is not None:
     path = folder / 'labels.png'

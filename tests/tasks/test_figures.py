@@ -30,12 +30,17 @@ def test_every_label_of_every_client_is_drawn(tmp_path, monkeypatch):
   assert ends.tolist() == [12] * 5
 
 
+def _keep(data, folder, title=''):
+  figures.save_partition(data, folder)
+  figures.draw_partition(data, folder, title=title)
+
+
 def test_what_clients_have_is_kept_with_a_run(tmp_path):
   # More labels than there are colours.
   labels = np.repeat(np.arange(30), 4)
   split = partition.iid(120, sizes=[9] * 4)
   data = client_data.ArrayClientData(dict(label=labels), split)
-  figures.save_clients(data, tmp_path, title='some task')
+  _keep(data, tmp_path, title='some task')
   back = partition.Partition.load(tmp_path / 'partition.npz')
   assert back.client_ids == split.client_ids
   np.testing.assert_array_equal(back.indices, split.indices)
@@ -47,14 +52,14 @@ def test_without_labels_only_the_partition_is_kept(tmp_path):
   split = partition.iid(10, sizes=[5, 5])
   for arrays in (dict(text=np.arange(10)), dict(label=np.arange(10) / 3)):
     data = client_data.ArrayClientData(arrays, split)
-    figures.save_clients(data, tmp_path)
+    _keep(data, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ['partition.npz']
 
 
 def test_nothing_is_kept_of_a_data_sets_own_clients(tmp_path):
   split = partition.iid(10, sizes=[5, 5])
   own = client_data.ArrayClientData(dict(label=np.arange(10)), split)
-  figures.save_clients(client_data.ListedClientData(own), tmp_path)
+  _keep(client_data.ListedClientData(own), tmp_path)
   assert not list(tmp_path.iterdir())
 
 

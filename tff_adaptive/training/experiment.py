@@ -251,7 +251,7 @@ def run(
     watch = standstill.Standstill(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
-      return loop.run(
+      results = loop.run(
         ready.rounds,
         clients=ready.clients,
         cohort_fn=ready.cohort_fn,
@@ -274,6 +274,13 @@ def run(
         columns=None if ledger is None else ledger.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )
+      # Not before the rounds, which would wait for the picture.
+      task_figures.draw_partition(
+        ready.task.datasets.train_data,
+        folder.path,
+        title=tasks.short(settings.task),
+      )
+      return results
 
 
 def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
@@ -316,11 +323,7 @@ def _write_down(
     for name in ('tensorflow', 'tensorflow-federated', 'numpy')
   }
   folder.write_hparams(hparams)
-  task_figures.save_clients(
-    ready.task.datasets.train_data,
-    folder.path,
-    title=tasks.short(settings.task),
-  )
+  task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
 def _set_up(settings: settings_lib.Settings) -> Any:

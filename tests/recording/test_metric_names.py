@@ -1,5 +1,7 @@
 """Names of metrics."""
 
+import pytest
+
 from tff_adaptive.recording import metric_names
 
 
@@ -12,3 +14,25 @@ def test_main_metric():
 def test_short():
   assert metric_names.short('sparse_categorical_accuracy') == 'accuracy'
   assert metric_names.short('top_5_accuracy') == 'top 5 accuracy'
+
+
+def test_less_is_better_for_an_error():
+  assert metric_names.higher_is_better('sparse_categorical_accuracy')
+  assert metric_names.higher_is_better('recall_at_5')
+  assert not metric_names.higher_is_better('mean_squared_error')
+  assert not metric_names.higher_is_better('distance')
+  assert not metric_names.higher_is_better(None)
+
+
+@pytest.mark.parametrize(
+  'metric, bounds',
+  [
+    ('sparse_categorical_accuracy', (0, 1)),
+    ('recall_at_5', (0, 1)),
+    ('loss', (0, float('inf'))),
+    ('mean_squared_error', (0, float('inf'))),
+    ('reward', (-float('inf'), float('inf'))),
+  ],
+)
+def test_bounds(metric, bounds):
+  assert metric_names.bounds(metric) == bounds

@@ -50,27 +50,6 @@ def test_interval_of_one_value():
   assert scores.interval([1.0]) == 0.0
 
 
-def test_less_is_better_for_an_error():
-  assert scores.higher_is_better('sparse_categorical_accuracy')
-  assert scores.higher_is_better('recall_at_5')
-  assert not scores.higher_is_better('mean_squared_error')
-  assert not scores.higher_is_better('distance')
-
-
-@pytest.mark.parametrize(
-  'metric, bounds',
-  [
-    ('sparse_categorical_accuracy', (0, 1)),
-    ('recall_at_5', (0, 1)),
-    ('loss', (0, float('inf'))),
-    ('mean_squared_error', (0, float('inf'))),
-    ('reward', (-float('inf'), float('inf'))),
-  ],
-)
-def test_bounds(metric, bounds):
-  assert scores.bounds(metric) == bounds
-
-
 @pytest.mark.parametrize(
   'values, less, expected',
   [

@@ -1,5 +1,6 @@
 """Names of metrics: which one matters, and how it is shown."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -19,10 +20,21 @@ def short(name: str) -> str:
   return name.replace('_', ' ')
 
 
-# Measures of quality of which less is better, by a part of their names.
+# Measures of quality of which less is better, by a part of their names. None of
+# them is negative.
 _LESS_IS_BETTER = ('loss', 'error', 'distance', 'perplexity')
+_SHARES = ('accuracy', 'recall', 'precision', 'auc')
 
 
-def higher_is_better(name: str) -> bool:
-  """Tells whether a measure of this name should go up."""
-  return not any(word in name for word in _LESS_IS_BETTER)
+def higher_is_better(name: Optional[str]) -> bool:
+  """Tells whether a measure of this name should go up; `None` is the loss."""
+  return name is not None and not any(word in name for word in _LESS_IS_BETTER)
+
+
+def bounds(name: str) -> tuple[float, float]:
+  """Returns the least and the greatest value of a measure of this name."""
+  if not higher_is_better(name):
+    return 0.0, math.inf
+  if any(word in name for word in _SHARES):
+    return 0.0, 1.0
+  return -math.inf, math.inf

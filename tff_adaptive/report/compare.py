@@ -175,7 +175,7 @@ def _best(
     if less is None and len(metrics) > 1:
       values = []
     if less is None:
-      less = not scores.higher_is_better(next(iter(metrics)))
+      less = not metric_names.higher_is_better(next(iter(metrics)))
     best[key] = scores.unique_best(values, less=less)
   return best
 
@@ -187,7 +187,7 @@ def _gaps(named: Mapping[str, results.Run]) -> list[str]:
     return []
   metric = metrics.pop()
   measure = 'validation/metric' if metric else 'validation/loss'
-  sign = 1 if scores.higher_is_better(metric) else -1
+  sign = 1 if metric_names.higher_is_better(metric) else -1
   central = [
     run.measures()[measure]
     for run in named.values()

@@ -199,7 +199,7 @@ def curves(best: _Best, judge: sections.Judge) -> list[charts.Chart]:
       title='Curves',
       caption=f'{_sentence(label)} by round: the best configuration of every '
       'method.',
-      bounds=scores.bounds(measure),
+      bounds=metric_names.bounds(measure),
     )
     for column, (label, name, measure) in panels.items()
   ]
@@ -357,7 +357,7 @@ def single_clients(best: _Best, judge: sections.Judge) -> list[charts.Chart]:
       x = [(i + 1) / len(values) for i in range(len(values))]
       return x, x, values
 
-    lines = _over_seeds(best, series, scores.bounds(metric))
+    lines = _over_seeds(best, series, metric_names.bounds(metric))
     if not lines:
       continue
     label = f'{judge.quality} {after or "on a client"}'
@@ -591,7 +591,7 @@ def column_words(column: str) -> str:
 
 def _column_bounds(column: str, group: str) -> tuple[float, float]:
   """Returns the least and the greatest value of a column."""
-  low, high = scores.bounds(column)
+  low, high = metric_names.bounds(column)
   counted = group in ('clients', 'seconds', 'bytes_down', 'bytes_up')
   return (max(low, 0.0) if counted else low), high
 

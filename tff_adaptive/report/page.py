@@ -222,7 +222,7 @@ def _clients_table(
 ) -> Optional[_Table]:
   """Tabulates what the trained models are worth to single clients."""
   metric = judge.metric or 'loss'
-  bounds = scores.bounds(metric)
+  bounds = metric_names.bounds(metric)
   rows = []
   for group, after in plots.CLIENT_GROUPS.items():
     for method in verdicts.ranked(best, judge):
@@ -260,7 +260,7 @@ def _final_table(
       last = [run.rows[-1] for run in runs]
       values = [row[column] for row in last if column in row]
       if values:
-        bounds = scores.bounds(column)
+        bounds = metric_names.bounds(column)
         shown = verdicts.spread(values, bounds, of=len(runs))
         text, _, note = shown.partition(' ')
         cells.append(_Cell(text, note))

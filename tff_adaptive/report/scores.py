@@ -14,6 +14,7 @@ from typing import Optional
 from typing import TypeVar
 
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import metric_names
 
 _Key = TypeVar('_Key', bound=Hashable)
 # Seeds from which on a spread over seeds is drawn or shown as an interval.
@@ -82,30 +83,11 @@ RULES: Mapping[str, SelectionRule] = {
 }
 DEFAULT = 'train_loss'
 
-# Measures of quality of which less is better, by a part of their names. None
-# of them is negative.
-_LESS_IS_BETTER = ('loss', 'error', 'distance', 'perplexity')
-_SHARES = ('accuracy', 'recall', 'precision', 'auc')
-
-
-def higher_is_better(metric: Optional[str]) -> bool:
-  """Tells whether a metric of this name should go up."""
-  return metric is not None and not any(w in metric for w in _LESS_IS_BETTER)
-
-
-def bounds(metric: str) -> tuple[float, float]:
-  """Returns the least and the greatest value of a measure of this name."""
-  if any(word in metric for word in _LESS_IS_BETTER):
-    return 0.0, math.inf
-  if any(word in metric for word in _SHARES):
-    return 0.0, 1.0
-  return -math.inf, math.inf
-
 
 def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
   """Returns the least and the greatest value of one of `measures`."""
   kind = measure.partition('/')[2]
-  return bounds((metric or '') if kind == 'metric' else 'loss')
+  return metric_names.bounds((metric or '') if kind == 'metric' else 'loss')
 
 
 def window(total_rounds: int) -> int:
@@ -218,7 +200,9 @@ def measures(
   # The first row is the untrained model.
   values = column(rows[1:], f'validation/{metric}')
   if values:
-    result['best/metric'] = (max if higher_is_better(metric) else min)(values)
+    result['best/metric'] = (
+      max if metric_names.higher_is_better(metric) else min
+    )(values)
     result['recent/metric'] = mean(values[-10:])
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:
@@ -253,7 +237,11 @@ def score(
   value = values.get(rule.measure, math.nan)
   if not finished or not math.isfinite(value):
     return math.inf
-  return -value if not rule.of_loss and higher_is_better(metric) else value
+  return (
+    -value
+    if not rule.of_loss and metric_names.higher_is_better(metric)
+    else value
+  )
 
 
 def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:

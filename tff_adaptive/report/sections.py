@@ -110,12 +110,12 @@ class Judge:
 
   @property
   def more_is_better(self) -> bool:
-    return scores.higher_is_better(self.metric)
+    return metric_names.higher_is_better(self.metric)
 
   @property
   def bounds(self) -> tuple[float, float]:
     """The least and the greatest value of what is drawn."""
-    return scores.bounds(self.metric or 'loss')
+    return metric_names.bounds(self.metric or 'loss')
 
   def score(self, configuration: Configuration) -> list[float]:
     """Scores a configuration's runs; less is better."""

@@ -70,7 +70,7 @@ class Plan:
     return {} if constant else arguments
 
   @property
-  def aggregation(self) -> mechanism.Aggregation:
+  def aggregation(self) -> mechanism.AggregationOptions:
     """How updates are aggregated, unless `model_aggregator` says."""
     return mechanism.check(self.arguments('aggregation'))
 

@@ -65,7 +65,7 @@ def aggregation(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Aggregation:
+class AggregationOptions:
   """Values for `aggregation`'s parameters."""
 
   aggregator: str
@@ -151,7 +151,7 @@ def is_asked(given: Mapping[str, Any]) -> bool:
 _FIRST_ADAPTIVE_NORM = 0.1
 
 
-def check(values: Mapping[str, Any]) -> Aggregation:
+def check(values: Mapping[str, Any]) -> AggregationOptions:
   """Puts the hyperparameters of `aggregation` together.
 
   Args:
@@ -160,7 +160,7 @@ def check(values: Mapping[str, Any]) -> Aggregation:
   Raises:
     ParameterError: If they contradict each other.
   """
-  result = Aggregation(**values)
+  result = AggregationOptions(**values)
   usual = builders.parameters_of(SIGNATURE)
   changed = [n for n, p in usual.items() if values[n] != p.default]
   if not is_asked(values):
@@ -191,7 +191,7 @@ def check(values: Mapping[str, Any]) -> Aggregation:
   return result
 
 
-def _check_private(result: Aggregation) -> None:
+def _check_private(result: AggregationOptions) -> None:
   """Raises `ParameterError` if what is asked for would not be private."""
   for name in ('aggregator_zeroing', 'aggregator_clipping'):
     if getattr(result, name):

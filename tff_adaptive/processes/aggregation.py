@@ -45,7 +45,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
   leave the house must keep its seed secret.
   """
 
-  def __init__(self, settings: privacy.Aggregation, seed: int):
+  def __init__(self, settings: privacy.AggregationOptions, seed: int):
     """Initializes the query.
 
     Args:
@@ -152,7 +152,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
 
 
 def build_aggregator(
-  settings: privacy.Aggregation,
+  settings: privacy.AggregationOptions,
   seed: int = 0,
   encoding: Optional[encodings.Encoding] = None,
 ) -> tff.aggregators.WeightedAggregationFactory:

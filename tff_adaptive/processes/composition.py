@@ -1,4 +1,4 @@
-"""The composition of a learning process from its pieces."""
+"""The composition of a learning process from its parts."""
 
 import collections
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _reject_non_finite(
   return reject, measurements
 
 
-class _Pieces(NamedTuple):
+class _Parts(NamedTuple):
   """The parts of a process, traced."""
 
   initial_weights: tff.Computation
@@ -126,7 +126,7 @@ def compose(
       server_optimizer, server_schedule
     )
   model_aggregator = model_aggregator or tff.aggregators.MeanFactory()
-  pieces = _Pieces(
+  parts = _Parts(
     work.facts.initial_weights,
     tff.learning.templates.build_broadcast_process(weights_type),
     work,
@@ -137,21 +137,21 @@ def compose(
       server_optimizer, weights_type, _reject_non_finite
     ),
   )
-  return _compose(pieces)
+  return _compose(parts)
 
 
-def _compose(pieces: _Pieces) -> Process:
-  initialize = _initialization(pieces)
+def _compose(parts: _Parts) -> Process:
+  initialize = _initialization(parts)
   placed_state_type = initialize.type_signature.result
   state_type = placed_state_type.member
-  data_type = tff.FederatedType(pieces.work.facts.data_type, tff.CLIENTS)
-  run = _round(pieces, state_type)
+  data_type = tff.FederatedType(parts.work.facts.data_type, tff.CLIENTS)
+  run = _round(parts, state_type)
   access = (
-    *_weights_access(pieces, state_type),
-    *_hparams_access(pieces, state_type),
+    *_weights_access(parts, state_type),
+    *_hparams_access(parts, state_type),
   )
 
-  if pieces.work.memory_type is None:
+  if parts.work.memory_type is None:
 
     @tff.federated_computation(placed_state_type, data_type)
     def next_fn(
@@ -172,7 +172,7 @@ def _compose(pieces: _Pieces) -> Process:
 
   @tff.federated_computation(
     placed_state_type,
-    tff.FederatedType(pieces.work.memory_type, tff.CLIENTS),
+    tff.FederatedType(parts.work.memory_type, tff.CLIENTS),
     data_type,
   )
   def next_with_memory(
@@ -184,20 +184,20 @@ def _compose(pieces: _Pieces) -> Process:
     return StatefulOutput(next_state, memories, metrics)
 
   return StatefulLearningProcess(
-    initialize, pieces.work.initialize_memory, next_with_memory, *access
+    initialize, parts.work.initialize_memory, next_with_memory, *access
   )
 
 
-def _initialization(pieces: _Pieces) -> tff.Computation:
+def _initialization(parts: _Parts) -> tff.Computation:
   @tff.federated_computation
   def initialize() -> structures.Placed:
     return tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
-        tff.federated_eval(pieces.initial_weights, tff.SERVER),
-        pieces.distributor.initialize(),
-        pieces.work.initialize(),
-        pieces.aggregator.initialize(),
-        pieces.finalizer.initialize(),
+        tff.federated_eval(parts.initial_weights, tff.SERVER),
+        parts.distributor.initialize(),
+        parts.work.initialize(),
+        parts.aggregator.initialize(),
+        parts.finalizer.initialize(),
       )
     )
 
@@ -208,16 +208,14 @@ def _initialization(pieces: _Pieces) -> tff.Computation:
 _PlacedRound = tuple[structures.Placed, structures.Placed, structures.Placed]
 
 
-def _round(
-  pieces: _Pieces, state_type: tff.Type
-) -> Callable[..., _PlacedRound]:
+def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
   """Builds a function to call inside a federated computation.
 
   Returns:
     A function of state, data and, if clients keep something, memories, whose
     results are the next state, the metrics and the next memories.
   """
-  work = pieces.work
+  work = parts.work
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
   share = work.share(state_type.finalizer) if shares else None
 
@@ -226,18 +224,16 @@ def _round(
     data: structures.Placed,
     memories: Optional[structures.Placed] = None,
   ) -> _PlacedRound:
-    sent = pieces.distributor.next(
-      state.distributor, state.global_model_weights
-    )
+    sent = parts.distributor.next(state.distributor, state.global_model_weights)
     work_state = state.client_work
     if share is not None:
       work_state = tff.federated_map(share, (work_state, state.finalizer))
     done = work.run(work_state, sent.result, data, memories)
-    mean = pieces.aggregator.next(
+    mean = parts.aggregator.next(
       state.aggregator, done.result.update, done.result.update_weight
     )
     work_state, update = work.conclude(work_state, done.totals, mean.result)
-    stepped = pieces.finalizer.next(
+    stepped = parts.finalizer.next(
       state.finalizer, state.global_model_weights, update
     )
     next_state = tff.federated_zip(
@@ -259,10 +255,10 @@ def _round(
 
 
 def _weights_access(
-  pieces: _Pieces, state_type: tff.Type
+  parts: _Parts, state_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
   """Builds computations that get and set the model weights in a state."""
-  exchange = pieces.work.exchange
+  exchange = parts.work.exchange
 
   @tff.tensorflow.computation(state_type)
   def get_model_weights(
@@ -289,10 +285,10 @@ def _weights_access(
 
 
 def _hparams_access(
-  pieces: _Pieces, state_type: tff.Type
+  parts: _Parts, state_type: tff.Type
 ) -> tuple[tff.Computation, tff.Computation]:
   """Builds computations that get and set hyperparameters in a state."""
-  work, finalizer = pieces.work, pieces.finalizer
+  work, finalizer = parts.work, parts.finalizer
 
   @tff.tensorflow.computation(state_type)
   def get_hparams(

@@ -68,7 +68,7 @@ def dataset_of(variant: tf.Tensor) -> tf.Tensor:
 
 
 @dataclasses.dataclass
-class _Entry:
+class _Seen:
   """A dataset object that came before.
 
   Attributes:
@@ -82,7 +82,7 @@ class _Entry:
   seen_again: bool = False
 
 
-class _Budget:
+class _FreeBytes:
   """Bytes that may still be taken.
 
   An object of its own: whoever gives bytes back must not keep the cache alive.
@@ -111,10 +111,10 @@ class DatasetCache:
     Args:
       max_bytes: Memory for batches; 0 keeps none.
     """
-    self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Entry] = (
+    self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Seen] = (
       weakref.WeakKeyDictionary()
     )
-    self._budget = _Budget(max_bytes)
+    self._budget = _FreeBytes(max_bytes)
     self._lock = threading.Lock()
 
   @property
@@ -138,7 +138,7 @@ class DatasetCache:
     with self._lock:
       entry = self._entries.get(value)
       if entry is None or entry.type_spec != type_spec:
-        entry = _Entry(type_spec, _make_variant(value, type_spec))
+        entry = _Seen(type_spec, _make_variant(value, type_spec))
         self._entries[value] = entry
       elif not entry.seen_again:
         entry.seen_again = True
@@ -170,7 +170,7 @@ class DatasetCache:
     setattr(batches, _MAKE_DATASET, make)
     return batches
 
-  def _keep_batches(self, dataset: tf.data.Dataset, entry: _Entry) -> None:
+  def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
     """Reads the dataset's batches, if they never change and there is room."""
     if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
       entry.variant

@@ -119,7 +119,7 @@ class Invocation:
   def _run_clients(self, phase: phases.Phase) -> None:
     """Runs client work in parallel, and accumulates in the clients' order."""
     count = len(self.clients)
-    work = _ClientWork(self, phase)
+    work = _ClientCalls(self, phase)
     accumulation = _Accumulation(self, phase)
     threads = self.resources.threads_for(work.shared_bytes)
     if (
@@ -145,7 +145,7 @@ class Invocation:
       self.server[slot] = tensor
 
   def _in_order(
-    self, work: '_ClientWork', count: int, threads: int
+    self, work: '_ClientCalls', count: int, threads: int
   ) -> Iterator[nodes_lib.ClientTensors]:
     """Yields `work(0)`, `work(1)`, ... while more are under way.
 
@@ -189,7 +189,7 @@ class Invocation:
       concurrent.futures.wait(futures.values())
 
 
-class _ClientWork:
+class _ClientCalls:
   """A phase's client function, applied to one client after another.
 
   Attributes:

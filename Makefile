@@ -16,9 +16,9 @@ VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 PY := $(VENV)/bin/python
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
-# A test that hangs for ten minutes ends the run, and the
-# stacks of its threads are printed; the longest takes a minute.
-FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 \
+# A test that hangs for ten minutes ends the run, and the stacks of its threads
+# are printed; the longest takes a minute.
+FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-slow matrix coverage lint check docs dist format gpu clean

@@ -58,6 +58,8 @@ class TaskInfo:
     flags: What the flag of an option is called, where that is not the task's
       name and the option's.
     functions: Options that name a function of somebody's own.
+    model_from_data: Whether the model's shape follows from the data, so that
+      others do not do to build it.
     own: Whether the function is somebody's own, which need not follow the
       conventions of this package's.
   """
@@ -74,6 +76,7 @@ class TaskInfo:
   create: str = ''
   flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
   functions: tuple[str, ...] = ()
+  model_from_data: bool = False
   own: bool = False
 
   @property
@@ -263,6 +266,7 @@ _TASKS = (
     files=('what --table_path names',),
     flags=dict(model='model'),
     functions=('model',),
+    model_from_data=True,
   ),
 )
 
@@ -270,7 +274,13 @@ _TASKS = (
 def own(name: str, place: str) -> TaskInfo:
   """Describes the task that somebody's function returns; looks at no file."""
   return TaskInfo(
-    name=name, summary='', model='', clients='', create=place, own=True
+    name=name,
+    summary='',
+    model='',
+    clients='',
+    create=place,
+    own=True,
+    model_from_data=True,
   )
 
 

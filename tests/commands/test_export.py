@@ -161,6 +161,30 @@ def test_complaints(tmp_path, monkeypatch, capsys, words, part):
   assert not (tmp_path / 'new').exists()
 
 
+def test_a_model_that_follows_from_its_data(tmp_path):
+  table = tmp_path / 'people.csv'
+  rows = '\n'.join(f'{i},{-i},{"ab"[i % 2]},{i % 3}' for i in range(60))
+  table.write_text(f'x,y,label,client\n{rows}\n')
+  settings = (
+    flags.Flags()
+    .parse(
+      [
+        '--task=table',
+        f'--table_path={table}',
+        '--clients_per_round=2',
+        '--total_rounds=1',
+        f'--root_output_dir={tmp_path / "runs"}',
+      ]
+    )
+    .settings
+  )
+  train.run(settings, say=lambda _: None)
+  assert export.main([str(settings.folder), str(tmp_path / 'model')]) == 0
+  told = json.loads((tmp_path / 'model' / 'export.json').read_text())
+  assert told['inputs'][0]['shape'] == [None, 2]
+  assert told['outputs'][0]['logits']
+
+
 def test_run_without_a_checkpoint(tmp_path):
   folder = made_up.run(tmp_path, 'run', '--data=synthetic', '--total_rounds=2')
   with pytest.raises(errors.SettingsError, match='no checkpoint'):

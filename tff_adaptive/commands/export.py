@@ -136,7 +136,8 @@ def export(
   experiment.announce()
   options = dict(settings.task_options)
   elsewhere: dict[str, Any] = dict(cache_dir=cache_dir)
-  if cache_dir is None and not tasks.info(settings.task).own:
+  info = tasks.info(settings.task)
+  if cache_dir is None and not info.model_from_data:
     elsewhere['data'] = 'synthetic'
   options |= {k: v for k, v in elsewhere.items() if k in options}
   settings = dataclasses.replace(settings, task_options=options)

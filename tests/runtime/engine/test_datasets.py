@@ -83,6 +83,26 @@ def _take_four(dataset):
   return total
 
 
+def _computation(loop, batch_type=None):
+  """A loop over each client's batches, of any size or of one."""
+  element = collections.OrderedDict(
+    y=tff.TensorType(np.str_, [batch_type]),
+    x=tff.TensorType(np.float32, [batch_type, 2]),
+  )
+
+  @tff.tensorflow.computation(tff.SequenceType(element))
+  def client(dataset):
+    return tf.function(loop)(dataset)
+
+  @tff.federated_computation(
+    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
+  )
+  def compute(data):
+    return tff.federated_map(client, data)
+
+  return compute
+
+
 _LOOPS = pytest.mark.parametrize(
   'loop, listed',
   [
@@ -97,20 +117,7 @@ _LOOPS = pytest.mark.parametrize(
 
 @_LOOPS
 def test_kept_batches_give_the_same_results(loop, listed):
-  element = collections.OrderedDict(
-    y=tff.TensorType(np.str_, [None]), x=tff.TensorType(np.float32, [None, 2])
-  )
-
-  @tff.tensorflow.computation(tff.SequenceType(element))
-  def client(dataset):
-    return tf.function(loop)(dataset)
-
-  @tff.federated_computation(
-    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
-  )
-  def compute(data):
-    return tff.federated_map(client, data)
-
+  compute = _computation(loop)
   rng = np.random.default_rng(0)
   data = [
     tf.data.Dataset.from_tensor_slices(
@@ -145,28 +152,14 @@ def test_kept_batches_give_the_same_results(loop, listed):
 @_LOOPS
 @pytest.mark.parametrize('batch_type', [None, 3], ids=['any', 'fixed'])
 def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
-  element = collections.OrderedDict(
-    y=tff.TensorType(np.str_, [batch_type]),
-    x=tff.TensorType(np.float32, [batch_type, 2]),
-  )
-
-  @tff.tensorflow.computation(tff.SequenceType(element))
-  def client(dataset):
-    return tf.function(loop)(dataset)
-
-  @tff.federated_computation(
-    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
-  )
-  def compute(data):
-    return tff.federated_map(client, data)
-
+  compute = _computation(loop, batch_type)
   rng = np.random.default_rng(0)
   sizes = (7, 1, 6, 0) if batch_type is None else (6, 3, 9)
   clients = [
     rows_lib.RowBatches(
       collections.OrderedDict(
-        x=tf.constant(rng.normal(size=(n, 2)), tf.float32),
         y=tf.constant([f'word {i}' for i in range(n)], tf.string),
+        x=tf.constant(rng.normal(size=(n, 2)), tf.float32),
       ),
       3,
     )

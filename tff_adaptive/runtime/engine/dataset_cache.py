@@ -5,6 +5,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import Any
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -53,17 +54,23 @@ def batches_of(variant: tf.Tensor) -> tf.Tensor:
 
 
 def _stand_in(variant: tf.Tensor | None) -> tuple[forms.Form, tf.Tensor]:
-  return getattr(variant, _STAND_IN, (forms.Form.DATASET, variant))
+  return _noted(variant, _STAND_IN, (forms.Form.DATASET, variant))
+
+
+def _noted(variant: tf.Tensor | None, name: str, otherwise: Any) -> Any:
+  """Returns what is noted on a tensor; most tensors are asked in vain."""
+  # Where there is nothing, `getattr` searches the tensor's class for it twice.
+  return otherwise if variant is None else vars(variant).get(name, otherwise)
 
 
 def batch_count(variant: tf.Tensor | None) -> int:
   """Returns how many batches are at hand; 0 where none are."""
-  return getattr(variant, _COUNT, 0)
+  return _noted(variant, _COUNT, 0)
 
 
 def dataset_of(variant: tf.Tensor) -> tf.Tensor:
   """Returns the dataset behind what `client_variant` returned."""
-  make = getattr(variant, _MAKE_DATASET, None)
+  make = _noted(variant, _MAKE_DATASET, None)
   return variant if make is None else make()
 
 
@@ -157,8 +164,9 @@ class DatasetCache:
     found = None
     if isinstance(value, rows_lib.RowBatches):
       found = _rows_of(value, type_spec.element)
-      # Where the type has batches of one size, each must be looked at.
-      value = value if found else list(value)
+      if found is None:
+        # The type has batches of one size, so each must be looked at.
+        value = list(value)
     if found is None and isinstance(value, (list, tuple)) and value:
       found = _list_of_tensors(value, type_spec.element)
     if found is None:

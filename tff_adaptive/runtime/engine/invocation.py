@@ -216,16 +216,9 @@ class _ClientCalls:
         shared.append(None)
       else:
         shared.append(run.server[leaf.slot])
-    known = phase.client.shared_bytes
-    self.shared_bytes = (
-      _size([t for t in shared if t is not None]) if known is None else known
+    self.shared_bytes = _size(
+      phase.client.shared_bytes, [t for t in shared if t is not None]
     )
-    # Only these can have batches to count.
-    self._datasets = [
-      leaf.slot
-      for leaf in phase.client.inputs
-      if leaf.node.site is nodes_lib.CLIENT and leaf.spec.dtype == tf.variant
-    ]
     # Slots by position.
     self._replaceable = {
       position: leaf.slot
@@ -251,7 +244,7 @@ class _ClientCalls:
     """Returns how many batches a client has; 0 if that is not known."""
     local = self._run.clients[index]
     return sum(
-      dataset_cache.batch_count(local.get(slot)) for slot in self._datasets
+      dataset_cache.batch_count(local.get(slot)) for _, slot in self._own
     )
 
   def __call__(self, index: int) -> nodes_lib.ClientTensors:
@@ -306,8 +299,7 @@ class _Accumulation:
     self._waiting.append((index, values))
     if self._at_once is None:
       # A few small clients wait for one call; large ones would take memory.
-      known = self._fold.input_bytes
-      small = (_size(values) if known is None else known) <= _SMALL_BYTES
+      small = _size(self._fold.input_bytes, values) <= _SMALL_BYTES
       self._at_once = _FOLD_AT_ONCE if small else 1
     if len(self._waiting) >= self._at_once:
       self.finish()
@@ -339,8 +331,14 @@ class _Accumulation:
       raise _client_failure(e, index, self._run, self._device) from e
 
 
-def _size(tensors: Sequence[tf.Tensor]) -> int:
-  """Sums up the bytes of eager tensors, datasets apart."""
+def _size(known: int | None, tensors: Sequence[tf.Tensor]) -> int:
+  """Returns the bytes that are known, or else those of eager tensors.
+
+  Asking tensors takes longer than a small client's training; datasets count
+  nothing.
+  """
+  if known is not None:
+    return known
   return sum(
     t.dtype.size * t.shape.num_elements()
     for t in tensors

@@ -385,7 +385,8 @@ class Checkpoints:
     found = [re.fullmatch(pattern, name) for name in names]
     return sorted(int(match.group(1)) for match in found if match)
 
-  def _path(self, round_number: int) -> pathlib.Path:
+  def path(self, round_number: int) -> pathlib.Path:
+    """Returns the file of a round."""
     return self._folder / f'round_{round_number}.safetensors'
 
   def save(
@@ -410,7 +411,7 @@ class Checkpoints:
     try:
       files.make_folder(self._folder)
       write(
-        self._path(round_number),
+        self.path(round_number),
         arrays,
         run=self._run,
         round_number=round_number,
@@ -425,8 +426,8 @@ class Checkpoints:
         f'The checkpoint of round {round_number} cannot be written; {kept}. {e}'
       ) from e
     for old in self.rounds[: -self._keep]:
-      if not self._path(old).is_dir():  # Whatever that is, it is none of ours.
-        self._path(old).unlink(missing_ok=True)
+      if not self.path(old).is_dir():  # Whatever that is, it is none of ours.
+        self.path(old).unlink(missing_ok=True)
 
   def load_latest(
     self,
@@ -457,7 +458,7 @@ class Checkpoints:
     specs |= {f'row_sums/{table}': _ROW_SUMS for table in tables}
     damaged: dict[int, Exception] = {}
     for round_number in reversed(self.rounds):
-      path = self._path(round_number)
+      path = self.path(round_number)
       try:
         arrays = read(
           path, run=self._run, round_number=round_number, specs=specs
@@ -494,7 +495,7 @@ class Checkpoints:
     return None
 
   def _set_aside(self, round_number: int, reason: str) -> None:
-    path = self._path(round_number)
+    path = self.path(round_number)
     aside = path.with_name(f'damaged_{path.name}')
     try:
       path.replace(aside)

@@ -6,6 +6,7 @@ else a share of every client's examples is held out of training for that.
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from tff_adaptive import errors
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.processes import randomness
 from tff_adaptive.recording import metric_names
+from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import seeds
 from tff_adaptive.training import validation
@@ -71,15 +73,9 @@ def hold_out(task: Any, settings: settings_lib.Settings) -> Any:
   train, tests = split(
     datasets.train_data, settings.client_test_share, settings.seed
   )
-  apart = tff.simulation.baselines.BaselineTaskDatasets(
-    train_data=train,
-    test_data=datasets.test_data,
-    validation_data=datasets.validation_data,
-    train_preprocess_fn=datasets.train_preprocess_fn,
-    eval_preprocess_fn=datasets.eval_preprocess_fn,
-  )
-  apart.client_tests = tests
-  return tff.simulation.baselines.BaselineTask(apart, task.model_fn)
+  apart = data_lib.on_other_data(task, train_data=train)
+  apart.datasets.client_tests = tests
+  return apart
 
 
 def _split(
@@ -182,15 +178,19 @@ class ClientTests:
   tuner: Optional[Tuner] = None
   passes: Callable[[str], Sequence[Any]] = lambda client: ()
 
+  @functools.cached_property
+  def _tests(self) -> tff.simulation.datasets.ClientData:
+    tests = by_client(self.datasets)
+    assert tests is not None, 'hold_out comes first.'
+    return tests
+
   def clients(self) -> list[str]:
     """Draws the clients, in the task's order.
 
     Raises:
       SettingsError: If there are fewer.
     """
-    tests = by_client(self.datasets)
-    assert tests is not None, 'hold_out comes first.'
-    there = {*tests.client_ids}
+    there = {*self._tests.client_ids}
     ids = [c for c in self.datasets.train_data.client_ids if c in there]
     if self.count is None:
       return ids
@@ -238,9 +238,7 @@ class ClientTests:
 
   def _row(self, client: str, weights: Any) -> Optional[dict[str, Any]]:
     """Evaluates a client; `None` if it has no test data."""
-    tests = by_client(self.datasets)
-    assert tests is not None, 'hold_out comes first.'
-    raw = tests.create_tf_dataset_for_client(client)
+    raw = self._tests.create_tf_dataset_for_client(client)
     preprocess = self.datasets.eval_preprocess_fn or (lambda data: data)
     batches = list(preprocess(raw))
     if not batches:

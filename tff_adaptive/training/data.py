@@ -48,6 +48,26 @@ def without_elements(batches: Any) -> Any:
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
 
+def on_other_data(
+  task: tff.simulation.baselines.BaselineTask, **parts: Any
+) -> tff.simulation.baselines.BaselineTask:
+  """Copies a task with other training or validation data.
+
+  Args:
+    task: The task.
+    **parts: `train_data`, `validation_data`.
+  """
+  old = task.datasets
+  same = dict(train_data=old.train_data, validation_data=old.validation_data)
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    **{**same, **parts},
+    test_data=old.test_data,
+    train_preprocess_fn=old.train_preprocess_fn,
+    eval_preprocess_fn=old.eval_preprocess_fn,
+  )
+  return tff.simulation.baselines.BaselineTask(datasets, task.model_fn)
+
+
 def has_recipe(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> bool:

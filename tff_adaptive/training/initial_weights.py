@@ -90,15 +90,13 @@ def _arrays_of(model: Any) -> tff.learning.models.ModelWeights:
 
 def _of_run(model: Any, path: pathlib.Path) -> Any:
   """Takes the weights of a run's last checkpoint."""
-  folder = files.RunFolder(path)
-  kept = checkpoints.Checkpoints(folder.checkpoints)
+  kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
   if not kept.rounds:
     raise errors.SettingsError(
       f'--initial_weights={path} has no checkpoint yet.'
     )
-  file = folder.checkpoints / f'round_{kept.rounds[-1]}.safetensors'
   try:
-    arrays = checkpoints.read(file)
+    arrays = checkpoints.read(kept.path(kept.rounds[-1]))
   except (errors.DamagedError, OSError) as e:
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be read: {errors.reason(e)}.'

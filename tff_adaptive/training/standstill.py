@@ -77,11 +77,10 @@ class Standstill(hooks.Hook):
     )
 
   def _look_at_metric(self, row: Mapping[str, Any]) -> None:
-    prefix = 'validation/'
     values = {
-      name.removeprefix(prefix): value
-      for name, value in row.items()
-      if name.startswith(prefix) and value not in (None, '')
+      name: value
+      for name, value in hooks.group(row, 'validation').items()
+      if value not in (None, '')
     }
     name = metric_names.main_metric(values)
     if name is None:

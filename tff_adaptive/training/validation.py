@@ -75,8 +75,8 @@ def hold_out_clients(task: Any, settings: settings_lib.Settings) -> Any:
   if settings.validation_split != 'clients':
     return task
   assert settings.validation_share is not None
-  datasets = task.datasets
-  ids = list(datasets.train_data.client_ids)
+  clients = task.datasets.train_data
+  ids = list(clients.client_ids)
   count = max(round(settings.validation_share * len(ids)), 1)
   if count >= len(ids):
     raise errors.SettingsError(
@@ -86,22 +86,9 @@ def hold_out_clients(task: Any, settings: settings_lib.Settings) -> Any:
     )
   seed = seeds.seed_pair(settings.seed, 'validation clients')
   order = np.random.default_rng(seed).permutation(len(ids))
-  held_out = client_data.subset(
-    datasets.train_data, [ids[i] for i in order[:count]]
-  )
-  left = client_data.subset(
-    datasets.train_data, [ids[i] for i in sorted(order[count:])]
-  )
-  return tff.simulation.baselines.BaselineTask(
-    tff.simulation.baselines.BaselineTaskDatasets(
-      train_data=left,
-      test_data=datasets.test_data,
-      validation_data=held_out,
-      train_preprocess_fn=datasets.train_preprocess_fn,
-      eval_preprocess_fn=datasets.eval_preprocess_fn,
-    ),
-    task.model_fn,
-  )
+  held_out = client_data.subset(clients, [ids[i] for i in order[:count]])
+  left = client_data.subset(clients, [ids[i] for i in sorted(order[count:])])
+  return data.on_other_data(task, train_data=left, validation_data=held_out)
 
 
 def build(

@@ -1,10 +1,12 @@
 """What the classes of a task are called, by label, where that is known.
 
-Of tasks whose classes are those of a published data set; who exports a model
-reads them off here.
+Of tasks whose classes are those of a published data set, and of models on which
+their task has noted it; who exports a model reads them off here.
 """
 
 import string
+from collections.abc import Sequence
+from typing import Any
 
 _DIGITS = tuple(string.digits)
 _LETTERS = tuple(string.ascii_uppercase + string.ascii_lowercase)
@@ -65,14 +67,30 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _FIRST = {'emnist_character': len(_DIGITS)}
 
 
-def of(task: str, count: int) -> tuple[str, ...]:
+def note(keras_model: Any, names: Sequence[str]) -> Any:
+  """Notes on a Keras model what the classes are called that it tells apart.
+
+  Args:
+    keras_model: The model. What is noted goes with it wherever its task goes.
+    names: The classes in the order of their labels; none of them for a model
+      of numbers.
+
+  Returns:
+    The model.
+  """
+  keras_model.class_names = list(names)
+  return keras_model
+
+
+def of(task: str, count: int, keras_model: Any = None) -> tuple[str, ...]:
   """Lists a task's classes by label; none where they are not known.
 
   Args:
     task: The task's name.
     count: How many classes its model tells apart.
+    keras_model: The model, whose `class_names` come first if it has any.
   """
-  names = _NAMES.get(task, ())
+  names = tuple(getattr(keras_model, 'class_names', ())) or _NAMES.get(task, ())
   if count in (len(names), _FIRST.get(task)):
     return names[:count]
   return ()

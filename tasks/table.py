@@ -4,7 +4,6 @@ A row is an example: one column is its label, one may name its client, the
 others are features. A share of each client's examples is held out for testing.
 """
 
-import functools
 import inspect
 import pathlib
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import assembly
+from tasks import class_names
 from tasks import own_code
 from tasks import partition
 from tasks.formats import columns
@@ -88,7 +88,7 @@ def create(
       _path(path, cache_dir),
       columns.Names(label, client, _split_names(features)),
     )
-  labels, num_classes = _labels(examples, target, path or 'The table')
+  labels, classes = _labels(examples, target, path or 'The table')
   who = _clients(examples, labels, options)
   train, test, split = _hold_out(who, test_share, seed)
   inputs = examples.features
@@ -102,7 +102,7 @@ def create(
     batch_size=20,
     eval_batch_size=100,
     to_model=_to_model,
-    build_model=_model_builder(model, inputs.shape[1:], num_classes),
+    build_model=_model_builder(model, inputs.shape[1:], classes),
     **(
       dict(
         loss=assembly.cross_entropy,
@@ -149,8 +149,8 @@ def _made_up(seed: int) -> columns.Examples:
 
 def _labels(
   examples: columns.Examples, target: str, where: str
-) -> tuple[np.ndarray, int]:
-  """Returns what the model learns, and how many numbers it is to put out."""
+) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Returns what the model learns, and the classes' words; none of numbers."""
   if target == 'number':
     try:
       numbers = examples.labels.astype(np.float32)
@@ -161,12 +161,12 @@ def _labels(
       ) from e
     if not np.isfinite(numbers).all():
       raise data_errors.DataError(f'{where} has labels that are not finite.')
-    return numbers[:, np.newaxis], 1
+    return numbers[:, np.newaxis], ()
   classes, labels = np.unique(examples.labels, return_inverse=True)
   try:
     # 2 comes before 10, in whatever order the words are.
-    order = np.argsort(np.argsort(classes.astype(np.float64), kind='stable'))
-    labels = order[labels]
+    order = np.argsort(classes.astype(np.float64), kind='stable')
+    classes, labels = classes[order], np.argsort(order)[labels]
   except ValueError:
     pass  # Words, which have the order of the alphabet.
   if len(classes) < 2:
@@ -179,7 +179,7 @@ def _labels(
       f'{where} has {len(classes):,} different labels in {len(labels):,} rows; '
       'if they are numbers to predict, give --table_target=number.'
     )
-  return labels.astype(np.int32), len(classes)
+  return labels.astype(np.int32), tuple(map(str, classes))
 
 
 def _clients(
@@ -261,11 +261,12 @@ def _to_model(batch: Any) -> Any:
 
 
 def _model_builder(
-  place: Optional[str], input_shape: tuple[int, ...], outputs: int
+  place: Optional[str], input_shape: tuple[int, ...], classes: tuple[str, ...]
 ) -> Callable[[], tf.keras.Model]:
   """Returns what builds the model, having tried it."""
+  outputs = len(classes) or 1
   if place is None:
-    return functools.partial(_dense, input_shape, outputs)
+    return lambda: class_names.note(_dense(input_shape, outputs), classes)
   function = own_code.load(place)
   known = dict(input_shape=input_shape, num_classes=outputs)
   taken = inspect.signature(function).parameters
@@ -281,7 +282,7 @@ def _model_builder(
       ) from e
 
   _check_model(build(), place, outputs)
-  return build
+  return lambda: class_names.note(build(), classes)
 
 
 def _check_model(model: Any, place: str, outputs: int) -> None:

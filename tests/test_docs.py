@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -285,7 +286,7 @@ def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
     if not language
     for line in text.splitlines()
   ]
-  assert len(lines) == 6
+  assert len(lines) == 7
   for line in lines:
     program, main, *arguments = shlex.split(line)
     assert (program, main) == ('python', 'main.py')
@@ -296,6 +297,8 @@ def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
   assert 'How many sensors. Default: 12.' in said
   for name in ('first', 'deep', 'sensors'):
     assert (tmp_path / 'runs' / name / 'curves.png').is_file()
+  exported = json.loads((tmp_path / 'hospital_model/export.json').read_text())
+  assert exported['classes'] == ['benign', 'malignant']
   report = (tmp_path / 'runs/compared/report.html').read_text()
   assert all(name in report for name in ('fedavg', 'fedadam'))
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import tasks
+from tasks import class_names
 from tests.tasks import helpers
 from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive import tff_internals
 from tff_adaptive.flags import parsing as flags
 
 MODELS = """
@@ -100,6 +102,20 @@ def test_numbers_are_classes_in_their_order(folder):
   task = tasks.create('table', path=path, standardize=False)
   for x, y in helpers.test_batches(task):
     assert [[2, 1, 0][int(a) % 3] for a in x[:, 0]] == y.tolist()
+
+
+@pytest.mark.parametrize('model', [None, 'table_models:deep'])
+def test_the_words_of_classes_go_with_the_model(folder, model):
+  path = write(folder, labels=('10', '9', '-1'))
+  built = tasks.create('table', path=path, model=model).model_fn()
+  keras_model = tff_internals.keras_model_of(built)
+  names = class_names.of('table', 3, keras_model)
+  assert names == ('-1', '9', '10')
+  # A model whose output is something else than the classes.
+  assert class_names.of('table', 4, keras_model) == ()
+  number = tasks.create('table', path=path, target='number', features='a')
+  keras_model = tff_internals.keras_model_of(number.model_fn())
+  assert class_names.of('table', 1, keras_model) == ()
 
 
 def test_features_are_standardized_by_training_examples(folder):

@@ -67,7 +67,7 @@ def write(
     'outputs': outputs,
   }
   shape = outputs[0]['shape']
-  names = class_names.of(task, shape[-1]) if shape else ()
+  names = class_names.of(task, shape[-1], keras_model) if shape else ()
   if names:
     told['classes'] = list(names)
   return told

@@ -27,7 +27,21 @@ LOOKS = (
   'delta_sgd',
   'fedams',
   'fedavgm',
+  'scaffold',
+  'feddecsps',
+  'mime',
+  'fedsps_normalized',
+  'fedprox',
+  'mimelite',
+  'fedexp',
+  'moon',
+  'fednova',
+  'fedsam',
+  'fedcm',
+  'feddyn',
 )
+# Seeds from which on a band says something.
+_BAND = 5
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
 WITHIN = 1e-3
 
@@ -249,3 +263,55 @@ def draw_bytes(rows, path, clients_per_round):
           row[column] = row.get(column, 0.0) * (row['round'] - last)
         last = row['round']
   save(static.draw(figures.against_bytes(best, _judge(best))), path)
+
+
+def draw_sweeps(ends, curves, folder):
+  """Draws a picture of the curves of each sweep of `studies.py`.
+
+  From `_BAND` seeds on they are means with the 95 % intervals of these, below
+  that a thin line a seed.
+
+  Args:
+    ends: Rows of results.csv.
+    curves: Rows of curves.csv.
+    folder: Gets a PNG file named after each sweep.
+  """
+  metrics = {row['sweep']: row['metric'] for row in ends}
+  for sweep, metric in metrics.items():
+    lines = collections.defaultdict(
+      lambda: collections.defaultdict(lambda: ([], []))
+    )
+    for row in curves:
+      # The untrained model, which is the same for all, would take the room.
+      if row['sweep'] == sweep and int(row['round']) > 0:
+        x, y = lines[row['setting']][int(row['seed'])]
+        x.append(int(row['round']))
+        y.append(float(row['value']))
+    chart = charts.Chart(
+      sweep,
+      '',
+      '',
+      'round',
+      metric.replace('_', ' '),
+      _averaged(lines, metric_names.bounds(metric)),
+      whole_x=True,
+      log_y=metric == 'distance',
+    )
+    save(static.draw(chart), folder / f'{sweep}.png')
+
+
+def _averaged(curves, bounds):
+  """Makes a line of means and their intervals of what has enough seeds."""
+  like = dict(zip(curves, LOOKS, strict=False))
+  lines = []
+  for name, by_seed in curves.items():
+    rounds = {tuple(x) for x, _ in by_seed.values()}
+    if len(by_seed) < _BAND or len(rounds) > 1:
+      lines += lines_of({name: by_seed}, [like[name]])
+      continue
+    (x,) = rounds
+    points = list(zip(*(y for _, y in by_seed.values())))
+    low, high = zip(*(scores.confidence(values, bounds) for values in points))
+    middle = [scores.mean(values) for values in points]
+    lines.append(charts.Line(name, x, middle, low, high, like=like[name]))
+  return lines

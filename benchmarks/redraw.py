@@ -19,6 +19,8 @@ from benchmarks import step_studies
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / 'results'
 REPRODUCTION = 'reproduction_reddi2021'
 PRIVATE = 'stackoverflow_tag_dp'
+# What `studies.py` collected.
+STUDIES = ('noise',)
 # Clients of a round of the private study.
 PRIVATE_COHORT = 40
 
@@ -58,6 +60,12 @@ def redraw(output):
     name = path.stem.removesuffix('_curves')
     pictures.draw_methods(
       outputs.read_rows(path), to(f'{REPRODUCTION}/{name}.png')
+    )
+  for study in STUDIES:
+    pictures.draw_sweeps(
+      rows(f'{study}/results.csv'),
+      rows(f'{study}/curves.csv'),
+      to(f'{study}/any.png').parent,
     )
   curves = rows(f'{PRIVATE}/curves.csv')
   pictures.draw_methods(curves, to(f'{PRIVATE}/curves.png'))

@@ -9,9 +9,9 @@ import statistics
 
 import pytest
 
+from tests.results import reading
+from tests.results import studies
 from tff_adaptive.privacy import mechanism as privacy
-
-from . import reading
 
 REDDI = 'reproduction_reddi2021'
 SEEDS = ('0', '1')
@@ -693,6 +693,7 @@ PAGES = {
   'mnist_fedsps': check_mnist_fedsps,
   'quadratic': check_quadratic,
   'smoothness_batch': check_smoothness_batch,
+  **studies.PAGES,
 }
 
 

@@ -1,0 +1,160 @@
+"""Small CSV files, a picture a sweep and tables of a study's sweeps.
+
+  python benchmarks/studies.py RUNS --output=FOLDER [--curve=COLUMN]
+
+RUNS is the folder that a results/*/run.sh filled with sweeps. FOLDER gets
+results.csv, a row a run with its numbers as `main.py sweep` scores them;
+curves.csv, the values of COLUMN, or of the validation measure, of every run;
+and a picture of the curves of every sweep. The tables that are printed have the
+means over seeds, and half of their 95 % intervals.
+"""
+
+import argparse
+import collections
+import math
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from benchmarks import outputs
+from benchmarks import pictures
+from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
+
+# What is kept of a run, beside its place: the numbers that settle something.
+MEASURES = (
+  'train/loss',
+  'last/loss',
+  'validation/metric',
+  'best/metric',
+  'recent/metric',
+  'test/loss',
+  'test/metric',
+)
+_DIGITS = 5
+# Points of a curve that is evaluated more often.
+_POINTS = 40
+
+
+def setting_of(row):
+  """Names a run's setting: its axes but the seed, in a few words."""
+  axes = list(row)[1 : list(row).index('status')]
+  words = []
+  for axis in axes:
+    if axis == 'seed' or not row[axis]:
+      continue
+    value = row[axis].rpartition('/')[2] if axis == 'preset' else row[axis]
+    plain = axis in ('preset', 'algorithm', 'client_optimizer')
+    words.append(value if plain else f'{axis}={value}')
+  return ', '.join(words)
+
+
+def rounded(text):
+  """Shortens a number; what is none stays empty."""
+  return f'{float(text):.{_DIGITS}g}' if text else ''
+
+
+def thinned(values):
+  """Keeps about `_POINTS` of a list, the first and the last among them."""
+  step = max(1, math.ceil((len(values) - 1) / _POINTS))
+  return [v for i, v in enumerate(values) if i % step == 0] + (
+    [] if (len(values) - 1) % step == 0 else values[-1:]
+  )
+
+
+def collect(folder, column=None):
+  """Reads a study's sweeps.
+
+  Args:
+    folder: The folder of the sweeps.
+    column: What curves are of; the validation measure unless given.
+
+  Returns:
+    The rows of results.csv and of curves.csv.
+  """
+  ends, curves = [], []
+  for path in sorted(folder.glob('*/results.csv')):
+    for row in outputs.read_rows(path):
+      place = {
+        'sweep': path.parent.name,
+        'setting': setting_of(row),
+        'seed': row['seed'],
+      }
+      ends.append(
+        {**place, **{k: row[k] for k in ('status', 'rounds', 'metric')}}
+        | {k: rounded(row[k]) for k in MEASURES}
+      )
+      run = results.load(path.parent / 'runs' / row['name'])
+      points = list(zip(*run.series(column or f'validation/{row["metric"]}')))
+      curves += [
+        {**place, 'round': number, 'value': f'{value:.{_DIGITS}g}'}
+        for number, value in thinned(points)
+      ]
+  return ends, curves
+
+
+def by_setting(rows, sweep):
+  """Groups the rows of a sweep by setting, in the order of the file."""
+  grouped = collections.defaultdict(list)
+  for row in rows:
+    if row['sweep'] == sweep:
+      grouped[row['setting']].append(row)
+  return grouped
+
+
+def mean_of(rows, measure):
+  """Returns the mean over runs and half of its interval, if all have it."""
+  values = [float(row[measure]) for row in rows if row[measure]]
+  if len(values) < len(rows):
+    return None
+  return statistics.fmean(values), scores.interval(values)
+
+
+def table(rows, sweep, measures):
+  """Writes a sweep's table; shares are given in per cent."""
+  lines = [
+    f'| setting | seeds | {" | ".join(measures)} |',
+    '|---' * (len(measures) + 2) + '|',
+  ]
+  for setting, found in by_setting(rows, sweep).items():
+    cells = []
+    for measure in measures:
+      mean = mean_of(found, measure)
+      share = measure.endswith('/metric') and 'accuracy' in found[0]['metric']
+      if mean is None:
+        cells.append(', '.join(sorted({row['status'] for row in found})))
+      elif share:
+        cells.append(f'{100 * mean[0]:.1f} ± {100 * mean[1]:.1f}')
+      else:
+        cells.append(f'{mean[0]:.4g} ± {mean[1]:.2g}')
+    lines.append(f'| {setting} | {len(found)} | {" | ".join(cells)} |')
+  return '\n'.join(lines)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('runs', type=pathlib.Path, help='Folder of the sweeps.')
+  parser.add_argument('--output', type=pathlib.Path, required=True)
+  parser.add_argument('--curve', help='Column of metrics.csv that is drawn.')
+  parser.add_argument(
+    '--show',
+    default='train/loss,validation/metric,test/metric',
+    help='What the printed tables have.',
+  )
+  arguments = parser.parse_args()
+  ends, curves = collect(arguments.runs, arguments.curve)
+  if not ends:
+    parser.error(f'{arguments.runs} has no sweep')
+  arguments.output.mkdir(parents=True, exist_ok=True)
+  outputs.write_rows(arguments.output / 'results.csv', ends)
+  outputs.write_rows(arguments.output / 'curves.csv', curves)
+  pictures.draw_sweeps(ends, curves, arguments.output)
+  for sweep in dict.fromkeys(row['sweep'] for row in ends):
+    print(f'\n{sweep}\n')
+    print(table(ends, sweep, arguments.show.split(',')))
+
+
+if __name__ == '__main__':
+  main()

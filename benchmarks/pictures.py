@@ -40,6 +40,12 @@ LOOKS = (
   'fedcm',
   'feddyn',
 )
+# What curves of sweeps are drawn against, if it is there.
+_AXES = {
+  'round': 'round',
+  'gradients': 'gradients in all',
+  'megabytes': 'megabytes sent in all',
+}
 # Seeds from which on a band says something.
 _BAND = 5
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
@@ -277,27 +283,38 @@ def draw_sweeps(ends, curves, folder):
     folder: Gets a PNG file named after each sweep.
   """
   metrics = {row['sweep']: row['metric'] for row in ends}
+  axes = [column for column in _AXES if column in curves[0]]
   for sweep, metric in metrics.items():
-    lines = collections.defaultdict(
-      lambda: collections.defaultdict(lambda: ([], []))
-    )
-    for row in curves:
-      # The untrained model, which is the same for all, would take the room.
-      if row['sweep'] == sweep and int(row['round']) > 0:
-        x, y = lines[row['setting']][int(row['seed'])]
-        x.append(int(row['round']))
-        y.append(float(row['value']))
-    chart = charts.Chart(
-      sweep,
-      '',
-      '',
-      'round',
-      metric.replace('_', ' '),
-      _averaged(lines, metric_names.bounds(metric)),
-      whole_x=True,
-      log_y=metric == 'distance',
-    )
-    save(static.draw(chart), folder / f'{sweep}.png')
+    # The untrained model, which is the same for all, would take the room.
+    rows = [r for r in curves if r['sweep'] == sweep and int(r['round']) > 0]
+    panels = [
+      charts.Chart(
+        sweep,
+        '',
+        '',
+        _AXES[column],
+        metric.replace('_', ' '),
+        _averaged(_points(rows, column), metric_names.bounds(metric)),
+        whole_x=column == 'round',
+        log_x=column != 'round',
+        log_y=metric == 'distance',
+      )
+      for column in axes
+    ]
+    drawn = static.draw_together(panels, columns=len(panels))
+    save(drawn, folder / f'{sweep}.png')
+
+
+def _points(rows, column):
+  """Returns x and y of rows by setting and seed."""
+  lines = collections.defaultdict(
+    lambda: collections.defaultdict(lambda: ([], []))
+  )
+  for row in rows:
+    x, y = lines[row['setting']][int(row['seed'])]
+    x.append(float(row[column]))
+    y.append(float(row['value']))
+  return lines
 
 
 def _averaged(curves, bounds):

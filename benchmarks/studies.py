@@ -5,8 +5,11 @@
 RUNS is the folder that a results/*/run.sh filled with sweeps. FOLDER gets
 results.csv, a row a run with its numbers as `main.py sweep` scores them;
 curves.csv, the values of COLUMN, or of the validation measure, of every run;
-and a picture of the curves of every sweep. The tables that are printed have the
-means over seeds, and half of their 95 % intervals.
+and a picture of the curves of every sweep. With --costs, curves.csv also counts
+gradients and megabytes, and pictures have a panel for each. With --join=A,B,
+sweeps whose names begin with A_ are one by the name of A, whose settings are
+named after their methods. The tables that are printed have the means over
+seeds, and half of their 95 % intervals.
 """
 
 import argparse
@@ -38,16 +41,24 @@ _DIGITS = 5
 _POINTS = 40
 
 
-def setting_of(row):
-  """Names a run's setting: its axes but the seed, in a few words."""
+# Axes that name a method.
+_METHODS = ('preset', 'algorithm', 'client_optimizer')
+
+
+def setting_of(row, method=None):
+  """Names a run's setting: its axes but the seed, in a few words.
+
+  Args:
+    row: Of a sweep's results.csv.
+    method: What takes the place of the axes that name a method.
+  """
   axes = list(row)[1 : list(row).index('status')]
-  words = []
+  words = [method] if method else []
   for axis in axes:
-    if axis == 'seed' or not row[axis]:
+    if axis == 'seed' or not row[axis] or (method and axis in _METHODS):
       continue
     value = row[axis].rpartition('/')[2] if axis == 'preset' else row[axis]
-    plain = axis in ('preset', 'algorithm', 'client_optimizer')
-    words.append(value if plain else f'{axis}={value}')
+    words.append(value if axis in _METHODS else f'{axis}={value}')
   return ', '.join(words)
 
 
@@ -64,32 +75,55 @@ def thinned(values):
   )
 
 
-def collect(folder, column=None):
+def costs_of(run):
+  """Counts what a run has spent by round: gradients, and megabytes sent."""
+  each = outputs.GRADIENTS.get(run.settings.get('smoothness_batch'), 1)
+  clients = run.settings['clients_per_round']
+  gradients = megabytes = 0.0
+  spent = {}
+  for row in run.rows:
+    gradients += each * row.get('clients/steps', 0)
+    sent = row.get('bytes_down', 0) + row.get('bytes_up', 0)
+    megabytes += clients * sent / 1e6
+    spent[int(row['round'])] = {
+      'gradients': int(gradients),
+      'megabytes': f'{megabytes:.{_DIGITS}g}',
+    }
+  return spent
+
+
+def collect(folder, column=None, costs=False, join=()):
   """Reads a study's sweeps.
 
   Args:
     folder: The folder of the sweeps.
     column: What curves are of; the validation measure unless given.
+    costs: Whether curves count gradients and megabytes too.
+    join: Beginnings of the names of sweeps that are one.
 
   Returns:
     The rows of results.csv and of curves.csv.
   """
   ends, curves = [], []
   for path in sorted(folder.glob('*/results.csv')):
+    sweep = path.parent.name
+    joined = next((name for name in join if sweep.startswith(f'{name}_')), None)
     for row in outputs.read_rows(path):
+      run = results.load(path.parent / 'runs' / row['name'])
       place = {
-        'sweep': path.parent.name,
-        'setting': setting_of(row),
+        'sweep': joined or sweep,
+        'setting': setting_of(row, run.method if joined else None),
         'seed': row['seed'],
       }
       ends.append(
         {**place, **{k: row[k] for k in ('status', 'rounds', 'metric')}}
         | {k: rounded(row[k]) for k in MEASURES}
       )
-      run = results.load(path.parent / 'runs' / row['name'])
       points = list(zip(*run.series(column or f'validation/{row["metric"]}')))
+      spent = costs_of(run) if costs else {}
       curves += [
         {**place, 'round': number, 'value': f'{value:.{_DIGITS}g}'}
+        | spent.get(number, {})
         for number, value in thinned(points)
       ]
   return ends, curves
@@ -137,6 +171,8 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('runs', type=pathlib.Path, help='Folder of the sweeps.')
   parser.add_argument('--output', type=pathlib.Path, required=True)
+  parser.add_argument('--costs', action='store_true', help='Count them too.')
+  parser.add_argument('--join', help='Names of sweeps that are one.')
   parser.add_argument('--curve', help='Column of metrics.csv that is drawn.')
   parser.add_argument(
     '--show',
@@ -144,7 +180,12 @@ def main():
     help='What the printed tables have.',
   )
   arguments = parser.parse_args()
-  ends, curves = collect(arguments.runs, arguments.curve)
+  ends, curves = collect(
+    arguments.runs,
+    arguments.curve,
+    arguments.costs,
+    arguments.join.split(',') if arguments.join else (),
+  )
   if not ends:
     parser.error(f'{arguments.runs} has no sweep')
   arguments.output.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,8 @@ MEASURES = (
   'test/metric',
 )
 _DIGITS = 5
+# Of runs that came to an end.
+_ENDS = ('finished', 'diverged')
 # Points of a curve that is evaluated more often.
 _POINTS = 40
 
@@ -109,6 +111,8 @@ def collect(folder, column=None, costs=False, join=()):
     sweep = path.parent.name
     joined = next((name for name in join if sweep.startswith(f'{name}_')), None)
     for row in outputs.read_rows(path):
+      if row['status'] not in _ENDS:
+        continue
       run = results.load(path.parent / 'runs' / row['name'])
       place = {
         'sweep': joined or sweep,

@@ -67,7 +67,7 @@ def test_every_sweep_of_a_study_can_be_parsed(tmp_path, monkeypatch):
     f'printf "%s\\n" "$*" >> {tmp_path}/calls\n'
   )
   recorder.chmod(0o755)
-  assert len(_STUDIES) == 12
+  assert len(_STUDIES) == 13
   for script, arguments in _STUDIES:
     words = [
       w.replace('DATA', 'd').replace('RUNS', f'{tmp_path}/r')

@@ -66,7 +66,9 @@ def parameters_of(
     ParameterError: If there is no such method or optimizer, or the method does
       not let that optimizer be replaced.
   """
-  slots = plan_lib.slots_of(name, client_optimizer, server_optimizer)
+  method = methods.find(name)
+  chosen = plan_lib.optimizers_of(method, client_optimizer, server_optimizer)
+  slots = plan_lib.slots_of(method, chosen)
   return {public: slot.parameter for public, slot in slots.items()}
 
 
@@ -116,9 +118,11 @@ def build(
 def describe(name: str, **hyperparameters: Any) -> str:
   """Renders the rule that `build` would follow, one assignment a line."""
   plan = resolve(name, **hyperparameters)
-  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import building
+  from tff_adaptive.algorithms import description
 
-  return building.make_pieces(plan).describe()
+  return description.describe(building.make_pieces(plan))
 
 
 def is_stateful(process: 'processes.Process') -> bool:

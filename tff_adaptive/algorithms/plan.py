@@ -94,32 +94,21 @@ class Plan:
     return dataclasses.replace(self, values={**self.values, **values})
 
 
-def slots_of(
-  name: str,
-  client_optimizer: Optional[Optimizer] = None,
-  server_optimizer: Optional[Optimizer] = None,
-) -> dict[str, Slot]:
-  """Lists where the hyperparameters of a method go, by their public names.
+def optimizers_of(
+  method: methods.Method,
+  client: Optional[Optimizer] = None,
+  server: Optional[Optimizer] = None,
+) -> dict[str, Optimizer]:
+  """Chooses the optimizer of each side.
 
   Args:
-    name: A method.
-    client_optimizer, server_optimizer: Names or objects; the method's own
-      unless given.
+    method: A method.
+    client, server: Names or objects; the method's own unless given.
 
   Raises:
-    ParameterError: If there is no such method or optimizer, or the method does
-      not let that optimizer be replaced.
+    ParameterError: If there is no such optimizer, or the method does not let
+      its own be replaced by it.
   """
-  method = methods.find(name)
-  return _slots(method, _optimizers(method, client_optimizer, server_optimizer))
-
-
-def _optimizers(
-  method: methods.Method,
-  client: Optional[Optimizer],
-  server: Optional[Optimizer],
-) -> dict[str, Optimizer]:
-  """The optimizers of a plan, by side."""
   return {
     'client': _choose(method, 'client', client),
     'server': _choose(method, 'server', server),
@@ -163,9 +152,15 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
   )
 
 
-def _slots(
+def slots_of(
   method: methods.Method, optimizer: Mapping[str, Optimizer]
 ) -> dict[str, Slot]:
+  """Lists where a method's hyperparameters go, by their public names.
+
+  Args:
+    method: A method.
+    optimizer: By side, as `optimizers_of` chose it.
+  """
   slots: dict[str, Slot] = {}
   for piece, public, parameter in _offered(method, optimizer):
     if public in method.hides:
@@ -235,8 +230,8 @@ def resolve(
     ParameterError: As `algorithms.build` says.
   """
   method = methods.find(name)
-  optimizer = _optimizers(method, client_optimizer, server_optimizer)
-  slots = _slots(method, optimizer)
+  optimizer = optimizers_of(method, client_optimizer, server_optimizer)
+  slots = slots_of(method, optimizer)
   values: dict[str, Any] = {}
   plan = Plan(method, optimizer, slots, values, model_aggregator)
   for public, value in given.items():

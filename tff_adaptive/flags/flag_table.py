@@ -70,11 +70,12 @@ class FlagTable:
     self.task: dict[str, Flag] = {}
     self.own: dict[str, list[Flag]] = {}
     for name, method in methods.table().items():
-      for public, slot in plan.slots_of(name).items():
+      own = plan.optimizers_of(method)
+      for public, slot in plan.slots_of(method, own).items():
         flag = self._hyperparameter(public, slot.parameter)
         # An optimizer speaks for itself, below.
-        side = slot.piece if slot.piece in optimizers.SIDES else None
-        if not side or getattr(method, side) not in optimizers.names(side):
+        side = slot.piece
+        if side not in own or own[side] not in optimizers.names(side):
           flag.takers.append((name, slot.parameter))
     for side in optimizers.SIDES:
       for name in optimizers.names(side):

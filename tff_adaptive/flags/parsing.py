@@ -44,13 +44,6 @@ class Parsed:
   preset: Optional[presets.Preset] = None
 
 
-class _TextParser(absl_flags.ArgumentParser):
-  """Keeps a flag's text: what it may say depends on the other flags."""
-
-  def parse(self, argument: Any) -> Any:
-    return argument
-
-
 class Flags:
   """The flags of the command line.
 
@@ -81,18 +74,19 @@ class Flags:
         self._define(flag)
 
   def _define(self, flag: flag_table.Flag) -> None:
+    """Defines a flag whose value is its text, which other flags may decide."""
     name, text = flag.name, flag.parameter.help
+    parser = absl_flags.ArgumentParser[str]()
+    serializer = absl_flags.ArgumentSerializer[str]()
+    defined: absl_flags.Flag
     if flag.parameter.kind is bool:
       defined = absl_flags.BooleanFlag(name, None, text)
       # So that `--name`, `--noname`, `--name=...` work.
-      defined.parser = _TextParser()
-    elif name in _REPEATED:
-      defined = absl_flags.MultiFlag(
-        _TextParser(), absl_flags.ArgumentSerializer(), name, None, text
-      )
+      defined.parser = parser
     else:
-      serializer = absl_flags.ArgumentSerializer()
-      defined = absl_flags.Flag(_TextParser(), serializer, name, None, text)
+      several = name in _REPEATED
+      kind = absl_flags.MultiFlag if several else absl_flags.Flag
+      defined = kind(parser, serializer, name, None, text)
     absl_flags.DEFINE_flag(defined, self.values)
 
   def parse(self, arguments: Sequence[str]) -> Parsed:

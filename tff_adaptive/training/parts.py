@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tasks import fine_tuning
 from tff_adaptive import errors
+from tff_adaptive.algorithms import description
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import best
 from tff_adaptive.recording import client_states
@@ -138,7 +139,7 @@ def make(
   columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
   return Parts(
     task=task,
-    formula=built.pieces.describe(),
+    formula=description.describe(built.pieces),
     cohort_fn=cohort_fn,
     rounds=rounds,
     evaluator=evaluator,

@@ -194,6 +194,7 @@ def _restore(
 
   from tff_adaptive import tff_internals
   from tff_adaptive.recording import best
+  from tff_adaptive.recording import checkpoint_files
   from tff_adaptive.recording import checkpoints
   from tff_adaptive.recording import records
   from tff_adaptive.training import centralized
@@ -225,7 +226,7 @@ def _restore(
   try:
     found = kept.load_latest(rounds.program_state, tables=records.TABLES)
   except errors.RunError as e:
-    if not isinstance(e.__cause__, checkpoints.OtherStateError):
+    if not isinstance(e.__cause__, checkpoint_files.OtherStateError):
       raise
     raise errors.SettingsError(
       f'The state of {folder.path} does not fit the model of the task '

@@ -74,7 +74,9 @@ def _flags(name: str) -> str:
   return _table(
     {
       public: slot.parameter
-      for public, slot in plan.choose(name).slots.items()
+      for public, slot in plan.slots_of(
+        method, plan.optimizers_of(method)
+      ).items()
       if public not in shared
       or public in method.defaults
       or slot.piece == 'own'

@@ -1,4 +1,9 @@
-"""Errors in a task's data, told to the person who gave it."""
+"""Errors in a task's data, told to the person who gave it.
+
+They are not among `tff_adaptive.errors`, because readers of formats know
+nothing of the program that they serve: whoever loads data on their own catches
+a `ValueError`, and a run makes a `SettingsError` of it.
+"""
 
 
 class DataError(ValueError):

@@ -11,6 +11,7 @@ from tff_adaptive import extensions
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import description
 from tff_adaptive.algorithms import methods
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
@@ -175,8 +176,8 @@ def test_plans_travel_between_processes(name):
   plan = algorithms.resolve(name)
   again = pickle.loads(pickle.dumps(plan))
   assert again == plan
-  assert building.make_pieces(again).describe() == (
-    building.make_pieces(plan).describe()
+  assert description.describe(building.make_pieces(again)) == (
+    description.describe(building.make_pieces(plan))
   )
 
 

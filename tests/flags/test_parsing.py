@@ -398,13 +398,13 @@ def test_help_names_every_general_flag_and_is_short():
 
 def test_full_help_names_every_flag():
   table = flags.Flags()
-  text = table.help_full()
+  text = table.help(full=True)
   for name in table.values:
     assert f'--{name}' in text
 
 
 def test_full_help_has_the_text_of_each_method():
-  text = flags.Flags().help_full()
+  text = flags.Flags().help(full=True)
   start = text.index('\n  --alpha\n')
   entry = text[start : text.index('\n  --', start + 1)]
   assert (

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 from tests.recording import no_files
 from tests.reliability import mutations
 from tff_adaptive import errors
+from tff_adaptive.recording import checkpoint_files
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
 
@@ -91,7 +92,7 @@ def test_structures_come_back_as_they_were(tmp_path):
 def test_arrays_are_found_by_their_paths_and_text_comes_back_as_bytes(tmp_path):
   path = tmp_path / 'round_3.safetensors'
   checkpoints.Checkpoints(tmp_path).save({'a': [1, {'b': 'é'}]}, 3)
-  found = checkpoints.read(path)
+  found = checkpoint_files.read(path)
   assert list(found) == ['state/a/0', 'state/a/1/b']
   assert found['state/a/1/b'].tolist() == 'é'.encode()
   # Whoever has safetensors can read the numbers.
@@ -102,8 +103,8 @@ def test_arrays_are_found_by_their_paths_and_text_comes_back_as_bytes(tmp_path):
 
 def test_other_byte_order_is_stored_in_this_one(tmp_path):
   path = tmp_path / 'c'
-  checkpoints.write(path, {'x': np.arange(3, dtype='>i4')})
-  found = checkpoints.read(path)['x']
+  checkpoint_files.write(path, {'x': np.arange(3, dtype='>i4')})
+  found = checkpoint_files.read(path)['x']
   assert found.tolist() == [0, 1, 2] and found.dtype == np.int32
 
 
@@ -199,8 +200,8 @@ def sign(path, arrays=None, **changes):
   stored |= arrays or {}
   stored = {k: v for k, v in stored.items() if v is not None}
   manifest = {k: v for k, v in manifest.items() if v is not None}
-  if set(manifest) >= set(checkpoints._MANIFEST):
-    manifest['sha256'] = checkpoints._digest(manifest, stored)
+  if set(manifest) >= set(checkpoint_files._MANIFEST):
+    manifest['sha256'] = checkpoint_files._digest(manifest, stored)
   path.write_bytes(safetensors.numpy.save(stored, manifest))
 
 

@@ -21,6 +21,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import client_states
+from tff_adaptive.recording import client_storage
 from tff_adaptive.training import initial_weights
 from tff_adaptive.training import rounds
 
@@ -149,7 +150,7 @@ def test_every_checkpoint_that_is_kept_stays_readable(make):
       store = make(saves[-1][0])
   # What no checkpoint needs is gone: 8 clients and what changed since.
   assert len(rows_of(make.path)) <= 8 * (checkpoints.KEEP + 1)
-  assert make.path.stat().st_size < 10 * client_states._PAGE
+  assert make.path.stat().st_size < 10 * client_states.PAGE
 
 
 def test_versions_that_nobody_needs_are_pruned(make):
@@ -177,7 +178,7 @@ def test_the_file_does_not_grow_with_rounds(make):
     store.save()
     sizes.append(make.path.stat().st_size)
   assert max(sizes[20:]) == max(sizes[:20])
-  largest = (6 + client_states._SAVES * 4) * record.size_on_disk
+  largest = (6 + client_states.SAVES * 4) * record.size_on_disk
   assert 20 * record.size < max(sizes) < largest
 
 
@@ -481,7 +482,7 @@ def choose(kind, tmp_path, **changes):
     memory_bytes=500 * RECORD.size,
     free_bytes=2000 * RECORD.size_on_disk,
   )
-  return client_states.choose(
+  return client_storage.choose(
     kind, RECORD, tmp_path / 'states.sqlite', **(arguments | changes)
   )
 
@@ -521,7 +522,7 @@ def test_a_population_that_fits_nowhere_is_refused_with_the_arithmetic(
 def test_a_state_that_no_row_holds_is_refused(tmp_path):
   record = client_states.Record(((300_000_000,),), (np.dtype(np.float32),))
   with pytest.raises(errors.SettingsError, match=r'keeps 1,200,000,000 bytes'):
-    client_states.choose(
+    client_storage.choose(
       'disk', record, tmp_path / 's', clients=1, clients_per_round=1,
       total_rounds=1, rounds_per_checkpoint=1, memory_bytes=2**40,
     )  # fmt: skip

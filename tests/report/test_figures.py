@@ -9,12 +9,14 @@ from matplotlib import collections
 from tests import made_up
 from tff_adaptive.recording import styles
 from tff_adaptive.report import charts
+from tff_adaptive.report import columns
 from tff_adaptive.report import figures
 from tff_adaptive.report import interactive
 from tff_adaptive.report import runs
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
 from tff_adaptive.report import static
+from tff_adaptive.report import tuning
 
 _METRIC = f'validation/{made_up.METRIC}'
 _JUDGE = sections.Judge(scores.RULES['train_loss'], made_up.METRIC)
@@ -149,7 +151,7 @@ def test_bars_of_the_adaptivity(tmp_path):
       by_method['fedadam'].append(
         sections.Configuration('fedadam', settings, made.runs)
       )
-    chart = figures.adaptivity(by_method, _JUDGE)
+    chart = tuning.adaptivity(by_method, _JUDGE)
     (bars,) = [
       c
       for c in static.draw(chart).axes[0].collections
@@ -241,7 +243,7 @@ def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
       row['clients/accuracy/worst_decile'] = 0.1 * row['round']
   for run in best['fedavg'].runs:
     run.rows[-1]['test_ema/loss'] = 0.5
-  found, constant, final = figures.everything_else(
+  found, constant, final = columns.everything_else(
     best, ('train/loss', _METRIC)
   )
   assert final == ['test_ema/loss']

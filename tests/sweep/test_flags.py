@@ -8,8 +8,10 @@ import main
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.sweep import blocks
 from tff_adaptive.sweep import flags as sweep_flags
 from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import papers
 
 
 def test_product_of_axes_in_order(tmp_path):
@@ -44,7 +46,7 @@ def test_values_that_are_no_file_names(tmp_path):
 
 
 def test_paper_grids():
-  known = grids.built_in()
+  known = papers.built_in()
   # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
   sizes = {
     name: sum(len(b.points()) for b in known[f'reddi2021/{name}'])
@@ -86,7 +88,7 @@ def test_paper_grids():
 )
 def test_a_grid_tunes_what_the_preset_trains(grid, preset):
   """Nothing but what is tuned differs, and the preset is one of the points."""
-  block = grids.load(grid)[0]
+  block = papers.load(grid)[0]
   folder = '/'.join(grid.split('/')[:2])
   told = flags_lib.Flags().parse([f'--preset={folder}/{preset}']).settings
   tuned = flags_lib.Flags().parse(flags_lib.words(block.points()[0])).settings
@@ -103,13 +105,13 @@ def test_a_grid_tunes_what_the_preset_trains(grid, preset):
     ), flag
 
 
-@pytest.mark.parametrize('name', sorted(grids.built_in()))
+@pytest.mark.parametrize('name', sorted(papers.built_in()))
 def test_first_and_last_point_of_every_paper_grid_are_experiments(name):
-  for block in grids.load(name):
+  for block in papers.load(name):
     ends = block.points()[:: max(len(block.points()) - 1, 1)]
     for point in ends:
       made = grids.points(
-        {}, [grids.Block({k: v for k, v in point.items()})], 'x'
+        {}, [blocks.Block({k: v for k, v in point.items()})], 'x'
       )
       assert made[0].settings.algorithm == block.fixed['algorithm']
 

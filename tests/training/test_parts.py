@@ -12,6 +12,7 @@ from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive.commands import export
 from tff_adaptive.flags import parsing
+from tff_adaptive.recording import checkpoint_files
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
 from tff_adaptive.training import batches
@@ -53,7 +54,9 @@ def run(settings):
 def last_state(settings):
   folder = files.RunFolder(settings.folder)
   number = checkpoints.Checkpoints(folder.checkpoints).rounds[-1]
-  return checkpoints.read(folder.checkpoints / f'round_{number}.safetensors')
+  return checkpoint_files.read(
+    folder.checkpoints / f'round_{number}.safetensors'
+  )
 
 
 def kept_best(settings):

@@ -14,18 +14,15 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 from typing import TYPE_CHECKING
-from typing import TypeAlias
-from typing import Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.algorithms.methods import Method
 from tff_adaptive.algorithms.methods import register
+from tff_adaptive.algorithms.plan import resolve
 
 if TYPE_CHECKING:
-  import tensorflow_federated as tff
-
   from tff_adaptive import processes
   from tff_adaptive.processes import local_model
 
@@ -41,8 +38,6 @@ __all__ = [
   'resolve',
   'summary',
 ]
-
-_Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 
 def names() -> list[str]:
@@ -71,27 +66,10 @@ def parameters_of(
     ParameterError: If there is no such method or optimizer, or the method does
       not let that optimizer be replaced.
   """
-  chosen = plan_lib.choose(name, client_optimizer, server_optimizer)
-  return {public: slot.parameter for public, slot in chosen.slots.items()}
-
-
-def resolve(
-  name: str,
-  *,
-  client_optimizer: Optional[_Optimizer] = None,
-  server_optimizer: Optional[_Optimizer] = None,
-  model_aggregator: Optional[
-    'tff.aggregators.WeightedAggregationFactory'
-  ] = None,
-  **hyperparameters: Any,
-) -> plan_lib.Plan:
-  """Checks what `build` takes, and fills in what is not given.
-
-  Raises:
-    ParameterError: As `build`.
-  """
-  chosen = plan_lib.choose(name, client_optimizer, server_optimizer)
-  return plan_lib.resolve(chosen, hyperparameters, model_aggregator)
+  method = methods.find(name)
+  chosen = plan_lib.optimizers_of(method, client_optimizer, server_optimizer)
+  slots = plan_lib.slots_of(method, chosen)
+  return {public: slot.parameter for public, slot in slots.items()}
 
 
 def check(name: str, **hyperparameters: Any) -> None:
@@ -140,9 +118,11 @@ def build(
 def describe(name: str, **hyperparameters: Any) -> str:
   """Renders the rule that `build` would follow, one assignment a line."""
   plan = resolve(name, **hyperparameters)
-  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import building
+  from tff_adaptive.algorithms import description
 
-  return building.make_pieces(plan).describe()
+  return description.describe(building.make_pieces(plan))
 
 
 def is_stateful(process: 'processes.Process') -> bool:

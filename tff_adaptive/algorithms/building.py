@@ -12,12 +12,6 @@ from tff_adaptive import processes
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.optimizers import schedules
 
-_WEIGHTS = {
-  'examples': 'the examples it iterated',
-  'tokens': 'the tokens it predicted',
-  'uniform': '1',
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
@@ -66,52 +60,6 @@ class Pieces:
       return tff.aggregators.as_weighted_aggregator(given)
     return given
 
-  def describe(self) -> str:
-    """The resolved rule, for people."""
-    method = self.plan.method
-    if not method.has_clients:
-      return self._describe_pooled()
-    lines = [f'algorithm {method.name}: {method.summary}']
-    term = self.objective.formula
-    lines.append('client minimises F' + (f' + {term}' if term else ''))
-    for side in optimizers.SIDES:
-      formula = getattr(self.exchange, 'update_formula', '')
-      if side == 'server' and formula:
-        lines.append('what the server steps with:')
-        lines.extend('  ' + line for line in formula.splitlines())
-      name = self.plan.optimizer[side]
-      called = name if isinstance(name, str) else type(name).__name__
-      lines.append(f'{side} optimizer {called}:')
-      lines.extend('  ' + line for line in self._rule(side))
-      if schedule := self.plan.schedule(side):
-        settings = _listed(schedule)
-        lines.append(f'  learning rate scheduled by rounds: {settings}')
-    own = getattr(self.exchange, 'weight_formula', '')
-    weight = own or _WEIGHTS[self.plan.values['client_weighting']]
-    lines.append(f'a client counts with weight {weight}')
-    lines.extend(self.plan.aggregation.formula.splitlines())
-    return '\n'.join(lines)
-
-  def _describe_pooled(self) -> str:
-    values = {k: v for k, v in self.plan.values.items() if k != 'seed'}
-    return (
-      f'algorithm {self.plan.method.name}: no federation\n'
-      'all examples of all clients are pooled, shuffled anew for every pass, '
-      'and cut into batches\n'
-      f'optimizer {self.plan.optimizer["server"]}, one step a batch, its state '
-      f'kept from round to round:\n  with {_listed(values)}'
-    )
-
-  def _rule(self, side: str) -> list[str]:
-    """An optimizer's rule, and what is done with it where it wraps another."""
-    optimizer = getattr(self, f'{side}_optimizer')
-    base = getattr(optimizer, 'base', optimizer)
-    formula = getattr(base, 'formula', None) or _sgd_formula(self.plan, side)
-    return [
-      *formula.splitlines(),
-      *filter(None, [getattr(optimizer, 'note', '')]),
-    ]
-
 
 def make_pieces(plan: plan_lib.Plan) -> Pieces:
   """Builds the optimizers, the objective and what the method itself adds."""
@@ -147,26 +95,3 @@ def _schedule(plan: plan_lib.Plan, side: str) -> Any:
     return None
   rate = plan.arguments(side)['learning_rate']
   return schedules.build_schedule(rate, **settings)
-
-
-def _listed(values: Any) -> str:
-  return ', '.join(f'{k} = {v}' for k, v in values.items() if v is not None)
-
-
-def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
-  """tff.learning's SGD has no formula of its own to show."""
-  arguments = plan.arguments(side)
-  g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
-  if 'learning_rate' not in arguments:
-    if isinstance(plan.optimizer[side], str):
-      return f'x = x {sign} {g}'  # The method hides the rate, which is 1.
-    return f'{type(plan.optimizer[side]).__name__}, as given'
-  rate = f'with learning_rate = {arguments["learning_rate"]:g}'
-  momentum = arguments.get('momentum')
-  if not momentum:
-    return f'x = x {sign} learning_rate {g}\n{rate}'
-  return (
-    f'm = momentum m + {g}, from 0\n'
-    f'x = x {sign} learning_rate m\n'
-    f'{rate}, momentum = {momentum:g}'
-  )

@@ -3,6 +3,7 @@
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.optimizers import blended
 from tff_adaptive.processes import exchange
@@ -18,8 +19,9 @@ class WeightedByOptimizer(exchange.Exchange):
   def __init__(self, optimizer: blended.Blended):
     self._optimizer = optimizer
 
-  def scale(self, local: exchange.Local) -> tf.Tensor:
-    return self._optimizer.weight_of(local.optimizer_state)
+  def update(self, local: exchange.Local) -> structures.FlatWeights:
+    weight = self._optimizer.weight_of(local.optimizer_state)
+    return tuple(tf.cast(weight, u.dtype) * u for u in super().update(local))
 
 
 def pieces(

@@ -4,7 +4,12 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Set
 from typing import Any
+from typing import Optional
+from typing import TYPE_CHECKING
+from typing import TypeAlias
+from typing import Union
 
 from tff_adaptive import builders
 from tff_adaptive import optimizers
@@ -13,6 +18,11 @@ from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
 from tff_adaptive.privacy import mechanism
 from tff_adaptive.privacy import requirements
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 # The signatures of what every method is built with.
 COMMON = 'tff_adaptive.algorithms.common:common'
@@ -50,18 +60,18 @@ class Plan:
   """
 
   method: methods.Method
-  optimizer: Mapping[str, Any]
+  optimizer: Mapping[str, Optimizer]
   slots: Mapping[str, Slot]
-  values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  values: Mapping[str, Any]
   model_aggregator: Any = None
 
+  def public(self, piece: str) -> dict[str, str]:
+    """The public names of a piece's arguments; see `Slot`."""
+    return {s.argument: n for n, s in self.slots.items() if s.piece == piece}
+
   def arguments(self, piece: str) -> dict[str, Any]:
-    """What to build a piece with; see `Slot`."""
-    return {
-      slot.argument: self.values[name]
-      for name, slot in self.slots.items()
-      if slot.piece == piece
-    }
+    """What to build a piece with."""
+    return {a: self.values[n] for a, n in self.public(piece).items()}
 
   def schedule(self, side: str) -> dict[str, Any]:
     """What to build a learning-rate schedule with; empty for a constant."""
@@ -84,49 +94,25 @@ class Plan:
     return dataclasses.replace(self, values={**self.values, **values})
 
 
-def choose(
-  name: str, client_optimizer: Any = None, server_optimizer: Any = None
-) -> Plan:
-  """Looks up a method, its optimizers and what they accept.
+def optimizers_of(
+  method: methods.Method,
+  client: Optional[Optimizer] = None,
+  server: Optional[Optimizer] = None,
+) -> dict[str, Optimizer]:
+  """Chooses the optimizer of each side.
 
   Args:
-    name: A method.
-    client_optimizer, server_optimizer: Names or objects; the method's own
-      unless given.
-
-  Returns:
-    A plan that has no values yet.
+    method: A method.
+    client, server: Names or objects; the method's own unless given.
 
   Raises:
-    ParameterError: If there is no such method or optimizer, or the method does
-      not let that optimizer be replaced.
+    ParameterError: If there is no such optimizer, or the method does not let
+      its own be replaced by it.
   """
-  method = methods.find(name)
-  optimizer = {
-    'client': _choose(method, 'client', client_optimizer),
-    'server': _choose(method, 'server', server_optimizer),
+  return {
+    'client': _choose(method, 'client', client),
+    'server': _choose(method, 'server', server),
   }
-  slots: dict[str, Slot] = {}
-  for piece, public, parameter in _offered(method, optimizer):
-    if public in slots:
-      raise LookupError(
-        f'{name} with {optimizer} has two hyperparameters {public!r}; one of '
-        'the builders needs another name for its own.'
-      )
-    default = parameter.default
-    if optimizer.get(piece) in (None, getattr(method, piece, None)):
-      default = method.defaults.get(public, default)
-    named = dataclasses.replace(parameter, name=public, default=default)
-    slots[public] = Slot(piece, parameter.name, named)
-  hidden = {
-    f'{side}_schedule'
-    for side in optimizers.SIDES
-    if optimizers.public_name(side, 'learning_rate') in method.hides
-  }
-  for public, slot in list(slots.items()):
-    if public in method.hides or slot.piece in hidden:
-      del slots[public]
-  return Plan(method, optimizer, slots)
 
 
 def _choose(method: methods.Method, side: str, asked: Any) -> Any:
@@ -166,21 +152,46 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
   )
 
 
+def slots_of(
+  method: methods.Method, optimizer: Mapping[str, Optimizer]
+) -> dict[str, Slot]:
+  """Lists where a method's hyperparameters go, by their public names.
+
+  Args:
+    method: A method.
+    optimizer: By side, as `optimizers_of` chose it.
+  """
+  slots: dict[str, Slot] = {}
+  for piece, public, parameter in _offered(method, optimizer):
+    if public in method.hides:
+      continue
+    if public in slots:
+      raise LookupError(
+        f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
+        'one of the builders needs another name for its own.'
+      )
+    default = parameter.default
+    if optimizer.get(piece) in (None, getattr(method, piece, None)):
+      default = method.defaults.get(public, default)
+    named = dataclasses.replace(parameter, name=public, default=default)
+    slots[public] = Slot(piece, parameter.name, named)
+  return slots
+
+
 def _offered(
   method: methods.Method, optimizer: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, parameters.Parameter]]:
   """Pieces, public names and parameters of everything to be built."""
   shared = dict(builders.parameters_of(COMMON))
   for side in optimizers.SIDES if method.has_clients else ['server']:
-    accepted: Mapping[str, parameters.Parameter] = {}
-    has_rate = True
+    rate = optimizers.public_name(side, 'learning_rate')
+    scheduled = method.has_clients and rate not in method.hides
     if isinstance(name := optimizer[side], str):
       accepted = optimizers.parameters_of(side, name)
-      has_rate = 'learning_rate' in accepted
-    for argument, parameter in accepted.items():
-      public = optimizers.public_name(side, argument, optimizer[side])
-      yield side, public, parameter
-    if has_rate and method.has_clients:
+      scheduled = scheduled and 'learning_rate' in accepted
+      for argument, parameter in accepted.items():
+        yield side, optimizers.public_name(side, argument, name), parameter
+    if scheduled:
       for argument, parameter in builders.parameters_of(SCHEDULE).items():
         yield f'{side}_schedule', f'{side}_{argument}', parameter
   if not method.has_clients:
@@ -204,42 +215,43 @@ def _offered(
 
 
 def resolve(
-  chosen: Plan, given: Mapping[str, Any], model_aggregator: Any = None
+  name: str,
+  *,
+  client_optimizer: Optional[Optimizer] = None,
+  server_optimizer: Optional[Optimizer] = None,
+  model_aggregator: Optional[
+    'tff.aggregators.WeightedAggregationFactory'
+  ] = None,
+  **given: Any,
 ) -> Plan:
-  """Checks hyperparameters, every one of them once, and fills in the others.
-
-  Args:
-    chosen: As `choose` made it.
-    given: Values by public name.
-    model_aggregator: As given to `algorithms.build`.
+  """Checks what `algorithms.build` takes, and fills in what is not given.
 
   Raises:
     ParameterError: As `algorithms.build` says.
   """
-  for name, value in given.items():
-    if name not in chosen.slots:
-      raise _stray(chosen, name, value)
-  values = {}
-  for name, slot in chosen.slots.items():
-    if name in given:
-      values[name] = slot.parameter.check(_weighting_word(given[name]))
+  method = methods.find(name)
+  optimizer = optimizers_of(method, client_optimizer, server_optimizer)
+  slots = slots_of(method, optimizer)
+  values: dict[str, Any] = {}
+  plan = Plan(method, optimizer, slots, values, model_aggregator)
+  for public, value in given.items():
+    if public not in slots:
+      raise _stray(plan, public, value)
+  for public, slot in slots.items():
+    if public in given:
+      values[public] = slot.parameter.check(_weighting_word(given[public]))
     elif slot.parameter.required:
       raise parameters.ParameterError(
-        name, 'The algorithm {method} needs {}.', method=chosen.method.name
+        public, 'The algorithm {method} needs {}.', method=name
       )
     else:
-      values[name] = slot.parameter.default
-  plan = dataclasses.replace(
-    chosen, values=values, model_aggregator=model_aggregator
-  )
-  if plan.method.has_clients:
-    weighting_given = 'client_weighting' in given
-    plan = plan.with_values(**requirements.check(plan, weighting_given))
+      values[public] = slot.parameter.default
+  if method.has_clients:
+    values |= requirements.check(plan, 'client_weighting' in given)
   for side in optimizers.SIDES:
     _check_side(plan, side)
-  if plan.method.check is not None:
-    takes = inspect.signature(builders.load(plan.method.check)).parameters
-    builders.load(plan.method.check)(**{n: plan.values[n] for n in takes})
+  if method.check is not None:
+    _call(method.check, values)
   return plan
 
 
@@ -265,25 +277,29 @@ def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
 
 def _check_side(plan: Plan, side: str) -> None:
   """Checks what the range of no single argument says."""
-  name, arguments = plan.optimizer[side], plan.arguments(side)
-  # A method may hide some of the arguments that have to fit each other.
-  if arguments and (place := optimizers.entry_of(side, name).check):
-    takes = inspect.signature(builders.load(place)).parameters
-    if takes.keys() <= arguments.keys():
-      with parameters.renamed(_public(plan, side)):
-        builders.load(place)(**{n: arguments[n] for n in takes})
-  if scheduled := plan.arguments(f'{side}_schedule'):
-    with parameters.renamed(_public(plan, f'{side}_schedule')):
-      schedules.check(**scheduled)
-  if plan.schedule(side) and not isinstance(name, str):
-    raise parameters.ParameterError(
-      f'{side}_lr_schedule', '{} needs the optimizer of its side by name.'
-    )
+  optimizer = plan.optimizer[side]
+  if isinstance(optimizer, str) and (arguments := plan.arguments(side)):
+    place = optimizers.entry_of(side, optimizer).check
+    # A method may hide some of the arguments that have to fit each other.
+    if place and _arguments_of(place) <= arguments.keys():
+      with parameters.renamed(plan.public(side)):
+        _call(place, arguments)
+  if arguments := plan.arguments(f'{side}_schedule'):
+    with parameters.renamed(plan.public(f'{side}_schedule')):
+      schedules.check(**arguments)
+    if plan.schedule(side) and not isinstance(optimizer, str):
+      raise parameters.ParameterError(
+        f'{side}_lr_schedule', '{} needs the optimizer of its side by name.'
+      )
 
 
-def _public(plan: Plan, piece: str) -> dict[str, str]:
-  """The public names of a piece's arguments."""
-  return {s.argument: n for n, s in plan.slots.items() if s.piece == piece}
+def _arguments_of(place: str) -> Set[str]:
+  return inspect.signature(builders.load(place)).parameters.keys()
+
+
+def _call(place: str, values: Mapping[str, Any]) -> None:
+  """Calls a function with those of the values that it takes."""
+  builders.load(place)(**{n: values[n] for n in _arguments_of(place)})
 
 
 def _weighting_word(value: Any) -> Any:

@@ -66,7 +66,7 @@ def _help(command: str, arguments: Sequence[str], full: bool) -> str:
     lines.append('\nCOMMAND --help tells the flags of another command.\n')
   table = flags.Flags()
   table.know(*flags.tasks_named(arguments))
-  lines.append(table.help_full() if full else table.help())
+  lines.append(table.help(full))
   return '\n'.join(lines)
 
 

@@ -25,6 +25,7 @@ def describe(
   experiment.announce()
   # TensorFlow is imported no earlier than it is needed.
   # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import description
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import traffic as communication
 
@@ -37,7 +38,7 @@ def describe(
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']
-  lines += [built.pieces.describe(), '']
+  lines += [description.describe(built.pieces), '']
   if built.ledger is not None:
     lines += [built.ledger.describe(), '']
   lines.append('settings')

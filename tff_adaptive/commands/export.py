@@ -14,10 +14,10 @@ from typing import Optional
 import numpy as np
 
 import tasks
+from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import resolving
 from tff_adaptive.flags import settings as settings_lib
@@ -66,12 +66,10 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
     task = known['task']
     algorithm = known['algorithm']
     clients, server = known['client_optimizer'], known['server_optimizer']
-    chosen = plan_lib.choose(
-      algorithm,
-      clients if methods.find(algorithm).has_clients else None,
-      server,
-    )
-    values = {n: known[n] for n in chosen.slots if n in known and n != 'seed'}
+    if not methods.find(algorithm).has_clients:
+      clients = None
+    accepted = algorithms.parameters_of(algorithm, clients, server)
+    values = {n: known[n] for n in accepted if n in known and n != 'seed'}
     if privacy.is_asked(values):
       values['dp_clients_per_round'] = known['clients_per_round']
     options = {
@@ -88,7 +86,9 @@ def settings_of(run: results.Run) -> settings_lib.Settings:
       usual,
       **{name: known[name] for name in same | _NEEDED},
       task_options=options,
-      plan=plan_lib.resolve(chosen, values),
+      plan=algorithms.resolve(
+        algorithm, client_optimizer=clients, server_optimizer=server, **values
+      ),
       root_output_dir=str(run.path.parent),
       experiment_name=run.path.name,
     )
@@ -194,6 +194,7 @@ def _restore(
 
   from tff_adaptive import tff_internals
   from tff_adaptive.recording import best
+  from tff_adaptive.recording import checkpoint_files
   from tff_adaptive.recording import checkpoints
   from tff_adaptive.recording import records
   from tff_adaptive.training import centralized
@@ -225,7 +226,7 @@ def _restore(
   try:
     found = kept.load_latest(rounds.program_state, tables=records.TABLES)
   except errors.RunError as e:
-    if not isinstance(e.__cause__, checkpoints.OtherStateError):
+    if not isinstance(e.__cause__, checkpoint_files.OtherStateError):
       raise
     raise errors.SettingsError(
       f'The state of {folder.path} does not fit the model of the task '

@@ -8,7 +8,6 @@ import dataclasses
 import difflib
 from typing import Any
 from typing import Literal
-from typing import Optional
 
 import tasks
 from tff_adaptive import builders
@@ -34,12 +33,16 @@ class Flag:
       `tasks.create` that it sets; its own name if it sets nothing of the kind.
     owner: The kind and name of the only thing that it configures, if there is
       just one: ('client', 'adam'), ('task', 'digits').
+    takers: Who takes the hyperparameter, and as what.
   """
 
   name: str
   parameter: parameters.Parameter
   public: str
   owner: tuple[str, str] = ('', '')
+  takers: list[tuple[str, parameters.Parameter]] = dataclasses.field(
+    default_factory=list
+  )
 
 
 class FlagTable:
@@ -50,6 +53,7 @@ class FlagTable:
     algorithm: Hyperparameters of any algorithm.
     optimizer: Those of one optimizer only, as in the FedOpt reference.
     task: Options of one task only.
+    own: Those that `know` added, by their task.
     flags: All of them.
   """
 
@@ -59,32 +63,50 @@ class FlagTable:
     Args:
       *more: Further general flags.
     """
-    self.general: dict[str, Flag] = {}
+    self.general = {p.name: Flag(p.name, p, p.name) for p in _general()}
+    self.general |= {p.name: Flag(p.name, p, p.name) for p in more}
     self.algorithm: dict[str, Flag] = {}
     self.optimizer: dict[str, Flag] = {}
     self.task: dict[str, Flag] = {}
-    for parameter in (*_general(), *more):
-      _add(self.general, parameter.name, parameter)
-    for name in methods.table():
-      for public, slot in plan.choose(name).slots.items():
-        _add(self.algorithm, public, slot.parameter)
+    self.own: dict[str, list[Flag]] = {}
+    for name, method in methods.table().items():
+      own = plan.optimizers_of(method)
+      for public, slot in plan.slots_of(method, own).items():
+        flag = self._hyperparameter(public, slot.parameter)
+        # An optimizer speaks for itself, below.
+        side = slot.piece
+        if side not in own or own[side] not in optimizers.names(side):
+          flag.takers.append((name, slot.parameter))
     for side in optimizers.SIDES:
       for name in optimizers.names(side):
         for argument, parameter in optimizers.parameters_of(side, name).items():
-          public = optimizers.public_name(side, argument)
-          _add(self.algorithm, public, parameter)
+          public = optimizers.public_name(side, argument, name)
+          flag = self._hyperparameter(public, parameter)
+          flag.takers.append((f'{side} {name}', parameter))
           if argument != 'learning_rate':
-            flag = f'{side}_{name}_{argument}'
-            _add(self.optimizer, flag, parameter, public, (side, name))
+            spelled = f'{side}_{name}_{argument}'
+            self.optimizer[spelled] = Flag(
+              spelled,
+              dataclasses.replace(parameter, name=spelled),
+              public,
+              (side, name),
+            )
     for name in DECIDED:
       del self.algorithm[name]
     for task in tasks.names():
       # What is somebody's own may be slow to look at, or not be there.
       if not tasks.info(task).own:
-        for option in _of_task(task):
-          if option.name not in self.general:
-            self.task.setdefault(option.name, option)
+        for flag in _of_task(task):
+          if flag.name not in self.general:
+            self.task.setdefault(flag.name, flag)
     self.flags = self.general | self.algorithm | self.optimizer | self.task
+
+  def _hyperparameter(
+    self, public: str, parameter: parameters.Parameter
+  ) -> Flag:
+    """The flag of a hyperparameter, as who first takes it declares it."""
+    named = dataclasses.replace(parameter, name=public)
+    return self.algorithm.setdefault(public, Flag(public, named, public))
 
   def know(self, task: Any) -> list[Flag]:
     """Adds the flags of a task of somebody's own, once it is chosen.
@@ -114,6 +136,7 @@ class FlagTable:
       if there is None:
         self.task[flag.name] = self.flags[flag.name] = flag
         added.append(flag)
+        self.own.setdefault(task, []).append(flag)
       elif there.owner != flag.owner and flag.name not in self.general:
         raise parameters.ParameterError(
           'task',
@@ -152,18 +175,6 @@ def _of_task(task: str) -> list[Flag]:
     for option, parameter in tasks.parameters_of(task).items()
     for name, owner in [(settings_lib.flag_of(task, option), ('task', task))]
   ]
-
-
-def _add(
-  flags: dict[str, Flag],
-  name: str,
-  parameter: parameters.Parameter,
-  public: Optional[str] = None,
-  owner: tuple[str, str] = ('', ''),
-) -> None:
-  if name not in flags:
-    named = dataclasses.replace(parameter, name=name)
-    flags[name] = Flag(name, named, public or name, owner)
 
 
 def _general() -> list[parameters.Parameter]:

@@ -1,13 +1,8 @@
 """The help that the flags give of themselves."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-from tff_adaptive import optimizers
-from tff_adaptive import parameters
-from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import options
 from tff_adaptive.flags import runtime_flags
@@ -61,6 +56,10 @@ _USUAL = (
 
 def usual(table: flag_table.FlagTable) -> str:
   """The flags that most people need, by group."""
+  return '\n'.join([*_usual(table), *_of_own(table)])
+
+
+def _usual(table: flag_table.FlagTable) -> list[str]:
   lines = []
   for name, flag in table.general.items():
     if name in _TITLES:
@@ -79,18 +78,17 @@ def usual(table: flag_table.FlagTable) -> str:
   lines.append(
     '--flagfile=FILE reads flags from a file; --helpfull lists all of them.'
   )
-  return '\n'.join(lines)
+  return lines
 
 
 def full(table: flag_table.FlagTable) -> str:
   """All flags."""
-  lines = [usual(table), '', 'Less often needed:']
+  lines = [*_usual(table), '', 'Less often needed:']
   for name in _RARE:
     lines += options.entry(table.general[name].parameter)
   lines += ['', 'All hyperparameters:']
-  meanings = _meanings()
-  for name, flag in sorted(table.algorithm.items()):
-    lines += _shared(flag, meanings[name])
+  for _, flag in sorted(table.algorithm.items()):
+    lines += _by_taker(flag)
   for title, flags in (
     ('Of one optimizer only:', table.optimizer),
     ('Of one task only:', table.task),
@@ -98,75 +96,37 @@ def full(table: flag_table.FlagTable) -> str:
     lines.append(title)
     for _, flag in sorted(flags.items()):
       lines += options.entry(flag.parameter)
-  return '\n'.join(lines)
+  return '\n'.join([*lines, *_of_own(table)])
 
 
-def _shared(
-  flag: flag_table.Flag, meanings: Sequence['_Meaning'] = ()
-) -> list[str]:
-  """The entry of a flag whose default depends on who takes it.
+def _shared(flag: flag_table.Flag) -> list[str]:
+  """The entry of a flag whose default depends on who takes it."""
+  return options.entry(flag.parameter, default=None)
 
-  Args:
-    flag: The flag.
-    meanings: What it means to whom, where that is to be told.
-  """
+
+def _by_taker(flag: flag_table.Flag) -> list[str]:
+  """The same, with what the flag means to whom where that differs."""
+  meanings: dict[str, list[tuple[str, Any]]] = {}
+  for taker, parameter in flag.takers:
+    meanings.setdefault(parameter.help, []).append((taker, parameter.default))
   if len(meanings) < 2:
-    return options.entry(flag.parameter, default=None)
+    return _shared(flag)
   lines = options.entry(dataclasses.replace(flag.parameter, help=''))[:1]
-  for meaning in meanings:
-    (default, *others) = meaning.defaults
-    takers = ', '.join(meaning.takers)
-    if len(meaning.takers) > _MOST_TAKERS:
-      takers = 'the other methods'
-    told = dataclasses.replace(flag.parameter, help=f'{takers}: {meaning.text}')
-    lines += options.entry(told, default=None if others else default)[1:]
+  for text, told in meanings.items():
+    takers, defaults = (list(dict.fromkeys(column)) for column in zip(*told))
+    who = 'the other methods'
+    if len(takers) <= _MOST_TAKERS:
+      who = ', '.join(takers)
+    named = dataclasses.replace(flag.parameter, help=f'{who}: {text}')
+    default = defaults[0] if len(defaults) == 1 else None
+    lines += options.entry(named, default=default)[1:]
   return lines
 
 
-@dataclasses.dataclass
-class _Meaning:
-  """What a hyperparameter means to some.
-
-  Attributes:
-    text: What they say of it.
-    takers: Who they are.
-    defaults: Their defaults, each once.
-  """
-
-  text: str
-  takers: list[str] = dataclasses.field(default_factory=list)
-  defaults: list[Any] = dataclasses.field(default_factory=list)
-
-
-def _meanings() -> dict[str, list[_Meaning]]:
-  """What each hyperparameter means to the methods and optimizers."""
-  found: dict[str, dict[str, _Meaning]] = {}
-
-  def add(name: str, taker: str, parameter: parameters.Parameter) -> None:
-    texts = found.setdefault(name, {})
-    meaning = texts.setdefault(parameter.help, _Meaning(parameter.help))
-    if taker not in meaning.takers:
-      meaning.takers.append(taker)
-    if parameter.default not in meaning.defaults:
-      meaning.defaults.append(parameter.default)
-
-  for method in methods.table():
-    chosen = plan.choose(method)
-    for name, slot in chosen.slots.items():
-      # An optimizer speaks for itself, below.
-      if not (
-        slot.piece in optimizers.SIDES
-        and chosen.optimizer[slot.piece] in optimizers.names(slot.piece)
-      ):
-        add(name, method, slot.parameter)
-  for side in optimizers.SIDES:
-    for optimizer in optimizers.names(side):
-      for argument, parameter in optimizers.parameters_of(
-        side, optimizer
-      ).items():
-        name = optimizers.public_name(side, argument, optimizer)
-        add(name, f'{side} {optimizer}', parameter)
-        plain = optimizers.public_name(side, argument)
-        if plain != name:
-          add(plain, f'{side} {optimizer}', parameter)
-  return {name: list(texts.values()) for name, texts in found.items()}
+def _of_own(table: flag_table.FlagTable) -> list[str]:
+  """The flags of the tasks of somebody's own that are known."""
+  lines = []
+  for task, flags in table.own.items():
+    lines += ['', f'Of --task={task}:']
+    lines += [line for f in flags for line in options.entry(f.parameter)]
+  return lines

@@ -25,17 +25,23 @@ from tff_adaptive.flags import settings as settings_lib
 _DRY_RUN = parameters.Parameter(
   'dry_run', bool, False, 'Print the resolved experiment and train nothing.'
 )
-
-
 # Flags that may be given several times; their texts are joined by commas.
 _REPEATED = frozenset({'freeze', 'record'})
 
 
-class _TextParser(absl_flags.ArgumentParser):
-  """Keeps a flag's text: what it may say depends on the other flags."""
+@dataclasses.dataclass(frozen=True)
+class Parsed:
+  """A command line, understood.
 
-  def parse(self, argument: Any) -> Any:
-    return argument
+  Attributes:
+    settings: The experiment.
+    dry_run: Whether to print it instead of running it.
+    preset: The preset that it starts from, if any.
+  """
+
+  settings: settings_lib.Settings
+  dry_run: bool
+  preset: Optional[presets.Preset] = None
 
 
 class Flags:
@@ -50,7 +56,6 @@ class Flags:
     self.values = absl_flags.FlagValues()
     self.values.set_gnu_getopt(True)
     self._table = flag_table.FlagTable(_DRY_RUN)
-    self._own: dict[str, list[flag_table.Flag]] = {}
     for flag in self._table.flags.values():
       self._define(flag)
 
@@ -65,27 +70,26 @@ class Flags:
         added = self._table.know(task)
       except parameters.ParameterError as e:
         raise options.refusal(e) from e
-      if added:
-        self._own[task] = added
       for flag in added:
         self._define(flag)
 
   def _define(self, flag: flag_table.Flag) -> None:
+    """Defines a flag whose value is its text, which other flags may decide."""
     name, text = flag.name, flag.parameter.help
+    parser = absl_flags.ArgumentParser[str]()
+    serializer = absl_flags.ArgumentSerializer[str]()
+    defined: absl_flags.Flag
     if flag.parameter.kind is bool:
       defined = absl_flags.BooleanFlag(name, None, text)
       # So that `--name`, `--noname`, `--name=...` work.
-      defined.parser = _TextParser()
-    elif name in _REPEATED:
-      defined = absl_flags.MultiFlag(
-        _TextParser(), absl_flags.ArgumentSerializer(), name, None, text
-      )
+      defined.parser = parser
     else:
-      serializer = absl_flags.ArgumentSerializer()
-      defined = absl_flags.Flag(_TextParser(), serializer, name, None, text)
+      several = name in _REPEATED
+      kind = absl_flags.MultiFlag if several else absl_flags.Flag
+      defined = kind(parser, serializer, name, None, text)
     absl_flags.DEFINE_flag(defined, self.values)
 
-  def parse(self, arguments: Sequence[str]) -> 'Parsed':
+  def parse(self, arguments: Sequence[str]) -> Parsed:
     """Reads a command line.
 
     Args:
@@ -153,21 +157,9 @@ class Flags:
       if self.values[name].present
     }
 
-  def help(self) -> str:
-    """The flags that most people need, by group."""
-    return '\n'.join([flag_help.usual(self._table), *self._help_of_own()])
-
-  def help_full(self) -> str:
-    """All flags."""
-    return '\n'.join([flag_help.full(self._table), *self._help_of_own()])
-
-  def _help_of_own(self) -> list[str]:
-    """The flags of the tasks of somebody's own that are known."""
-    lines = []
-    for task, flags in self._own.items():
-      lines += ['', f'Of --task={task}:']
-      lines += [line for f in flags for line in options.entry(f.parameter)]
-    return lines
+  def help(self, full: bool = False) -> str:
+    """Renders the flags that most people need, or all of them."""
+    return (flag_help.full if full else flag_help.usual)(self._table)
 
 
 def tasks_named(arguments: Sequence[str]) -> list[str]:
@@ -191,18 +183,3 @@ def _text(value: Any) -> str:
 def words(flags: Mapping[str, str]) -> list[str]:
   """Flags as arguments of a command line."""
   return [f'--{name}={text}' for name, text in flags.items()]
-
-
-@dataclasses.dataclass(frozen=True)
-class Parsed:
-  """A command line, understood.
-
-  Attributes:
-    settings: The experiment.
-    dry_run: Whether to print it instead of running it.
-    preset: The preset that it starts from, if any.
-  """
-
-  settings: settings_lib.Settings
-  dry_run: bool
-  preset: Optional[presets.Preset] = None

@@ -223,11 +223,6 @@ class Exchange:
     """Computes the weight of the client's update in the mean, float32."""
     return local.weight
 
-  def scale(self, local: Local) -> Optional[tf.Tensor]:
-    """Makes the factor of the client's update; `None` for none."""
-    del local
-    return None
-
   def report(self, local: Local) -> Report:
     """Makes what the client sends back beside its update."""
     del local

@@ -375,10 +375,6 @@ class Trainer:
     update = tf.nest.pack_sequence_as(
       weights.trainable, [-u for u in self.exchange.update(done)]
     )
-    if (scale := self.exchange.scale(done)) is not None:
-      update = tf.nest.map_structure(
-        lambda t: tf.cast(scale, t.dtype) * t, update
-      )
     return messages.of_client(
       self.exchange,
       done,

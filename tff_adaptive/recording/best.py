@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoints
+from tff_adaptive.recording import checkpoint_files
 from tff_adaptive.recording import files
 from tff_adaptive.recording import hooks
 
@@ -85,7 +85,7 @@ class Best(hooks.Hook):
     number = event.round_number
     if self._is_best(number, hooks.number(value)):
       files.make_folder(self._folder)
-      checkpoints.write(
+      checkpoint_files.write(
         self._folder / _NAME.format(number),
         named(self._weights()),
         run=self._run,
@@ -135,10 +135,10 @@ def load(folder: pathlib.Path, run: str, weights: Any) -> tuple[int, Any]:
     )
   number = max(found)
   specs = {
-    name: checkpoints.Spec.of(np.asarray(leaf))
+    name: checkpoint_files.Spec.of(np.asarray(leaf))
     for name, leaf in named(weights).items()
   }
-  arrays = checkpoints.read(
+  arrays = checkpoint_files.read(
     found[number], run=run, round_number=number, specs=specs
   )
   return number, tree.unflatten_as(weights, [arrays[name] for name in specs])

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import math
 import pathlib
-import shutil
 import sqlite3
 import zlib
 from collections.abc import Collection
@@ -21,8 +20,8 @@ from tff_adaptive.recording import files
 
 # Checkpoints whose states must stay readable: those that are kept, and the one
 # that is written next.
-_SAVES = checkpoints.KEEP + 1
-_PAGE = 65536
+SAVES = checkpoints.KEEP + 1
+PAGE = 65536
 # A row a client and version. The index has the checksums, so that they are
 # added up without reading a state.
 _SCHEMA = (
@@ -75,7 +74,7 @@ class Record:
   @property
   def size_on_disk(self) -> int:
     """Bytes that one client's take at most in the file, beside others'."""
-    return self.size + min(self.size, _PAGE) + 128
+    return self.size + min(self.size, PAGE) + 128
 
   def pack(self, leaves: Sequence[np.ndarray]) -> bytes:
     return b''.join(np.ascontiguousarray(x).tobytes() for x in leaves)
@@ -170,7 +169,7 @@ class ClientStates:
       check_same_thread=False,
     )
     for pragma in (
-      f'page_size = {_PAGE}',
+      f'page_size = {PAGE}',
       'journal_mode = DELETE',
       # The journal's end is durable too, so that none comes back.
       'synchronous = EXTRA',
@@ -347,7 +346,7 @@ class ClientStates:
         file.execute(
           'DELETE FROM saves WHERE version NOT IN '
           '(SELECT version FROM saves ORDER BY version DESC LIMIT ?)',
-          (_SAVES,),
+          (SAVES,),
         )
         # Last: pages that are free before a transaction need no journal in it.
         file.execute(_UNSEEN)
@@ -464,72 +463,3 @@ class ClientStates:
       count += 1
       total += checksum
     return count, total
-
-
-def choose(
-  kind: str,
-  record: Record,
-  path: pathlib.Path,
-  *,
-  clients: int,
-  clients_per_round: int,
-  total_rounds: int,
-  rounds_per_checkpoint: int,
-  memory_bytes: int,
-  free_bytes: Optional[int] = None,
-) -> ClientStates:
-  """Returns the store for a run: held in memory if it fits, else on disk.
-
-  Args:
-    kind: 'auto', 'memory' or 'disk'.
-    record: What one client keeps.
-    path: The file.
-    clients: Of the task.
-    clients_per_round, total_rounds, rounds_per_checkpoint: As in the run's
-      settings.
-    memory_bytes: What states may take in memory.
-    free_bytes: What they may take on disk; what is free there unless given.
-
-  Raises:
-    SettingsError: If they do not fit, with the arithmetic.
-  """
-  seen = min(clients, clients_per_round * total_rounds)
-  needed = seen * record.size
-  sum_of = (
-    f'{seen:,} clients x {record.size:,} bytes that each keeps = '
-    f'{needed:,} bytes'
-  )
-  with contextlib.closing(sqlite3.connect(':memory:')) as connection:
-    largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
-  if record.size > largest - _PAGE:
-    raise errors.SettingsError(
-      f'A client of this method keeps {record.size:,} bytes, and SQLite holds '
-      f'{largest:,} in a row; use a smaller model or a method that keeps '
-      'nothing on clients.'
-    )
-  if kind == 'memory' or (kind == 'auto' and needed <= memory_bytes):
-    if needed > memory_bytes:
-      raise errors.SettingsError(
-        f'Client states do not fit in memory: {sum_of}, but '
-        f'--client_state_mib allows {memory_bytes:,}; raise it or give '
-        '--client_states=disk.'
-      )
-    return ClientStates(record, path, in_memory=True)
-  changed = min(seen, clients_per_round * rounds_per_checkpoint)
-  on_disk = (seen + _SAVES * changed) * record.size_on_disk
-  if free_bytes is None:
-    folder = path.parent
-    while not folder.exists():
-      folder = folder.parent
-    free_bytes = shutil.disk_usage(folder).free
-    if path.exists():
-      free_bytes += path.stat().st_size
-  if on_disk > free_bytes:
-    raise errors.SettingsError(
-      f'Client states fit neither in memory nor on disk: {sum_of}, with '
-      f'{_SAVES} checkpoints of up to {changed:,} changed ones and what SQLite '
-      f'adds {on_disk:,}, but --client_state_mib allows {memory_bytes:,} and '
-      f'{path.parent} has {free_bytes:,} free; use a smaller model, fewer '
-      'clients or a method that keeps nothing on clients.'
-    )
-  return ClientStates(record, path)

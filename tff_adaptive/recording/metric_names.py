@@ -31,10 +31,15 @@ def higher_is_better(name: Optional[str]) -> bool:
   return name is not None and not any(word in name for word in _LESS_IS_BETTER)
 
 
+def is_share(name: str) -> bool:
+  """Tells whether a measure of this name is a share, from 0 to 1."""
+  return higher_is_better(name) and any(word in name for word in _SHARES)
+
+
 def bounds(name: str) -> tuple[float, float]:
   """Returns the least and the greatest value of a measure of this name."""
   if not higher_is_better(name):
     return 0.0, math.inf
-  if any(word in name for word in _SHARES):
+  if is_share(name):
     return 0.0, 1.0
   return -math.inf, math.inf

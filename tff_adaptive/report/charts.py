@@ -14,6 +14,9 @@ import numpy as np
 
 from tff_adaptive.recording import styles
 
+# Of more methods than this nothing is said one by one.
+_MOST_LISTED = 10
+
 
 @dataclasses.dataclass(frozen=True)
 class Line:
@@ -164,3 +167,35 @@ def _near(one: Line, other: Line, distance: float) -> bool:
     return False
   a, b = np.asarray(one.y, float), np.asarray(other.y, float)
   return bool(np.allclose(a, b, rtol=0, atol=distance, equal_nan=True))
+
+
+def limits(lines: Sequence[Line]) -> tuple[float, float]:
+  """Returns the ends of an axis that has room for lines and their bands."""
+  drawn = [ys for line in lines for ys in (line.y, line.low, line.high)]
+  values = [v for ys in drawn for v in (ys or ()) if math.isfinite(v)]
+  margin = 0.05 * ((max(values) - min(values)) or abs(values[0]) or 1.0)
+  return min(values) - margin, max(values) + margin
+
+
+def together(lines: Sequence[Line]) -> str:
+  """Says which methods' lines lie on each other, if any do.
+
+  Of many methods several always do, and a list would say little.
+  """
+  groups = coinciding(lines)
+  if not groups or len({line.method for line in lines}) > _MOST_LISTED:
+    return ''
+  sentences = ' '.join(
+    f'{_listed(group)} lie on each other.' for group in groups
+  )
+  return f' {sentences}'
+
+
+def sentence(words: str) -> str:
+  """Writes words as the begin of a sentence."""
+  return words[:1].upper() + words[1:]
+
+
+def _listed(names: Sequence[str]) -> str:
+  """Lists two or more names in words."""
+  return f'{", ".join(names[:-1])} and {names[-1]}'

@@ -20,68 +20,24 @@ import markupsafe
 from plotly import offline
 
 from tff_adaptive import errors
-from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import files
 from tff_adaptive.recording import formatting
-from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import styles
 from tff_adaptive.report import charts
+from tff_adaptive.report import columns as columns_lib
 from tff_adaptive.report import figures as plots
 from tff_adaptive.report import interactive
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
+from tff_adaptive.report import seeds
 from tff_adaptive.report import static
 from tff_adaptive.report import sweeps
+from tff_adaptive.report import tables
+from tff_adaptive.report import tuning
 from tff_adaptive.report import verdict as verdicts
 
-_RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')
-# Columns of the table of single clients: the ends of their names, and headings.
-_OVER_CLIENTS = {
-  'mean': 'mean over clients',
-  'std': 'standard deviation',
-  'p10': '10 % are below',
-  'p50': 'half are below',
-  'p90': '90 % are below',
-  'worst_decile': 'mean of the worst tenth',
-}
 _HERE = pathlib.Path(__file__).parent
-# Columns of the table of results: measure, heading, less is better (None: as
-# the metric).
-_MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
-  ('train/loss', 'training loss', True),
-  ('validation/metric', 'validation {metric}', None),
-  ('best/metric', 'best validation {metric}', None),
-  ('test/metric', 'test {metric}', None),
-  ('test/loss', 'test loss', True),
-  ('megabytes', 'megabytes sent', True),
-  ('seconds', 'seconds', True),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Cell:
-  """A cell of a table.
-
-  Attributes:
-    text: What it says; a dash where it is empty.
-    note: What stands below it, smaller.
-    best: Whether it is the best of its column.
-    words: Whether it may be long, and break.
-    flags: Flags with their values, in place of a text.
-  """
-
-  text: str
-  note: str = ''
-  best: bool = False
-  words: bool = False
-  flags: Sequence[str] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Table:
-  head: Sequence[str]
-  rows: Sequence[Sequence[_Cell]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,161 +95,14 @@ class _Part:
   heading: str
   verdict: Optional[verdicts.Verdict]
   shared: Sequence[str]
-  table: Optional[_Table]
-  settings: Optional[_Table]
+  table: Optional[tables.Table]
+  settings: Optional[tables.Table]
   missing: Sequence[str]
   figures: Mapping[str, Sequence[_Shown]]
-  clients: Optional[_Table]
-  final: Optional[_Table]
+  clients: Optional[tables.Table]
+  final: Optional[tables.Table]
   folded: Mapping[str, Sequence[_Shown]]
   constant: str
-
-
-def _as_flags(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-  """Writes settings as a command line has them."""
-  return [f'--{n}={settings[n]}' for n in names if settings.get(n) is not None]
-
-
-def _named_flags(section: sections.Section) -> list[str]:
-  """Lists the flags that tell configurations apart, learning rates first."""
-  varying = [f for f in sections.varied(section) if f not in sections.SETTING]
-  return list(dict.fromkeys((*_RATES, *varying)))
-
-
-def _result_table(
-  section: sections.Section,
-  best: Mapping[str, sections.Configuration],
-  judge: sections.Judge,
-) -> _Table:
-  """Tabulates methods by measures, the best of every column in bold.
-
-  Args:
-    section: All configurations of the methods.
-    best: The best configuration of every method that has one.
-    judge: Says what is better.
-  """
-  measures = [m for m in _MEASURES if any(best[n].values(m[0]) for n in best)]
-  metric = metric_names.short(section.metric) if section.metric else 'metric'
-  central = judge.best(
-    [c for m, c in best.items() if not methods.has_clients(m.partition(' ')[0])]
-  )
-  head = ['method', 'seeds']
-  head += [heading.format(metric=metric) for _, heading, _ in measures]
-  if central is not None:
-    head.append('gap to centralized')
-  tops = {
-    measure: scores.unique_best(
-      [c.mean(measure) for c in best.values()],
-      less=not judge.more_is_better if less is None else less,
-    )
-    for measure, _, less in measures
-  }
-  rows = []
-  for method in verdicts.ranked(best, judge):
-    configuration = best[method]
-    cells = [_Cell(method), _Cell(f'{len(configuration.runs)}')]
-    cells += [
-      _measure_cell(configuration, m, top, judge) for m, top in tops.items()
-    ]
-    if central is not None:
-      gap = central.mean(judge.measure) - configuration.mean(judge.measure)
-      cells.append(_Cell(f'{gap:+.4f}'))
-    rows.append(cells)
-  return _Table(head, rows)
-
-
-def _measure_cell(
-  configuration: sections.Configuration,
-  measure: str,
-  top: Optional[float],
-  judge: sections.Judge,
-) -> _Cell:
-  values = configuration.values(measure)
-  if not values:
-    return _Cell('\N{EN DASH}')
-  bounds = scores.measure_bounds(measure, judge.metric)
-  shown = verdicts.spread(values, bounds, of=len(configuration.runs))
-  text, _, note = shown.partition(' ')
-  return _Cell(text, note, best=scores.mean(values) == top)
-
-
-def _clients_table(
-  best: Mapping[str, sections.Configuration], judge: sections.Judge
-) -> Optional[_Table]:
-  """Tabulates what the trained models are worth to single clients."""
-  metric = judge.metric or 'loss'
-  bounds = metric_names.bounds(metric)
-  rows = []
-  for group, after in plots.CLIENT_GROUPS.items():
-    for method in verdicts.ranked(best, judge):
-      runs = best[method].runs
-      last = [run.rows[-1] for run in runs]
-      found = [
-        [row[name] for row in last if (name := f'{group}/{metric}/{s}') in row]
-        for s in _OVER_CLIENTS
-      ]
-      if any(found):
-        cells = [_Cell(f'{method}, {after}' if after else method)]
-        for values in found:
-          shown = (
-            verdicts.spread(values, bounds, of=len(runs)) if values else ''
-          )
-          text, _, note = shown.partition(' ')
-          cells.append(_Cell(text or '\N{EN DASH}', note))
-        rows.append(cells)
-  head = ['method', *_OVER_CLIENTS.values()]
-  return _Table(head, rows) if rows else None
-
-
-def _final_table(
-  best: Mapping[str, sections.Configuration],
-  columns: Sequence[str],
-  judge: sections.Judge,
-) -> Optional[_Table]:
-  """Tabulates columns that only the last round has, a row a column."""
-  order = verdicts.ranked(best, judge)
-  rows = []
-  for column in columns:
-    cells = [_Cell(plots.column_words(column))]
-    for method in order:
-      runs = best[method].runs
-      last = [run.rows[-1] for run in runs]
-      values = [row[column] for row in last if column in row]
-      if values:
-        bounds = metric_names.bounds(column)
-        shown = verdicts.spread(values, bounds, of=len(runs))
-        text, _, note = shown.partition(' ')
-        cells.append(_Cell(text, note))
-      else:
-        cells.append(_Cell('\N{EN DASH}'))
-    rows.append(cells)
-  return _Table(['', *order], rows) if rows else None
-
-
-def _settings_table(
-  best: Mapping[str, sections.Configuration],
-  flags: Sequence[str],
-  judge: sections.Judge,
-) -> _Table:
-  """Tabulates the settings of every method, in words and as flags.
-
-  Args:
-    best: The best configuration of every method that has one.
-    flags: Those that are shown.
-    judge: Says what is better.
-  """
-  rows = []
-  for method in verdicts.ranked(best, judge):
-    settings = best[method].settings
-    words = verdicts.settings_words(settings, flags, settings.get('task'))
-    rows.append(
-      [
-        _Cell(method),
-        _Cell(words, words=True),
-        _Cell('', words=True, flags=_as_flags(settings, flags)),
-      ]
-    )
-  return _Table(['method', 'in words', 'as flags'], rows)
 
 
 def _choose(
@@ -319,12 +128,12 @@ def _draw(
     plots.against_time(best, judge),
     plots.against_bytes(best, judge),
     *(
-      plots.heat_map(method, configurations, judge)
+      tuning.heat_map(method, configurations, judge)
       for method, configurations in section.by_method.items()
     ),
-    plots.best_server_rates(section.by_method, judge),
-    plots.adaptivity(section.by_method, judge),
-    plots.sorted_sweeps(section.by_method, judge),
+    tuning.best_server_rates(section.by_method, judge),
+    tuning.adaptivity(section.by_method, judge),
+    tuning.sorted_sweeps(section.by_method, judge),
     *plots.step_sizes(best),
     *plots.single_clients(best, judge),
   ]
@@ -335,31 +144,6 @@ def _key(method: str) -> _Key:
   light = styles.of_method(method)['color']
   svg = markupsafe.Markup(interactive.key(method))
   return _Key(method, svg, light, styles.DARK[light])
-
-
-def _unfinished(
-  folder: pathlib.Path,
-  sweep: Optional[sweeps.SweepRecord],
-  runs: Sequence[results.Run],
-) -> Optional[_Table]:
-  """Lists the runs that have no result, and why."""
-  if sweep is not None:
-    rows = sweeps.read_unfinished(folder)
-  else:
-    rows = [
-      (run.name, f'after round {run.rounds}', '')
-      for run in runs
-      if not run.finished
-    ]
-  if not rows:
-    return None
-  return _Table(
-    ['run', 'status', 'reason'],
-    [
-      [_Cell(name), _Cell(status), _Cell(reason, words=True)]
-      for name, status, reason in rows
-    ],
-  )
 
 
 def _choose_rule(
@@ -440,28 +224,28 @@ def _show(
   task = section.setting.get('task', 'runs')
   words = verdicts.settings_words(section.setting, differing, task)
   best = _choose(section, judge)
-  flags = _named_flags(section)
+  flags = tables.named_flags(section)
   shown: dict[str, list[_Shown]] = {}
   for chart in _draw(section, best, judge):
     shown.setdefault(chart.title, []).append(drawing.add(chart))
-  clients = _clients_table(best, judge)
+  clients = tables.of_clients(best, judge)
   if clients is not None:
     shown.setdefault(plots.SINGLE_CLIENTS, [])
-  more, constant, final = plots.everything_else(
+  more, constant, final = columns_lib.everything_else(
     best, ('train/loss', judge.column)
   )
-  for chart in more.pop(plots.CLIENTS, []):
+  for chart in more.pop(columns_lib.CLIENTS, []):
     shown.setdefault(chart.title, []).append(drawing.add(chart))
   return _Part(
     heading=f'{task}, {words}' if words else task,
     verdict=verdicts.reach(section, best, judge, flags),
-    shared=_as_flags(section.setting, list(section.setting)),
-    table=_result_table(section, best, judge) if best else None,
-    settings=_settings_table(best, flags, judge) if best else None,
+    shared=tables.as_flags(section.setting, list(section.setting)),
+    table=tables.of_results(section, best, judge) if best else None,
+    settings=tables.of_settings(best, flags, judge) if best else None,
     missing=[m for m in section.by_method if m not in best],
     figures=shown,
     clients=clients,
-    final=_final_table(best, final, judge),
+    final=tables.of_last_rounds(best, final, judge),
     folded={
       heading: [drawing.add(chart, pictures=False) for chart in found]
       for heading, found in more.items()
@@ -514,9 +298,9 @@ def write(
     runs=runs,
     rule=rule,
     parts=parts,
-    unfinished=_unfinished(folder, sweep, runs),
+    unfinished=tables.of_unfinished(folder, sweep, runs),
     complaints=complaints,
-    over_seeds=plots.OVER_SEEDS,
+    over_seeds=seeds.OVER_SEEDS,
     single_clients=plots.SINGLE_CLIENTS,
     data={'figures': drawing.described, 'dark': styles.DARK},
     policy=markupsafe.Markup(f'{_digest(plotly)} {_digest(script)}'),

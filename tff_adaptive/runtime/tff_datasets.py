@@ -99,14 +99,26 @@ _specs: MutableMapping[int, tuple[ElementSpec, tff.Type]] = cachetools.LRUCache(
 
 
 def _spec_key(spec: ElementSpec) -> object:
-  """Builds a hashable key of dtypes, shapes and the order of fields."""
+  """Builds a hashable key of dtypes, shapes, containers and their fields."""
   return (
     tuple(
       (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
       for s in tf.nest.flatten(spec)
     ),
-    _field_order(spec),
+    _containers(spec),
   )
+
+
+def _containers(spec: ElementSpec) -> object:
+  """Nests containers with the names of fields in the order of their places."""
+  if isinstance(spec, Mapping):
+    return type(spec), tuple((k, _containers(spec[k])) for k in spec)
+  if attrs.has(type(spec)):
+    fields = (getattr(spec, f.name) for f in attrs.fields(type(spec)))
+    return type(spec), tuple(map(_containers, fields))
+  if isinstance(spec, (list, tuple)):
+    return type(spec), tuple(map(_containers, spec))
+  return None
 
 
 def _field_order(spec: ElementSpec) -> object:

@@ -21,6 +21,8 @@ from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags_lib
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import grids
+from tff_adaptive.sweep import papers
+from tff_adaptive.sweep.blocks import Block
 
 _flag = parameters.Parameter
 _FLAGS = (
@@ -232,15 +234,15 @@ def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:
 
 def _choose_blocks(
   grid: Optional[str], axes: Mapping[str, Any], told: Mapping[str, str]
-) -> list[grids.Block]:
+) -> list[Block]:
   """Chooses the blocks of a paper's grid, or an empty one for the axes."""
   if grid is not None:
-    return grids.load(grid, told.get('algorithm'))
+    return papers.load(grid, told.get('algorithm'))
   if not axes:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )
-  return [grids.Block()]
+  return [Block()]
 
 
 def _parse_shared(

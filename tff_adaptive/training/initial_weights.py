@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
+from tff_adaptive.recording import checkpoint_files
 from tff_adaptive.recording import checkpoints
 from tff_adaptive.recording import files
 from tff_adaptive.training import seeds
@@ -96,7 +97,7 @@ def _of_run(model: Any, path: pathlib.Path) -> Any:
       f'--initial_weights={path} has no checkpoint yet.'
     )
   try:
-    arrays = checkpoints.read(kept.path(kept.rounds[-1]))
+    arrays = checkpoint_files.read(kept.path(kept.rounds[-1]))
   except (errors.DamagedError, OSError) as e:
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be read: {errors.reason(e)}.'

@@ -12,9 +12,10 @@ import tensorflow_federated as tff
 
 from tasks import fine_tuning
 from tff_adaptive import errors
+from tff_adaptive.algorithms import description
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import best
-from tff_adaptive.recording import client_states
+from tff_adaptive.recording import client_storage
 from tff_adaptive.recording import files
 from tff_adaptive.training import accounting
 from tff_adaptive.training import averaging
@@ -138,7 +139,7 @@ def make(
   columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
   return Parts(
     task=task,
-    formula=built.pieces.describe(),
+    formula=description.describe(built.pieces),
     cohort_fn=cohort_fn,
     rounds=rounds,
     evaluator=evaluator,
@@ -218,7 +219,7 @@ def _federated(
     process,
     initial_weights=weights,
     client_ids=client_ids,
-    store=lambda record: client_states.choose(
+    store=lambda record: client_storage.choose(
       settings.client_states,
       record,
       files.RunFolder(settings.folder).client_states,

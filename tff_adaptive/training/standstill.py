@@ -11,14 +11,13 @@ from tff_adaptive.recording import metric_names
 
 # Rounds in a row whose steps are all at their bound.
 _ROUNDS = 5
-# Evaluations in a row that tell no difference, and what counts as none.
+# Evaluations in a row that tell no difference, and what counts as none in a
+# share; of other measures it is not known.
 _EVALUATIONS = 10
 _SAME = 2e-3
 # Above it nothing more is to be expected.
 _GOOD = 0.95
 _LAST_BIT = 1e-6
-# Of other measures it is not known what is a difference.
-_SHARES = ('accuracy', 'precision', 'recall')
 
 
 class Standstill(hooks.Hook):
@@ -93,7 +92,7 @@ class Standstill(hooks.Hook):
       len(recent) < _EVALUATIONS
       or high - low > _SAME
       or not 0 <= low <= high < _GOOD
-      or not any(word in name for word in _SHARES)
+      or not metric_names.is_share(name)
     ):
       return
     self._tell(

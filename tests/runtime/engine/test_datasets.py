@@ -34,6 +34,27 @@ def test_dataset_in_other_containers_keeps_its_fields_apart(context):
   assert sums([collections.OrderedDict(y=1.0, x=10.0)]) == (10.0, 1.0)
 
 
+def test_fields_in_another_order_are_refused_whatever_came_before(context):
+  example = collections.namedtuple('example', ['y', 'x'])
+  declared = tff.SequenceType(
+    tff.types.to_type(example(y=np.float32, x=np.float32))
+  )
+
+  @tff.tensorflow.computation(declared)
+  def sums(dataset):
+    zero = (tf.constant(0.0), tf.constant(0.0))
+    return dataset.reduce(zero, lambda s, e: (s[0] + e.x, s[1] + e.y))
+
+  def data(**fields):
+    return tf.data.Dataset.from_tensors(collections.OrderedDict(fields))
+
+  y, x = tf.constant(1.0), tf.constant(10.0)
+  assert sums(data(y=y, x=x)) == (10.0, 1.0)
+  # Fields are told apart by their places, which are other ones here.
+  with pytest.raises(TypeError, match='Expected a dataset'):
+    sums(data(x=x, y=y))
+
+
 def test_shuffled_dataset_is_shuffled_anew_each_time(context):
   @tff.tensorflow.computation(tff.SequenceType(np.int64))
   def digits(dataset):

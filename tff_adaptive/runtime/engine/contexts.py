@@ -6,7 +6,7 @@ import functools
 
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import engine as engine_lib
 from tff_adaptive.runtime.engine import values
 
@@ -57,7 +57,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
   ) -> values.PythonValue:
     if asyncio.iscoroutine(arg):
       arg = await arg
-    cancellation = tff_names.Cancellation()
+    cancellation = tff_functions.Cancellation()
     run = functools.partial(
       self._engine.run, comp, arg, cancellation=cancellation
     )

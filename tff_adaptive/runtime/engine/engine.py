@@ -9,6 +9,7 @@ from typing import TypeAlias
 import cachetools
 import tensorflow_federated as tff
 
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import executable as executable_lib
@@ -91,7 +92,7 @@ class Engine:
     *,
     num_clients: int | None = None,
     compiled: bool = False,
-    cancellation: tff_names.Cancellation | None = None,
+    cancellation: tff_functions.Cancellation | None = None,
   ) -> values.PythonValue:
     """Runs a computation; blocks until the result is there.
 

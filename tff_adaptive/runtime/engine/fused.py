@@ -6,13 +6,13 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.graphs import forms
 
 # Calls a function with arguments on a device.
 Call: TypeAlias = Callable[
-  [tff_names.FastFunction, list[tf.Tensor], str], list[tf.Tensor]
+  [tff_functions.FastFunction, list[tf.Tensor], str], list[tf.Tensor]
 ]
 
 
@@ -63,7 +63,7 @@ class Fused:
     self.replaceable = frozenset(
       leaf for leaf in self.inputs if self._is_replaceable(leaf)
     )
-    self._functions: dict[forms.Form, tff_names.FastFunction] = {}
+    self._functions: dict[forms.Form, tff_functions.FastFunction] = {}
 
   def _is_replaceable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
@@ -78,7 +78,7 @@ class Fused:
       node.graph is not None and node.graph.replaceable(i) for node, i in uses
     )
 
-  def _function(self, form: forms.Form) -> tff_names.FastFunction:
+  def _function(self, form: forms.Form) -> tff_functions.FastFunction:
     if form not in self._functions:
       replaced = frozenset() if form is forms.Form.DATASET else self.replaceable
 
@@ -160,7 +160,7 @@ class Fold:
     self.shared = [
       leaf for leaf in outside if leaf.node.site is nodes_lib.SERVER
     ]
-    self._functions: dict[int, tff_names.FastFunction] = {}
+    self._functions: dict[int, tff_functions.FastFunction] = {}
 
   def __call__(
     self,
@@ -192,7 +192,7 @@ class Fold:
       arguments += client
     return call(self._functions[count], arguments, device)
 
-  def _function(self, count: int) -> tff_names.FastFunction:
+  def _function(self, count: int) -> tff_functions.FastFunction:
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
       remaining = iter(tensors)
       state = [next(remaining) for _ in self.state]
@@ -214,9 +214,9 @@ def _trace(
   name: str,
   body: Callable[..., list[tf.Tensor]],
   inputs: Sequence[nodes_lib.Leaf],
-) -> tff_names.FastFunction:
+) -> tff_functions.FastFunction:
   """Traces a Python function of the inputs' tensors."""
   body.__name__ = name
-  return tff_names.FastFunction(
+  return tff_functions.FastFunction(
     tf.compat.v1.wrap_function(body, [leaf.spec for leaf in inputs])
   )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
-from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import executable as executable_lib
@@ -41,7 +41,7 @@ class Invocation:
     resources: resources_lib.Resources,
     executable: executable_lib.Executable,
     num_clients: int,
-    cancellation: tff_names.Cancellation | None = None,
+    cancellation: tff_functions.Cancellation | None = None,
   ):
     """Starts with empty slots.
 
@@ -57,7 +57,7 @@ class Invocation:
     self.clients: list[nodes_lib.ClientTensors] = [
       {} for _ in range(num_clients)
     ]
-    self._cancellation = cancellation or tff_names.Cancellation()
+    self._cancellation = cancellation or tff_functions.Cancellation()
 
   def execute(self) -> None:
     """Runs the phases on the tensors of the arguments.
@@ -79,7 +79,7 @@ class Invocation:
 
   def call(
     self,
-    function: tff_names.FastFunction,
+    function: tff_functions.FastFunction,
     arguments: list[tf.Tensor],
     device: str,
   ) -> list[tf.Tensor]:

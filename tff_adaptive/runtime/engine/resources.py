@@ -14,7 +14,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
-from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime import tff_functions
 
 _Result = TypeVar('_Result')
 # Of TensorFlow, as soon as there is an engine.
@@ -45,7 +45,7 @@ class Resources:
         f' cores and devices), got {max_concurrent_clients!r}.'
       )
     self.check_process()
-    tff_names.disable_dataset_function_optimization()
+    tff_functions.disable_dataset_function_optimization()
     self.devices = _check_devices(devices)
     self.server_device = ''
     self._automatic = max_concurrent_clients is None

@@ -1,0 +1,86 @@
+"""The resolved rule of a method as text, one assignment a line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tff_adaptive import optimizers
+from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import plan as plan_lib
+
+_WEIGHTS = {
+  'examples': 'the examples it iterated',
+  'tokens': 'the tokens it predicted',
+  'uniform': '1',
+}
+
+
+def describe(pieces: building.Pieces) -> str:
+  """Renders the rule that a process of these pieces follows."""
+  plan, exchange = pieces.plan, pieces.exchange
+  if not plan.method.has_clients:
+    return _pooled(plan)
+  lines = [f'algorithm {plan.method.name}: {plan.method.summary}']
+  term = pieces.objective.formula
+  lines.append('client minimises F' + (f' + {term}' if term else ''))
+  for side in optimizers.SIDES:
+    formula = getattr(exchange, 'update_formula', '')
+    if side == 'server' and formula:
+      lines.append('what the server steps with:')
+      lines.extend('  ' + line for line in formula.splitlines())
+    name = plan.optimizer[side]
+    called = name if isinstance(name, str) else type(name).__name__
+    lines.append(f'{side} optimizer {called}:')
+    lines.extend('  ' + line for line in _rule(pieces, side))
+    if schedule := plan.schedule(side):
+      settings = _listed(schedule)
+      lines.append(f'  learning rate scheduled by rounds: {settings}')
+  own = getattr(exchange, 'weight_formula', '')
+  weight = own or _WEIGHTS[plan.values['client_weighting']]
+  lines.append(f'a client counts with weight {weight}')
+  lines.extend(plan.aggregation.formula.splitlines())
+  return '\n'.join(lines)
+
+
+def _pooled(plan: plan_lib.Plan) -> str:
+  values = {k: v for k, v in plan.values.items() if k != 'seed'}
+  return (
+    f'algorithm {plan.method.name}: no federation\n'
+    'all examples of all clients are pooled, shuffled anew for every pass, '
+    'and cut into batches\n'
+    f'optimizer {plan.optimizer["server"]}, one step a batch, its state '
+    f'kept from round to round:\n  with {_listed(values)}'
+  )
+
+
+def _rule(pieces: building.Pieces, side: str) -> list[str]:
+  """An optimizer's rule, and what is done with it where it wraps another."""
+  optimizer = getattr(pieces, f'{side}_optimizer')
+  base = getattr(optimizer, 'base', optimizer)
+  formula = getattr(base, 'formula', None) or _sgd_formula(pieces.plan, side)
+  return [
+    *formula.splitlines(),
+    *filter(None, [getattr(optimizer, 'note', '')]),
+  ]
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+  return ', '.join(f'{k} = {v}' for k, v in values.items() if v is not None)
+
+
+def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
+  """tff.learning's SGD has no formula of its own to show."""
+  arguments = plan.arguments(side)
+  g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
+  if 'learning_rate' not in arguments:
+    if isinstance(plan.optimizer[side], str):
+      return f'x = x {sign} {g}'  # The method hides the rate, which is 1.
+    return f'{type(plan.optimizer[side]).__name__}, as given'
+  rate = f'with learning_rate = {arguments["learning_rate"]:g}'
+  momentum = arguments.get('momentum')
+  if not momentum:
+    return f'x = x {sign} learning_rate {g}\n{rate}'
+  return (
+    f'm = momentum m + {g}, from 0\n'
+    f'x = x {sign} learning_rate m\n'
+    f'{rate}, momentum = {momentum:g}'
+  )

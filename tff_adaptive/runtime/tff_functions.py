@@ -1,0 +1,126 @@
+"""Calls of TensorFlow's functions, beyond its public API.
+
+See `tff_names.py`: what is not public is imported there, here and in
+`tff_datasets.py` alone.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import cancellation
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.eager import core as eager_core
+
+
+def disable_dataset_function_optimization() -> None:
+  """Turns Grappler off for the functions inside datasets.
+
+  It would optimize them anew for every iterator, which takes longer than a
+  client's few batches. Other functions are optimized as before. Has an effect
+  only before TensorFlow's first operation in this process.
+  """
+  option = 'disable_meta_optimizer'
+  before = tf.config.optimizer.get_experimental_options().get(option, False)
+  # What the process starts with is what iterators go by from then on; a
+  # function that is called goes by what is set when it is called.
+  tf.config.optimizer.set_experimental_options({option: True})
+  eager_context.context().ensure_initialized()
+  tf.config.optimizer.set_experimental_options({option: before})
+
+
+class Cancellation:
+  """A way to end functions, those that run and those that are called later.
+
+  TensorFlow looks between the ops of a function and between the elements of a
+  dataset; only an op that never ends goes on.
+  """
+
+  def __init__(self) -> None:
+    self._lock = threading.Lock()
+    self._cancelled = False
+    # One a call: TensorFlow itself cancels that of a call that fails.
+    self._managers: set[Any] = set()
+
+  def cancel(self) -> None:
+    """Has the functions raise `tf.errors.CancelledError`."""
+    with self._lock:
+      self._cancelled = True
+      managers = list(self._managers)
+    for manager in managers:
+      manager.start_cancel()
+
+  @contextlib.contextmanager
+  def manager(self) -> Iterator[Any]:
+    """Makes TensorFlow's manager for one call."""
+    manager = cancellation.CancellationManager()
+    with self._lock:
+      self._managers.add(manager)
+      cancelled = self._cancelled
+    if cancelled:
+      manager.start_cancel()
+    try:
+      yield manager
+    finally:
+      with self._lock:
+        self._managers.remove(manager)
+
+
+class FastFunction:
+  """A concrete function, called without Python's checks and conversions.
+
+  These take longer than a small function runs, and the engine's arguments are
+  tensors of the right types already.
+  """
+
+  def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
+    """Wraps a function without captures."""
+    if concrete.captured_inputs:
+      raise ValueError(
+        'A function that captures tensors cannot be called fast.'
+      )
+    self._concrete = concrete  # Keeps the function registered.
+    self._name = concrete.name
+    self._num_outputs = len(concrete.outputs)
+    self._context = eager_context.context()
+    self._context.ensure_initialized()
+    config = tf.compat.v1.ConfigProto.FromString(
+      self._context.function_call_options.config_proto_serialized
+    )
+    options = config.graph_options.rewrite_options
+    # See `_optimizations`.
+    options.memory_optimization = options.NO_MEM_OPT
+    self._attributes = (
+      'executor_type',
+      '',
+      'config_proto',
+      config.SerializeToString(),
+    )
+
+  def __call__(
+    self,
+    arguments: list[tf.Tensor],
+    device: str,
+    cancellation: Cancellation,
+  ) -> list[tf.Tensor]:
+    """Runs on `device` (full name; if empty, where TensorFlow chooses).
+
+    Raises:
+      tf.errors.OpError: If the function fails.
+    """
+    try:
+      with cancellation.manager() as manager:
+        return pywrap_tfe.TFE_Py_ExecuteCancelable(
+          self._context._handle,
+          device,
+          self._name,
+          arguments,
+          self._attributes,
+          manager._impl,
+          self._num_outputs,
+        )
+    except eager_core._NotOkStatusException as e:
+      raise eager_core._status_to_exception(e) from None

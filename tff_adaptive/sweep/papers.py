@@ -1,0 +1,249 @@
+"""The grids that papers searched."""
+
+from collections.abc import Mapping
+from typing import Optional
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive.sweep.blocks import Block
+
+
+def _decades(low: float, high: float, step: float = 0.5) -> list[str]:
+  """Lists powers of ten from 10**low to 10**high."""
+  count = round((high - low) / step) + 1
+  return [f'{10 ** (low + i * step):.6g}' for i in range(count)]
+
+
+def _texts(*values: float) -> list[str]:
+  return [f'{value:g}' for value in values]
+
+
+def _afo() -> dict[str, list[Block]]:
+  """Makes the grids of Reddi et al., Appendix D.2."""
+  default = (_decades(-3, 0.5), _decades(-3, 1))
+  rates = {
+    'cifar10_image': default,
+    'cifar100_image': default,
+    'emnist_autoencoder': (_decades(-1.5, 2), _decades(-2, 1)),
+    'emnist_character': default,
+    'shakespeare_character': default,
+    'stackoverflow_tag': (_decades(-1, 3), _decades(-2, 1.5)),
+    'stackoverflow_word': default,
+  }
+  adaptivity = _decades(-5, -1, 1)
+  grids = {}
+  for task, (client, server) in rates.items():
+    published = tasks.info(task).published
+    assert published is not None
+    shared = dict(
+      task=task,
+      total_rounds=str(published.rounds),
+      clients_per_round=str(published.clients_per_round),
+      client_batch_size=str(published.batch_size),
+    )
+    if task == 'stackoverflow_word':
+      shared['max_elements_per_client'] = '1000'
+    blocks = []
+    for method in ('fedadagrad', 'fedadam', 'fedyogi', 'fedavgm', 'fedavg'):
+      axes = dict(client_learning_rate=client, server_learning_rate=server)
+      if method in ('fedadagrad', 'fedadam', 'fedyogi'):
+        axes['server_adaptivity'] = adaptivity
+      block = Block(dict(shared, algorithm=method), axes)
+      blocks.append(block)
+      grids[f'reddi2021/{task}/{method}'] = [block]
+    grids[f'reddi2021/{task}'] = blocks
+    # Only of Figures 1 and 4: Table 1 is without it.
+    grids[f'reddi2021/{task}/scaffold'] = [
+      Block(
+        dict(shared, algorithm='scaffold'),
+        dict(client_learning_rate=client, server_learning_rate=server),
+      )
+    ]
+  return grids
+
+
+def _kim() -> dict[str, list[Block]]:
+  """Makes the grids of Kim et al., Section 4: rates of the other clients.
+
+  The paper's is the one on CIFAR-10; that on MNIST tunes on the data itself.
+  """
+  grids = {}
+  for task, rounds, network in (
+    (
+      'cifar10_image',
+      '2000',
+      {
+        'cifar10_image_crop_size': '32',
+        'cifar10_image_stem': 'small',
+        'cifar10_image_weight_decay': '0',
+      },
+    ),
+    ('mnist_character', '500', {}),
+  ):
+    shared = {
+      'task': task,
+      'total_rounds': rounds,
+      'clients_per_round': '10',
+      'client_batch_size': '64',
+      f'{task}_num_clients': '100',
+      f'{task}_examples_per_client': '500',
+      f'{task}_alpha': '0.1',
+      **network,
+    }
+    blocks = _kim_clients(shared)
+    grids[f'kim2024/{task}'] = list(blocks.values())
+    grids |= {f'kim2024/{task}/{k}': [v] for k, v in blocks.items()}
+  return grids
+
+
+def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
+  """Makes a block of rates for each client that has one."""
+  decay = dict(client_lr_schedule='step_decay')
+  sgd, adaptive = _texts(0.01, 0.05, 0.1, 0.5), _texts(0.001, 0.01, 0.1)
+  rows = {
+    'sgd': (dict(algorithm='fedavg'), sgd),
+    'sgd_decay': (dict(algorithm='fedavg', **decay), sgd),
+    'sgdm': (dict(algorithm='fedavg', client_momentum='0.9'), sgd),
+    'sgdm_decay': (
+      dict(algorithm='fedavg', client_momentum='0.9', **decay),
+      sgd,
+    ),
+    'adam': (dict(algorithm='fedavg', client_optimizer='adam'), adaptive),
+    'adagrad': (dict(algorithm='fedavg', client_optimizer='adagrad'), adaptive),
+  }
+  return {
+    name: Block({**shared, **fixed}, dict(client_learning_rate=rates))
+    for name, (fixed, rates) in rows.items()
+  }
+
+
+def _sps() -> dict[str, list[Block]]:
+  """Makes the grids of Mukherjee et al., Appendix F.4."""
+  grids = {}
+  client = _texts(1e-4, 1e-3, 1e-2, 0.1, 1.0)
+  for task in ('mnist_logistic', 'libsvm_logistic', 'mnist_lenet'):
+    shared = dict(
+      task=task,
+      total_rounds='500',
+      clients_per_round='10',
+      client_batch_size='20',
+      max_elements_per_client='100',
+    )
+    averaging = Block(
+      dict(shared, algorithm='fedavg'), dict(client_learning_rate=client)
+    )
+    ams = Block(
+      dict(shared, algorithm='fedams'),
+      dict(
+        client_learning_rate=client,
+        server_learning_rate=_texts(1e-3, 1e-2, 0.1, 1.0),
+        server_adaptivity=_texts(1e-8, 1e-4, 1e-3, 1e-2, 0.1, 1.0),
+      ),
+    )
+    grows = {}
+    if task == 'mnist_lenet':
+      grows = dict(smoothing='bound', client_examples='600')
+    steps = Block(dict(shared, algorithm='fedsps', **grows), {})
+    decreasing = Block(dict(shared, algorithm='feddecsps', memory='client'), {})
+    name = f'mukherjee2023/{task}'
+    grids[name] = [averaging, ams, steps, decreasing]
+    grids[f'{name}/fedavg'] = [averaging]
+    grids[f'{name}/fedams'] = [ams]
+  return grids
+
+
+def _ada2() -> dict[str, list[Block]]:
+  """Makes the grids of FedAda2, Appendix H.1."""
+  rates = _texts(0.001, 0.01, 0.1, 0.5, 1)
+  adaptivity = _texts(1e-7, 1e-5, 1e-3)
+  shared = dict(
+    task='stackoverflow_tag',
+    total_rounds='500',
+    clients_per_round='40',
+    client_batch_size='32',
+    stackoverflow_tag_num_users='400',
+    dp_noise_multiplier='1',
+    dp_delta='0.0025',
+    dp_sampling='poisson',
+    dp_accounting='rdp',
+  )
+  clip = dict(dp_clip_norm=_texts(0.1, 0.5, 1))
+  blocks = {
+    'fedavg': Block(
+      dict(shared, algorithm='fedavg'),
+      dict(
+        **clip,
+        client_learning_rate=_texts(
+          0.001, 0.01, 0.1, 0.5, 1, 5, 20, 40, 80, 160
+        ),
+      ),
+    ),
+    'fedadagrad': Block(
+      dict(shared, algorithm='fedadagrad'),
+      dict(
+        **clip,
+        client_learning_rate=rates,
+        server_learning_rate=rates,
+        server_adaptivity=adaptivity,
+      ),
+    ),
+  }
+  for method in ('direct_joint', 'joint_zero_init', 'fedada2'):
+    blocks[method] = Block(
+      dict(shared, algorithm=method),
+      dict(
+        **clip,
+        client_learning_rate=rates,
+        server_learning_rate=rates,
+        server_adaptivity=adaptivity,
+        client_adaptivity=adaptivity,
+      ),
+    )
+  return {
+    'fedada2/stackoverflow_tag': list(blocks.values()),
+    **{f'fedada2/stackoverflow_tag/{k}': [v] for k, v in blocks.items()},
+  }
+
+
+def built_in() -> dict[str, list[Block]]:
+  """Makes the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
+  grids = {}
+  for make in (_afo, _kim, _sps, _ada2):
+    for name, blocks in make().items():
+      runnable = [
+        b
+        for b in blocks
+        if b.fixed['task'] in tasks.names()
+        and b.fixed['algorithm'] in algorithms.names()
+      ]
+      if runnable:
+        grids[name] = runnable
+  return grids
+
+
+def load(name: str, algorithm: Optional[str] = None) -> list[Block]:
+  """Finds a paper's grid.
+
+  Args:
+    name: One of `built_in()`.
+    algorithm: Only this method's blocks.
+
+  Raises:
+    SettingsError: If there is none of that name.
+  """
+  known = built_in()
+  if name not in known:
+    papers = ', '.join(n for n in known if n.count('/') == 1)
+    raise errors.SettingsError(
+      f'--grid must be one of {papers}, or one of these with /METHOD, got '
+      f'{name!r}.'
+    )
+  blocks = known[name]
+  if algorithm is not None:
+    blocks = [b for b in blocks if b.fixed['algorithm'] == algorithm]
+    if not blocks:
+      raise errors.SettingsError(
+        f'--grid={name} has no points of --algorithm={algorithm}.'
+      )
+  return blocks

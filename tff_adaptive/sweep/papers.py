@@ -1,11 +1,13 @@
 """The grids that papers searched."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Optional
 
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive.flags import presets
 from tff_adaptive.sweep.blocks import Block
 
 
@@ -206,10 +208,144 @@ def _ada2() -> dict[str, list[Block]]:
   }
 
 
+def _of_presets(
+  folder: str, axes: Mapping[str, Mapping[str, Sequence[str]]]
+) -> dict[str, Block]:
+  """Makes a block a method around presets, which say all but its axes.
+
+  Args:
+    folder: The presets, with what stands for the method: PAPER/TASK/{}.
+    axes: A method's axes, by its name.
+  """
+  blocks = {}
+  for method, own in axes.items():
+    flags = presets.load(folder.format(method)).flags
+    fixed = {k: v for k, v in flags.items() if k not in own}
+    blocks[method] = Block(fixed, own)
+  return blocks
+
+
+_JOINT = ('direct_joint', 'joint_zero_init', 'fedada2')
+
+
+def _adaptive_axes(
+  client: Sequence[str],
+  server: Sequence[str],
+  client_adaptivity: Sequence[str],
+  server_adaptivity: Sequence[str],
+) -> dict[str, dict[str, Sequence[str]]]:
+  """Lists the axes of FedAda2's methods with an adaptive side, by method."""
+  one_side = dict(
+    client_learning_rate=client,
+    server_learning_rate=server,
+    server_adaptivity=server_adaptivity,
+  )
+  both = dict(one_side, client_adaptivity=client_adaptivity)
+  return {
+    **dict.fromkeys(('fedadagrad', 'fedadam'), one_side),
+    **dict.fromkeys(_JOINT, both),
+  }
+
+
+def _ada2_images() -> dict[str, list[Block]]:
+  """Makes the grids of FedAda2, Appendix H.2: a first step and a second."""
+  rates = (0.001, 0.01, 0.1, 0.5, 1, 5, 20)
+  small = _texts(1e-9, 1e-7, 1e-5, 1e-3)
+  first = {
+    'fedavg': dict(
+      client_learning_rate=_texts(*rates, 40, 80, 160, 320),
+    ),
+    **_adaptive_axes(_texts(*rates), _texts(*rates), small, small),
+  }
+  plain = _texts(
+    *(k / 1000 for k in range(1, 10)), *(k / 100 for k in range(1, 11))
+  )
+  client = _decades(-6, -1, 1)
+  client_adaptivity = _texts(1e-7, 1e-5, 1e-3, 0.1, 1)
+  server_adaptivity = _texts(1e-12, 1e-11, 1e-10, 1e-9, 1e-5)
+
+  def second(server: Sequence[str]) -> dict[str, dict[str, Sequence[str]]]:
+    return {
+      'fedavg': dict(client_learning_rate=plain),
+      **_adaptive_axes(client, server, client_adaptivity, server_adaptivity),
+    }
+
+  narrow = second(_decades(-7, -2, 1))
+  wide = second([*_decades(-3, -1, 1), *_texts(1, 4, 16, 32)])
+  grids = {}
+  for task, ending, refined in (
+    ('cifar100_image', '', narrow),
+    ('gld23k', '', narrow),
+    ('gld23k', '_full', narrow),
+    ('gld23k', '_epochs_1', narrow),
+    ('gld23k', '_epochs_20', wide),
+  ):
+    for step, axes in (('', first), ('_step_2', refined)):
+      blocks = _of_presets(f'fedada2/{task}/{{}}{ending}', axes)
+      name = f'fedada2/{task}{ending}{step}'
+      grids[name] = list(blocks.values())
+      grids |= {f'{name}/{k}': [block] for k, block in blocks.items()}
+  return grids
+
+
+def _ada2_pairs() -> dict[str, list[Block]]:
+  """Makes the grids of FedAda2, Appendices I.1 and I.2, on landmarks.
+
+  Every pair of Adam and AdaGrad, and FedAda2 with delays: after the first local
+  epoch preconditioners are frozen for none, one or three.
+  """
+  rates = _decades(-4, -1, 1)
+  adaptivity = _texts(1e-7, 1e-5, 1e-3, 0.1, 1)
+  tuned = dict(
+    client_learning_rate=rates,
+    server_learning_rate=rates,
+    client_adaptivity=adaptivity,
+    server_adaptivity=adaptivity,
+  )
+  delayed = dict(
+    tuned,
+    client_adaptivity=_texts(1e-3, 0.1, 1),
+    server_adaptivity=_texts(1e-5, 1e-3, 0.1),
+    delay=_texts(1, 2, 4),
+  )
+  grids = {}
+  for name, methods, axes, told in (
+    ('gld23k_pairs', _JOINT, tuned, {}),
+    ('gld23k_delays', ('fedada2',), delayed, dict(delay_unit='epochs')),
+  ):
+    blocks = {method: _pairs(method, axes, told) for method in methods}
+    grids[f'fedada2/{name}'] = [b for some in blocks.values() for b in some]
+    grids |= {f'fedada2/{name}/{k}': some for k, some in blocks.items()}
+  return grids
+
+
+def _pairs(
+  method: str, axes: Mapping[str, Sequence[str]], told: Mapping[str, str]
+) -> list[Block]:
+  """Makes a block for each pair of optimizers of a joint method."""
+  (block,) = _of_presets('fedada2/gld23k/{}', {method: axes}).values()
+  kind = 'sm3_' if method == 'fedada2' else ''
+  found = []
+  for client in ('adam', 'adagrad'):
+    for server in ('adam', 'adagrad'):
+      chosen = {
+        **block.fixed,
+        **told,
+        'client_optimizer': kind + client,
+        'server_optimizer': server,
+      }
+      # Decays that AdaGrad has not.
+      useless = {'client_beta_1', 'client_beta_2'} if client != 'adam' else {}
+      useless = {*useless, 'beta_2'} if server != 'adam' else {*useless}
+      fixed = {k: v for k, v in chosen.items() if k not in useless}
+      found.append(Block(fixed, axes))
+  return found
+
+
 def built_in() -> dict[str, list[Block]]:
   """Makes the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
   grids = {}
-  for make in (_afo, _kim, _sps, _ada2):
+  for make in (_afo, _kim, _sps, _ada2, _ada2_images, _ada2_pairs):
     for name, blocks in make().items():
       runnable = [
         b

@@ -2,7 +2,8 @@
 
     python -m tasks.figures TASK PICTURE [--cache_dir=DIR] [--OPTION=VALUE ...]
 
-draws, for each client, how many examples of each label it has.
+draws, for each client, how many examples of each label it has, and below it of
+how many clients have so many different labels.
 """
 
 import os
@@ -23,6 +24,8 @@ from tff_adaptive import parameters
 _MOST_CLIENTS = 100
 # Nor more colours than this.
 _MOST_COLOURS = 20
+# Inches of the histogram below.
+_HISTOGRAM = 1.6
 
 
 def label_distribution(
@@ -34,11 +37,13 @@ def label_distribution(
 ) -> None:
   """Draws the labels of each client, clients one below the other.
 
-  With up to 20 labels a client is a bar, with more it is a row of a map.
+  With up to 20 labels a client is a bar, with more it is a row of a map. Below
+  that is a histogram over all clients: how many different labels they have
+  (Figure 14 of Reddi et al., arXiv 2003.00295).
 
   Args:
     partition: Which examples belong to which client. Of more than 100 clients
-      the first 100 are drawn.
+      the upper part has the first 100.
     labels: The label of each example, int [examples], from 0.
     path: Picture to write; its ending decides the format.
     title: Of the picture.
@@ -47,13 +52,16 @@ def label_distribution(
   from matplotlib import figure as figure_lib
   from matplotlib.backends import backend_agg
 
-  counts = partition.label_counts(labels)[:_MOST_CLIENTS]
+  all_counts = partition.label_counts(labels)
+  counts = all_counts[:_MOST_CLIENTS]
   num_clients, num_classes = counts.shape
+  upper = 1.5 + 0.12 * num_clients
   figure = figure_lib.Figure(
-    figsize=(7, 1.5 + 0.12 * num_clients), layout='constrained'
+    figsize=(7, upper + _HISTOGRAM), layout='constrained'
   )
   backend_agg.FigureCanvasAgg(figure)
-  axes = figure.add_subplot()
+  axes, below = figure.subplots(2, height_ratios=(upper, _HISTOGRAM))
+  _draw_histogram(below, np.count_nonzero(all_counts, axis=1))
   draw = _draw_bars if num_classes <= _MOST_COLOURS else _draw_map
   draw(figure, axes, counts)
   drawn = '' if len(partition.client_ids) == num_clients else 'the first '
@@ -62,6 +70,22 @@ def label_distribution(
   if title:
     axes.set_title(title)
   figure.savefig(path, dpi=120)
+
+
+def _draw_histogram(axes: Any, found: np.ndarray) -> None:
+  """Draws how many clients have so many different labels."""
+  from matplotlib import ticker
+
+  axes.hist(
+    found,
+    bins=np.arange(found.min(), found.max() + 2) - 0.5,
+    rwidth=0.9,
+    color='0.5',
+  )
+  axes.set_xlabel('different labels of a client')
+  axes.set_ylabel('clients')
+  for axis in (axes.xaxis, axes.yaxis):
+    axis.set_major_locator(ticker.MaxNLocator(integer=True))
 
 
 def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:

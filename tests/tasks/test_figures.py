@@ -30,6 +30,29 @@ def test_every_label_of_every_client_is_drawn(tmp_path, monkeypatch):
   assert ends.tolist() == [12] * 5
 
 
+def test_how_many_labels_clients_have(tmp_path, monkeypatch):
+  """Of all clients, also those that the upper part has no room for."""
+  from matplotlib import axes
+
+  heights = {}
+  original = axes.Axes.hist
+
+  def hist(self, values, bins, **options):
+    counts, edges, bars = original(self, values, bins=bins, **options)
+    heights.update(zip((edges[:-1] + 0.5).tolist(), counts.tolist()))
+    return counts, edges, bars
+
+  monkeypatch.setattr(axes.Axes, 'hist', hist)
+  indices = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(130)]
+  # 100 clients with one label each, 20 with two and 10 with three.
+  labels = np.concatenate([[0] * 300, [1, 1, 4] * 20, [2, 3, 4] * 10])
+  split = partition.Partition(
+    tuple(map(str, range(130))), tuple(map(np.array, indices))
+  )
+  figures.label_distribution(split, labels, tmp_path / 'labels.png')
+  assert heights == {1.0: 100.0, 2.0: 20.0, 3.0: 10.0}
+
+
 def _keep(data, folder, title=''):
   figures.save_partition(data, folder)
   figures.draw_partition(data, folder, title=title)

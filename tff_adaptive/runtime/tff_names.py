@@ -255,7 +255,7 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
 
 async def invoke_mergeable(
   form: MergeableForm,
-  arg: Any,
+  parts: Sequence[Any],
   contexts: Sequence[tff.framework.AsyncContext],
 ) -> Any:
   """Runs a computation, cut at its aggregation, on a share of clients each.
@@ -267,19 +267,13 @@ async def invoke_mergeable(
 
   Args:
     form: The computation in three parts: up to the merge, merge, after it.
-    arg: Its argument, or `None`.
-    contexts: Contexts that run a share of the clients each.
+    parts: Its argument, for a share of the clients each; `None` if it has none.
+    contexts: Contexts that run a share each.
 
   Returns:
     The computation's result.
   """
-  pool = mergeable_comp_execution_context
   result_type = form.after_merge.type_signature.result
-  parts = [None] * len(contexts)
-  if arg is not None:
-    parts = pool.MergeableCompExecutionContextValue(
-      arg, form.up_to_merge.type_signature.parameter, len(contexts)
-    ).value()
   pairs = list(zip(parts, contexts))
   partial = await asyncio.gather(
     *(c.invoke(form.up_to_merge, part) for part, c in pairs)
@@ -303,6 +297,7 @@ async def invoke_mergeable(
   if len(pairs) == 1:
     result = results[0]
   else:
+    pool = mergeable_comp_execution_context
     result = pool._repackage_partitioned_values(list(results), result_type)
   return transform_result(
     type_conversions.type_to_py_container(result, result_type)

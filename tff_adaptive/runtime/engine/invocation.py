@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import sharing
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
 from tff_adaptive.runtime.engine import dataset_cache
@@ -237,7 +238,10 @@ class _ClientCalls:
         phase.client.prepare(form)
     # One copy per device and phase, instead of one per client.
     self._shared = [shared]
+    self._places = [0] * len(run.clients)
     if len(self._devices) > 1:
+      work = [float(self.steps(index)) for index in range(len(run.clients))]
+      self._places = sharing.spread(work, len(self._devices))
       self._shared = [_copy_to(device, shared) for device in self._devices]
 
   def steps(self, index: int) -> int:
@@ -251,7 +255,7 @@ class _ClientCalls:
     local = self._run.clients[index]
     if not self._outputs:
       return local
-    place = index % len(self._devices)
+    place = self._places[index]
     arguments = list(self._shared[place])
     form = self._form(local)
     for position, slot in self._own:

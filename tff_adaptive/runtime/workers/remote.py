@@ -22,6 +22,7 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import sharing
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import engine as engine_lib
 from tff_adaptive.runtime.engine import values
@@ -230,8 +231,11 @@ class RemoteContext(tff.framework.SyncContext):
       return self._runner.run_coro_and_return_result(
         workers[0].invoke(comp, arg)
       )
+    parts = sharing.client_shares(
+      arg, form.up_to_merge.type_signature.parameter, len(workers)
+    )
     return self._runner.run_coro_and_return_result(
-      tff_names.invoke_mergeable(form, arg, workers)
+      tff_names.invoke_mergeable(form, parts, workers)
     )
 
   def _mergeable(

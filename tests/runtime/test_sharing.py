@@ -1,0 +1,73 @@
+"""Who computes what, by what is known of its size."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import rows
+from tff_adaptive.runtime import sharing
+
+
+def test_the_longest_goes_first_to_where_least_is():
+  # 9 against 5 and 4, then 3 to the first of two that have 9, then 1 and 1.
+  assert sharing.spread([3, 9, 4, 5, 1, 1], 2) == [0, 0, 1, 1, 1, 1]
+  # Of no known size: each counts as one.
+  assert sharing.spread([0] * 5, 2) == [0, 1, 0, 1, 0]
+  assert sharing.spread([2, 1], 1) == [0, 0]
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_no_cut_in_order_is_better(seed):
+  rng = np.random.default_rng(seed)
+  work = rng.choice([0, 1, 2, 3, 5.5, 9], rng.integers(1, 8)).tolist()
+  shares = int(rng.integers(1, 5))
+  found = sharing.cut(work, shares)
+  assert [i for share in found for i in share] == list(range(len(work)))
+  assert len(found) == min(shares, len(work)) and all(map(len, found))
+  sizes = [max(w, 1.0) for w in work]
+  best = min(
+    max(sum(sizes[a:b]) for a, b in itertools.pairwise((0, *cuts, len(work))))
+    for cuts in itertools.combinations(range(1, len(work)), len(found) - 1)
+  )
+  assert max(sum(sizes[i] for i in share) for share in found) == best
+
+
+def test_shares_of_an_argument_have_about_as_many_batches():
+  batch = tff.TensorType(np.float32, [None])
+  type_spec = tff.StructType(
+    [
+      ('state', tff.FederatedType(np.float32, tff.SERVER)),
+      (
+        'data',
+        tff.FederatedType(
+          tff.StructType([('x', tff.SequenceType(batch)), ('y', np.int32)]),
+          tff.CLIENTS,
+        ),
+      ),
+    ]
+  )
+  x = np.zeros(6, np.float32)
+  clients = [
+    dict(x=[x] * 6, y=0),
+    dict(x=rows.RowBatches(tf.constant(x), 6), y=1),
+    dict(x=tf.data.Dataset.from_tensor_slices(x).batch(3), y=2),
+    # How many it has is not known: it counts as one.
+    dict(
+      x=tf.data.Dataset.from_tensors(x).repeat(2).filter(lambda _: True), y=3
+    ),
+    dict(x=[x] * 2, y=4),
+  ]
+  parts = sharing.client_shares(dict(state=1.5, data=clients), type_spec, 2)
+  assert [part['state'] for part in parts] == [1.5, 1.5]
+  assert [[c['y'] for c in part['data']] for part in parts] == [
+    [0],
+    [1, 2, 3, 4],
+  ]
+  (alone,) = sharing.client_shares(dict(state=1.5, data=[]), type_spec, 2)
+  assert alone == dict(state=1.5, data=[])
+  server = tff.FederatedType(np.float32, tff.SERVER)
+  assert sharing.client_shares(2.0, server, 3) == [2.0] * 3
+  assert sharing.client_shares(None, None, 2) == [None, None]

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Optional
+from typing import TypeAlias
 
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.flags import presets
 from tff_adaptive.sweep.blocks import Block
+
+
+# A method's axes, by its name.
+_Axes: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def _decades(low: float, high: float, step: float = 0.5) -> list[str]:
@@ -208,9 +213,7 @@ def _ada2() -> dict[str, list[Block]]:
   }
 
 
-def _of_presets(
-  folder: str, axes: Mapping[str, Mapping[str, Sequence[str]]]
-) -> dict[str, Block]:
+def _of_presets(folder: str, axes: _Axes) -> dict[str, Block]:
   """Makes a block a method around presets, which say all but its axes.
 
   Args:
@@ -233,7 +236,7 @@ def _adaptive_axes(
   server: Sequence[str],
   client_adaptivity: Sequence[str],
   server_adaptivity: Sequence[str],
-) -> dict[str, dict[str, Sequence[str]]]:
+) -> _Axes:
   """Lists the axes of FedAda2's methods with an adaptive side, by method."""
   one_side = dict(
     client_learning_rate=client,
@@ -251,7 +254,7 @@ def _ada2_images() -> dict[str, list[Block]]:
   """Makes the grids of FedAda2, Appendix H.2: a first step and a second."""
   rates = (0.001, 0.01, 0.1, 0.5, 1, 5, 20)
   small = _texts(1e-9, 1e-7, 1e-5, 1e-3)
-  first = {
+  first: _Axes = {
     'fedavg': dict(
       client_learning_rate=_texts(*rates, 40, 80, 160, 320),
     ),
@@ -264,7 +267,7 @@ def _ada2_images() -> dict[str, list[Block]]:
   client_adaptivity = _texts(1e-7, 1e-5, 1e-3, 0.1, 1)
   server_adaptivity = _texts(1e-12, 1e-11, 1e-10, 1e-9, 1e-5)
 
-  def second(server: Sequence[str]) -> dict[str, dict[str, Sequence[str]]]:
+  def second(server: Sequence[str]) -> _Axes:
     return {
       'fedavg': dict(client_learning_rate=plain),
       **_adaptive_axes(client, server, client_adaptivity, server_adaptivity),

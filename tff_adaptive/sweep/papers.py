@@ -11,7 +11,6 @@ from tff_adaptive import errors
 from tff_adaptive.flags import presets
 from tff_adaptive.sweep.blocks import Block
 
-
 # A method's axes, by its name.
 _Axes: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 

@@ -46,6 +46,8 @@ _AXES = {
   'gradients': 'gradients in all',
   'megabytes': 'megabytes sent in all',
 }
+# Lines that a picture can bear.
+_MOST_LINES = 10
 # Seeds from which on a band says something.
 _BAND = 5
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
@@ -275,7 +277,8 @@ def draw_sweeps(ends, curves, folder):
   """Draws a picture of the curves of each sweep of `studies.py`.
 
   From `_BAND` seeds on they are means with the 95 % intervals of these, below
-  that a thin line a seed.
+  that a thin line a seed. Where there are more settings than `_MOST_LINES`, of
+  those that differ only in rates the best is drawn.
 
   Args:
     ends: Rows of results.csv.
@@ -286,7 +289,14 @@ def draw_sweeps(ends, curves, folder):
   axes = [column for column in _AXES if column in curves[0]]
   for sweep, metric in metrics.items():
     # The untrained model, which is the same for all, would take the room.
-    rows = [r for r in curves if r['sweep'] == sweep and int(r['round']) > 0]
+    drawn = _drawn([row for row in ends if row['sweep'] == sweep])
+    rows = [
+      row
+      for row in curves
+      if row['sweep'] == sweep
+      and int(row['round']) > 0
+      and row['setting'] in drawn
+    ]
     panels = [
       charts.Chart(
         sweep,
@@ -301,11 +311,48 @@ def draw_sweeps(ends, curves, folder):
       )
       for column in axes
     ]
-    drawn = static.draw_together(panels, columns=len(panels))
-    save(drawn, folder / f'{sweep}.png')
+    figure = static.draw_together(panels, columns=len(panels))
+    save(figure, folder / f'{sweep}.png')
 
 
-def _points(rows, column):
+def _drawn(ends):
+  """Chooses the settings of a sweep that are drawn."""
+  by_setting = collections.defaultdict(list)
+  for row in ends:
+    by_setting[row['setting']].append(float(row['validation/metric']))
+  if len(by_setting) <= _MOST_LINES:
+    return {*by_setting}
+  sign = 1 if metric_names.higher_is_better(ends[0]['metric']) else -1
+  groups = collections.defaultdict(list)
+  for setting, values in by_setting.items():
+    words = setting.split(', ')
+    method = tuple(w for w in words if 'learning_rate=' not in w)
+    groups[method].append((sign * scores.mean(values), setting))
+  return {max(found)[1] for found in groups.values()}
+
+
+def draw_steps(steps, folder):
+  """Draws the mean step size of a round, a picture for each sweep.
+
+  Args:
+    steps: Rows of steps.csv.
+    folder: Gets a PNG file for each sweep that has some.
+  """
+  for sweep in dict.fromkeys(row['sweep'] for row in steps):
+    rows = [row for row in steps if row['sweep'] == sweep]
+    chart = charts.Chart(
+      sweep,
+      '',
+      '',
+      'round',
+      'mean step size of a round',
+      _averaged(_points(rows, 'round', 'mean'), (0.0, float('inf'))),
+      whole_x=True,
+    )
+    save(static.draw(chart), folder / f'{sweep}_steps.png')
+
+
+def _points(rows, column, value='value'):
   """Returns x and y of rows by setting and seed."""
   lines = collections.defaultdict(
     lambda: collections.defaultdict(lambda: ([], []))
@@ -313,7 +360,7 @@ def _points(rows, column):
   for row in rows:
     x, y = lines[row['setting']][int(row['seed'])]
     x.append(float(row[column]))
-    y.append(float(row['value']))
+    y.append(float(row[value]))
   return lines
 
 

@@ -67,6 +67,8 @@ def redraw(output):
       rows(f'{study}/curves.csv'),
       to(f'{study}/any.png').parent,
     )
+    if (RESULTS / study / 'steps.csv').exists():
+      pictures.draw_steps(rows(f'{study}/steps.csv'), output / study)
   curves = rows(f'{PRIVATE}/curves.csv')
   pictures.draw_methods(curves, to(f'{PRIVATE}/curves.png'))
   pictures.draw_bytes(curves, to(f'{PRIVATE}/bytes.png'), PRIVATE_COHORT)

@@ -6,7 +6,9 @@ RUNS is the folder that a results/*/run.sh filled with sweeps. FOLDER gets
 results.csv, a row a run with its numbers as `main.py sweep` scores them;
 curves.csv, the values of COLUMN, or of the validation measure, of every run;
 and a picture of the curves of every sweep. With --costs, curves.csv also counts
-gradients and megabytes, and pictures have a panel for each. With --join=A,B,
+gradients and megabytes, and pictures have a panel for each. With --steps,
+steps.csv has the step sizes of a round, and sweeps with some a second picture,
+of their means. With --join=A,B,
 sweeps whose names begin with A_ are one by the name of A, whose settings are
 named after their methods. The tables that are printed have the means over
 seeds, and half of their 95 % intervals.
@@ -71,10 +73,27 @@ def rounded(text):
 
 def thinned(values):
   """Keeps about `_POINTS` of a list, the first and the last among them."""
+  if not values:
+    return []
   step = max(1, math.ceil((len(values) - 1) / _POINTS))
   return [v for i, v in enumerate(values) if i % step == 0] + (
     [] if (len(values) - 1) % step == 0 else values[-1:]
   )
+
+
+# What is kept of the step sizes of a round.
+STEPS = ('mean', 'between_clients', 'within_clients')
+
+
+def steps_of(run, place):
+  """Lists the step sizes of a run's rounds, if its clients choose them."""
+  found = [
+    {**place, 'round': int(row['round'])}
+    | {k: f'{row[f"step_size/{k}"]:.{_DIGITS}g}' for k in STEPS}
+    for row in run.rows
+    if f'step_size/{STEPS[0]}' in row
+  ]
+  return thinned(found)
 
 
 def costs_of(run):
@@ -104,9 +123,9 @@ def collect(folder, column=None, costs=False, join=()):
     join: Beginnings of the names of sweeps that are one.
 
   Returns:
-    The rows of results.csv and of curves.csv.
+    The rows of results.csv, of curves.csv, and of steps.csv.
   """
-  ends, curves = [], []
+  ends, curves, steps = [], [], []
   for path in sorted(folder.glob('*/results.csv')):
     sweep = path.parent.name
     joined = next((name for name in join if sweep.startswith(f'{name}_')), None)
@@ -130,7 +149,8 @@ def collect(folder, column=None, costs=False, join=()):
         | spent.get(number, {})
         for number, value in thinned(points)
       ]
-  return ends, curves
+      steps += steps_of(run, place)
+  return ends, curves, steps
 
 
 def by_setting(rows, sweep):
@@ -176,6 +196,7 @@ def main():
   parser.add_argument('runs', type=pathlib.Path, help='Folder of the sweeps.')
   parser.add_argument('--output', type=pathlib.Path, required=True)
   parser.add_argument('--costs', action='store_true', help='Count them too.')
+  parser.add_argument('--steps', action='store_true', help='Step sizes too.')
   parser.add_argument('--join', help='Names of sweeps that are one.')
   parser.add_argument('--curve', help='Column of metrics.csv that is drawn.')
   parser.add_argument(
@@ -184,7 +205,7 @@ def main():
     help='What the printed tables have.',
   )
   arguments = parser.parse_args()
-  ends, curves = collect(
+  ends, curves, steps = collect(
     arguments.runs,
     arguments.curve,
     arguments.costs,
@@ -196,6 +217,9 @@ def main():
   outputs.write_rows(arguments.output / 'results.csv', ends)
   outputs.write_rows(arguments.output / 'curves.csv', curves)
   pictures.draw_sweeps(ends, curves, arguments.output)
+  if arguments.steps:
+    outputs.write_rows(arguments.output / 'steps.csv', steps)
+    pictures.draw_steps(steps, arguments.output)
   for sweep in dict.fromkeys(row['sweep'] for row in ends):
     print(f'\n{sweep}\n')
     print(table(ends, sweep, arguments.show.split(',')))

@@ -59,7 +59,7 @@ def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
   )
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(errors.SettingsError) as raised:
-    experiment.prepare(settings)
+    experiment.build_trackers(settings)
   package = name.partition(':')[0]
   assert f"pip install 'tff-adaptive[{package}]'" in str(raised.value)
   assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ def describe(
   Raises:
     SettingsError: If the experiment could not run.
   """
+  experiment.build_trackers(settings)
   experiment.prepare(settings)
   experiment.announce()
   # TensorFlow is imported no earlier than it is needed.

@@ -12,6 +12,7 @@ below do so when called.
 import os
 from collections.abc import Sequence
 from typing import Any
+from typing import TYPE_CHECKING
 from typing import TypeAlias
 
 from tff_adaptive.runtime.failures import ClientFailure
@@ -38,8 +39,10 @@ __all__ = [
   'set_remote_context',
 ]
 
-# TFF's type cannot be named without importing TFF.
-_Context: TypeAlias = Any
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+_Context: TypeAlias = 'tff.framework.SyncContext | tff.framework.AsyncContext'
 
 
 def _set_default(context: _Context) -> _Context:

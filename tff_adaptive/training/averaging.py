@@ -4,16 +4,23 @@ import collections
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import structures
+from tff_adaptive.training import protocols
+from tff_adaptive.training import traffic as traffic_lib
+
 # Groups of columns of the model, and of its average.
 _GROUPS = {'validation': 'ema', 'test': 'test_ema'}
 
 
-def models_of(rounds: Any, split: str) -> dict[str, Any]:
+def models_of(
+  rounds: protocols.Rounds, split: str
+) -> dict[str, tff.learning.models.ModelWeights]:
   """Returns the models to evaluate on a split, by their group of columns."""
   models = {split: rounds.model_weights()}
   if isinstance(rounds, AveragedRounds):
@@ -33,11 +40,11 @@ class AveragedRounds:
   are. Everything else is as in `rounds.LearningRounds`.
   """
 
-  def __init__(self, rounds: Any, decay: float):
+  def __init__(self, rounds: protocols.Rounds, decay: float):
     """Starts the average.
 
     Args:
-      rounds: The rounds; `rounds.LearningRounds` or the like.
+      rounds: The rounds.
       decay: d, in [0, 1).
     """
     self._rounds = rounds
@@ -48,14 +55,16 @@ class AveragedRounds:
     return tf.nest.map_structure(np.asarray, self._rounds.model_weights())
 
   @property
-  def traffic(self) -> Any:
+  def traffic(self) -> Optional[traffic_lib.Traffic]:
     return self._rounds.traffic
 
   @property
   def step_records(self) -> Sequence[Mapping[str, Any]]:
     return self._rounds.step_records
 
-  def run(self, cohort: Sequence[str], datasets: Sequence[Any]) -> Any:
+  def run(
+    self, cohort: Sequence[str], datasets: Sequence[Any]
+  ) -> protocols.Columns:
     """Runs a round; see `LearningRounds.run`."""
     reported = self._rounds.run(cohort, datasets)
     self._average = tf.nest.map_structure(
@@ -85,7 +94,7 @@ class AveragedRounds:
     self._rounds.roll_back(before)
 
   @property
-  def program_state(self) -> Any:
+  def program_state(self) -> structures.Structure:
     """The rounds' state, and the average."""
     return collections.OrderedDict(
       rounds=self._rounds.program_state, average=self._average

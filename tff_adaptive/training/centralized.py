@@ -8,6 +8,8 @@ without repetition until all were used once, then in another order.
 """
 
 import collections
+from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -17,10 +19,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
+from tff_adaptive import structures
 from tff_adaptive.algorithms import building
 from tff_adaptive.processes import randomness as in_round
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds as randomness
+from tff_adaptive.training import traffic as traffic_lib
 
 
 class PooledDatasets(data.ClientDatasets):
@@ -112,12 +116,12 @@ class CentralizedRounds:
     step_records: Empty: there are no clients.
   """
 
-  traffic = None
-  step_records = ()
+  traffic: Optional[traffic_lib.Traffic] = None
+  step_records: Sequence[Mapping[str, Any]] = ()
 
   def __init__(
     self,
-    model_fn: Any,
+    model_fn: Callable[[], tff.learning.models.VariableModel],
     *,
     optimizer: tff.learning.optimizers.Optimizer,
     initial_weights: tff.learning.models.ModelWeights,
@@ -154,8 +158,11 @@ class CentralizedRounds:
     self._train = tf.function(self._train_on)
 
   def _train_on(
-    self, dataset: tf.data.Dataset, optimizer_state: Any, round_number: Any
-  ) -> Any:
+    self,
+    dataset: tf.data.Dataset,
+    optimizer_state: structures.OptimizerState,
+    round_number: tf.Tensor,
+  ) -> tuple[structures.OptimizerState, tf.Tensor]:
     step = tf.constant(0, tf.int32)
     moved = tf.constant(True)
     for batch in dataset:
@@ -238,7 +245,9 @@ class CentralizedRounds:
 
 
 def build_rounds(
-  model_fn: Any, pieces: building.Pieces, initial_weights: Any
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  pieces: building.Pieces,
+  initial_weights: tff.learning.models.ModelWeights,
 ) -> CentralizedRounds:
   """Builds the rounds of a method without clients."""
   return CentralizedRounds(

@@ -9,10 +9,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +23,7 @@ import tensorflow_federated as tff
 from tasks import client_data
 from tasks import partition as partition_lib
 from tff_adaptive import errors
+from tff_adaptive import structures
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.processes import randomness
 from tff_adaptive.recording import metric_names
@@ -32,10 +35,14 @@ from tff_adaptive.training import validation
 # Groups of columns, of the model and of what clients made of it.
 MODEL = 'per_client'
 TUNED = 'per_client_tuned'
+# Of one pass over a client.
+Batches: TypeAlias = Iterable[structures.Examples]
 _PERCENTILES = (10, 50, 90)
 
 
-def by_client(datasets: Any) -> Optional[tff.simulation.datasets.ClientData]:
+def by_client(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> Optional[tff.simulation.datasets.ClientData]:
   """Returns the test data of a task's clients, if they have some."""
   held_out = getattr(datasets, 'client_tests', None)
   if held_out is not None:
@@ -48,11 +55,13 @@ def by_client(datasets: Any) -> Optional[tff.simulation.datasets.ClientData]:
   return test
 
 
-def hold_out(task: Any, settings: settings_lib.Settings) -> Any:
+def hold_out(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
+) -> tff.simulation.baselines.BaselineTask:
   """Holds a share of each client's examples out of training, where needed.
 
   Args:
-    task: The task, a `tff.simulation.baselines.BaselineTask`.
+    task: The task.
     settings: The run.
 
   Returns:
@@ -80,7 +89,7 @@ def hold_out(task: Any, settings: settings_lib.Settings) -> Any:
 
 def _split(
   data: client_data.ArrayClientData, share: float, seed: int
-) -> tuple[Any, Any]:
+) -> tuple[client_data.ArrayClientData, client_data.ArrayClientData]:
   """Splits examples in memory, a client with two or more into two parts."""
   train, tests = [], []
   for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
@@ -101,7 +110,9 @@ def _split(
   return first, second
 
 
-def _split_any(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+def _split_any(
+  data: tff.simulation.datasets.ClientData, share: float, seed: int
+) -> tuple[client_data.MappedClientData, client_data.MappedClientData]:
   """Splits examples wherever they are, by their places in a client's data."""
   chosen = validation.Chosen(share, seed)
   return (
@@ -113,7 +124,12 @@ def _split_any(data: Any, share: float, seed: int) -> tuple[Any, Any]:
 class Tuner:
   """A trainer of a client's own model: SGD steps from the trained one."""
 
-  def __init__(self, model_fn: Callable[[], Any], rate: float, seed: int):
+  def __init__(
+    self,
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+    rate: float,
+    seed: int,
+  ):
     """Builds the model.
 
     Args:
@@ -128,7 +144,7 @@ class Tuner:
     self._step_seed = randomness.seed_variable(self._model)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
 
-  def _one_batch(self, batch: Any, step: tf.Tensor) -> None:
+  def _one_batch(self, batch: structures.Examples, step: tf.Tensor) -> None:
     if self._step_seed is not None:
       self._step_seed.assign(
         randomness.step_seed(self._seed, tf.constant(0), step, batch)
@@ -146,7 +162,7 @@ class Tuner:
       variable.assign_sub(self._rate * tf.convert_to_tensor(gradient))
 
   def tune(
-    self, weights: tff.learning.models.ModelWeights, batches: Sequence[Any]
+    self, weights: tff.learning.models.ModelWeights, batches: Sequence[Batches]
   ) -> tff.learning.models.ModelWeights:
     """Returns the weights after a step on each batch."""
     weights.assign_weights_to(self._model)
@@ -171,12 +187,12 @@ class ClientTests:
     passes: From a client to its batches, a data set a pass over its data.
   """
 
-  datasets: Any
+  datasets: tff.simulation.baselines.BaselineTaskDatasets
   evaluator: evaluation.Evaluator
   count: Optional[int]
   seed: int
   tuner: Optional[Tuner] = None
-  passes: Callable[[str], Sequence[Any]] = lambda client: ()
+  passes: Callable[[str], Sequence[Batches]] = lambda client: ()
 
   @functools.cached_property
   def _tests(self) -> tff.simulation.datasets.ClientData:
@@ -236,7 +252,9 @@ class ClientTests:
       values |= over_clients(rows, TUNED)
     return values, rows
 
-  def _row(self, client: str, weights: Any) -> Optional[dict[str, Any]]:
+  def _row(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> Optional[dict[str, Any]]:
     """Evaluates a client; `None` if it has no test data."""
     raw = self._tests.create_tf_dataset_for_client(client)
     preprocess = self.datasets.eval_preprocess_fn or (lambda data: data)

@@ -7,6 +7,9 @@ from typing import Any
 from typing import Union
 
 import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
 
 
 class Evaluator:
@@ -19,7 +22,7 @@ class Evaluator:
   of their own, and Keras then takes models built eagerly before for unusable.
   """
 
-  def __init__(self, model_fn: Callable[[], Any]):
+  def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
     """Builds the model.
 
     Args:
@@ -39,11 +42,13 @@ class Evaluator:
     """Names of what `evaluate` returns."""
     return [name for name in self._finalizers if name != 'num_batches']
 
-  def _one_batch(self, batch: Any) -> None:
+  def _one_batch(self, batch: structures.Examples) -> None:
     self._model.forward_pass(batch, training=False)
 
   def evaluate(
-    self, weights: Any, batches: Union[tf.data.Dataset, Sequence[Any]]
+    self,
+    weights: tff.learning.models.ModelWeights,
+    batches: Union[tf.data.Dataset, Sequence[structures.Examples]],
   ) -> collections.OrderedDict[str, Any]:
     """Computes the metrics of `weights` on `batches`.
 

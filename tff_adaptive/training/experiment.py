@@ -1,6 +1,5 @@
 """An experiment, from settings to a finished run."""
 
-import dataclasses
 import importlib.metadata
 import sys
 import time
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
 
 import tasks
 from tasks import figures as task_figures
@@ -17,6 +17,7 @@ from tff_adaptive import runtime
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
+from tff_adaptive.recording import hooks as hooks_lib
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import tables
 from tff_adaptive.recording import trackers
@@ -25,6 +26,11 @@ from tff_adaptive.training import ending
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
 from tff_adaptive.training import standstill
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+  from tff_adaptive.training import parts as parts_lib
 
 # TensorFlow is imported by the functions that need it: whether a run is
 # finished already, or may not be resumed, is known before.
@@ -46,7 +52,9 @@ def announce(say: Optional[Callable[[str], None]] = None) -> None:
     sys.stdout.flush()  # At once, where it goes to a file or a pipe too.
 
 
-def set_runtime(settings: settings_lib.Settings) -> Any:
+def set_runtime(
+  settings: settings_lib.Settings,
+) -> 'tff.framework.SyncContext | tff.framework.AsyncContext':
   """Makes the settings' execution context the one that TFF uses.
 
   To be called before anything else is done with TFF: what it replaces, TFF's
@@ -70,9 +78,8 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
   Raises:
     SettingsError: If the folder cannot be written, or holds a sweep, or a run
-      with other settings; or if it cannot be recorded as asked.
+      with other settings.
   """
-  _build_trackers(settings)
   folder = files.RunFolder(settings.folder)
   files.check_writable(folder.path)
   if folder.sweep.exists():
@@ -100,7 +107,7 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   return metrics if tested and over else None
 
 
-def _build_trackers(settings: settings_lib.Settings) -> Sequence[Any]:
+def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
   """Builds the recorders that --record asks for.
 
   Raises:
@@ -112,7 +119,9 @@ def _build_trackers(settings: settings_lib.Settings) -> Sequence[Any]:
     raise options_lib.refusal(e) from e
 
 
-def create_task(settings: settings_lib.Settings) -> Any:
+def create_task(
+  settings: settings_lib.Settings,
+) -> 'tff.simulation.baselines.BaselineTask':
   """Creates the settings' `tff.simulation.baselines.BaselineTask`.
 
   Raises:
@@ -141,22 +150,9 @@ def create_task(settings: settings_lib.Settings) -> Any:
   return client_tests.hold_out(task, settings)
 
 
-@dataclasses.dataclass(frozen=True)
-class Built:
-  """A plan's process and task, built.
-
-  Attributes:
-    ledger: What the run's privacy costs; `None` for a run without.
-    pieces: The plan's optimizers and what else the method is made of.
-    process: The learning process; `None` for a method without clients.
-  """
-
-  ledger: Optional[accounting.Ledger]
-  pieces: Any
-  process: Any
-
-
-def build(settings: settings_lib.Settings, task: Any) -> Built:
+def build(
+  settings: settings_lib.Settings, task: 'tff.simulation.baselines.BaselineTask'
+) -> 'parts_lib.Built':
   """Builds what the settings' plan describes.
 
   Args:
@@ -168,6 +164,7 @@ def build(settings: settings_lib.Settings, task: Any) -> Built:
   """
   from tff_adaptive.algorithms import building
   from tff_adaptive.processes import local_model
+  from tff_adaptive.training import parts as parts_lib
 
   population = len(task.datasets.train_data.client_ids)
   ledger = accounting.open_ledger(settings, population)
@@ -189,7 +186,7 @@ def build(settings: settings_lib.Settings, task: Any) -> Built:
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'
     ) from e
-  return Built(ledger, pieces, process)
+  return parts_lib.Built(ledger, pieces, process)
 
 
 def run(
@@ -216,6 +213,7 @@ def run(
     Stopped: If a signal stopped it; the last complete round is saved.
   """
   start = time.perf_counter()
+  recorders = build_trackers(settings)
   finished = prepare(settings)
   if finished is not None:
     say(f'This run is finished; its results are in {settings.folder}.')
@@ -267,7 +265,7 @@ def run(
         title=settings.name,
         progress=progress,
         signals=signals,
-        hooks=[watch, *_build_trackers(settings), *hooks],
+        hooks=[watch, *recorders, *hooks],
         ending=ending.Ending(ready.goal, settings.patience),
         best=ready.keeper_of_best(folder),
         client_tests=ready.client_tests,
@@ -293,7 +291,7 @@ def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: Any,
+  ready: 'parts_lib.Parts',
 ) -> None:
   """Writes what the run is into its folder, unless that is done.
 
@@ -326,10 +324,10 @@ def _write_down(
   task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
-def _set_up(settings: settings_lib.Settings) -> Any:
+def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
   """Loads data and builds the process; writes nothing."""
   from tff_adaptive.training import cohorts as sampling
-  from tff_adaptive.training import parts
+  from tff_adaptive.training import parts as parts_lib
 
   set_runtime(settings)
   task = create_task(settings)
@@ -339,4 +337,4 @@ def _set_up(settings: settings_lib.Settings) -> Any:
     random_seed=settings.client_datasets_random_seed,
   )
   built = build(settings, task)
-  return parts.make(settings, task, built, cohort_fn)
+  return parts_lib.make(settings, task, built, cohort_fn)

@@ -10,16 +10,27 @@ is run again without them: a round in which nothing fails costs nothing more.
 import collections
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TypeAlias
+from typing import Union
 
 import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive import structures
+from tff_adaptive.training import ahead
 from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import protocols
+
+# Of the training clients, and of one of them in a round.
+Clients: TypeAlias = Union[ahead.Ahead, data_lib.ClientDatasets]
+Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 # Sentences of one kind that are said in full, and names in one of them.
 _SAID_IN_FULL = 3
@@ -60,8 +71,8 @@ class Guard:
 
   def __init__(
     self,
-    rounds: Any,
-    clients: Any,
+    rounds: protocols.Rounds,
+    clients: Clients,
     *,
     most: Optional[int],
     say: Callable[[str], None],
@@ -69,8 +80,8 @@ class Guard:
     """Prepares a watch over rounds.
 
     Args:
-      rounds: Runs them; `rounds.LearningRounds`.
-      clients: Their data; `ahead.Ahead`, or `data.ClientDatasets`.
+      rounds: Runs them.
+      clients: Their data.
       most: Clients of a round that may be left out because of an error or an
         update that is not finite; any number unless given.
       say: Is told, in a sentence, who is left out and why.
@@ -122,8 +133,12 @@ class Guard:
     return row
 
   def _without_failing(
-    self, number: int, cohort: Any, datasets: Any, error: Any
-  ) -> Any:
+    self,
+    number: int,
+    cohort: Sequence[str],
+    datasets: Sequence[Batches],
+    error: Exception,
+  ) -> Sequence[Batches]:
     """Empties those of the round's datasets that raise an error.
 
     Raises:
@@ -149,7 +164,13 @@ class Guard:
       for client, dataset in zip(cohort, again, strict=True)
     ]
 
-  def _report(self, number: int, row: Any, cohort: Any, datasets: Any) -> None:
+  def _report(
+    self,
+    number: int,
+    row: protocols.Columns,
+    cohort: Sequence[str],
+    datasets: Sequence[Batches],
+  ) -> None:
     """Says who was left out.
 
     Raises:
@@ -195,7 +216,7 @@ class Guard:
         'goes on from the round before.'
       )
 
-  def _report_update(self, number: int, row: Any) -> None:
+  def _report_update(self, number: int, row: protocols.Columns) -> None:
     """Says when the model stands still."""
     if row.get('update/non_finite'):
       self._warn(
@@ -227,14 +248,14 @@ class Guard:
         self._say(f'{count} {kind}.')
 
 
-def _names(clients: Any) -> str:
+def _names(clients: Iterable[str]) -> str:
   names = [repr(client) for client in clients]
   more = len(names) - _MOST_NAMES
   text = ', '.join(names[:_MOST_NAMES])
   return f'{text} and {more} more' if more > 0 else text
 
 
-def _blame(cohort: Any, datasets: Any) -> str:
+def _blame(cohort: Sequence[str], datasets: Sequence[Batches]) -> str:
   """Names the clients whose data make updates that are not finite."""
   wrong = [
     client
@@ -246,7 +267,9 @@ def _blame(cohort: Any, datasets: Any) -> str:
   return 'their data are finite: a lower client learning rate may help.'
 
 
-def _empty(cohort: Any, datasets: Any, failed: Any) -> list[str]:
+def _empty(
+  cohort: Sequence[str], datasets: Sequence[Batches], failed: Collection[str]
+) -> list[str]:
   return [
     client
     for client, dataset in zip(cohort, datasets)

@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ _IN_A_STATE = re.compile(
 
 
 def draw(
-  model_fn: Callable[[], Any], seed: int
+  model_fn: Callable[[], tff.learning.models.VariableModel], seed: int
 ) -> tff.learning.models.ModelWeights:
   """Draws the weights that a model starts training with.
 
@@ -43,7 +43,7 @@ def draw(
 
 
 def load(
-  model_fn: Callable[[], Any], path: pathlib.Path
+  model_fn: Callable[[], tff.learning.models.VariableModel], path: pathlib.Path
 ) -> tff.learning.models.ModelWeights:
   """Loads the weights that a model starts training with.
 
@@ -68,7 +68,7 @@ def load(
       f'--initial_weights={path} is neither an export, nor a run, nor a file '
       'of Keras.'
     )
-  keras_model: Any = tff_internals.keras_model_of(model)
+  keras_model: Optional[tf.keras.Model] = tff_internals.keras_model_of(model)
   if keras_model is None:
     raise errors.SettingsError(
       f'--initial_weights={path} needs a task with a Keras model.'
@@ -84,12 +84,16 @@ def load(
   return _arrays_of(model)
 
 
-def _arrays_of(model: Any) -> tff.learning.models.ModelWeights:
+def _arrays_of(
+  model: tff.learning.models.VariableModel,
+) -> tff.learning.models.ModelWeights:
   weights = tff.learning.models.ModelWeights.from_model(model)
   return tf.nest.map_structure(lambda v: v.numpy(), weights)
 
 
-def _of_run(model: Any, path: pathlib.Path) -> Any:
+def _of_run(
+  model: tff.learning.models.VariableModel, path: pathlib.Path
+) -> tff.learning.models.ModelWeights:
   """Takes the weights of a run's last checkpoint."""
   kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
   if not kept.rounds:

@@ -29,8 +29,8 @@ from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import ending as ending_lib
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import faults
+from tff_adaptive.training import protocols
 from tff_adaptive.training import result
-from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import stopping
 
 Batches = Union[tf.data.Dataset, Sequence[Any]]
@@ -39,7 +39,7 @@ ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 
 
 def run(
-  rounds: rounds_lib.LearningRounds,
+  rounds: protocols.Rounds,
   *,
   clients: data_lib.ClientDatasets,
   cohort_fn: Callable[[int], Sequence[str]],
@@ -151,7 +151,7 @@ class _Training:
 
   def __init__(
     self,
-    rounds: rounds_lib.LearningRounds,
+    rounds: protocols.Rounds,
     *,
     clients: data_lib.ClientDatasets,
     cohort_fn: Callable[[int], Sequence[str]],

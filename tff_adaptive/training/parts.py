@@ -12,6 +12,8 @@ import tensorflow_federated as tff
 
 from tasks import fine_tuning
 from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import best
@@ -22,11 +24,28 @@ from tff_adaptive.training import averaging
 from tff_adaptive.training import batches
 from tff_adaptive.training import centralized
 from tff_adaptive.training import client_tests as client_tests_lib
+from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import ending
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import initial_weights
+from tff_adaptive.training import protocols
 from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import validation
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+  """A plan's process and task, built.
+
+  Attributes:
+    ledger: What the run's privacy costs; `None` for a run without.
+    pieces: The plan's optimizers and what else the method is made of.
+    process: The learning process; `None` for a method without clients.
+  """
+
+  ledger: Optional[accounting.Ledger]
+  pieces: building.Pieces
+  process: Optional[processes.Process]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +66,13 @@ class Parts:
       that does not.
   """
 
-  task: Any
+  task: tff.simulation.baselines.BaselineTask
   formula: str
   cohort_fn: Callable[[int], Sequence[str]]
-  rounds: Any
-  evaluator: Any
-  clients: Any
-  splits: Any
+  rounds: protocols.Rounds
+  evaluator: evaluation.Evaluator
+  clients: data_lib.ClientDatasets
+  splits: validation.Splits
   ledger: Optional[accounting.Ledger]
   goal: ending.Goal
   client_tests: Optional[client_tests_lib.ClientTests]
@@ -62,13 +81,16 @@ class Parts:
     """Makes what keeps the best round's model in the run's folder."""
     weights = self.rounds.model_weights
     if self.goal.column.startswith('ema/'):
+      assert isinstance(self.rounds, averaging.AveragedRounds)
       weights = self.rounds.averaged_weights
     return best.Best(
       folder.checkpoints, self.goal, weights, run=folder.identity
     )
 
 
-def freeze(task: Any, patterns: Optional[str]) -> Any:
+def freeze(
+  task: tff.simulation.baselines.BaselineTask, patterns: Optional[str]
+) -> tff.simulation.baselines.BaselineTask:
   """Freezes the variables of a task's model that patterns name.
 
   Raises:
@@ -98,8 +120,8 @@ def freeze(task: Any, patterns: Optional[str]) -> Any:
 
 def make(
   settings: settings_lib.Settings,
-  task: Any,
-  built: Any,
+  task: tff.simulation.baselines.BaselineTask,
+  built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
 ) -> Parts:
   """Makes the parts of a run; writes nothing.
@@ -107,7 +129,7 @@ def make(
   Args:
     settings: The run.
     task: Its task, as `experiment.create_task` makes it.
-    built: What `experiment.build` made.
+    built: As `experiment.build` made it.
     cohort_fn: From the number of a round to its clients.
 
   Raises:
@@ -152,7 +174,9 @@ def make(
 
 
 def _client_tests(
-  settings: settings_lib.Settings, task: Any, evaluator: evaluation.Evaluator
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  evaluator: evaluation.Evaluator,
 ) -> Optional[client_tests_lib.ClientTests]:
   """Makes what tests the trained model on single clients, if that is asked."""
   if settings.evaluate_clients is None:
@@ -187,7 +211,9 @@ def _client_tests(
   return tests
 
 
-def averaged(rounds: Any, settings: settings_lib.Settings) -> Any:
+def averaged(
+  rounds: protocols.Rounds, settings: settings_lib.Settings
+) -> protocols.Rounds:
   """Adds the average of the model to rounds, if the settings ask for it."""
   if settings.ema_decay is None:
     return rounds
@@ -195,8 +221,11 @@ def averaged(rounds: Any, settings: settings_lib.Settings) -> Any:
 
 
 def _pooled(
-  settings: settings_lib.Settings, task: Any, weights: Any, pieces: Any
-) -> tuple[Any, Any]:
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  weights: tff.learning.models.ModelWeights,
+  pieces: building.Pieces,
+) -> tuple[protocols.Rounds, data_lib.ClientDatasets]:
   """Builds rounds of training on pooled data, and the data."""
   rounds = centralized.build_rounds(task.model_fn, pieces, weights)
   clients = centralized.PooledDatasets(
@@ -211,8 +240,11 @@ def _pooled(
 
 
 def _federated(
-  settings: settings_lib.Settings, task: Any, weights: Any, process: Any
-) -> Any:
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  weights: tff.learning.models.ModelWeights,
+  process: processes.Process,
+) -> protocols.Rounds:
   """Builds rounds of a learning process, with its clients' states."""
   client_ids = task.datasets.train_data.client_ids
   return rounds_lib.build(

@@ -8,7 +8,6 @@ sent.
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -64,9 +63,9 @@ def size_of(type_signature: tff.Type) -> int:
   raise ValueError(f'{type_signature} has no fixed size.')
 
 
-def _children(value: Any) -> Any:
-  """Yields the arguments of an operation, one by one, as types."""
-  argument = value.argument.type_signature
+def _children(operation: tff.framework.Call) -> list[tff.Type]:
+  """Lists the types of an operation's arguments."""
+  argument = operation.argument.type_signature
   if isinstance(argument, tff.StructType):
     return list(argument.children())
   return [argument]
@@ -84,7 +83,9 @@ def of_round(next_computation: tff.Computation) -> Traffic:
   flat = tff.framework.to_call_dominant(next_computation.to_building_block())
   down = up = 0
 
-  def visit(block: Any) -> Any:
+  def visit(
+    block: tff.framework.ComputationBuildingBlock,
+  ) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
     nonlocal down, up
     if isinstance(block, tff.framework.Call) and isinstance(
       block.function, tff.framework.Intrinsic

@@ -8,7 +8,6 @@ tested on, unless a run asks for the papers' protocol, which looks at test data.
 import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 from typing import Union
 
@@ -18,11 +17,12 @@ import tensorflow_federated as tff
 
 from tasks import client_data
 from tff_adaptive import errors
+from tff_adaptive import structures
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds
 
-Batches = Union[tf.data.Dataset, Sequence[Any]]
+Batches = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 _CHUNK = 1024
 # Above errors of rounding, below what tells places apart.
@@ -59,11 +59,13 @@ def describe(settings: settings_lib.Settings) -> str:
   return 'validation on test examples, as in the papers; test on all of them'
 
 
-def hold_out_clients(task: Any, settings: settings_lib.Settings) -> Any:
+def hold_out_clients(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
+) -> tff.simulation.baselines.BaselineTask:
   """Holds clients out of a task's training data, where a run asks for that.
 
   Args:
-    task: The task, a `tff.simulation.baselines.BaselineTask`.
+    task: The task.
     settings: The run.
 
   Returns:
@@ -218,9 +220,9 @@ class Drawn:
     return self._preprocess(tf.data.Dataset.from_tensor_slices(rows))
 
 
-def _read(raw: tf.data.Dataset, cache_bytes: int) -> Any:
+def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:
   """Reads all examples of a split, stacked, as NumPy arrays."""
-  chunks: list[Any] = []
+  chunks: list[structures.Structure] = []
   size = 0
   try:
     for chunk in raw.batch(_CHUNK):

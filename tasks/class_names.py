@@ -1,4 +1,4 @@
-"""What the classes of a task are called, by label, where that is known.
+"""The names of the classes of tasks, by label, where they are known.
 
 Of tasks whose classes are those of a published data set, and of models on which
 their task has noted it; who exports a model reads them off here.

@@ -1,4 +1,4 @@
-"""Which weights of a network that was trained before are trained further."""
+"""Fine-tuning: which weights of a pretrained network are trained further."""
 
 from collections.abc import Callable
 from collections.abc import Sequence

@@ -259,7 +259,7 @@ def _definition(
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-  """Names that a statement may bind, wherever in it."""
+  """Yields the names that a statement may bind, wherever in it."""
   for part in ast.walk(node):
     if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
       yield part.id
@@ -297,7 +297,7 @@ def _arguments(
 
 
 def _annotation_names(tree: ast.Module) -> dict[str, Any]:
-  """What annotations may use without being imported first."""
+  """Lists the names that annotations may use without an import."""
   names = {**vars(typing), 'typing': typing, 'parameters': parameters}
   known = {
     'typing': typing,
@@ -322,7 +322,7 @@ def _annotation_names(tree: ast.Module) -> dict[str, Any]:
 def _from_ast(
   argument: _Argument, names: dict[str, Any]
 ) -> tuple[str, Any, Any, bool]:
-  """Name, annotation, default of an argument, and whether it has no keyword."""
+  """Returns name, annotation, default, and whether it has no keyword."""
   default: Any = parameters.REQUIRED
   if argument.default is not None:
     try:
@@ -390,7 +390,7 @@ def _function(
 
 
 def _meant(annotation: Any, default: Any) -> Any:
-  """What an argument accepts, by its annotation, or else by its default."""
+  """Returns an argument's type by its annotation, or else by its default."""
   unsaid = annotation in (parameters.REQUIRED, Any, object)
   if unsaid or isinstance(annotation, str):
     if default is parameters.REQUIRED:

@@ -24,7 +24,7 @@ from tff_adaptive import parameters
 
 @functools.cache
 def parameters_of(place: str) -> Mapping[str, parameters.Parameter]:
-  """The keyword-only parameters of a function; see `read`.
+  """Reads the keyword-only parameters of a function; see `read`.
 
   Args:
     place: 'package.module:function'; the module need not be imported.
@@ -61,7 +61,7 @@ _ANY = ast.Name('Any')
 def read(
   path: Union[str, pathlib.Path], function: str
 ) -> Mapping[str, parameters.Parameter]:
-  """The keyword-only parameters of a function, without importing its module.
+  """Reads a function's keyword-only parameters without importing its module.
 
   Annotations may use `parameters`, `typing` and Python's own types; defaults
   are literals. That is all that a hyperparameter needs, and it is what keeps
@@ -111,7 +111,7 @@ def read(
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-  """The `Args:` section of a docstring: each argument's text on one line."""
+  """Reads the `Args:` section of a docstring: each argument on one line."""
   match = re.search(
     r'^Args:\n(.*?)(?=^\S|\Z)', docstring, re.MULTILINE | re.DOTALL
   )

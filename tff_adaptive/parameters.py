@@ -117,13 +117,13 @@ class ParameterError(ValueError):
     return list(self._called.values())
 
   def renamed(self, rename: Callable[[str], str]) -> 'ParameterError':
-    """The same error for a caller who has other names for hyperparameters."""
+    """Returns the error by other names, those that the caller gave."""
     error = type(self)(self._parameter, self._problem, **self._values)
     error._called = {n: rename(called) for n, called in self._called.items()}
     return error
 
   def told(self, spell: Callable[[str], str] = _quoted) -> str:
-    """The sentence, with every name spelled as the caller writes it."""
+    """Writes the sentence, with every name spelled as the caller writes it."""
     shown = {name: spell(called) for name, called in self._called.items()}
     return string.Formatter().vformat(
       self._problem, [shown[self._parameter]], {**shown, **self._values}
@@ -191,7 +191,7 @@ class Parameter:
 
   @property
   def accepted(self) -> str:
-    """What is accepted, in words."""
+    """The values that are accepted, in words."""
     if self.choices is not None:
       words = 'one of ' + ', '.join(repr(c) for c in self.choices)
     elif self.kind in (int, float):
@@ -235,7 +235,7 @@ class Parameter:
     )
 
   def read(self, text: str) -> Any:
-    """The value that a word of the command line stands for, unchecked.
+    """Reads the value that a word of the command line stands for, unchecked.
 
     A word that stands for no value of the right type is its own value, which
     `check` then refuses.
@@ -259,7 +259,7 @@ class Parameter:
 
 
 def _take_apart(annotation: Any) -> dict[str, Any]:
-  """What an annotation says, by the attributes of `Parameter`."""
+  """Reads an annotation as attributes of `Parameter`."""
   found: dict[str, Any] = {
     'kind': object,
     'range': None,

@@ -186,7 +186,7 @@ def _header(path: pathlib.Path, file: Any) -> tuple[str, list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-  """Where in a row the columns are that are read."""
+  """The places, in a row, of the columns that are read."""
 
   label: int
   client: Optional[int]

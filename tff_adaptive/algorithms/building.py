@@ -1,4 +1,4 @@
-"""From a plan to a learning process."""
+"""Learning processes, made of plans."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ from tff_adaptive.optimizers import schedules
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-  """What a plan describes, built.
+  """The pieces of a learning process, built of a plan.
 
   Attributes:
     plan: The plan.

@@ -53,7 +53,7 @@ def _pooled(plan: plan_lib.Plan) -> str:
 
 
 def _rule(pieces: building.Pieces, side: str) -> list[str]:
-  """An optimizer's rule, and what is done with it where it wraps another."""
+  """Lists an optimizer's rule, and what it adds where it wraps another."""
   optimizer = getattr(pieces, f'{side}_optimizer')
   base = getattr(optimizer, 'base', optimizer)
   formula = getattr(base, 'formula', None) or _sgd_formula(pieces.plan, side)
@@ -68,7 +68,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
-  """tff.learning's SGD has no formula of its own to show."""
+  """Writes the rule of tff.learning's SGD, which has no formula of its own."""
   arguments = plan.arguments(side)
   g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
   if 'learning_rate' not in arguments:

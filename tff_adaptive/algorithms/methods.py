@@ -62,7 +62,7 @@ class Method:
   has_clients: bool = True
 
   def accepted(self, side: str) -> list[str]:
-    """The optimizers that may take the place of the method's own."""
+    """Lists the optimizers that may take the place of the method's own."""
     allowed = self.accepts.get(side, optimizers.names(side))
     if allowed == ADAPTIVE:
       return [
@@ -73,12 +73,12 @@ class Method:
     return list(allowed)
 
   def makes(self, server: str) -> bool:
-    """Whether it is nothing but a server optimizer."""
+    """Tells whether the method is nothing but a server optimizer."""
     fixed = self.server == server and self.fixes == {'server'}
     return fixed and self.pieces is None
 
   def whose_data(self, clients_per_round: int, population: int) -> str:
-    """Whose data a round is trained on, for people."""
+    """Says in words whose data a round is trained on."""
     cohort = f'{clients_per_round} of {population:,} clients'
     if self.has_clients:
       return f'{cohort} a round'
@@ -350,7 +350,7 @@ def register(method: Method) -> None:
 
 
 def table() -> dict[str, Method]:
-  """Every method by name, those without clients last.
+  """Returns every method by name, those without clients last.
 
   A server optimizer that no method is made of has one of its own: `fed` and the
   optimizer's name.
@@ -382,13 +382,13 @@ def find(name: str) -> Method:
 
 
 def has_clients(name: Any) -> bool:
-  """Whether a method is federated; so is one that is not known here."""
+  """Tells whether a method is federated; one that is not known here is."""
   method = table().get(name)
   return method is None or method.has_clients
 
 
 def of_server(server: str, asked: Iterable[str]) -> Method:
-  """The method that a server optimizer makes.
+  """Finds the method that a server optimizer makes.
 
   Args:
     server: The server optimizer.

@@ -1,4 +1,4 @@
-"""From a name and hyperparameters to a checked plan, without TensorFlow."""
+"""Checked plans, made of a name and hyperparameters without TensorFlow."""
 
 import dataclasses
 import inspect
@@ -32,7 +32,7 @@ AGGREGATION = mechanism.SIGNATURE
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-  """Where a hyperparameter goes.
+  """The place of a hyperparameter.
 
   Attributes:
     piece: What it is an argument of: 'client', 'server' (the optimizers),
@@ -66,22 +66,22 @@ class Plan:
   model_aggregator: Any = None
 
   def public(self, piece: str) -> dict[str, str]:
-    """The public names of a piece's arguments; see `Slot`."""
+    """Returns the public names of a piece's arguments; see `Slot`."""
     return {s.argument: n for n, s in self.slots.items() if s.piece == piece}
 
   def arguments(self, piece: str) -> dict[str, Any]:
-    """What to build a piece with."""
+    """Returns the arguments to build a piece with."""
     return {a: self.values[n] for a, n in self.public(piece).items()}
 
   def schedule(self, side: str) -> dict[str, Any]:
-    """What to build a learning-rate schedule with; empty for a constant."""
+    """Returns a learning-rate schedule's arguments; none for a constant."""
     arguments = self.arguments(f'{side}_schedule')
     constant = not arguments or schedules.is_constant(**arguments)
     return {} if constant else arguments
 
   @property
   def aggregation(self) -> mechanism.AggregationOptions:
-    """How updates are aggregated, unless `model_aggregator` says."""
+    """The options of aggregation, unless `model_aggregator` is given."""
     return mechanism.check(self.arguments('aggregation'))
 
   @property
@@ -90,7 +90,7 @@ class Plan:
     return mechanism.is_asked(self.arguments('aggregation'))
 
   def with_values(self, **values: Any) -> 'Plan':
-    """The same plan with other values, of which the caller is sure."""
+    """Returns the plan with other values, which are not checked again."""
     return dataclasses.replace(self, values={**self.values, **values})
 
 
@@ -116,7 +116,7 @@ def optimizers_of(
 
 
 def _choose(method: methods.Method, side: str, asked: Any) -> Any:
-  """The optimizer of a side."""
+  """Chooses the optimizer of a side."""
   own = getattr(method, side)
   if asked is None or asked == own:
     return own
@@ -256,7 +256,7 @@ def resolve(
 
 
 def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
-  """What to say of a hyperparameter that nothing has a use for."""
+  """Makes the error about a hyperparameter that nothing has a use for."""
   known = ', '.join(f'{{{n}}}' for n in sorted(plan.slots))
   client, server = (
     o if isinstance(o, str) else type(o).__name__
@@ -303,7 +303,7 @@ def _call(place: str, values: Mapping[str, Any]) -> None:
 
 
 def _weighting_word(value: Any) -> Any:
-  """tff.learning's `ClientWeighting` values, by this package's words."""
+  """Translates tff.learning's `ClientWeighting` to this package's words."""
   words = {'NUM_EXAMPLES': 'examples', 'UNIFORM': 'uniform'}
   if type(value).__name__ == 'ClientWeighting':
     return words[value.name]

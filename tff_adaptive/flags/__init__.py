@@ -1,3 +1,3 @@
-"""From words on a command line to checked settings."""
+"""Flags: words on a command line, made checked settings."""
 
 from tff_adaptive import tasks_package as tasks_package

@@ -1,6 +1,6 @@
-"""Which flags there are.
+"""The table of all flags.
 
-All are read from the signatures of what they configure, so that no name or
+They are read from the signatures of what they configure, so that no name or
 default stands twice. Nothing here imports TensorFlow.
 """
 
@@ -104,7 +104,7 @@ class FlagTable:
   def _hyperparameter(
     self, public: str, parameter: parameters.Parameter
   ) -> Flag:
-    """The flag of a hyperparameter, as who first takes it declares it."""
+    """Returns a hyperparameter's flag, as the first builder declares it."""
     named = dataclasses.replace(parameter, name=public)
     return self.algorithm.setdefault(public, Flag(public, named, public))
 
@@ -160,7 +160,7 @@ class FlagTable:
     return self.flags[name]
 
   def unknown(self, name: str) -> parameters.ParameterError:
-    """What to say of a name that no flag has."""
+    """Makes the error about a name that no flag has."""
     close = difflib.get_close_matches(name, list(self.flags), n=3)
     hint = 'see main.py --help'
     if close:
@@ -169,7 +169,7 @@ class FlagTable:
 
 
 def _of_task(task: str) -> list[Flag]:
-  """The flags of a task's options."""
+  """Lists the flags of a task's options."""
   return [
     Flag(name, dataclasses.replace(parameter, name=name), option, owner)
     for option, parameter in tasks.parameters_of(task).items()

@@ -55,7 +55,7 @@ _USUAL = (
 
 
 def usual(table: flag_table.FlagTable) -> str:
-  """The flags that most people need, by group."""
+  """Renders the flags that most people need, by group."""
   return '\n'.join([*_usual(table), *_of_own(table)])
 
 
@@ -82,7 +82,7 @@ def _usual(table: flag_table.FlagTable) -> list[str]:
 
 
 def full(table: flag_table.FlagTable) -> str:
-  """All flags."""
+  """Renders all flags."""
   lines = [*_usual(table), '', 'Less often needed:']
   for name in _RARE:
     lines += options.entry(table.general[name].parameter)
@@ -100,12 +100,12 @@ def full(table: flag_table.FlagTable) -> str:
 
 
 def _shared(flag: flag_table.Flag) -> list[str]:
-  """The entry of a flag whose default depends on who takes it."""
+  """Renders a flag whose default depends on who takes it."""
   return options.entry(flag.parameter, default=None)
 
 
 def _by_taker(flag: flag_table.Flag) -> list[str]:
-  """The same, with what the flag means to whom where that differs."""
+  """Renders it with what the flag means to each taker, if they differ."""
   meanings: dict[str, list[tuple[str, Any]]] = {}
   for taker, parameter in flag.takers:
     meanings.setdefault(parameter.help, []).append((taker, parameter.default))
@@ -124,7 +124,7 @@ def _by_taker(flag: flag_table.Flag) -> list[str]:
 
 
 def _of_own(table: flag_table.FlagTable) -> list[str]:
-  """The flags of the tasks of somebody's own that are known."""
+  """Renders the flags of the user's own tasks that are known."""
   lines = []
   for task, flags in table.own.items():
     lines += ['', f'Of --task={task}:']

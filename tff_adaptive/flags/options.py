@@ -10,12 +10,12 @@ from tff_adaptive import parameters
 
 
 def refusal(error: parameters.ParameterError) -> errors.SettingsError:
-  """What is wrong with a hyperparameter, said of flags."""
+  """Makes an error about a hyperparameter one about its flag."""
   return errors.SettingsError(error.told(lambda name: f'--{name}'))
 
 
 def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
-  """A flag's lines in the help.
+  """Renders a flag's lines in the help.
 
   Args:
     parameter: What it sets.
@@ -66,11 +66,11 @@ class Options:
 
   @property
   def names(self) -> set[str]:
-    """What flags there are."""
+    """The names of the flags."""
     return {*self._declared, *self._repeated}
 
   def split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Values by name, and the arguments that are something else.
+    """Returns values by name, and the arguments that are something else.
 
     Raises:
       SettingsError: If a value is not accepted.
@@ -110,7 +110,7 @@ class Options:
     return values, rest
 
   def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """As `split`, where all that is left must be words without dashes."""
+    """Splits like `split`; what is left must be words without dashes."""
     values, rest = self.split(arguments)
     for word in rest:
       if word.startswith('-'):
@@ -124,6 +124,6 @@ class Options:
     return values, rest
 
   def help(self) -> str:
-    """The flags, a paragraph each."""
+    """Renders the flags, a paragraph each."""
     declared = (*self._repeated.values(), *self._declared.values())
     return '\n'.join(line for p in declared for line in entry(p))

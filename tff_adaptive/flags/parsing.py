@@ -1,4 +1,4 @@
-"""The flags of the command line: read, and understood.
+"""The flags of the command line, as absl reads them.
 
 Nothing here imports TensorFlow: help, lists and every complaint about a flag
 come at once.
@@ -118,7 +118,7 @@ class Flags:
     return Parsed(settings=settings, dry_run=dry_run, preset=preset)
 
   def given(self, arguments: Sequence[str]) -> dict[str, str]:
-    """The text of each flag on a command line, and in flag files it names.
+    """Returns the text of each flag on a command line and in its flag files.
 
     Raises:
       SettingsError: If a flag is unknown or has no value.
@@ -163,7 +163,7 @@ class Flags:
 
 
 def tasks_named(arguments: Sequence[str]) -> list[str]:
-  """The values of --task on a command line."""
+  """Lists the values of --task on a command line."""
   named = []
   for place, word in enumerate(arguments):
     if word == '--':
@@ -181,5 +181,5 @@ def _text(value: Any) -> str:
 
 
 def words(flags: Mapping[str, str]) -> list[str]:
-  """Flags as arguments of a command line."""
+  """Writes flags as arguments of a command line."""
   return [f'--{name}={text}' for name, text in flags.items()]

@@ -38,7 +38,7 @@ class Preset:
   note: Optional[str] = None
 
   def describe(self) -> str:
-    """What the paper says, for --dry_run."""
+    """Says what the paper reports, for --dry_run."""
     lines = [f'preset       {self.name}', f'source       {self.source}']
     if self.published is None:
       lines.append('reported     the paper gives no number for this setting')
@@ -50,7 +50,7 @@ class Preset:
 
 
 def names() -> list[str]:
-  """The presets that there are."""
+  """Lists the presets that there are."""
   # Not `with_suffix`: names may have dots, as in alpha_0.1.
   return sorted(
     path.relative_to(FOLDER).as_posix().removesuffix(_SUFFIX)
@@ -96,7 +96,7 @@ def load(name: str) -> Preset:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-  """The nearest names, or what there is one level up."""
+  """Suggests the nearest names, or those one level up."""
   close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
   folder = name.strip('/')
   if below := _below(folder, known):
@@ -110,7 +110,7 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _below(folder: str, known: list[str]) -> list[str]:
-  """The names one level below a folder of presets."""
+  """Lists the names one level below a folder of presets."""
   depth = folder.count('/') + 2
   inside = [k for k in known if folder and k.startswith(f'{folder}/')]
   return sorted({'/'.join(k.split('/')[:depth]) for k in inside})

@@ -1,4 +1,4 @@
-"""From flags to the settings of a run.
+"""The settings of a run, made of flags.
 
 Flags that nothing would look at are refused. Errors name flags; whether as
 --flag or as `keyword` is for the caller to say.
@@ -28,7 +28,7 @@ Given = Mapping[str, Any]
 def with_preset(
   table: flag_table.FlagTable, given: Given
 ) -> tuple[dict[str, Any], Optional[presets.Preset]]:
-  """The flags given with those of the preset among them, and the preset.
+  """Adds the flags of a preset to those given; returns the preset too.
 
   Args:
     table: All flags.
@@ -101,7 +101,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
 def _hyperparameters(
   table: flag_table.FlagTable, given: Given
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """The hyperparameters that flags set, and which flags these are."""
+  """Returns the hyperparameters that flags set, and these flags."""
   values: dict[str, Any] = {}
   flag_of: dict[str, str] = {}
   for name, value in given.items():
@@ -119,7 +119,7 @@ def _hyperparameters(
 
 
 def _choice(general: Given, of_run: Given, asked: Given) -> dict[str, Any]:
-  """The method that is asked for, or that the optimizers make."""
+  """Chooses the method that is asked for, or that the optimizers make."""
   names = ('client_optimizer', 'server_optimizer')
   if general['algorithm'] is not None:
     chosen = {name: of_run[name] for name in names if name in of_run}

@@ -226,7 +226,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_runtime(error: ValueError) -> parameters.ParameterError:
-  """What a runtime says of its arguments, which it quotes `so`."""
+  """Makes an error about flags of a runtime's, which quotes arguments `so`."""
   told = str(error).replace('{', '{{').replace('}', '}}')
   named = re.findall(r'`(\w+)`', told) or ['runtime']
   return parameters.ParameterError(named[0], re.sub(r'`(\w+)`', r'{\1}', told))

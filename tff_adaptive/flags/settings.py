@@ -16,7 +16,7 @@ from tff_adaptive.privacy import mechanism as privacy
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-  """What to run, how long, and where the results go.
+  """The settings of a run: what, how long, and where the results go.
 
   Attributes:
     task: A name that `tasks.create` takes.
@@ -93,7 +93,7 @@ class Settings:
 
   @property
   def identity(self) -> dict[str, Any]:
-    """What decides the results, by flag; a resumed run must have the same.
+    """The settings that decide the results, by flag; the same when resumed.
 
     Where data lie, where results go, how much memory may be used and when to
     give up or to end early decide no round, and are left out.
@@ -133,7 +133,7 @@ class Settings:
 
   @property
   def _more(self) -> dict[str, Any]:
-    """Told where it is not what older runs had, so that these go on."""
+    """Settings that older runs lack, left out where they are as those were."""
     told: dict[str, Any] = {}
     if self.validation_split != 'test':
       told['validation_split'] = self.validation_split
@@ -146,7 +146,7 @@ class Settings:
     return told
 
   def _is_told(self, name: str, value: Any) -> bool:
-    """Whether a hyperparameter is a part of the identity.
+    """Tells whether a hyperparameter is a part of the identity.
 
     How updates are aggregated is said where it is not the plain mean, what is
     recorded where it is more than usual.
@@ -172,11 +172,11 @@ class Settings:
 
   @property
   def folder(self) -> pathlib.Path:
-    """Where the results go."""
+    """The folder of the results."""
     return pathlib.Path(self.root_output_dir) / self.name
 
 
-# Settings of which nothing is told unless they are given.
+# Settings that are no part of the identity unless they are given.
 _TOLD_IF_GIVEN = (
   'ema_decay',
   'client_steps_per_round',
@@ -202,7 +202,7 @@ FLAGS_OF_TASKS = (*_TASK_FLAGS, 'cache_dir')
 
 
 def shared_flags(task: str) -> dict[str, str]:
-  """The options of a task that a flag of all tasks sets, by that flag."""
+  """Returns a task's options that a flag of all tasks sets, by that flag."""
   accepted = tasks.parameters_of(task)
   return {
     flag: option
@@ -213,7 +213,7 @@ def shared_flags(task: str) -> dict[str, str]:
 
 
 def flag_of(task: str, option: str) -> str:
-  """The flag that sets an option of a task."""
+  """Returns the flag that sets an option of a task."""
   flags = {name: flag for flag, name in shared_flags(task).items()}
   flags |= {'cache_dir': 'cache_dir', **tasks.info(task).flags}
   return flags.get(option, f'{tasks.short(task)}_{option}')

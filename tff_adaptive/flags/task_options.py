@@ -1,4 +1,4 @@
-"""What the flags of a task come to: its options."""
+"""The options of a task, made of its flags."""
 
 from collections.abc import Mapping
 from typing import Any

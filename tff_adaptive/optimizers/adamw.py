@@ -84,7 +84,7 @@ def build_adamw_global(
   beta_2: parameters.Fraction = 0.999,
   epsilon: parameters.NonNegative = 1e-8,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedAdamW client optimizer: Liu et al., arXiv 2510.27486.
+  """Builds the FedAdamW client optimizer: Liu et al., arXiv 2510.27486.
 
   At local step k = 1, 2, ..., elementwise, with Delta_G, T and the start of v,
   one number a variable, as the server sent them:

@@ -150,7 +150,7 @@ class Blended(protocol.LocalOptimizer):
     weights: structures.WeightsT,
     context: structures.FlatWeights,
   ) -> Optional[structures.WeightsT]:
-    """The drawn optimizer's, if any in the mix takes gradients elsewhere."""
+    """Returns the drawn optimizer's point, if any in the mix has one."""
     firsts = [next(iter(family.values())) for family in self._families]
     points = [
       first.gradient_point(own, weights, context)

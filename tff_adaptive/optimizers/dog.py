@@ -73,7 +73,7 @@ def build_dog(
   r_epsilon: parameters.Positive = 1e-6,
   epsilon: parameters.NonNegative = 1e-8,
 ) -> tff.learning.optimizers.Optimizer:
-  """DoG client optimizer: Ivgi et al., arXiv 2302.12022.
+  """Builds the DoG client optimizer: Ivgi et al., arXiv 2302.12022.
 
   At local step k = 0, 1, ..., norms over all weights together:
 

@@ -133,7 +133,7 @@ def build_muon_global(
   beta_2: parameters.Fraction = 0.95,
   epsilon: parameters.NonNegative = 1e-10,
 ) -> tff.learning.optimizers.Optimizer:
-  """FedMuon client optimizer: Liu et al., arXiv 2510.27403.
+  """Builds the FedMuon client optimizer: Liu et al., arXiv 2510.27403.
 
   At local step k = 1, 2, ..., with Delta_g and the start of M as the server
   sent them, variables of rank 2 or more (all axes but the last together):

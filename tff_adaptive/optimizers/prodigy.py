@@ -108,7 +108,7 @@ def build_prodigy(
   epsilon: parameters.NonNegative = 1e-8,
   d_0: parameters.Positive = 1e-6,
 ) -> tff.learning.optimizers.Optimizer:
-  """Prodigy client optimizer: Mishchenko and Defazio, arXiv 2306.06101.
+  """Builds Prodigy for clients: Mishchenko and Defazio, arXiv 2306.06101.
 
   At local step k = 1, 2, ..., with the old d and the old x on the right, sums
   over all weights together, and d from d_0:

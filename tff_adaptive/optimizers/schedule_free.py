@@ -66,7 +66,7 @@ def build_schedule_free_sgd(
   learning_rate: parameters.Positive = 0.1,
   beta_1: parameters.Fraction = 0.9,
 ) -> tff.learning.optimizers.Optimizer:
-  """Schedule-free SGD client optimizer: Defazio et al., arXiv 2405.15682.
+  """Builds schedule-free SGD for clients: Defazio et al., arXiv 2405.15682.
 
   At local step k = 1, 2, ..., from z = x = x_t:
 

@@ -92,7 +92,7 @@ class FirstStep:
 
 
 class _Computations(NamedTuple):
-  """What `tff.federated_aggregate` needs to keep the first of some values."""
+  """The parts of a `tff.federated_aggregate` that keeps the first value."""
 
   zero: tff.Computation
   keep: tff.Computation

@@ -113,16 +113,16 @@ class Hook:
   """
 
   def start(self, event: Start) -> None:
-    """Is told that rounds are about to begin."""
+    """Receives the start of the run, before its first round."""
 
   def evaluation(self, event: Evaluation) -> None:
-    """Is told of an evaluation."""
+    """Receives an evaluation."""
 
   def round(self, event: Round) -> None:
-    """Is told of a round, once its row is written."""
+    """Receives a round, once its row is written."""
 
   def end(self, event: End) -> None:
-    """Is told that no more comes, however the run ended."""
+    """Receives the end of the run, however it ended."""
 
 
 class Several(Hook):

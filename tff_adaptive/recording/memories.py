@@ -1,4 +1,4 @@
-"""What the clients of a process keep between rounds, held by client id."""
+"""The memories of clients between rounds, by client id."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tff_adaptive.recording import client_states
 
 
 class Memories:
-  """What clients keep, as a process takes and returns it.
+  """Clients' memories, as a process takes and returns them.
 
   Of clients that were seen before, a store has it (`client_states`); all others
   keep what a client begins with.

@@ -42,7 +42,7 @@ _HERE = pathlib.Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-  """What stands for a method below a figure.
+  """The key of a method below a figure.
 
   Attributes:
     method: Its name.

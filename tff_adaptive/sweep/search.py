@@ -65,7 +65,7 @@ class Agenda:
 
   @property
   def most_runs(self) -> int:
-    """How many runs the sweep comes to, if none is left out on the way."""
+    """The number of runs of the sweep, if none is left out on the way."""
     sizes = sorted(map(len, self._configurations), reverse=True)
     return sum(sizes if self.sampler == 'grid' else sizes[: self.trials])
 

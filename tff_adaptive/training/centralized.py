@@ -224,7 +224,7 @@ class CentralizedRounds:
 
   @property
   def program_state(self) -> Any:
-    """What a checkpoint holds."""
+    """The state that a checkpoint holds."""
     return collections.OrderedDict(
       weights=self.model_weights(),
       optimizer=tf.nest.map_structure(np.asarray, self._optimizer_state),

@@ -282,7 +282,7 @@ def run(
 
 
 def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
-  """The hyperparameters that bound the clients' own step sizes."""
+  """Returns the hyperparameters that bound the clients' own step sizes."""
   values = settings.hyperparameters
   names = ('gamma_b', 'max_step_size')
   return {n: values[n] for n in names if values.get(n) is not None}

@@ -1,4 +1,4 @@
-"""What a model is evaluated on: while it trains, and once at the end.
+"""The data that a model is evaluated on, while it trains and at the end.
 
 Whatever is chosen by looking at evaluations (a round, a configuration) is
 chosen by those on the validation split. It is set apart from what the model is

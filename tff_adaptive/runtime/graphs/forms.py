@@ -1,4 +1,4 @@
-"""What a graph may be given as a dataset; `graph.py` says why."""
+"""Forms in which a graph may be given a dataset; `graph.py` says why."""
 
 import dataclasses
 import enum
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class Form(enum.Enum):
-  """What a graph is given as a dataset; each is a variant tensor.
+  """The form in which a graph is given a dataset, as a variant tensor.
 
   Attributes:
     DATASET: The dataset.

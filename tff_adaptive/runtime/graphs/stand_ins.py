@@ -1,4 +1,4 @@
-"""What stands for a dataset in a graph; `graph.py` says why."""
+"""Stand-ins for datasets in a graph; `graph.py` says why."""
 
 import collections
 import functools

@@ -1,4 +1,4 @@
-"""What one connection may hold on a worker."""
+"""Limits on what one connection may hold on a worker."""
 
 import dataclasses
 import os
@@ -134,7 +134,7 @@ def _size(value: values_lib.PythonValue) -> int:
 
 
 class Account:
-  """What the values of one connection come to.
+  """An account of the memory that the values of one connection take.
 
   Attributes:
     max_bytes: What they may come to.

@@ -74,7 +74,7 @@ class Run:
 
   @property
   def method(self) -> str:
-    """What the run is of: the algorithm, and the client optimizer if the
+    """The method of the run: the algorithm, and the client optimizer if the
     algorithm leaves it open and it is another than the algorithm's own."""
     return method_of(self.settings)
 

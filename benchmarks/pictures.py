@@ -9,7 +9,6 @@ import pathlib
 
 from benchmarks import outputs
 from tff_adaptive.recording import metric_names
-from tff_adaptive.recording import step_figures
 from tff_adaptive.report import charts
 from tff_adaptive.report import figures
 from tff_adaptive.report import runs as results
@@ -199,17 +198,6 @@ def draw_forms(curves, path):
         )
       )
   save(static.draw_together(panels), path)
-
-
-def draw_step_sizes(rows, path):
-  """Draws the step sizes of a run, by its rows as `metrics.csv` has them."""
-
-  def series(column):
-    points = [(int(row['round']), row[column]) for row in rows]
-    points = [(n, float(cell)) for n, cell in points if cell]
-    return tuple(zip(*points)) or ((), ())
-
-  save(step_figures.figure_of(series, ''), path)
 
 
 def _configurations(rows, clients_per_round=0):

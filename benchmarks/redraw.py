@@ -20,7 +20,7 @@ RESULTS = pathlib.Path(__file__).resolve().parents[1] / 'results'
 REPRODUCTION = 'reproduction_reddi2021'
 PRIVATE = 'stackoverflow_tag_dp'
 # What `studies.py` collected.
-STUDIES = ('noise',)
+STUDIES = ('mukherjee_mnist', 'noise')
 # Clients of a round of the private study.
 PRIVATE_COHORT = 40
 
@@ -42,16 +42,9 @@ def redraw(output):
   pictures.draw_quadratic(
     rows('quadratic/rounds.csv'), to('quadratic/rounds.png')
   )
-  for study, choose in (
-    ('mnist_delta_sgd', step_studies.best_rates),
-    ('mnist_fedsps', step_studies.all_rates),
-  ):
-    curves = step_studies.read_curves(RESULTS / study / 'curves.csv')
-    best = choose(step_studies.by_rates(curves))
-    pictures.draw_clients(best, to(f'{study}/accuracy.png'))
-  pictures.draw_step_sizes(
-    rows('mnist_fedsps/step_sizes.csv'), to('mnist_fedsps/step_sizes.png')
-  )
+  curves = step_studies.read_curves(RESULTS / 'mnist_delta_sgd' / 'curves.csv')
+  best = step_studies.best_rates(step_studies.by_rates(curves))
+  pictures.draw_clients(best, to('mnist_delta_sgd/accuracy.png'))
   pictures.draw_forms(
     smoothness_batch.read(RESULTS / 'smoothness_batch' / 'curves.csv'),
     to('smoothness_batch/accuracy.png'),

@@ -8,9 +8,7 @@ every finished run, and accuracy.png: accuracy against rounds, and against
 gradients, of which the two forms of Delta-SGD do not take the same number. Of
 runs that differ only in the client's rate the one with the best accuracy, mean
 of the last three evaluations, is drawn and put into the table that is printed;
---all_rates has them all. --best prints the best rate alone. With
---step_sizes=RUN, the steps that clients chose in one run go to step_sizes.csv
-and step_sizes.png.
+--best prints that rate alone.
 """
 
 import argparse
@@ -23,7 +21,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
 from benchmarks import pictures
-from tff_adaptive.recording import step_figures
 from tff_adaptive.report import runs as results
 
 RATE = 'client_learning_rate'
@@ -93,15 +90,6 @@ def best_rates(by_rate):
   }
 
 
-def all_rates(by_rate):
-  """Lists every rate as if each were another client's only one."""
-  return {
-    (f'{client}, rate {rate:g}' if rate else client, alpha): ('', by_seed)
-    for (client, alpha), rates in by_rate.items()
-    for rate, by_seed in sorted(rates.items())
-  }
-
-
 def read_curves(path):
   """Reads the evaluations of every run from curves.csv."""
   curves = collections.defaultdict(list)
@@ -117,25 +105,11 @@ def read_curves(path):
   return curves
 
 
-def step_rows(run):
-  """Reads the step sizes that clients chose in a run, with four decimals."""
-  for row in run.rows:
-    if step_figures.MEAN in row:
-      steps = {c: v for c, v in row.items() if c.startswith('step_size/')}
-      yield {'round': int(row['round'])} | {
-        column: round(value, 4) for column, value in steps.items()
-      }
-
-
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('runs', type=pathlib.Path, help='Folder of the runs.')
   parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
   parser.add_argument('--best', action='store_true', help='Print a rate only.')
-  parser.add_argument('--all_rates', action='store_true', help='Not the best.')
-  parser.add_argument(
-    '--step_sizes', type=pathlib.Path, help='A run whose steps are drawn too.'
-  )
   arguments = parser.parse_args()
   curves = {}
   for run in results.find(arguments.runs)[0]:
@@ -146,7 +120,7 @@ def main():
   if not curves:
     parser.error(f'{arguments.runs} has no finished run')
   by_rate = by_rates(curves)
-  best = (all_rates if arguments.all_rates else best_rates)(by_rate)
+  best = best_rates(by_rate)
   if arguments.best:
     ((rate, _),) = best.values()
     print(rate)
@@ -159,10 +133,6 @@ def main():
     [row for rows in curves.values() for row in rows],
   )
   pictures.draw_clients(best, arguments.output / 'accuracy.png')
-  if arguments.step_sizes:
-    steps = list(step_rows(results.load(arguments.step_sizes)))
-    outputs.write_rows(arguments.output / 'step_sizes.csv', steps)
-    pictures.draw_step_sizes(steps, arguments.output / 'step_sizes.png')
   print('| client | alpha | rate | seeds | last three evaluations | test |')
   print('|---|---|---|---|---|---|')
   for (client, alpha), (rate, by_seed) in sorted(best.items()):

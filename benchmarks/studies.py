@@ -82,7 +82,7 @@ def thinned(values):
 
 
 # What is kept of the step sizes of a round.
-STEPS = ('mean', 'between_clients', 'within_clients')
+STEPS = ('mean', 'between_clients', 'within_clients', 'at_bound')
 
 
 def steps_of(run, place):

@@ -1,6 +1,8 @@
 """Checks of the pages whose files `benchmarks/studies.py` wrote."""
 
+import collections
 import itertools
+import statistics
 
 from benchmarks import studies
 from tests.results import reading
@@ -130,4 +132,169 @@ def check_noise(page):
     page.take(setting)
 
 
-PAGES = {'noise': check_noise}
+def check_mukherjee_mnist(page):
+  sweeps = Sweeps('mukherjee_mnist')
+  rates = ('0.0001', '0.001', '0.01', '0.1', '1')
+  measures = ('train/loss', 'validation/metric', 'test/metric')
+
+  def of(sweep, setting, measure):
+    scale = 1 if measure == 'train/loss' else 100
+    return [scale * v for v in sweeps.mean(sweep, setting, measure)]
+
+  def end(sweep, setting):
+    return of(sweep, setting, 'test/metric')[0]
+
+  def check(place, where, first=1):
+    """Holds a table of measures against the sweep and setting of each row."""
+
+    def expected(label, column):
+      if not 0 <= column - first < len(measures):
+        return None  # A rate, or a number of the paper.
+      return of(*where(label), measures[column - first])
+
+    reading.check_table(page.table(place), expected)
+
+  check(0, lambda label: ('bounds', label))
+  check(1, lambda label: ('fedavg', label))
+  check(2, lambda label: ('fedams', label))
+  kinds = ('unit', 'standardized')
+
+  def pixels(label, column):
+    if column > len(kinds):
+      return None
+    setting = f'mnist_logistic_pixels={kinds[column - 1]}, {label}'
+    return of('pixels', setting, 'test/metric')
+
+  reading.check_table(page.table(3), pixels)
+  check(
+    4,
+    {
+      'FedSPS': ('classes', 'fedsps_classes'),
+      'FedDecSPS': ('classes', 'feddecsps_classes'),
+      'FedDecSPS, memory=round': ('classes_memory', 'memory=round'),
+    }.__getitem__,
+  )
+
+  def tuned(method, rate):
+    return 'classes_tuned', f'client_learning_rate={rate}, {method}_classes'
+
+  best = {
+    method: max(
+      (r for r in rates),
+      key=lambda rate: sweeps.mean(*tuned(method, rate))[0],
+    )
+    for method in ('fedavg', 'fedams', 'fedadam', 'mime')
+  }
+  assert [row[:2] for row in page.table(5)[1]] == [
+    [name, best[name.lower()]]
+    for name in ('FedAvg', 'FedAMS', 'FedAdam', 'MIME')
+  ]
+  check(5, lambda label: tuned(label.lower(), best[label.lower()]), first=2)
+  endings = {'i.i.d.': '', 'two classes': '_classes'}
+
+  def normalized(label):
+    clients, _, nu = label.partition(', ')
+    return 'normalized', f'{nu}, fedsps_normalized{endings[clients]}'
+
+  check(6, normalized)
+  steps = collections.defaultdict(list)
+  for row in reading.rows('mukherjee_mnist/steps.csv'):
+    if int(row['round']) >= 100:
+      steps[row['sweep'], row['setting']].append(row)
+
+  def of_steps(label, column):
+    place = {
+      'FedSPS, two classes': ('classes', 'fedsps_classes'),
+      'FedDecSPS, two classes': ('classes', 'feddecsps_classes'),
+    }.get(label, ('bounds', label.rpartition(', ')[2]))
+    name = studies.STEPS[column - 1]
+    return [statistics.fmean(float(row[name]) for row in steps[place])]
+
+  reading.check_table(page.table(7), of_steps)
+  bounds = [end('bounds', s) for s in sweeps.settings('bounds')]
+  assert max(bounds) - min(bounds) < 0.4
+  page.take('within 0.4 points')
+  spans = [end('fedavg', f'client_learning_rate={r}') for r in rates]
+  page.claim('spans 19 points', max(spans) - min(spans))
+  losses = [
+    sweeps.mean('bounds', f'gamma_b={b}', 'train/loss')[0] for b in (1, 5, 10)
+  ]
+  assert losses == sorted(losses)
+  page.claim('step is about 1.1', of_steps('gamma_b=10', 1)[0])
+  page.claim('92.2 % against 92.2 %', end('bounds', 'gamma_b=1'), max(spans))
+  page.claim(
+    '(91.7 and 91.7 %, paper 91.81 and 91.23 %)',
+    end('fedavg', 'client_learning_rate=0.1'),
+    end('fedams', 'client_learning_rate=0.1'),
+    91.81,
+    91.23,
+  )
+  ahead = {
+    (method, rate): end(method, f'client_learning_rate={rate}') - paper
+    for method, numbers in (
+      ('fedavg', (76.38, 78.27, 79.97, 91.81, 79.32)),
+      ('fedams', (80.75, 81.52, 83.05, 91.23, 82.85)),
+    )
+    for rate, paper in zip(rates, numbers)
+    if rate != '0.1'
+  }
+  page.claim('is 3 points behind', -ahead.pop(('fedavg', '0.0001')))
+  page.claim('by 4 to 13 points', min(ahead.values()), max(ahead.values()))
+  assert max(ahead, key=ahead.get) == ('fedavg', '1')
+  loss = {
+    m: sweeps.mean(*tuned(m, r), 'train/loss')[0] for m, r in best.items()
+  }
+  page.claim(
+    '0.17 against 0.24',
+    sweeps.mean('classes', 'fedsps_classes', 'train/loss')[0],
+    loss.pop('fedavg'),
+  )
+  page.claim('best rate and 0.28 or more', min(loss.values()))
+  mean = {
+    k: of_steps(f'{k}, two classes', 1)[0] for k in ('FedSPS', 'FedDecSPS')
+  }
+  assert 100 < mean['FedSPS'] / mean['FedDecSPS'] < 250  # "A hundredth."
+  page.claim(
+    'it ends 2.1 points behind',
+    end('classes', 'fedsps_classes') - end('classes', 'feddecsps_classes'),
+  )
+  page.claim('it is at 88.6 %', end('classes_memory', 'memory=round'))
+  lead = {
+    m: end(*tuned(m, r)) - end('classes', 'fedsps_classes')
+    for m, r in best.items()
+  }
+  page.claim('FedAvg by 1.2', lead.pop('fedavg'))
+  page.claim('1.7 to 2.2 points', min(lead.values()), max(lead.values()))
+  statuses = {
+    row['status']
+    for row in sweeps.ends
+    if row['setting'] == tuned('fedadam', '0.1')[1]
+  }
+  assert statuses == {'diverged'}
+  for setting in (
+    '500 rounds, five local steps on batches of 20, three seeds',
+    'ten a round of 100 clients',
+    '10,000 test images',
+    'last 50 rounds ("last 50")',
+    '95 % intervals',
+    'in the last 50 rounds',
+    'Figures 2(a, b)',
+    'Bounds of 1, 5 and 10 end',
+    'A bound of 1 decides',
+    'Table 2 and Figure 3(a)',
+    'server rate of 1 and an adaptivity of 1e-3 (Table 3)',
+    'FedAMS at 0.1',
+    "FedAvg's 0.0001",
+    "FedAvg's 1, which",
+    'between 0 and 1 here',
+    'Figures 3(c, d)',
+    'diverges at 0.1',
+    'Figure 6',
+    'Figure 7',
+    'rounds 100 to 500',
+    'bound of 1, with',
+  ):
+    page.take(setting)
+
+
+PAGES = {'noise': check_noise, 'mukherjee_mnist': check_mukherjee_mnist}

@@ -26,11 +26,12 @@ def describe(
   experiment.announce()
   # TensorFlow is imported no earlier than it is needed.
   # pylint: disable=g-import-not-at-top
-  from tff_adaptive.algorithms import description
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import traffic as communication
 
   experiment.set_runtime(settings)
+  from tff_adaptive.algorithms import description
+
   task = experiment.create_task(settings)
   client_ids = task.datasets.train_data.client_ids
   sampling.build_cohort_fn(

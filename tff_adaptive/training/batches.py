@@ -11,7 +11,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import Union
 
 import numpy as np
 import tensorflow as tf
@@ -19,12 +18,10 @@ import tensorflow_federated as tff
 
 from tasks import preprocessing
 from tff_adaptive import errors
+from tff_adaptive import structures
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds
-
-# A client's batches: structures of tensors, or a dataset of them.
-Batches = Union[Sequence[Any], tf.data.Dataset]
 
 # Memory for the mapped batches of a cohort. Models on bags of words take 40 kB
 # a sentence; beyond this their batches are made one at a time.
@@ -156,7 +153,7 @@ class ClientBatches(data.ClientDatasets):
       return rows
     return _take(rows, slice(self._max_steps * self._recipe.batch_size))
 
-  def for_client(self, client_id: str, round_number: int) -> Batches:
+  def for_client(self, client_id: str, round_number: int) -> data.Batches:
     """Returns the client's batches for a round.
 
     Raises:
@@ -191,8 +188,8 @@ class ClientBatches(data.ClientDatasets):
     return data.CohortData([made.get(c, nothing) for c in cohort], failures)
 
   def _finish(
-    self, drawn: Sequence[tuple[str, Any]], round_number: int
-  ) -> list[Batches]:
+    self, drawn: Sequence[tuple[str, structures.Structure]], round_number: int
+  ) -> list[data.Batches]:
     """Cuts clients' rows into batches and maps these."""
     if self._row_bytes is None:
       self._row_bytes = self._trace(drawn[0][1])
@@ -220,7 +217,9 @@ class ClientBatches(data.ClientDatasets):
       self._seed, 'client data', round_number, str(client_id)
     )
 
-  def _divide(self, mapped: Any, sizes: Sequence[int]) -> list[Batches]:
+  def _divide(
+    self, mapped: structures.Structure, sizes: Sequence[int]
+  ) -> list[data.Batches]:
     """Divides the mapped rows of all clients."""
     columns = [tf.split(tensor, sizes) for tensor in tf.nest.flatten(mapped)]
     return [
@@ -230,14 +229,16 @@ class ClientBatches(data.ClientDatasets):
       for own in zip(*columns, strict=True)
     ]
 
-  def _augmented(self, rows: Any, seed: np.ndarray) -> Batches:
+  def _augmented(
+    self, rows: structures.Structure, seed: np.ndarray
+  ) -> data.Batches:
     size = self._recipe.batch_size
     return [
       self._augment(_take(rows, slice(begin, begin + size)), seed, index)
       for index, begin in enumerate(range(0, _count(rows), size))
     ]
 
-  def _trace(self, rows: Any) -> int:
+  def _trace(self, rows: structures.Structure) -> int:
     """Makes the functions from rows to the model's input.
 
     Returns:
@@ -255,22 +256,26 @@ class ClientBatches(data.ClientDatasets):
     )
     seed_spec = tf.TensorSpec([2], tf.int64)
 
-    def augment(batch: Any, seed: Any, index: Any) -> Any:
+    def augment(
+      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+    ) -> structures.Examples:
       return augment_fn(batch, preprocessing.batch_seed(seed, index))
 
     # TensorFlow rewrites arithmetic in functions (a division by a constant to a
     # product), but not inside of data sets. So that lists and datasets agree to
     # the bit, both kinds are mapped by data sets.
-    def map_at_once(rows: Any) -> Any:
+    def map_at_once(rows: structures.Structure) -> structures.Examples:
       if map_fn is None:
         return rows
       return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
 
-    def augment_one(batch: Any, seed: Any, index: Any) -> Any:
+    def augment_one(
+      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+    ) -> structures.Examples:
       dataset = tf.data.Dataset.from_tensors(batch)
       return dataset.map(lambda b: augment(b, seed, index)).get_single_element()
 
-    def stream(rows: Any, seed: Any) -> Any:
+    def stream(rows: structures.Structure, seed: tf.Tensor) -> tf.data.Dataset:
       dataset = tf.data.Dataset.from_tensor_slices(rows)
       dataset = dataset.batch(recipe.batch_size)
       if augment_fn is not None:
@@ -312,7 +317,7 @@ def _take(rows: Any, order: Any) -> Any:
   return tf.nest.map_structure(take, rows)
 
 
-def _count(rows: Any) -> int:
+def _count(rows: structures.Structure) -> int:
   return int(tf.nest.flatten(rows)[0].shape[0])
 
 

@@ -9,12 +9,10 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -35,8 +33,6 @@ from tff_adaptive.training import validation
 # Groups of columns, of the model and of what clients made of it.
 MODEL = 'per_client'
 TUNED = 'per_client_tuned'
-# Of one pass over a client.
-Batches: TypeAlias = Iterable[structures.Examples]
 _PERCENTILES = (10, 50, 90)
 
 
@@ -162,7 +158,9 @@ class Tuner:
       variable.assign_sub(self._rate * tf.convert_to_tensor(gradient))
 
   def tune(
-    self, weights: tff.learning.models.ModelWeights, batches: Sequence[Batches]
+    self,
+    weights: tff.learning.models.ModelWeights,
+    batches: Sequence[data_lib.Batches],
   ) -> tff.learning.models.ModelWeights:
     """Returns the weights after a step on each batch."""
     weights.assign_weights_to(self._model)
@@ -192,7 +190,7 @@ class ClientTests:
   count: Optional[int]
   seed: int
   tuner: Optional[Tuner] = None
-  passes: Callable[[str], Sequence[Batches]] = lambda client: ()
+  passes: Callable[[str], Sequence[data_lib.Batches]] = lambda client: ()
 
   @functools.cached_property
   def _tests(self) -> tff.simulation.datasets.ClientData:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TypeAlias
 from typing import Union
 
 import numpy as np
@@ -21,12 +22,17 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
+from tff_adaptive import structures
 from tff_adaptive.training import seeds as randomness
 
 # Examples are read in chunks of about so many bytes: tf.data may set aside the
 # memory of a whole batch before it knows how many examples there are.
 _CHUNK_BYTES = 4 * 2**20
 _MOST_IN_CHUNK = 1024
+
+
+# The batches of a client, or of a split: what a model is given one by one.
+Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +45,11 @@ class CohortData:
     failures: Clients whose data could not be read, and why.
   """
 
-  batches: list[Any]
+  batches: list[Batches]
   failures: dict[str, str]
 
 
-def without_elements(batches: Any) -> Any:
+def without_elements(batches: Batches) -> Batches:
   """Returns batches of the same kind, but none."""
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
@@ -87,7 +93,7 @@ def has_recipe(
   )
 
 
-def nbytes(tensors: Any) -> int:
+def nbytes(tensors: structures.Structure) -> int:
   """Measures the memory that tensors take, the words of strings counted."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
@@ -174,7 +180,9 @@ class ClientDatasets:
       input_signature=[tf.TensorSpec([], tf.string)],
     )
 
-  def _build_prepare(self) -> Callable[[Any, Any], tf.data.Dataset]:
+  def _build_prepare(
+    self,
+  ) -> Callable[[structures.Structure, tf.Tensor], tf.data.Dataset]:
     """Builds a function from raw examples (tensors) and a seed to batches."""
     preprocess_fn = self._preprocess_fn
     self._tensors = all(
@@ -199,7 +207,9 @@ class ClientDatasets:
 
     if preprocess_fn is None or takes_seed(preprocess_fn):
 
-      def prepare(raw: Any, seed: Any) -> Any:
+      def prepare(
+        raw: structures.Structure, seed: tf.Tensor
+      ) -> tf.data.Dataset:
         dataset = to_dataset(raw)
         if preprocess_fn is None:
           return dataset
@@ -211,7 +221,9 @@ class ClientDatasets:
         autograph=False,
       )
 
-    def prepare_foreign(raw: Any, seed: Any) -> Any:
+    def prepare_foreign(
+      raw: structures.Structure, seed: tf.Tensor
+    ) -> tf.data.Dataset:
       tf.random.set_seed(int(seed[0] % 2**31))
       return preprocess_fn(to_dataset(raw))
 

@@ -23,14 +23,11 @@ import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive import structures
 from tff_adaptive.training import ahead
 from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import protocols
 
-# Of the training clients, and of one of them in a round.
 Clients: TypeAlias = Union[ahead.Ahead, data_lib.ClientDatasets]
-Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 # Sentences of one kind that are said in full, and names in one of them.
 _SAID_IN_FULL = 3
@@ -136,9 +133,9 @@ class Guard:
     self,
     number: int,
     cohort: Sequence[str],
-    datasets: Sequence[Batches],
+    datasets: Sequence[data_lib.Batches],
     error: Exception,
-  ) -> Sequence[Batches]:
+  ) -> Sequence[data_lib.Batches]:
     """Empties those of the round's datasets that raise an error.
 
     Raises:
@@ -169,7 +166,7 @@ class Guard:
     number: int,
     row: protocols.Columns,
     cohort: Sequence[str],
-    datasets: Sequence[Batches],
+    datasets: Sequence[data_lib.Batches],
   ) -> None:
     """Says who was left out.
 
@@ -255,7 +252,7 @@ def _names(clients: Iterable[str]) -> str:
   return f'{text} and {more} more' if more > 0 else text
 
 
-def _blame(cohort: Sequence[str], datasets: Sequence[Batches]) -> str:
+def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
   """Names the clients whose data make updates that are not finite."""
   wrong = [
     client
@@ -268,7 +265,9 @@ def _blame(cohort: Sequence[str], datasets: Sequence[Batches]) -> str:
 
 
 def _empty(
-  cohort: Sequence[str], datasets: Sequence[Batches], failed: Collection[str]
+  cohort: Sequence[str],
+  datasets: Sequence[data_lib.Batches],
+  failed: Collection[str],
 ) -> list[str]:
   return [
     client

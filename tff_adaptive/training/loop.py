@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import Union
-
-import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
@@ -33,7 +30,6 @@ from tff_adaptive.training import protocols
 from tff_adaptive.training import result
 from tff_adaptive.training import stopping
 
-Batches = Union[tf.data.Dataset, Sequence[Any]]
 Row = Mapping[str, Any]
 ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 
@@ -44,8 +40,8 @@ def run(
   clients: data_lib.ClientDatasets,
   cohort_fn: Callable[[int], Sequence[str]],
   evaluator: evaluation.Evaluator,
-  validation: Callable[[int], Batches],
-  test: Callable[[], Batches],
+  validation: Callable[[int], data_lib.Batches],
+  test: Callable[[], data_lib.Batches],
   folder: files.RunFolder,
   cadence: cadence_lib.Cadence,
   title: str = '',
@@ -156,7 +152,7 @@ class _Training:
     clients: data_lib.ClientDatasets,
     cohort_fn: Callable[[int], Sequence[str]],
     evaluator: evaluation.Evaluator,
-    validation: Callable[[int], Batches],
+    validation: Callable[[int], data_lib.Batches],
     folder: files.RunFolder,
     cadence: cadence_lib.Cadence,
     progress: progress_lib.Progress,
@@ -310,7 +306,9 @@ class _Training:
     row.update(self._columns(number))
     return row
 
-  def _evaluate(self, batches: Batches, split: str = 'validation') -> Row:
+  def _evaluate(
+    self, batches: data_lib.Batches, split: str = 'validation'
+  ) -> Row:
     """Evaluates the model, and its average; returns values by column."""
     return {
       f'{group}/{name}': value
@@ -320,7 +318,7 @@ class _Training:
 
   def test(
     self,
-    make_split: Callable[[], Batches],
+    make_split: Callable[[], data_lib.Batches],
     client_tests: Optional[ClientTests],
   ) -> None:
     """Evaluates the trained model on test data, unless that was done."""

@@ -7,9 +7,7 @@ tested on, unless a run asks for the papers' protocol, which looks at test data.
 
 import dataclasses
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Optional
-from typing import Union
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +19,6 @@ from tff_adaptive import structures
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.training import data
 from tff_adaptive.training import seeds
-
-Batches = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 _CHUNK = 1024
 # Above errors of rounding, below what tells places apart.
@@ -39,8 +35,8 @@ class Splits:
     test: Makes what the trained model is tested on.
   """
 
-  validation: Callable[[int], Batches]
-  test: Callable[[], Batches]
+  validation: Callable[[int], data.Batches]
+  test: Callable[[], data.Batches]
 
 
 def describe(settings: settings_lib.Settings) -> str:
@@ -119,7 +115,7 @@ def build(
     raw, tested = chosen.of(raw, True), chosen.of(raw, False)
     name = 'validation split'
 
-  def test() -> Batches:
+  def test() -> data.Batches:
     return data.test_split(datasets, raw=tested, cache_bytes=0)
 
   if settings.validation_sample == 'fixed':
@@ -210,7 +206,7 @@ class Drawn:
     self._count = len(tf.nest.flatten(self._rows)[0])
     self._num_examples = min(num_examples, self._count)
 
-  def __call__(self, round_number: int) -> Batches:
+  def __call__(self, round_number: int) -> data.Batches:
     """Draws what the model after a round is evaluated on."""
     generator = np.random.default_rng(
       seeds.seed_pair(self._seed, 'validation', round_number)

@@ -248,10 +248,10 @@ class Parameter:
     if self.kind is bool:
       words = {'true': True, '1': True, 'false': False, '0': False}
       return words.get(word, text)
-    try:
-      return float(text)
-    except ValueError:
-      return text
+    for kind in dict.fromkeys([self.kind, float]):
+      with contextlib.suppress(ValueError):
+        return kind(text)
+    return text
 
   def parse(self, text: str) -> Any:
     """Reads a value from a word of the command line and checks it."""

@@ -187,6 +187,29 @@ def test_mixed_epochs_are_those_of_the_round(parse):
   )
 
 
+def test_a_flag_of_another_optimizer_is_refused_in_few_words(parse):
+  for chosen in ('--server_optimizer=sgd', '--algorithm=fedyogi'):
+    name = 'sgd' if chosen.endswith('sgd') else 'yogi'
+    assert complaint(parse, chosen, '--server_adam_beta_1=0.5') == (
+      '--server_adam_beta_1=0.5 would be ignored: the server optimizer is '
+      f'{name}.'
+    )
+  # Whether the optimizers go together is told first.
+  assert 'its own server optimizer, ams' in complaint(
+    parse,
+    '--algorithm=fedams',
+    '--server_optimizer=yogi',
+    '--server_ams_beta_1=0.9',
+  )
+
+
+def test_whole_numbers_keep_their_digits(parse):
+  assert parse(f'--seed={2**60 + 1}').seed == 2**60 + 1
+  assert parse('--total_rounds=1e3').total_rounds == 1000
+  assert complaint(parse, '--total_rounds=0').endswith(', got 0.')
+  assert complaint(parse, '--total_rounds=2.5').endswith(', got 2.5.')
+
+
 def test_runtime_options(parse):
   remote = parse('--runtime=remote', '--worker_addresses=a:1,[::1]:23')
   assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}

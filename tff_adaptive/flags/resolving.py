@@ -5,6 +5,7 @@ Flags that nothing would look at are refused. Errors name flags; whether as
 """
 
 import dataclasses
+from collections.abc import Collection
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -78,12 +79,23 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   of_run = {n: v for n, v in given.items() if n in table.general}
   of_task = {n: v for n, v in given.items() if n in table.task}
   general = run_flags.resolve(table, of_run)
-  values, flag_of = _hyperparameters(table, given)
+  of_method = {
+    name: (table.find(name), value)
+    for name, value in given.items()
+    if name not in of_run and name not in of_task
+  }
+  asked = {flag.public for flag, _ in of_method.values()}
+  method, optimizer = _choose(general, of_run, asked)
+  values, flag_of = _hyperparameters(of_method, optimizer)
   _fill_in(values, general)
   with parameters.renamed({**flag_table.DECIDED, **flag_of}):
-    plan = plan_lib.resolve(**_choice(general, of_run, values), **values)
+    plan = plan_lib.resolve(
+      method.name,
+      client_optimizer=optimizer['client'],
+      server_optimizer=optimizer['server'],
+      **values,
+    )
     run_flags.check(table, general, plan, flag_of)
-  _check_owners(table, flag_of, plan)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,
@@ -98,35 +110,51 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   )
 
 
+def _choose(
+  general: Given, of_run: Given, asked: Collection[str]
+) -> tuple[methods.Method, dict[str, Any]]:
+  """Chooses the method that is asked for, or that the optimizers make."""
+  if general['algorithm'] is None:
+    # Plain averaging has no momentum; asking for it asks for fedavgm.
+    method = methods.of_server(general['server_optimizer'], asked)
+    given = general
+  else:
+    method, given = methods.find(general['algorithm']), of_run
+  return method, plan_lib.optimizers_of(
+    method, given.get('client_optimizer'), given.get('server_optimizer')
+  )
+
+
 def _hyperparameters(
-  table: flag_table.FlagTable, given: Given
+  of_method: Mapping[str, tuple[flag_table.Flag, Any]],
+  optimizer: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """Returns the hyperparameters that flags set, and these flags."""
+  """Returns the hyperparameters that flags set, and these flags.
+
+  Raises:
+    ParameterError: If two set the same, or one is of an optimizer that was not
+      chosen.
+  """
   values: dict[str, Any] = {}
   flag_of: dict[str, str] = {}
-  for name, value in given.items():
-    if name in table.general or name in table.task:
-      continue
-    public = table.find(name).public
-    if public in values:
+  for name, (flag, value) in of_method.items():
+    side, owner = flag.owner
+    if owner and optimizer[side] != owner:
+      raise parameters.UnusedError(
+        name,
+        '{}={given} would be ignored: the {side} optimizer is {chosen}.',
+        given=value,
+        side=side,
+        chosen=optimizer[side],
+      )
+    if flag.public in values:
       raise parameters.ParameterError(
         name,
-        f'{{{flag_of[public]}}} and {{}} set the same hyperparameter; give one '
-        'of them.',
+        f'{{{flag_of[flag.public]}}} and {{}} set the same hyperparameter; '
+        'give one of them.',
       )
-    values[public], flag_of[public] = value, name
+    values[flag.public], flag_of[flag.public] = value, name
   return values, flag_of
-
-
-def _choice(general: Given, of_run: Given, asked: Given) -> dict[str, Any]:
-  """Chooses the method that is asked for, or that the optimizers make."""
-  names = ('client_optimizer', 'server_optimizer')
-  if general['algorithm'] is not None:
-    chosen = {name: of_run[name] for name in names if name in of_run}
-    return {'name': general['algorithm'], **chosen}
-  # Plain averaging has no momentum; asking for it asks for fedavgm.
-  method = methods.of_server(general['server_optimizer'], asked)
-  return {'name': method.name, **{name: general[name] for name in names}}
 
 
 def _fill_in(values: dict[str, Any], general: Given) -> None:
@@ -139,19 +167,3 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
     values.setdefault('local_epochs', general['client_epochs_per_round'])
   if privacy.is_asked(values):
     values['dp_clients_per_round'] = general['clients_per_round']
-
-
-def _check_owners(
-  table: flag_table.FlagTable, flag_of: Mapping[str, str], plan: plan_lib.Plan
-) -> None:
-  """Refuses flags of an optimizer that is not the plan's."""
-  for public, name in flag_of.items():
-    side, owner = table.find(name).owner
-    if owner and plan.optimizer[side] != owner:
-      raise parameters.UnusedError(
-        name,
-        '{}={given} would be ignored: the {side} optimizer is {chosen}.',
-        given=plan.values[public],
-        side=side,
-        chosen=plan.optimizer[side],
-      )

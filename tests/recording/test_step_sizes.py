@@ -53,10 +53,13 @@ def test_the_file_has_several_rows_a_round(tmp_path):
   assert again.rows[0] == {'round': '1', 'client': 'x,1', 'mean': '0.5'}
   assert again.drop_after(1) == 4
   assert [r['round'] for r in step_sizes.StepFile(path).rows] == ['1', '1']
+  # Nobody answered in rounds 2 and 3.
+  again.append({'round': 4, 'client': 'y', 'mean': 0.5})
+  assert len(step_sizes.StepFile(path).rows) == 3
 
 
 @pytest.mark.parametrize(
-  'line', ['1,a,half', '3,a,0.5', 'x,a,0.5', '1,a', '1,a,0.5,1']
+  'line', ['1,a,half', '0,a,0.5', 'x,a,0.5', '1,a', '1,a,0.5,1']
 )
 def test_a_damaged_file_is_refused(tmp_path, line):
   path = tmp_path / 'step_sizes.csv'

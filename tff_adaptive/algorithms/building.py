@@ -30,8 +30,15 @@ class Pieces:
   objective: processes.Objective
   exchange: Optional[processes.Exchange] = None
 
-  def compose(self, model: Any) -> processes.Process:
-    """Makes the learning process; see `algorithms.build`."""
+  def compose(
+    self, model: Any, *, takes_messages: bool = False
+  ) -> processes.Process:
+    """Makes the learning process; see `algorithms.build`.
+
+    Args:
+      model: As there.
+      takes_messages: As `processes.compose` takes it.
+    """
     values = self.plan.values
     return processes.compose(
       model,
@@ -46,6 +53,7 @@ class Pieces:
       seed=values['seed'],
       record_step_sizes=values.get('record_step_sizes', False),
       model_aggregator=self._aggregator(),
+      takes_messages=takes_messages,
     )
 
   def _aggregator(self) -> Any:

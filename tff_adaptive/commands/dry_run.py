@@ -6,6 +6,7 @@ from typing import Optional
 import tasks
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.training import availability
 from tff_adaptive.training import experiment
 
 
@@ -34,9 +35,8 @@ def describe(
 
   task = experiment.create_task(settings)
   client_ids = task.datasets.train_data.client_ids
-  sampling.build_cohort_fn(
-    client_ids, clients_per_round=settings.clients_per_round
-  )
+  sampling.cohorts_of(settings, client_ids)
+  availability.behaviour_of(settings, client_ids)
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']
@@ -52,7 +52,7 @@ def describe(
     lines.append('bytes a round: none, nothing is sent')
     return '\n'.join(lines)
   try:
-    traffic = communication.of_round(built.process.next)
+    traffic = communication.of_process(built.process)
     cohort = settings.clients_per_round
     lines.append(
       f'bytes a round: each client receives {traffic.down:,} and sends '
@@ -78,6 +78,8 @@ def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
     f'clients      {whose}, {settings.total_rounds:,} rounds',
     f'runtime      {settings.runtime}',
   ]
+  if words := availability.describe(settings):
+    lines.append(f'time         {words}')
   if info.published:
     lines.append(
       f'published    {info.published.rounds:,} rounds of '

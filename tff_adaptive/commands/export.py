@@ -192,11 +192,13 @@ def _restore(
   import tensorflow as tf
   import tensorflow_federated as tff
 
+  from tff_adaptive import processes
   from tff_adaptive import tff_internals
   from tff_adaptive.recording import best
   from tff_adaptive.recording import checkpoint_files
   from tff_adaptive.recording import checkpoints
   from tff_adaptive.recording import records
+  from tff_adaptive.training import asynchronous
   from tff_adaptive.training import centralized
   from tff_adaptive.training import parts
   from tff_adaptive.training import rounds as rounds_lib
@@ -214,6 +216,13 @@ def _restore(
   rounds: Any
   if built.process is None:
     rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
+  elif isinstance(built.process, processes.BufferedLearningProcess):
+    assert settings.concurrency is not None
+    rounds = asynchronous.AsynchronousRounds(
+      built.process,
+      initial_weights=initial,
+      concurrency=settings.concurrency,
+    )
   else:
     rounds = rounds_lib.build(built.process, initial_weights=initial)
   rounds = parts.averaged(rounds, settings)

@@ -1,5 +1,6 @@
 """Flags that depend on no task, method or optimizer; a signature to read."""
 
+from typing import Annotated
 from typing import Literal
 from typing import Optional
 
@@ -20,6 +21,26 @@ def general(
   client_batch_size: Optional[parameters.Count] = None,
   max_elements_per_client: Optional[parameters.Count] = None,
   client_steps_per_round: Optional[parameters.Count] = None,
+  client_seconds_per_example: Optional[
+    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
+  ] = None,
+  client_speed_spread: Optional[
+    Annotated[float, parameters.Range(low=0, high=5)]
+  ] = None,
+  client_speed_jitter: Optional[
+    Annotated[float, parameters.Range(low=0, high=5)]
+  ] = None,
+  client_dropout: Optional[parameters.Fraction] = None,
+  client_behaviour: Optional[str] = None,
+  over_selection: Optional[
+    Annotated[float, parameters.Range(low=1, high=1000)]
+  ] = None,
+  deadline: Optional[
+    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
+  ] = None,
+  asynchronous: bool = False,
+  concurrency: Optional[parameters.Count] = None,
+  staleness: Optional[Literal['polynomial', 'none']] = None,
   initial_weights: Optional[str] = None,
   freeze: Optional[str] = None,
   client_datasets_random_seed: parameters.Seed32 = 1,
@@ -75,6 +96,26 @@ def general(
       given.
     client_steps_per_round: Most batches of a client in a round; all unless
       given.
+    client_seconds_per_example: Virtual seconds that a client takes for an
+      example, mean over clients; no time is modelled unless given.
+    client_speed_spread: How much clients differ in that: the standard deviation
+      of its logarithm, which is normal; all alike unless given.
+    client_speed_jitter: The same of one client from round to round.
+    client_dropout: Probability that a client that is drawn never answers.
+    client_behaviour: A CSV file with the columns client, seconds_per_example
+      and dropout, for clients whose figures are known.
+    over_selection: Draws so many times clients_per_round clients, of which the
+      first clients_per_round to answer count; 1 unless given.
+    deadline: Virtual seconds after which no answer of a round counts; of an
+      asynchronous run, after which a client is given up.
+    asynchronous: Clients train on the model that they received when they began,
+      and the server takes a step, which is a round, whenever clients_per_round
+      of them have answered (FedBuff).
+    concurrency: Clients that train at once in an asynchronous run;
+      clients_per_round unless given.
+    staleness: How an update counts on which the server has taken t steps since
+      its client began: polynomial, the default, as 1 / sqrt(1 + t) of itself;
+      none, as it is.
     initial_weights: Where training starts, in place of weights drawn by the
       seed: the folder of an export or of a run, or a file of Keras.
     freeze: Variables that are not trained and of which no update is sent, as

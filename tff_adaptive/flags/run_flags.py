@@ -9,6 +9,7 @@ from typing import Optional
 import tasks
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import availability
 from tff_adaptive.flags import client_tests
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import settings as settings_lib
@@ -140,7 +141,8 @@ def check(
 
   Args:
     table: All flags.
-    general: As `resolve` returned them; flags of tests by client are filled in.
+    general: As `resolve` returned them; those of tests by client and of
+      asynchronous runs are filled in.
     plan: The method with its hyperparameters.
     flag_of: The flags that set these, by hyperparameter.
 
@@ -156,6 +158,7 @@ def check(
       method=plan.method.name,
     )
   client_tests.resolve(general, plan)
+  availability.resolve(general, plan)
 
 
 def _check_epochs(

@@ -63,6 +63,16 @@ class Settings:
   patience: Optional[int] = None
   ema_decay: Optional[float] = None
   client_steps_per_round: Optional[int] = None
+  client_seconds_per_example: Optional[float] = None
+  client_speed_spread: Optional[float] = None
+  client_speed_jitter: Optional[float] = None
+  client_dropout: Optional[float] = None
+  client_behaviour: Optional[str] = None
+  over_selection: Optional[float] = None
+  deadline: Optional[float] = None
+  asynchronous: bool = False
+  concurrency: Optional[int] = None
+  staleness: Optional[str] = None
   initial_weights: Optional[str] = None
   freeze: Optional[str] = None
   evaluate_clients: Optional[str] = None
@@ -141,8 +151,9 @@ class Settings:
     if self.validation_sample != 'fixed':
       told['validation_sample'] = self.validation_sample
     for name in _TOLD_IF_GIVEN:
-      if getattr(self, name) is not None:
-        told[name] = getattr(self, name)
+      value = getattr(self, name)
+      if value is not None and value is not False:
+        told[name] = value
     return told
 
   def _is_told(self, name: str, value: Any) -> bool:
@@ -180,6 +191,16 @@ class Settings:
 _TOLD_IF_GIVEN = (
   'ema_decay',
   'client_steps_per_round',
+  'client_seconds_per_example',
+  'client_speed_spread',
+  'client_speed_jitter',
+  'client_dropout',
+  'client_behaviour',
+  'over_selection',
+  'deadline',
+  'asynchronous',
+  'concurrency',
+  'staleness',
   'initial_weights',
   'freeze',
   'evaluate_clients',

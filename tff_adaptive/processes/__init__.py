@@ -2,7 +2,9 @@
 
 from tff_adaptive.processes.aggregation import build_aggregator
 from tff_adaptive.processes.client_work import build_client_work
+from tff_adaptive.processes.composition import BufferedLearningProcess
 from tff_adaptive.processes.composition import compose
+from tff_adaptive.processes.composition import needs_one_version
 from tff_adaptive.processes.composition import Process
 from tff_adaptive.processes.composition import StatefulLearningProcess
 from tff_adaptive.processes.composition import StatefulOutput
@@ -16,6 +18,7 @@ from tff_adaptive.processes.objectives import Proximal
 from tff_adaptive.processes.objectives import Sum
 
 __all__ = [
+  'BufferedLearningProcess',
   'Contrastive',
   'Correction',
   'Exchange',
@@ -30,4 +33,5 @@ __all__ = [
   'build_aggregator',
   'build_client_work',
   'compose',
+  'needs_one_version',
 ]

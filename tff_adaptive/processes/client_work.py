@@ -16,6 +16,7 @@ from typing import NamedTuple
 from typing import Optional
 from typing import Union
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -81,8 +82,17 @@ class ClientWork:
     seed: int = 0,
     metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
+    takes_messages: bool = False,
   ):
-    """Traces the client work; see `build_client_work`."""
+    """Traces the client work; see `build_client_work`.
+
+    Args:
+      model, optimizer: As there, and so the others.
+      client_weighting, objective, exchange, schedule: As there.
+      warmup_steps, seed, metrics_aggregator, record_step_sizes: As there.
+      takes_messages: Whether `run` is told what clients received, and what
+        each update is multiplied with.
+    """
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
         'The client optimizer must be a tff.learning.optimizers.Optimizer, '
@@ -114,6 +124,7 @@ class ClientWork:
         f'sizes itself; {type(optimizer).__name__} does not.'
       )
     self._records = record_step_sizes
+    self._takes_messages = takes_messages
     self.exchange = trainer.exchange
     self._aggregate_metrics = (
       metrics_aggregator or tff.learning.metrics.sum_then_finalize
@@ -207,6 +218,8 @@ class ClientWork:
       extra['first'] = self._first_step.type_signature.result
     if self.memory_type is not None:
       extra['memory'] = self.memory_type
+    if self._takes_messages:
+      extra['factor'] = tff.TensorType(np.float32)
     known = [self._sent_type, self.facts.weights_type, self.facts.data_type]
     # TFF takes functions of a fixed number of arguments only.
     train = (
@@ -264,6 +277,8 @@ class ClientWork:
     weights: structures.Placed,
     data: structures.Placed,
     memories: Optional[structures.Placed] = None,
+    received: Optional[structures.Placed] = None,
+    factors: Optional[structures.Placed] = None,
   ) -> RoundOutput:
     """Places the round's work, inside a federated computation.
 
@@ -272,13 +287,18 @@ class ClientWork:
       weights: The model weights, at clients.
       data: The clients' batches.
       memories: What clients keep, at clients, if they keep anything.
+      received: The state as each client received it, at clients; the server's
+        is broadcast unless given.
+      factors: What updates are multiplied with, at clients, if messages are
+        taken.
     """
     extra = []
     full_gradient = []
-    sent = state
-    if self._send is not None:
-      sent = tff.federated_map(self._send, state)
-    sent = tff.federated_broadcast(sent)
+    sent = state if received is None else received
+    if received is None:
+      if self._send is not None:
+        sent = tff.federated_map(self._send, state)
+      sent = tff.federated_broadcast(sent)
     if self._gradient_part is not None:
       parts = tff.federated_sum(
         tff.federated_map(self._gradient_part, (weights, data))
@@ -292,6 +312,8 @@ class ClientWork:
       extra.append(tff.federated_broadcast(first))
     if memories is not None:
       extra.append(memories)
+    if factors is not None:
+      extra.append(factors)
     done = tff.federated_map(self._train, (sent, weights, data, *extra))
     sums = tff.federated_sum(done.sums)
     maxima = tff.federated_max(done.maxima)

@@ -9,6 +9,7 @@ from typing import Optional
 from typing import Union
 
 import attrs
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -17,6 +18,7 @@ from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import client_work as client_work_lib
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
+from tff_adaptive.processes import messages as messages_lib
 
 
 class StatefulOutput(NamedTuple):
@@ -57,7 +59,52 @@ class StatefulLearningProcess:
   set_hparams: tff.Computation
 
 
-Process = Union[tff.learning.templates.LearningProcess, StatefulLearningProcess]
+class Message(NamedTuple):
+  """What a client receives.
+
+  Attributes:
+    weights: The model's.
+    work: The client work's state, as it is sent.
+  """
+
+  weights: structures.ModelWeights
+  work: messages_lib.State
+
+
+@attrs.frozen
+class BufferedLearningProcess:
+  """A learning process whose clients may begin from models of other rounds.
+
+  Attributes:
+    initialize: Makes the server's state; as in
+      `tff.learning.templates.LearningProcess`.
+    initialize_client_state: As in `StatefulLearningProcess`; `None` if clients
+      keep nothing.
+    message: Makes the `Message` that a client receives of the server's state.
+    next: Maps (state, messages, factors, client states, client data), all but
+      the first lists in the same order, to a `StatefulOutput`: each client
+      trains from its message, and its update is multiplied with its factor.
+      Without client states it maps (state, messages, factors, client data) to a
+      `tff.learning.templates.LearningProcessOutput`.
+    get_model_weights, set_model_weights, get_hparams, set_hparams: As in
+      `tff.learning.templates.LearningProcess`.
+  """
+
+  initialize: tff.Computation
+  initialize_client_state: Optional[tff.Computation]
+  message: tff.Computation
+  next: tff.Computation
+  get_model_weights: tff.Computation
+  set_model_weights: tff.Computation
+  get_hparams: tff.Computation
+  set_hparams: tff.Computation
+
+
+Process = Union[
+  tff.learning.templates.LearningProcess,
+  StatefulLearningProcess,
+  BufferedLearningProcess,
+]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -91,6 +138,7 @@ def compose(
   *,
   server_schedule: Optional[client_work_lib.Schedule] = None,
   model_aggregator: Optional[tff.aggregators.WeightedAggregationFactory] = None,
+  takes_messages: bool = False,
   **client_work: Any,
 ) -> Process:
   """Composes a learning process: broadcast, client work, mean, server step.
@@ -109,17 +157,30 @@ def compose(
     server_schedule: Server learning rate by completed rounds, in place of the
       optimizer's own.
     model_aggregator: How updates are aggregated; a weighted mean unless given.
+    takes_messages: Whether clients begin from what they are handed instead of
+      the server's state.
     **client_work: Further arguments of `build_client_work`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`, or a `StatefulLearningProcess`
-    if the exchange keeps something on clients. Its metrics are those of
+    if the exchange keeps something on clients, or a `BufferedLearningProcess`
+    if messages are taken. Its metrics are those of
     `tff.learning.templates.compose_learning_process`, with those of
     `build_client_work` under `client_work`, and under `finalizer`
     `update_non_finite` (1 if the round was thrown away) and `update_norm` (of
     the aggregated update).
+
+  Raises:
+    ValueError: If messages are to be taken, but the exchange needs clients that
+      all trained from the same.
   """
-  work = client_work_lib.ClientWork(model, client_optimizer, **client_work)
+  work = client_work_lib.ClientWork(
+    model, client_optimizer, takes_messages=takes_messages, **client_work
+  )
+  if takes_messages and (reason := needs_one_version(work.exchange)):
+    raise ValueError(
+      f'{type(work.exchange).__name__} cannot take messages: {reason}.'
+    )
   weights_type = work.facts.weights_type
   if server_schedule is not None:
     server_optimizer = tff.learning.optimizers.schedule_learning_rate(
@@ -137,7 +198,104 @@ def compose(
       server_optimizer, weights_type, _reject_non_finite
     ),
   )
-  return _compose(parts)
+  return _compose_buffered(parts) if takes_messages else _compose(parts)
+
+
+def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
+  """Tells why an exchange needs a cohort that trained from one model.
+
+  Returns:
+    The reason; empty if it does not.
+  """
+  if exchange is None:
+    return ''
+  if exchange.full_gradient_pass is not None:
+    return 'its clients need the mean gradient of all at one model'
+  if exchange.looks_first:
+    return "its clients start with what a round's first client has measured"
+  base = exchange_lib.Exchange
+  if exchange.sees_update or any(
+    getattr(type(exchange), name) is not getattr(base, name)
+    for name in ('report', 'merge', 'step')
+  ):
+    return (
+      'its server puts together what clients report of training from one model'
+    )
+  return ''
+
+
+def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
+  """Composes a process whose clients are handed what they begin from."""
+  initialize = _initialization(parts)
+  placed_state_type = initialize.type_signature.result
+  state_type = placed_state_type.member
+  message = _message(parts, state_type)
+  run = _round(parts, state_type)
+  of_clients = [
+    message.type_signature.result,
+    tff.TensorType(np.float32),
+    parts.work.facts.data_type,
+  ]
+  if parts.work.memory_type is not None:
+    of_clients.insert(2, parts.work.memory_type)
+  known = [
+    placed_state_type,
+    *(tff.FederatedType(type_, tff.CLIENTS) for type_ in of_clients),
+  ]
+  if parts.work.memory_type is None:
+
+    @tff.federated_computation(*known)
+    def next_fn(
+      state: structures.Placed,
+      received: structures.Placed,
+      factors: structures.Placed,
+      client_data: structures.Placed,
+    ) -> tff.learning.templates.LearningProcessOutput:
+      next_state, metrics, _ = run(state, client_data, None, received, factors)
+      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
+
+  else:
+
+    @tff.federated_computation(*known)
+    def next_fn(
+      state: structures.Placed,
+      received: structures.Placed,
+      factors: structures.Placed,
+      client_states: structures.Placed,
+      client_data: structures.Placed,
+    ) -> StatefulOutput:
+      next_state, metrics, memories = run(
+        state, client_data, client_states, received, factors
+      )
+      return StatefulOutput(next_state, memories, metrics)
+
+  return BufferedLearningProcess(
+    initialize,
+    parts.work.initialize_memory,
+    message,
+    next_fn,
+    *_weights_access(parts, state_type),
+    *_hparams_access(parts, state_type),
+  )
+
+
+def _message(parts: _Parts, state_type: tff.Type) -> tff.Computation:
+  """Builds the computation from the server's state to what clients receive."""
+  exchange = parts.work.exchange
+
+  @tff.tensorflow.computation(state_type)
+  def message(
+    state: tff.learning.templates.LearningAlgorithmState,
+  ) -> Message:
+    statistics = exchange.sent(
+      exchange.share(state.client_work.statistics, state.finalizer)
+    )
+    return Message(
+      state.global_model_weights,
+      state.client_work._replace(statistics=statistics),
+    )
+
+  return message
 
 
 def _compose(parts: _Parts) -> Process:
@@ -212,8 +370,9 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
   """Builds a function to call inside a federated computation.
 
   Returns:
-    A function of state, data and, if clients keep something, memories, whose
-    results are the next state, the metrics and the next memories.
+    A function of state, data, memories if clients keep something, and messages
+    and factors if they are handed those; its results are the next state, the
+    metrics and the next memories.
   """
   work = parts.work
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
@@ -223,12 +382,24 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
     state: structures.Placed,
     data: structures.Placed,
     memories: Optional[structures.Placed] = None,
+    received: Optional[structures.Placed] = None,
+    factors: Optional[structures.Placed] = None,
   ) -> _PlacedRound:
-    sent = parts.distributor.next(state.distributor, state.global_model_weights)
     work_state = state.client_work
-    if share is not None:
-      work_state = tff.federated_map(share, (work_state, state.finalizer))
-    done = work.run(work_state, sent.result, data, memories)
+    if received is None:
+      sent = parts.distributor.next(
+        state.distributor, state.global_model_weights
+      )
+      distributor, distributed = sent.state, sent.measurements
+      if share is not None:
+        work_state = tff.federated_map(share, (work_state, state.finalizer))
+      done = work.run(work_state, sent.result, data, memories)
+    else:
+      distributor = state.distributor
+      distributed = tff.federated_value((), tff.SERVER)
+      done = work.run(
+        work_state, received.weights, data, memories, received.work, factors
+      )
     mean = parts.aggregator.next(
       state.aggregator, done.result.update, done.result.update_weight
     )
@@ -238,12 +409,12 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
     )
     next_state = tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
-        stepped.result, sent.state, work_state, mean.state, stepped.state
+        stepped.result, distributor, work_state, mean.state, stepped.state
       )
     )
     metrics = tff.federated_zip(
       collections.OrderedDict(
-        distributor=sent.measurements,
+        distributor=distributed,
         client_work=done.measurements,
         aggregator=mean.measurements,
         finalizer=stepped.measurements,

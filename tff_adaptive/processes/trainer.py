@@ -104,6 +104,7 @@ class Trainer:
     full_gradient: structures.FlatWeights = (),
     memory: Optional[structures.Memory] = None,
     first: Optional[exchange_lib.First] = None,
+    factor: Optional[tf.Tensor] = None,
   ) -> messages.Output:
     """Trains a client for a round, inside the graph of a TFF computation."""
     local = local_model.create(self.model)
@@ -117,13 +118,14 @@ class Trainer:
       full_gradient: structures.FlatWeights,
       memory: structures.Memory,
       first: Optional[exchange_lib.First],
+      factor: Optional[tf.Tensor],
     ) -> messages.Output:
       return self._train(
-        local, state, weights, data, full_gradient, memory, first
+        local, state, weights, data, full_gradient, memory, first, factor
       )
 
     kept = collections.OrderedDict() if memory is None else memory
-    return traced(state, weights, data, full_gradient, kept, first)
+    return traced(state, weights, data, full_gradient, kept, first, factor)
 
   def _train(
     self,
@@ -134,6 +136,7 @@ class Trainer:
     full_gradient: structures.FlatWeights,
     memory: structures.Memory,
     first: Optional[exchange_lib.First],
+    factor: Optional[tf.Tensor],
   ) -> messages.Output:
     start = tuple(tf.nest.flatten(weights.trainable))
     optimizer_state = self._first_optimizer_state(state, start, full_gradient)
@@ -177,7 +180,7 @@ class Trainer:
         self.client_weighting, trained.num_examples, local, trained.carry
       ),
     )
-    return self._finish(local, trained, weights, done)
+    return self._finish(local, trained, weights, done, factor)
 
   def _before_steps(
     self,
@@ -369,12 +372,17 @@ class Trainer:
     trained: _SoFar[local_model.Carry],
     weights: structures.ModelWeights,
     done: exchange_lib.Local,
+    factor: Optional[tf.Tensor],
   ) -> messages.Output:
     """Makes what the client sends and keeps."""
     # TFF's server optimizers take the update for a gradient.
     update = tf.nest.pack_sequence_as(
       weights.trainable, [-u for u in self.exchange.update(done)]
     )
+    if factor is not None:
+      update = tf.nest.map_structure(
+        lambda t: tf.cast(factor, t.dtype) * t, update
+      )
     return messages.of_client(
       self.exchange,
       done,

@@ -177,6 +177,7 @@ class RunFolder:
     self.hparams = self.path / 'hparams.json'
     self.checkpoints = self.path / 'checkpoints'
     self.client_states = self.path / 'client_states.sqlite'
+    self.received = self.path / 'received.sqlite'
     self.tensorboard = self.path / 'tensorboard'
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'

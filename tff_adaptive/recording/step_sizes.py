@@ -16,7 +16,8 @@ class StepFile(tables.RowFile):
   """step_sizes.csv: a row a client and round, which names the client."""
 
   _WORDS = frozenset({'client'})
-  _MAY_BE_LATER = (0, 1)
+  # A round in which nobody answered has no row.
+  _MAY_BE_LATER = range(10**9)
 
 
 def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:

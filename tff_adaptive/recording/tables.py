@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import sys
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ _LARGEST = 1e100
 # What is counted or measured by this program is finite, whatever diverges.
 _COUNTED = re.compile(
   r'seconds(/.*)?|bytes_(down|up)|clients/(count|empty|rejected|failed)'
+  '|(virtual|staleness)/.*'
 )
 
 
@@ -63,7 +65,7 @@ class RowFile:
   # Columns that hold no number, and how many rounds a row may be after the one
   # before.
   _WORDS: frozenset[str] = frozenset()
-  _MAY_BE_LATER: tuple[int, ...] = (1,)
+  _MAY_BE_LATER: Container[int] = (1,)
 
   def __init__(self, path: pathlib.Path):
     """Reads the rows that are there; a last, unfinished line is left out.
@@ -238,6 +240,8 @@ _GROUPS = (
   'seconds',
   'bytes_down',
   'bytes_up',
+  'virtual',
+  'staleness',
 )
 
 

@@ -25,6 +25,13 @@ _WORDS = {
   'seconds/evaluate': 'seconds a round for evaluation',
   'bytes_down': 'bytes sent to a client',
   'bytes_up': 'bytes sent by a client',
+  'virtual/seconds': 'virtual seconds since the start',
+  'virtual/round_seconds': 'virtual seconds a round',
+  'virtual/selected': 'clients that were drawn',
+  'virtual/dropped': 'clients that dropped out',
+  'virtual/late': 'clients whose answer came too late',
+  'staleness/mean': "server's steps since a client began, mean",
+  'staleness/max': "server's steps since a client began, most",
 }
 _HEADINGS = {
   'clients': CLIENTS,
@@ -32,6 +39,8 @@ _HEADINGS = {
   'seconds': 'Where the time goes',
   'bytes_down': 'Traffic of every round',
   'bytes_up': 'Traffic of every round',
+  'virtual': 'Clients in virtual time',
+  'staleness': 'Clients in virtual time',
   'train': 'More of training',
   'validation': 'More of validation',
   'ema': 'The averaged model',
@@ -64,7 +73,14 @@ def column_words(column: str) -> str:
 def _column_bounds(column: str, group: str) -> tuple[float, float]:
   """Returns the least and the greatest value of a column."""
   low, high = metric_names.bounds(column)
-  counted = group in ('clients', 'seconds', 'bytes_down', 'bytes_up')
+  counted = group in (
+    'clients',
+    'seconds',
+    'bytes_down',
+    'bytes_up',
+    'virtual',
+    'staleness',
+  )
   return (max(low, 0.0) if counted else low), high
 
 

@@ -30,7 +30,9 @@ _COLUMNS: tuple[_Column, ...] = (
   ('test/metric', 'test metric', None),
   ('megabytes', 'MB sent', True),
   ('seconds', 'seconds', True),
+  ('virtual_seconds', 'virtual s', True),
 )
+_TO_LEVEL = 'virtual_seconds_to_level'
 
 
 def find(
@@ -72,8 +74,14 @@ def differences(runs: Sequence[results.Run]) -> list[str]:
   ]
 
 
-def tables(runs: Sequence[results.Run]) -> str:
-  """Makes a table for every task and its data: others do not compare."""
+def tables(runs: Sequence[results.Run], target: Optional[float] = None) -> str:
+  """Makes a table for every task and its data: others do not compare.
+
+  Args:
+    runs: The runs.
+    target: Virtual time is told until the validation metric was there; unless
+      given, until where all runs of a table come.
+  """
   labels = (
     ''.join(letters)
     for length in itertools.count(1)
@@ -84,9 +92,10 @@ def tables(runs: Sequence[results.Run]) -> str:
   for title, label, run in zip(titles, labels, runs, strict=False):
     problems.setdefault(title, {})[label] = run
   if len(problems) == 1:
-    return table(*problems.values())
+    [same] = problems.values()
+    return table(same, target)
   return '\n\n'.join(
-    f'{title}\n\n{table(same)}' for title, same in problems.items()
+    f'{title}\n\n{table(same, target)}' for title, same in problems.items()
   )
 
 
@@ -116,16 +125,27 @@ def _problem(run: results.Run) -> dict[str, Any]:
   }
 
 
-def table(named: Mapping[str, results.Run]) -> str:
+def table(
+  named: Mapping[str, results.Run], target: Optional[float] = None
+) -> str:
   """Tabulates one task's results, the best of every column marked.
 
   Args:
     named: The runs, by the letters that stand for them.
+    target: As for `tables`.
   """
   runs = list(named.values())
   measures = {label: run.measures() for label, run in named.items()}
-  columns = [c for c in _COLUMNS if any(c[0] in m for m in measures.values())]
-  best = _best(named, columns)
+  level = results.common_level(runs) if target is None else target
+  shown = list(_COLUMNS)
+  if level is not None:
+    for label, run in named.items():
+      if (seconds := run.virtual_seconds_to(level)) is not None:
+        measures[label][_TO_LEVEL] = seconds
+    heading = f'virtual s to {formatting.number(level)}'
+    shown.append((_TO_LEVEL, heading, True))
+  columns = [c for c in shown if any(c[0] in m for m in measures.values())]
+  best = _best(named, measures, columns)
   cells = [['', 'method', 'rounds', *(heading for _, heading, _ in columns)]]
   for label, run in named.items():
     rounds = str(run.rounds)
@@ -164,14 +184,16 @@ def table(named: Mapping[str, results.Run]) -> str:
 
 
 def _best(
-  named: Mapping[str, results.Run], columns: Sequence[_Column]
+  named: Mapping[str, results.Run],
+  measures: Mapping[str, Mapping[str, float]],
+  columns: Sequence[_Column],
 ) -> dict[str, Optional[float]]:
   """Finds the value of every column that is better than all others."""
-  finished = [run for run in named.values() if run.finished]
+  finished = [measures[label] for label, run in named.items() if run.finished]
   metrics = {run.metric for run in named.values()}
   best: dict[str, Optional[float]] = {}
   for key, _, less in columns:
-    values = [r.measures()[key] for r in finished if key in r.measures()]
+    values = [found[key] for found in finished if key in found]
     if less is None and len(metrics) > 1:
       values = []
     if less is None:

@@ -10,6 +10,7 @@ from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import step_figures
 from tff_adaptive.report import charts
 from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
 from tff_adaptive.report import sections
 from tff_adaptive.report import seeds
 
@@ -108,10 +109,12 @@ def against_time(
 
   That is virtual time where runs have it, and that of the machine elsewhere.
   """
-  columns = [c for b in best.values() for run in b.runs for c in run.columns]
-  virtual = [c for c in columns if 'virtual' in c and 'seconds' in c]
-  column = virtual[0] if virtual else 'seconds'
-  series = _summed(judge.column, lambda run, row: row.get(column, 0.0))
+  columns = {c for b in best.values() for run in b.runs for c in run.columns}
+  virtual = scores.VIRTUAL_SECONDS in columns
+  if virtual:
+    series = _against(judge.column, scores.VIRTUAL_SECONDS)
+  else:
+    series = _summed(judge.column, lambda run, row: row.get('seconds', 0.0))
   lines = seeds.lines(best, series, judge.bounds)
   if not lines:
     return None
@@ -140,8 +143,7 @@ def against_bytes(
 
   def sent(run: results.Run, row: Mapping[str, float]) -> float:
     clients = int(run.settings.get('clients_per_round') or 0)
-    both = row.get('bytes_down', 0.0) + row.get('bytes_up', 0.0)
-    return both * clients / 1e6
+    return scores.bytes_sent(row, clients) / 1e6
 
   lines = seeds.lines(best, _summed(judge.column, sent), judge.bounds)
   if not lines:
@@ -163,6 +165,20 @@ def against_bytes(
     x_limits=(None if wide else 0.0, None),
     y_limits=charts.limits(lines),
   )
+
+
+def _against(column: str, other: str) -> seeds.Series:
+  """Makes a series of a column by another one."""
+
+  def series(run: results.Run) -> seeds.Points:
+    rows = [row for row in run.rows if column in row and other in row]
+    return (
+      [row['round'] for row in rows],
+      [row[other] for row in rows],
+      [row[column] for row in rows],
+    )
+
+  return series
 
 
 def _summed(

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import io
+import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -73,6 +74,21 @@ class Run:
     return [r for r, _ in cells], [v for _, v in cells]
 
   @property
+  def judged(self) -> str:
+    """The column that tells how good the model is: validation, or its loss."""
+    return f'validation/{self.metric or "loss"}'
+
+  def virtual_seconds_to(self, level: float) -> Optional[float]:
+    """Returns the virtual time of the first evaluation at least so good."""
+    better = metric_names.higher_is_better(self.metric)
+    for row in self.rows:
+      value = row.get(self.judged, math.nan)
+      reached = value >= level if better else value <= level
+      if reached and scores.VIRTUAL_SECONDS in row:
+        return row[scores.VIRTUAL_SECONDS]
+    return None
+
+  @property
   def method(self) -> str:
     """The method of the run: the algorithm, and the client optimizer if the
     algorithm leaves it open and it is another than the algorithm's own."""
@@ -96,6 +112,29 @@ class Run:
   def _measures(self) -> dict[str, float]:
     clients = self.settings['clients_per_round']
     return scores.measures(self.rows, self.metric, clients)
+
+
+def common_level(runs: Sequence[Run]) -> Optional[float]:
+  """Finds the best level that all runs reach at some virtual time.
+
+  Returns:
+    `None` if a run has no such time, or they have different measures.
+  """
+  if len({run.metric for run in runs}) != 1:
+    return None
+  better = metric_names.higher_is_better(runs[0].metric)
+  best = []
+  for run in runs:
+    values = [
+      row[run.judged]
+      for row in run.rows
+      if run.judged in row and scores.VIRTUAL_SECONDS in row
+    ]
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+      return None
+    best.append((max if better else min)(finite))
+  return (min if better else max)(best)
 
 
 def method_of(settings: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ _Key = TypeVar('_Key', bound=Hashable)
 # Seeds from which on a spread over seeds is drawn or shown as an interval.
 SEEDS_FOR_A_BAND = 5
 SEEDS_FOR_AN_INTERVAL = 3
+# The column of metrics.csv with the virtual time until the end of a round.
+VIRTUAL_SECONDS = 'virtual/seconds'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +177,8 @@ def measures(
   Returns:
     Means over the last rounds (`window`) of train/loss, train/metric,
     validation/loss and validation/metric; last/loss, best/metric,
-    recent/metric as the rules say; test/loss and test/metric; megabytes and
-    seconds of the whole run. What a run lacks is left out.
+    recent/metric as the rules say; test/loss and test/metric; megabytes,
+    seconds and virtual_seconds of the whole run. What a run lacks is left out.
   """
   if not rows:
     return {}
@@ -207,13 +209,30 @@ def measures(
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:
       result[f'test/{kind}'] = rows[-1][f'test/{name}']
-  sent = column(rows, 'bytes_down'), column(rows, 'bytes_up')
-  if sent[0] and clients_per_round:
-    total = math.fsum(sent[0]) + math.fsum(sent[1])
-    result['megabytes'] = total * clients_per_round / 1e6
+  if clients_per_round and column(rows, 'bytes_down'):
+    sent = math.fsum(bytes_sent(row, clients_per_round) for row in rows)
+    result['megabytes'] = sent / 1e6
   if seconds := column(rows, 'seconds'):
     result['seconds'] = math.fsum(seconds)
+  if virtual := column(rows, VIRTUAL_SECONDS):
+    result['virtual_seconds'] = virtual[-1]
   return result
+
+
+def bytes_sent(row: Mapping[str, float], clients_per_round: int) -> float:
+  """Returns the bytes that the server and all clients of a round sent.
+
+  Clients that dropped out or answered too late have received the model.
+
+  Args:
+    row: Of metrics.csv.
+    clients_per_round: The size of a cohort of which everybody answers.
+  """
+  down = up = float(clients_per_round)
+  if 'virtual/selected' in row:
+    down = row['virtual/selected']
+    up = row.get('clients/count', 0.0) + row['virtual/late']
+  return row.get('bytes_down', 0.0) * down + row.get('bytes_up', 0.0) * up
 
 
 def score(

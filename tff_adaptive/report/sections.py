@@ -23,6 +23,11 @@ SETTING = (
   'client_epochs_per_round',
   'client_batch_size',
   'max_elements_per_client',
+  'client_seconds_per_example',
+  'client_speed_spread',
+  'client_speed_jitter',
+  'client_dropout',
+  'client_behaviour',
   'model',
 )
 

@@ -1,6 +1,7 @@
 """The tables of a report."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive.algorithms import methods
+from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.report import columns as columns_lib
 from tff_adaptive.report import figures as plots
@@ -37,6 +39,7 @@ _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('test/loss', 'test loss', True),
   ('megabytes', 'megabytes sent', True),
   ('seconds', 'seconds', True),
+  ('virtual_seconds', 'virtual seconds', True),
 )
 
 
@@ -95,6 +98,10 @@ def of_results(
   )
   head = ['method', 'seeds']
   head += [heading.format(metric=metric) for _, heading, _ in measures]
+  level = results.common_level([run for c in best.values() for run in c.runs])
+  if level is not None:
+    quality = metric if section.metric else 'loss'
+    head.append(f'virtual seconds to {quality} {formatting.number(level)}')
   if central is not None:
     head.append('gap to centralized')
   tops = {
@@ -111,11 +118,22 @@ def of_results(
     cells += [
       _measure_cell(configuration, m, top, judge) for m, top in tops.items()
     ]
+    if level is not None:
+      cells.append(_time_cell(configuration, level))
     if central is not None:
       gap = central.mean(judge.measure) - configuration.mean(judge.measure)
       cells.append(Cell(f'{gap:+.4f}'))
     rows.append(cells)
   return Table(head, rows)
+
+
+def _time_cell(configuration: sections.Configuration, level: float) -> Cell:
+  """Tells the virtual time until a level was reached."""
+  found = [run.virtual_seconds_to(level) for run in configuration.runs]
+  times = [seconds for seconds in found if seconds is not None]
+  shown = verdicts.spread(times, (0.0, math.inf), of=len(found))
+  text, _, note = shown.partition(' ')
+  return Cell(text, note)
 
 
 def _measure_cell(

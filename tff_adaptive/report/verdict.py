@@ -229,6 +229,8 @@ def _cost(configuration: sections.Configuration) -> str:
     parts = [f'{fewest:,} to {parts[0]}']
   if seconds := configuration.values('seconds'):
     parts.append(formatting.duration(scores.mean(seconds)))
+  if virtual := configuration.values('virtual_seconds'):
+    parts.append(f'{formatting.duration(scores.mean(virtual))} of virtual time')
   if megabytes := configuration.values('megabytes'):
     parts.append(f'{formatting.number(scores.mean(megabytes))} MB sent')
   return f'{", ".join(parts)} (a run, mean over seeds)'

@@ -8,6 +8,7 @@ from typing import Optional
 
 from tff_adaptive.runtime import waiting
 from tff_adaptive.training import data
+from tff_adaptive.training import protocols
 
 
 class Ahead:
@@ -21,7 +22,7 @@ class Ahead:
 
   def __init__(
     self,
-    clients: data.ClientDatasets,
+    clients: protocols.Clients,
     cohort_fn: Callable[[int], Sequence[str]],
     last_round: int,
   ):
@@ -35,8 +36,10 @@ class Ahead:
     self._clients = clients
     self._cohort_fn = cohort_fn
     self._last_round = last_round if clients.prepared_ahead else 0
-    self._expected: Optional[tuple[int, Sequence[str]]] = None
-    self._found: concurrent.futures.Future[data.CohortData]
+    self._expected: Optional[int] = None
+    # With the cohort, which is drawn in the thread too: who answers in time may
+    # depend on how many examples clients have.
+    self._found: concurrent.futures.Future[tuple[list[str], data.CohortData]]
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]
@@ -47,27 +50,31 @@ class Ahead:
       RunError: If no client's data can be read.
     """
     expected, self._expected = self._expected, None
-    if expected == (round_number, list(cohort)):
-      found = waiting.result_of(self._found)
-    else:
-      if expected is not None:  # The clients take one caller at a time.
-        concurrent.futures.wait([self._found])
+    found = None
+    if expected == round_number:
+      prepared, data_of_prepared = waiting.result_of(self._found)
+      if prepared == list(cohort):
+        found = data_of_prepared
+    elif expected is not None:  # The clients take one caller at a time.
+      concurrent.futures.wait([self._found])
+    if found is None:
       found = self._clients.for_round(round_number, cohort)
     if round_number < self._last_round:
       self._begin(round_number + 1)
     return found
 
   def _begin(self, round_number: int) -> None:
-    cohort = list(self._cohort_fn(round_number))
-    self._expected = (round_number, cohort)
-    found: concurrent.futures.Future[data.CohortData] = (
+    self._expected = round_number
+    found: concurrent.futures.Future[tuple[list[str], data.CohortData]] = (
       concurrent.futures.Future()
     )
     self._found = found
 
     def prepare() -> None:
       try:
-        found.set_result(self._clients.for_round(round_number, cohort))
+        cohort = list(self._cohort_fn(round_number))
+        batches = self._clients.for_round(round_number, cohort)
+        found.set_result((cohort, batches))
       except BaseException as e:  # pylint: disable=broad-exception-caught
         found.set_exception(e)
 

@@ -127,13 +127,17 @@ class ClientBatches(data.ClientDatasets):
 
   def _draw(self, client_id: str, round_number: int) -> Any:
     """Returns the rows that a client iterates in a round, in order."""
+    return _take(*self._drawn(client_id, round_number))
+
+  def _drawn(self, client_id: str, round_number: int) -> tuple[Any, Any]:
+    """Returns rows, and the places of those that a client iterates."""
     seed = seeds.seed_pair(
       self._seed, 'client order', round_number, str(client_id)
     )
     if client_id in self._places:
       members = self._clients.partition.indices[self._places[client_id]]
       rows = dict(self._clients.arrays)
-      return _take(rows, members[self._recipe.order(len(members), seed)])
+      return rows, members[self._recipe.order(len(members), seed)]
     rows, bounds = self._raw(client_id)
     if bounds is None:
       order = self._recipe.order(_count(rows), seed)
@@ -145,7 +149,17 @@ class ClientBatches(data.ClientDatasets):
           *(np.arange(bounds[e], bounds[e + 1]) for e in examples),
         ]
       )
-    return _take(rows, order)
+    return rows, order
+
+  def num_examples(self, client_id: str, round_number: int) -> int:
+    try:
+      _, order = self._drawn(client_id, round_number)
+    # A task's own preprocessing may raise anything.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
+    if self._max_steps is None:
+      return len(order)
+    return min(len(order), self._max_steps * self._recipe.batch_size)
 
   def _first_steps(self, rows: Any) -> Any:
     """Returns the rows of as many batches as a client may take."""
@@ -170,6 +184,8 @@ class ClientBatches(data.ClientDatasets):
     Raises:
       RunError: If no client's data can be read.
     """
+    if not cohort:
+      return data.CohortData([], {})
     drawn, failures = {}, {}
     for client in cohort:
       if client in drawn or client in failures:

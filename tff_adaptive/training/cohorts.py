@@ -1,5 +1,7 @@
 """The choice of the clients that take part in a round."""
 
+import fractions
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 
@@ -7,10 +9,15 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
+from tff_adaptive.flags import settings as settings_lib
 
 
 def build_cohort_fn(
-  client_ids: Sequence[str], *, clients_per_round: int, random_seed: int = 1
+  client_ids: Sequence[str],
+  *,
+  clients_per_round: int,
+  random_seed: int = 1,
+  over_selection: float = 1.0,
 ) -> Callable[[int], list[str]]:
   """Builds the reference implementation's sampler: without replacement.
 
@@ -23,6 +30,8 @@ def build_cohort_fn(
     client_ids: The population, in the task's order.
     clients_per_round: How many clients a cohort has.
     random_seed: The reference's --client_datasets_random_seed.
+    over_selection: So many times that number are drawn, rounded up; the
+      cohort's own clients come first.
 
   Returns:
     A function from the round's number to its clients, in the order drawn.
@@ -37,6 +46,15 @@ def build_cohort_fn(
       f'{population} training clients of this task; give at most '
       f'{population}.'
     )
+  # As written: 1.1 times 10 are 11, which floating point rounds up to 12.
+  drawn = math.ceil(fractions.Fraction(str(over_selection)) * clients_per_round)
+  if drawn > population:
+    raise errors.SettingsError(
+      f'--over_selection={over_selection:g} draws {drawn} clients for '
+      f'--clients_per_round={clients_per_round}, but this task has '
+      f'{population} training clients; give at most '
+      f'{math.floor(1000 * population / clients_per_round) / 1000:g}.'
+    )
   # Positions rather than names: the draw is the same, and a population of
   # several hundred thousand names is not turned into an array in every round.
   sample = tff.simulation.build_uniform_sampling_fn(
@@ -44,6 +62,40 @@ def build_cohort_fn(
   )
 
   def cohort(round_number: int) -> list[str]:
-    return [client_ids[i] for i in sample(round_number, clients_per_round)]
+    return [client_ids[i] for i in sample(round_number, drawn)]
 
   return cohort
+
+
+def cohorts_of(
+  settings: settings_lib.Settings, client_ids: Sequence[str]
+) -> Callable[[int], list[str]]:
+  """Builds the sampler of a run.
+
+  Args:
+    settings: The run.
+    client_ids: The population, in the task's order.
+
+  Returns:
+    As `build_cohort_fn`; of an asynchronous run, all clients in the order in
+    which they are asked.
+
+  Raises:
+    SettingsError: If there are fewer clients than are needed.
+  """
+  count, population = settings.clients_per_round, len(client_ids)
+  if settings.asynchronous:
+    assert settings.concurrency is not None
+    if max(settings.concurrency, count) > population:
+      name = 'concurrency' if count <= population else 'clients_per_round'
+      raise errors.SettingsError(
+        f'--{name}={getattr(settings, name)} is more than the {population} '
+        f'training clients of this task; give at most {population}.'
+      )
+    count = population
+  return build_cohort_fn(
+    client_ids,
+    clients_per_round=count,
+    random_seed=settings.client_datasets_random_seed,
+    over_selection=settings.over_selection or 1.0,
+  )

@@ -286,6 +286,22 @@ class ClientDatasets:
     except Exception as e:  # pylint: disable=broad-exception-caught
       raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
 
+  def num_examples(self, client_id: str, round_number: int) -> int:
+    """Counts the examples that a client iterates in a round, all passes.
+
+    A task without a recipe tells nothing of them but by making them.
+
+    Raises:
+      RunError: If the client's data cannot be read.
+    """
+    count = 0
+    try:
+      for batch in self.for_client(client_id, round_number):
+        count += int(tf.nest.flatten(batch)[0].shape[0])
+    except tf.errors.OpError as e:
+      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
+    return count
+
   def _say_unreadable(self, client_id: str, error: Exception) -> str:
     place = getattr(self._clients, 'source', '')
     return (
@@ -299,6 +315,8 @@ class ClientDatasets:
     Raises:
       RunError: If no client's data can be read.
     """
+    if not cohort:
+      return CohortData([], {})
     failures: dict[str, str] = {}
     datasets: dict[str, tf.data.Dataset] = {}
     for client in cohort:

@@ -22,6 +22,7 @@ from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import tables
 from tff_adaptive.recording import trackers
 from tff_adaptive.training import accounting
+from tff_adaptive.training import availability
 from tff_adaptive.training import ending
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
@@ -178,7 +179,10 @@ def build(
     pieces = building.make_pieces(plan)
     process = None
     if plan.method.has_clients:
-      process = pieces.compose(task.model_fn)
+      _check_versions(settings, pieces)
+      process = pieces.compose(
+        task.model_fn, takes_messages=settings.asynchronous
+      )
   except parameters.ParameterError as e:
     raise options_lib.refusal(e) from e
   except local_model.NoRepresentationError as e:
@@ -187,6 +191,22 @@ def build(
       f'{e}'
     ) from e
   return parts_lib.Built(ledger, pieces, process)
+
+
+def _check_versions(settings: settings_lib.Settings, pieces: Any) -> None:
+  """Holds a method against clients that train from models of their own.
+
+  Raises:
+    SettingsError: If it needs clients that all trained from one.
+  """
+  from tff_adaptive import processes
+
+  reason = processes.needs_one_version(pieces.exchange)
+  if settings.asynchronous and reason:
+    raise errors.SettingsError(
+      f'--asynchronous does not go with --algorithm={settings.algorithm}: '
+      f'{reason}, and asynchronous clients train from models of their own.'
+    )
 
 
 def run(
@@ -245,6 +265,8 @@ def run(
       f'ready after {time.perf_counter() - start:.1f} s.'
     )
     say(f'{validation.describe(settings).capitalize()}.')
+    if words := availability.describe(settings):
+      say(f'{words[0].upper()}{words[1:]}.')
     progress = progress_lib.Progress(settings.total_rounds)
     watch = standstill.Standstill(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
@@ -269,7 +291,7 @@ def run(
         ending=ending.Ending(ready.goal, settings.patience),
         best=ready.keeper_of_best(folder),
         client_tests=ready.client_tests,
-        columns=None if ledger is None else ledger.columns,
+        columns=ready.columns,
         max_rejected_clients=settings.max_rejected_clients,
       )
       # Not before the rounds, which would wait for the picture.
@@ -331,10 +353,9 @@ def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
 
   set_runtime(settings)
   task = create_task(settings)
-  cohort_fn = sampling.build_cohort_fn(
-    task.datasets.train_data.client_ids,
-    clients_per_round=settings.clients_per_round,
-    random_seed=settings.client_datasets_random_seed,
+  cohort_fn = sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
+  behaviour = availability.behaviour_of(
+    settings, task.datasets.train_data.client_ids
   )
   built = build(settings, task)
-  return parts_lib.make(settings, task, built, cohort_fn)
+  return parts_lib.make(settings, task, built, cohort_fn, behaviour)

@@ -27,7 +27,8 @@ from tff_adaptive.training import ahead
 from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import protocols
 
-Clients: TypeAlias = Union[ahead.Ahead, data_lib.ClientDatasets]
+# Of the training clients, and of one of them in a round.
+Clients: TypeAlias = Union[ahead.Ahead, protocols.Clients]
 
 # Sentences of one kind that are said in full, and names in one of them.
 _SAID_IN_FULL = 3
@@ -120,13 +121,21 @@ class Guard:
       datasets = self._without_failing(number, cohort, datasets, e)
       reported = self._rounds.run(cohort, datasets)
     row = collections.OrderedDict(reported)
-    if 'clients/count' in row:
+    if cohort and 'clients/count' in row:
       # The process has seen no data where these were.
       row['clients/empty'] = int(row.get('clients/empty', 0)) - len(
         self._failed
       )
       row['clients/failed'] = len(self._failed)
-    self._report(number, row, cohort, datasets)
+    if cohort:
+      self._report(number, row, cohort, datasets)
+    else:
+      self._warn(
+        'rounds had no client that answered',
+        lambda: (
+          f'Round {number}: no client answered, so the model stays as it is.'
+        ),
+      )
     return row
 
   def _without_failing(

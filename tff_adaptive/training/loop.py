@@ -19,6 +19,7 @@ from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import records as records_lib
 from tff_adaptive.recording import tensorboard
 from tff_adaptive.training import ahead
+from tff_adaptive.training import availability
 from tff_adaptive.training import averaging
 from tff_adaptive.training import cadence as cadence_lib
 from tff_adaptive.training import clock as clock_lib
@@ -37,7 +38,7 @@ ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 def run(
   rounds: protocols.Rounds,
   *,
-  clients: data_lib.ClientDatasets,
+  clients: protocols.Clients,
   cohort_fn: Callable[[int], Sequence[str]],
   evaluator: evaluation.Evaluator,
   validation: Callable[[int], data_lib.Batches],
@@ -149,7 +150,7 @@ class _Training:
     self,
     rounds: protocols.Rounds,
     *,
-    clients: data_lib.ClientDatasets,
+    clients: protocols.Clients,
     cohort_fn: Callable[[int], Sequence[str]],
     evaluator: evaluation.Evaluator,
     validation: Callable[[int], data_lib.Batches],
@@ -304,6 +305,10 @@ class _Training:
       row['bytes_down'] = self._rounds.traffic.down
       row['bytes_up'] = self._rounds.traffic.up
     row.update(self._columns(number))
+    if availability.ROUND_SECONDS in row and availability.SECONDS not in row:
+      before = float(self.records.rows[-1].get(availability.SECONDS) or 0)
+      total = before + row[availability.ROUND_SECONDS]
+      row[availability.SECONDS] = round(total, 6)
     return row
 
   def _evaluate(

@@ -17,9 +17,12 @@ from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import best
+from tff_adaptive.recording import client_states
 from tff_adaptive.recording import client_storage
 from tff_adaptive.recording import files
 from tff_adaptive.training import accounting
+from tff_adaptive.training import asynchronous
+from tff_adaptive.training import availability as availability_lib
 from tff_adaptive.training import averaging
 from tff_adaptive.training import batches
 from tff_adaptive.training import centralized
@@ -56,6 +59,7 @@ class Parts:
     task: The task.
     formula: The method's rules, in words.
     cohort_fn: From the number of a round to its clients.
+    availability: Who answers in which round; `None` if all do at once.
     rounds: Runs rounds.
     evaluator: Evaluates the model.
     clients: The clients' training data.
@@ -69,13 +73,19 @@ class Parts:
   task: tff.simulation.baselines.BaselineTask
   formula: str
   cohort_fn: Callable[[int], Sequence[str]]
+  availability: Optional[availability_lib.Turnouts]
   rounds: protocols.Rounds
   evaluator: evaluation.Evaluator
-  clients: data_lib.ClientDatasets
+  clients: protocols.Clients
   splits: validation.Splits
   ledger: Optional[accounting.Ledger]
   goal: ending.Goal
   client_tests: Optional[client_tests_lib.ClientTests]
+
+  def columns(self, number: int) -> dict[str, Any]:
+    """Returns what a round's row says of privacy and of clients' time."""
+    sources = [s for s in (self.ledger, self.availability) if s is not None]
+    return {k: v for s in sources for k, v in s.columns(number).items()}
 
   def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
     """Makes what keeps the best round's model in the run's folder."""
@@ -123,6 +133,7 @@ def make(
   task: tff.simulation.baselines.BaselineTask,
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
+  behaviour: Optional[availability_lib.Behaviour],
 ) -> Parts:
   """Makes the parts of a run; writes nothing.
 
@@ -130,7 +141,8 @@ def make(
     settings: The run.
     task: Its task, as `experiment.create_task` makes it.
     built: As `experiment.build` made it.
-    cohort_fn: From the number of a round to its clients.
+    cohort_fn: From the number of a round to the clients drawn.
+    behaviour: The clients'; `None` if all answer at once.
 
   Raises:
     SettingsError: If the data or the initial weights cannot be used as asked.
@@ -145,7 +157,6 @@ def make(
   if built.process is None:
     rounds, clients = _pooled(settings, task, weights, built.pieces)
   else:
-    rounds = _federated(settings, task, weights, built.process)
     clients = batches.training_clients(
       task.datasets,
       seed=settings.seed,
@@ -153,6 +164,12 @@ def make(
       as_lists=settings.runtime == 'in_process',
       max_steps=settings.client_steps_per_round,
     )
+  turnouts = _turnouts(settings, clients, cohort_fn, behaviour)
+  if built.process is not None:
+    rounds = _federated(settings, task, weights, built.process, turnouts)
+  trained: protocols.Clients = clients
+  if isinstance(turnouts, asynchronous.Schedule):
+    trained = asynchronous.StaggeredClients(clients, turnouts)
   rounds = averaged(rounds, settings)
   evaluator = evaluation.Evaluator(task.model_fn)
   groups = ['validation']
@@ -162,10 +179,11 @@ def make(
   return Parts(
     task=task,
     formula=description.describe(built.pieces),
-    cohort_fn=cohort_fn,
+    cohort_fn=cohort_fn if turnouts is None else turnouts.cohort,
+    availability=turnouts,
     rounds=rounds,
     evaluator=evaluator,
-    clients=clients,
+    clients=trained,
     splits=validation.build(settings, task.datasets),
     ledger=built.ledger,
     goal=ending.goal_of(settings.target_metric, columns),
@@ -211,6 +229,32 @@ def _client_tests(
   return tests
 
 
+def _turnouts(
+  settings: settings_lib.Settings,
+  clients: data_lib.ClientDatasets,
+  cohort_fn: Callable[[int], Sequence[str]],
+  behaviour: Optional[availability_lib.Behaviour],
+) -> Optional[availability_lib.Turnouts]:
+  """Makes what says who answers in which round; `None` if all do at once."""
+  if behaviour is None:
+    return None
+  more: dict[str, Any] = dict(
+    wanted=settings.clients_per_round, deadline=settings.deadline
+  )
+  if not settings.asynchronous:
+    return availability_lib.Availability(
+      cohort_fn, clients.num_examples, behaviour, **more
+    )
+  return asynchronous.Schedule(
+    clients.client_ids,
+    cohort_fn,
+    clients.num_examples,
+    behaviour,
+    concurrency=settings.concurrency or settings.clients_per_round,
+    **more,
+  )
+
+
 def averaged(
   rounds: protocols.Rounds, settings: settings_lib.Settings
 ) -> protocols.Rounds:
@@ -244,21 +288,43 @@ def _federated(
   task: tff.simulation.baselines.BaselineTask,
   weights: tff.learning.models.ModelWeights,
   process: processes.Process,
+  turnouts: Optional[availability_lib.Turnouts],
 ) -> protocols.Rounds:
   """Builds rounds of a learning process, with its clients' states."""
+  folder = files.RunFolder(settings.folder)
   client_ids = task.datasets.train_data.client_ids
-  return rounds_lib.build(
-    process,
-    initial_weights=weights,
-    client_ids=client_ids,
-    store=lambda record: client_storage.choose(
+
+  def store(
+    path: pathlib.Path, clients: int, at_once: int
+  ) -> Callable[[client_states.Record], Any]:
+    return lambda record: client_storage.choose(
       settings.client_states,
       record,
-      files.RunFolder(settings.folder).client_states,
-      clients=len(client_ids),
-      clients_per_round=settings.clients_per_round,
+      path,
+      clients=clients,
+      clients_per_round=at_once,
       total_rounds=settings.total_rounds,
       rounds_per_checkpoint=settings.rounds_per_checkpoint,
       memory_bytes=settings.client_state_mib * 2**20,
+    )
+
+  more: dict[str, Any] = dict(
+    initial_weights=weights,
+    client_ids=client_ids,
+    store=store(
+      folder.client_states, len(client_ids), settings.clients_per_round
     ),
+  )
+  if not isinstance(process, processes.BufferedLearningProcess):
+    return rounds_lib.build(process, **more)
+  assert settings.concurrency is not None
+  assert isinstance(turnouts, asynchronous.Schedule)
+  at_once = settings.concurrency
+  return asynchronous.AsynchronousRounds(
+    process,
+    concurrency=at_once,
+    schedule=turnouts,
+    discount=asynchronous.discount_of(settings.staleness),
+    received_store=store(folder.received, at_once, at_once),
+    **more,
   )

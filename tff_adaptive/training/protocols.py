@@ -1,4 +1,4 @@
-"""Rounds as the loop drives them, whatever runs them."""
+"""Rounds and clients as the loop drives them, whatever is behind them."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,10 +10,29 @@ from typing import TypeAlias
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
+from tff_adaptive.training import data as data_lib
 from tff_adaptive.training import traffic as traffic_lib
 
 # The columns of a round's row that the round itself reports.
 Columns: TypeAlias = Mapping[str, Any]
+
+
+class Clients(Protocol):
+  """Training clients with their data.
+
+  Attributes:
+    client_ids: All of them, in the task's order.
+    prepared_ahead: Whether a round's data may be made in another thread while
+      the round before trains.
+  """
+
+  client_ids: list[str]
+  prepared_ahead: bool
+
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data_lib.CohortData:
+    """Returns the cohort's batches, in the cohort's order."""
 
 
 class Rounds(Protocol):

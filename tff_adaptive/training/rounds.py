@@ -49,8 +49,8 @@ class LearningRounds:
       process.initialize(), initial_weights
     )
     try:
-      self.traffic: Optional[communication.Traffic] = communication.of_round(
-        process.next
+      self.traffic: Optional[communication.Traffic] = communication.of_process(
+        process
       )
     except ValueError:
       # Something that is sent has no fixed size. Better no figure than one
@@ -68,11 +68,18 @@ class LearningRounds:
       cohort: Ids of the clients.
       datasets: Their batches, in the same order.
     """
+    if not cohort:
+      return self._nobody()
     output = self._process.next(self.state, list(datasets))
     # Only now: an interrupted round leaves the state before it.
     self.state = output.state
     self.step_records = step_sizes.rows(cohort, output.metrics)
     return columns_of(output.metrics)
+
+  def _nobody(self) -> collections.OrderedDict[str, Any]:
+    """Reports a round in which no client answered: all stays as it is."""
+    self.step_records = ()
+    return collections.OrderedDict({'clients/count': 0})
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
     """Returns the model after the last complete round."""
@@ -142,12 +149,9 @@ class StatefulRounds(LearningRounds):
     Raises:
       RunError: If a state on disk is damaged.
     """
-    try:
-      states = self._memories.of(cohort)
-    except errors.DamagedError as e:
-      raise errors.RunError(
-        f'{e} The same command goes on from the last checkpoint that is whole.'
-      ) from e
+    if not cohort:
+      return self._nobody()
+    states = kept_by(self._memories, cohort)
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
     self._memories.keep(cohort, output.client_states)
@@ -174,6 +178,20 @@ class StatefulRounds(LearningRounds):
 
   def restore_model(self, program_state: Any) -> None:
     self.state = program_state['server']
+
+
+def kept_by(memory: memories.Memories, names: Sequence[str]) -> list[Any]:
+  """Returns what is kept by name, in the names' order.
+
+  Raises:
+    RunError: If a state on disk is damaged.
+  """
+  try:
+    return memory.of(names)
+  except errors.DamagedError as e:
+    raise errors.RunError(
+      f'{e} The same command goes on from the last checkpoint that is whole.'
+    ) from e
 
 
 def build(

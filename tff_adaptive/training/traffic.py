@@ -12,6 +12,8 @@ import math
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_adaptive import processes
+
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
@@ -69,6 +71,23 @@ def _children(operation: tff.framework.Call) -> list[tff.Type]:
   if isinstance(argument, tff.StructType):
     return list(argument.children())
   return [argument]
+
+
+def of_process(process: processes.Process) -> Traffic:
+  """Measures the traffic of one client in one round of a process.
+
+  Args:
+    process: A learning process. One whose clients are handed messages
+      broadcasts nothing; there these are what a client receives.
+
+  Raises:
+    ValueError: If something sent has no fixed size.
+  """
+  traffic = of_round(process.next)
+  if not isinstance(process, processes.BufferedLearningProcess):
+    return traffic
+  message = size_of(process.message.type_signature.result)
+  return dataclasses.replace(traffic, down=traffic.down + message)
 
 
 def of_round(next_computation: tff.Computation) -> Traffic:

@@ -1,0 +1,491 @@
+"""Asynchronous training: FedBuff's rule, who trains when, and exact resume."""
+
+import gc
+import json
+import signal
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+import main
+from tests import helpers
+from tests import recorded
+from tests.processes import linear
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import methods
+from tff_adaptive.commands import dry_run
+from tff_adaptive.flags import parsing
+from tff_adaptive.training import asynchronous
+from tff_adaptive.training import availability
+from tff_adaptive.training import batches
+from tff_adaptive.training import data
+from tff_adaptive.training import experiment
+from tff_adaptive.training import initial_weights
+from tff_adaptive.training import stopping
+from tff_adaptive.training import traffic
+
+# Five clients of one weight, of which two are slow.
+_DATA = {
+  'a': linear.CLIENTS[0],
+  'b': linear.CLIENTS[1],
+  'c': linear.CLIENTS[2],
+  'd': [([2.0, -1.0], [4.0, 1.0])],
+  'e': [([1.0], [-3.0]), ([0.5], [2.0])],
+}
+_SPEED = {'a': 3.7, 'b': 1.0, 'c': 0.9, 'd': 1.3, 'e': 9.0}
+_RATE = 0.06
+
+
+def duration(client):
+  return _SPEED[client] * linear.num_examples(_DATA[client])
+
+
+def order(number):
+  """All clients, in another order in every round."""
+  ids = [*_DATA]
+  np.random.default_rng(number).shuffle(ids)
+  return ids
+
+
+def fedbuff_paper(
+  *, k, concurrency, steps, eta, s, weight=lambda c: 1.0, newest=False
+):
+  """Algorithm 1 of arXiv 2106.06639: the weight after each server step.
+
+  Args:
+    k: Updates to a server step.
+    concurrency: Clients that train at once.
+    steps: Server steps.
+    eta: The server's rate.
+    s: From staleness to a factor.
+    weight: How much a client counts; the paper's count the same.
+    newest: Whether clients train from the newest model, which is wrong.
+  """
+  local = linear.sgd(_RATE)
+  w, t, now, begun = linear.START, 0, 0.0, 0
+  training = []  # Time of the answer, order, client, model and its step.
+  path, times, ages = [], [], []
+  while t < steps:
+    asked, buffer = iter(order(t + 1)), []
+    while len(buffer) < k:
+      if not any(over == now for over, *_ in training):
+        busy = {c for _, _, c, *_ in training} | {c for c, *_ in buffer}
+        while len(training) < concurrency:
+          c = next((c for c in asked if c not in busy), None)
+          if c is None:
+            break
+          training.append((now + duration(c), begun, c, w, t))
+          begun += 1
+      training.sort()
+      now, _, c, w_c, t_c = training.pop(0)
+      start = w if newest else w_c
+      buffer.append((c, local(start, _DATA[c]) - start, t - t_c))
+    total = sum(weight(c) for c, *_ in buffer)
+    w += eta * sum(weight(c) * s(tau) * d for c, d, tau in buffer) / total
+    t += 1
+    path.append(w)
+    times.append(now)
+    ages.append([tau for *_, tau in buffer])
+  return path, times, ages
+
+
+def polynomial(tau):
+  return (1 + tau) ** -0.5
+
+
+def schedule_of(concurrency, k, **more):
+  return asynchronous.Schedule(
+    [*_DATA],
+    order,
+    lambda client, number: linear.num_examples(_DATA[client]),
+    availability.Behaviour(
+      seed=0, known={c: availability.Known(s, 0.0) for c, s in _SPEED.items()}
+    ),
+    wanted=k,
+    concurrency=concurrency,
+    **more,
+  )
+
+
+def rounds_of(schedule, *, concurrency, eta, weighting, staleness):
+  process = processes.compose(
+    linear.model_fn,
+    tff.learning.optimizers.build_sgdm(_RATE),
+    tff.learning.optimizers.build_sgdm(eta),
+    client_weighting=weighting,
+    takes_messages=True,
+  )
+  return asynchronous.AsynchronousRounds(
+    process,
+    initial_weights=initial_weights.draw(linear.model_fn, 0),
+    concurrency=concurrency,
+    schedule=schedule,
+    discount=asynchronous.discount_of(staleness),
+  )
+
+
+@pytest.mark.parametrize(
+  'k, concurrency, weighting, staleness',
+  [
+    (2, 4, 'uniform', 'polynomial'),
+    (2, 4, 'uniform', 'none'),
+    (1, 3, 'examples', 'polynomial'),
+    (3, 3, 'uniform', 'polynomial'),
+  ],
+)
+def test_follows_the_paper(
+  k, concurrency, weighting, staleness, in_process_context
+):
+  del in_process_context
+  schedule = schedule_of(concurrency, k)
+  rounds = rounds_of(
+    schedule,
+    concurrency=concurrency,
+    eta=0.8,
+    weighting=weighting,
+    staleness=staleness,
+  )
+  path, times, ages = [], [], []
+  for number in range(1, 9):
+    cohort = schedule.cohort(number)
+    columns = rounds.run(cohort, linear.datasets(_DATA[c] for c in cohort))
+    assert columns['clients/count'] == len(cohort) == k
+    path.append(float(rounds.model_weights().trainable[0][0][0]))
+    times.append(schedule.columns(number)['virtual/seconds'])
+    ages.append(schedule.columns(number)['staleness/mean'])
+  given = dict(k=k, concurrency=concurrency, steps=8, eta=0.8)
+  if weighting == 'examples':
+    given['weight'] = lambda c: linear.num_examples(_DATA[c])
+  right, other = polynomial, lambda tau: 1.0
+  if staleness == 'none':
+    right, other = other, right
+  expected, clock, of_each = fedbuff_paper(s=right, **given)
+  np.testing.assert_allclose(path, expected, rtol=1e-5)
+  np.testing.assert_allclose(times, clock)
+  np.testing.assert_allclose(ages, [np.mean(a) for a in of_each])
+  assert max(map(max, of_each)) > 1
+  # These inputs tell the rule from those beside it.
+  for wrong in (
+    fedbuff_paper(s=other, **given)[0],
+    fedbuff_paper(s=right, newest=True, **given)[0],
+  ):
+    assert not np.allclose(path, wrong, rtol=1e-2)
+
+
+def test_who_is_asked():
+  schedule = schedule_of(3, 2)
+  seen = {}
+  for number in range(1, 30):
+    answers = schedule.answers(number)
+    assert len({*answers.cohort}) == len(answers.cohort) == 2
+    for errand in answers.errands:
+      assert errand.version < number
+      # Nobody is asked twice for one version.
+      assert seen.setdefault((errand.client, errand.version), errand) is errand
+    together = [e.seat for e in answers.under_way]
+    assert len({*together}) == len(together) <= 3
+    assert len({e.client for e in answers.under_way}) == len(together)
+  # Asked for late, it is the same: from the start, and from a checkpoint.
+  late, resumed = schedule_of(3, 2), schedule_of(3, 2)
+  assert late.answers(29) == schedule.answers(29)
+  saved = {k: np.copy(v) for k, v in late.saved(29).items()}
+  resumed.restore(29, saved)
+  assert resumed.answers(30) == schedule.answers(30)
+
+
+def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
+  known = {c: availability.Known(s, 0.0) for c, s in _SPEED.items()}
+  known['a'] = known['b'] = availability.Known(1.0, 1.0)
+  schedule = asynchronous.Schedule(
+    [*_DATA],
+    order,
+    lambda client, number: 1,
+    availability.Behaviour(seed=0, known=known),
+    wanted=4,
+    concurrency=2,
+    deadline=5.0,
+  )
+  for number in (1, 2, 3):
+    assert sorted(schedule.cohort(number)) == ['c', 'd']
+    columns = schedule.columns(number)
+    assert columns['virtual/dropped'] == 2 and columns['virtual/late'] == 1
+    assert columns['virtual/selected'] == 5
+  nobody = asynchronous.Schedule(
+    [*_DATA],
+    order,
+    lambda client, number: 1,
+    availability.Behaviour(
+      seed=0, known={c: availability.Known(2.0, 1.0) for c in _DATA}
+    ),
+    wanted=2,
+    concurrency=2,
+  )
+  assert nobody.cohort(1) == []
+  assert nobody.columns(1)['virtual/seconds'] == 6.0  # 2 + 2 + 1 at once.
+
+
+def test_which_methods_take_messages():
+  taken, refused = set(), set()
+  for name, method in methods.table().items():
+    if method.has_clients:
+      pieces = building.make_pieces(algorithms.resolve(name))
+      reason = processes.needs_one_version(pieces.exchange)
+      (refused if reason else taken).add(name)
+  assert refused == {
+    'fedadamw',
+    'fedcm',
+    'feddecsps',
+    'feddyn',
+    'fedexp',
+    'fedmuon',
+    'fednova',
+    'fedsps_global',
+    'local_adaalter',
+    'local_amsgrad',
+    'mime',
+    'mimelite',
+    'scaffold',
+  }
+  assert {'fedadam', 'moon', 'direct_joint', 'fedcams', 'fedlesam'} <= taken
+
+
+def settings_of(folder, *arguments, name='run', asynchronous_run=True):
+  more = ['--asynchronous'] if asynchronous_run else []
+  return (
+    parsing.Flags()
+    .parse(
+      [
+        '--client_optimizer=sgd',
+        '--client_learning_rate=0.05',
+        '--total_rounds=6',
+        '--clients_per_round=3',
+        '--rounds_per_eval=3',
+        '--rounds_per_checkpoint=2',
+        '--client_seconds_per_example=0.02',
+        f'--root_output_dir={folder}',
+        f'--experiment_name={name}',
+        *more,
+        *arguments,
+      ]
+    )
+    .settings
+  )
+
+
+def run(settings):
+  return experiment.run(settings, say=lambda _: None)
+
+
+def table(settings):
+  return recorded.rows(settings.folder)
+
+
+def without_staleness(settings):
+  return [
+    {k: v for k, v in row.items() if not k.startswith('staleness/')}
+    for row in table(settings)
+  ]
+
+
+@pytest.mark.parametrize('algorithm', ['moon', 'direct_joint'])
+def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
+  """Who is equally fast, and as many as count, answers together."""
+  arguments = [
+    f'--algorithm={algorithm}',
+    '--max_elements_per_client=20',
+    '--total_rounds=3',
+  ]
+  if algorithm == 'direct_joint':
+    arguments += ['--client_optimizer=adagrad']
+  alike, apart = (
+    settings_of(tmp_path, *arguments, name=f'{kind}', asynchronous_run=kind)
+    for kind in (False, True)
+  )
+  run(alike)
+  run(apart)
+  assert without_staleness(apart) == table(alike)
+  assert {row['staleness/max'] for row in table(apart)[1:]} == {'0'}
+  assert table(apart)[-1]['virtual/seconds'] == '1.2'
+
+
+_APART = [
+  '--algorithm=moon',
+  '--ema_decay=0.5',
+  '--concurrency=7',
+  '--client_speed_spread=1',
+  '--client_dropout=0.1',
+  '--deadline=6',
+]
+
+
+@pytest.fixture(name='whole', scope='module')
+def whole_fixture(tmp_path_factory):
+  """A run in which clients are stale."""
+  settings = settings_of(tmp_path_factory.mktemp('whole'), *_APART)
+  run(settings)
+  assert max(int(r['staleness/max']) for r in table(settings)[1:]) > 1
+  return settings
+
+
+def test_stopped_and_resumed(whole, tmp_path, monkeypatch):
+  # Held in memory first, and on disk alone later.
+  kept, halves = (
+    settings_of(tmp_path, *_APART, f'--client_states={states}')
+    for states in ('memory', 'disk')
+  )
+  cls = asynchronous.AsynchronousRounds
+  original, calls = cls.run, []
+
+  def stopping_run(self, cohort, datasets):
+    calls.append(cohort)
+    if len(calls) in (4, 6):
+      original(self, cohort, datasets)  # Undone by the loop.
+      raise stopping.Stopped(signal.SIGTERM)
+    return original(self, cohort, datasets)
+
+  monkeypatch.setattr(cls, 'run', stopping_run)
+  for settings in (kept, halves):
+    with pytest.raises(stopping.Stopped):
+      run(settings)
+    gc.collect()  # As the end of the program does: the file is let go.
+  monkeypatch.setattr(cls, 'run', original)
+  assert run(halves).resumed_from == 4
+  assert table(halves) == table(whole)
+
+
+def test_threads_and_preparation_change_nothing(whole, tmp_path, monkeypatch):
+  monkeypatch.setattr(batches.ClientBatches, 'prepared_ahead', False)
+  other = settings_of(
+    tmp_path, *_APART, '--max_concurrent_clients=1', '--cache_mib=0'
+  )
+  run(other)
+  assert table(other) == table(whole)
+
+
+def test_its_model_is_exported_and_gone_on_from(whole, tmp_path, capsys):
+  code = main.main(['export', str(whole.folder), str(tmp_path / 'model')])
+  assert code == 0, capsys.readouterr().err
+  told = json.loads((tmp_path / 'model' / 'export.json').read_text())
+  assert told['round'] == 6
+  task = experiment.create_task(whole)
+  loaded = initial_weights.load(task.model_fn, whole.folder)
+  fresh = initial_weights.draw(task.model_fn, whole.seed)
+  assert not np.array_equal(loaded.trainable[0], fresh.trainable[0])
+
+
+def test_bytes_are_those_of_synchronous_training():
+  made = []
+  for takes_messages in (False, True):
+    plan = algorithms.resolve('direct_joint', client_optimizer='adagrad')
+    process = building.make_pieces(plan).compose(
+      linear.model_fn, takes_messages=takes_messages
+    )
+    made.append(traffic.of_process(process))
+  assert made[0] == made[1]
+  assert made[0].down > 0
+
+
+def test_on_the_native_runtime(tmp_path):
+  tables = []
+  for runtime in ('in_process', 'native'):
+    settings = settings_of(
+      tmp_path,
+      '--algorithm=fedadam',
+      '--data=synthetic',
+      '--concurrency=5',
+      '--client_speed_spread=1',
+      '--total_rounds=3',
+      f'--runtime={runtime}',
+      name=runtime,
+    )
+    run(settings)
+    tables.append(table(settings))
+  for one, two in zip(*tables, strict=True):
+    assert one['staleness/mean'] == two['staleness/mean']
+    if one['round'] != '0':
+      assert float(one['train/loss']) == pytest.approx(
+        float(two['train/loss']), rel=1e-4
+      )
+
+
+def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
+  datasets = helpers.task(sizes=(6, 9, 5, 8)).datasets
+  clients = data.ClientDatasets(datasets, seed=0)
+  ids = clients.client_ids
+  schedule = asynchronous.Schedule(
+    ids,
+    lambda number: ids,
+    clients.num_examples,
+    availability.Behaviour(
+      seed=0,
+      known={c: availability.Known(1.0 + i, 0.0) for i, c in enumerate(ids)},
+    ),
+    wanted=2,
+    concurrency=4,
+  )
+  staggered = asynchronous.StaggeredClients(clients, schedule)
+  assert not staggered.prepared_ahead
+  stale = 0
+  for number in (1, 2, 3):
+    answers = schedule.answers(number)
+    found = staggered.for_round(number, answers.cohort).batches
+    for client, errand, batches_ in zip(
+      answers.cohort, answers.errands, found, strict=True
+    ):
+      stale += errand.version + 1 < number
+      expected = clients.for_client(client, errand.version + 1)
+      for one, two in zip(batches_, expected, strict=True):
+        np.testing.assert_array_equal(one['x'], two['x'])
+  assert stale
+
+
+@pytest.mark.parametrize(
+  'algorithm, words',
+  [
+    ('scaffold', 'puts together what clients report'),
+    ('mime', 'the mean gradient of all'),
+  ],
+)
+def test_other_methods_are_refused(tmp_path, algorithm, words):
+  settings = settings_of(tmp_path / 'runs', f'--algorithm={algorithm}')
+  for start in (run, dry_run.describe):
+    with pytest.raises(errors.SettingsError, match=words) as raised:
+      start(settings)
+    assert f'--algorithm={algorithm}' in str(raised.value)
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_a_process_of_such_a_method_is_refused_too():
+  pieces = building.make_pieces(algorithms.resolve('fedexp'))
+  with pytest.raises(ValueError, match='cannot take messages'):
+    pieces.compose(linear.model_fn, takes_messages=True)
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    (['--concurrency=21'], '--concurrency=21 is more than the 20'),
+    (['--clients_per_round=21'], '--clients_per_round=21 is more than the 20'),
+  ],
+)
+def test_more_than_there_are(tmp_path, arguments, words):
+  settings = settings_of(tmp_path, '--algorithm=fedavg', *arguments)
+  for start in (run, dry_run.describe):
+    with pytest.raises(errors.SettingsError, match=words):
+      start(settings)
+
+
+def test_dry_run_says_what_is_in_force(tmp_path):
+  text = dry_run.describe(settings_of(tmp_path, *_APART))
+  for part in (
+    '7 train at once and the server takes a step whenever 3 have answered',
+    '(staleness polynomial)',
+    'after 6 virtual seconds a client is given up',
+    '--asynchronous=True',
+    'each client receives',
+  ):
+    assert part in text, text

@@ -1,0 +1,564 @@
+"""Clients that are slow, late or gone: who counts, and what stays."""
+
+import math
+import signal
+import statistics
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import main
+import tasks
+from tests import helpers
+from tests import recorded
+from tff_adaptive import errors
+from tff_adaptive.commands import dry_run
+from tff_adaptive.flags import parsing
+from tff_adaptive.recording import step_sizes
+from tff_adaptive.report import page
+from tff_adaptive.report import runs as results
+from tff_adaptive.training import accounting
+from tff_adaptive.training import availability
+from tff_adaptive.training import batches
+from tff_adaptive.training import cohorts
+from tff_adaptive.training import data
+from tff_adaptive.training import experiment
+from tff_adaptive.training import parts
+from tff_adaptive.training import rounds
+from tff_adaptive.training import stopping
+
+_SLOW = ['--client_seconds_per_example=0.02', '--client_speed_spread=1']
+# Everything at once; some rounds have nobody at all.
+_ALL = [
+  *_SLOW,
+  '--client_speed_jitter=0.3',
+  '--client_dropout=0.4',
+  '--over_selection=1.5',
+  '--deadline=2',
+]
+
+
+_SGD = ('--client_optimizer=sgd', '--client_learning_rate=0.05')
+
+
+def settings_of(folder, *arguments, name='run', client=_SGD):
+  return (
+    parsing.Flags()
+    .parse(
+      [
+        '--algorithm=fedavg',
+        *client,
+        '--total_rounds=6',
+        '--clients_per_round=4',
+        '--rounds_per_eval=3',
+        '--rounds_per_checkpoint=2',
+        f'--root_output_dir={folder}',
+        f'--experiment_name={name}',
+        *arguments,
+      ]
+    )
+    .settings
+  )
+
+
+def run(settings):
+  said = []
+  result = experiment.run(settings, say=said.append)
+  return result, said
+
+
+def table(settings, virtual=True):
+  return [
+    {k: v for k, v in row.items() if virtual or not k.startswith('virtual/')}
+    for row in recorded.rows(settings.folder)
+  ]
+
+
+def parts_of(settings):
+  """A run's parts, as the program makes them."""
+  task = experiment.create_task(settings)
+  draw = cohorts.build_cohort_fn(
+    task.datasets.train_data.client_ids,
+    clients_per_round=settings.clients_per_round,
+    over_selection=settings.over_selection or 1.0,
+  )
+  behaviour = availability.behaviour_of(
+    settings, task.datasets.train_data.client_ids
+  )
+  built = experiment.build(settings, task)
+  return parts.make(settings, task, built, draw, behaviour)
+
+
+def known(**seconds):
+  """Clients that take so many seconds an example, `None` for dropouts."""
+  return availability.Behaviour(
+    seed=0,
+    known={
+      c: availability.Known(s or 1.0, float(s is None))
+      for c, s in seconds.items()
+    },
+  )
+
+
+@pytest.mark.parametrize(
+  'seconds, wanted, deadline, cohort, round_seconds, late',
+  [
+    # All count: the slowest decides.
+    ({'a': 3, 'b': 1, 'c': 2}, 3, None, 'abc', 30, 0),
+    # The first two of three, in the order drawn.
+    ({'a': 3, 'b': 1, 'c': 2}, 2, None, 'bc', 20, 1),
+    # Of those that answer together the first drawn counts.
+    ({'a': 2, 'b': 2, 'c': 1}, 2, None, 'ac', 20, 1),
+    # An answer at the deadline counts; too few, so that it is waited for.
+    ({'a': 3, 'b': 1, 'c': 2}, 3, 20, 'bc', 20, 1),
+    ({'a': 3, 'b': 1, 'c': 2}, 2, 25, 'bc', 20, 1),
+    # Nobody knows that a client has gone before it would have answered.
+    ({'a': 1, 'b': None, 'c': 4}, 3, None, 'ac', 40, 0),
+    ({'a': 1, 'b': None, 'c': None}, 2, 50, 'a', 50, 0),
+    ({'a': 1, 'b': None, 'c': 2}, 2, 50, 'ac', 20, 0),
+    # Nobody.
+    ({'a': None, 'b': None}, 2, 50, '', 50, 0),
+    ({'a': None, 'b': None}, 2, None, '', 10, 0),
+    ({'a': 7, 'b': 8}, 2, 50, '', 50, 2),
+  ],
+)
+def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
+  found = availability.Availability(
+    lambda number: [*seconds],
+    lambda client, number: 10,
+    known(**seconds),
+    wanted=wanted,
+    deadline=deadline,
+  )
+  assert found.cohort(1) == [*cohort]
+  assert found.columns(1) == {
+    'virtual/selected': len(seconds),
+    'virtual/dropped': sum(s is None for s in seconds.values()),
+    'virtual/late': late,
+    'virtual/round_seconds': round_seconds,
+  }
+
+
+def test_speeds_and_dropouts_are_drawn_as_is_said():
+  clients = [f'client {i}' for i in range(4000)]
+  behaviour = availability.Behaviour(
+    seed=5, seconds_per_example=2.0, spread=0.5, jitter=0.25, dropout=0.3
+  )
+  speeds = [behaviour.seconds_per_example(c) for c in clients]
+  assert statistics.mean(speeds) == pytest.approx(2.0, rel=0.03)
+  logs = [math.log(s) for s in speeds]
+  assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.03)
+  drawn = [
+    math.log(behaviour.seconds(c, 3, 10) / (10 * s))
+    for c, s in zip(clients, speeds, strict=True)
+  ]
+  assert statistics.stdev(drawn) == pytest.approx(0.25, rel=0.04)
+  gone = [[behaviour.drops_out(c, n) for c in clients] for n in (1, 2)]
+  assert statistics.mean(gone[0]) == pytest.approx(0.3, abs=0.02)
+  # A client that is slow once is so again; whether it drops out is not.
+  both = statistics.mean(a and b for a, b in zip(*gone, strict=True))
+  assert both == pytest.approx(0.09, abs=0.02)
+  assert np.corrcoef(logs, drawn)[0, 1] == pytest.approx(0, abs=0.05)
+  # The same on every machine: computed once, elsewhere.
+  assert speeds[:3] == [1.67075783, 1.89986639, 2.18205449]
+  assert speeds[:3] != [
+    availability.Behaviour(
+      seed=6, seconds_per_example=2.0, spread=0.5
+    ).seconds_per_example(c)
+    for c in clients[:3]
+  ]
+
+
+@pytest.mark.parametrize('name', tasks.names())
+def test_examples_are_counted_as_they_are_iterated(name):
+  options = {'epochs': 2, 'max_elements': 7, 'batch_size': 2}
+  there = tasks.parameters_of(name)
+  options = {k: v for k, v in options.items() if k in there}
+  task = tasks.create(name, data='synthetic', **options)
+  for max_steps in (None, 2):
+    clients = batches.training_clients(
+      task.datasets,
+      seed=3,
+      cache_bytes=2**20,
+      as_lists=True,
+      max_steps=max_steps,
+    )
+    for client in clients.client_ids[:3]:
+      count = sum(
+        tf.nest.flatten(batch)[0].shape[0]
+        for batch in clients.for_client(client, 4)
+      )
+      assert clients.num_examples(client, 4) == count > 0
+
+
+def test_examples_of_foreign_tasks_are_counted_too():
+  datasets = helpers.task(sizes=(6, 9, 0)).datasets
+  assert not data.has_recipe(datasets)
+  counts = [
+    [clients.num_examples(c, 2) for c in clients.client_ids]
+    for clients in (
+      data.ClientDatasets(datasets, seed=0),
+      data.ClientDatasets(datasets, seed=0, max_steps=1),
+    )
+  ]
+  assert counts == [[6, 9, 0], [4, 4, 0]]
+
+
+@pytest.fixture(name='trained', scope='module')
+def trained_fixture(tmp_path_factory):
+  """Trains once with the same flags, however many tests ask for it."""
+  folder = tmp_path_factory.mktemp('runs')
+  done = {}
+
+  def trained(name, *arguments):
+    if name not in done:
+      settings = settings_of(folder, *arguments, name=name)
+      run(settings)
+      done[name] = settings
+    return done[name]
+
+  return trained
+
+
+def sure(trained):
+  return trained('sure', *_SLOW, '--rounds_per_eval=1')
+
+
+def quick(trained):
+  return trained('quick', *_SLOW, '--rounds_per_eval=1', '--over_selection=4')
+
+
+def test_time_alone_changes_nothing_else(trained):
+  rows = table(sure(trained))
+  plain = trained('plain', '--rounds_per_eval=1')
+  assert table(sure(trained), virtual=False) == table(plain)
+  total = 0.0
+  for row in rows[1:]:
+    total += float(row['virtual/round_seconds'])
+    assert float(row['virtual/seconds']) == pytest.approx(total)
+    assert row['virtual/selected'] == '4' == row['clients/count']
+  assert total > 0 and rows[0]['virtual/seconds'] == ''
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    ['--algorithm=scaffold'],
+    ['--algorithm=moon'],
+    ['--algorithm=feddyn'],
+    ['--algorithm=fedcams', '--compressor=topk'],
+  ],
+  ids=lambda arguments: arguments[0].partition('=')[2],
+)
+def test_memories_of_those_who_do_not_answer_stay(
+  tmp_path, arguments, in_process_context
+):
+  del in_process_context
+  more = [a for a in _ALL if 'over' not in a]
+  settings = settings_of(tmp_path, *more, '--clients_per_round=12', *arguments)
+  made = parts_of(settings)
+  ids = made.clients.client_ids
+  store = made.rounds._clients
+  drawn = cohorts.build_cohort_fn(ids, clients_per_round=12)
+  absent = 0
+  for number in (1, 2, 3):
+    cohort = made.cohort_fn(number)
+    assert cohort == [c for c in drawn(number) if c in cohort]
+    before = {c: store.get(c) for c in ids}
+    made.rounds.run(cohort, made.clients.for_round(number, cohort).batches)
+    for client in ids:
+      kept, was = store.get(client), before[client]
+      if client in cohort:
+        assert was is None or any(
+          not np.array_equal(a, b) for a, b in zip(kept, was, strict=True)
+        )
+        continue
+      absent += client in drawn(number) and was is not None
+      assert (kept is None) == (was is None)
+      for a, b in zip(kept or [], was or [], strict=True):
+        np.testing.assert_array_equal(a, b)
+  assert absent  # Drawn, gone, and with something to lose.
+
+
+def absent_ones(trained):
+  return trained('absent', '--algorithm=scaffold', '--ema_decay=0.5', *_ALL)
+
+
+def test_threads_preparation_and_memory_change_nothing(
+  trained, tmp_path, monkeypatch
+):
+  expected = table(absent_ones(trained))
+  counts = [row['clients/count'] for row in expected[1:]]
+  assert len({*counts}) > 2
+  monkeypatch.setattr(batches.ClientBatches, 'prepared_ahead', False)
+  other = settings_of(
+    tmp_path,
+    '--algorithm=scaffold',
+    '--ema_decay=0.5',
+    *_ALL,
+    '--max_concurrent_clients=1',
+    '--cache_mib=0',
+  )
+  run(other)
+  assert table(other) == expected
+
+
+def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
+  halves = settings_of(
+    tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL
+  )
+  original, calls = rounds.StatefulRounds.run, []
+
+  def stopping_run(self, cohort, datasets):
+    calls.append(cohort)
+    if len(calls) == 3:
+      raise stopping.Stopped(signal.SIGTERM)
+    return original(self, cohort, datasets)
+
+  monkeypatch.setattr(rounds.StatefulRounds, 'run', stopping_run)
+  with pytest.raises(stopping.Stopped):
+    run(halves)
+  monkeypatch.setattr(rounds.StatefulRounds, 'run', original)
+  result, _ = run(halves)
+  assert result.resumed_from >= 2
+  assert table(halves) == table(absent_ones(trained))
+
+
+def test_a_round_in_which_nobody_answers(tmp_path, capsys):
+  settings = settings_of(
+    tmp_path,
+    *_SLOW,
+    '--client_dropout=0.6',
+    '--deadline=900',
+    '--record_step_sizes',
+    '--clients_per_round=2',
+    '--rounds_per_eval=1',
+    client=['--client_optimizer=delta_sgd'],
+  )
+  _, said = run(settings)
+  rows = table(settings)
+  empty = [row for row in rows[1:] if row['clients/count'] == '0']
+  assert 0 < len(empty) < 6
+  for row in empty:
+    before = rows[int(row['round']) - 1]
+    assert row['virtual/dropped'] == '2'
+    assert row['virtual/round_seconds'] == '900.0'
+    assert row['validation/loss'] == before['validation/loss']
+    assert not row['train/loss'] and not row['update/norm']
+  answered = {r['round']: int(r['clients/count']) for r in rows[1:]}
+  steps = step_sizes.StepFile(settings.folder / 'step_sizes.csv').rows
+  for number, count in answered.items():
+    assert sum(row['round'] == number for row in steps) == count
+  assert any('virtual seconds' in line for line in said)
+  told = f'Round {empty[0]["round"]}: no client answered'
+  assert told in capsys.readouterr().out
+
+
+def test_the_first_of_many_are_quicker(trained):
+  slow, fast = table(sure(trained))[1:], table(quick(trained))[1:]
+  assert {row['virtual/selected'] for row in fast} == {'16'}
+  assert {row['virtual/late'] for row in fast} == {'12'}
+  assert {row['clients/count'] for row in fast} == {'4'}
+  times = [float(rows[-1]['virtual/seconds']) for rows in (slow, fast)]
+  assert times[1] < times[0] / 2
+  # Whoever drops out or is late has received the model; late ones send too.
+  sent = [
+    results.load(made(trained).folder).measures()['megabytes']
+    for made in (sure, quick)
+  ]
+  assert sent[1] == pytest.approx(4 * sent[0])
+
+
+def write_file(path, *lines):
+  path.write_text('\n'.join(['client,seconds_per_example,dropout', *lines]))
+  return f'--client_behaviour={path}'
+
+
+def test_a_file_says_how_clients_behave(tmp_path):
+  ids = tasks.create('digits').datasets.train_data.client_ids
+  held_out = '--validation_split=test'
+  flag = write_file(
+    tmp_path / 'clients.csv',
+    *(f'{c},{0.5 + i},{float(i % 2)}' for i, c in enumerate(ids)),
+  )
+  settings = settings_of(tmp_path, flag, held_out, '--clients_per_round=20')
+  made = parts_of(settings)
+  assert sorted(made.cohort_fn(1), key=ids.index) == ids[::2]
+  slowest = max(
+    (0.5 + i) * made.clients.num_examples(c, 1) for i, c in enumerate(ids)
+  )
+  took = made.availability.columns(1)['virtual/round_seconds']
+  assert took == pytest.approx(slowest)
+  # The flags stand in where cells are empty.
+  flag = write_file(tmp_path / 'few.csv', f'{ids[0]},,1', f'{ids[1]},7,')
+  settings = settings_of(tmp_path, flag, '--client_seconds_per_example=2')
+  behaviour = availability.behaviour_of(settings, ids)
+  assert behaviour.seconds_per_example(ids[0]) == 2
+  assert behaviour.seconds_per_example(ids[1]) == 7
+  assert behaviour.drops_out(ids[0], 1) and not behaviour.drops_out(ids[1], 1)
+
+
+@pytest.mark.parametrize(
+  'lines, words',
+  [
+    (['client_0000,0,0'], r'line 2: seconds_per_example .* above 0 .* got .0.'),
+    (['{},1,0', '{},nan,0'], "line 3: seconds_per_example .* got 'nan'"),
+    (['{},1,1.5'], r"line 2: dropout .* from 0 to 1, got '1.5'"),
+    (['{},1,often'], "line 2: dropout .* got 'often'"),
+    (['{},1'], 'line 2: there must be 3 cells'),
+    (['{},1,0,4'], 'line 2: there must be 3 cells'),
+    (['nobody,1,0'], "line 2: the task has no training client 'nobody'"),
+    (['{},1,0', '{},1,0'], 'line 3: the client .* a second time'),
+    (['{},1,0'], 'has no seconds_per_example of 19 clients, such as'),
+    (['"{},1,0'], 'cannot be read as a CSV file'),
+  ],
+)
+def test_files_that_are_refused(tmp_path, lines, words):
+  ids = tasks.create('digits').datasets.train_data.client_ids
+  names = iter([ids[0], ids[0] if 'second' in words else ids[1]])
+  if 'second time' not in words:
+    names = iter(ids)
+  lines = [
+    line.format(next(names))
+    if '{}' in line
+    else line.replace('client_0000', ids[0])
+    for line in lines
+  ]
+  flag = write_file(tmp_path / 'clients.csv', *lines)
+  settings = settings_of(tmp_path, flag, '--validation_split=test')
+  with pytest.raises(errors.SettingsError, match=words) as raised:
+    availability.behaviour_of(settings, ids)
+  assert 'clients.csv' in str(raised.value)
+
+
+@pytest.mark.parametrize(
+  'text, words',
+  [
+    ('', 'must have the columns client, .* got none'),
+    ('client\n', 'must have the columns'),
+    ('client,speed\n', 'got client, speed'),
+    ('dropout,seconds_per_example\n', 'has no column client'),
+    ('client,dropout,dropout\n', 'must have the columns'),
+  ],
+)
+def test_files_with_other_columns(tmp_path, text, words):
+  path = tmp_path / 'clients.csv'
+  path.write_text(text)
+  with pytest.raises(errors.SettingsError, match=words):
+    availability.read_behaviour(path, ['a'])
+
+
+def test_bad_files_end_the_program_with_code_2(tmp_path, capsys):
+  arguments = ['--total_rounds=1', f'--root_output_dir={tmp_path / "runs"}']
+  path = tmp_path / 'no' / 'such.csv'
+  for more in ([], ['--dry_run']):
+    code = main.main([*arguments, f'--client_behaviour={path}', *more])
+    assert code == 2
+    told = capsys.readouterr().err
+    assert f'--client_behaviour={path} cannot be read' in told
+    assert 'Traceback' not in told
+  flag = write_file(tmp_path / 'a.csv', 'nobody,1,0')
+  assert main.main([*arguments, flag]) == 2
+  assert 'line 2' in capsys.readouterr().err
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_more_than_there_are(tmp_path):
+  settings = settings_of(
+    tmp_path, *_SLOW, '--over_selection=1.1', '--clients_per_round=20'
+  )
+  for start in (run, dry_run.describe):
+    with pytest.raises(errors.SettingsError, match=r'draws 22 .* at most 1\.'):
+      start(settings)
+
+
+def test_over_selection_rounds_up_as_it_is_written():
+  ids = [f'{i}' for i in range(30)]
+  plain = cohorts.build_cohort_fn(ids, clients_per_round=10)
+  for factor, count in ((1.0, 10), (1.1, 11), (1.25, 13), (1.3, 13), (3.0, 30)):
+    more = cohorts.build_cohort_fn(
+      ids, clients_per_round=10, over_selection=factor
+    )
+    assert len(more(2)) == count
+    assert more(2)[:10] == plain(2)  # Those of the reference come first.
+
+
+def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
+  private = ['--dp_clip_norm=0.5', '--dp_noise_multiplier=1']
+  gone = settings_of(
+    tmp_path, *private, '--client_dropout=0.5', '--total_rounds=2'
+  )
+  run(gone)
+  task = experiment.create_task(gone)
+  ledger = accounting.open_ledger(
+    settings_of(tmp_path, *private, '--total_rounds=2'),
+    len(task.datasets.train_data.client_ids),
+  )
+  for number, row in enumerate(table(gone)[1:], start=1):
+    assert 'virtual/seconds' not in row
+    told = float(row['privacy/epsilon'])
+    assert told == ledger.columns(number)['privacy/epsilon']
+  ids = tasks.create('digits').datasets.train_data.client_ids
+  flag = write_file(tmp_path / 'clients.csv', f'{ids[0]},1,0.5')
+  settings = settings_of(tmp_path, *private, *_SLOW, flag)
+  with pytest.raises(errors.SettingsError, match='depend on the data'):
+    availability.behaviour_of(settings, ids)
+
+
+def test_dry_run_says_what_is_in_force(tmp_path):
+  text = dry_run.describe(settings_of(tmp_path, *_ALL))
+  for part in (
+    'clients take 0.02 virtual seconds an example on average (spread 1)',
+    '0.4 of those drawn drop out',
+    'the first 4 of 1.5 times as many to answer count',
+    'after 2 virtual seconds none does',
+    '--deadline=2.0',
+  ):
+    assert part in text, text
+
+
+def test_runs_are_compared_by_virtual_time(trained, capsys):
+  both = [sure(trained), quick(trained)]
+  capsys.readouterr()
+  folders = [str(settings.folder) for settings in both]
+  assert main.main(['compare', *folders]) == 0
+  heading, *lines = capsys.readouterr().out.splitlines()[:3]
+  assert 'virtual s  virtual s to 0.' in heading
+  level = float(heading.split()[-1])
+  for settings, line in zip(both, lines, strict=True):
+    reached = [
+      float(row['virtual/seconds'])
+      for row in table(settings)[1:]
+      if float(row['validation/sparse_categorical_accuracy']) >= level - 1e-4
+    ]
+    assert float(line.split()[-1].rstrip('*')) == pytest.approx(
+      reached[0], rel=1e-3
+    )
+  assert main.main(['compare', '--target=2', *folders]) == 0
+  assert 'virtual s to' not in capsys.readouterr().out
+  path, _ = page.write(both[0].folder.parent, output=None, select=None)
+  text = path.read_text()
+  for words in ('virtual seconds to accuracy', '(virtual time)'):
+    assert words in text
+
+
+def test_real_writers(tmp_path, real_data):
+  """The writers of MNIST, whose files differ in length."""
+  settings = settings_of(
+    tmp_path,
+    '--task=mnist_logistic',
+    f'--cache_dir={real_data}',
+    '--total_rounds=3',
+    '--max_elements_per_client=60',
+    *_SLOW,
+    '--over_selection=1.5',
+    '--client_dropout=0.2',
+  )
+  run(settings)
+  rows = table(settings)[1:]
+  assert all(float(row['virtual/round_seconds']) > 0 for row in rows)
+  assert {row['virtual/selected'] for row in rows} == {'6'}
+  for row in rows:
+    numbers = [int(row[f'virtual/{n}']) for n in ('dropped', 'late')]
+    assert sum(numbers) + int(row['clients/count']) == 6

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from tff_adaptive.flags import availability
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import options
 from tff_adaptive.flags import runtime_flags
@@ -32,16 +33,7 @@ _RARE = (
   'patience',
   'ema_decay',
   'client_steps_per_round',
-  'client_seconds_per_example',
-  'client_speed_spread',
-  'client_speed_jitter',
-  'client_dropout',
-  'client_behaviour',
-  'over_selection',
-  'deadline',
-  'asynchronous',
-  'concurrency',
-  'staleness',
+  *availability.FLAGS,
   'initial_weights',
   'freeze',
   'validation_share',

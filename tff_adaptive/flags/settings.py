@@ -11,6 +11,7 @@ from typing import Optional
 import tasks
 from tff_adaptive import errors
 from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.flags import availability
 from tff_adaptive.privacy import mechanism as privacy
 
 
@@ -191,16 +192,7 @@ class Settings:
 _TOLD_IF_GIVEN = (
   'ema_decay',
   'client_steps_per_round',
-  'client_seconds_per_example',
-  'client_speed_spread',
-  'client_speed_jitter',
-  'client_dropout',
-  'client_behaviour',
-  'over_selection',
-  'deadline',
-  'asynchronous',
-  'concurrency',
-  'staleness',
+  *availability.FLAGS,
   'initial_weights',
   'freeze',
   'evaluate_clients',

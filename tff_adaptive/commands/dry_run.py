@@ -25,13 +25,13 @@ def describe(
   experiment.build_trackers(settings)
   experiment.prepare(settings)
   experiment.announce()
-  # TensorFlow is imported no earlier than it is needed.
+  experiment.set_runtime(settings)
+  # TensorFlow is imported no earlier than it is needed, and TFF not before it
+  # has its runtime.
   # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import description
   from tff_adaptive.training import cohorts as sampling
   from tff_adaptive.training import traffic as communication
-
-  experiment.set_runtime(settings)
-  from tff_adaptive.algorithms import description
 
   task = experiment.create_task(settings)
   client_ids = task.datasets.train_data.client_ids

@@ -39,7 +39,7 @@ class _Turns:
     self._go.release()
     return self._rows.get()
 
-  def end(self, last) -> None:
+  def finish(self, last) -> None:
     """Hands over the last row, with the evaluation of the trained model."""
     self._rows.put(last)
 
@@ -74,6 +74,7 @@ def main() -> None:
     rounds_per_eval=options.rounds + 1,
     rounds_per_checkpoint=options.rounds + 1,
     num_validation_examples=-1,
+    validation_split='test',
     root_output_dir=folder.name,
   )
   ids = list(range(options.population))
@@ -100,7 +101,7 @@ def main() -> None:
   result = training.run(
     settings, say=lambda text: print(text, file=sys.stderr), hooks=[turns]
   )
-  turns.end(result.rows[-1])
+  turns.finish(result.rows[-1])
   speaker.join()
   folder.cleanup()
 

@@ -1,0 +1,54 @@
+"""The benchmarks that need nothing beside the project still run."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _run(tmp_path, *command):
+  with open(tmp_path / 'log', 'w', encoding='utf-8') as log:
+    code = subprocess.run(
+      [sys.executable, *command],
+      cwd=_ROOT,
+      env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      timeout=300,
+      check=False,
+    ).returncode
+  text = (tmp_path / 'log').read_text(encoding='utf-8')
+  assert code == 0, text
+  return text
+
+
+@pytest.mark.slow
+def test_the_whole_program_beside_its_runtime(tmp_path):
+  text = _run(
+    tmp_path,
+    'benchmarks/program.py',
+    '--models=logistic',
+    '--contenders=program,in_process',
+    '--rounds=2',
+  )
+  assert re.search(r'^logistic +10 +100 program .*-> +\d', text, re.MULTILINE)
+  assert re.search(r'^logistic +10 +100 in_process', text, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_what_rounds_wait_for_their_data(tmp_path):
+  text = _run(tmp_path, '-m', 'benchmarks.data', 'digits', '--rounds=4')
+  assert re.search(r'^digits +native +\d+ .*\d%$', text, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_clients_together(tmp_path):
+  text = _run(
+    tmp_path, 'benchmarks/together.py', '--clients=2', '--steps=2', '--rounds=1'
+  )
+  assert re.search(r'^tag .*e-0[6-9]$', text, re.MULTILINE), text

@@ -47,8 +47,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
   for name in arguments.tasks or tasks.names():
     flags = [f'--total_rounds={arguments.rounds}', *arguments.flag]
     flags.append(f'--rounds_per_eval={arguments.rounds}')
-    if name != 'quadratic':  # It has two clients.
-      flags.append(f'--clients_per_round={arguments.clients}')
+    clients = arguments.clients
+    if (there := tasks.info(name).num_clients) is not None:
+      clients = min(clients, there)
+    flags.append(f'--clients_per_round={clients}')
     print(_row(name, flags, arguments.cache_dir), flush=True)
 
 

@@ -6,6 +6,12 @@ import csv
 GRADIENTS = {'same': 2, 'successive': 1}
 
 
+def gradients(settings, row):
+  """Counts the gradients that the clients of a round took."""
+  each = GRADIENTS.get(settings.get('smoothness_batch'), 1)
+  return each * row.get('clients/steps', 0)
+
+
 def write_rows(path, rows):
   """Writes a CSV file; the columns are those of the first row."""
   with open(path, 'w', encoding='utf-8', newline='') as file:

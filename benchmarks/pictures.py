@@ -5,6 +5,7 @@
 
 import collections
 import dataclasses
+import math
 import pathlib
 
 from benchmarks import outputs
@@ -14,6 +15,7 @@ from tff_adaptive.report import figures
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
+from tff_adaptive.report import seeds
 from tff_adaptive.report import static
 
 # Methods whose looks the lines of a study have, in the order of its names.
@@ -47,8 +49,6 @@ _AXES = {
 }
 # Lines that a picture can bear.
 _MOST_LINES = 10
-# Seeds from which on a band says something.
-_BAND = 5
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
 WITHIN = 1e-3
 
@@ -264,9 +264,8 @@ def draw_bytes(rows, path, clients_per_round):
 def draw_sweeps(ends, curves, folder):
   """Draws a picture of the curves of each sweep of `studies.py`.
 
-  From `_BAND` seeds on they are means with the 95 % intervals of these, below
-  that a thin line a seed. Where there are more settings than `_MOST_LINES`, of
-  those that differ only in rates the best is drawn.
+  Where there are more settings than `_MOST_LINES`, of those that differ only in
+  rates the best is drawn.
 
   Args:
     ends: Rows of results.csv.
@@ -292,7 +291,7 @@ def draw_sweeps(ends, curves, folder):
         '',
         _AXES[column],
         metric.replace('_', ' '),
-        _averaged(_points(rows, column), metric_names.bounds(metric)),
+        _lines(rows, column, metric_names.bounds(metric)),
         whole_x=column == 'round',
         log_x=column != 'round',
         log_y=metric == 'distance',
@@ -334,36 +333,36 @@ def draw_steps(steps, folder):
       '',
       'round',
       'mean step size of a round',
-      _averaged(_points(rows, 'round', 'mean'), (0.0, float('inf'))),
+      _lines(rows, 'round', (0.0, math.inf), 'mean'),
       whole_x=True,
     )
     save(static.draw(chart), folder / f'{sweep}_steps.png')
 
 
-def _points(rows, column, value='value'):
-  """Returns x and y of rows by setting and seed."""
-  lines = collections.defaultdict(
-    lambda: collections.defaultdict(lambda: ([], []))
+def _lines(rows, column, bounds, value='value'):
+  """Makes the lines of settings over their seeds, as a report has them.
+
+  Args:
+    rows: Of curves.csv or steps.csv, of one sweep.
+    column: What is across.
+    bounds: The least and the greatest value.
+    value: What is up.
+  """
+  settings = _configurations(
+    {
+      'method': row['setting'],
+      **{k: row[k] for k in ('seed', 'round', column, value)},
+    }
+    for row in rows
   )
-  for row in rows:
-    x, y = lines[row['setting']][int(row['seed'])]
-    x.append(float(row[column]))
-    y.append(float(row[value]))
-  return lines
 
+  def series(run):
+    return tuple(
+      [row[name] for row in run.rows] for name in ('round', column, value)
+    )
 
-def _averaged(curves, bounds):
-  """Makes a line of means and their intervals of what has enough seeds."""
-  like = dict(zip(curves, LOOKS, strict=False))
-  lines = []
-  for name, by_seed in curves.items():
-    rounds = {tuple(x) for x, _ in by_seed.values()}
-    if len(by_seed) < _BAND or len(rounds) > 1:
-      lines += lines_of({name: by_seed}, [like[name]])
-      continue
-    (x,) = rounds
-    points = list(zip(*(y for _, y in by_seed.values())))
-    low, high = zip(*(scores.confidence(values, bounds) for values in points))
-    middle = [scores.mean(values) for values in points]
-    lines.append(charts.Line(name, x, middle, low, high, like=like[name]))
-  return lines
+  like = dict(zip(settings, LOOKS, strict=False))
+  return [
+    dataclasses.replace(line, like=like[line.method])
+    for line in seeds.lines(settings, series, bounds)
+  ]

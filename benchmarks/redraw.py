@@ -55,10 +55,11 @@ def redraw(output):
       outputs.read_rows(path), to(f'{REPRODUCTION}/{name}.png')
     )
   for study in STUDIES:
+    (output / study).mkdir(parents=True, exist_ok=True)
     pictures.draw_sweeps(
       rows(f'{study}/results.csv'),
       rows(f'{study}/curves.csv'),
-      to(f'{study}/any.png').parent,
+      output / study,
     )
     if (RESULTS / study / 'steps.csv').exists():
       pictures.draw_steps(rows(f'{study}/steps.csv'), output / study)

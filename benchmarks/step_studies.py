@@ -48,9 +48,8 @@ def setting_of(settings):
 def rows_of(run):
   """Reads a run's evaluations."""
   gradients = seconds = 0.0
-  each = outputs.GRADIENTS.get(run.settings.get('smoothness_batch'), 1)
   for row in run.rows:
-    gradients += each * row.get('clients/steps', 0)
+    gradients += outputs.gradients(run.settings, row)
     seconds += row.get('seconds', 0)
     accuracy = row.get(f'validation/{run.metric}')
     if accuracy is not None:

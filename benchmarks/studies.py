@@ -98,14 +98,12 @@ def steps_of(run, place):
 
 def costs_of(run):
   """Counts what a run has spent by round: gradients, and megabytes sent."""
-  each = outputs.GRADIENTS.get(run.settings.get('smoothness_batch'), 1)
   clients = run.settings['clients_per_round']
   gradients = megabytes = 0.0
   spent = {}
   for row in run.rows:
-    gradients += each * row.get('clients/steps', 0)
-    sent = row.get('bytes_down', 0) + row.get('bytes_up', 0)
-    megabytes += clients * sent / 1e6
+    gradients += outputs.gradients(run.settings, row)
+    megabytes += scores.bytes_sent(row, clients) / 1e6
     spent[int(row['round'])] = {
       'gradients': int(gradients),
       'megabytes': f'{megabytes:.{_DIGITS}g}',

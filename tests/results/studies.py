@@ -180,7 +180,7 @@ def check_mukherjee_mnist(page):
 
   best = {
     method: max(
-      (r for r in rates),
+      rates,
       key=lambda rate: sweeps.mean(*tuned(method, rate))[0],
     )
     for method in ('fedavg', 'fedams', 'fedadam', 'mime')

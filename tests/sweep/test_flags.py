@@ -47,21 +47,18 @@ def test_values_that_are_no_file_names(tmp_path):
   assert len(grids.name_of({'flag': 'v' * 400})) < 255
 
 
+def sizes_of(known, paper, names):
+  """Counts the points of a paper's grids, by name."""
+  return {
+    name: sum(len(b.points()) for b in known[f'{paper}/{name}'])
+    for name in names
+  }
+
+
 def test_paper_grids():
   known = papers.built_in()
   # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
-  sizes = {
-    name: sum(len(b.points()) for b in known[f'reddi2021/{name}'])
-    for name in (
-      'emnist_character',
-      'emnist_character/fedavg',
-      'emnist_character/fedyogi',
-      'emnist_autoencoder/fedavg',
-      'stackoverflow_tag/fedavgm',
-      'stackoverflow_tag/scaffold',
-    )
-  }
-  assert sizes == {
+  expected = {
     'emnist_character': 3 * 8 * 9 * 5 + 2 * 8 * 9,
     'emnist_character/fedavg': 72,
     'emnist_character/fedyogi': 360,
@@ -69,6 +66,7 @@ def test_paper_grids():
     'stackoverflow_tag/fedavgm': 9 * 8,
     'stackoverflow_tag/scaffold': 9 * 8,
   }
+  assert sizes_of(known, 'reddi2021', expected) == expected
   axes = known['reddi2021/emnist_character/fedadam'][0].axes
   rates = [float(v) for v in axes['client_learning_rate']]
   assert rates[0] == 1e-3 and rates[-1] == pytest.approx(10**0.5, rel=1e-5)
@@ -109,21 +107,7 @@ def test_a_grid_tunes_what_the_preset_trains(grid, preset):
 
 def test_sizes_of_the_grids_of_fedada2():
   """Appendices H.2, I.1 and I.2."""
-  known = papers.built_in()
-  sizes = {
-    name: sum(len(b.points()) for b in known[f'fedada2/{name}'])
-    for name in (
-      'gld23k/fedavg',
-      'gld23k/fedadam',
-      'gld23k/fedada2',
-      'cifar100_image_step_2/fedavg',
-      'cifar100_image_step_2/fedadagrad',
-      'gld23k_epochs_20_step_2/direct_joint',
-      'gld23k_pairs',
-      'gld23k_delays',
-    )
-  }
-  assert sizes == {
+  expected = {
     'gld23k/fedavg': 11,
     'gld23k/fedadam': 7 * 7 * 4,
     'gld23k/fedada2': 7 * 7 * 4 * 4,
@@ -133,6 +117,7 @@ def test_sizes_of_the_grids_of_fedada2():
     'gld23k_pairs': 3 * 4 * 4 * 4 * 5 * 5,
     'gld23k_delays': 4 * 4 * 4 * 3 * 3 * 3,
   }
+  assert sizes_of(papers.built_in(), 'fedada2', expected) == expected
 
 
 # Adaptivities that no list of the appendix has: of FedAdaGrad with the whole

@@ -159,6 +159,28 @@ def _sps() -> dict[str, list[Block]]:
   return grids
 
 
+_JOINT = ('direct_joint', 'joint_zero_init', 'fedada2')
+
+
+def _adaptive_axes(
+  client: Sequence[str],
+  server: Sequence[str],
+  client_adaptivity: Sequence[str],
+  server_adaptivity: Sequence[str],
+) -> _Axes:
+  """Lists the axes of FedAda2's methods with an adaptive side, by method."""
+  one_side = dict(
+    client_learning_rate=client,
+    server_learning_rate=server,
+    server_adaptivity=server_adaptivity,
+  )
+  both = dict(one_side, client_adaptivity=client_adaptivity)
+  return {
+    **dict.fromkeys(('fedadagrad', 'fedadam'), one_side),
+    **dict.fromkeys(_JOINT, both),
+  }
+
+
 def _ada2() -> dict[str, list[Block]]:
   """Makes the grids of FedAda2, Appendix H.1."""
   rates = _texts(0.001, 0.01, 0.1, 0.5, 1)
@@ -185,26 +207,11 @@ def _ada2() -> dict[str, list[Block]]:
         ),
       ),
     ),
-    'fedadagrad': Block(
-      dict(shared, algorithm='fedadagrad'),
-      dict(
-        **clip,
-        client_learning_rate=rates,
-        server_learning_rate=rates,
-        server_adaptivity=adaptivity,
-      ),
-    ),
   }
-  for method in ('direct_joint', 'joint_zero_init', 'fedada2'):
+  axes = _adaptive_axes(rates, rates, adaptivity, adaptivity)
+  for method in ('fedadagrad', *_JOINT):
     blocks[method] = Block(
-      dict(shared, algorithm=method),
-      dict(
-        **clip,
-        client_learning_rate=rates,
-        server_learning_rate=rates,
-        server_adaptivity=adaptivity,
-        client_adaptivity=adaptivity,
-      ),
+      dict(shared, algorithm=method), {**clip, **axes[method]}
     )
   return {
     'fedada2/stackoverflow_tag': list(blocks.values()),
@@ -225,28 +232,6 @@ def _of_presets(folder: str, axes: _Axes) -> dict[str, Block]:
     fixed = {k: v for k, v in flags.items() if k not in own}
     blocks[method] = Block(fixed, own)
   return blocks
-
-
-_JOINT = ('direct_joint', 'joint_zero_init', 'fedada2')
-
-
-def _adaptive_axes(
-  client: Sequence[str],
-  server: Sequence[str],
-  client_adaptivity: Sequence[str],
-  server_adaptivity: Sequence[str],
-) -> _Axes:
-  """Lists the axes of FedAda2's methods with an adaptive side, by method."""
-  one_side = dict(
-    client_learning_rate=client,
-    server_learning_rate=server,
-    server_adaptivity=server_adaptivity,
-  )
-  both = dict(one_side, client_adaptivity=client_adaptivity)
-  return {
-    **dict.fromkeys(('fedadagrad', 'fedadam'), one_side),
-    **dict.fromkeys(_JOINT, both),
-  }
 
 
 def _ada2_images() -> dict[str, list[Block]]:
@@ -336,9 +321,11 @@ def _pairs(
         'client_optimizer': kind + client,
         'server_optimizer': server,
       }
-      # Decays that AdaGrad has not.
-      useless = {'client_beta_1', 'client_beta_2'} if client != 'adam' else {}
-      useless = {*useless, 'beta_2'} if server != 'adam' else {*useless}
+      useless = set()  # Decays that AdaGrad has not.
+      if client != 'adam':
+        useless |= {'client_beta_1', 'client_beta_2'}
+      if server != 'adam':
+        useless.add('beta_2')
       fixed = {k: v for k, v in chosen.items() if k not in useless}
       found.append(Block(fixed, axes))
   return found

@@ -7,17 +7,18 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
 
 _TIME = ('client_seconds_per_example', 'client_behaviour')
-_ABSENCE = (*_TIME, 'client_dropout')
+# Without all of these every client answers, and at once.
+ABSENCE = (*_TIME, 'client_dropout')
 # Each needs one of those behind it.
 _NEEDS = {
   'client_speed_spread': ('client_seconds_per_example',),
   'client_speed_jitter': _TIME,
   'deadline': _TIME,
-  'over_selection': _ABSENCE,
+  'over_selection': ABSENCE,
 }
 _OF_ASYNCHRONOUS = ('concurrency', 'staleness')
 # Names of all flags here.
-FLAGS = (*_ABSENCE, *_NEEDS, 'asynchronous', *_OF_ASYNCHRONOUS)
+FLAGS = (*ABSENCE, *_NEEDS, 'asynchronous', *_OF_ASYNCHRONOUS)
 
 
 def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:

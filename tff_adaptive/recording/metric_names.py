@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+# The column of metrics.csv with the virtual time until the end of a round.
+VIRTUAL_SECONDS = 'virtual/seconds'
 _NOT_QUALITY = frozenset({'loss', 'num_examples', 'num_batches', 'num_tokens'})
 
 

@@ -110,9 +110,9 @@ def against_time(
   That is virtual time where runs have it, and that of the machine elsewhere.
   """
   columns = {c for b in best.values() for run in b.runs for c in run.columns}
-  virtual = scores.VIRTUAL_SECONDS in columns
+  virtual = metric_names.VIRTUAL_SECONDS in columns
   if virtual:
-    series = _against(judge.column, scores.VIRTUAL_SECONDS)
+    series = _against(judge.column, metric_names.VIRTUAL_SECONDS)
   else:
     series = _summed(judge.column, lambda run, row: row.get('seconds', 0.0))
   lines = seeds.lines(best, series, judge.bounds)

@@ -84,8 +84,8 @@ class Run:
     for row in self.rows:
       value = row.get(self.judged, math.nan)
       reached = value >= level if better else value <= level
-      if reached and scores.VIRTUAL_SECONDS in row:
-        return row[scores.VIRTUAL_SECONDS]
+      if reached and metric_names.VIRTUAL_SECONDS in row:
+        return row[metric_names.VIRTUAL_SECONDS]
     return None
 
   @property
@@ -128,7 +128,7 @@ def common_level(runs: Sequence[Run]) -> Optional[float]:
     values = [
       row[run.judged]
       for row in run.rows
-      if run.judged in row and scores.VIRTUAL_SECONDS in row
+      if run.judged in row and metric_names.VIRTUAL_SECONDS in row
     ]
     finite = [value for value in values if math.isfinite(value)]
     if not finite:

@@ -20,8 +20,6 @@ _Key = TypeVar('_Key', bound=Hashable)
 # Seeds from which on a spread over seeds is drawn or shown as an interval.
 SEEDS_FOR_A_BAND = 5
 SEEDS_FOR_AN_INTERVAL = 3
-# The column of metrics.csv with the virtual time until the end of a round.
-VIRTUAL_SECONDS = 'virtual/seconds'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +212,7 @@ def measures(
     result['megabytes'] = sent / 1e6
   if seconds := column(rows, 'seconds'):
     result['seconds'] = math.fsum(seconds)
-  if virtual := column(rows, VIRTUAL_SECONDS):
+  if virtual := column(rows, metric_names.VIRTUAL_SECONDS):
     result['virtual_seconds'] = virtual[-1]
   return result
 

@@ -14,6 +14,7 @@ import collections
 import dataclasses
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.recording import client_states
 from tff_adaptive.recording import memories
+from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import availability
 from tff_adaptive.training import data as data_lib
@@ -152,11 +154,9 @@ class Schedule(availability.Turnouts):
     while len(answered) < self._wanted:
       # Whatever else is over by now comes before new beginnings.
       if not any(errand.over == clock for errand in under_way):
-        for errand in self._begin(
-          waiting, number, clock, begun, under_way, answered
-        ):
-          under_way.append(errand)
-          begun += 1
+        new = self._begin(waiting, number, clock, begun, under_way, answered)
+        under_way += new
+        begun += len(new)
       if not under_way:
         break
       errand = min(under_way)
@@ -174,7 +174,7 @@ class Schedule(availability.Turnouts):
       'virtual/dropped': dropped,
       'virtual/late': late,
       availability.ROUND_SECONDS: round(clock - before.clock, 6),
-      availability.SECONDS: round(clock, 6),
+      metric_names.VIRTUAL_SECONDS: round(clock, 6),
     }
     if answered:
       ages = [number - 1 - errand.version for errand in answered]
@@ -189,7 +189,7 @@ class Schedule(availability.Turnouts):
 
   def _begin(
     self,
-    waiting: Any,
+    waiting: Iterator[str],
     number: int,
     clock: float,
     begun: int,
@@ -384,10 +384,8 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       self.step_records = step_sizes.rows(cohort, output.metrics)
       columns = rounds_lib.columns_of(output.metrics)
     # Seats of clients that have answered are free for those that began since.
-    self._received.keep(
-      (new := [_seat(e) for e in answers.under_way if e.version == self._done]),
-      [message] * len(new),
-    )
+    new = [_seat(e) for e in answers.under_way if e.version == self._done]
+    self._received.keep(new, [message] * len(new))
     self.state = state
     self._done += 1
     return columns

@@ -22,13 +22,13 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
+from tff_adaptive.flags import availability as availability_flags
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
 from tff_adaptive.training import seeds
 
 # Virtual seconds that a round took; the loop adds them up.
 ROUND_SECONDS = 'virtual/round_seconds'
-SECONDS = 'virtual/seconds'
 
 _COLUMNS = ('client', 'seconds_per_example', 'dropout')
 _MOST_SECONDS = 1e9
@@ -412,12 +412,7 @@ def seconds_of(
 def is_asked(settings: settings_lib.Settings) -> bool:
   """Tells whether clients of a run take time, or may not answer."""
   return any(
-    getattr(settings, name) is not None
-    for name in (
-      'client_seconds_per_example',
-      'client_dropout',
-      'client_behaviour',
-    )
+    getattr(settings, name) is not None for name in availability_flags.ABSENCE
   )
 
 

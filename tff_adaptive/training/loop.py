@@ -15,6 +15,7 @@ from tff_adaptive.recording import checkpoints as checkpoints_lib
 from tff_adaptive.recording import curves as figures
 from tff_adaptive.recording import files
 from tff_adaptive.recording import hooks as hooks_lib
+from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import progress as progress_lib
 from tff_adaptive.recording import records as records_lib
 from tff_adaptive.recording import tensorboard
@@ -305,10 +306,15 @@ class _Training:
       row['bytes_down'] = self._rounds.traffic.down
       row['bytes_up'] = self._rounds.traffic.up
     row.update(self._columns(number))
-    if availability.ROUND_SECONDS in row and availability.SECONDS not in row:
-      before = float(self.records.rows[-1].get(availability.SECONDS) or 0)
+    if (
+      availability.ROUND_SECONDS in row
+      and metric_names.VIRTUAL_SECONDS not in row
+    ):
+      before = float(
+        self.records.rows[-1].get(metric_names.VIRTUAL_SECONDS) or 0
+      )
       total = before + row[availability.ROUND_SECONDS]
-      row[availability.SECONDS] = round(total, 6)
+      row[metric_names.VIRTUAL_SECONDS] = round(total, 6)
     return row
 
   def _evaluate(

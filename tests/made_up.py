@@ -41,6 +41,8 @@ def rows_of(settings, *, first=0):
         'bytes_down': 1000,
         'bytes_up': 500,
       }
+      if settings.client_seconds_per_example is not None:
+        row['virtual/seconds'] = number * settings.client_seconds_per_example
     if number % settings.rounds_per_eval == 0 or share == 1:
       row['validation/loss'] = loss + 0.05
       row[f'validation/{METRIC}'] = max(0.0, 0.98 - loss / 2.5)
@@ -89,4 +91,4 @@ def replace_training(monkeypatch, run):
   monkeypatch.setattr(train, 'run', run)
   monkeypatch.setattr(worker, '_clean_up', lambda: None)
   monkeypatch.setattr(hparams, 'write_values', lambda point: None)
-  monkeypatch.setattr(hparams, 'write_axes', lambda folder, points: None)
+  monkeypatch.setattr(hparams, 'write_axes', lambda *arguments: None)

@@ -51,6 +51,40 @@ def test_every_curve_is_drawn(tmp_path, step_size):
   assert (coloured(picture, 0x00, 0x9E, 0x73) > 300) == step_size
 
 
+@pytest.mark.parametrize(
+  'seconds, unit, size',
+  [(2, 'seconds', 1), (60, 'minutes', 60), (36000, 'hours', 3600)],
+)
+def test_quality_is_drawn_against_virtual_time(seconds, unit, size):
+  table = rows(True)
+  plain = figures._curves_figure(table, 'a run')
+  table[0]['virtual/seconds'] = ''
+  for number, row in enumerate(table[1:], start=1):
+    row['virtual/seconds'] = str(seconds * number**2)
+  figure = figures._curves_figure(table, 'a run')
+  labels = [panel.get_xlabel() for panel in figure.axes]
+  assert labels == ['round', 'round', f'{unit} of virtual time', 'round']
+  assert [panel.get_xlabel() for panel in plain.axes] == ['round'] * 3
+  by_round, by_time = figure.axes[1], figure.axes[2]
+  assert by_time.get_ylabel() == by_round.get_ylabel() == 'acc'
+  for one, other in zip(by_round.lines, by_time.lines, strict=True):
+    assert one.get_label() == other.get_label()
+    np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
+    expected = [seconds * number**2 / size for number in one.get_xdata()]
+    np.testing.assert_allclose(other.get_xdata(), expected)
+
+
+def test_without_quality_the_loss_is_drawn_against_virtual_time():
+  table = [
+    {'round': '0', 'validation/loss': '2.0'},
+    {'round': '1', 'validation/loss': '1.0', 'virtual/seconds': '7.5'},
+  ]
+  figure = figures._curves_figure(table, 'a run')
+  assert [panel.get_ylabel() for panel in figure.axes] == ['loss', 'loss']
+  (line,) = figure.axes[1].lines
+  np.testing.assert_array_equal(line.get_xdata(), [0, 7.5])
+
+
 def test_spreads_of_step_sizes_are_drawn(tmp_path):
   path = tmp_path / 's.png'
   figures.draw_step_sizes(rows(False), path, 'a run')

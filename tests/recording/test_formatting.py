@@ -14,6 +14,19 @@ def test_duration(seconds, words):
 
 
 @pytest.mark.parametrize(
+  'longest, unit',
+  [
+    (0.0, (1, 'seconds')),
+    (299, (1, 'seconds')),
+    (300, (60, 'minutes')),
+    (2e4, (3600, 'hours')),
+  ],
+)
+def test_unit_of_an_axis_of_times(longest, unit):
+  assert formatting.time_unit(longest) == unit
+
+
+@pytest.mark.parametrize(
   'value, digits',
   [
     (1.23456, '1.235'),

@@ -74,6 +74,7 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   assert [r['status'] for r in table] == ['finished'] * 4 + ['diverged'] * 2
   assert '10 times' in table[4]['reason'] and table[4]['rounds'] == '3'
   assert table[2]['client_learning_rate'] == '0.1'
+  assert not any('virtual' in column for column in table[0])
   assert float(table[2]['train/loss']) < float(table[0]['train/loss'])
   # 10 rounds of 2 clients, 1500 bytes each.
   assert float(table[0]['megabytes']) == pytest.approx(10 * 2 * 1500 / 1e6)
@@ -87,6 +88,30 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   assert main.main(['sweep', *told]) == 0
   assert not made_up_runs
   assert shown.splitlines()[-5:] == capsys.readouterr().out.splitlines()[-5:]
+
+
+def test_virtual_time_in_table_and_summary(tmp_path, made_up_runs, capsys):
+  del made_up_runs
+  told = sweeps.arguments_of(
+    tmp_path,
+    '--axis=client_seconds_per_example=2,30',
+    '--target_metric=accuracy:0.3',
+  )
+  assert main.main(['sweep', *told]) == 0
+  head, line = capsys.readouterr().out.splitlines()[-4:-2]
+  assert 'virtual s  virtual s to target' in head
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    table = list(csv.DictReader(file))
+  assert [float(r['virtual_seconds']) for r in table] == [8, 120]
+  to_target = [float(r['virtual_seconds_to_target']) for r in table]
+  reached = [
+    int(row['round'])
+    for row in recorded.rows(tmp_path / 's' / 'runs' / table[0]['name'])
+    if float(row[f'validation/{made_up.METRIC}'] or 0) >= 0.3
+  ]
+  assert 0 < reached[0] < 4
+  assert to_target == [2 * reached[0], 30 * reached[0]]
+  assert line.split()[3:5] == ['8', f'{to_target[0]:g}']
 
 
 def test_failure_is_recorded_and_the_others_go_on(

@@ -32,6 +32,31 @@ def test_best_of_every_method_by_its_mean_over_seeds():
   assert lines[2] == 'fedadam   no configuration finished on all seeds'
 
 
+def test_virtual_time_is_that_of_the_best_configuration():
+  rows = [
+    _row('digits', 'fedavg', '0.1', '0', 1.0),
+    _row('digits', 'fedavg', '0.1', '1', 1.0),
+    _row('digits', 'fedavg', '1', '0', 2.0),
+    _row('digits', 'fedadam', '1', '0', 3.0),
+    _row('digits', 'fedyogi', '1', '0', None, 'failed'),
+  ]
+  plain = summary.summary(rows, 'train_loss', with_target=True)
+  assert 'virtual' not in plain
+  for row, seconds in zip(rows, (300.0, 500.0, 1.0, 7e4), strict=False):
+    row.outcome.measures['virtual_seconds'] = seconds
+  rows[0].outcome.measures['virtual_seconds_to_target'] = 250.0
+  rows[3].outcome.measures['virtual_seconds_to_target'] = 99.5
+  lines = summary.summary(rows, 'train_loss').splitlines()[1:]
+  assert 'runs  virtual s  configuration' in lines[0]
+  assert lines[1].split()[3] == '400'
+  told = summary.summary(rows, 'train_loss', with_target=True).splitlines()
+  assert 'virtual s  virtual s to target  configuration' in told[1]
+  # Where a seed did not reach it there is no mean.
+  assert told[2].split()[3:] == ['400', '-', 'client_learning_rate=0.1']
+  assert told[3].split()[3:5] == ['70,000', '99.5']
+  assert told[4] == 'fedyogi  no configuration finished on all seeds'
+
+
 def test_tasks_are_kept_apart():
   rows = [
     _row('digits', 'fedavg', '0.1', '0', 1.0),

@@ -18,7 +18,9 @@ from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import methods
 from tff_adaptive.commands import dry_run
+from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing
+from tff_adaptive.recording import files
 from tff_adaptive.training import asynchronous
 from tff_adaptive.training import availability
 from tff_adaptive.training import batches
@@ -364,6 +366,34 @@ def test_threads_and_preparation_change_nothing(whole, tmp_path, monkeypatch):
   )
   run(other)
   assert table(other) == table(whole)
+
+
+def test_its_end_tells_how_stale_answers_were(whole, capsys):
+  result = run(whole)
+  rows = table(whole)[1:]
+  capsys.readouterr()
+  text = summary.summary(result.rows, files.RunFolder(whole.folder))
+  ages = [
+    (float(row['staleness/mean']) * int(row['clients/count']))
+    for row in rows
+    if row['staleness/mean']
+  ]
+  answered = sum(int(row['clients/count']) for row in rows)
+  oldest = max(int(row['staleness/max'] or 0) for row in rows)
+  assert (
+    f'stale    {sum(ages) / answered:.4g} server steps on average, {oldest} at '
+    'most'
+  ) in text
+  drawn, *gone = (
+    sum(int(row[f'virtual/{name}']) for row in rows)
+    for name in ('selected', 'dropped', 'late')
+  )
+  under_way = drawn - answered - sum(gone)
+  assert under_way > 0
+  assert (
+    f'answers  {answered} of {drawn} clients drawn; {gone[0]} dropped out, '
+    f'{gone[1]} came too late, {under_way} still under way'
+  ) in text
 
 
 def test_its_model_is_exported_and_gone_on_from(whole, tmp_path, capsys):

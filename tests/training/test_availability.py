@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib import image
 
 import main
 import tasks
@@ -42,23 +43,23 @@ _ALL = [
 _SGD = ('--client_optimizer=sgd', '--client_learning_rate=0.05')
 
 
-def settings_of(folder, *arguments, name='run', client=_SGD):
+def arguments_of(folder, *arguments, name='run', client=_SGD):
+  return [
+    '--algorithm=fedavg',
+    *client,
+    '--total_rounds=6',
+    '--clients_per_round=4',
+    '--rounds_per_eval=3',
+    '--rounds_per_checkpoint=2',
+    f'--root_output_dir={folder}',
+    f'--experiment_name={name}',
+    *arguments,
+  ]
+
+
+def settings_of(folder, *arguments, **named):
   return (
-    parsing.Flags()
-    .parse(
-      [
-        '--algorithm=fedavg',
-        *client,
-        '--total_rounds=6',
-        '--clients_per_round=4',
-        '--rounds_per_eval=3',
-        '--rounds_per_checkpoint=2',
-        f'--root_output_dir={folder}',
-        f'--experiment_name={name}',
-        *arguments,
-      ]
-    )
-    .settings
+    parsing.Flags().parse(arguments_of(folder, *arguments, **named)).settings
   )
 
 
@@ -541,6 +542,53 @@ def test_runs_are_compared_by_virtual_time(trained, capsys):
   text = path.read_text()
   for words in ('virtual seconds to accuracy', '(virtual time)'):
     assert words in text
+
+
+def finished(capsys, settings, *arguments):
+  """Says a finished run's end once more, as the command line does."""
+  told = arguments_of(settings.folder.parent, *arguments, name=settings.name)
+  capsys.readouterr()
+  assert main.main(told) == 0
+  return capsys.readouterr().out.splitlines()
+
+
+def test_the_end_of_a_run_tells_its_virtual_time(trained, capsys):
+  settings = absent_ones(trained)
+  flags = ['--algorithm=scaffold', '--ema_decay=0.5', *_ALL]
+  lines = finished(capsys, settings, *flags)
+  rows = table(settings)[1:]
+  seconds = round(float(rows[-1]['virtual/seconds']))
+  assert f'time     {seconds} s of virtual time' in lines
+  selected, count, dropped, late = (
+    sum(int(row[column]) for row in rows)
+    for column in (
+      'virtual/selected',
+      'clients/count',
+      'virtual/dropped',
+      'virtual/late',
+    )
+  )
+  assert min(count, dropped, late) > 0
+  assert (
+    f'answers  {count} of {selected} clients drawn; {dropped} dropped out, '
+    f'{late} came too late'
+  ) in lines
+  panels = image.imread(settings.folder / 'curves.png').shape[1]
+  plain = trained('plain', '--rounds_per_eval=1')
+  lines = finished(capsys, plain, '--rounds_per_eval=1')
+  assert not any('virtual' in line or 'answers' in line for line in lines)
+  without = image.imread(plain.folder / 'curves.png').shape[1]
+  assert panels / 3 == without / 2
+
+
+def test_dropouts_without_time_are_told_without_it(tmp_path, capsys):
+  settings = settings_of(tmp_path, '--client_dropout=0.4', '--total_rounds=2')
+  run(settings)
+  gone = sum(int(row['virtual/dropped']) for row in table(settings)[1:])
+  lines = finished(capsys, settings, '--client_dropout=0.4', '--total_rounds=2')
+  words = f'{8 - gone} of 8 clients drawn; {gone} dropped out, 0 came too late'
+  assert f'answers  {words}' in lines
+  assert not any('virtual time' in line for line in lines)
 
 
 def test_real_writers(tmp_path, real_data):

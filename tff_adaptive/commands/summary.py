@@ -45,6 +45,7 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
     table.append([split, row['round'], *cells])
   lines = formatting.aligned(table, left=1)
   lines += _clients(rows[-1])
+  lines += _virtual(rows)
   evaluation = (folder.read_hparams() or {}).get('evaluation')
   if evaluation:
     lines.append(f'splits   {evaluation}')
@@ -86,6 +87,50 @@ def _clients(row: Any) -> list[str]:
     lines.append(
       f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
       f'{worst}) over {int(float(count)):,}{when}'
+    )
+  return lines
+
+
+def _virtual(rows: Any) -> list[str]:
+  """Says how long a run took in virtual time, and who did not answer."""
+  lines = []
+
+  def column(name: str) -> list[float]:
+    return [float(row[name]) for row in rows if row.get(name)]
+
+  seconds = column(metric_names.VIRTUAL_SECONDS)
+  if seconds:
+    time = formatting.duration(seconds[-1])
+    lines.append(f'time     {time} of virtual time')
+  if column('virtual/selected'):
+    drawn, answered, dropped, late = (
+      int(sum(column(name)))
+      for name in (
+        'virtual/selected',
+        'clients/count',
+        'virtual/dropped',
+        'virtual/late',
+      )
+    )
+    line = (
+      f'answers  {answered:,} of {drawn:,} clients drawn; {dropped:,} dropped '
+      f'out, {late:,} came too late'
+    )
+    # Of an asynchronous run.
+    if under_way := drawn - answered - dropped - late:
+      line += f', {under_way:,} still under way'
+    lines.append(line)
+  if oldest := column('staleness/max'):
+    # Of as many answers as counted in the round.
+    ages = [
+      (float(row['staleness/mean']), float(row['clients/count']))
+      for row in rows
+      if row.get('staleness/mean')
+    ]
+    mean = sum(age * count for age, count in ages) / sum(c for _, c in ages)
+    lines.append(
+      f'stale    {formatting.number(mean)} server steps on average, '
+      f'{int(max(oldest)):,} at most'
     )
   return lines
 

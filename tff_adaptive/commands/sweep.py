@@ -23,7 +23,8 @@ def main(arguments: Sequence[str]) -> int:
   from tff_adaptive.sweep import summary  # pylint: disable=g-import-not-at-top
 
   rows = launch.run(sweep)
-  print(summary.summary(rows, sweep.options['select']))
+  asked = any(point.settings.target_metric for point in sweep.points)
+  print(summary.summary(rows, sweep.options['select'], with_target=asked))
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
   return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

@@ -1,16 +1,19 @@
 """The figures of one run."""
 
+import functools
 import io
 import pathlib
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import Optional
 
 from tff_adaptive.recording import files
 from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import step_figures as step_plots
 from tff_adaptive.recording import styles
+
+_SPLITS = {'train': styles.TRAIN, 'validation': styles.VALIDATION}
 
 
 def _series(
@@ -20,10 +23,25 @@ def _series(
   return [int(r) for r, _ in cells], [float(v) for _, v in cells]
 
 
+def _against_time(
+  rows: Sequence[dict[str, str]], column: str
+) -> tuple[list[float], list[float]]:
+  """Returns virtual seconds and values; the untrained model is at 0."""
+  cells = [
+    (row.get(metric_names.VIRTUAL_SECONDS) or 0, row[column])
+    for row in rows
+    if row.get(column)
+  ]
+  return [float(s) for s, _ in cells], [float(v) for _, v in cells]
+
+
 def draw_curves(
   rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
 ) -> None:
-  """Draws loss, quality and (where there is one) the step size by round.
+  """Draws loss and quality by round.
+
+  In a run with virtual time quality is drawn against that too, and where there
+  are step sizes, these by round.
 
   Args:
     rows: Of metrics.csv.
@@ -38,18 +56,22 @@ def draw_curves(
 
 
 def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
-  """Draws a panel for the loss, one for quality, one for the step size."""
+  """Draws the panels of `draw_curves` side by side."""
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
 
   columns = list(dict.fromkeys(c for row in rows for c in row))
   names = [c.partition('/')[2] for c in columns if c.startswith('validation/')]
   names = names or [c.partition('/')[2] for c in columns if c[:6] == 'train/']
-  panels: list[Optional[str]] = ['loss']
   metric = metric_names.main_metric(dict.fromkeys(names))
-  if metric is not None:
-    panels.append(metric)
+  panels: list[Callable[[Any], None]] = [
+    functools.partial(_draw_splits, rows, name)
+    for name in ('loss', metric)
+    if name is not None
+  ]
+  if any(row.get(metric_names.VIRTUAL_SECONDS) for row in rows):
+    panels.append(functools.partial(_draw_time, rows, metric or 'loss'))
   if 'step_size/mean' in columns:
-    panels.append(None)
+    panels.append(functools.partial(_draw_mean_step_size, rows))
 
   figure = figure_lib.Figure(
     figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
@@ -57,39 +79,62 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
   # Names may have dollar signs, which stand for mathematics otherwise.
   figure.suptitle(formatting.printable(title), parse_math=False)
   drawn = figure.subplots(1, len(panels), squeeze=False)[0]
-  for axes, name in zip(drawn, panels, strict=True):
-    if name is None:
-      axes.plot(
-        *_series(rows, 'step_size/mean'),
-        label='mean step size',
-        **styles.STEP_SIZE,
-      )
-      low = _series(rows, 'step_size/min')
-      high = _series(rows, 'step_size/max')
-      if low[0] and low[0] == high[0]:
-        axes.fill_between(
-          low[0],
-          low[1],
-          high[1],
-          color=styles.STEP_SIZE['color'],
-          alpha=0.2,
-          label='least to greatest step size',
-        )
-      axes.set_ylabel('client step size')
-      axes.set_yscale('log')
-    else:
-      for split, style in (
-        ('train', styles.TRAIN),
-        ('validation', styles.VALIDATION),
-      ):
-        rounds, values = _series(rows, f'{split}/{name}')
-        if rounds:
-          axes.plot(rounds, values, label=split, **style)
-      axes.set_ylabel(metric_names.short(name), parse_math=False)
-    axes.set_xlabel('round')
-    styles.count(axes.xaxis)
+  for axes, draw in zip(drawn, panels, strict=True):
+    draw(axes)
   styles.add_legend(figure, drawn)
   return figure
+
+
+def _draw_splits(rows: Sequence[dict[str, str]], name: str, axes: Any) -> None:
+  """Draws a measure by round."""
+  for split, style in _SPLITS.items():
+    rounds, values = _series(rows, f'{split}/{name}')
+    if rounds:
+      axes.plot(rounds, values, label=split, **style)
+  axes.set_ylabel(metric_names.short(name), parse_math=False)
+  _count_rounds(axes)
+
+
+def _draw_time(rows: Sequence[dict[str, str]], name: str, axes: Any) -> None:
+  """Draws a measure against virtual time."""
+  longest = max(
+    float(row.get(metric_names.VIRTUAL_SECONDS) or 0) for row in rows
+  )
+  size, unit = formatting.time_unit(longest)
+  for split, style in _SPLITS.items():
+    seconds, values = _against_time(rows, f'{split}/{name}')
+    if seconds:
+      axes.plot([s / size for s in seconds], values, label=split, **style)
+  axes.set_ylabel(metric_names.short(name), parse_math=False)
+  axes.set_xlabel(f'{unit} of virtual time')
+
+
+def _draw_mean_step_size(rows: Sequence[dict[str, str]], axes: Any) -> None:
+  """Draws the mean step size by round, and the least and the greatest."""
+  axes.plot(
+    *_series(rows, 'step_size/mean'),
+    label='mean step size',
+    **styles.STEP_SIZE,
+  )
+  low = _series(rows, 'step_size/min')
+  high = _series(rows, 'step_size/max')
+  if low[0] and low[0] == high[0]:
+    axes.fill_between(
+      low[0],
+      low[1],
+      high[1],
+      color=styles.STEP_SIZE['color'],
+      alpha=0.2,
+      label='least to greatest step size',
+    )
+  axes.set_ylabel('client step size')
+  axes.set_yscale('log')
+  _count_rounds(axes)
+
+
+def _count_rounds(axes: Any) -> None:
+  axes.set_xlabel('round')
+  styles.count(axes.xaxis)
 
 
 def _write(figure: Any, path: pathlib.Path) -> None:

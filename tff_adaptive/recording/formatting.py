@@ -3,6 +3,25 @@
 import math
 from collections.abc import Sequence
 
+# Units of time, from how many seconds on an axis has them.
+_UNITS = (
+  (1.0, 'seconds', 0.0),
+  (60.0, 'minutes', 300.0),
+  (3600.0, 'hours', 2e4),
+)
+
+
+def time_unit(longest: float) -> tuple[float, str]:
+  """Chooses the unit of an axis of times.
+
+  Args:
+    longest: Seconds at the axis' end.
+
+  Returns:
+    The unit's seconds, and its name.
+  """
+  return [(s, name) for s, name, least in _UNITS if longest >= least][-1]
+
 
 def duration(seconds: float) -> str:
   """Formats a time: '42 s', '3 min 20 s', '2 h 05 min'."""

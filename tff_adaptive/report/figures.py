@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Optional
 
+from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import step_figures
 from tff_adaptive.report import charts
@@ -21,12 +22,6 @@ CLIENT_GROUPS = {
   'per_client': '',
   'per_client_tuned': 'after training there',
 }
-# Units of time, from how many seconds on they are used.
-_UNITS = (
-  (1.0, 'seconds', 0.0),
-  (60.0, 'minutes', 300.0),
-  (3600.0, 'hours', 2e4),
-)
 # From how many times as much on values have a logarithmic axis.
 _WIDE = 10
 _WIDE_STEPS = 50
@@ -118,8 +113,7 @@ def against_time(
   lines = seeds.lines(best, series, judge.bounds)
   if not lines:
     return None
-  longest = max(x for line in lines for x in line.x)
-  size, unit = [(s, u) for s, u, least in _UNITS if longest >= least][-1]
+  size, unit = formatting.time_unit(max(x for line in lines for x in line.x))
   lines = [_scaled(line, 1 / size) for line in lines]
   clock = 'virtual' if virtual else 'real'
   return charts.Chart(

@@ -20,7 +20,9 @@ def write_values(point: grids.Point) -> None:
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
 
-  measures = runs.load(point.settings.folder).measures()
+  measures = outcomes.measures_of(
+    runs.load(point.settings.folder), point.settings.target_metric
+  )
   folder = files.RunFolder(point.settings.folder).tensorboard
   if not folder.is_dir() or list(folder.glob(f'*{_SUFFIX}')):
     return  # A run that was finished before and has them.
@@ -36,8 +38,18 @@ def write_values(point: grids.Point) -> None:
   writer.close()
 
 
-def write_axes(folder: pathlib.Path, points: Sequence[grids.Point]) -> None:
-  """Writes which hyperparameters and results the HParams view has."""
+def write_axes(
+  folder: pathlib.Path,
+  points: Sequence[grids.Point],
+  measures: Sequence[str],
+) -> None:
+  """Writes which hyperparameters and results the HParams view has.
+
+  Args:
+    folder: Where.
+    points: The sweep's.
+    measures: Names of results.
+  """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
 
@@ -59,7 +71,7 @@ def write_axes(folder: pathlib.Path, points: Sequence[grids.Point]) -> None:
   with writer.as_default(step=0):
     api.hparams_config(
       hparams=hparams,
-      metrics=[api.Metric(f'result/{m}') for m in outcomes.MEASURES],
+      metrics=[api.Metric(f'result/{m}') for m in measures],
     )
   writer.close()
 

@@ -12,6 +12,7 @@ import dataclasses
 import multiprocessing
 import signal
 from collections.abc import Iterator
+from collections.abc import Sequence
 from multiprocessing import connection as connections
 from typing import Any
 from typing import IO
@@ -99,7 +100,7 @@ def run(
       update()
     rows = _rows(sweep, agenda, study)
     if any(row.status == outcomes.FINISHED for row in rows):
-      _write_axes(sweep)
+      _write_axes(sweep, rows)
     return rows
 
 
@@ -179,9 +180,13 @@ def _is_there(point: Any) -> bool:
     return False
 
 
-def _write_axes(sweep: flags.Sweep) -> None:
+def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
   """Writes the axes in a process that has TensorFlow: this, or one more."""
-  arguments = (sweep.folder / 'tensorboard', list(sweep.points))
+  arguments = (
+    sweep.folder / 'tensorboard',
+    list(sweep.points),
+    outcomes.names_of_measures(rows),
+  )
   if not sweep.options['workers']:
     hparams.write_axes(*arguments)
     return

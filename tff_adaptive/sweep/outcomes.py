@@ -9,8 +9,11 @@ from typing import Optional
 
 import optuna
 
+from tff_adaptive.recording import metric_names
+from tff_adaptive.report import runs
 from tff_adaptive.report import scores
 from tff_adaptive.report import sweeps
+from tff_adaptive.training import ending
 
 # The status of a run.
 WAITING = 'waiting'
@@ -36,6 +39,8 @@ MEASURES = (
   'megabytes',
   'seconds',
 )
+# And of runs with virtual time: all of it, and that until --target_metric.
+_OF_VIRTUAL_TIME = ('virtual_seconds', 'virtual_seconds_to_target')
 
 Trial = optuna.trial.FrozenTrial
 
@@ -144,10 +149,39 @@ def row_of(trial: Trial) -> Row:
   )
 
 
+def measures_of(
+  run: runs.Run, target_metric: Optional[str] = None
+) -> dict[str, float]:
+  """Sums a run up: `scores.measures`, and its virtual time to a target.
+
+  Args:
+    run: The run.
+    target_metric: As --target_metric, if it is asked for.
+  """
+  measures = run.measures()
+  reached = ending.first_at_target(run.rows, target_metric)
+  if 'virtual_seconds' in measures and reached is not None:
+    measures['virtual_seconds_to_target'] = reached.get(
+      metric_names.VIRTUAL_SECONDS, 0.0
+    )
+  return measures
+
+
+def names_of_measures(rows: Sequence[Row]) -> list[str]:
+  """Names the columns of numbers of a table."""
+  virtual = [
+    name
+    for name in _OF_VIRTUAL_TIME
+    if any(name in row.outcome.measures for row in rows)
+  ]
+  return [*MEASURES, *virtual]
+
+
 def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
   """Writes results.csv: a row a run, a column for each flag of the sweep."""
   flags = list(dict.fromkeys(f for row in rows for f in row.flags))
-  rest = ('status', 'reason', 'rounds', 'metric', *MEASURES)
+  measures = names_of_measures(rows)
+  rest = ('status', 'reason', 'rounds', 'metric', *measures)
   # A flag that is called like one of these columns keeps its dashes.
   head = ['name', *(f'--{f}' if f in rest else f for f in flags), *rest]
   table = [
@@ -156,7 +190,7 @@ def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
       *(row.flags.get(f) for f in flags),
       *(row.status, row.outcome.reason),
       *(row.outcome.rounds, row.outcome.metric),
-      *(row.outcome.measures.get(m) for m in MEASURES),
+      *(row.outcome.measures.get(m) for m in measures),
     ]
     for row in rows
   ]

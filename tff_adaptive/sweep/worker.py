@@ -142,7 +142,7 @@ def outcome_of(
     reason,
     rounds=found.rounds,
     metric=found.metric,
-    measures=found.measures(),
+    measures=outcomes.measures_of(found, point.settings.target_metric),
   )
 
 

@@ -141,6 +141,31 @@ class Ending(hooks.Hook):
       )
 
 
+def first_at_target(
+  rows: Iterable[Mapping[str, Any]], target_metric: Optional[str]
+) -> Optional[Mapping[str, Any]]:
+  """Finds the row of the first evaluation that reached a target.
+
+  Args:
+    rows: Of metrics.csv, as numbers by column; empty cells are left out.
+    target_metric: As for `goal_of`.
+
+  Returns:
+    `None` if none did, or there is no target.
+  """
+  if target_metric is None:
+    return None
+  found = list(rows)
+  columns = dict.fromkeys(c for row in found for c in row)
+  try:
+    goal = goal_of(target_metric, columns)
+  except errors.SettingsError:
+    return None  # It was not evaluated yet.
+  return next(
+    (r for r in found if goal.is_reached(r.get(goal.column, math.nan))), None
+  )
+
+
 def is_over(
   rows: Sequence[Mapping[str, str]],
   target_metric: Optional[str],

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import tempfile
+import types
 
 import pytest
 
@@ -16,6 +17,20 @@ def in_process_context():
   from tff_adaptive import runtime  # pylint: disable=g-import-not-at-top
 
   return runtime.set_in_process_context()
+
+
+@pytest.fixture
+def unbuilt(monkeypatch):
+  """Leaves out that TFF checks a new task's model, for which it builds it.
+
+  For tests of data: a residual network takes seconds, the rest much less.
+  """
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  def task(datasets, model_fn):
+    return types.SimpleNamespace(datasets=datasets, model_fn=model_fn)
+
+  monkeypatch.setattr(tff.simulation.baselines, 'BaselineTask', task)
 
 
 @pytest.fixture(scope='session')

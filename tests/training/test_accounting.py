@@ -148,6 +148,7 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   def settings(name, total):
     return parse(
       *CLIP,
+      '--task=table',
       '--data=synthetic',
       '--dp_noise_multiplier=0.5',
       '--dp_adaptive_clipping',

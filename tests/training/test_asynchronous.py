@@ -293,10 +293,15 @@ def without_staleness(settings):
   ]
 
 
+# Clients of 20 examples, and a dense model of two layers.
+_SMALL = ['--task=table', '--data=synthetic']
+
+
 @pytest.mark.parametrize('algorithm', ['moon', 'direct_joint'])
 def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
   """Who is equally fast, and as many as count, answers together."""
   arguments = [
+    *_SMALL,
     f'--algorithm={algorithm}',
     '--max_elements_per_client=20',
     '--total_rounds=3',
@@ -315,12 +320,13 @@ def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
 
 
 _APART = [
+  *_SMALL,
   '--algorithm=moon',
   '--ema_decay=0.5',
   '--concurrency=7',
   '--client_speed_spread=1',
   '--client_dropout=0.1',
-  '--deadline=6',
+  '--deadline=1',
 ]
 
 
@@ -424,8 +430,8 @@ def test_on_the_native_runtime(tmp_path):
   for runtime in ('in_process', 'native'):
     settings = settings_of(
       tmp_path,
+      *_SMALL,
       '--algorithm=fedadam',
-      '--data=synthetic',
       '--concurrency=5',
       '--client_speed_spread=1',
       '--total_rounds=3',
@@ -514,7 +520,7 @@ def test_dry_run_says_what_is_in_force(tmp_path):
   for part in (
     '7 train at once and the server takes a step whenever 3 have answered',
     '(staleness polynomial)',
-    'after 6 virtual seconds a client is given up',
+    'after 1 virtual seconds a client is given up',
     '--asynchronous=True',
     'each client receives',
   ):

@@ -30,9 +30,13 @@ from tff_adaptive.training import rounds
 from tff_adaptive.training import stopping
 
 _SLOW = ['--client_seconds_per_example=0.02', '--client_speed_spread=1']
+# Clients of 20 examples, and a dense model of two layers.
+_SMALL = ['--task=table', '--data=synthetic']
 # Everything at once; some rounds have nobody at all.
 _ALL = [
-  *_SLOW,
+  *_SMALL,
+  '--client_seconds_per_example=0.07',
+  '--client_speed_spread=1',
   '--client_speed_jitter=0.3',
   '--client_dropout=0.4',
   '--over_selection=1.5',
@@ -171,9 +175,15 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
   ]
 
 
+@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', tasks.names())
 def test_examples_are_counted_as_they_are_iterated(name):
-  options = {'epochs': 2, 'max_elements': 7, 'batch_size': 2}
+  options = {
+    **tasks.info(name).small_options,
+    'epochs': 2,
+    'max_elements': 7,
+    'batch_size': 2,
+  }
   there = tasks.parameters_of(name)
   options = {k: v for k, v in options.items() if k in there}
   task = tasks.create(name, data='synthetic', **options)
@@ -329,6 +339,7 @@ def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
 def test_a_round_in_which_nobody_answers(tmp_path, capsys):
   settings = settings_of(
     tmp_path,
+    *_SMALL,
     *_SLOW,
     '--client_dropout=0.6',
     '--deadline=900',
@@ -510,7 +521,7 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
 def test_dry_run_says_what_is_in_force(tmp_path):
   text = dry_run.describe(settings_of(tmp_path, *_ALL))
   for part in (
-    'clients take 0.02 virtual seconds an example on average (spread 1)',
+    'clients take 0.07 virtual seconds an example on average (spread 1)',
     '0.4 of those drawn drop out',
     'the first 4 of 1.5 times as many to answer count',
     'after 2 virtual seconds none does',
@@ -582,10 +593,11 @@ def test_the_end_of_a_run_tells_its_virtual_time(trained, capsys):
 
 
 def test_dropouts_without_time_are_told_without_it(tmp_path, capsys):
-  settings = settings_of(tmp_path, '--client_dropout=0.4', '--total_rounds=2')
+  arguments = [*_SMALL, '--client_dropout=0.4', '--total_rounds=2']
+  settings = settings_of(tmp_path, *arguments)
   run(settings)
   gone = sum(int(row['virtual/dropped']) for row in table(settings)[1:])
-  lines = finished(capsys, settings, '--client_dropout=0.4', '--total_rounds=2')
+  lines = finished(capsys, settings, *arguments)
   words = f'{8 - gone} of 8 clients drawn; {gone} dropped out, 0 came too late'
   assert f'answers  {words}' in lines
   assert not any('virtual time' in line for line in lines)

@@ -151,11 +151,21 @@ def test_steps_are_the_optimizers_on_the_batches(name):
     assert row['update/norm'] > 0 and not row['update/non_finite']
 
 
-@pytest.mark.parametrize('optimizer', ['sgd', 'adagrad', 'adam', 'yogi', 'ams'])
-def test_stopped_and_resumed_is_the_same_run(tmp_path, monkeypatch, optimizer):
-  """With dropout."""
+@pytest.mark.parametrize(
+  'task, optimizer',
+  [
+    ('mnist_character', 'adam'),  # With dropout.
+    ('table', 'sgd'),
+    ('table', 'adagrad'),
+    ('table', 'yogi'),
+    ('table', 'ams'),
+  ],
+)
+def test_stopped_and_resumed_is_the_same_run(
+  tmp_path, monkeypatch, task, optimizer
+):
   arguments = [
-    '--task=mnist_character',
+    f'--task={task}',
     f'--server_optimizer={optimizer}',
     '--server_learning_rate=0.01',
     '--clients_per_round=2',

@@ -39,11 +39,12 @@ class Sayings:
     return False
 
 
-@pytest.fixture(name='train')
+@pytest.fixture(name='train', scope='module')
 def train_fixture():
-  """Runs the loop in a folder; every call is a process of its own."""
+  """Runs the loop in a folder; every call stands for a process of its own."""
   task = helpers.task()
   evaluator = evaluation.Evaluator(task.model_fn)
+  initial = initial_weights.draw(task.model_fn, 3)
 
   def train(
     path,
@@ -53,7 +54,6 @@ def train_fixture():
     max_rejected_clients=None,
     **rounds_options,
   ):
-    initial = initial_weights.draw(task.model_fn, 3)
     rounds = helpers.GradientRounds(initial, **rounds_options)
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)
@@ -79,6 +79,14 @@ def train_fixture():
     return result, rounds
 
   return train
+
+
+@pytest.fixture(name='whole', scope='module')
+def whole_fixture(train, tmp_path_factory):
+  """The folder of an uninterrupted run, and its rounds."""
+  path = tmp_path_factory.mktemp('whole')
+  _, rounds = train(path)
+  return path, rounds
 
 
 def test_what_is_recorded(train, tmp_path):
@@ -144,23 +152,25 @@ def test_cohorts_are_those_of_the_reference(train, tmp_path):
   'error', [stopping.Stopped(signal.SIGTERM), RuntimeError('worker died')]
 )
 def test_resumed_run_equals_an_uninterrupted_one(
-  train, tmp_path, failing_round, error
+  train, whole, tmp_path, failing_round, error
 ):
-  _, whole = train(tmp_path / 'whole')
+  path, uninterrupted = whole
   with pytest.raises(type(error)):
     train(tmp_path / 'parts', fail_in_round=failing_round, error=error)
   # All complete rounds were kept, not just those up to a regular checkpoint.
   _, rest = train(tmp_path / 'parts')
   assert len(rest.cohorts) == _ROUNDS - failing_round + 1
-  assert recorded.rows(tmp_path / 'parts') == recorded.rows(tmp_path / 'whole')
+  assert recorded.rows(tmp_path / 'parts') == recorded.rows(path)
   for a, b in zip(
-    whole.program_state.values(), rest.program_state.values(), strict=True
+    uninterrupted.program_state.values(),
+    rest.program_state.values(),
+    strict=True,
   ):
     np.testing.assert_array_equal(a, b)
 
 
-def test_killed_run_drops_rows_after_its_checkpoint(train, tmp_path):
-  train(tmp_path / 'whole')
+def test_killed_run_drops_rows_after_its_checkpoint(train, whole, tmp_path):
+  path, _ = whole
 
   class Killed(BaseException):
     """Stands for SIGKILL: nothing is saved on the way out."""
@@ -174,7 +184,7 @@ def test_killed_run_drops_rows_after_its_checkpoint(train, tmp_path):
   _, rest = train(tmp_path / 'parts', stream=stream)
   assert 'Resuming after round 3.' in stream.text
   assert len(rest.cohorts) == 4
-  assert recorded.rows(tmp_path / 'parts') == recorded.rows(tmp_path / 'whole')
+  assert recorded.rows(tmp_path / 'parts') == recorded.rows(path)
   events = list((tmp_path / 'parts' / 'tensorboard').iterdir())
   steps = [
     (event.step, value.tag)

@@ -88,9 +88,9 @@ def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
 
 
 def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
-  decaying = ['--client_lr_schedule=step_decay', '--total_rounds=1']
-  run(settings_of(tmp_path, *decaying))
-  longer = settings_of(tmp_path, *decaying[:1], '--total_rounds=2')
+  decaying = [*_SMALL, '--client_lr_schedule=step_decay']
+  run(settings_of(tmp_path, *decaying, '--total_rounds=1'))
+  longer = settings_of(tmp_path, *decaying, '--total_rounds=2')
   with pytest.raises(errors.SettingsError) as raised:
     experiment.prepare(longer)
   assert '--client_lr_decay_steps was 1, now 2' in str(raised.value)
@@ -144,7 +144,8 @@ def test_a_metric_that_there_is_not_is_told_before_anything_is_written(
 
 
 def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
-  arguments = ['--ema_decay=0.7', '--target_metric=ema/accuracy:1.1']
+  arguments = ['--task=table', '--ema_decay=0.7']
+  arguments += ['--target_metric=ema/accuracy:1.1']
   whole = settings_of(tmp_path, *arguments, name='whole')
   rows = run(whole).rows
   assert rows[0]['ema/loss'] == rows[0]['validation/loss']
@@ -208,13 +209,13 @@ def model_of(settings):
 
 
 def test_training_that_starts_where_another_ended(tmp_path):
-  first = settings_of(tmp_path, name='first')
+  first = settings_of(tmp_path, '--task=table', name='first')
   run(first)
   exported = tmp_path / 'exported'
   export.export(first.folder, exported)
   model = tf.keras.models.load_model(exported / 'saved_model', compile=False)
   model.save(tmp_path / 'model.h5')
-  task = tasks.create('digits', data='synthetic')
+  task = tasks.create('table', data='synthetic')
   for place in (
     first.folder,
     exported,
@@ -225,7 +226,11 @@ def test_training_that_starts_where_another_ended(tmp_path):
     for a, b in zip(loaded.trainable, model_of(first), strict=True):
       np.testing.assert_array_equal(a, b)
   second = settings_of(
-    tmp_path, f'--initial_weights={exported}', '--total_rounds=1', name='second'
+    tmp_path,
+    '--task=table',
+    f'--initial_weights={exported}',
+    '--total_rounds=1',
+    name='second',
   )
   rows = run(second).rows
   before = recorded.rows(first.folder)
@@ -317,10 +322,10 @@ def test_a_bound_on_the_steps_of_a_client(name, as_lists):
 
 def test_the_bound_is_a_part_of_a_run(tmp_path):
   settings = settings_of(
-    tmp_path, '--client_steps_per_round=1', '--total_rounds=1'
+    tmp_path, '--client_steps_per_round=1', '--total_rounds=1', '--task=table'
   )
   rows = run(settings).rows
-  assert rows[1]['train/num_examples'] == '30'
+  assert rows[1]['train/num_examples'] == '60'  # 3 clients, 20 in a batch.
   assert settings.identity['client_steps_per_round'] == 1
   with pytest.raises(errors.SettingsError, match='has no clients'):
     settings_of(

@@ -36,9 +36,12 @@ def rows(found):
   )
 
 
+@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _TASKS)
 def test_the_rows_are_those_of_the_pipeline(name):
-  options = {'distort': False} if name.startswith('cifar') else {}
+  options = dict(tasks.info(name).small_options)
+  if name.startswith('cifar'):
+    options['distort'] = False
   if name == 'gld23k':
     pytest.skip('its training images are cropped at random')
   task = tasks.create(name, data='synthetic', **options)
@@ -57,9 +60,10 @@ def test_the_rows_are_those_of_the_pipeline(name):
     ) == tf.nest.map_structure(lambda x: x.dtype, expected[0])
 
 
+@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _TASKS)
 def test_lists_and_datasets_are_the_same(name):
-  task = tasks.create(name, data='synthetic')
+  task = tasks.create(name, data='synthetic', **tasks.info(name).small_options)
   listed = clients_of(task)
   streamed = clients_of(task, as_lists=False)
   cohort = listed.client_ids[:2]

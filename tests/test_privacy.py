@@ -361,12 +361,10 @@ class TestAggregators:
 
     plain = weight()
     assert weight(aggregator='secure') == pytest.approx(plain, abs=1e-3)
+    # FedCAMS compresses by itself, and refuses to be compressed once more.
+    more = {} if name == 'fedcams' else {'aggregator': 'compression'}
     # Nothing is large enough to be quantised or zeroed; clipping shortens.
-    moved = weight(
-      aggregator='compression',
-      aggregator_zeroing=True,
-      aggregator_clipping=True,
-    )
+    moved = weight(aggregator_zeroing=True, aggregator_clipping=True, **more)
     assert min(plain, linear.START) - 1e-3 <= moved
     assert moved <= max(plain, linear.START) + 1e-3
 

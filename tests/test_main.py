@@ -17,6 +17,7 @@ from tff_adaptive.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SMALL = [
+  '--task=table',
   '--data=synthetic',
   '--clients_per_round=2',
   '--rounds_per_eval=2',

@@ -1,7 +1,8 @@
 """Every method on every task: two rounds on made-up data.
 
-The fast suite runs a few pairs in which every method and every task occurs.
-`make matrix` runs them all, which takes an hour or two, and ends with a table.
+The fast suite runs a few pairs in which every method occurs, and every task but
+one. `make matrix` runs them all, which takes an hour or two, and ends with a
+table.
 """
 
 import functools
@@ -29,10 +30,12 @@ _ONE_LAYER = {
 }
 _REFUSED = {('moon', task) for task in _ONE_LAYER}
 
+# Tasks whose models others have too, and whose: the residual network of both
+# takes TensorFlow 20 s of a core to trace.
+_LIKE_OTHERS = {'cifar100_image': 'cifar10_image'}
 # Tasks that take longest to build have the methods that take least.
 _COVERING = (
   ('fedadagrad', 'ag_news'),
-  ('fedavgm', 'cifar100_image'),
   ('fedavg', 'cifar10_image'),
   ('fedyogi', 'dbpedia'),
   ('moon', 'digits'),
@@ -63,7 +66,7 @@ _COVERING = (
   ('fedmuon', 'libsvm_logistic'),
   ('fedadamw', 'quadratic'),
   ('fedcams', 'quadratic'),
-  ('fedavg', 'table'),
+  ('fedavgm', 'table'),
 )
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 
@@ -142,7 +145,9 @@ def _table(request):
 def test_the_covering_pairs_leave_nothing_out():
   methods, names = zip(*_COVERING, strict=True)
   assert set(methods) == set(algorithms.names())
-  assert set(names) == set(tasks.names())
+  assert set(names) | _LIKE_OTHERS.keys() == set(tasks.names())
+  assert set(names).isdisjoint(_LIKE_OTHERS)
+  assert set(names) >= set(_LIKE_OTHERS.values())
 
 
 @pytest.mark.parametrize('algorithm, task', _COVERING)

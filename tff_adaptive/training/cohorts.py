@@ -1,6 +1,7 @@
 """The choice of the clients that take part in a round."""
 
 import fractions
+import functools
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -61,8 +62,13 @@ def build_cohort_fn(
     np.arange(population), random_seed=random_seed
   )
 
+  # Asked for twice: when a round is prepared, and when it comes.
+  @functools.lru_cache(maxsize=2)
+  def places(round_number: int) -> tuple[int, ...]:
+    return tuple(sample(round_number, drawn))
+
   def cohort(round_number: int) -> list[str]:
-    return [client_ids[i] for i in sample(round_number, drawn)]
+    return [client_ids[i] for i in places(round_number)]
 
   return cohort
 

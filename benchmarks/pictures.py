@@ -293,7 +293,6 @@ def draw_sweeps(ends, curves, folder):
         metric.replace('_', ' '),
         _lines(rows, column, metric_names.bounds(metric)),
         whole_x=column == 'round',
-        log_x=column != 'round',
         log_y=metric == 'distance',
       )
       for column in axes

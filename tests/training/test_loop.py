@@ -58,7 +58,7 @@ def train_fixture():
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)
     with files.RunFolder(path) as folder:
-      result = loop.run(
+      result = loop.Training(
         rounds,
         clients=clients,
         cohort_fn=sampling.build_cohort_fn(
@@ -75,7 +75,7 @@ def train_fixture():
         ),
         progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
         max_rejected_clients=max_rejected_clients,
-      )
+      ).run()
     return result, rounds
 
   return train

@@ -271,7 +271,7 @@ def run(
     watch = standstill.Standstill(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
-      results = loop.run(
+      results = loop.Training(
         ready.rounds,
         clients=ready.clients,
         cohort_fn=ready.cohort_fn,
@@ -293,7 +293,7 @@ def run(
         client_tests=ready.client_tests,
         columns=ready.columns,
         max_rejected_clients=settings.max_rejected_clients,
-      )
+      ).run()
       # Not before the rounds, which would wait for the picture.
       task_figures.draw_partition(
         ready.task.datasets.train_data,

@@ -110,22 +110,9 @@ class Trainer:
     local = local_model.create(self.model)
     local.check_objective(self.objective)
 
-    @tf.function(autograph=False)
-    def traced(
-      state: messages.State,
-      weights: structures.ModelWeights,
-      data: tf.data.Dataset,
-      full_gradient: structures.FlatWeights,
-      memory: structures.Memory,
-      first: Optional[exchange_lib.First],
-      factor: Optional[tf.Tensor],
-    ) -> messages.Output:
-      return self._train(
-        local, state, weights, data, full_gradient, memory, first, factor
-      )
-
+    train = tf.function(functools.partial(self._train, local), autograph=False)
     kept = collections.OrderedDict() if memory is None else memory
-    return traced(state, weights, data, full_gradient, kept, first, factor)
+    return train(state, weights, data, full_gradient, kept, first, factor)
 
   def _train(
     self,

@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.recording import client_states
 from tff_adaptive.recording import memories
@@ -285,25 +284,11 @@ class StaggeredClients:
       RunError: If no client's data can be read.
     """
     errands = self._schedule.answers(round_number).errands
-    found: list[Any] = []
-    failures: dict[str, str] = {}
-    for client, errand in zip(cohort, errands, strict=True):
-      try:
-        own = self._clients.for_round(errand.version + 1, [client])
-        found += own.batches
-      except errors.RunError as e:
-        failures[client] = str(e).rstrip('.')
-        found.append(None)
-        if len(failures) == len(cohort):
-          raise
-    there = [batches for batches in found if batches is not None]
-    return data_lib.CohortData(
-      [
-        data_lib.without_elements(there[0]) if batches is None else batches
-        for batches in found
-      ],
-      failures,
+    begun = {c: e.version + 1 for c, e in zip(cohort, errands, strict=True)}
+    found, failures = data_lib.read_each(
+      cohort, lambda client: self._clients.for_client(client, begun[client])
     )
+    return data_lib.CohortData.of(cohort, found, failures)
 
 
 class AsynchronousRounds(rounds_lib.LearningRounds):

@@ -8,6 +8,7 @@ the whole cohort in one call.
 
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -17,7 +18,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import preprocessing
-from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.training import data
@@ -125,19 +125,16 @@ class ClientBatches(data.ClientDatasets):
       bounds = np.concatenate([[0], np.cumsum(counts)])
     return tf.nest.map_structure(_as_array, rows), bounds
 
-  def _draw(self, client_id: str, round_number: int) -> Any:
-    """Returns the rows that a client iterates in a round, in order."""
-    return _take(*self._drawn(client_id, round_number))
-
-  def _drawn(self, client_id: str, round_number: int) -> tuple[Any, Any]:
+  def _draw(self, client_id: str, round_number: int) -> tuple[Any, Any]:
     """Returns rows, and the places of those that a client iterates."""
+    most = self._max_steps and self._max_steps * self._recipe.batch_size
     seed = seeds.seed_pair(
       self._seed, 'client order', round_number, str(client_id)
     )
     if client_id in self._places:
       members = self._clients.partition.indices[self._places[client_id]]
       rows = dict(self._clients.arrays)
-      return rows, members[self._recipe.order(len(members), seed)]
+      return rows, members[self._recipe.order(len(members), seed)][:most]
     rows, bounds = self._raw(client_id)
     if bounds is None:
       order = self._recipe.order(_count(rows), seed)
@@ -149,23 +146,11 @@ class ClientBatches(data.ClientDatasets):
           *(np.arange(bounds[e], bounds[e + 1]) for e in examples),
         ]
       )
-    return rows, order
+    return rows, order[:most]
 
   def num_examples(self, client_id: str, round_number: int) -> int:
-    try:
-      _, order = self._drawn(client_id, round_number)
-    # A task's own preprocessing may raise anything.
-    except Exception as e:  # pylint: disable=broad-exception-caught
-      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
-    if self._max_steps is None:
-      return len(order)
-    return min(len(order), self._max_steps * self._recipe.batch_size)
-
-  def _first_steps(self, rows: Any) -> Any:
-    """Returns the rows of as many batches as a client may take."""
-    if self._max_steps is None:
-      return rows
-    return _take(rows, slice(self._max_steps * self._recipe.batch_size))
+    with self._reading(client_id):
+      return len(self._draw(client_id, round_number)[1])
 
   def for_client(self, client_id: str, round_number: int) -> data.Batches:
     """Returns the client's batches for a round.
@@ -173,8 +158,7 @@ class ClientBatches(data.ClientDatasets):
     Raises:
       RunError: If the client's data cannot be read.
     """
-    found = self.for_round(round_number, [client_id])
-    return found.batches[0]
+    return self.for_round(round_number, [client_id]).batches[0]
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]
@@ -184,48 +168,40 @@ class ClientBatches(data.ClientDatasets):
     Raises:
       RunError: If no client's data can be read.
     """
-    if not cohort:
-      return data.CohortData([], {})
-    drawn, failures = {}, {}
-    for client in cohort:
-      if client in drawn or client in failures:
-        continue
-      try:
-        drawn[client] = self._first_steps(self._draw(client, round_number))
-      # A task's own preprocessing may raise anything.
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        failures[client] = self._say_unreadable(client, e)
-        if len(failures) == len(set(cohort)):
-          raise errors.RunError(f'{failures[client]}.') from e
-    made = dict(
-      zip(drawn, self._finish(list(drawn.items()), round_number), strict=True)
-    )
-    nothing = data.without_elements(next(iter(made.values())))
-    return data.CohortData([made.get(c, nothing) for c in cohort], failures)
+
+    def read(client: str) -> structures.Structure:
+      with self._reading(client):
+        return _take(*self._draw(client, round_number))
+
+    drawn, failures = data.read_each(cohort, read)
+    made = zip(drawn, self._finish(drawn, round_number), strict=True)
+    return data.CohortData.of(cohort, dict(made), failures)
 
   def _finish(
-    self, drawn: Sequence[tuple[str, structures.Structure]], round_number: int
+    self, drawn: Mapping[str, structures.Structure], round_number: int
   ) -> list[data.Batches]:
     """Cuts clients' rows into batches and maps these."""
+    if not drawn:
+      return []
     if self._row_bytes is None:
-      self._row_bytes = self._trace(drawn[0][1])
-    sizes = [_count(rows) for _, rows in drawn]
+      self._row_bytes = self._trace(next(iter(drawn.values())))
+    sizes = [_count(rows) for rows in drawn.values()]
     if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
       return [
         self._stream(rows, self._seed_of(client, round_number))
-        for client, rows in drawn
+        for client, rows in drawn.items()
       ]
     if self._recipe.augment_fn is not None:
       return [
         self._augmented(rows, self._seed_of(client, round_number))
-        for client, rows in drawn
+        for client, rows in drawn.items()
       ]
     if self._recipe.ragged:
       return [
         self._divide(self._map(rows), [size])[0]
-        for (_, rows), size in zip(drawn, sizes, strict=True)
+        for rows, size in zip(drawn.values(), sizes, strict=True)
       ]
-    together = tf.nest.map_structure(_concatenated, *(r for _, r in drawn))
+    together = tf.nest.map_structure(_concatenated, *drawn.values())
     return self._divide(self._map(together), sizes)
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:

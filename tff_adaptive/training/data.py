@@ -7,14 +7,17 @@ whole run, not once a client: tracing costs more than the work itself.
 """
 
 import collections
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import TypeAlias
+from typing import TypeVar
 from typing import Union
 
 import numpy as np
@@ -34,6 +37,8 @@ _MOST_IN_CHUNK = 1024
 # The batches of a client, or of a split: what a model is given one by one.
 Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
+_Read = TypeVar('_Read')
+
 
 @dataclasses.dataclass(frozen=True)
 class CohortData:
@@ -47,6 +52,47 @@ class CohortData:
 
   batches: list[Batches]
   failures: dict[str, str]
+
+  @classmethod
+  def of(
+    cls,
+    cohort: Sequence[str],
+    batches: Mapping[str, Batches],
+    failures: dict[str, str],
+  ) -> 'CohortData':
+    """Puts batches by client in the cohort's order."""
+    if failures:
+      nothing = without_elements(next(iter(batches.values())))
+      batches = {**dict.fromkeys(failures, nothing), **batches}
+    return cls([batches[client] for client in cohort], failures)
+
+
+def read_each(
+  cohort: Sequence[str], read: Callable[[str], _Read]
+) -> tuple[dict[str, _Read], dict[str, str]]:
+  """Reads something of each client.
+
+  Args:
+    cohort: The clients.
+    read: Reads it of one, or raises `RunError`.
+
+  Returns:
+    What was read, and why the others' could not be read, by client.
+
+  Raises:
+    RunError: If no client's could be read.
+  """
+  found: dict[str, _Read] = {}
+  failures: dict[str, str] = {}
+  clients = dict.fromkeys(cohort)
+  for client in clients:
+    try:
+      found[client] = read(client)
+    except errors.RunError as e:
+      failures[client] = str(e).rstrip('.')
+      if len(failures) == len(clients):
+        raise
+  return found, failures
 
 
 def without_elements(batches: Batches) -> Batches:
@@ -277,14 +323,11 @@ class ClientDatasets:
     seed = randomness.seed_pair(
       self._seed, 'client data', round_number, str(client_id)
     )
-    try:
+    with self._reading(client_id):
       batches = self._prepare(self._raw(client_id), seed)
       return (
         batches if self._max_steps is None else batches.take(self._max_steps)
       )
-    # A task's own preprocessing may raise anything.
-    except Exception as e:  # pylint: disable=broad-exception-caught
-      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
 
   def num_examples(self, client_id: str, round_number: int) -> int:
     """Counts the examples that a client iterates in a round, all passes.
@@ -294,20 +337,22 @@ class ClientDatasets:
     Raises:
       RunError: If the client's data cannot be read.
     """
-    count = 0
-    try:
-      for batch in self.for_client(client_id, round_number):
-        count += int(tf.nest.flatten(batch)[0].shape[0])
-    except tf.errors.OpError as e:
-      raise errors.RunError(f'{self._say_unreadable(client_id, e)}.') from e
-    return count
+    batches = self.for_client(client_id, round_number)
+    with self._reading(client_id):
+      return sum(int(tf.nest.flatten(b)[0].shape[0]) for b in batches)
 
-  def _say_unreadable(self, client_id: str, error: Exception) -> str:
-    place = getattr(self._clients, 'source', '')
-    return (
-      f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
-      f'read: {errors.reason(error)}'
-    )
+  @contextlib.contextmanager
+  def _reading(self, client_id: str) -> Iterator[None]:
+    """Says whose data cannot be read, whatever is raised inside."""
+    try:
+      yield
+    # A task's own preprocessing may raise anything.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      place = getattr(self._clients, 'source', '')
+      raise errors.RunError(
+        f'The data of client {client_id!r}{place and f" in {place}"} cannot be '
+        f'read: {errors.reason(e)}.'
+      ) from e
 
   def for_round(self, round_number: int, cohort: Sequence[str]) -> CohortData:
     """Returns the cohort's batches, in the cohort's order.
@@ -315,19 +360,10 @@ class ClientDatasets:
     Raises:
       RunError: If no client's data can be read.
     """
-    if not cohort:
-      return CohortData([], {})
-    failures: dict[str, str] = {}
-    datasets: dict[str, tf.data.Dataset] = {}
-    for client in cohort:
-      try:
-        datasets[client] = self.for_client(client, round_number)
-      except errors.RunError as e:
-        if len(failures) == len(cohort) - 1:
-          raise
-        failures[client] = str(e).rstrip('.')
-    nothing = without_elements(next(iter(datasets.values())))
-    return CohortData([datasets.get(c, nothing) for c in cohort], failures)
+    found, failures = read_each(
+      cohort, lambda client: self.for_client(client, round_number)
+    )
+    return CohortData.of(cohort, found, failures)
 
 
 def raw_test_split(

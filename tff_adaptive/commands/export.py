@@ -192,16 +192,12 @@ def _restore(
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_adaptive import processes
   from tff_adaptive import tff_internals
   from tff_adaptive.recording import best
   from tff_adaptive.recording import checkpoint_files
   from tff_adaptive.recording import checkpoints
   from tff_adaptive.recording import records
-  from tff_adaptive.training import asynchronous
-  from tff_adaptive.training import centralized
   from tff_adaptive.training import parts
-  from tff_adaptive.training import rounds as rounds_lib
 
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)
@@ -213,19 +209,7 @@ def _restore(
       f'The model of the task {settings.task} is no Keras model.'
     )
   initial = tff.learning.models.ModelWeights.from_model(model)
-  rounds: Any
-  if built.process is None:
-    rounds = centralized.build_rounds(task.model_fn, built.pieces, initial)
-  elif isinstance(built.process, processes.BufferedLearningProcess):
-    assert settings.concurrency is not None
-    rounds = asynchronous.AsynchronousRounds(
-      built.process,
-      initial_weights=initial,
-      concurrency=settings.concurrency,
-    )
-  else:
-    rounds = rounds_lib.build(built.process, initial_weights=initial)
-  rounds = parts.averaged(rounds, settings)
+  rounds: Any = parts.build_rounds(settings, task.model_fn, built, initial)
   if which == 'ema' and settings.ema_decay is None:
     raise errors.SettingsError(
       f'{folder.path} keeps no average of the model: it ran without '

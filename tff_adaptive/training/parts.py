@@ -153,24 +153,15 @@ def make(
   else:
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)
-  cache_bytes = settings.cache_mib * 2**20
-  if built.process is None:
-    rounds, clients = _pooled(settings, task, weights, built.pieces)
-  else:
-    clients = batches.training_clients(
-      task.datasets,
-      seed=settings.seed,
-      cache_bytes=cache_bytes,
-      as_lists=settings.runtime == 'in_process',
-      max_steps=settings.client_steps_per_round,
-    )
+  clients = _clients(settings, task, built)
   turnouts = _turnouts(settings, clients, cohort_fn, behaviour)
+  states = {}
   if built.process is not None:
-    rounds = _federated(settings, task, weights, built.process, turnouts)
+    states = _states(settings, clients.client_ids, built.process, turnouts)
   trained: protocols.Clients = clients
   if isinstance(turnouts, asynchronous.Schedule):
     trained = asynchronous.StaggeredClients(clients, turnouts)
-  rounds = averaged(rounds, settings)
+  rounds = build_rounds(settings, task.model_fn, built, weights, **states)
   evaluator = evaluation.Evaluator(task.model_fn)
   groups = ['validation']
   if settings.ema_decay is not None:
@@ -255,44 +246,74 @@ def _turnouts(
   )
 
 
-def averaged(
-  rounds: protocols.Rounds, settings: settings_lib.Settings
+def _clients(
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  built: Built,
+) -> data_lib.ClientDatasets:
+  """Makes the training data, pooled for a method without clients."""
+  shared: dict[str, Any] = dict(
+    seed=settings.seed, cache_bytes=settings.cache_mib * 2**20
+  )
+  if built.process is not None:
+    return batches.training_clients(
+      task.datasets,
+      as_lists=settings.runtime == 'in_process',
+      max_steps=settings.client_steps_per_round,
+      **shared,
+    )
+  return centralized.PooledDatasets(
+    task.datasets,
+    clients_per_round=settings.clients_per_round,
+    epochs=settings.task_options.get('epochs', 1),
+    max_elements=settings.task_options.get('max_elements'),
+    **shared,
+  )
+
+
+def build_rounds(
+  settings: settings_lib.Settings,
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  built: Built,
+  weights: tff.learning.models.ModelWeights,
+  **states: Any,
 ) -> protocols.Rounds:
-  """Adds the average of the model to rounds, if the settings ask for it."""
+  """Builds the rounds of a run, at their first.
+
+  Args:
+    settings: The run.
+    model_fn: Its task's.
+    built: What is built of its plan.
+    weights: Where training starts, as arrays.
+    **states: Further arguments of the rounds: who trains when, and where what
+      clients keep is held. Without them a model can be restored, and no more.
+  """
+  rounds: protocols.Rounds
+  if built.process is None:
+    rounds = centralized.build_rounds(model_fn, built.pieces, weights)
+  elif isinstance(built.process, processes.BufferedLearningProcess):
+    assert settings.concurrency is not None
+    rounds = asynchronous.AsynchronousRounds(
+      built.process,
+      initial_weights=weights,
+      concurrency=settings.concurrency,
+      **states,
+    )
+  else:
+    rounds = rounds_lib.build(built.process, initial_weights=weights, **states)
   if settings.ema_decay is None:
     return rounds
   return averaging.AveragedRounds(rounds, settings.ema_decay)
 
 
-def _pooled(
+def _states(
   settings: settings_lib.Settings,
-  task: tff.simulation.baselines.BaselineTask,
-  weights: tff.learning.models.ModelWeights,
-  pieces: building.Pieces,
-) -> tuple[protocols.Rounds, data_lib.ClientDatasets]:
-  """Builds rounds of training on pooled data, and the data."""
-  rounds = centralized.build_rounds(task.model_fn, pieces, weights)
-  clients = centralized.PooledDatasets(
-    task.datasets,
-    seed=settings.seed,
-    cache_bytes=settings.cache_mib * 2**20,
-    clients_per_round=settings.clients_per_round,
-    epochs=settings.task_options.get('epochs', 1),
-    max_elements=settings.task_options.get('max_elements'),
-  )
-  return rounds, clients
-
-
-def _federated(
-  settings: settings_lib.Settings,
-  task: tff.simulation.baselines.BaselineTask,
-  weights: tff.learning.models.ModelWeights,
+  client_ids: Sequence[str],
   process: processes.Process,
   turnouts: Optional[availability_lib.Turnouts],
-) -> protocols.Rounds:
-  """Builds rounds of a learning process, with its clients' states."""
+) -> dict[str, Any]:
+  """Returns what `build_rounds` takes to keep clients' states."""
   folder = files.RunFolder(settings.folder)
-  client_ids = task.datasets.train_data.client_ids
 
   def store(
     path: pathlib.Path, clients: int, at_once: int
@@ -308,23 +329,18 @@ def _federated(
       memory_bytes=settings.client_state_mib * 2**20,
     )
 
-  more: dict[str, Any] = dict(
-    initial_weights=weights,
+  states: dict[str, Any] = dict(
     client_ids=client_ids,
     store=store(
       folder.client_states, len(client_ids), settings.clients_per_round
     ),
   )
-  if not isinstance(process, processes.BufferedLearningProcess):
-    return rounds_lib.build(process, **more)
-  assert settings.concurrency is not None
-  assert isinstance(turnouts, asynchronous.Schedule)
-  at_once = settings.concurrency
-  return asynchronous.AsynchronousRounds(
-    process,
-    concurrency=at_once,
-    schedule=turnouts,
-    discount=asynchronous.discount_of(settings.staleness),
-    received_store=store(folder.received, at_once, at_once),
-    **more,
-  )
+  if isinstance(process, processes.BufferedLearningProcess):
+    assert settings.concurrency is not None
+    at_once = settings.concurrency
+    states |= dict(
+      schedule=turnouts,
+      discount=asynchronous.discount_of(settings.staleness),
+      received_store=store(folder.received, at_once, at_once),
+    )
+  return states

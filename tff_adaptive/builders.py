@@ -111,9 +111,11 @@ def read(
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-  """Reads the `Args:` section of a docstring: each argument on one line."""
+  """Reads `Args:` or `Attributes:` of a docstring: each one on one line."""
   match = re.search(
-    r'^Args:\n(.*?)(?=^\S|\Z)', docstring, re.MULTILINE | re.DOTALL
+    r'^(?:Args|Attributes):\n(.*?)(?=^\S|\Z)',
+    docstring,
+    re.MULTILINE | re.DOTALL,
   )
   if match is None:
     return {}

@@ -92,6 +92,7 @@ def test_functions_that_cannot_be_tasks(place, tmp_path):
   pathlib.Path('own_odd.py').write_text(
     'def client(learning_rate=1.0):\n  pass\n'
     'def needs(path: str, data="points.csv", epochs: int = 3):\n  pass\n'
+    'def kept(cache_dir="/data"):\n  pass\n'
     'def digits(alpha=1.0):\n  pass\n'
   )
   assert f'{module}.py defines no function wrong' in complaint(
@@ -116,6 +117,13 @@ def test_functions_that_cannot_be_tasks(place, tmp_path):
   assert settings.identity['needs_data'] == 'points.csv'
   with pytest.raises(parameters.ParameterError, match='has no default'):
     training.settings(task='own_odd:needs')
+  kept, elsewhere = (
+    parse('--task=own_odd:kept', *more).settings
+    for more in ([], ['--cache_dir=x'])
+  )
+  assert kept.task_options == dict(cache_dir='/data')
+  assert elsewhere.task_options == dict(cache_dir='x')
+  assert kept.identity == elsewhere.identity
 
 
 def test_a_sweep_knows_the_flags_of_an_axis(place):

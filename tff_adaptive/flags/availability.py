@@ -1,6 +1,6 @@
 """The flags that say how fast clients are, and which of them answer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 from tff_adaptive import parameters
@@ -10,43 +10,32 @@ _TIME = ('client_seconds_per_example', 'client_behaviour')
 # Without all of these every client answers, and at once.
 ABSENCE = (*_TIME, 'client_dropout')
 # Each needs one of those behind it.
-_NEEDS = {
+NEEDS = {
   'client_speed_spread': ('client_seconds_per_example',),
   'client_speed_jitter': _TIME,
   'deadline': _TIME,
   'over_selection': ABSENCE,
+  'concurrency': ('asynchronous',),
+  'staleness': ('asynchronous',),
 }
-_OF_ASYNCHRONOUS = ('concurrency', 'staleness')
-# Names of all flags here.
-FLAGS = (*ABSENCE, *_NEEDS, 'asynchronous', *_OF_ASYNCHRONOUS)
+# All flags here, of which none is of use to a method without clients.
+FLAGS = (*ABSENCE, *NEEDS, 'asynchronous')
 
 
-def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
+def resolve(
+  general: dict[str, Any], plan: plan_lib.Plan, given: Collection[str]
+) -> None:
   """Checks the flags, and fills in what was not given.
 
   Args:
     general: General flags by name; changed in place.
     plan: The run's.
+    given: Those of them that were given.
 
   Raises:
     ParameterError: If one would be ignored, or differential privacy does not
       cover what it asks for.
   """
-  given = [name for name in FLAGS if general[name] not in (None, False)]
-  if given and not plan.method.has_clients:
-    raise parameters.ParameterError(
-      given[0],
-      '{} would be ignored: {algorithm}={method} has no clients.',
-      method=plan.method.name,
-    )
-  for name, needed in _NEEDS.items():
-    if name in given and not {*needed} & {*given}:
-      raise parameters.ParameterError(
-        name,
-        f'{{}}={{given:g}} would be ignored without '
-        f'{" or ".join(f"{{{other}}}" for other in needed)}.',
-        given=general[name],
-      )
   for name in ('over_selection', 'deadline'):
     if plan.private and name in given:
       raise parameters.ParameterError(
@@ -57,17 +46,10 @@ def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
       )
   if general['asynchronous']:
     _resolve_asynchronous(general, plan, given)
-  for name in _OF_ASYNCHRONOUS:
-    if name in given and not general['asynchronous']:
-      raise parameters.ParameterError(
-        name,
-        '{}={given} would be ignored without {asynchronous}.',
-        given=general[name],
-      )
 
 
 def _resolve_asynchronous(
-  general: dict[str, Any], plan: plan_lib.Plan, given: Sequence[str]
+  general: dict[str, Any], plan: plan_lib.Plan, given: Collection[str]
 ) -> None:
   """Checks the flags of an asynchronous run; fills in its defaults."""
   if not {*_TIME} & {*given}:

@@ -7,6 +7,13 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
 
 _SHARE = 0.2
+# Each needs the other behind it.
+NEEDS = {
+  'client_test_share': ('evaluate_clients',),
+  'finetune_epochs': ('evaluate_clients',),
+  'evaluate_clients_under_dp': ('evaluate_clients',),
+  'finetune_learning_rate': ('finetune_epochs',),
+}
 
 
 def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
@@ -17,21 +24,9 @@ def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
     plan: The run's.
 
   Raises:
-    ParameterError: If one is not accepted or would be ignored.
+    ParameterError: If one is not accepted, or lacks what it needs.
   """
   clients = general['evaluate_clients']
-  for name, needed in (
-    ('client_test_share', 'evaluate_clients'),
-    ('finetune_epochs', 'evaluate_clients'),
-    ('evaluate_clients_under_dp', 'evaluate_clients'),
-    ('finetune_learning_rate', 'finetune_epochs'),
-  ):
-    if general[name] and not general[needed]:
-      raise parameters.ParameterError(
-        name,
-        f'{{}}={{given}} would be ignored without {{{needed}}}.',
-        given=general[name],
-      )
   if clients is None:
     return
   if clients != 'all' and not re.fullmatch('0*[1-9][0-9]{0,8}', clients):

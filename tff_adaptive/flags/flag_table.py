@@ -6,6 +6,7 @@ default stands twice. Nothing here imports TensorFlow.
 
 import dataclasses
 import difflib
+import inspect
 from typing import Any
 from typing import Literal
 
@@ -15,6 +16,7 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan
+from tff_adaptive.flags import general
 from tff_adaptive.flags import runtime_flags
 from tff_adaptive.flags import settings as settings_lib
 
@@ -178,15 +180,22 @@ def _of_task(task: str) -> list[Flag]:
 
 
 def _general() -> list[parameters.Parameter]:
-  names: dict[str, Any] = {
-    'algorithm': list(methods.table()),
-    'client_optimizer': optimizers.client_names(),
-    'server_optimizer': optimizers.server_names(),
+  one_of = lambda names: Literal.__getitem__(tuple(names))
+  names = {
+    'algorithm': one_of(methods.table()),
+    'client_optimizer': one_of(optimizers.client_names()),
+    'server_optimizer': one_of(optimizers.server_names()),
   }
-  found = builders.parameters_of('tff_adaptive.flags.general:general')
+  choices = builders.parameters_of('tff_adaptive.flags.general:choices')
+  helps = builders.argument_help(inspect.getdoc(general.AsGiven) or '')
   return [
-    dataclasses.replace(p, annotation=Literal.__getitem__(tuple(names[p.name])))
-    if p.name in names
-    else p
-    for p in found.values()
-  ] + runtime_flags.flags()
+    *(
+      dataclasses.replace(p, annotation=names.get(p.name, p.annotation))
+      for p in choices.values()
+    ),
+    *(
+      parameters.Parameter(f.name, f.type, f.default, helps[f.name])
+      for f in dataclasses.fields(general.AsGiven)
+    ),
+    *runtime_flags.flags(),
+  ]

@@ -1,5 +1,6 @@
-"""Flags that depend on no task, method or optimizer; a signature to read."""
+"""Flags that depend on no task, method or optimizer: declarations to read."""
 
+import dataclasses
 from typing import Annotated
 from typing import Literal
 from typing import Optional
@@ -7,70 +8,21 @@ from typing import Optional
 from tff_adaptive import parameters
 
 
-def general(
+def choices(
   *,
   preset: Optional[str] = None,
   task: str = 'digits',
   algorithm: Optional[str] = None,
   client_optimizer: str = 'delta_sgd',
   server_optimizer: str = 'adam',
-  total_rounds: parameters.Count = 200,
-  clients_per_round: parameters.Count = 10,
-  max_rejected_clients: Optional[parameters.NonNegativeInt] = None,
   client_epochs_per_round: parameters.Count = 1,
   client_batch_size: Optional[parameters.Count] = None,
   max_elements_per_client: Optional[parameters.Count] = None,
-  client_steps_per_round: Optional[parameters.Count] = None,
-  client_seconds_per_example: Optional[
-    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
-  ] = None,
-  client_speed_spread: Optional[
-    Annotated[float, parameters.Range(low=0, high=5)]
-  ] = None,
-  client_speed_jitter: Optional[
-    Annotated[float, parameters.Range(low=0, high=5)]
-  ] = None,
-  client_dropout: Optional[parameters.Fraction] = None,
-  client_behaviour: Optional[str] = None,
-  over_selection: Optional[
-    Annotated[float, parameters.Range(low=1, high=1000)]
-  ] = None,
-  deadline: Optional[
-    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
-  ] = None,
-  asynchronous: bool = False,
-  concurrency: Optional[parameters.Count] = None,
-  staleness: Optional[Literal['polynomial', 'none']] = None,
-  initial_weights: Optional[str] = None,
-  freeze: Optional[str] = None,
-  client_datasets_random_seed: parameters.Seed32 = 1,
-  seed: parameters.NonNegativeInt = 0,
-  target_epsilon: Optional[parameters.Positive] = None,
-  dp_delta: Optional[parameters.Share] = None,
-  dp_sampling: Literal['fixed', 'poisson'] = 'fixed',
-  dp_accounting: Literal['pld', 'rdp'] = 'pld',
-  rounds_per_eval: parameters.Count = 10,
-  validation_split: Optional[Literal['examples', 'clients', 'test']] = None,
-  validation_share: Optional[parameters.Share] = None,
   num_validation_examples: parameters.CountOrAll = 10_000,
-  validation_sample: Literal['fixed', 'drawn'] = 'fixed',
-  target_metric: Optional[str] = None,
-  patience: Optional[parameters.Count] = None,
-  ema_decay: Optional[parameters.Fraction] = None,
-  evaluate_clients: Optional[str] = None,
-  client_test_share: Optional[parameters.Share] = None,
-  finetune_epochs: Optional[parameters.Count] = None,
-  finetune_learning_rate: Optional[parameters.Positive] = None,
   evaluate_clients_under_dp: bool = False,
-  rounds_per_checkpoint: parameters.Count = 50,
   record: Optional[str] = None,
-  experiment_name: Optional[str] = None,
-  root_output_dir: str = 'runs',
   cache_dir: Optional[str] = None,
   data: Literal['native', 'synthetic'] = 'native',
-  cache_mib: parameters.NonNegativeInt = 2048,
-  client_states: Literal['auto', 'memory', 'disk'] = 'auto',
-  client_state_mib: parameters.NonNegativeInt = 2048,
 ) -> None:
   """Does nothing; `resolving` makes settings of the values.
 
@@ -83,17 +35,35 @@ def general(
       given.
     server_optimizer: What the server applies updates with; the algorithm's own
       where one is given.
+    client_epochs_per_round: Passes of a client over its examples in a round.
+    client_batch_size: Examples in a client's batch; the task's own unless
+      given.
+    max_elements_per_client: Most examples of a client in a round; all unless
+      given.
+    num_validation_examples: Validation examples to evaluate on; -1 for all.
+    evaluate_clients_under_dp: Allow figures of single clients, which no noise
+      protects, in a run with differential privacy.
+    record: A tracker that gets the run's numbers beside its own files:
+      mlflow:URI (a server or a database) or wandb:PROJECT; may be given several
+      times, or several with commas between.
+    cache_dir: Folder with the task's data files.
+    data: The task's own data, or small made-up data of the same shapes.
+  """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AsGiven:
+  """The settings of a run that are what flags of their names say.
+
+  `run_flags` fills in what another flag or the task decides unless given.
+
+  Attributes:
     total_rounds: Rounds of training.
     clients_per_round: Clients that take part in a round; all of a task that has
       fewer, unless given.
     max_rejected_clients: Clients of a round that may be left out, because their
       update is not finite or their data raise an error, before the run stops;
       any number unless given.
-    client_epochs_per_round: Passes of a client over its examples in a round.
-    client_batch_size: Examples in a client's batch; the task's own unless
-      given.
-    max_elements_per_client: Most examples of a client in a round; all unless
-      given.
     client_steps_per_round: Most batches of a client in a round; all unless
       given.
     client_seconds_per_example: Virtual seconds that a client takes for an
@@ -135,7 +105,6 @@ def general(
       held out, or the test split itself, as papers and presets do.
     validation_share: How much is set apart; half of the test examples, or a
       tenth of the clients, unless given.
-    num_validation_examples: Examples of that to evaluate on; -1 for all.
     validation_sample: Whether these stay the same or are drawn anew.
     target_metric: NAME:VALUE, such as accuracy:0.95; the run ends at the first
       evaluation on validation data that reaches it. It also says which round is
@@ -153,20 +122,63 @@ def general(
       model is tested on that client once more.
     finetune_learning_rate: Of the SGD steps in these passes; the clients' own
       unless given.
-    evaluate_clients_under_dp: Allow figures of single clients, which no noise
-      protects, in a run with differential privacy.
     rounds_per_checkpoint: Rounds from one checkpoint to the next.
-    record: A tracker that gets the run's numbers beside its own files:
-      mlflow:URI (a server or a database) or wandb:PROJECT; may be given
-      several times, or several with commas between.
     experiment_name: Name of the run's folder; made from the settings unless
       given.
     root_output_dir: Where runs have their folders.
-    cache_dir: Folder with the task's data files.
-    data: The task's own data, or small made-up data of the same shapes.
     cache_mib: Memory for decoded examples, in MiB.
     client_states: Where what clients keep between rounds is (scaffold, moon,
       feddyn, fedlesam, fedcams): in memory if it fits, else in a file in the
       run's folder.
     client_state_mib: Memory for it, in MiB.
   """
+
+  total_rounds: parameters.Count = 200
+  clients_per_round: parameters.Count = 10
+  max_rejected_clients: Optional[parameters.NonNegativeInt] = None
+  client_steps_per_round: Optional[parameters.Count] = None
+  client_seconds_per_example: Optional[
+    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
+  ] = None
+  client_speed_spread: Optional[
+    Annotated[float, parameters.Range(low=0, high=5)]
+  ] = None
+  client_speed_jitter: Optional[
+    Annotated[float, parameters.Range(low=0, high=5)]
+  ] = None
+  client_dropout: Optional[parameters.Fraction] = None
+  client_behaviour: Optional[str] = None
+  over_selection: Optional[
+    Annotated[float, parameters.Range(low=1, high=1000)]
+  ] = None
+  deadline: Optional[
+    Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
+  ] = None
+  asynchronous: bool = False
+  concurrency: Optional[parameters.Count] = None
+  staleness: Optional[Literal['polynomial', 'none']] = None
+  initial_weights: Optional[str] = None
+  freeze: Optional[str] = None
+  client_datasets_random_seed: parameters.Seed32 = 1
+  seed: parameters.NonNegativeInt = 0
+  target_epsilon: Optional[parameters.Positive] = None
+  dp_delta: Optional[parameters.Share] = None
+  dp_sampling: Literal['fixed', 'poisson'] = 'fixed'
+  dp_accounting: Literal['pld', 'rdp'] = 'pld'
+  rounds_per_eval: parameters.Count = 10
+  validation_split: Optional[Literal['examples', 'clients', 'test']] = None
+  validation_share: Optional[parameters.Share] = None
+  validation_sample: Literal['fixed', 'drawn'] = 'fixed'
+  target_metric: Optional[str] = None
+  patience: Optional[parameters.Count] = None
+  ema_decay: Optional[parameters.Fraction] = None
+  evaluate_clients: Optional[str] = None
+  client_test_share: Optional[parameters.Share] = None
+  finetune_epochs: Optional[parameters.Count] = None
+  finetune_learning_rate: Optional[parameters.Positive] = None
+  rounds_per_checkpoint: parameters.Count = 50
+  experiment_name: Optional[str] = None
+  root_output_dir: str = 'runs'
+  cache_mib: parameters.NonNegativeInt = 2048
+  client_states: Literal['auto', 'memory', 'disk'] = 'auto'
+  client_state_mib: parameters.NonNegativeInt = 2048

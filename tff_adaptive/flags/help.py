@@ -3,43 +3,49 @@
 import dataclasses
 from typing import Any
 
-from tff_adaptive.flags import availability
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import options
-from tff_adaptive.flags import runtime_flags
 
-# What comes from the flag of a name on.
-_TITLES = {
-  'preset': 'What to train:',
-  'total_rounds': 'How long, and on whom:',
-  'target_epsilon': 'Privacy (with --dp_clip_norm and --dp_noise_multiplier):',
-  'rounds_per_eval': 'Looking at it:',
-  'cache_dir': 'Data and machine:',
+# General flags that most people need; the full help shows the others.
+_SECTIONS = {
+  'What to train:': (
+    'preset',
+    'task',
+    'algorithm',
+    'client_optimizer',
+    'server_optimizer',
+  ),
+  'How long, and on whom:': (
+    'total_rounds',
+    'clients_per_round',
+    'client_epochs_per_round',
+    'client_batch_size',
+    'max_elements_per_client',
+    'client_datasets_random_seed',
+    'seed',
+  ),
+  'Privacy (with --dp_clip_norm and --dp_noise_multiplier):': (
+    'target_epsilon',
+    'dp_delta',
+  ),
+  'Looking at it:': (
+    'rounds_per_eval',
+    'validation_split',
+    'num_validation_examples',
+    'rounds_per_checkpoint',
+    'experiment_name',
+    'root_output_dir',
+  ),
+  'Data and machine:': (
+    'cache_dir',
+    'data',
+    'cache_mib',
+    'runtime',
+    'max_concurrent_clients',
+    'worker_addresses',
+    'dry_run',
+  ),
 }
-# General flags that only the full help shows.
-_RARE = (
-  'dp_sampling',
-  'dp_accounting',
-  'client_states',
-  'client_state_mib',
-  'max_rejected_clients',
-  'record',
-  'evaluate_clients',
-  'client_test_share',
-  'finetune_epochs',
-  'finetune_learning_rate',
-  'evaluate_clients_under_dp',
-  'target_metric',
-  'patience',
-  'ema_decay',
-  'client_steps_per_round',
-  *availability.FLAGS,
-  'initial_weights',
-  'freeze',
-  'validation_share',
-  'validation_sample',
-  *runtime_flags.RARE,
-)
 # More are not listed by name where a text is theirs.
 _MOST_TAKERS = 8
 # Hyperparameters that the short help shows.
@@ -63,11 +69,10 @@ def usual(table: flag_table.FlagTable) -> str:
 
 def _usual(table: flag_table.FlagTable) -> list[str]:
   lines = []
-  for name, flag in table.general.items():
-    if name in _TITLES:
-      lines.append(_TITLES[name])
-    if name not in _RARE:
-      lines += options.entry(flag.parameter)
+  for title, names in _SECTIONS.items():
+    lines.append(title)
+    for name in names:
+      lines += options.entry(table.general[name].parameter)
   lines.append('Hyperparameters (main.py list says who takes which):')
   for name in _USUAL:
     lines += _shared(table.algorithm[name])
@@ -86,8 +91,10 @@ def _usual(table: flag_table.FlagTable) -> list[str]:
 def full(table: flag_table.FlagTable) -> str:
   """Renders all flags."""
   lines = [*_usual(table), '', 'Less often needed:']
-  for name in _RARE:
-    lines += options.entry(table.general[name].parameter)
+  usual = {name for names in _SECTIONS.values() for name in names}
+  for name, flag in table.general.items():
+    if name not in usual:
+      lines += options.entry(flag.parameter)
   lines += ['', 'All hyperparameters:']
   for _, flag in sorted(table.algorithm.items()):
     lines += _by_taker(flag)

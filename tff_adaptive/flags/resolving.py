@@ -15,6 +15,7 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.flags import flag_table
+from tff_adaptive.flags import general as general_lib
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import run_flags
 from tff_adaptive.flags import runtime_flags
@@ -95,7 +96,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
       server_optimizer=optimizer['server'],
       **values,
     )
-    run_flags.check(table, general, plan, flag_of)
+    run_flags.check(general, plan, flag_of)
   examples = general['num_validation_examples']
   resolved: dict[str, Any] = dict(
     plan=plan,
@@ -104,9 +105,10 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     runtime_options=runtime_flags.options(general),
     record=tuple(filter(None, (general['record'] or '').split(','))),
   )
-  as_given = {f.name for f in dataclasses.fields(settings_lib.Settings)}
+  for field in dataclasses.fields(general_lib.AsGiven):
+    resolved[field.name] = general[field.name]
   return settings_lib.Settings(
-    **{name: general[name] for name in as_given - resolved.keys()}, **resolved
+    task=general['task'], runtime=general['runtime'], **resolved
   )
 
 

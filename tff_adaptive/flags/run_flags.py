@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
@@ -12,6 +13,7 @@ from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.flags import availability
 from tff_adaptive.flags import client_tests
 from tff_adaptive.flags import flag_table
+from tff_adaptive.flags import general as general_lib
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.optimizers import mixes
 
@@ -132,7 +134,6 @@ def _check_target(target: Optional[str]) -> None:
 
 
 def check(
-  table: flag_table.FlagTable,
   general: dict[str, Any],
   plan: plan_lib.Plan,
   flag_of: Mapping[str, str],
@@ -140,7 +141,6 @@ def check(
   """Holds the general flags against the method's plan.
 
   Args:
-    table: All flags.
     general: As `resolve` returned them; those of tests by client and of
       asynchronous runs are filled in.
     plan: The method with its hyperparameters.
@@ -149,16 +149,34 @@ def check(
   Raises:
     ParameterError: If the two do not fit each other.
   """
-  _check_accounting(table, general, plan, flag_of)
+  _check_accounting(general, plan, flag_of)
   _check_epochs(general['client_epochs_per_round'], plan, flag_of)
-  if general['client_steps_per_round'] and not plan.method.has_clients:
-    raise parameters.ParameterError(
-      'client_steps_per_round',
-      '{} would be ignored: {algorithm}={method} has no clients.',
-      method=plan.method.name,
-    )
+  given = [n for n, value in general.items() if value not in (None, False)]
+  _check_needed(general, given, plan)
   client_tests.resolve(general, plan)
-  availability.resolve(general, plan)
+  availability.resolve(general, plan, given)
+
+
+def _check_needed(
+  general: Mapping[str, Any], given: Sequence[str], plan: plan_lib.Plan
+) -> None:
+  """Refuses flags without those that they need."""
+  for name in ('client_steps_per_round', *availability.FLAGS):
+    if name in given and not plan.method.has_clients:
+      raise parameters.ParameterError(
+        name,
+        '{} would be ignored: {algorithm}={method} has no clients.',
+        method=plan.method.name,
+      )
+  for name, needed in {**client_tests.NEEDS, **availability.NEEDS}.items():
+    if name in given and not {*needed} & {*given}:
+      value = general[name]
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored without '
+        f'{" or ".join(f"{{{other}}}" for other in needed)}.',
+        given=f'{value:g}' if isinstance(value, float) else value,
+      )
 
 
 def _check_epochs(
@@ -185,7 +203,6 @@ def _check_epochs(
 
 
 def _check_accounting(
-  table: flag_table.FlagTable,
   general: Mapping[str, Any],
   plan: plan_lib.Plan,
   flag_of: Mapping[str, str],
@@ -207,7 +224,7 @@ def _check_accounting(
       target=target,
     )
   for name in ('dp_delta', 'dp_sampling', 'dp_accounting'):
-    if general[name] != table.general[name].parameter.default:
+    if general[name] != getattr(general_lib.AsGiven, name):
       raise parameters.ParameterError(
         name,
         '{}={given} would be ignored: without {dp_clip_norm} nothing is kept '

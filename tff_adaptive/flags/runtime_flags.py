@@ -94,13 +94,11 @@ class _Setting:
     argument: The argument's name.
     flag: The flag's name; the argument's unless given.
     help: The flag's help; the argument's unless given.
-    rare: Whether only the full help shows the flag.
   """
 
   argument: str
   flag: str = ''
   help: str = ''
-  rare: bool = True
 
   @property
   def name(self) -> str:
@@ -130,7 +128,6 @@ _SETTINGS = (
     'max_concurrent_clients',
     help='Clients that are trained at once; the runtime decides unless given. '
     'It changes no result.',
-    rare=False,
   ),
   _Setting('devices'),
   _Setting(
@@ -138,7 +135,6 @@ _SETTINGS = (
     'worker_addresses',
     'Workers of the remote runtime: host:port, several with commas between; '
     '`main.py worker` starts one.',
-    rare=False,
   ),
   _Setting(
     'retries',
@@ -161,8 +157,6 @@ _SETTINGS = (
   _Setting('trainer_certificate'),
   _Setting('trainer_private_key'),
 )
-# Those that only the full help shows.
-RARE = tuple(s.name for s in _SETTINGS if s.rare)
 
 
 def flags() -> list[parameters.Parameter]:

@@ -11,23 +11,19 @@ from typing import Optional
 import tasks
 from tff_adaptive import errors
 from tff_adaptive.algorithms import plan as plan_lib
-from tff_adaptive.flags import availability
-from tff_adaptive.privacy import mechanism as privacy
+from tff_adaptive.flags import general
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(general.AsGiven):
   """The settings of a run: what, how long, and where the results go.
 
   Attributes:
     task: A name that `tasks.create` takes.
     task_options: Its options.
     plan: The method with all of its hyperparameters; `seed` decides the plan's.
-    validation_split: 'examples', 'clients' or 'test'.
-    validation_share: How much of the examples or clients is set apart; `None`
-      for 'test'.
-    num_validation_examples: Examples of that to evaluate on during training;
-      `None` for all.
+    num_validation_examples: Examples to evaluate on during training; `None` for
+      all that are set apart.
     record: Trackers that the run is recorded with, as --record names them.
     runtime: Which execution context.
     runtime_options: What that context is made with.
@@ -38,49 +34,10 @@ class Settings:
   task: str
   task_options: Mapping[str, Any]
   plan: plan_lib.Plan
-  total_rounds: int
-  clients_per_round: int
-  rounds_per_eval: int
-  rounds_per_checkpoint: int
   num_validation_examples: Optional[int]
-  validation_sample: str
-  client_datasets_random_seed: int
-  seed: int
+  record: tuple[str, ...] = ()
   runtime: str
   runtime_options: Mapping[str, Any]
-  cache_mib: int
-  root_output_dir: str
-  experiment_name: Optional[str]
-  target_epsilon: Optional[float]
-  dp_delta: Optional[float]
-  dp_sampling: privacy.Sampling
-  dp_accounting: privacy.Accounting
-  client_states: str
-  client_state_mib: int
-  max_rejected_clients: Optional[int]
-  validation_split: str = 'test'
-  validation_share: Optional[float] = None
-  target_metric: Optional[str] = None
-  patience: Optional[int] = None
-  ema_decay: Optional[float] = None
-  client_steps_per_round: Optional[int] = None
-  client_seconds_per_example: Optional[float] = None
-  client_speed_spread: Optional[float] = None
-  client_speed_jitter: Optional[float] = None
-  client_dropout: Optional[float] = None
-  client_behaviour: Optional[str] = None
-  over_selection: Optional[float] = None
-  deadline: Optional[float] = None
-  asynchronous: bool = False
-  concurrency: Optional[int] = None
-  staleness: Optional[str] = None
-  initial_weights: Optional[str] = None
-  freeze: Optional[str] = None
-  evaluate_clients: Optional[str] = None
-  client_test_share: Optional[float] = None
-  finetune_epochs: Optional[int] = None
-  finetune_learning_rate: Optional[float] = None
-  record: tuple[str, ...] = ()
 
   @property
   def algorithm(self) -> str:
@@ -110,18 +67,10 @@ class Settings:
     give up or to end early decide no round, and are left out.
     """
     options = dict(self.task_options)
-    options.pop('cache_dir', None)
     shared = {
       flag: options.pop(name) for flag, name in shared_flags(self.task).items()
     }
-    accounting = {}
-    if self.plan.private:
-      accounting = {
-        'target_epsilon': self.target_epsilon,
-        'dp_delta': self.dp_delta,
-        'dp_sampling': self.dp_sampling,
-        'dp_accounting': self.dp_accounting,
-      }
+    shared.pop('cache_dir', None)
     return {
       'task': self.task,
       **{flag_of(self.task, k): v for k, v in sorted(options.items())},
@@ -130,32 +79,27 @@ class Settings:
       'client_optimizer': self.client_optimizer,
       'server_optimizer': self.server_optimizer,
       **{k: v for k, v in self.hyperparameters.items() if self._is_told(k, v)},
-      **accounting,
-      'total_rounds': self.total_rounds,
-      'clients_per_round': self.clients_per_round,
-      'rounds_per_eval': self.rounds_per_eval,
-      'rounds_per_checkpoint': self.rounds_per_checkpoint,
+      **self._told_as_given,
       'num_validation_examples': self.num_validation_examples,
-      **self._more,
-      'client_datasets_random_seed': self.client_datasets_random_seed,
-      'seed': self.seed,
       'runtime': self.runtime,
     }
 
   @property
-  def _more(self) -> dict[str, Any]:
-    """Settings that older runs lack, left out where they are as those were."""
-    told: dict[str, Any] = {}
-    if self.validation_split != 'test':
-      told['validation_split'] = self.validation_split
-      told['validation_share'] = self.validation_share
-    if self.validation_sample != 'fixed':
-      told['validation_sample'] = self.validation_sample
-    for name in _TOLD_IF_GIVEN:
-      value = getattr(self, name)
-      if value is not None and value is not False:
-        told[name] = value
-    return told
+  def _told_as_given(self) -> dict[str, Any]:
+    """The flags that stand for themselves, as far as they are told.
+
+    Most are told where they are not as usual: older runs lack them.
+    """
+    usual = {f.name: f.default for f in dataclasses.fields(general.AsGiven)}
+    # Unless given it is decided, and runs that lack it looked at test data.
+    usual['validation_split'] = 'test'
+    always = _ALWAYS_TOLD | (_ACCOUNTING if self.plan.private else set())
+    return {
+      name: value
+      for name, default in usual.items()
+      for value in [getattr(self, name)]
+      if name in always or (name not in _UNTOLD and value != default)
+    }
 
   def _is_told(self, name: str, value: Any) -> bool:
     """Tells whether a hyperparameter is a part of the identity.
@@ -188,21 +132,31 @@ class Settings:
     return pathlib.Path(self.root_output_dir) / self.name
 
 
-# Settings that are no part of the identity unless they are given.
-_TOLD_IF_GIVEN = (
-  'ema_decay',
-  'client_steps_per_round',
-  *availability.FLAGS,
-  'initial_weights',
-  'freeze',
-  'evaluate_clients',
-  'client_test_share',
-  'finetune_epochs',
-  'finetune_learning_rate',
-)
+# Settings that decide no round.
+_UNTOLD = {
+  'max_rejected_clients',
+  'target_metric',
+  'patience',
+  'experiment_name',
+  'root_output_dir',
+  'cache_mib',
+  'client_states',
+  'client_state_mib',
+}
+_ALWAYS_TOLD = {
+  'total_rounds',
+  'clients_per_round',
+  'client_datasets_random_seed',
+  'seed',
+  'rounds_per_eval',
+  'rounds_per_checkpoint',
+}
+# Told of every private run, and of no other.
+_ACCOUNTING = {'target_epsilon', 'dp_delta', 'dp_sampling', 'dp_accounting'}
 
 # Flags of all tasks that have the options which these are called.
-_TASK_FLAGS = {
+TASK_FLAGS = {
+  'cache_dir': 'cache_dir',
   'data': 'data',
   'client_epochs_per_round': 'epochs',
   'client_batch_size': 'batch_size',
@@ -210,16 +164,12 @@ _TASK_FLAGS = {
 }
 
 
-# All flags that hold for a task only if it has an option for them.
-FLAGS_OF_TASKS = (*_TASK_FLAGS, 'cache_dir')
-
-
 def shared_flags(task: str) -> dict[str, str]:
   """Returns a task's options that a flag of all tasks sets, by that flag."""
   accepted = tasks.parameters_of(task)
   return {
     flag: option
-    for flag, option in _TASK_FLAGS.items()
+    for flag, option in TASK_FLAGS.items()
     # Somebody's own `data` may be anything, the name of a file for one.
     if option in accepted and (option != 'data' or accepted[option].choices)
   }
@@ -228,7 +178,7 @@ def shared_flags(task: str) -> dict[str, str]:
 def flag_of(task: str, option: str) -> str:
   """Returns the flag that sets an option of a task."""
   flags = {name: flag for flag, name in shared_flags(task).items()}
-  flags |= {'cache_dir': 'cache_dir', **tasks.info(task).flags}
+  flags |= tasks.info(task).flags
   return flags.get(option, f'{tasks.short(task)}_{option}')
 
 

@@ -29,18 +29,17 @@ def resolve(
   task = general['task']
   options = {p.name: p.default for p in tasks.parameters_of(task).values()}
   shared = settings_lib.shared_flags(task)
-  shared |= {'cache_dir': 'cache_dir'} if 'cache_dir' in options else {}
-  for common, option in shared.items():
-    if common in of_run or options[option] is not parameters.REQUIRED:
-      options[option] = general[common]
-  for common in settings_lib.FLAGS_OF_TASKS:
-    if common in of_run and common not in shared:
+  for common in settings_lib.TASK_FLAGS:
+    if common not in of_run:
+      continue
+    if common not in shared:
       raise parameters.ParameterError(
         common,
         '{}={given} would be ignored: {task}={chosen} has no argument for it.',
         given=general[common],
         chosen=task,
       )
+    options[shared[common]] = general[common]
   for name, value in of_task.items():
     flag = table.task[name]
     if flag.owner != ('task', task):
@@ -66,7 +65,7 @@ def resolve(
     ignored = 'synthetic data come from no file'
   elif not (tasks.info(task).files or tasks.info(task).own):
     ignored = f'the task {task} reads no file'
-  if general['cache_dir'] is not None and ignored:
+  if 'cache_dir' in of_run and ignored:
     raise parameters.ParameterError(
       'cache_dir',
       '{}={given} would be ignored: {ignored}.',

@@ -22,11 +22,12 @@ from tff_adaptive.commands import summary
 from tff_adaptive.flags import parsing
 from tff_adaptive.recording import files
 from tff_adaptive.training import asynchronous
-from tff_adaptive.training import availability
 from tff_adaptive.training import batches
+from tff_adaptive.training import behaviour as behaviours
 from tff_adaptive.training import data
 from tff_adaptive.training import experiment
 from tff_adaptive.training import initial_weights
+from tff_adaptive.training import schedule as schedules
 from tff_adaptive.training import stopping
 from tff_adaptive.training import traffic
 
@@ -100,12 +101,12 @@ def polynomial(tau):
 
 
 def schedule_of(concurrency, k, **more):
-  return asynchronous.Schedule(
+  return schedules.Schedule(
     [*_DATA],
     order,
     lambda client, number: linear.num_examples(_DATA[client]),
-    availability.Behaviour(
-      seed=0, known={c: availability.Known(s, 0.0) for c, s in _SPEED.items()}
+    behaviours.Behaviour(
+      seed=0, known={c: behaviours.Known(s, 0.0) for c, s in _SPEED.items()}
     ),
     wanted=k,
     concurrency=concurrency,
@@ -200,13 +201,13 @@ def test_who_is_asked():
 
 
 def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
-  known = {c: availability.Known(s, 0.0) for c, s in _SPEED.items()}
-  known['a'] = known['b'] = availability.Known(1.0, 1.0)
-  schedule = asynchronous.Schedule(
+  known = {c: behaviours.Known(s, 0.0) for c, s in _SPEED.items()}
+  known['a'] = known['b'] = behaviours.Known(1.0, 1.0)
+  schedule = schedules.Schedule(
     [*_DATA],
     order,
     lambda client, number: 1,
-    availability.Behaviour(seed=0, known=known),
+    behaviours.Behaviour(seed=0, known=known),
     wanted=4,
     concurrency=2,
     deadline=5.0,
@@ -216,12 +217,12 @@ def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
     columns = schedule.columns(number)
     assert columns['virtual/dropped'] == 2 and columns['virtual/late'] == 1
     assert columns['virtual/selected'] == 5
-  nobody = asynchronous.Schedule(
+  nobody = schedules.Schedule(
     [*_DATA],
     order,
     lambda client, number: 1,
-    availability.Behaviour(
-      seed=0, known={c: availability.Known(2.0, 1.0) for c in _DATA}
+    behaviours.Behaviour(
+      seed=0, known={c: behaviours.Known(2.0, 1.0) for c in _DATA}
     ),
     wanted=2,
     concurrency=2,
@@ -452,13 +453,13 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
   datasets = helpers.task(sizes=(6, 9, 5, 8)).datasets
   clients = data.ClientDatasets(datasets, seed=0)
   ids = clients.client_ids
-  schedule = asynchronous.Schedule(
+  schedule = schedules.Schedule(
     ids,
     lambda number: ids,
     clients.num_examples,
-    availability.Behaviour(
+    behaviours.Behaviour(
       seed=0,
-      known={c: availability.Known(1.0 + i, 0.0) for i, c in enumerate(ids)},
+      known={c: behaviours.Known(1.0 + i, 0.0) for i, c in enumerate(ids)},
     ),
     wanted=2,
     concurrency=4,

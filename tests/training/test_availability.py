@@ -22,6 +22,7 @@ from tff_adaptive.report import runs as results
 from tff_adaptive.training import accounting
 from tff_adaptive.training import availability
 from tff_adaptive.training import batches
+from tff_adaptive.training import behaviour as behaviours
 from tff_adaptive.training import cohorts
 from tff_adaptive.training import data
 from tff_adaptive.training import experiment
@@ -88,7 +89,7 @@ def parts_of(settings):
     clients_per_round=settings.clients_per_round,
     over_selection=settings.over_selection or 1.0,
   )
-  behaviour = availability.behaviour_of(
+  behaviour = behaviours.behaviour_of(
     settings, task.datasets.train_data.client_ids
   )
   built = experiment.build(settings, task)
@@ -97,10 +98,10 @@ def parts_of(settings):
 
 def known(**seconds):
   """Clients that take so many seconds an example, `None` for dropouts."""
-  return availability.Behaviour(
+  return behaviours.Behaviour(
     seed=0,
     known={
-      c: availability.Known(s or 1.0, float(s is None))
+      c: behaviours.Known(s or 1.0, float(s is None))
       for c, s in seconds.items()
     },
   )
@@ -147,7 +148,7 @@ def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
 
 def test_speeds_and_dropouts_are_drawn_as_is_said():
   clients = [f'client {i}' for i in range(4000)]
-  behaviour = availability.Behaviour(
+  behaviour = behaviours.Behaviour(
     seed=5, seconds_per_example=2.0, spread=0.5, jitter=0.25, dropout=0.3
   )
   speeds = [behaviour.seconds_per_example(c) for c in clients]
@@ -168,7 +169,7 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
   # The same on every machine: computed once, elsewhere.
   assert speeds[:3] == [1.67075783, 1.89986639, 2.18205449]
   assert speeds[:3] != [
-    availability.Behaviour(
+    behaviours.Behaviour(
       seed=6, seconds_per_example=2.0, spread=0.5
     ).seconds_per_example(c)
     for c in clients[:3]
@@ -405,7 +406,7 @@ def test_a_file_says_how_clients_behave(tmp_path):
   # The flags stand in where cells are empty.
   flag = write_file(tmp_path / 'few.csv', f'{ids[0]},,1', f'{ids[1]},7,')
   settings = settings_of(tmp_path, flag, '--client_seconds_per_example=2')
-  behaviour = availability.behaviour_of(settings, ids)
+  behaviour = behaviours.behaviour_of(settings, ids)
   assert behaviour.seconds_per_example(ids[0]) == 2
   assert behaviour.seconds_per_example(ids[1]) == 7
   assert behaviour.drops_out(ids[0], 1) and not behaviour.drops_out(ids[1], 1)
@@ -440,7 +441,7 @@ def test_files_that_are_refused(tmp_path, lines, words):
   flag = write_file(tmp_path / 'clients.csv', *lines)
   settings = settings_of(tmp_path, flag, '--validation_split=test')
   with pytest.raises(errors.SettingsError, match=words) as raised:
-    availability.behaviour_of(settings, ids)
+    behaviours.behaviour_of(settings, ids)
   assert 'clients.csv' in str(raised.value)
 
 
@@ -458,7 +459,7 @@ def test_files_with_other_columns(tmp_path, text, words):
   path = tmp_path / 'clients.csv'
   path.write_text(text)
   with pytest.raises(errors.SettingsError, match=words):
-    availability.read_behaviour(path, ['a'])
+    behaviours.read_behaviour(path, ['a'])
 
 
 def test_bad_files_end_the_program_with_code_2(tmp_path, capsys):
@@ -515,7 +516,7 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
   flag = write_file(tmp_path / 'clients.csv', f'{ids[0]},1,0.5')
   settings = settings_of(tmp_path, *private, *_SLOW, flag)
   with pytest.raises(errors.SettingsError, match='depend on the data'):
-    availability.behaviour_of(settings, ids)
+    behaviours.behaviour_of(settings, ids)
 
 
 def test_dry_run_says_what_is_in_force(tmp_path):

@@ -7,6 +7,7 @@ import tasks
 from tff_adaptive.flags import presets
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.training import availability
+from tff_adaptive.training import behaviour
 from tff_adaptive.training import experiment
 
 
@@ -36,7 +37,7 @@ def describe(
   task = experiment.create_task(settings)
   client_ids = task.datasets.train_data.client_ids
   sampling.cohorts_of(settings, client_ids)
-  availability.behaviour_of(settings, client_ids)
+  behaviour.behaviour_of(settings, client_ids)
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']

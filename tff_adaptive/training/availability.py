@@ -1,283 +1,27 @@
-"""Clients that are fast or slow, answer late, or do not answer at all.
+"""The clients that answer in a round, and in time.
 
-Nothing waits: time is virtual. A client takes so many seconds for an example;
-its answer in a round comes after as many of these as it iterates examples. So
-it is known before a round trains whose answers count, and nobody else is
-trained.
+Nothing waits: time is virtual. So it is known before a round trains whose
+answers count, and nobody else is trained.
 """
 
 import abc
-import csv
 import dataclasses
-import io
 import math
-import pathlib
-import statistics
 import threading
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-from tff_adaptive import errors
-from tff_adaptive.flags import availability as availability_flags
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.recording import files
-from tff_adaptive.training import seeds
+from tff_adaptive.training import behaviour as behaviour_lib
 
 # Virtual seconds that a round took; the loop adds them up.
 ROUND_SECONDS = 'virtual/round_seconds'
 
-_COLUMNS = ('client', 'seconds_per_example', 'dropout')
-_MOST_SECONDS = 1e9
 # Rounds whose turnout is kept: the one that trains, and the one prepared ahead.
 KEPT = 4
-_NORMAL = statistics.NormalDist()
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-  """What a file says of a client; `None` where it says nothing.
-
-  Attributes:
-    seconds_per_example: Virtual seconds.
-    dropout: Probability that it does not answer.
-  """
-
-  seconds_per_example: Optional[float]
-  dropout: Optional[float]
-
-
-def read_behaviour(
-  path: pathlib.Path, client_ids: Collection[str]
-) -> dict[str, Known]:
-  """Reads a table of clients.
-
-  Args:
-    path: A CSV file with the columns client, seconds_per_example and dropout,
-      of which one of the last two may be missing; so may cells.
-    client_ids: The task's clients.
-
-  Raises:
-    SettingsError: If it cannot be read, with the line that is wrong.
-  """
-  name = f'--client_behaviour={path}'
-  try:
-    text = files.read(path).decode('utf-8-sig')
-    reader = csv.DictReader(io.StringIO(text, newline=''), strict=True)
-    columns = list(reader.fieldnames or ())
-    if not {*columns} <= {*_COLUMNS} or len({*columns}) < max(len(columns), 2):
-      raise errors.SettingsError(
-        f'{name} must have the columns {", ".join(_COLUMNS)}, of which one of '
-        f'the last two may be missing, got {", ".join(columns) or "none"}.'
-      )
-    if 'client' not in columns:
-      raise errors.SettingsError(f'{name} has no column client.')
-    known = set(client_ids)
-    found: dict[str, Known] = {}
-    for row in reader:
-      line = f'{name}, line {reader.line_num}'
-      client = row['client']
-      if None in row or None in row.values():
-        raise errors.SettingsError(
-          f'{line}: there must be {len(columns)} cells.'
-        )
-      if client not in known:
-        raise errors.SettingsError(
-          f'{line}: the task has no training client {client!r}; its clients '
-          f'are called {_some(client_ids)}.'
-        )
-      if client in found:
-        raise errors.SettingsError(
-          f'{line}: the client {client!r} is there a second time.'
-        )
-      found[client] = Known(
-        _cell(line, row, 'seconds_per_example', _MOST_SECONDS),
-        _cell(line, row, 'dropout', 1.0),
-      )
-  except (OSError, UnicodeDecodeError, csv.Error) as e:
-    raise errors.SettingsError(
-      f'{name} cannot be read as a CSV file: {errors.reason(e)}.'
-    ) from e
-  return found
-
-
-def _some(names: Collection[str]) -> str:
-  shown = [repr(name) for name, _ in zip(names, range(3))]
-  return ', '.join(shown) + (' and so on' if len(names) > 3 else '')
-
-
-def _cell(
-  line: str, row: Mapping[str, str], column: str, most: float
-) -> Optional[float]:
-  """Reads a number from 0 to `most`; time is above 0."""
-  text = row.get(column, '').strip()
-  if not text:
-    return None
-  try:
-    value = float(text)
-  except ValueError:
-    value = math.nan
-  timed = column != 'dropout'
-  if not 0 <= value <= most or (timed and not value):
-    low = 'above 0 and' if timed else 'from 0 to'
-    high = f'at most {most:g}' if timed else f'{most:g}'
-    raise errors.SettingsError(
-      f'{line}: {column} must be a number {low} {high}, got {text!r}.'
-    )
-  return value
-
-
-class Behaviour:
-  """How fast clients are, and how reliable: a function of seed and client.
-
-  With m the mean, s the spread, j the jitter, z and y standard normal, drawn
-  for a client and for a client and round:
-
-    seconds = m exp(s z - s^2/2) exp(j y - j^2/2) examples
-  """
-
-  def __init__(
-    self,
-    *,
-    seed: int,
-    seconds_per_example: Optional[float] = None,
-    spread: float = 0.0,
-    jitter: float = 0.0,
-    dropout: float = 0.0,
-    known: Optional[Mapping[str, Known]] = None,
-  ):
-    """Draws nothing yet.
-
-    Args:
-      seed: The run's seed.
-      seconds_per_example: m; there is no time unless given or known.
-      spread: s.
-      jitter: j.
-      dropout: Probability that a client does not answer in a round.
-      known: What is known of single clients, in place of these.
-    """
-    self._seed = seed
-    self._mean = seconds_per_example
-    self._spread = spread
-    self._jitter = jitter
-    self._dropout = dropout
-    self._known = known or {}
-    self.timed = seconds_per_example is not None or any(
-      k.seconds_per_example is not None for k in self._known.values()
-    )
-
-  def seconds_per_example(self, client: str) -> float:
-    """Returns a client's virtual seconds for an example, over all rounds."""
-    known = self._known.get(client)
-    if known is not None and known.seconds_per_example is not None:
-      return known.seconds_per_example
-    assert self._mean is not None
-    return self._lognormal(self._mean, self._spread, 'client speed', client)
-
-  def seconds(self, client: str, number: int, examples: int) -> float:
-    """Returns the virtual seconds after which a client answers.
-
-    Args:
-      client: The client.
-      number: The round.
-      examples: How many it iterates.
-    """
-    drawn = self._lognormal(
-      1.0, self._jitter, 'client speed in a round', number, client
-    )
-    return self.seconds_per_example(client) * drawn * examples
-
-  def drops_out(self, client: str, number: int) -> bool:
-    """Tells whether a client drops out of a round."""
-    probability = self._dropout
-    known = self._known.get(client)
-    if known is not None and known.dropout is not None:
-      probability = known.dropout
-    if not probability:
-      return False
-    return self._uniform('client dropout', number, client) < probability
-
-  def _uniform(self, purpose: str, *parts: Any) -> float:
-    """Draws from (0, 1)."""
-    integer = int(seeds.seed_pair(self._seed, purpose, *parts)[0])
-    return ((integer >> 11) + 0.5) / 2**52
-
-  def _lognormal(
-    self, mean: float, spread: float, purpose: str, *parts: Any
-  ) -> float:
-    """Draws a number of a mean, whose logarithm has a standard deviation."""
-    if not spread:
-      return mean
-    normal = _NORMAL.inv_cdf(self._uniform(purpose, *parts))
-    drawn = mean * math.exp(spread * normal - spread**2 / 2)
-    # Machines' libraries differ in the last bit of exp and log.
-    return float(f'{drawn:.9g}')
-
-
-def behaviour_of(
-  settings: settings_lib.Settings, client_ids: Collection[str]
-) -> Optional[Behaviour]:
-  """Makes the behaviour of a run's clients; `None` if all answer at once.
-
-  Args:
-    settings: The run.
-    client_ids: The training clients of its task.
-
-  Raises:
-    SettingsError: If the file of clients cannot be used.
-  """
-  if not is_asked(settings):
-    return None
-  known: dict[str, Known] = {}
-  if settings.client_behaviour is not None:
-    path = pathlib.Path(settings.client_behaviour)
-    known = read_behaviour(path, client_ids)
-    _check_known(settings, path, known, client_ids)
-  return Behaviour(
-    seed=settings.seed,
-    seconds_per_example=settings.client_seconds_per_example,
-    spread=settings.client_speed_spread or 0.0,
-    jitter=settings.client_speed_jitter or 0.0,
-    dropout=settings.client_dropout or 0.0,
-    known=known,
-  )
-
-
-def _check_known(
-  settings: settings_lib.Settings,
-  path: pathlib.Path,
-  known: Mapping[str, Known],
-  client_ids: Collection[str],
-) -> None:
-  """Holds what a file says against the rest of a run."""
-  timed = [c for c, k in known.items() if k.seconds_per_example is not None]
-  if settings.client_seconds_per_example is None:
-    missing = [c for c in client_ids if c not in {*timed}]
-    needs = [
-      f'--{name}'
-      for name in ('client_speed_jitter', 'deadline')
-      if getattr(settings, name) is not None
-    ]
-    if timed and missing:
-      raise errors.SettingsError(
-        f'--client_behaviour={path} has no seconds_per_example of '
-        f'{len(missing):,} clients, such as {missing[0]!r}; add them, or give '
-        '--client_seconds_per_example for those.'
-      )
-    if needs and not timed:
-      raise errors.SettingsError(
-        f'{needs[0]} would be ignored: --client_behaviour={path} has no '
-        'seconds_per_example; give --client_seconds_per_example.'
-      )
-  if settings.plan.private and any(k.dropout for k in known.values()):
-    raise errors.SettingsError(
-      f'--client_behaviour={path} lets clients drop out with probabilities of '
-      'their own, of which nobody can tell whether they depend on the data; '
-      'differential privacy takes --client_dropout, the same for all.'
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,7 +78,7 @@ class Availability(Turnouts):
     self,
     draw: Callable[[int], Sequence[str]],
     num_examples: Callable[[str, int], int],
-    behaviour: Behaviour,
+    behaviour: behaviour_lib.Behaviour,
     *,
     wanted: int,
     deadline: Optional[float] = None,
@@ -359,7 +103,9 @@ class Availability(Turnouts):
   def _of_round(self, number: int) -> Turnout:
     drawn = self._draw(number)
     seconds = [
-      seconds_of(self._behaviour, self._num_examples, client, number)
+      behaviour_lib.seconds_of(
+        self._behaviour, self._num_examples, client, number
+      )
       for client in drawn
     ]
     answers = [
@@ -386,39 +132,9 @@ class Availability(Turnouts):
     return Turnout([drawn[place] for place in places], columns)
 
 
-def seconds_of(
-  behaviour: Behaviour,
-  num_examples: Callable[[str, int], int],
-  client: str,
-  number: int,
-) -> float:
-  """Returns the virtual seconds after which a client answers.
-
-  Args:
-    behaviour: The clients'.
-    num_examples: As `Availability` takes it.
-    client: The client.
-    number: The round.
-  """
-  if not behaviour.timed:
-    return 0.0
-  try:
-    examples = num_examples(client, number)
-  except errors.RunError:
-    examples = 0  # The round says so when it reads the client.
-  return behaviour.seconds(client, number, examples)
-
-
-def is_asked(settings: settings_lib.Settings) -> bool:
-  """Tells whether clients of a run take time, or may not answer."""
-  return any(
-    getattr(settings, name) is not None for name in availability_flags.ABSENCE
-  )
-
-
 def describe(settings: settings_lib.Settings) -> str:
   """Describes which answers count, in a sentence; empty if all do."""
-  if not is_asked(settings):
+  if not behaviour_lib.is_asked(settings):
     return ''
   parts = []
   mean = settings.client_seconds_per_example

@@ -23,6 +23,7 @@ from tff_adaptive.recording import tables
 from tff_adaptive.recording import trackers
 from tff_adaptive.training import accounting
 from tff_adaptive.training import availability
+from tff_adaptive.training import behaviour as behaviour_lib
 from tff_adaptive.training import ending
 from tff_adaptive.training import result
 from tff_adaptive.training import seeds as randomness
@@ -354,7 +355,7 @@ def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
   set_runtime(settings)
   task = create_task(settings)
   cohort_fn = sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
-  behaviour = availability.behaviour_of(
+  behaviour = behaviour_lib.behaviour_of(
     settings, task.datasets.train_data.client_ids
   )
   built = build(settings, task)

@@ -25,6 +25,7 @@ from tff_adaptive.training import asynchronous
 from tff_adaptive.training import availability as availability_lib
 from tff_adaptive.training import averaging
 from tff_adaptive.training import batches
+from tff_adaptive.training import behaviour as behaviour_lib
 from tff_adaptive.training import centralized
 from tff_adaptive.training import client_tests as client_tests_lib
 from tff_adaptive.training import data as data_lib
@@ -33,6 +34,7 @@ from tff_adaptive.training import evaluation
 from tff_adaptive.training import initial_weights
 from tff_adaptive.training import protocols
 from tff_adaptive.training import rounds as rounds_lib
+from tff_adaptive.training import schedule as schedule_lib
 from tff_adaptive.training import validation
 
 
@@ -133,7 +135,7 @@ def make(
   task: tff.simulation.baselines.BaselineTask,
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
-  behaviour: Optional[availability_lib.Behaviour],
+  behaviour: Optional[behaviour_lib.Behaviour],
 ) -> Parts:
   """Makes the parts of a run; writes nothing.
 
@@ -159,7 +161,7 @@ def make(
   if built.process is not None:
     states = _states(settings, clients.client_ids, built.process, turnouts)
   trained: protocols.Clients = clients
-  if isinstance(turnouts, asynchronous.Schedule):
+  if isinstance(turnouts, schedule_lib.Schedule):
     trained = asynchronous.StaggeredClients(clients, turnouts)
   rounds = build_rounds(settings, task.model_fn, built, weights, **states)
   evaluator = evaluation.Evaluator(task.model_fn)
@@ -224,7 +226,7 @@ def _turnouts(
   settings: settings_lib.Settings,
   clients: data_lib.ClientDatasets,
   cohort_fn: Callable[[int], Sequence[str]],
-  behaviour: Optional[availability_lib.Behaviour],
+  behaviour: Optional[behaviour_lib.Behaviour],
 ) -> Optional[availability_lib.Turnouts]:
   """Makes what says who answers in which round; `None` if all do at once."""
   if behaviour is None:
@@ -236,7 +238,7 @@ def _turnouts(
     return availability_lib.Availability(
       cohort_fn, clients.num_examples, behaviour, **more
     )
-  return asynchronous.Schedule(
+  return schedule_lib.Schedule(
     clients.client_ids,
     cohort_fn,
     clients.num_examples,

@@ -129,3 +129,9 @@ class GradientRounds:
     )
     row.update(self.report)
     return row
+
+
+def behaviour_file(path, *lines):
+  """Writes how clients behave; returns the flag that names the file."""
+  path.write_text('\n'.join(['client,seconds_per_example,dropout', *lines]))
+  return f'--client_behaviour={path}'

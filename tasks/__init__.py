@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tasks import catalogue
 from tasks import own
+from tasks import own_arguments
 from tasks import own_code
 from tasks.catalogue import Published as Published
 from tasks.catalogue import short as short
@@ -23,8 +24,8 @@ from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
 from tasks.formats.data_errors import DataError as DataError
 from tasks.formats.data_errors import PartitionError as PartitionError
+from tasks.own_arguments import look_up as look_up
 from tasks.own_code import is_place as is_place
-from tasks.own_code import look_up as look_up
 from tasks.own_code import OwnCodeError as OwnCodeError
 from tff_adaptive import builders
 from tff_adaptive import parameters
@@ -78,7 +79,7 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
   """
   described = info(name)
   if described.own:
-    return own_code.look_up(described.place).parameters
+    return own_arguments.look_up(described.place).parameters
   return builders.parameters_of(described.place)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks import catalogue
+from tasks import own_arguments
 from tasks import own_code
 from tasks.formats import data_errors
 from tff_adaptive import errors
@@ -23,7 +24,7 @@ def summary(task: catalogue.TaskInfo) -> str:
   """Says in a line what a task of one's own is."""
   imported = task.place.partition(':')[0] in sys.modules
   try:
-    told = own_code.look_up(task.place, importing=imported).summary
+    told = own_arguments.look_up(task.place, importing=imported).summary
   except own_code.OwnCodeError:
     told = ''
   return told or f'The task that {task.place} returns'

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import tasks
+from tasks import own_arguments
 from tasks import own_code
 
 
@@ -26,7 +27,7 @@ def module_fixture(tmp_path, monkeypatch, request):
 
 def complaint(place, **options):
   with pytest.raises(tasks.OwnCodeError) as error:
-    own_code.look_up(place, **options)
+    own_arguments.look_up(place, **options)
   assert str(error.value).endswith(('.', '.)')) and '\n' not in str(error.value)
   return str(error.value)
 
@@ -53,7 +54,7 @@ def test_arguments_are_read_off_the_source(module):
       """
     '''
   )
-  found = own_code.look_up(f'{name}:make', importing=False)
+  found = own_arguments.look_up(f'{name}:make', importing=False)
   assert found.summary == 'Makes what is needed. And more'
   told = {
     p.name: (p.kind, p.default, p.optional) for p in found.parameters.values()
@@ -94,8 +95,8 @@ def test_what_the_source_does_not_tell_is_imported(module):
   for function, size in (('borrowed', 3), ('computed', 7), ('fixed', 2)):
     place = f'{name}:{function}'
     assert 'before it is imported' in complaint(place, importing=False)
-    assert own_code.look_up(place).parameters['size'].default == size
-  share = own_code.look_up(f'{name}:computed').parameters['share']
+    assert own_arguments.look_up(place).parameters['size'].default == size
+  share = own_arguments.look_up(f'{name}:computed').parameters['share']
   assert (share.kind, share.default) == (float, 0.5)
 
 
@@ -106,7 +107,7 @@ def test_packages_are_not_imported_to_find_their_modules(tmp_path, module):
   (tmp_path / 'heavy_package' / '__init__.py').write_text('1 / 0\n')
   (folder / '__init__.py').write_text('1 / 0\n')
   (folder / 'deep.py').write_text('def make(size=1):\n  return size\n')
-  found = own_code.look_up('heavy_package.inner.deep:make')
+  found = own_arguments.look_up('heavy_package.inner.deep:make')
   assert list(found.parameters) == ['size']
   with pytest.raises(tasks.OwnCodeError) as error:
     own_code.load('heavy_package.inner.deep:make')
@@ -167,5 +168,5 @@ def test_what_fails_on_import_is_told_with_its_line(module):
 
 
 def test_the_functions_of_this_project_can_be_named():
-  found = own_code.look_up('tasks.digits:create', importing=False)
+  found = own_arguments.look_up('tasks.digits:create', importing=False)
   assert dict(found.parameters) == dict(tasks.parameters_of('digits'))

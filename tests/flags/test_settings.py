@@ -33,6 +33,11 @@ def parse(*arguments):
     '--max_elements_per_client=5',
     '--runtime=native',
     '--client_delta_sgd_gamma=1',
+    '--client_steps_per_round=2',
+    '--client_dropout=0.1',
+    '--ema_decay=0',
+    '--validation_split=test',
+    '--validation_sample=drawn',
   ],
 )
 def test_what_changes_results_changes_the_experiment(argument):
@@ -47,6 +52,12 @@ def test_what_changes_results_changes_the_experiment(argument):
     '--max_concurrent_clients=3',
     '--root_output_dir=x',
     '--dry_run',
+    '--client_states=disk',
+    '--client_state_mib=3',
+    '--max_rejected_clients=2',
+    '--patience=3',
+    '--target_metric=accuracy:0.9',
+    '--record=mlflow:runs',
   ],
 )
 def test_what_changes_no_result_does_not(argument):

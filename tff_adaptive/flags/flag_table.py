@@ -7,6 +7,7 @@ default stands twice. Nothing here imports TensorFlow.
 import dataclasses
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Any
 from typing import Literal
 
@@ -180,17 +181,18 @@ def _of_task(task: str) -> list[Flag]:
 
 
 def _general() -> list[parameters.Parameter]:
-  one_of = lambda names: Literal.__getitem__(tuple(names))
-  names = {
-    'algorithm': one_of(methods.table()),
-    'client_optimizer': one_of(optimizers.client_names()),
-    'server_optimizer': one_of(optimizers.server_names()),
+  """Lists the general flags; words that are rows of tables are choices."""
+  tables: dict[str, Iterable[str]] = {
+    'algorithm': methods.table(),
+    'client_optimizer': optimizers.client_names(),
+    'server_optimizer': optimizers.server_names(),
   }
+  accepted = {n: Literal.__getitem__(tuple(t)) for n, t in tables.items()}
   choices = builders.parameters_of('tff_adaptive.flags.general:choices')
   helps = builders.argument_help(inspect.getdoc(general.AsGiven) or '')
   return [
     *(
-      dataclasses.replace(p, annotation=names.get(p.name, p.annotation))
+      dataclasses.replace(p, annotation=accepted.get(p.name, p.annotation))
       for p in choices.values()
     ),
     *(

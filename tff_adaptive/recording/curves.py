@@ -17,22 +17,11 @@ _SPLITS = {'train': styles.TRAIN, 'validation': styles.VALIDATION}
 
 
 def _series(
-  rows: Sequence[dict[str, str]], column: str
-) -> tuple[list[int], list[float]]:
-  cells = [(r['round'], r[column]) for r in rows if r.get(column)]
-  return [int(r) for r, _ in cells], [float(v) for _, v in cells]
-
-
-def _against_time(
-  rows: Sequence[dict[str, str]], column: str
+  rows: Sequence[dict[str, str]], column: str, by: str = 'round'
 ) -> tuple[list[float], list[float]]:
-  """Returns virtual seconds and values; the untrained model is at 0."""
-  cells = [
-    (row.get(metric_names.VIRTUAL_SECONDS) or 0, row[column])
-    for row in rows
-    if row.get(column)
-  ]
-  return [float(s) for s, _ in cells], [float(v) for _, v in cells]
+  """Returns places and values of a column; without a place they are at 0."""
+  cells = [(row.get(by) or 0, row[column]) for row in rows if row.get(column)]
+  return [float(place) for place, _ in cells], [float(v) for _, v in cells]
 
 
 def draw_curves(
@@ -64,7 +53,7 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
   names = names or [c.partition('/')[2] for c in columns if c[:6] == 'train/']
   metric = metric_names.main_metric(dict.fromkeys(names))
   panels: list[Callable[[Any], None]] = [
-    functools.partial(_draw_splits, rows, name)
+    functools.partial(_draw_rounds, rows, name)
     for name in ('loss', metric)
     if name is not None
   ]
@@ -85,28 +74,34 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
   return figure
 
 
-def _draw_splits(rows: Sequence[dict[str, str]], name: str, axes: Any) -> None:
+def _draw_rounds(rows: Sequence[dict[str, str]], name: str, axes: Any) -> None:
   """Draws a measure by round."""
-  for split, style in _SPLITS.items():
-    rounds, values = _series(rows, f'{split}/{name}')
-    if rounds:
-      axes.plot(rounds, values, label=split, **style)
-  axes.set_ylabel(metric_names.short(name), parse_math=False)
+  _draw_splits(rows, name, axes)
   _count_rounds(axes)
 
 
 def _draw_time(rows: Sequence[dict[str, str]], name: str, axes: Any) -> None:
   """Draws a measure against virtual time."""
-  longest = max(
-    float(row.get(metric_names.VIRTUAL_SECONDS) or 0) for row in rows
-  )
+  column = metric_names.VIRTUAL_SECONDS
+  longest = max(float(row.get(column) or 0) for row in rows)
   size, unit = formatting.time_unit(longest)
-  for split, style in _SPLITS.items():
-    seconds, values = _against_time(rows, f'{split}/{name}')
-    if seconds:
-      axes.plot([s / size for s in seconds], values, label=split, **style)
-  axes.set_ylabel(metric_names.short(name), parse_math=False)
+  _draw_splits(rows, name, axes, column, size)
   axes.set_xlabel(f'{unit} of virtual time')
+
+
+def _draw_splits(
+  rows: Sequence[dict[str, str]],
+  name: str,
+  axes: Any,
+  by: str = 'round',
+  unit: float = 1.0,
+) -> None:
+  """Draws a measure on both splits against a column, in units of that."""
+  for split, style in _SPLITS.items():
+    places, values = _series(rows, f'{split}/{name}', by)
+    if places:
+      axes.plot([p / unit for p in places], values, label=split, **style)
+  axes.set_ylabel(metric_names.short(name), parse_math=False)
 
 
 def _draw_mean_step_size(rows: Sequence[dict[str, str]], axes: Any) -> None:

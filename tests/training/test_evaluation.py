@@ -104,3 +104,85 @@ def test_layers_know_that_this_is_no_training(cache_bytes):
   plain = evaluation.Evaluator(task.model_fn).evaluate(weights(0), batches)
   dropout = evaluation.Evaluator(model_fn).evaluate(weights(0), batches)
   assert dropout['loss'] == plain['loss']
+
+
+def model_with_order():
+  task = helpers.task()
+  return tff.learning.models.from_keras_model(
+    tf.keras.Sequential(
+      [
+        tf.keras.layers.InputLayer((helpers.FEATURES,)),
+        tf.keras.layers.Dense(2),
+      ]
+    ),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    input_spec=task.datasets.element_type_structure,
+    metrics=[lambda: Order(1.0)],
+  )
+
+
+class Order(tf.keras.metrics.Metric):
+  """No sum: every batch doubles what there is and adds one."""
+
+  def __init__(self, first=0.0, name='order', **more):
+    super().__init__(name=name, **more)
+    self.first = first
+    self.value = self.add_weight('value', initializer='zeros')
+    self.reset_state()
+
+  def reset_state(self):
+    self.value.assign(self.first)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    del y_true, y_pred, sample_weight
+    self.value.assign(2 * self.value + 1)
+
+  def result(self):
+    return self.value
+
+
+def many_batches(count):
+  points = helpers.examples(3, 4 * count)
+  return points, list(helpers.batch(tf.data.Dataset.from_tensor_slices(points)))
+
+
+@pytest.mark.parametrize('cores', [1, 3])
+@pytest.mark.parametrize('count', [1, 15, 16, 17, 50])
+def test_every_batch_counts_once_on_any_number_of_cores(
+  monkeypatch, cores, count
+):
+  monkeypatch.setattr('os.sched_getaffinity', lambda _: set(range(cores)))
+  evaluator = evaluation.Evaluator(helpers.task().model_fn)
+  points, batches = many_batches(count)
+  for seed in (0, 1):  # A second time, with sums that were used before.
+    metrics = evaluator.evaluate(weights(seed), batches)
+    loss, accuracy = by_hand(weights(seed), points)
+    np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
+    np.testing.assert_allclose(
+      metrics['sparse_categorical_accuracy'], accuracy, rtol=1e-6
+    )
+    assert metrics['num_examples'] == 4 * count
+
+
+def test_the_number_of_cores_changes_no_bit(monkeypatch):
+  _, batches = many_batches(40)
+  found = []
+  for cores in (1, 2, 5, 64):
+    monkeypatch.setattr('os.sched_getaffinity', lambda _, n=cores: range(n))
+    evaluator = evaluation.Evaluator(helpers.task().model_fn)
+    found.append(dict(evaluator.evaluate(weights(0), batches)))
+  assert all(values == found[0] for values in found)
+
+
+def test_a_metric_that_starts_above_zero_sees_one_batch_after_another():
+  _, batches = many_batches(5)
+  evaluator = evaluation.Evaluator(model_with_order)
+  assert evaluator.evaluate(weights(0), batches)['order'] == 2**6 - 1
+
+
+def test_an_error_in_a_batch_is_raised():
+  _, batches = many_batches(20)
+  wrong = {**batches[3], 'x': batches[3]['x'][:, :1]}
+  evaluator = evaluation.Evaluator(helpers.task().model_fn)
+  with pytest.raises((ValueError, tf.errors.OpError)):
+    evaluator.evaluate(weights(0), [*batches[:3], wrong, *batches[4:]])

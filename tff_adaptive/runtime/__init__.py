@@ -37,6 +37,7 @@ __all__ = [
   'set_in_process_context',
   'set_native_context',
   'set_remote_context',
+  'share_cores',
 ]
 
 if TYPE_CHECKING:
@@ -113,6 +114,24 @@ def create_in_process_context(
   if asynchronous:
     return contexts.InProcessAsyncContext(engine)
   return contexts.InProcessContext(engine)
+
+
+def share_cores(clients_at_once: int) -> None:
+  """Divides the cores among the clients that train at once.
+
+  TensorFlow divides every operation among all cores. With a client on each of
+  them the parts of small operations wait for one another longer than they
+  compute. `main.py` calls this; in a program of your own, call it before
+  TensorFlow's first operation, after which its threads stay as they are. They
+  also stay as they are where `TF_NUM_INTRAOP_THREADS` or `tf.config.threading`
+  say how many there are, and where there are GPUs.
+
+  Args:
+    clients_at_once: Clients that train at once, such as those of a cohort.
+  """
+  from tff_adaptive.runtime.engine import resources  # pylint: disable=g-import-not-at-top
+
+  resources.share_cores(clients_at_once)
 
 
 def set_in_process_context(**arguments: Any) -> _Context:

@@ -7,6 +7,7 @@ See `tff_names.py`: what is not public is imported there, here and in
 import contextlib
 import threading
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -124,3 +125,18 @@ class FastFunction:
         )
     except eager_core._NotOkStatusException as e:
       raise eager_core._status_to_exception(e) from None
+
+
+def call_with_captures(
+  concrete: tf.types.experimental.ConcreteFunction,
+  arguments: Sequence[tf.Tensor],
+  captured: Sequence[tf.Tensor],
+) -> None:
+  """Calls a function for what it does to variables other than its own.
+
+  Args:
+    concrete: The function.
+    arguments: Its flattened arguments.
+    captured: What takes the place of its `captured_inputs`.
+  """
+  concrete._call_flat(list(arguments), list(captured))

@@ -1,6 +1,9 @@
 """Centralized evaluation of model weights."""
 
 import collections
+import concurrent.futures
+import contextlib
+import os
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +13,23 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
+from tff_adaptive.runtime import tff_functions
+from tff_adaptive.runtime import waiting
+
+# Batches are dealt out to so many parts, whose metrics are added in their
+# order: the same sums on every machine, whatever its number of cores.
+_PARTS = 16
+# Batches of a part that may wait for it.
+_WAITING = 2
 
 
 class Evaluator:
   """An evaluator of weights, with a model that is built once.
 
   Nothing is traced for every evaluation anew. Metrics are those of the model
-  (TFF adds `loss`, `num_examples` and `num_batches`).
+  (TFF adds `loss`, `num_examples` and `num_batches`). Batches go to all cores
+  at once: parts of the data have sums of their own, which are added up as those
+  of clients are.
 
   Make it after the learning process: TFF builds that one's models inside graphs
   of their own, and Keras then takes models built eagerly before for unusable.
@@ -36,6 +49,7 @@ class Evaluator:
       for name, finalizer in self._model.metric_finalizers().items()
     )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
+    self._parts: list[_Part] = []
 
   @property
   def names(self) -> list[str]:
@@ -62,10 +76,91 @@ class Evaluator:
     """
     weights.assign_weights_to(self._model)
     self._model.reset_metrics()
-    for batch in batches:
-      self._step(batch)
+    self._add_up(batches)
     unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
       (name, self._finalizers[name](unfinalized[name]).numpy())
       for name in self.names
     )
+
+  def _add_up(
+    self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]
+  ) -> None:
+    """Adds the metrics of all batches to the model's."""
+    sums = list(self._model.local_variables)
+    if not all(_is_zero(variable) for variable in sums):
+      # Not sums then: these metrics must see one batch after another.
+      for batch in batches:
+        self._step(batch)
+      return
+    used: list[_Part] = []
+    with contextlib.ExitStack() as stack:
+      threads = [
+        stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
+        for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
+      ]
+      under_way: collections.deque[concurrent.futures.Future[None]] = (
+        collections.deque()
+      )
+      for index, batch in enumerate(batches):
+        place = index % _PARTS
+        if place == len(used):
+          used.append(self._part(place, sums))
+        step = self._step.get_concrete_function(batch)
+        # One thread a part: its batches are added in their order.
+        thread = threads[place % len(threads)]
+        under_way.append(thread.submit(used[place].add, step, batch))
+        if len(under_way) > _WAITING * _PARTS:
+          waiting.result_of(under_way.popleft())
+      while under_way:
+        waiting.result_of(under_way.popleft())
+    for place, variable in enumerate(sums):
+      for part in used:
+        variable.assign_add(part.sums[place])
+
+  def _part(self, place: int, like: Sequence[tf.Variable]) -> '_Part':
+    """Returns a part whose sums are zero."""
+    if place == len(self._parts):
+      self._parts.append(_Part(like))
+    else:
+      self._parts[place].reset()
+    return self._parts[place]
+
+
+class _Part:
+  """A part of the data that is evaluated on, with sums of its own.
+
+  Attributes:
+    sums: The metrics' variables, for the batches of this part.
+  """
+
+  def __init__(self, like: Sequence[tf.Variable]):
+    """Makes variables like the model's."""
+    self.sums = [tf.Variable(tf.zeros_like(v), trainable=False) for v in like]
+    self._in_place_of = {
+      id(theirs.handle): own.handle
+      for theirs, own in zip(like, self.sums, strict=True)
+    }
+
+  def reset(self) -> None:
+    """Sets the sums to zero."""
+    for variable in self.sums:
+      variable.assign(tf.zeros_like(variable))
+
+  def add(
+    self,
+    step: tf.types.experimental.ConcreteFunction,
+    batch: structures.Examples,
+  ) -> None:
+    """Adds the metrics of a batch to the sums."""
+    captured = [
+      self._in_place_of.get(id(tensor), tensor)
+      for tensor in step.captured_inputs
+    ]
+    tff_functions.call_with_captures(
+      step, tf.nest.flatten(batch, expand_composites=True), captured
+    )
+
+
+def _is_zero(variable: tf.Variable) -> bool:
+  return not tf.math.count_nonzero(variable).numpy()

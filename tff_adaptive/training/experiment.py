@@ -63,6 +63,8 @@ def set_runtime(
   own default, complains when the interpreter ends with it in place.
   """
   set_context = getattr(runtime, f'set_{settings.runtime}_context')
+  if settings.runtime == 'in_process':
+    runtime.share_cores(_clients_at_once(settings))
   try:
     return set_context(**settings.runtime_options)
   except (runtime.RuntimeFailure, ValueError) as e:
@@ -70,6 +72,14 @@ def set_runtime(
     if isinstance(e, ValueError):
       raise errors.SettingsError(f'--runtime={settings.runtime}: {e}') from e
     raise
+
+
+def _clients_at_once(settings: settings_lib.Settings) -> int:
+  """Returns how many clients train at once where cores are enough."""
+  if not settings.plan.method.has_clients:
+    return 1
+  most = settings.runtime_options.get('max_concurrent_clients')
+  return min(most or settings.clients_per_round, settings.clients_per_round)
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:

@@ -161,6 +161,28 @@ def _default_concurrency(devices: Sequence[str]) -> int:
   return max(1, min(2 * gpus, cores))
 
 
+def share_cores(clients_at_once: int) -> None:
+  """Divides the cores among the clients that train at once.
+
+  See `tff_adaptive.runtime.share_cores`.
+
+  Args:
+    clients_at_once: Clients that train at once.
+  """
+  chosen = tf.config.threading.get_intra_op_parallelism_threads()
+  if chosen or 'TF_NUM_INTRAOP_THREADS' in os.environ:
+    return
+  if tf.config.list_physical_devices('GPU'):
+    return
+  cores = len(os.sched_getaffinity(0))
+  try:
+    tf.config.threading.set_intra_op_parallelism_threads(
+      max(1, cores // clients_at_once)
+    )
+  except RuntimeError:
+    return  # TensorFlow has its threads already, and they stay as they are.
+
+
 def _available_memory() -> int:
   """Reads the bytes that this machine can still give to processes."""
   with open('/proc/meminfo', encoding='ascii') as file:

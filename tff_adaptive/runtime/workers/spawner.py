@@ -128,8 +128,11 @@ def _start(message: bytes, settings: Mapping[str, Any]) -> tuple[bytes, Any]:
   """Starts an engine, and a server if the message asks for one."""
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.runtime.engine import engine as engine_lib
+  from tff_adaptive.runtime.engine import resources
   from tff_adaptive.runtime.workers import server
 
+  at_once = settings['engine']['max_concurrent_clients']
+  resources.share_cores(at_once or len(os.sched_getaffinity(0)))
   engine = engine_lib.Engine(**settings['engine'])
   if message == TRY:
     return READY, None

@@ -112,7 +112,7 @@ class FlagTable:
     return self.algorithm.setdefault(public, Flag(public, named, public))
 
   def know(self, task: Any) -> list[Flag]:
-    """Adds the flags of a task of somebody's own, once it is chosen.
+    """Adds the flags of a user's own task, once it is chosen.
 
     Args:
       task: What --task is; nothing is done for one that has its flags.

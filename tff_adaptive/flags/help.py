@@ -1,4 +1,4 @@
-"""The help that the flags give of themselves."""
+"""The help text of the flags."""
 
 import dataclasses
 from typing import Any

@@ -10,7 +10,7 @@ from tff_adaptive import parameters
 
 
 def refusal(error: parameters.ParameterError) -> errors.SettingsError:
-  """Makes an error about a hyperparameter one about its flag."""
+  """Turns an error about a hyperparameter into one about its flag."""
   return errors.SettingsError(error.told(lambda name: f'--{name}'))
 
 
@@ -44,7 +44,7 @@ def refuse_words(words: Sequence[str]) -> None:
 
 
 class Options:
-  """Flags with their defaults, read off a command line.
+  """Flags with their defaults, read from a command line.
 
   They come before the experiment's own flags: whatever is not among them is
   handed back untouched.

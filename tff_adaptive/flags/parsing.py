@@ -1,7 +1,7 @@
 """The flags of the command line, as absl reads them.
 
-Nothing here imports TensorFlow: help, lists and every complaint about a flag
-come at once.
+Nothing here imports TensorFlow: help, lists and every error about a flag come
+at once.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _REPEATED = frozenset({'freeze', 'record'})
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-  """A command line, understood.
+  """A parsed command line.
 
   Attributes:
     settings: The experiment.
@@ -48,7 +48,7 @@ class Flags:
   """The flags of the command line.
 
   Attributes:
-    values: absl's, for whoever wants to add their own.
+    values: absl's, to which callers may add flags.
   """
 
   def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Flags:
       self._define(flag)
 
   def know(self, *tasks: Any) -> None:
-    """Adds the flags of tasks of somebody's own; see `FlagTable.know`.
+    """Adds the flags of users' own tasks; see `FlagTable.know`.
 
     Raises:
       SettingsError: If there is no such function, or a name is taken.

@@ -1,6 +1,6 @@
 """The settings of a run, made of flags.
 
-Flags that nothing would look at are refused. Errors name flags; whether as
+Flags that would have no effect are refused. Errors name flags; whether as
 --flag or as `keyword` is for the caller to say.
 """
 
@@ -68,7 +68,7 @@ def settings(**given: Any) -> settings_lib.Settings:
 
 
 def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
-  """Puts flags together, checking every value once.
+  """Makes settings of flags, checking every value once.
 
   Args:
     table: All flags.

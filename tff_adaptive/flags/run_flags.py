@@ -1,4 +1,4 @@
-"""The general flags of a run: their values, and what has to fit what."""
+"""The general flags of a run: their values, and how they must fit together."""
 
 import math
 import re
@@ -138,7 +138,7 @@ def check(
   plan: plan_lib.Plan,
   flag_of: Mapping[str, str],
 ) -> None:
-  """Holds the general flags against the method's plan.
+  """Checks the general flags against the method's plan.
 
   Args:
     general: As `resolve` returned them; those of tests by client and of
@@ -160,7 +160,7 @@ def check(
 def _check_needed(
   general: Mapping[str, Any], given: Sequence[str], plan: plan_lib.Plan
 ) -> None:
-  """Refuses flags without those that they need."""
+  """Refuses flags that are given without those that they need."""
   for name in ('client_steps_per_round', *availability.FLAGS):
     if name in given and not plan.method.has_clients:
       raise parameters.ParameterError(
@@ -182,7 +182,7 @@ def _check_needed(
 def _check_epochs(
   epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
 ) -> None:
-  """Holds what the optimizers call epochs against the data's."""
+  """Checks the optimizers' epochs against the data's."""
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
     if name not in flag_of:
       continue
@@ -207,7 +207,7 @@ def _check_accounting(
   plan: plan_lib.Plan,
   flag_of: Mapping[str, str],
 ) -> None:
-  """Holds the flags of accounting against those of the mechanism."""
+  """Checks the flags of accounting against those of the mechanism."""
   target = general['target_epsilon']
   if plan.private:
     if target and 'dp_noise_multiplier' in flag_of:

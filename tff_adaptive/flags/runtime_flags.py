@@ -1,4 +1,4 @@
-"""Flags that say what runs the computations, and what they come to.
+"""Flags that choose and configure the runtime, and the options they give.
 
 A flag that sets an argument of an execution context, or of a worker, is derived
 from it: the runtime's signatures say which context has the argument, and its
@@ -170,7 +170,7 @@ def device_names(text: Optional[str]) -> Optional[list[str]]:
 
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
-  """Reads the arguments of the chosen execution context off the flags.
+  """Reads the arguments of the chosen execution context from the flags.
 
   Args:
     values: Of the flags, by name.
@@ -220,7 +220,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_runtime(error: ValueError) -> parameters.ParameterError:
-  """Makes an error about flags of a runtime's, which quotes arguments `so`."""
+  """Turns a runtime's error, which names `arguments`, into one about flags."""
   told = str(error).replace('{', '{{').replace('}', '}}')
   named = re.findall(r'`(\w+)`', told) or ['runtime']
   return parameters.ParameterError(named[0], re.sub(r'`(\w+)`', r'{\1}', told))

@@ -64,7 +64,7 @@ class Settings(general.AsGiven):
     """The settings that decide the results, by flag; the same when resumed.
 
     Where data lie, where results go, how much memory may be used and when to
-    give up or to end early decide no round, and are left out.
+    give up or to end early change no round, and are left out.
     """
     options = dict(self.task_options)
     shared = {
@@ -86,9 +86,9 @@ class Settings(general.AsGiven):
 
   @property
   def _told_as_given(self) -> dict[str, Any]:
-    """The flags that stand for themselves, as far as they are told.
+    """The general flags that are part of the identity.
 
-    Most are told where they are not as usual: older runs lack them.
+    Most are only where they differ from the default: older runs lack them.
     """
     usual = {f.name: f.default for f in dataclasses.fields(general.AsGiven)}
     # Unless given it is decided, and runs that lack it looked at test data.
@@ -102,10 +102,10 @@ class Settings(general.AsGiven):
     }
 
   def _is_told(self, name: str, value: Any) -> bool:
-    """Tells whether a hyperparameter is a part of the identity.
+    """Tells whether a hyperparameter is part of the identity.
 
-    How updates are aggregated is said where it is not the plain mean, what is
-    recorded where it is more than usual.
+    The aggregation is unless it is the plain mean, and what is recorded is if
+    it is more than usual.
     """
     if name == 'dp_clients_per_round':
       return False
@@ -185,7 +185,7 @@ def flag_of(task: str, option: str) -> str:
 def check_same(
   before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
 ) -> None:
-  """Holds a run that is started again to the settings it was started with.
+  """Checks that a resumed run has the settings that it was started with.
 
   It may have more rounds, if no round before depends on how many there are.
 

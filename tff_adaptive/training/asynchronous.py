@@ -1,11 +1,11 @@
 """Asynchronous training with buffered updates, in virtual time.
 
 Nguyen et al., "Federated learning with buffered asynchronous aggregation"
-(FedBuff), arXiv 2106.06639, Algorithm 1: so many clients train at once, each
-from the model that it received when it began; whenever K of them have answered,
-the server takes a step, and who has answered makes room for another client. A
-round here is a step of the server. With Delta_i an update and tau_i the steps
-that the server took while client i trained:
+(FedBuff), arXiv 2106.06639, Algorithm 1: a fixed number of clients train at
+once, each from the model that it received when it began; whenever K of them
+have answered, the server takes a step, and a client that has answered makes
+room for another. A round here is a step of the server. With Delta_i an update
+and tau_i the steps that the server took while client i trained:
 
   Delta = mean of s(tau_i) Delta_i,  s(tau) = 1 / sqrt(1 + tau), or 1
 """
@@ -62,7 +62,7 @@ class StaggeredClients:
 
 
 class AsynchronousRounds(rounds_lib.LearningRounds):
-  """Rounds of which each client trains from what it received as it began.
+  """Rounds in which each client trains from what it received when it began.
 
   What clients under way have received is held by seat, of which there are as
   many as clients train at once, in a file and perhaps in memory too, like what
@@ -175,7 +175,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
 
   @property
   def program_state(self) -> Any:
-    """The server's state, who is under way, and what clients have and keep."""
+    """The server's state, the clients under way, and what clients hold."""
     schedule = (
       schedule_lib.nobody(self._concurrency)
       if self._schedule is None
@@ -210,7 +210,7 @@ def _seat(errand: schedule_lib.Errand) -> str:
 
 
 def discount_of(staleness: Optional[str]) -> Callable[[int], float]:
-  """Returns s of a word of --staleness: 'polynomial' or 'none'."""
+  """Returns the discount s that --staleness names, 'polynomial' or 'none'."""
   if staleness == 'polynomial':
     return lambda steps: 1 / np.sqrt(1 + steps)
   return lambda steps: 1.0

@@ -1,7 +1,7 @@
-"""The clients that answer in a round, and in time.
+"""The clients that answer in time in a round.
 
-Nothing waits: time is virtual. So it is known before a round trains whose
-answers count, and nobody else is trained.
+Time is virtual and nothing waits. So it is known before a round trains which
+answers count, and no other client is trained.
 """
 
 import abc
@@ -26,11 +26,11 @@ KEPT = 4
 
 @dataclasses.dataclass(frozen=True)
 class Turnout:
-  """Who answered in a round.
+  """The clients that answered in a round.
 
   Attributes:
     cohort: The clients whose answers count, in the order drawn.
-    columns: What the round's row says of it.
+    columns: The columns of the round's row about it.
   """
 
   cohort: list[str]
@@ -38,14 +38,14 @@ class Turnout:
 
 
 class Turnouts(abc.ABC):
-  """Who answers, round by round; may be asked from several threads."""
+  """The turnout of each round; several threads may ask for it."""
 
   def __init__(self) -> None:
     self._turnouts: dict[int, Turnout] = {}
     self._lock = threading.Lock()
 
   def turnout(self, number: int) -> Turnout:
-    """Returns who answers in a round."""
+    """Returns a round's turnout."""
     with self._lock:
       if number not in self._turnouts:
         self._turnouts[number] = self._of_round(number)
@@ -55,7 +55,7 @@ class Turnouts(abc.ABC):
 
   @abc.abstractmethod
   def _of_round(self, number: int) -> Turnout:
-    """Finds who answers in a round, a function of seed and round."""
+    """Computes a round's turnout, a function of seed and round."""
 
   def cohort(self, number: int) -> list[str]:
     """Returns the clients whose answers count."""
@@ -83,7 +83,7 @@ class Availability(Turnouts):
     wanted: int,
     deadline: Optional[float] = None,
   ):
-    """Draws nobody yet.
+    """Draws no client yet.
 
     Args:
       draw: From the number of a round to the clients drawn.

@@ -36,8 +36,8 @@ class AveragedRounds:
 
     a = d a + (1 - d) x
 
-  Clients and server go on with x; weights that are no floats are taken as they
-  are. Everything else is as in `rounds.LearningRounds`.
+  Clients and server go on with x; weights that are not floats are copied.
+  Everything else is as in `rounds.LearningRounds`.
   """
 
   def __init__(self, rounds: protocols.Rounds, decay: float):

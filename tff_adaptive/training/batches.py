@@ -1,9 +1,9 @@
 """Clients' batches from arrays, without a `tf.data` pipeline in the loop.
 
-For tasks whose preprocessing comes with a `tasks.preprocessing.Recipe`. What is
-always the same of it is done once for a client and kept as arrays; a round
-draws an order for each client of the cohort, gathers the rows and maps those of
-the whole cohort in one call.
+For tasks whose preprocessing comes with a `tasks.preprocessing.Recipe`. Steps
+that never change are done once for a client and their result is kept as arrays;
+a round draws an order for each client of the cohort, gathers the rows and maps
+those of the whole cohort in one call.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Clients that are fast or slow, and reliable or not, in virtual time.
 
-A client takes so many seconds for an example; its answer in a round comes after
-as many of these as it iterates examples. How many that are is a function of
-seed, client and round, or a file's word.
+A client takes a number of virtual seconds for each example that it iterates,
+and then answers. That number is a function of seed, client and round, or comes
+from a file.
 """
 
 import csv
@@ -30,7 +30,7 @@ _NORMAL = statistics.NormalDist()
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-  """What a file says of a client; `None` where it says nothing.
+  """A client's figures in a file; `None` where the file has none.
 
   Attributes:
     seconds_per_example: Virtual seconds.
@@ -199,7 +199,7 @@ class Behaviour:
   def _lognormal(
     self, mean: float, spread: float, purpose: str, *parts: Any
   ) -> float:
-    """Draws a number of a mean, whose logarithm has a standard deviation."""
+    """Draws a log-normal number by its mean and its logarithm's deviation."""
     if not spread:
       return mean
     normal = _NORMAL.inv_cdf(self._uniform(purpose, *parts))
@@ -243,7 +243,7 @@ def _check_known(
   known: Mapping[str, Known],
   client_ids: Collection[str],
 ) -> None:
-  """Holds what a file says against the rest of a run."""
+  """Checks a file's figures against the rest of a run."""
   timed = [c for c, k in known.items() if k.seconds_per_example is not None]
   if settings.client_seconds_per_example is None:
     missing = [c for c in client_ids if c not in {*timed}]

@@ -232,7 +232,7 @@ class CentralizedRounds:
     )
 
   def restore(self, program_state: Any) -> None:
-    """Goes on from a checkpoint."""
+    """Restores a checkpoint's state."""
     program_state['weights'].assign_weights_to(self._model)
     self._optimizer_state = tf.nest.map_structure(
       tf.convert_to_tensor, program_state['optimizer']
@@ -240,7 +240,7 @@ class CentralizedRounds:
     self._done = int(program_state['rounds'])
 
   def restore_model(self, program_state: Any) -> None:
-    """Goes on from a checkpoint: there are no clients that keep anything."""
+    """Restores a checkpoint: there are no clients that keep anything."""
     self.restore(program_state)
 
 

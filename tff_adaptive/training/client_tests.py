@@ -1,7 +1,7 @@
-"""The trained model's quality on each client, and after training there.
+"""Tests of the trained model on single clients, also after tuning it there.
 
 Clients have test data of their own where the task's test split comes by client;
-else a share of every client's examples is held out of training for that.
+elsewhere a share of every client's examples is held out of training.
 """
 
 import collections
@@ -181,8 +181,8 @@ class ClientTests:
     evaluator: Evaluates models.
     count: How many clients to draw; `None` for all.
     seed: Decides which.
-    tuner: Trains on a client's data; nobody unless given.
-    passes: From a client to its batches, a data set a pass over its data.
+    tuner: Trains on a client's data; no tuning unless given.
+    passes: From a client to its batches, one data set per pass over its data.
   """
 
   datasets: tff.simulation.baselines.BaselineTaskDatasets
@@ -273,7 +273,7 @@ class ClientTests:
 def over_clients(
   rows: Sequence[Mapping[str, Any]], group: str
 ) -> dict[str, float]:
-  """Sums up a group of measures over clients, which count all alike.
+  """Sums up a group of measures over clients, all weighted alike.
 
   Args:
     rows: A row a client.

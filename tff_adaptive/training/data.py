@@ -96,7 +96,7 @@ def read_each(
 
 
 def without_elements(batches: Batches) -> Batches:
-  """Returns batches of the same kind, but none."""
+  """Returns an empty collection of batches of the same kind."""
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
 
@@ -140,7 +140,7 @@ def has_recipe(
 
 
 def nbytes(tensors: structures.Structure) -> int:
-  """Measures the memory that tensors take, the words of strings counted."""
+  """Measures the memory that tensors take, the bytes of strings included."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
     if isinstance(tensor, np.ndarray):
@@ -332,7 +332,7 @@ class ClientDatasets:
   def num_examples(self, client_id: str, round_number: int) -> int:
     """Counts the examples that a client iterates in a round, all passes.
 
-    A task without a recipe tells nothing of them but by making them.
+    In a task without a recipe, counting them takes making them.
 
     Raises:
       RunError: If the client's data cannot be read.
@@ -343,7 +343,7 @@ class ClientDatasets:
 
   @contextlib.contextmanager
   def _reading(self, client_id: str) -> Iterator[None]:
-    """Says whose data cannot be read, whatever is raised inside."""
+    """Names the client in whatever is raised while its data are read."""
     try:
       yield
     # A task's own preprocessing may raise anything.

@@ -1,7 +1,8 @@
 """When a run ends before its last round, and which of its rounds is best.
 
 Both are decided by evaluations on validation data. What was decided so far is
-read off metrics.csv, so that a resumed run decides as it would have without.
+read from metrics.csv, so that a resumed run decides as an uninterrupted one
+does.
 """
 
 import dataclasses
@@ -117,7 +118,7 @@ class Ending(hooks.Hook):
       self.judge(event.values)
 
   def judge(self, values: Mapping[str, Any]) -> None:
-    """Looks at the columns of an evaluation, if they are of one."""
+    """Takes note of an evaluation, if the columns are of one."""
     cell = values.get(self._goal.column)
     if cell is None or cell == '':
       return

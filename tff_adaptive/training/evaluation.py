@@ -26,13 +26,14 @@ _WAITING = 2
 class Evaluator:
   """An evaluator of weights, with a model that is built once.
 
-  Nothing is traced for every evaluation anew. Metrics are those of the model
-  (TFF adds `loss`, `num_examples` and `num_batches`). Batches go to all cores
-  at once: parts of the data have sums of their own, which are added up as those
-  of clients are.
+  Nothing is traced anew for an evaluation. Metrics are those of the model (TFF
+  adds `loss`, `num_examples` and `num_batches`). Batches go to all cores at
+  once: parts of the data have sums of their own, which are added up as those of
+  clients are.
 
   Make it after the learning process: TFF builds that one's models inside graphs
-  of their own, and Keras then takes models built eagerly before for unusable.
+  of their own, which makes Keras models that were built eagerly before
+  unusable.
   """
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):

@@ -205,7 +205,7 @@ def build(
 
 
 def _check_versions(settings: settings_lib.Settings, pieces: Any) -> None:
-  """Holds a method against clients that train from models of their own.
+  """Checks that a method's clients can train from models of their own.
 
   Raises:
     SettingsError: If it needs clients that all trained from one.
@@ -226,7 +226,7 @@ def run(
   say: Callable[[str], None] = print,
   hooks: Sequence[Any] = (),
 ) -> result.Result:
-  """Runs an experiment, or goes on with it.
+  """Runs or resumes an experiment.
 
   Everything is written to `settings.folder`; a run that is finished already is
   not run again.
@@ -236,7 +236,7 @@ def run(
       line makes it.
     say: Is told what is going on, a sentence at a time.
     hooks: Listeners to the run, each a `tff_adaptive.recording.hooks.Hook` or
-      an object with some of its methods; a run that is finished tells nothing.
+      an object with some of its methods; a finished run notifies none.
 
   Raises:
     SettingsError: If the experiment cannot run as asked; nothing is written.
@@ -326,7 +326,7 @@ def _write_down(
   settings: settings_lib.Settings,
   ready: 'parts_lib.Parts',
 ) -> None:
-  """Writes what the run is into its folder, unless that is done.
+  """Writes the run's settings into its folder, unless they are there.
 
   Raises:
     SettingsError: If the folder has a run with other settings.

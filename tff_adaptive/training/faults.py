@@ -42,7 +42,7 @@ class Finding:
   Attributes:
     error: Why they cannot be read to their end, if so.
     empty: Whether there is none.
-    finite: Whether all numbers in them are.
+    finite: Whether all numbers in them are finite.
   """
 
   error: Optional[str]
@@ -223,7 +223,7 @@ class Guard:
       )
 
   def _report_update(self, number: int, row: protocols.Columns) -> None:
-    """Says when the model stands still."""
+    """Warns of a round that did not move the model."""
     if row.get('update/non_finite'):
       self._warn(
         'rounds had an update that is not finite and was not applied',
@@ -248,7 +248,7 @@ class Guard:
       self._say(sentence())
 
   def sum_up(self) -> None:
-    """Says how often, where not every time was told."""
+    """Says how often a warning applied, where not all were shown."""
     for kind, count in self._counts.items():
       if count > _SAID_IN_FULL:
         self._say(f'{count} {kind}.')

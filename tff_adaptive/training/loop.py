@@ -41,7 +41,7 @@ class Training:
 
   Every row of metrics.csv is written before the checkpoint of its round, and
   rows of rounds after the checkpoint that is resumed from are dropped: so the
-  file and the state always tell the same story, whenever the run was killed.
+  file and the state always agree, whenever the run was killed.
   """
 
   def __init__(
@@ -79,10 +79,10 @@ class Training:
       cadence: How many rounds, how often what.
       title: Over the curves.
       progress: Shows what is going on; standard output unless given.
-      signals: Whoever handles SIGINT and SIGTERM; nobody unless given.
+      signals: The handler of SIGINT and SIGTERM; none unless given.
       ending: The rules that end the run before its last round; none unless
         given.
-      best: Keeps the model of the best round; nobody unless given.
+      best: The keeper of the best round's model; none unless given.
       client_tests: Tests the trained model on single clients, once, at the end;
         returns values by column, and a row a client.
       hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
@@ -176,7 +176,7 @@ class Training:
     return result.Result(rows, dict(self._spent), self._resumed_from)
 
   def _start(self) -> None:
-    """Tells of the start."""
+    """Notifies hooks of the start."""
     self._ending.look_back(self._records.rows)
     if self._done < self._cadence.total_rounds and not self._over:
       self._records.forget_final()
@@ -233,7 +233,7 @@ class Training:
     self._signals.check()
 
   def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
-    """Tells listeners of a round, and of the evaluation after it."""
+    """Notifies listeners of a round, and of the evaluation after it."""
     if values:
       self._listeners.evaluation(
         hooks_lib.Evaluation(round_number=event.number, values=values)
@@ -339,7 +339,7 @@ class Training:
       self._progress.say('Stopped before the first round was complete.')
 
   def _end(self, status: str, error: Optional[BaseException] = None) -> None:
-    """Tells of the end, however it came."""
+    """Notifies hooks of the end, however it came."""
     event = hooks_lib.End(
       status=status,
       round_number=self._done,

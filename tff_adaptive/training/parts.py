@@ -40,7 +40,7 @@ from tff_adaptive.training import validation
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-  """A plan's process and task, built.
+  """The process and the pieces that were built from a plan.
 
   Attributes:
     ledger: What the run's privacy costs; `None` for a run without.
@@ -85,12 +85,12 @@ class Parts:
   client_tests: Optional[client_tests_lib.ClientTests]
 
   def columns(self, number: int) -> dict[str, Any]:
-    """Returns what a round's row says of privacy and of clients' time."""
+    """Returns the columns of a round about privacy and clients' time."""
     sources = [s for s in (self.ledger, self.availability) if s is not None]
     return {k: v for s in sources for k, v in s.columns(number).items()}
 
   def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
-    """Makes what keeps the best round's model in the run's folder."""
+    """Makes the keeper of the best round's model in the run's folder."""
     weights = self.rounds.model_weights
     if self.goal.column.startswith('ema/'):
       assert isinstance(self.rounds, averaging.AveragedRounds)
@@ -189,7 +189,7 @@ def _client_tests(
   task: tff.simulation.baselines.BaselineTask,
   evaluator: evaluation.Evaluator,
 ) -> Optional[client_tests_lib.ClientTests]:
-  """Makes what tests the trained model on single clients, if that is asked."""
+  """Makes the tests of the trained model on single clients, if asked for."""
   if settings.evaluate_clients is None:
     return None
   every = settings.evaluate_clients == 'all'
@@ -228,7 +228,7 @@ def _turnouts(
   cohort_fn: Callable[[int], Sequence[str]],
   behaviour: Optional[behaviour_lib.Behaviour],
 ) -> Optional[availability_lib.Turnouts]:
-  """Makes what says who answers in which round; `None` if all do at once."""
+  """Makes the turnouts of all rounds; `None` if all clients answer at once."""
   if behaviour is None:
     return None
   more: dict[str, Any] = dict(
@@ -280,7 +280,7 @@ def build_rounds(
   weights: tff.learning.models.ModelWeights,
   **states: Any,
 ) -> protocols.Rounds:
-  """Builds the rounds of a run, at their first.
+  """Builds the rounds of a run, in their initial state.
 
   Args:
     settings: The run.

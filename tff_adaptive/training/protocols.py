@@ -1,4 +1,4 @@
-"""Rounds and clients as the loop drives them, whatever is behind them."""
+"""Protocols of the rounds and the clients that the loop drives."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Rounds(Protocol):
     """Undoes rounds since a snapshot."""
 
   def restore(self, program_state: Any) -> None:
-    """Goes on from a checkpoint."""
+    """Restores a checkpoint's state."""
 
   def restore_model(self, program_state: Any) -> None:
     """Takes up a checkpoint's model, without what clients keep."""

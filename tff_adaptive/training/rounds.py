@@ -1,4 +1,4 @@
-"""A learning process as the loop drives it: state, one round, its measures."""
+"""Learning processes with their state, as the loop drives them."""
 
 import collections
 from collections.abc import Callable

@@ -1,8 +1,9 @@
-"""Who trains when, and on which version of the model, in virtual time.
+"""The schedule of asynchronous training, in virtual time.
 
-So many clients train at once; whenever as many as wanted have answered, the
-server takes a step, and who has answered makes room for another client. A round
-is a step of the server. See `asynchronous`.
+It says which client trains when, and from which version of the model. A fixed
+number of clients train at once; whenever as many as wanted have answered, the
+server takes a step, and a client that has answered makes room for another. A
+round is a step of the server. See `asynchronous`.
 """
 
 import collections
@@ -32,7 +33,7 @@ class Errand(NamedTuple):
     order: Clients began in this order.
     client: Its place among all clients.
     version: Steps that the server had taken when it began.
-    seat: Which of those that train at once it is.
+    seat: Its place among those that train at once.
     answers: Whether it answers in time.
     late: Whether it would have answered later.
   """
@@ -62,7 +63,7 @@ class _Moment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Answers(availability.Turnout):
-  """Who answered in a round.
+  """The answers of a round.
 
   Attributes:
     errands: Those of the cohort, in its order.
@@ -74,13 +75,14 @@ class Answers(availability.Turnout):
 
 
 class Schedule(availability.Turnouts):
-  """Who trains when, and on which version of the model.
+  """The training of clients, and the versions of the model they train from.
 
   Clients begin in the order in which the cohort of the round would be drawn;
-  one that trains already, or whose answer the server has not used yet, is left
-  out, and nobody is asked twice for one version. Answers that come together
-  count in the order in which their clients began, before another client begins.
-  A round in which nobody is left to ask ends with what there is.
+  one that trains already, or whose answer the server has not used yet, is
+  skipped, and so is one that has trained from the same version. Answers that
+  come together count in the order in which their clients began, before another
+  client begins. If no client is left to begin, a round ends with the answers
+  that there are.
   """
 
   def __init__(
@@ -94,7 +96,7 @@ class Schedule(availability.Turnouts):
     concurrency: int,
     deadline: Optional[float] = None,
   ):
-    """Begins with nobody.
+    """Begins without clients under way.
 
     Args:
       client_ids: All clients.
@@ -118,7 +120,7 @@ class Schedule(availability.Turnouts):
     self._moments = {0: _Moment(0.0, 0, ())}
 
   def answers(self, number: int) -> Answers:
-    """Returns who answers in a round, and to which version."""
+    """Returns a round's answers, with the versions they began from."""
     found = self.turnout(number)
     assert isinstance(found, Answers)
     return found
@@ -130,7 +132,7 @@ class Schedule(availability.Turnouts):
     return self._play(number)
 
   def _play(self, number: int) -> Answers:
-    """Plays a round from where the one before ended."""
+    """Simulates a round from the end of the one before."""
     before = self._moments[number - 1]
     clock, begun = before.clock, before.begun
     under_way = list(before.under_way)
@@ -210,7 +212,7 @@ class Schedule(availability.Turnouts):
     return errands
 
   def saved(self, number: int) -> Mapping[str, Any]:
-    """Returns what a checkpoint holds of the time after a round."""
+    """Returns the moment after a round, as a checkpoint holds it."""
     with self._lock:
       return _as_arrays(self._moments[number], self._concurrency)
 

@@ -4,7 +4,7 @@ A draw's seed is a hash of (run seed, purpose, round, client, ...). So a draw
 depends on nothing that happened before it: a resumed run, another order of the
 clients or another number of threads sees the same shuffles, crops and noise.
 Which clients take part is the one draw not made here: it follows the reference
-implementation, see `sampling`.
+implementation, see `cohorts`.
 """
 
 import hashlib

@@ -25,8 +25,8 @@ class Stopped(BaseException):
 class Signals:
   """The signals Ctrl-C, SIGTERM and hangup, turned into `Stopped`.
 
-  Of signals, these are SIGINT, SIGTERM and SIGHUP; the last one not if whoever
-  started the program has it ignored, as `nohup` does.
+  They are SIGINT, SIGTERM and SIGHUP; the last one is left alone if the program
+  was started with it ignored, as `nohup` does.
 
   Within `interruptible` the signal is raised at once: a round may take minutes
   and its result is not needed. Elsewhere it waits for the next `check`, so that

@@ -93,7 +93,7 @@ def build(
   settings: settings_lib.Settings,
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> Splits:
-  """Builds what a run is evaluated on.
+  """Builds the splits that a run is evaluated on.
 
   Args:
     settings: The run.
@@ -172,7 +172,7 @@ class Chosen:
 class Drawn:
   """Random examples of a split, drawn anew for every evaluation.
 
-  As Reddi et al. (arXiv 2003.00295, Appendix E.2) evaluate on Stack Overflow.
+  Reddi et al. (arXiv 2003.00295, Appendix E.2) evaluate so on Stack Overflow.
   The draw is a function of (seed, round), so that a resumed run repeats it.
   """
 
@@ -207,7 +207,7 @@ class Drawn:
     self._num_examples = min(num_examples, self._count)
 
   def __call__(self, round_number: int) -> data.Batches:
-    """Draws what the model after a round is evaluated on."""
+    """Draws the examples that a model is evaluated on after a round."""
     generator = np.random.default_rng(
       seeds.seed_pair(self._seed, 'validation', round_number)
     )

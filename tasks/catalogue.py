@@ -38,7 +38,7 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class TaskInfo:
-  """A task, in words.
+  """The description of a task.
 
   Attributes:
     name: As `tasks.create` takes it.
@@ -272,7 +272,7 @@ _TASKS = (
 
 
 def own(name: str, place: str) -> TaskInfo:
-  """Describes the task that somebody's function returns; looks at no file."""
+  """Describes the task that a user's function returns; looks at no file."""
   return TaskInfo(
     name=name,
     summary='',

@@ -1,7 +1,7 @@
-"""The names of the classes of tasks, by label, where they are known.
+"""The names of tasks' classes, by label, where they are known.
 
-Of tasks whose classes are those of a published data set, and of models on which
-their task has noted it; who exports a model reads them off here.
+They are known for published data sets, and for models on which a task has noted
+them. The export of a model reads them here.
 """
 
 import string
@@ -68,7 +68,7 @@ _FIRST = {'emnist_character': len(_DIGITS)}
 
 
 def note(keras_model: Any, names: Sequence[str]) -> Any:
-  """Notes on a Keras model what the classes are called that it tells apart.
+  """Notes the names of its classes on a Keras model.
 
   Args:
     keras_model: The model. What is noted goes with it wherever its task goes.

@@ -142,7 +142,7 @@ def interleaved(
 
 
 class ListedClientData(tff.simulation.datasets.ClientData):
-  """The same clients and data as another `ClientData`, found at once.
+  """The clients and data of another `ClientData`, found in constant time.
 
   Attributes:
     source: The file or folder that the data come from, for messages.

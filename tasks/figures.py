@@ -1,4 +1,4 @@
-"""Pictures of how a task's examples lie with its clients.
+"""Pictures of how a task's examples are distributed over its clients.
 
     python -m tasks.figures TASK PICTURE [--cache_dir=DIR] [--OPTION=VALUE ...]
 

@@ -1,4 +1,4 @@
-"""Tasks of people's own: a function that returns one, and where it is named.
+"""Users' own tasks: a function that returns one, and how it is named.
 
   on the command line:  --task=package.module:function
   by a package:         an entry point of the group tff_adaptive.tasks, whose

@@ -1,7 +1,7 @@
-"""The arguments of functions that people name on the command line.
+"""The arguments of functions that users name on the command line.
 
-Whether there is such a function and which arguments it takes is read off its
-source, so that a wrong flag is told before anything heavy is imported. Only
+Whether there is such a function and which arguments it takes is read from its
+source, so that a wrong flag is reported before anything heavy is imported. Only
 what the source does not tell (a function that another module defines, a default
 that is computed) is found by importing the module.
 """
@@ -35,7 +35,7 @@ class _NotReadError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-  """A function that somebody named.
+  """A function that a user named.
 
   Attributes:
     place: Its name, 'package.module:function'.
@@ -72,7 +72,7 @@ def look_up(place: str, *, importing: bool = True) -> Function:
 
 @functools.cache
 def _read(place: str) -> Function:
-  """Reads a function's arguments off its source.
+  """Reads a function's arguments from its source.
 
   Raises:
     OwnCodeError: If it is seen that there is no such function.
@@ -218,7 +218,7 @@ def _from_ast(
 
 
 def _imported(place: str) -> Function:
-  """Reads a function's arguments off the function."""
+  """Reads a function's arguments from the imported function."""
   function = own_code.load(place)
   try:
     signature = inspect.signature(function, eval_str=True)

@@ -1,7 +1,7 @@
-"""Functions that people name on the command line, 'package.module:function'.
+"""Functions that users name on the command line, 'package.module:function'.
 
-They are found without importing the packages that they are in. Which arguments
-they take, `own_arguments` tells.
+They are found without importing the packages that they are in. `own_arguments`
+reads their arguments.
 """
 
 import importlib
@@ -53,7 +53,7 @@ def load(place: str) -> Callable[..., Any]:
 
 
 def failure(error: BaseException, module_name: str) -> str:
-  """Says what somebody's code raised, and in which line of it."""
+  """Says what a user's code raised, and in which line of it."""
   told = f'{type(error).__name__}: {errors.reason(error)}'
   for ours in _OURS:
     if f"'{ours}" in told:

@@ -1,12 +1,12 @@
 """Two parabolas, one minimum: Mukherjee et al., arXiv 2307.06306, Example 1.
 
 Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest
-at x = 0, with value 0. Steps that each client chooses for itself by Polyak's
-rule take of the order of log(1 / epsilon) rounds, whatever a is. One step for
-both must be below 4 / (1 + a) or the rounds diverge, so that it has to be
-chosen for the a at hand. (The paper says more, that it needs of the order of
-a log(1 / epsilon) rounds; in one dimension that is not so: the common step
-2 / (1 + a) gets there at once.)
+at x = 0, with value 0. Step sizes that each client chooses for itself by
+Polyak's rule take of the order of log(1 / epsilon) rounds, whatever a is. One
+step size for both must be below 4 / (1 + a) or the rounds diverge, so that it
+has to be chosen for the given a. (The paper says more, that it needs of the
+order of a log(1 / epsilon) rounds; in one dimension that is not so: the common
+step 2 / (1 + a) gets there at once.)
 
 With `axes='own'` each client's parabola lies along an axis of its own:
 f(x, y) = a x^2 / 2 and f(x, y) = y^2 / 2. There the paper's words hold: own

@@ -127,7 +127,7 @@ def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
 
 
 class _OfLogits:
-  """Before a Keras metric of probabilities: takes logits."""
+  """A mixin that lets a Keras metric of probabilities take logits."""
 
   def update_state(
     self, y_true: Any, y_pred: Any, sample_weight: Any = None

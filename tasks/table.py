@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV files or a NumPy archive, and any Keras model.
+"""Users' own tables: CSV files or a NumPy archive, and any Keras model.
 
 A row is an example: one column is its label, one may name its client, the
 others are features. A share of each client's examples is held out for testing.

@@ -1,4 +1,4 @@
-"""Aggregators of clients' updates, from `privacy.aggregation`'s parameters."""
+"""Aggregators of clients' updates, made of `mechanism.aggregation`'s values."""
 
 import collections
 from collections.abc import Callable
@@ -38,8 +38,8 @@ class ClippedSum(tfp.SumAggregationDPQuery):
 
   What `DifferentiallyPrivateFactory.gaussian_fixed` and `gaussian_adaptive` do,
   but for where the noise comes from: theirs is drawn afresh whenever a round is
-  run, so that no run could be repeated and no interrupted one could be gone on
-  with exactly. Here it is a function of (seed, round, tensor).
+  run, so that no run could be repeated or resumed exactly. Here it is a
+  function of (seed, round, tensor).
 
   Whoever knows the seed can take the noise away again: a run whose model is to
   leave the house must keep its seed secret.

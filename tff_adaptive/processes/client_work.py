@@ -168,7 +168,7 @@ class ClientWork:
     self.set_hparams = set_hparams
 
   def _build_sending(self) -> None:
-    """Traces what of the state clients receive, if that is not all."""
+    """Traces the part of the state that clients receive, if not all of it."""
     exchange = self.exchange
     self._send: Optional[tff.Computation] = None
     self._sent_type = self.state_type
@@ -182,7 +182,7 @@ class ClientWork:
       self._sent_type = send.type_signature.result
 
   def _build_full_gradient(self, trainer: trainer_lib.Trainer) -> None:
-    """Traces what an exchange asks of the data outside of the steps."""
+    """Traces the full-gradient pass, if the exchange asks for one."""
     self._gradient_part: Optional[tff.Computation] = None
     self._mean_gradient: Optional[tff.Computation] = None
     self._full_gradient_before = trainer.exchange.full_gradient_pass == 'before'
@@ -198,7 +198,7 @@ class ClientWork:
       )
 
   def _build_first_step(self, trainer: trainer_lib.Trainer) -> None:
-    """Traces what the cohort's first client measures, where that is asked."""
+    """Traces the first client's measurement, if the exchange asks for one."""
     self._first_step: Optional[tff.Computation] = None
     if trainer.exchange.looks_first:
       first_step = first_step_lib.FirstStep(
@@ -210,7 +210,7 @@ class ClientWork:
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
-    """Traces what a client does in its steps."""
+    """Traces a client's local training."""
     extra = {}
     if self._mean_gradient is not None and self._full_gradient_before:
       extra['full_gradient'] = self._mean_gradient.type_signature.result
@@ -233,7 +233,7 @@ class ClientWork:
     self._train = tff.tensorflow.computation(train, [*known, *extra.values()])
 
   def _build_next_state(self) -> None:
-    """Traces what the server makes of what clients report."""
+    """Traces the server's next state and the measurements of the cohort."""
     done_type = self._train.type_signature.result
     totals = [done_type.sums, done_type.maxima]
     known = [self.state_type, *totals]
@@ -338,7 +338,7 @@ class ClientWork:
     totals: tuple[structures.Placed, ...],
     update: Optional[structures.Placed] = None,
   ) -> tuple[structures.Placed, structures.Placed]:
-    """Places what the server makes of the round, as `run` does.
+    """Places the server's part of the round, as `run` places the clients'.
 
     Args:
       state: As given to `run`.

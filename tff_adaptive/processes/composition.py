@@ -225,7 +225,7 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
 
 
 def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
-  """Composes a process whose clients are handed what they begin from."""
+  """Composes a process whose clients begin from messages handed to them."""
   initialize = _initialization(parts)
   placed_state_type = initialize.type_signature.result
   state_type = placed_state_type.member

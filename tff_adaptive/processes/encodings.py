@@ -16,7 +16,7 @@ Encoded: TypeAlias = collections.OrderedDict[str, tf.Tensor]
 
 
 class Encoding(abc.ABC):
-  """A short form of vectors of some kind that says all of them.
+  """A short form of vectors of some kind, without loss for that kind.
 
   Vectors of that kind are what `compress` makes of others, times any number.
   """

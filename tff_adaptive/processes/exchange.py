@@ -258,7 +258,7 @@ class Exchange:
   def evaluated(
     self, statistics: structures.Statistics, weights: structures.WeightsT
   ) -> structures.WeightsT:
-    """Makes the trainable weights to evaluate of those to train from."""
+    """Makes the trainable weights to evaluate from those to train from."""
     del statistics
     return weights
 

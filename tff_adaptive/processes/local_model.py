@@ -1,4 +1,4 @@
-"""One face for the two kinds of model that tff.learning knows.
+"""One interface for the two kinds of model that tff.learning knows.
 
 A `VariableModel` keeps weights and metrics in `tf.Variable`s, a
 `FunctionalModel` in tensors. The client work holds a `carry`: whatever must

@@ -1,6 +1,6 @@
 """A client's training in a round, in TensorFlow.
 
-`client_work` places it on clients; `messages` has what comes of it.
+`client_work` places it on clients; `messages` makes its result.
 """
 
 import collections
@@ -175,7 +175,7 @@ class Trainer:
     optimizer_state: structures.OptimizerState,
     data: tf.data.Dataset,
   ) -> tuple[structures.OptimizerState, tf.data.Dataset, Optional[tf.Tensor]]:
-    """Counts a client's examples and draws what it does, where that is asked.
+    """Counts a client's examples and lets its optimizer draw, where asked for.
 
     Returns:
       The optimizer's state, the batches to iterate and the number of examples,
@@ -318,7 +318,7 @@ class Trainer:
     return self.optimizer.gradient_point(optimizer_state, weights, context)
 
   def _full_steps(self, num_steps: tf.Tensor) -> tf.Tensor:
-    """Sums over local steps what `_warmed_up` makes of the rate."""
+    """Sums the warm-up's factors over the local steps."""
     steps = tf.cast(num_steps, tf.float32)
     if not self.warmup_steps:
       return steps

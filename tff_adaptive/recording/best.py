@@ -29,8 +29,9 @@ def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
 class Best(hooks.Hook):
   """A keeper of the model of the best round so far; round 0 does not count.
 
-  A better model is written beside the one before, which goes once a checkpoint
-  has the newer round: so a run that is killed in between still has it.
+  A better model is written beside the one before, which is removed once a
+  checkpoint has the newer round: so a run that is killed in between still has
+  it.
   """
 
   def __init__(

@@ -300,7 +300,7 @@ def _checked(
   arrays: dict[str, np.ndarray],
   specs: Mapping[str, Spec],
 ) -> dict[str, np.ndarray]:
-  """Decodes strings; holds what a right digest was made for to its own word."""
+  """Decodes strings; checks that the manifest agrees with the arrays."""
   if json.dumps(not_finite(arrays)) != manifest['not_finite']:
     names = ', '.join(not_finite(arrays)) or 'no array'
     raise errors.DamagedError(

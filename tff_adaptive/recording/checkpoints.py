@@ -1,4 +1,4 @@
-"""Checkpoints of a run: a file a round, of which the last few are kept."""
+"""Checkpoints of a run: one file per round, of which the last few are kept."""
 
 import dataclasses
 import pathlib

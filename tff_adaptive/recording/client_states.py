@@ -100,7 +100,7 @@ def _checksum(client: str, data: bytes) -> int:
 
 
 class ClientStates:
-  """Clients' states in versions, of which those of checkpoints can be had back.
+  """Clients' states in versions, of which those of checkpoints are restorable.
 
   A version is a round in which states changed. All that changes between two
   checkpoints is one transaction, committed before the checkpoint is written:
@@ -190,7 +190,7 @@ class ClientStates:
 
   @contextlib.contextmanager
   def _writing(self) -> Iterator[None]:
-    """Turns complaints of SQLite into `RunError`.
+    """Turns SQLite's errors into `RunError`.
 
     What was changed since the last checkpoint is lost then: SQLite may have
     undone it. Only what is held in memory can be written again.
@@ -261,7 +261,7 @@ class ClientStates:
     return self._record.unpack(data)
 
   def put(self, client: str, leaves: list[np.ndarray]) -> None:
-    """Keeps a client's arrays; those before can be had back, see `roll_back`.
+    """Keeps a client's arrays; `roll_back` restores those before.
 
     Raises:
       RunError: If they cannot be written.

@@ -55,7 +55,7 @@ def read(path: pathlib.Path) -> bytes:
 def write_atomically(
   path: pathlib.Path, content: Union[bytes, Iterable[bytes]]
 ) -> None:
-  """Writes a file so that whoever looks sees the old one or the new one.
+  """Writes a file so that readers see the old one or the new one.
 
   Args:
     path: The file.

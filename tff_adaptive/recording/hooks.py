@@ -1,9 +1,9 @@
-"""Hooks: what a run tells of itself, and to whom.
+"""Hooks: listeners that a run notifies.
 
-A run tells of its start, of every round, of every evaluation and of its end.
-Its own files are written by such hooks (`records`, `tensorboard`), what is
-shown on a terminal is one (`progress`), and so are recorders for other programs
-(`trackers`) and whatever a caller adds:
+A run notifies them of its start, of every round, of every evaluation and of its
+end. Such hooks write its own files (`records`, `tensorboard`) and what is shown
+on a terminal (`progress`); others are recorders for other programs (`trackers`)
+and whatever a caller adds:
 
   class Loss(hooks.Hook):
     def round(self, event):
@@ -108,8 +108,8 @@ class Hook:
   """A listener to a run; every method does nothing unless it is overridden.
 
   A hook that a caller adds may raise `RunError` to give the run up, or
-  `training.stopping.Stopped` to save it and leave. Any other exception of its
-  is told in a sentence, and the run goes on without it.
+  `training.stopping.Stopped` to save it and leave. Any other exception that it
+  raises is reported in a sentence, and the run goes on without it.
   """
 
   def start(self, event: Start) -> None:
@@ -126,7 +126,7 @@ class Hook:
 
 
 class Several(Hook):
-  """Hooks that are told one after the other."""
+  """Hooks that are notified one after the other."""
 
   def __init__(self, hooks: Sequence[Hook]):
     self._hooks = list(hooks)
@@ -149,7 +149,7 @@ class Several(Hook):
 
 
 class Guarded(Hook):
-  """A hook from outside, which harms no run.
+  """A hook from outside, whose unexpected errors end no run.
 
   It need not be a `Hook`: an object with some of the methods will do.
   """

@@ -14,8 +14,8 @@ from tff_adaptive.recording import client_states
 class Memories:
   """Clients' memories, as a process takes and returns them.
 
-  Of clients that were seen before, a store has it (`client_states`); all others
-  keep what a client begins with.
+  A store (`client_states`) has those of clients seen before; all others have
+  the memory that a client begins with.
 
   Attributes:
     store: What is kept, as arrays by client id.

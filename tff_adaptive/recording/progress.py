@@ -143,7 +143,7 @@ class Progress(hooks.Hook):
     validation: Mapping[str, Any],
     speed: Sequence[str],
   ) -> str:
-    """Returns what fits in a line: of too much, the least needed goes."""
+    """Returns the text that fits in a line, without its least needed parts."""
     count = f'{round_number}/{self._total}'
     start = f'round {count}'
     named = [_pair('train', train), _pair('validation', validation)]

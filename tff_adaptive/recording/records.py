@@ -78,7 +78,7 @@ class Records(hooks.Hook):
     self._metrics.append(event.row)
 
   def evaluation(self, event: hooks.Evaluation) -> None:
-    """Writes what is told of clients, and adds values to the last round's row.
+    """Writes the clients' rows, and adds values to the last round's row.
 
     Raises:
       RunError: If they cannot be written.

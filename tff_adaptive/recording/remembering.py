@@ -5,9 +5,9 @@
   state = process.initialize()
   output = process.next(state, [('ada', ada_s_batches), ('bob', bob_s_batches)])
 
-The data of a client come with its id, under which the process keeps what the
-client remembers. The server's state names the version of all memories that goes
-with it: who goes back to an earlier state has the memories of that time.
+A client's data come with its id, under which the process keeps what the client
+remembers. The server's state names the version of all memories that belongs to
+it: an earlier state has the memories of its time.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ def learning_process(
 
 
 class _Access:
-  """The other computations of a process, of a state with a version."""
+  """The other computations of a process, on states with a version."""
 
   def __init__(
     self, process: processes.StatefulLearningProcess, inner_type: tff.Type

@@ -167,7 +167,7 @@ def count(axis: Any) -> None:
 def add_legend(
   figure: Any, panels: Sequence[Any], order: Sequence[str] = ()
 ) -> None:
-  """Names the lines below a figure of matplotlib, which grows by as much.
+  """Adds a legend below a matplotlib figure, which grows by its height.
 
   There the legend covers no line, and panels keep their height.
 

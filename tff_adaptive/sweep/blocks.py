@@ -1,4 +1,4 @@
-"""The grid of a sweep as blocks: fixed flags, and axes whose product they are.
+"""The grid of a sweep as blocks: fixed flags, and a product of axes.
 
 Several blocks let every method have its own axes (no adaptivity for plain
 averaging).

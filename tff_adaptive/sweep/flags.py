@@ -1,6 +1,6 @@
 """The flags of `main.py sweep`, and the runs that they ask for.
 
-Imports no TensorFlow, so that bad flags are told at once.
+Imports no TensorFlow, so that bad flags are reported at once.
 """
 
 import dataclasses
@@ -143,16 +143,16 @@ class Sweep:
 
   @property
   def sampler(self) -> str:
-    """Which configuration is next: 'grid', 'random', 'tpe' or 'gp'."""
+    """The choice of the next configuration: 'grid', 'random', 'tpe' or 'gp'."""
     return _read_search(self.options)[0]
 
   @property
   def pruner(self) -> str:
-    """Which runs are given up on the way: 'none' or 'halving'."""
+    """The rule by which runs are given up on the way: 'none' or 'halving'."""
     return _read_search(self.options)[1]
 
   def log_of(self, name: str) -> pathlib.Path:
-    """Returns the file that gets what a run says."""
+    """Returns the file that gets a run's output."""
     return self.folder / 'logs' / f'{name}.log'
 
 
@@ -279,7 +279,7 @@ def default_name(points: Sequence[grids.Point]) -> str:
 
 
 def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
-  """Names the methods that have no use for an axis, by axis."""
+  """Names the methods that do not use an axis, by axis."""
   found: dict[str, list[str]] = {}
   for point in points:
     for flag in point.left_out:

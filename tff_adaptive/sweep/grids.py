@@ -1,4 +1,4 @@
-"""The points of a sweep: what its axes and grid come to, checked."""
+"""The points of a sweep, made of its axes and grid, and checked."""
 
 import dataclasses
 import hashlib
@@ -99,7 +99,7 @@ def name_of(flags: Mapping[str, str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Understood:
-  """The flags of a point, understood.
+  """The parsed flags of a point.
 
   Attributes:
     parsed: What they come to.
@@ -118,7 +118,7 @@ def understand(
   flags: Mapping[str, str],
   axes: Collection[str],
 ) -> Understood:
-  """Reads a point's flags; leaves axes out that its method has no use for.
+  """Reads a point's flags; leaves out axes that its method does not use.
 
   Args:
     parser: Reads them.

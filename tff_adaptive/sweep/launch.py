@@ -38,7 +38,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 def run(
   sweep: flags.Sweep, *, stream: Optional[IO[str]] = None
 ) -> list[outcomes.Row]:
-  """Runs a sweep, or goes on with it.
+  """Runs or resumes a sweep.
 
   Args:
     sweep: What to run.
@@ -154,7 +154,7 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
 
 
 def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
-  """Lets runs be taken again that are not over, as far as flags say so."""
+  """Adds the runs of dead processes again, and ended ones as flags say."""
   study.take_up_dead()
   points = {p.name: p for p in sweep.points}
   again = {

@@ -1,4 +1,4 @@
-"""The outcomes of a sweep's runs, as the trials of its study tell them."""
+"""The outcomes of a sweep's runs, read from the trials of its study."""
 
 import dataclasses
 import pathlib
@@ -126,7 +126,7 @@ def status_of(trial: Trial) -> str:
 
 
 def outcome_of(trial: Trial) -> Outcome:
-  """Returns what a trial's process said last of it."""
+  """Returns the outcome that a trial's process reported last."""
   return Outcome(**trial.user_attrs.get('outcome', {'status': WAITING}))
 
 

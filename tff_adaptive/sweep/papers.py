@@ -220,7 +220,7 @@ def _ada2() -> dict[str, list[Block]]:
 
 
 def _of_presets(folder: str, axes: _Axes) -> dict[str, Block]:
-  """Makes a block a method around presets, which say all but its axes.
+  """Makes one block per method around presets, which set all but its axes.
 
   Args:
     folder: The presets, with what stands for the method: PAPER/TASK/{}.

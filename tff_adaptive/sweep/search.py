@@ -157,7 +157,7 @@ class Agenda:
 
   @property
   def _first_rung(self) -> int:
-    """With as many rungs after it as leave one configuration at the end."""
+    """The first rung, of so many that one configuration is left at the end."""
     assert self.halving_factor is not None
     total = self.points[0].settings.total_rounds
     most = min(len(self._configurations), total)

@@ -45,7 +45,7 @@ _COMPLAINTS = (
 
 @contextlib.contextmanager
 def complaints(place: str) -> Iterator[None]:
-  """Tells in one sentence what is wrong with a study in some place."""
+  """Turns the errors of a study's storage into a sentence that names it."""
   try:
     yield
   except (errors.RunError, *_NO_STORAGE):

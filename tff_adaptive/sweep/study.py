@@ -43,7 +43,7 @@ _Method = TypeVar('_Method', bound=Callable[..., Any])
 
 
 def _complain(method: _Method) -> _Method:
-  """Tells what is wrong with a study's storage in one sentence."""
+  """Makes a method report errors of the study's storage in one sentence."""
 
   @functools.wraps(method)
   def wrapper(self: 'Study', *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ class Study:
   """The trials of a sweep.
 
   Attributes:
-    place: Where they are, for people.
+    place: Where they are, as text.
   """
 
   def __init__(
@@ -366,7 +366,7 @@ def _distributions(
 
 @functools.cache
 def _machine() -> str:
-  """Tells in which processes' numbers a number is one."""
+  """Identifies the machine, boot and namespace that a process id is of."""
   boot = pathlib.Path('/proc/sys/kernel/random/boot_id').read_text('utf-8')
   return f'{boot.strip()}/{os.stat("/proc/self/ns/pid").st_ino}'
 
@@ -374,8 +374,8 @@ def _machine() -> str:
 def _owner(process: int) -> Optional[dict[str, Any]]:
   """Describes a process of this machine; `None` if it is gone.
 
-  A later one may have the same number, but did not start at the same time:
-  in ticks since the machine did, which no clock that is set changes.
+  A later process may have the same id, but not the same start, which is in
+  ticks since the machine's own: setting the clock does not change it.
   """
   try:
     text = pathlib.Path(f'/proc/{process}/stat').read_text('utf-8')

@@ -1,4 +1,4 @@
-"""A watch on runs, which gives up those of no use."""
+"""A watch on runs, which gives up the diverged and the pruned ones."""
 
 import math
 import signal

@@ -2,7 +2,7 @@
 
 TFF is pure Python and one program, but its imports are of 2023. Once `install`
 has run (`tff_today.pth` calls it when Python starts, so that it does not matter
-which package is imported first), three things are different:
+which package is imported first), four things are different:
 
 1. TFF and tensorflow-privacy import `jax`, `vizier` and `tensorflow_estimator`
    for a handful of functions that nothing else in them uses, in versions that
@@ -15,7 +15,6 @@ which package is imported first), three things are different:
    variable is set already), which TFF is written for.
 3. `TF_CPP_MIN_LOG_LEVEL` holds while TensorFlow is imported, too. TensorFlow
    2.21 writes some lines before it has read the variable.
-
 4. What TFF's import pulls in and hardly anybody calls (`LATER`) is loaded when
    somebody first looks into it. Whoever imports it before TFF, or after, gets
    it as ever.

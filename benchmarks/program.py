@@ -8,10 +8,12 @@ Where benchmarks/runtime.py times a round on batches that are there already,
 this times what users wait for: a cohort is drawn of a population of clients,
 their examples are shuffled and batched anew, they train, and Adam at the server
 takes its step; this project writes its row of metrics.csv, too. Each contender
-lives in a process of its own, and their rounds take turns. All start from the
-same weights, with the same cohorts; every contender shuffles by its own random
-numbers, so final losses agree in their leading digits only. Reported is what
-benchmarks/runtime.py reports, ratios to this project's program.
+lives in a process of its own. They take turns of five rounds: nobody runs a
+program that waits after each round until others have filled the caches. All
+start from the same weights, with the same cohorts; every contender shuffles by
+its own random numbers, so final losses agree in their leading digits only.
+Reported is what benchmarks/runtime.py reports, with ratios to this project's
+program.
 
 Contenders:
   program     this project: what `main.py` runs, from its loop to its files
@@ -54,6 +56,7 @@ def _parse(arguments):
     _CONTENDERS,
     models=','.join(_MODELS),
     rounds=20,
+    turn=5,
   )
   parser.add_argument(
     '--population', type=int, default=100, help='clients to draw cohorts of'

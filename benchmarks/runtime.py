@@ -55,6 +55,7 @@ def _parse(arguments):
     _CONTENDERS,
     models='logistic,cnn',
     rounds=10,
+    turn=1,
   )
   parser.add_argument(
     '--examples', help='per client; several numbers with commas between'

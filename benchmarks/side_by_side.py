@@ -64,10 +64,12 @@ class Contender:
       )
     return json.loads(line)
 
-  def round(self) -> None:
-    self._process.stdin.write('round\n')
-    self._process.stdin.flush()
-    self.seconds.append(self._answer()['seconds'])
+  def rounds(self, count: int) -> None:
+    """Has the contender run rounds one after another."""
+    for _ in range(count):
+      self._process.stdin.write('round\n')
+      self._process.stdin.flush()
+      self.seconds.append(self._answer()['seconds'])
 
   def finish(self) -> dict:
     """Reads the contender's final report: peak memory and final loss."""
@@ -78,7 +80,12 @@ class Contender:
 
 
 def build_parser(
-  description: str, programs: dict[str, str], *, models: str, rounds: int
+  description: str,
+  programs: dict[str, str],
+  *,
+  models: str,
+  rounds: int,
+  turn: int,
 ) -> argparse.ArgumentParser:
   """Declares the options that all comparisons have.
 
@@ -87,6 +94,7 @@ def build_parser(
     programs: Contender -> its program.
     models: Models unless told otherwise.
     rounds: Rounds unless told otherwise.
+    turn: Rounds of a turn unless told otherwise.
   """
   parser = argparse.ArgumentParser(description=description)
   parser.add_argument('--models', default=models)
@@ -95,6 +103,12 @@ def build_parser(
     '--rounds', type=int, default=rounds, help='after warm-up'
   )
   parser.add_argument('--warm_up', type=int, default=3)
+  parser.add_argument(
+    '--turn',
+    type=int,
+    default=turn,
+    help='rounds of a contender before the next has its turn',
+  )
   parser.add_argument(
     '--clients', default='10', help='cohort sizes, separated by commas'
   )
@@ -148,9 +162,12 @@ def compare(options, programs: dict[str, str], ours: str) -> list[dict]:
       rows.append({'contender': name, 'skipped': reason})
       continue
     running.append(Contender(name, program, options))
-  for _ in range(options.warm_up + options.rounds):
+  left = options.warm_up + options.rounds
+  while left:
+    count = min(options.turn, left)
     for contender in running:
-      contender.round()
+      contender.rounds(count)
+    left -= count
   for contender in running:
     times = contender.seconds[options.warm_up :]
     last = contender.finish()

@@ -12,9 +12,10 @@ from tff_adaptive import runtime
 def _keras_model(options):
   """Builds the model with the start weights."""
   layers = tf.keras.layers
-  if options.model == 'logistic':
+  if options.model in ('logistic', 'tag'):
+    outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
     model = tf.keras.Sequential(
-      [layers.InputLayer([options.width]), layers.Dense(workload.CLASSES)]
+      [layers.InputLayer([options.width]), layers.Dense(outputs)]
     )
   elif options.model == 'cnn':
     # The EMNIST CNN of Reddi et al. without its dropout, so that losses can be
@@ -52,6 +53,12 @@ def _keras_lstm():
   return tf.keras.layers.LSTM(256, return_sequences=True)
 
 
+def _loss(options):
+  if options.model == 'tag':
+    return tf.keras.losses.BinaryCrossentropy(from_logits=True)
+  return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
 def _batch_spec(options):
   x, y = workload.arrays(options, 0)
   return (
@@ -62,13 +69,16 @@ def _batch_spec(options):
 
 def _model_fn(options):
   spec = _batch_spec(options)
+  metric = tf.keras.metrics.SparseCategoricalAccuracy
+  if options.model == 'tag':
+    metric = tf.keras.metrics.BinaryAccuracy
 
   def model_fn():
     return tff.learning.models.from_keras_model(
       _keras_model(options),
-      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      loss=_loss(options),
       input_spec=spec,
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+      metrics=[metric()],
     )
 
   return model_fn
@@ -90,7 +100,7 @@ def _datasets(options):
 
 
 def _mean_loss(options, model) -> float:
-  loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  loss_fn = _loss(options)
   losses = []
   for client in range(options.clients):
     x, y = workload.arrays(options, client)
@@ -149,7 +159,7 @@ def _fedadam(options):
 def _plain(options):
   model = _keras_model(options)
   model.set_weights(workload.start_weights(options))
-  loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  loss_fn = _loss(options)
 
   @tf.function(input_signature=_batch_spec(options))
   def step(x, y):
@@ -182,6 +192,7 @@ def make(options):
   if name in ('tff_reduce', 'tff_iterator'):
     runtime.set_native_context()
     return _federated(options, _tff_process(options, name == 'tff_iterator'))
+  runtime.share_cores(options.threads or options.clients)
   runtime.set_in_process_context(max_concurrent_clients=options.threads)
   if name == 'tff_in_process':
     return _federated(options, _tff_process(options, iterator=False))

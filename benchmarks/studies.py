@@ -8,10 +8,9 @@ curves.csv, the values of COLUMN, or of the validation measure, of every run;
 and a picture of the curves of every sweep. With --costs, curves.csv also counts
 gradients and megabytes, and pictures have a panel for each. With --steps,
 steps.csv has the step sizes of a round, and sweeps with some a second picture,
-of their means. With --join=A,B,
-sweeps whose names begin with A_ are one by the name of A, whose settings are
-named after their methods. The tables that are printed have the means over
-seeds, and half of their 95 % intervals.
+of their means. With --join=A,B, sweeps whose names are A or begin with A_ are
+one by the name of A, whose settings are named after their methods. The tables
+that are printed have the means over seeds, and half of their 95 % intervals.
 """
 
 import argparse
@@ -126,7 +125,9 @@ def collect(folder, column=None, costs=False, join=()):
   ends, curves, steps = [], [], []
   for path in sorted(folder.glob('*/results.csv')):
     sweep = path.parent.name
-    joined = next((name for name in join if sweep.startswith(f'{name}_')), None)
+    joined = next(
+      (name for name in join if f'{sweep}_'.startswith(f'{name}_')), None
+    )
     for row in outputs.read_rows(path):
       if row['status'] not in _ENDS:
         continue

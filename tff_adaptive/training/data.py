@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tasks import preprocessing
 from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive.training import seeds as randomness
@@ -210,44 +211,56 @@ class ClientDatasets:
     # the same one there.
     tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
     self._element_spec = self._clients.element_type_structure
+    # Examples of varying shape do not stack; they are not kept either.
+    self._tensors = all(
+      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+      for spec in tf.nest.flatten(self._element_spec)
+    )
     self._read = self._build_read()
     self._prepare = self._build_prepare()
 
   def _build_read(self) -> Callable[[str], tf.data.Dataset]:
-    """Builds a function from a client's id to its raw examples."""
+    """Builds a function from a client's id to its raw examples.
+
+    They are in chunks of stacked examples if they stack at all.
+    """
     in_memory = hasattr(self._clients, 'arrays') or isinstance(
       self._clients, tff.simulation.datasets.TestClientData
     )
     if in_memory:
       # Their traceable function would copy all clients into its graph.
-      return self._clients.create_tf_dataset_for_client
+      read = self._clients.create_tf_dataset_for_client
+      return lambda client_id: self._in_chunks(read(client_id))
     return tf.function(
-      self._clients.serializable_dataset_fn,
+      lambda client_id: self._in_chunks(
+        self._clients.serializable_dataset_fn(client_id)
+      ),
       input_signature=[tf.TensorSpec([], tf.string)],
     )
+
+  def _in_chunks(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Stacks a client's examples, if they stack."""
+    if not self._tensors:
+      return dataset
+    example = sum(
+      spec.shape.num_elements() * spec.dtype.size
+      for spec in tf.nest.flatten(self._element_spec)
+    )
+    chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
+    return dataset.batch(chunk).with_options(preprocessing.quick_options())
 
   def _build_prepare(
     self,
   ) -> Callable[[structures.Structure, tf.Tensor], tf.data.Dataset]:
     """Builds a function from raw examples (tensors) and a seed to batches."""
     preprocess_fn = self._preprocess_fn
-    self._tensors = all(
-      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
-      for spec in tf.nest.flatten(self._element_spec)
-    )
     if self._tensors:
-      example = sum(
-        spec.shape.num_elements() * spec.dtype.size
-        for spec in tf.nest.flatten(self._element_spec)
-      )
-      self._chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
       raw_spec = tf.nest.map_structure(
         lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
         self._element_spec,
       )
       to_dataset = tf.data.Dataset.from_tensor_slices
     else:
-      # Examples of varying shape do not stack; they are not kept either.
       raw_spec = tf.data.DatasetSpec(self._element_spec)
       to_dataset = lambda dataset: dataset
 
@@ -298,7 +311,7 @@ class ClientDatasets:
     dataset = self._read(client_id)
     if not self._tensors:
       return dataset
-    chunks = list(dataset.batch(self._chunk))
+    chunks = list(dataset)
     if chunks:
       return tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
     # A client without a single example.

@@ -20,7 +20,13 @@ RESULTS = pathlib.Path(__file__).resolve().parents[1] / 'results'
 REPRODUCTION = 'reproduction_reddi2021'
 PRIVATE = 'stackoverflow_tag_dp'
 # What `studies.py` collected.
-STUDIES = ('mukherjee_libsvm', 'mukherjee_mnist', 'noise', 'tuning_free')
+STUDIES = (
+  'local_steps',
+  'mukherjee_libsvm',
+  'mukherjee_mnist',
+  'noise',
+  'tuning_free',
+)
 # Clients of a round of the private study.
 PRIVATE_COHORT = 40
 

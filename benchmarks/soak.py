@@ -8,6 +8,17 @@ process holds after the first tenth of the rounds and every further one:
 resident memory, open files, threads and child processes. Other flags are those
 of main.py. The exit code is 1 if something grew: memory by more than a
 twentieth from the second line to the last, or anything else at all.
+
+Rounds of 1,000 clients on the model of tags with 5,000,500 weights:
+
+  PYTHONPATH=benchmarks/contenders python benchmarks/soak.py --rounds=40 \\
+      --task=program_task:create --program_task_model=tag \\
+      --program_task_width=10000 --program_task_num_clients=1000 \\
+      --program_task_examples=4 --client_batch_size=4 \\
+      --clients_per_round=1000 --algorithm=fedadam \\
+      --client_learning_rate=0.1 --server_learning_rate=0.01 \\
+      --rounds_per_eval=40 --rounds_per_checkpoint=20 \\
+      --validation_split=test --num_validation_examples=100
 """
 
 import argparse

@@ -162,12 +162,10 @@ def compare(options, programs: dict[str, str], ours: str) -> list[dict]:
       rows.append({'contender': name, 'skipped': reason})
       continue
     running.append(Contender(name, program, options))
-  left = options.warm_up + options.rounds
-  while left:
-    count = min(options.turn, left)
+  rounds = options.warm_up + options.rounds
+  for begin in range(0, rounds, options.turn):
     for contender in running:
-      contender.rounds(count)
-    left -= count
+      contender.rounds(min(options.turn, rounds - begin))
   for contender in running:
     times = contender.seconds[options.warm_up :]
     last = contender.finish()

@@ -4,13 +4,13 @@ import argparse
 from typing import Literal
 from typing import Optional
 
+import keras_models
 import numpy as np
 import tensorflow as tf
 import workload
 
 from tasks import assembly
 from tasks import partition
-from tasks.models import lstm
 from tff_adaptive import parameters
 
 
@@ -59,16 +59,11 @@ def create(
   start = workload.start_weights(options)
 
   def build_model():
-    keras_model = _network(options)
+    keras_model = keras_models.network(options)
     if tf.executing_eagerly():  # What a run's initial weights are drawn from.
       keras_model.set_weights(start)
     return keras_model
 
-  metric = tf.keras.metrics.SparseCategoricalAccuracy
-  loss = assembly.cross_entropy
-  if model == 'tag':
-    metric = tf.keras.metrics.BinaryAccuracy
-    loss = _tag_loss
   return assembly.partitioned_task(
     train=examples_of_all,
     test=examples_of_all,
@@ -80,37 +75,6 @@ def create(
     eval_batch_size=100,
     to_model=lambda batch: (batch['x'], batch['y']),
     build_model=build_model,
-    loss=loss,
-    metrics=[metric],
+    loss=lambda: keras_models.loss(options),
+    metrics=[lambda: keras_models.metric(options)],
   )
-
-
-def _tag_loss():
-  return tf.keras.losses.BinaryCrossentropy(from_logits=True)
-
-
-def _network(options) -> tf.keras.Model:
-  layers = tf.keras.layers
-  if options.model == 'cnn':
-    # The EMNIST CNN of Reddi et al. without its dropout.
-    parts = [
-      layers.InputLayer([28, 28, 1]),
-      layers.Conv2D(32, 3, activation='relu'),
-      layers.Conv2D(64, 3, activation='relu'),
-      layers.MaxPool2D(2),
-      layers.Flatten(),
-      layers.Dense(128, activation='relu'),
-      layers.Dense(workload.CLASSES),
-    ]
-  elif options.model == 'lstm':
-    parts = [
-      layers.InputLayer([workload.STEPS]),
-      layers.Embedding(workload.CHARACTERS, 8),
-      lstm.build(256),
-      lstm.build(256),
-      layers.Dense(workload.CHARACTERS),
-    ]
-  else:
-    outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
-    parts = [layers.InputLayer([options.width]), layers.Dense(outputs)]
-  return tf.keras.Sequential(parts)

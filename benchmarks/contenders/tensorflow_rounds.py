@@ -1,62 +1,19 @@
 """This project, tff.learning and a plain loop, for benchmarks/runtime.py."""
 
+import keras_models
 import tensorflow as tf
 import tensorflow_federated as tff
 import workload
 
-from tasks.models import lstm
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
 
-def _keras_model(options):
-  """Builds the model with the start weights."""
-  layers = tf.keras.layers
-  if options.model in ('logistic', 'tag'):
-    outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
-    model = tf.keras.Sequential(
-      [layers.InputLayer([options.width]), layers.Dense(outputs)]
-    )
-  elif options.model == 'cnn':
-    # The EMNIST CNN of Reddi et al. without its dropout, so that losses can be
-    # compared.
-    model = tf.keras.Sequential(
-      [
-        layers.InputLayer([28, 28, 1]),
-        layers.Conv2D(32, 3, activation='relu'),
-        layers.Conv2D(64, 3, activation='relu'),
-        layers.MaxPool2D(2),
-        layers.Flatten(),
-        layers.Dense(128, activation='relu'),
-        layers.Dense(workload.CLASSES),
-      ]
-    )
-  else:
-    layer = _keras_lstm if options.contender.startswith('tff') else _lstm
-    model = tf.keras.Sequential(
-      [
-        layers.InputLayer([workload.STEPS]),
-        layers.Embedding(workload.CHARACTERS, 8),
-        layer(),
-        layer(),
-        layers.Dense(workload.CHARACTERS),
-      ]
-    )
-  return model
-
-
-def _lstm():
-  return lstm.build(256)
-
-
-def _keras_lstm():
-  return tf.keras.layers.LSTM(256, return_sequences=True)
-
-
-def _loss(options):
-  if options.model == 'tag':
-    return tf.keras.losses.BinaryCrossentropy(from_logits=True)
-  return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def _network(options):
+  layer = keras_models.lstm_layer
+  if options.contender.startswith('tff'):
+    layer = lambda: tf.keras.layers.LSTM(256, return_sequences=True)
+  return keras_models.network(options, layer)
 
 
 def _batch_spec(options):
@@ -69,16 +26,13 @@ def _batch_spec(options):
 
 def _model_fn(options):
   spec = _batch_spec(options)
-  metric = tf.keras.metrics.SparseCategoricalAccuracy
-  if options.model == 'tag':
-    metric = tf.keras.metrics.BinaryAccuracy
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-      _keras_model(options),
-      loss=_loss(options),
+      _network(options),
+      loss=keras_models.loss(options),
       input_spec=spec,
-      metrics=[metric()],
+      metrics=[keras_models.metric(options)],
     )
 
   return model_fn
@@ -100,7 +54,7 @@ def _datasets(options):
 
 
 def _mean_loss(options, model) -> float:
-  loss_fn = _loss(options)
+  loss_fn = keras_models.loss(options)
   losses = []
   for client in range(options.clients):
     x, y = workload.arrays(options, client)
@@ -119,7 +73,7 @@ def _federated(options, process):
     holder[0] = process.next(holder[0], data()).state
 
   def loss():
-    model = _keras_model(options)
+    model = _network(options)
     model.set_weights(process.get_model_weights(holder[0]).trainable)
     return _mean_loss(options, model)
 
@@ -157,9 +111,9 @@ def _fedadam(options):
 
 
 def _plain(options):
-  model = _keras_model(options)
+  model = _network(options)
   model.set_weights(workload.start_weights(options))
-  loss_fn = _loss(options)
+  loss_fn = keras_models.loss(options)
 
   @tf.function(input_signature=_batch_spec(options))
   def step(x, y):

@@ -7,6 +7,9 @@ import statistics
 from benchmarks import studies
 from tests.results import reading
 
+# Columns of most tables: training loss, "last 50" and end.
+_MEASURES = ('train/loss', 'validation/metric', 'test/metric')
+
 
 class Sweeps:
   """The numbers of a study's sweeps.
@@ -26,6 +29,17 @@ class Sweeps:
     mean = studies.mean_of(self._runs(sweep, setting), measure)
     assert mean is not None, (sweep, setting)
     return mean
+
+  def shown(self, sweep, setting, measure='test/metric'):
+    """Returns a measure as pages show it.
+
+    Its mean over seeds and, if there are several, half of its interval; shares
+    are in per cent.
+    """
+    runs = self._runs(sweep, setting)
+    share = measure.endswith('/metric') and runs[0]['metric'] != 'distance'
+    numbers = self.mean(sweep, setting, measure)
+    return [(100 if share else 1) * v for v in numbers[: len(runs)]]
 
   def values(self, sweep, setting, measure='validation/metric'):
     """Lists a measure of every seed."""
@@ -49,15 +63,15 @@ class Sweeps:
     assert found, (sweep, setting)
     return found
 
-  def check(self, table, sweep, measures, scale=1.0, settings=None):
+  def check(self, table, sweep, measures=_MEASURES, settings=None):
     """Holds a table to a sweep: a row a setting, and all of them.
 
     Args:
       table: As `reading.Page.table` has it.
       sweep: The sweep.
       measures: Of the columns; `None` where the paper is quoted.
-      scale: What numbers are multiplied by.
-      settings: Which settings the rows are of, by label; named so unless given.
+      settings: Which settings the rows are of, by label and in the order of the
+        rows; named so unless given.
     """
 
     def expected(label, place):
@@ -65,11 +79,13 @@ class Sweeps:
       if measure is None:
         return None
       setting = settings[label] if settings else label
-      return [scale * v for v in self.mean(sweep, setting, measure)]
+      return self.shown(sweep, setting, measure)
 
     reading.check_table(table, expected)
     labels = [row[0].strip('*`') for row in table[1]]
-    named = [settings[label] if settings else label for label in labels]
+    if settings:
+      assert labels == [*settings]
+    named = [*settings.values()] if settings else labels
     assert sorted(named) == sorted(self.settings(sweep))
 
 
@@ -135,14 +151,11 @@ def check_noise(page):
 def check_mukherjee_mnist(page):
   sweeps = Sweeps('mukherjee_mnist')
   rates = ('0.0001', '0.001', '0.01', '0.1', '1')
-  measures = ('train/loss', 'validation/metric', 'test/metric')
-
-  def of(sweep, setting, measure):
-    scale = 1 if measure == 'train/loss' else 100
-    return [scale * v for v in sweeps.mean(sweep, setting, measure)]
+  measures = _MEASURES
+  of = sweeps.shown
 
   def end(sweep, setting):
-    return of(sweep, setting, 'test/metric')[0]
+    return of(sweep, setting)[0]
 
   def check(place, where, first=1):
     """Holds a table of measures against the sweep and setting of each row."""
@@ -310,20 +323,13 @@ _LIBSVM = {
 def check_mukherjee_libsvm(page):
   sweeps = Sweeps('mukherjee_libsvm')
   sets = ('w8a', 'a9a', 'ijcnn1', 'phishing', 'mushrooms')
-  measures = ('train/loss', 'validation/metric', 'test/metric')
 
   def of(name, method, measure='test/metric'):
-    scale = 1 if measure == 'train/loss' else 100
-    return [scale * v for v in sweeps.mean(name, _LIBSVM[method], measure)]
+    return sweeps.shown(name, _LIBSVM[method], measure)
 
   for place, name in enumerate(sets):
-    table = page.table(place)
-    assert [row[0] for row in table[1]] == [*_LIBSVM]
-    reading.check_table(
-      table,
-      lambda method, column, name=name: of(name, method, measures[column - 1]),
-    )
-    for measure in measures:
+    sweeps.check(page.table(place), name, settings=_LIBSVM)
+    for measure in _MEASURES:
       same = of(name, 'FedAvg', measure)
       assert of(name, 'FedSPS-Global', measure) == same
       if name != 'mushrooms':
@@ -405,20 +411,12 @@ def check_tuning_free(page):
   sweeps = Sweeps('tuning_free')
   tasks = ('digits', 'emnist_character', 'mnist_character')
   tasks = (*tasks, 'shakespeare_character')
-  measures = ('train/loss', 'validation/metric', 'test/metric')
 
   def of(task, method, measure='test/metric'):
-    scale = 1 if measure == 'train/loss' else 100
-    mean = sweeps.mean(task, _TUNING_FREE[method], measure)
-    return [scale * v for v in mean]
+    return sweeps.shown(task, _TUNING_FREE[method], measure)
 
   for place, task in enumerate(tasks):
-    table = page.table(place)
-    assert [row[0] for row in table[1]] == [*_TUNING_FREE]
-    reading.check_table(
-      table,
-      lambda method, column, task=task: of(task, method, measures[column - 1]),
-    )
+    sweeps.check(page.table(place), task, settings=_TUNING_FREE)
 
   def ends(method):
     return [of(task, method)[0] for task in tasks]
@@ -430,7 +428,9 @@ def check_tuning_free(page):
   page.claim(f'within {max(behind):.1f} points of FedAdam', max(behind))
   page.claim(f'stays at {ends("Delta-SGD")[3]:.1f} %', ends('Delta-SGD')[3])
   page.claim(f'rates reaches {ends("FedAdam")[3]:.1f} %', ends('FedAdam')[3])
-  sps = sorted(100 * v for v in sweeps.values(tasks[1], 'fedsps', measures[2]))
+  sps = sorted(
+    100 * v for v in sweeps.values(tasks[1], 'fedsps', 'test/metric')
+  )
   page.claim('stays at 4 %: hence', sps[0])
   assert sps[1] > 50 and min(ends('FedSPS')) > 25
   assert max(ends('Prodigy')[0], ends('DoG')[0]) < 65
@@ -491,8 +491,7 @@ def check_local_steps(page):
   sweeps = Sweeps('local_steps')
 
   def of(sweep, setting, measure='test/metric'):
-    scale = 1 if measure == 'train/loss' else 100
-    return scale * sweeps.mean(sweep, setting, measure)[0]
+    return sweeps.shown(sweep, setting, measure)[0]
 
   _check_lenet(page, sweeps, of)
   _check_steps(page, of)
@@ -526,14 +525,8 @@ def check_local_steps(page):
 def _check_lenet(page, sweeps, of):
   measures = ('train/loss', 'best/metric', 'validation/metric', 'test/metric')
   for place, split in enumerate(('iid', 'classes')):
-    table = page.table(place)
-    assert [row[0] for row in table[1]] == [*_LENET]
-    reading.check_table(
-      table,
-      lambda method, column, split=split: [
-        of(f'lenet_{split}', f'{_LENET[method]}_{split}', measures[column - 1])
-      ],
-    )
+    settings = {label: f'{k}_{split}' for label, k in _LENET.items()}
+    sweeps.check(page.table(place), f'lenet_{split}', measures, settings)
   iid = {k: of('lenet_iid', f'{k}_iid') for k in _LENET.values()}
   classes = {k: of('lenet_classes', f'{k}_classes') for k in _LENET.values()}
   page.claim('(98.3 against 98.7 %)', iid['fedsps'], iid['fedavg'])
@@ -603,7 +596,6 @@ def _check_joint(page, sweeps, of):
     )
     for method in _ADAPTIVE.values()
   }
-  measures = ('train/loss', 'validation/metric', 'test/metric')
   table = page.table(4)
   assert [row[0] for row in table[1]] == [*_ADAPTIVE]
   for label, rate, adaptivity, *_ in table[1]:
@@ -616,19 +608,12 @@ def _check_joint(page, sweeps, of):
     lambda label, column: (
       None
       if column < 3
-      else [of('joint', best[_ADAPTIVE[label]], measures[column - 3])]
+      else [of('joint', best[_ADAPTIVE[label]], _MEASURES[column - 3])]
     ),
   )
-  table = page.table(5)
-  assert [row[0] for row in table[1]] == [*_ADAPTIVE]
-  reading.check_table(
-    table,
-    lambda label, column: [
-      of('private_batch_32', _ADAPTIVE[label], measures[column - 1])
-    ],
-  )
+  sweeps.check(page.table(5), 'private_batch_32', settings=_ADAPTIVE)
   end = {method: of('joint', setting) for method, setting in best.items()}
-  assert max(abs(end['fedada2'] - end['joint_zero_init']), 0) < 0.1
+  assert abs(end['fedada2'] - end['joint_zero_init']) < 0.1
   page.claim('reach 56.0 % each', end['fedada2'])
   page.claim('server alone, 53.9', end['fedadagrad'])
   page.claim('here with 51.8 %', end['direct_joint'])

@@ -1,0 +1,59 @@
+"""The benchmarks' models in Keras, with their losses and metrics."""
+
+import tensorflow as tf
+import workload
+
+from tasks.models import lstm
+
+
+def lstm_layer() -> tf.keras.layers.Layer:
+  """Builds this project's recurrent layer."""
+  return lstm.build(256)
+
+
+def network(options, recurrent=lstm_layer) -> tf.keras.Model:
+  """Builds a model.
+
+  Args:
+    options: With `model`, and `width` for models of dense layers.
+    recurrent: Builds a recurrent layer.
+  """
+  layers = tf.keras.layers
+  if options.model == 'cnn':
+    # The EMNIST CNN of Reddi et al. without its dropout, so that losses can be
+    # compared.
+    parts = [
+      layers.InputLayer([28, 28, 1]),
+      layers.Conv2D(32, 3, activation='relu'),
+      layers.Conv2D(64, 3, activation='relu'),
+      layers.MaxPool2D(2),
+      layers.Flatten(),
+      layers.Dense(128, activation='relu'),
+      layers.Dense(workload.CLASSES),
+    ]
+  elif options.model == 'lstm':
+    parts = [
+      layers.InputLayer([workload.STEPS]),
+      layers.Embedding(workload.CHARACTERS, 8),
+      recurrent(),
+      recurrent(),
+      layers.Dense(workload.CHARACTERS),
+    ]
+  else:
+    outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
+    parts = [layers.InputLayer([options.width]), layers.Dense(outputs)]
+  return tf.keras.Sequential(parts)
+
+
+def loss(options) -> tf.keras.losses.Loss:
+  """Builds the loss of a model."""
+  if options.model == 'tag':
+    return tf.keras.losses.BinaryCrossentropy(from_logits=True)
+  return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def metric(options) -> tf.keras.metrics.Metric:
+  """Builds the accuracy of a model."""
+  if options.model == 'tag':
+    return tf.keras.metrics.BinaryAccuracy()
+  return tf.keras.metrics.SparseCategoricalAccuracy()

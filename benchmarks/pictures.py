@@ -17,6 +17,7 @@ from tff_adaptive.report import scores
 from tff_adaptive.report import sections
 from tff_adaptive.report import seeds
 from tff_adaptive.report import static
+from tff_adaptive.report import tuning
 
 # Methods whose looks the lines of a study have, in the order of its names.
 LOOKS = (
@@ -315,6 +316,66 @@ def _drawn(ends):
     method = tuple(w for w in words if 'learning_rate=' not in w)
     groups[method].append((sign * scores.mean(values), setting))
   return {max(found)[1] for found in groups.values()}
+
+
+class _End(results.Run):
+  """A run of which only the numbers of results.csv are left."""
+
+  @property
+  def finished(self):
+    return self.rows[0]['status'] == 'finished'
+
+  def measures(self):
+    return {k: float(v) for k, v in self.rows[0].items() if '/' in k and v}
+
+
+def draw_grids(ends, folder):
+  """Draws the rates of each sweep over a grid of them, as a report does.
+
+  These are the best number of each pair of client and server rate, the best
+  server rate of each client rate and, where the server's adaptivity was varied,
+  the best number of each.
+
+  Args:
+    ends: Rows of results.csv.
+    folder: Gets PNG files named after each sweep that varied both rates.
+  """
+  for sweep in dict.fromkeys(row['sweep'] for row in ends):
+    rows = [row for row in ends if row['sweep'] == sweep]
+    judge = sections.Judge(scores.RULES[scores.DEFAULT], rows[0]['metric'])
+    tried = _tried(rows, sweep)
+    charts_ = {
+      'rates': tuning.heat_map(sweep, tried, judge),
+      'best_rates': tuning.best_server_rates({sweep: tried}, judge),
+      'adaptivity': tuning.adaptivity({sweep: tried}, judge),
+    }
+    if charts_['rates'] is None:
+      continue
+    for name, chart in charts_.items():
+      if chart is not None:
+        save(static.draw(chart), folder / f'{sweep}_{name}.png')
+
+
+def _tried(ends, sweep):
+  """Makes of a sweep's ends what a report knows as configurations."""
+  by_setting = collections.defaultdict(list)
+  for row in ends:
+    by_setting[row['setting']].append(row)
+  return [
+    sections.Configuration(
+      sweep,
+      {
+        axis: float(value)
+        for axis, _, value in (
+          word.partition('=') for word in setting.split(', ')
+        )
+        if axis.endswith(('learning_rate', 'adaptivity'))
+      },
+      [_End(pathlib.Path(setting), {}, [row]) for row in rows],
+      complete=all(row['status'] == 'finished' for row in rows),
+    )
+    for setting, rows in by_setting.items()
+  ]
 
 
 def draw_steps(steps, folder):

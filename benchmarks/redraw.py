@@ -67,6 +67,7 @@ def redraw(output):
       rows(f'{study}/curves.csv'),
       output / study,
     )
+    pictures.draw_grids(rows(f'{study}/results.csv'), output / study)
     if (RESULTS / study / 'steps.csv').exists():
       pictures.draw_steps(rows(f'{study}/steps.csv'), output / study)
   curves = rows(f'{PRIVATE}/curves.csv')

@@ -5,12 +5,14 @@
 RUNS is the folder that a results/*/run.sh filled with sweeps. FOLDER gets
 results.csv, a row a run with its numbers as `main.py sweep` scores them;
 curves.csv, the values of COLUMN, or of the validation measure, of every run;
-and a picture of the curves of every sweep. With --costs, curves.csv also counts
-gradients and megabytes, and pictures have a panel for each. With --steps,
-steps.csv has the step sizes of a round, and sweeps with some a second picture,
-of their means. With --join=A,B, sweeps whose names are A or begin with A_ are
-one by the name of A, whose settings are named after their methods. The tables
-that are printed have the means over seeds, and half of their 95 % intervals.
+and a picture of the curves of every sweep; sweeps over grids of client and
+server rates get a report's pictures of tuning, too. With --costs, curves.csv
+also counts gradients and megabytes, and pictures have a panel for each. With
+--steps, steps.csv has the step sizes of a round, and sweeps with some a second
+picture, of their means. With --join=A,B, sweeps whose names are A or begin with
+A_ are one by the name of A, whose settings are named after their methods. The
+tables that are printed have the means over seeds, and half of their 95 %
+intervals.
 """
 
 import argparse
@@ -216,6 +218,7 @@ def main():
   outputs.write_rows(arguments.output / 'results.csv', ends)
   outputs.write_rows(arguments.output / 'curves.csv', curves)
   pictures.draw_sweeps(ends, curves, arguments.output)
+  pictures.draw_grids(ends, arguments.output)
   if arguments.steps:
     outputs.write_rows(arguments.output / 'steps.csv', steps)
     pictures.draw_steps(steps, arguments.output)

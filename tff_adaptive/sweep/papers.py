@@ -105,6 +105,13 @@ def _kim() -> dict[str, list[Block]]:
 
 def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
   """Makes a block of rates for each client that has one."""
+
+  def clients(optimizer: str, epsilon: str) -> dict[str, str]:
+    return dict(
+      algorithm='fedavg', client_optimizer=optimizer, client_adaptivity=epsilon
+    )
+
+  # The paper leaves epsilon open; its code is PyTorch's, with these defaults.
   decay = dict(client_lr_schedule='step_decay')
   sgd, adaptive = _texts(0.01, 0.05, 0.1, 0.5), _texts(0.001, 0.01, 0.1)
   rows = {
@@ -115,8 +122,8 @@ def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
       dict(algorithm='fedavg', client_momentum='0.9', **decay),
       sgd,
     ),
-    'adam': (dict(algorithm='fedavg', client_optimizer='adam'), adaptive),
-    'adagrad': (dict(algorithm='fedavg', client_optimizer='adagrad'), adaptive),
+    'adam': (clients('adam', '1e-08'), adaptive),
+    'adagrad': (clients('adagrad', '1e-10'), adaptive),
   }
   return {
     name: Block({**shared, **fixed}, dict(client_learning_rate=rates))

@@ -79,8 +79,16 @@ _RULES: dict[str, tuple[str, dict[str, Any], Optional[str]]] = {
     dict(client_learning_rate=0.05, client_momentum=0.9),
     _SGD,
   ),
-  'adam': ('adam', dict(client_learning_rate=0.001), _ADAPTIVE),
-  'adagrad': ('adagrad', dict(client_learning_rate=0.01), _ADAPTIVE),
+  'adam': (
+    'adam',
+    dict(client_learning_rate=0.001, client_adaptivity=1e-8),
+    _ADAPTIVE,
+  ),
+  'adagrad': (
+    'adagrad',
+    dict(client_learning_rate=0.01, client_adaptivity=1e-10),
+    _ADAPTIVE,
+  ),
   'sps': ('polyak', dict(c=0.5, gamma_b=1e30, lower_bound=0.0), None),
   'delta_sgd': (
     'delta_sgd',
@@ -94,6 +102,8 @@ for _name in ('sgd', 'sgdm'):
 # Methods that a client optimizer makes by itself.
 _OF_CLIENT = {'sgd': 'fedavg', 'delta_sgd': 'delta_sgd', 'polyak': 'fedsps'}
 _NOTES = {
+  'adam': "the client's epsilon, left open, is PyTorch's default",
+  'adagrad': "the client's epsilon, left open, is PyTorch's default",
   'sps': 'the formula of footnote 4 has no bound: gamma_b=1e+30 is none',
   'delta_sgd': 'both gradients of the smoothness estimate on the same batch, '
   'as in the code that the table comes from',
@@ -119,13 +129,12 @@ def _client(client: str, algorithm: Optional[str] = None) -> dict[str, Any]:
 def _note(client: str, *others: str) -> Optional[str]:
   """Writes a preset's comment."""
   grid = _RULES[client][2]
-  own = _NOTES.get(client)
-  if grid is not None:
-    own = (
-      f'the paper tells the grid of the client rate ({grid}), tuned on '
-      'CIFAR-10 at alpha 0.1, not which point of it was best'
-    )
-  return '; '.join(filter(None, [own, *others])) or None
+  tuned = grid and (
+    f'the paper tells the grid of the client rate ({grid}), tuned on '
+    'CIFAR-10 at alpha 0.1, not which point of it was best'
+  )
+  notes = [tuned, _NOTES.get(client), *others]
+  return '; '.join(filter(None, notes)) or None
 
 
 def _setting(task: str, network: str, alpha: str) -> dict[str, Any]:

@@ -6,87 +6,7 @@ import statistics
 
 from benchmarks import studies
 from tests.results import reading
-
-# Columns of most tables: training loss, "last 50" and end.
-_MEASURES = ('train/loss', 'validation/metric', 'test/metric')
-
-
-class Sweeps:
-  """The numbers of a study's sweeps.
-
-  Attributes:
-    ends: Rows of results.csv.
-  """
-
-  def __init__(self, study: str):
-    self.ends = reading.rows(f'{study}/results.csv')
-    self._curves = reading.curves(
-      f'{study}/curves.csv', 'sweep', 'setting', 'seed'
-    )
-
-  def mean(self, sweep, setting, measure='validation/metric'):
-    """Returns the mean over seeds, and half of its interval."""
-    mean = studies.mean_of(self._runs(sweep, setting), measure)
-    assert mean is not None, (sweep, setting)
-    return mean
-
-  def shown(self, sweep, setting, measure='test/metric'):
-    """Returns a measure as pages show it.
-
-    Its mean over seeds and, if there are several, half of its interval; shares
-    are in per cent.
-    """
-    runs = self._runs(sweep, setting)
-    share = measure.endswith('/metric') and runs[0]['metric'] != 'distance'
-    numbers = self.mean(sweep, setting, measure)
-    return [(100 if share else 1) * v for v in numbers[: len(runs)]]
-
-  def values(self, sweep, setting, measure='validation/metric'):
-    """Lists a measure of every seed."""
-    return [float(row[measure]) for row in self._runs(sweep, setting)]
-
-  def _runs(self, sweep, setting):
-    found = studies.by_setting(self.ends, sweep)[setting]
-    assert found, (sweep, setting)
-    return found
-
-  def settings(self, sweep):
-    return list(studies.by_setting(self.ends, sweep))
-
-  def curves(self, sweep, setting):
-    """Lists the values of every seed by round, without the untrained model."""
-    found = [
-      {n: row['value'] for n, row in by.items() if n}
-      for (s, name, _), by in self._curves.items()
-      if (s, name) == (sweep, setting)
-    ]
-    assert found, (sweep, setting)
-    return found
-
-  def check(self, table, sweep, measures=_MEASURES, settings=None):
-    """Holds a table to a sweep: a row a setting, and all of them.
-
-    Args:
-      table: As `reading.Page.table` has it.
-      sweep: The sweep.
-      measures: Of the columns; `None` where the paper is quoted.
-      settings: Which settings the rows are of, by label and in the order of the
-        rows; named so unless given.
-    """
-
-    def expected(label, place):
-      measure = measures[place - 1]
-      if measure is None:
-        return None
-      setting = settings[label] if settings else label
-      return self.shown(sweep, setting, measure)
-
-    reading.check_table(table, expected)
-    labels = [row[0].strip('*`') for row in table[1]]
-    if settings:
-      assert labels == [*settings]
-    named = [*settings.values()] if settings else labels
-    assert sorted(named) == sorted(self.settings(sweep))
+from tests.results import sweeps as sweeps_lib
 
 
 def _rises(by_round):
@@ -96,7 +16,7 @@ def _rises(by_round):
 
 
 def check_noise(page):
-  sweeps = Sweeps('noise')
+  sweeps = sweeps_lib.Sweeps('noise')
   names = ('figure_1_sgd', 'figure_1_sps', 'student_t', 'cauchy')
   for place, sweep in enumerate(names):
     sweeps.check(page.table(place), sweep, ['validation/metric'])
@@ -149,9 +69,9 @@ def check_noise(page):
 
 
 def check_mukherjee_mnist(page):
-  sweeps = Sweeps('mukherjee_mnist')
+  sweeps = sweeps_lib.Sweeps('mukherjee_mnist')
   rates = ('0.0001', '0.001', '0.01', '0.1', '1')
-  measures = _MEASURES
+  measures = sweeps_lib.MEASURES
   of = sweeps.shown
 
   def end(sweep, setting):
@@ -321,7 +241,7 @@ _LIBSVM = {
 
 
 def check_mukherjee_libsvm(page):
-  sweeps = Sweeps('mukherjee_libsvm')
+  sweeps = sweeps_lib.Sweeps('mukherjee_libsvm')
   sets = ('w8a', 'a9a', 'ijcnn1', 'phishing', 'mushrooms')
 
   def of(name, method, measure='test/metric'):
@@ -329,7 +249,7 @@ def check_mukherjee_libsvm(page):
 
   for place, name in enumerate(sets):
     sweeps.check(page.table(place), name, settings=_LIBSVM)
-    for measure in _MEASURES:
+    for measure in sweeps_lib.MEASURES:
       same = of(name, 'FedAvg', measure)
       assert of(name, 'FedSPS-Global', measure) == same
       if name != 'mushrooms':
@@ -408,7 +328,7 @@ _TUNING_FREE = {
 
 
 def check_tuning_free(page):
-  sweeps = Sweeps('tuning_free')
+  sweeps = sweeps_lib.Sweeps('tuning_free')
   tasks = ('digits', 'emnist_character', 'mnist_character')
   tasks = (*tasks, 'shakespeare_character')
 
@@ -488,7 +408,7 @@ _ADAPTIVE = {
 
 
 def check_local_steps(page):
-  sweeps = Sweeps('local_steps')
+  sweeps = sweeps_lib.Sweeps('local_steps')
 
   def of(sweep, setting, measure='test/metric'):
     return sweeps.shown(sweep, setting, measure)[0]
@@ -608,7 +528,9 @@ def _check_joint(page, sweeps, of):
     lambda label, column: (
       None
       if column < 3
-      else [of('joint', best[_ADAPTIVE[label]], _MEASURES[column - 3])]
+      else [
+        of('joint', best[_ADAPTIVE[label]], sweeps_lib.MEASURES[column - 3])
+      ]
     ),
   )
   sweeps.check(page.table(5), 'private_batch_32', settings=_ADAPTIVE)

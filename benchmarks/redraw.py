@@ -25,6 +25,7 @@ STUDIES = (
   'mukherjee_libsvm',
   'mukherjee_mnist',
   'noise',
+  'reddi_full',
   'tuning_free',
 )
 # Clients of a round of the private study.

@@ -26,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
 from benchmarks import pictures
+from tff_adaptive.recording import metric_names
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 
@@ -181,7 +182,9 @@ def table(rows, sweep, measures):
     cells = []
     for measure in measures:
       mean = mean_of(found, measure)
-      share = measure.endswith('/metric') and 'accuracy' in found[0]['metric']
+      share = measure.endswith('/metric') and metric_names.is_share(
+        found[0]['metric']
+      )
       if mean is None:
         cells.append(', '.join(sorted({row['status'] for row in found})))
       elif share:

@@ -6,6 +6,7 @@ import statistics
 
 from benchmarks import studies
 from tests.results import reading
+from tests.results import reddi_full
 from tests.results import sweeps as sweeps_lib
 
 
@@ -559,5 +560,6 @@ PAGES = {
   'mukherjee_libsvm': check_mukherjee_libsvm,
   'local_steps': check_local_steps,
   'mukherjee_mnist': check_mukherjee_mnist,
+  'reddi_full': reddi_full.check_reddi_full,
   'tuning_free': check_tuning_free,
 }

@@ -31,9 +31,11 @@ class Sweeps:
     """Returns a measure as pages show it.
 
     Its mean over seeds and, if there are several, half of its interval; shares
-    are in per cent.
+    are in per cent. No number where a run diverged.
     """
     runs = self._runs(sweep, setting)
+    if any(row['status'] == 'diverged' for row in runs):
+      return []
     share = measure.endswith('/metric') and metric_names.is_share(
       runs[0]['metric']
     )

@@ -48,6 +48,12 @@ _AXES = {
   'gradients': 'gradients in all',
   'megabytes': 'megabytes sent in all',
 }
+# How pictures call what settings vary.
+_WORDS = {
+  'client_learning_rate': 'client rate',
+  'server_learning_rate': 'server rate',
+  'server_adaptivity': 'tau',
+}
 # Lines that a picture can bear.
 _MOST_LINES = 10
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
@@ -329,12 +335,17 @@ class _End(results.Run):
     return {k: float(v) for k, v in self.rows[0].items() if '/' in k and v}
 
 
-def draw_grids(ends, folder):
-  """Draws the rates of each sweep over a grid of them, as a report does.
+# Where Reddi et al. fix tau to look at rates.
+_TAU = 0.001
 
-  These are the best number of each pair of client and server rate, the best
-  server rate of each client rate and, where the server's adaptivity was varied,
-  the best number of each.
+
+def draw_grids(ends, folder):
+  """Draws sweeps over grids of rates as Reddi et al. do.
+
+  These are, with tau fixed, validation quality by client and server rate
+  (Figures 2 and 5 to 11) and the best server rate of each client rate (Figure
+  12), and quality by tau, with the rates of the lowest training loss at each
+  (Figure 3).
 
   Args:
     ends: Rows of results.csv.
@@ -342,28 +353,35 @@ def draw_grids(ends, folder):
   """
   for sweep in dict.fromkeys(row['sweep'] for row in ends):
     rows = [row for row in ends if row['sweep'] == sweep]
-    judge = sections.Judge(scores.RULES[scores.DEFAULT], rows[0]['metric'])
-    tried = _tried(rows, sweep)
+    by_loss, by_quality = (
+      sections.Judge(scores.RULES[name], rows[0]['metric'])
+      for name in (scores.DEFAULT, 'validation_metric')
+    )
+    name = sweep.replace('_', ' ')
+    tried = _tried(rows, name)
+    fixed = [
+      c for c in tried if c.settings.get('server_adaptivity', _TAU) == _TAU
+    ]
     charts_ = {
-      'rates': tuning.heat_map(sweep, tried, judge),
-      'best_rates': tuning.best_server_rates({sweep: tried}, judge),
-      'adaptivity': tuning.adaptivity({sweep: tried}, judge),
+      'rates': tuning.heat_map(name, fixed, by_quality),
+      'best_rates': tuning.best_server_rates({name: fixed}, by_quality),
+      'adaptivity': tuning.adaptivity({name: tried}, by_loss),
     }
     if charts_['rates'] is None:
       continue
-    for name, chart in charts_.items():
+    for kind, chart in charts_.items():
       if chart is not None:
-        save(static.draw(chart), folder / f'{sweep}_{name}.png')
+        save(static.draw(chart), folder / f'{sweep}_{kind}.png')
 
 
-def _tried(ends, sweep):
+def _tried(ends, name):
   """Makes of a sweep's ends what a report knows as configurations."""
   by_setting = collections.defaultdict(list)
   for row in ends:
     by_setting[row['setting']].append(row)
   return [
     sections.Configuration(
-      sweep,
+      name,
       {
         axis: float(value)
         for axis, _, value in (
@@ -423,6 +441,15 @@ def _lines(rows, column, bounds, value='value'):
 
   like = dict(zip(settings, LOOKS, strict=False))
   return [
-    dataclasses.replace(line, like=like[line.method])
+    dataclasses.replace(
+      line, method=_short(line.method), like=like[line.method]
+    )
     for line in seeds.lines(settings, series, bounds)
   ]
+
+
+def _short(setting):
+  """Makes a setting's name fit into a legend."""
+  for axis, words in _WORDS.items():
+    setting = setting.replace(f'{axis}=', f'{words} ')
+  return setting

@@ -51,17 +51,20 @@ _POINTS = 40
 _METHODS = ('preset', 'algorithm', 'client_optimizer')
 
 
-def setting_of(row, method=None):
+def setting_of(row, method=None, shared=()):
   """Names a run's setting: its axes but the seed, in a few words.
 
   Args:
     row: Of a sweep's results.csv.
     method: What takes the place of the axes that name a method.
+    shared: Axes that need no mention.
   """
   axes = list(row)[1 : list(row).index('status')]
   words = [method] if method else []
   for axis in axes:
-    if axis == 'seed' or not row[axis] or (method and axis in _METHODS):
+    if axis in ('seed', *shared) or not row[axis]:
+      continue
+    if method and axis in _METHODS:
       continue
     value = row[axis].rpartition('/')[2] if axis == 'preset' else row[axis]
     words.append(value if axis in _METHODS else f'{axis}={value}')
@@ -131,13 +134,20 @@ def collect(folder, column=None, costs=False, join=()):
     joined = next(
       (name for name in join if f'{sweep}_'.startswith(f'{name}_')), None
     )
-    for row in outputs.read_rows(path):
+    rows = outputs.read_rows(path)
+    # A paper's grid says its whole problem in every row.
+    shared = [a for a in rows[0] if len({row[a] for row in rows}) == 1]
+    for row in rows:
       if row['status'] not in _ENDS:
         continue
       run = results.load(path.parent / 'runs' / row['name'])
       place = {
         'sweep': joined or sweep,
-        'setting': setting_of(row, run.method if joined else None),
+        'setting': setting_of(
+          row,
+          run.method if joined else None,
+          () if joined or len(rows) == 1 else shared,
+        ),
         'seed': row['seed'],
       }
       ends.append(

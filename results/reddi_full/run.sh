@@ -36,7 +36,7 @@ characters)
     --client_lr_decay_rate=0.1 --client_lr_staircase --axis=preset="$list"
   ;;
 grid)
-  study grid --grid=reddi2021/stackoverflow_tag/fedadam $tags \
+  study fedadam_on_tags --grid=reddi2021/stackoverflow_tag/fedadam $tags \
     --total_rounds="${4:-15}" --rounds_per_eval=5 \
     --num_validation_examples=2000 --validation_sample=drawn
   ;;

@@ -18,7 +18,7 @@ which=$3
 cd "$(dirname "$0")/../.."
 . results/studies.sh
 
-methods="fedadagrad fedadam fedyogi fedavgm fedavg"
+methods="fedadagrad fedadam fedavg fedyogi fedavgm"
 tags="--stackoverflow_tag_vocab_size=1000 --stackoverflow_tag_num_tags=100"
 
 case $which in

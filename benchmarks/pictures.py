@@ -54,6 +54,8 @@ _WORDS = {
   'server_learning_rate': 'server rate',
   'server_adaptivity': 'tau',
 }
+# Where Reddi et al. fix tau to look at rates.
+_TAU = 0.001
 # Lines that a picture can bear.
 _MOST_LINES = 10
 # How near to 0 weights are at the end of `quadratic.py`, as a share.
@@ -335,10 +337,6 @@ class _End(results.Run):
     return {k: float(v) for k, v in self.rows[0].items() if '/' in k and v}
 
 
-# Where Reddi et al. fix tau to look at rates.
-_TAU = 0.001
-
-
 def draw_grids(ends, folder):
   """Draws sweeps over grids of rates as Reddi et al. do.
 
@@ -362,14 +360,15 @@ def draw_grids(ends, folder):
     fixed = [
       c for c in tried if c.settings.get('server_adaptivity', _TAU) == _TAU
     ]
-    charts_ = {
-      'rates': tuning.heat_map(name, fixed, by_quality),
+    heat_map = tuning.heat_map(name, fixed, by_quality)
+    if heat_map is None:
+      continue
+    drawn = {
+      'rates': heat_map,
       'best_rates': tuning.best_server_rates({name: fixed}, by_quality),
       'adaptivity': tuning.adaptivity({name: tried}, by_loss),
     }
-    if charts_['rates'] is None:
-      continue
-    for kind, chart in charts_.items():
+    for kind, chart in drawn.items():
       if chart is not None:
         save(static.draw(chart), folder / f'{sweep}_{kind}.png')
 

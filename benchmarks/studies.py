@@ -61,10 +61,9 @@ def setting_of(row, method=None, shared=()):
   """
   axes = list(row)[1 : list(row).index('status')]
   words = [method] if method else []
+  unsaid = {'seed', *shared, *(_METHODS if method else ())}
   for axis in axes:
-    if axis in ('seed', *shared) or not row[axis]:
-      continue
-    if method and axis in _METHODS:
+    if axis in unsaid or not row[axis]:
       continue
     value = row[axis].rpartition('/')[2] if axis == 'preset' else row[axis]
     words.append(value if axis in _METHODS else f'{axis}={value}')
@@ -143,11 +142,10 @@ def collect(folder, column=None, costs=False, join=()):
       run = results.load(path.parent / 'runs' / row['name'])
       place = {
         'sweep': joined or sweep,
-        'setting': setting_of(
-          row,
-          run.method if joined else None,
-          () if joined or len(rows) == 1 else shared,
-        ),
+        'setting': setting_of(row, run.method)
+        if joined
+        # All axes, where nothing but seeds varies.
+        else setting_of(row, shared=shared) or setting_of(row),
         'seed': row['seed'],
       }
       ends.append(
@@ -182,6 +180,11 @@ def mean_of(rows, measure):
   return statistics.fmean(values), scores.interval(values)
 
 
+def is_share(row, measure):
+  """Tells whether a measure of a run is a share, which is shown in per cent."""
+  return measure.endswith('/metric') and metric_names.is_share(row['metric'])
+
+
 def table(rows, sweep, measures):
   """Writes a sweep's table; shares are given in per cent."""
   lines = [
@@ -192,9 +195,7 @@ def table(rows, sweep, measures):
     cells = []
     for measure in measures:
       mean = mean_of(found, measure)
-      share = measure.endswith('/metric') and metric_names.is_share(
-        found[0]['metric']
-      )
+      share = is_share(found[0], measure)
       if mean is None:
         cells.append(', '.join(sorted({row['status'] for row in found})))
       elif share:

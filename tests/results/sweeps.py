@@ -2,7 +2,6 @@
 
 from benchmarks import studies
 from tests.results import reading
-from tff_adaptive.recording import metric_names
 
 # Columns of most tables: training loss, "last 50" and end.
 MEASURES = ('train/loss', 'validation/metric', 'test/metric')
@@ -36,11 +35,9 @@ class Sweeps:
     runs = self._runs(sweep, setting)
     if any(row['status'] == 'diverged' for row in runs):
       return []
-    share = measure.endswith('/metric') and metric_names.is_share(
-      runs[0]['metric']
-    )
+    scale = 100 if studies.is_share(runs[0], measure) else 1
     numbers = self.mean(sweep, setting, measure)
-    return [(100 if share else 1) * v for v in numbers[: len(runs)]]
+    return [scale * v for v in numbers[: len(runs)]]
 
   def values(self, sweep, setting, measure='validation/metric'):
     """Lists a measure of every seed."""

@@ -106,12 +106,12 @@ def _kim() -> dict[str, list[Block]]:
 def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
   """Makes a block of rates for each client that has one."""
 
+  # The paper leaves epsilon open; its code is PyTorch's, with these defaults.
   def clients(optimizer: str, epsilon: str) -> dict[str, str]:
     return dict(
       algorithm='fedavg', client_optimizer=optimizer, client_adaptivity=epsilon
     )
 
-  # The paper leaves epsilon open; its code is PyTorch's, with these defaults.
   decay = dict(client_lr_schedule='step_decay')
   sgd, adaptive = _texts(0.01, 0.05, 0.1, 0.5), _texts(0.001, 0.01, 0.1)
   rows = {

@@ -102,8 +102,9 @@ for _name in ('sgd', 'sgdm'):
 # Methods that a client optimizer makes by itself.
 _OF_CLIENT = {'sgd': 'fedavg', 'delta_sgd': 'delta_sgd', 'polyak': 'fedsps'}
 _NOTES = {
-  'adam': "the client's epsilon, left open, is PyTorch's default",
-  'adagrad': "the client's epsilon, left open, is PyTorch's default",
+  **dict.fromkeys(
+    ('adam', 'adagrad'), "the client's epsilon, left open, is PyTorch's default"
+  ),
   'sps': 'the formula of footnote 4 has no bound: gamma_b=1e+30 is none',
   'delta_sgd': 'both gradients of the smoothness estimate on the same batch, '
   'as in the code that the table comes from',

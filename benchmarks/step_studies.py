@@ -1,14 +1,14 @@
 """One small CSV and figures of a study's runs.
 
   python benchmarks/step_studies.py RUNS --output=FOLDER
-  python benchmarks/step_studies.py --best SWEEP
+  python benchmarks/step_studies.py RUNS --best=CLIENT
 
 RUNS is a folder with runs below it. FOLDER gets curves.csv, every evaluation of
 every finished run, and accuracy.png: accuracy against rounds, and against
 gradients, of which the two forms of Delta-SGD do not take the same number. Of
 runs that differ only in the client's rate the one with the best accuracy, mean
 of the last three evaluations, is drawn and put into the table that is printed;
---best prints that rate alone.
+--best prints that rate of one client alone, by the table's name of it.
 """
 
 import argparse
@@ -32,8 +32,16 @@ def name_of(settings):
   name = settings['client_optimizer']
   if name == 'delta_sgd':
     return f'delta_sgd {settings["smoothness_batch"]}'
-  if settings.get('client_momentum'):
-    return f'{name} with momentum'
+  extras = [
+    word
+    for word, has_it in (
+      ('momentum', settings.get('client_momentum')),
+      ('decay', settings.get('client_lr_schedule') == 'step_decay'),
+    )
+    if has_it
+  ]
+  if extras:
+    return f'{name} with {" and ".join(extras)}'
   return {'polyak': 'sps'}.get(name, name)
 
 
@@ -108,7 +116,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('runs', type=pathlib.Path, help='Folder of the runs.')
   parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
-  parser.add_argument('--best', action='store_true', help='Print a rate only.')
+  parser.add_argument('--best', metavar='CLIENT', help='Print its rate only.')
   arguments = parser.parse_args()
   curves = {}
   for run in results.find(arguments.runs)[0]:
@@ -121,8 +129,14 @@ def main():
   by_rate = by_rates(curves)
   best = best_rates(by_rate)
   if arguments.best:
-    ((rate, _),) = best.values()
-    print(rate)
+    rates = [rate for (c, _), (rate, _) in best.items() if c == arguments.best]
+    if len(rates) != 1:
+      clients = ', '.join(sorted({client for client, _ in best}))
+      parser.error(
+        f'--best={arguments.best}: {arguments.runs} has it at {len(rates)} '
+        f'alphas, not at one; its clients are {clients}'
+      )
+    print(rates[0])
     return
   if arguments.output is None:
     parser.error('--output is needed, or --best')

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from benchmarks import step_studies
+from tests import made_up
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -52,3 +55,35 @@ def test_clients_together(tmp_path):
     tmp_path, 'benchmarks/together.py', '--clients=2', '--steps=2', '--rounds=1'
   )
   assert re.search(r'^tag .*e-0[6-9]$', text, re.MULTILINE), text
+
+
+def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):
+  """Made-up runs are the better, the nearer their rate is to 0.1."""
+  clients = {
+    'sgd with momentum and decay': (
+      *('--client_momentum=0.9', '--client_lr_schedule=step_decay'),
+      (0.05, 0.5),
+      '0.05',
+    ),
+    'adam': ('--client_optimizer=adam', (1, 0.1), '0.1'),
+  }
+  for name, (*flags, rates, _) in clients.items():
+    for rate in rates:
+      made_up.run(
+        tmp_path,
+        f'{name.split()[-1]}_{rate}',
+        *('--task=digits', '--algorithm=fedavg', '--total_rounds=6'),
+        *(f'--client_learning_rate={rate}', *flags),
+      )
+
+  def ask(client):
+    words = ['step_studies.py', str(tmp_path), f'--best={client}']
+    monkeypatch.setattr('sys.argv', words)
+    step_studies.main()
+    return capsys.readouterr().out.strip()
+
+  for name, (*_, best) in clients.items():
+    assert ask(name) == best
+  with pytest.raises(SystemExit):
+    ask('sgd')
+  assert 'its clients are adam, sgd with momentum' in capsys.readouterr().err

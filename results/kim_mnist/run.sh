@@ -1,18 +1,18 @@
 #!/bin/sh
-# The MNIST columns of Kim et al. (arXiv 2306.11201): Table 1 (eight clients,
-# three alphas), Table 4 (FedAdam's server) and Table 6 (FedProx).
+# The MNIST columns of Kim et al. (arXiv 2306.11201): Table 1 (averaging, three
+# alphas), Table 4 (FedAdam's server, alpha = 0.1) and Table 6 (FedProx,
+# alpha = 0.01), a folder of runs each.
 #
-#   results/kim_mnist/run.sh DATA_FOLDER RUNS_FOLDER [ROUNDS [TUNING_ROUNDS]]
+#   results/kim_mnist/run.sh DATA_FOLDER RUNS_FOLDER [ROUNDS [TABLES]]
 #
-# ROUNDS is the paper's 500 unless given. Rates are tuned at alpha = 0.1 and used
-# everywhere: on MNIST, and, if TUNING_ROUNDS is given, on CIFAR-10 as the paper
-# tuned them, in so many of its 2,000 rounds. What a rate was tuned on is in the
-# names: mnist_..., cifar_...
+# ROUNDS is the paper's 500 unless given, TABLES are "1 4 6". Rates are tuned on
+# MNIST at alpha = 0.1 under averaging, which is that column of Table 1, and
+# carried to all other columns; Tables 4 and 6 need the runs of Table 1.
 set -eu
 data=$1
-runs=$2
+folder=$2
 rounds=${3:-500}
-tuning=${4:-0}
+tables=${4:-1 4 6}
 cd "$(dirname "$0")/../.."
 . results/studies.sh
 
@@ -22,33 +22,50 @@ mnist() { # name, flags
   name=$1
   shift
   study "$name" --total_rounds="$rounds" --rounds_per_eval=$every \
-    --select=validation_metric "$@"
+    --validation_split=test --select=validation_metric "$@"
 }
 
-# What is not tuned, in all three tables.
-mnist untuned --axis=preset="$(presets $paper \
-  delta_sgd_alpha_1 delta_sgd_alpha_0.1 delta_sgd_alpha_0.01 \
-  sps_alpha_1 sps_alpha_0.1 sps_alpha_0.01 \
-  delta_sgd_fedadam_alpha_0.1 sps_fedadam_alpha_0.1 \
-  delta_sgd_fedprox_alpha_0.01 sps_fedprox_alpha_0.01)"
-
-tuned() { # what it was tuned on, client, rate
-  mnist "$1_$2" --client_learning_rate="$3" --axis=preset="$(presets $paper \
-    "$2_alpha_1" "$2_alpha_0.1" "$2_alpha_0.01" \
-    "$2_fedadam_alpha_0.1" "$2_fedprox_alpha_0.01")"
+best() { # client, by the name of benchmarks/step_studies.py
+  ${PYTHON:-python} benchmarks/step_studies.py "$folder/table_1/tuned" --best="$1"
 }
 
-best_of() { # name of a sweep
-  ${PYTHON:-python} benchmarks/step_studies.py --best "$runs/$1"
+# A table's columns: a sweep of what is not tuned, and one of each other client,
+# at the rate that was best.
+columns() { # endings of presets' names
+  list=
+  for column in "$@"; do list="$list delta_sgd_$column sps_$column"; done
+  # shellcheck disable=SC2086
+  mnist untuned --axis=preset="$(presets $paper $list)"
+  for client in sgd sgd_decay sgdm sgdm_decay adam adagrad; do
+    case $client in
+    sgd_decay) name='sgd with decay' ;;
+    sgdm) name='sgd with momentum' ;;
+    sgdm_decay) name='sgd with momentum and decay' ;;
+    *) name=$client ;;
+    esac
+    list=
+    for column in "$@"; do
+      # Tuning them was their column alpha_0.1.
+      [ "$column" = alpha_0.1 ] || list="$list ${client}_$column"
+    done
+    # shellcheck disable=SC2086
+    mnist "$client" --client_learning_rate="$(best "$name")" \
+      --axis=preset="$(presets $paper $list)"
+  done
 }
 
-for client in sgd sgd_decay sgdm sgdm_decay adam adagrad; do
-  mnist "tune_mnist_$client" --grid=$paper/$client
-  tuned mnist $client "$(best_of tune_mnist_$client)"
-  if [ "$tuning" -gt 0 ]; then
-    study "tune_cifar_$client" --grid=kim2024/cifar10_image/$client \
-      --total_rounds="$tuning" --rounds_per_eval="$tuning" \
-      --select=validation_metric
-    tuned cifar $client "$(best_of tune_cifar_$client)"
-  fi
+for table in $tables; do
+  runs=$folder/table_$table
+  case $table in
+  1)
+    mnist tuned --grid=$paper
+    columns alpha_1 alpha_0.1 alpha_0.01
+    ;;
+  4) columns fedadam_alpha_0.1 ;;
+  6) columns fedprox_alpha_0.01 ;;
+  *)
+    echo "$0: no table $table" >&2
+    exit 2
+    ;;
+  esac
 done

@@ -18,6 +18,7 @@ from benchmarks import step_studies
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / 'results'
 REPRODUCTION = 'reproduction_reddi2021'
+KIM = 'kim_mnist'
 PRIVATE = 'stackoverflow_tag_dp'
 # What `studies.py` collected.
 STUDIES = (
@@ -49,9 +50,10 @@ def redraw(output):
   pictures.draw_quadratic(
     rows('quadratic/rounds.csv'), to('quadratic/rounds.png')
   )
-  curves = step_studies.read_curves(RESULTS / 'mnist_delta_sgd' / 'curves.csv')
-  best = step_studies.best_rates(step_studies.by_rates(curves))
-  pictures.draw_clients(best, to('mnist_delta_sgd/accuracy.png'))
+  for path in sorted((RESULTS / KIM).glob('table_*/curves.csv')):
+    curves = step_studies.read_curves(path)
+    best = step_studies.best_rates(step_studies.by_rates(curves))
+    pictures.draw_clients(best, to(f'{KIM}/{path.parent.name}/accuracy.png'))
   pictures.draw_forms(
     smoothness_batch.read(RESULTS / 'smoothness_batch' / 'curves.csv'),
     to('smoothness_batch/accuracy.png'),

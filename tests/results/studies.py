@@ -5,6 +5,7 @@ import itertools
 import statistics
 
 from benchmarks import studies
+from tests.results import kim_mnist
 from tests.results import reading
 from tests.results import reddi_full
 from tests.results import sweeps as sweeps_lib
@@ -556,6 +557,7 @@ def _check_joint(page, sweeps, of):
 
 
 PAGES = {
+  'kim_mnist': kim_mnist.check_kim_mnist,
   'noise': check_noise,
   'mukherjee_libsvm': check_mukherjee_libsvm,
   'local_steps': check_local_steps,

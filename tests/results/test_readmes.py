@@ -65,109 +65,6 @@ def check_main_job(page):
     page.take(setting)
 
 
-def check_mnist_delta_sgd(page):
-  curves = reading.curves(
-    'mnist_delta_sgd/curves.csv', 'client', 'alpha', 'rate'
-  )
-  clients = {
-    'Delta-SGD, same (the default)': 'delta_sgd same',
-    'Delta-SGD, successive': 'delta_sgd successive',
-    'SGD': 'sgd',
-    'SGD with momentum': 'sgd with momentum',
-    'Adam': 'adam',
-    'Adagrad': 'adagrad',
-    'SPS': 'sps',
-  }
-  alphas = {2: '0.1', 4: '0.01', 6: '1.0'}
-
-  def score(client, alpha, rate=None):
-    """Mean of the last three evaluations, of the best rate unless given."""
-    found = [
-      100 * statistics.fmean(by[n]['accuracy'] for n in (52, 56, 60))
-      for (c, a, r), by in curves.items()
-      if (c, a) == (client, alpha) and (rate is None or r == rate)
-    ]
-    return max(found)
-
-  def expected(label, place):
-    if place == 1:
-      client = clients[label]
-      return [
-        float(r) for c, a, r in curves if (c, a) == (client, '0.01') and r
-      ]
-    if place not in alphas:
-      return None
-    return [score(clients[label], alphas[place])]
-
-  reading.check_table(page.table(0), expected)
-  page.claim(
-    'SGD 0.01: 71.7, 0.05: 90.2, 0.5: 10.1',
-    *(
-      v
-      for rate in ('0.01', '0.05', '0.5')
-      for v in (float(rate), score('sgd', '0.1', rate))
-    ),
-  )
-  page.claim(
-    'with momentum 0.01: 88.4, 0.05: 94.0, 0.5: 9.5',
-    *(
-      v
-      for rate in ('0.01', '0.05', '0.5')
-      for v in (float(rate), score('sgd with momentum', '0.1', rate))
-    ),
-  )
-  page.claim(
-    'Adam 0.001: 83.2, 0.1: 9.7; Adagrad 0.001: 71.0, 0.1: 10.0',
-    *(
-      v
-      for client in ('adam', 'adagrad')
-      for rate in ('0.001', '0.1')
-      for v in (float(rate), score(client, '0.1', rate))
-    ),
-  )
-  same = {a: score('delta_sgd same', a) for a in alphas.values()}
-  behind = [same['0.01'] - score(c, '0.01') for c in ('adam', 'adagrad', 'sps')]
-  page.claim('11 to 35 points', min(behind), max(behind))
-  page.claim('(in the paper to 77.9)', 77.9)
-  best = max(score(c, '1.0') for c in clients.values())
-  page.claim('within 0.8 points', best - same['1.0'])
-  ahead = [
-    score(c, '0.1') - same['0.1']
-    for c in ('sgd with momentum', 'adam', 'adagrad', 'sps')
-  ]
-  assert min(ahead) > 0.5
-  page.claim('1 to 2 points', min(ahead), max(ahead))
-  page.claim(
-    'the 1.4 points', same['0.01'] - score('delta_sgd successive', '0.01')
-  )
-  page.claim('the 3.6 to SGD', same['0.01'] - score('sgd', '0.01'))
-  for number in (8, 60):
-    accuracy = curves['sps', '1.0', ''][number]['accuracy']
-    assert accuracy == pytest.approx(0.1, abs=0.01)  # "At chance."
-  for setting in (
-    '100 clients of 500 images',
-    '10 a round',
-    'batches of 64',
-    '0.9, Adam',
-    'alpha = 0.1',
-    'alpha = 0.01',
-    'alpha = 1',
-    '60,000 and 10,000',
-    '60 rounds',
-    "paper's 500",
-    'after 500 rounds',
-    'after 500, beside',
-    'best rate at',
-    'and 1; Delta-SGD',
-    'bound of 1)',
-    'CIFAR-10 at',
-    'rounds 52, 56 and 60',
-    '5,000 test images',
-    'Table 1',
-  ):
-    page.take(setting)
-
-
 def check_quadratic(page):
   columns = (1, 3, 10, 30, 100)
   methods = {
@@ -205,7 +102,7 @@ def check_smoothness_batch(page):
   curves = reading.curves(
     'smoothness_batch/curves.csv', 'task', 'alpha', 'form', 'seed'
   )
-  timed = reading.curves('mnist_delta_sgd/curves.csv', 'client', 'alpha')
+  timed = reading.curves('smoothness_batch/mnist.csv', 'client', 'alpha')
 
   def accuracy(experiment, form, number):
     task, alpha = 'emnist_character', ''
@@ -639,7 +536,6 @@ PAGES = {
   REDDI: check_reddi,
   'stackoverflow_tag_dp': check_private_tags,
   'main_job': check_main_job,
-  'mnist_delta_sgd': check_mnist_delta_sgd,
   'quadratic': check_quadratic,
   'smoothness_batch': check_smoothness_batch,
   **studies.PAGES,

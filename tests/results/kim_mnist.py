@@ -1,0 +1,192 @@
+"""Checks of the page of the MNIST columns of Kim et al."""
+
+import itertools
+import statistics
+
+from tests.results import reading
+from tff_adaptive.flags import presets
+
+_EVALUATIONS = (460, 480, 500)
+# By the page's name: that of benchmarks/step_studies.py, and the presets'.
+_CLIENTS = {
+  'SGD': ('sgd', 'sgd'),
+  'SGD, decay': ('sgd with decay', 'sgd_decay'),
+  'SGD with momentum': ('sgd with momentum', 'sgdm'),
+  'SGD with momentum, decay': ('sgd with momentum and decay', 'sgdm_decay'),
+  'Adam': ('adam', 'adam'),
+  'Adagrad': ('adagrad', 'adagrad'),
+  'SPS': ('sps', 'sps'),
+  'Delta-SGD': ('delta_sgd same', 'delta_sgd'),
+}
+# Tables of the page in their order: the folder, alpha, and the presets' ending.
+_COLUMNS = (
+  ('table_1', '1.0', 'alpha_1'),
+  ('table_1', '0.1', 'alpha_0.1'),
+  ('table_1', '0.01', 'alpha_0.01'),
+  ('table_4', '0.1', 'fedadam_alpha_0.1'),
+  ('table_6', '0.01', 'fedprox_alpha_0.01'),
+)
+
+
+def _published(client, ending):
+  """Returns what the paper has, in %."""
+  name = f'kim2024/mnist_character/{_CLIENTS[client][1]}_{ending}'
+  return float(presets.load(name).published.split()[0])
+
+
+class _Column:
+  """A column of one of the paper's tables.
+
+  Attributes:
+    rates: Of every client, by the page's name; empty where it has none.
+    final: Accuracy on the test images after the last round, in %, by rate.
+    last: The mean of the last three evaluations.
+    paper: What the paper has at the end.
+  """
+
+  def __init__(self, table, alpha, ending):
+    curves = reading.curves(
+      f'kim_mnist/{table}/curves.csv', 'client', 'alpha', 'rate'
+    )
+    self._curves, self.final, self.last = {}, {}, {}
+    for name, (client, _) in _CLIENTS.items():
+      runs = {
+        r: by for (c, a, r), by in curves.items() if (c, a) == (client, alpha)
+      }
+      assert runs, (name, alpha)
+      self._curves[name] = runs
+      self.final[name] = {r: 100 * by[500]['test'] for r, by in runs.items()}
+      self.last[name] = {
+        r: 100 * statistics.fmean(by[n]['accuracy'] for n in _EVALUATIONS)
+        for r, by in runs.items()
+      }
+    self.rates = {n: max(by, key=by.get) for n, by in self.last.items()}
+    self.paper = {n: _published(n, ending) for n in _CLIENTS}
+
+  def at(self, name, number):
+    """Returns the accuracy after a round, in %."""
+    return 100 * self._curves[name][self.rates[name]][number]['accuracy']
+
+  def end(self, name):
+    return self.final[name][self.rates[name]]
+
+  def check(self, table):
+    heading, rows = table
+    assert heading[1:] == ['rate', 'end', 'last three', 'paper']
+    assert [row[0].strip('*') for row in rows] == [*_CLIENTS]
+
+    def expected(name, place):
+      rate = self.rates[name]
+      return (
+        [float(rate)] if rate else [],
+        [self.end(name)],
+        [self.last[name][rate]],
+        [self.paper[name]],
+      )[place - 1]
+
+    reading.check_table(table, expected)
+
+
+def check_kim_mnist(page):
+  columns = [_Column(*column) for column in _COLUMNS[:3]]
+  for place, column in enumerate(columns):
+    column.check(page.table(place))
+  one, tenth, hundredth = columns
+  for column in (one, hundredth):
+    assert column.rates == tenth.rates
+    assert all(len(by) == 1 for by in column.last.values())
+  for place in (len(columns), len(columns) + 1):
+    heading, _ = page.table(place)
+    reading.check_table(
+      page.table(place),
+      lambda name, n, rates=heading: [tenth.last[name][rates[n]]],
+    )
+  _check_verdicts(page, one, tenth, hundredth)
+  for setting in (
+    'Table 1 of',
+    '100 clients of 500',
+    '10 a round',
+    'batches of 64',
+    '500 rounds; one seed',
+    'alpha = 0.1, and take it along to alpha = 1 and 0.01',
+    'at alpha = 0.1 on CIFAR-10',
+    '(22 rates, 2,000 rounds each)',
+    '10,000 test images',
+    'rounds 460, 480 and 500',
+    'by 10 after half',
+    'alpha = 1: nearly',
+    'alpha = 0.1: where',
+    'alpha = 0.01: one or two',
+    'three evaluations at alpha = 0.1',
+  ):
+    page.take(setting)
+
+
+def _check_verdicts(page, *columns):
+  one, tenth, hundredth = columns
+
+  def behind(column, name):
+    """How far a client is behind the best."""
+    return max(map(column.end, _CLIENTS)) - column.end(name)
+
+  near = {
+    n for n in _CLIENTS if all(behind(column, n) <= 0.5 for column in columns)
+  }
+  assert near == {'Delta-SGD'}
+  assert behind(one, 'Delta-SGD') == behind(hundredth, 'Delta-SGD') == 0
+  page.claim(
+    'best at alpha = 1 and 0.01 and 0.2 points from the best at 0.1',
+    *(1, 0.01, behind(tenth, 'Delta-SGD'), 0.1),
+  )
+
+  def off(*names):
+    """How far the farthest is from the paper's numbers."""
+    return max(abs(c.end(n) - c.paper[n]) for c in columns for n in names)
+
+  page.claim("within 0.8 points of the paper's", off('Delta-SGD'))
+  plain = ('SGD', 'SGD, decay')
+  page.claim("within 1.3 points of the paper's, and a point", off(*plain))
+  assert all(0.5 < behind(hundredth, n) < 1.5 for n in plain)
+  page.take('behind Delta-SGD at alpha = 0.01')
+  page.claim(
+    'SPS at chance at alpha = 1, and far behind at 0.01: agrees (10.3 and '
+    '77.3 %, paper 10.1 and 69.7 %)',
+    *(1, 0.01, one.end('SPS'), hundredth.end('SPS')),
+    *(one.paper['SPS'], hundredth.paper['SPS']),
+  )
+  adaptive = ('Adam', 'Adagrad')
+  assert min(behind(hundredth, n) for n in adaptive) > 15
+  page.take('Adam and Adagrad 15 points or more behind at alpha = 0.01')
+  page.claim(
+    'At alpha = 1 both are 2 points behind',
+    *(1, statistics.fmean(behind(one, n) for n in adaptive)),
+  )
+  page.claim('64.3 %', one.paper['Adagrad'])
+  momentum = 'SGD with momentum', 'SGD with momentum, decay'
+  page.claim(
+    'falls to 77.9 % at alpha = 0.01 and with decay to 94.0 %',
+    *(hundredth.paper[momentum[0]], 0.01, hundredth.paper[momentum[1]]),
+  )
+  page.claim('has 95.7 %', hundredth.end(momentum[0]))
+  assert hundredth.rates[momentum[1]] == '0.1'
+  assert abs(hundredth.end(momentum[1]) - 10) < 0.5
+  for name in momentum:
+    assert abs(tenth.last[name]['0.05'] - tenth.last[name]['0.1']) < 0.2
+  page.take('0.05 and 0.1 are level at alpha = 0.1, and 0.1, a hair')
+  page.take('is at chance at 0.01')
+  for name in (*plain, *momentum):
+    assert abs(tenth.last[name]['0.5'] - 10) < 1
+  for name in adaptive:
+    assert abs(tenth.last[name]['0.1'] - 10) < 1
+  ahead = [
+    column.at('SGD with momentum', 2 * n) - column.at('Delta-SGD', n)
+    for column in columns
+    for n in range(20, 241, 20)
+  ]
+  page.claim('240 rounds, by 0.2 to 18 points', 240, min(ahead), max(ahead))
+  late = [hundredth.at('Delta-SGD', n) for n in range(200, 501, 20)]
+  page.claim(
+    "One seed: at alpha = 0.01 Delta-SGD's curve goes up and down by up to 5.3",
+    *(0.01, max(abs(b - a) for a, b in itertools.pairwise(late))),
+  )
+  page.take('round 200')

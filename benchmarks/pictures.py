@@ -54,6 +54,17 @@ _WORDS = {
   'server_learning_rate': 'server rate',
   'server_adaptivity': 'tau',
 }
+# How pictures and pages call clients of Kim et al., in the order of pages.
+CLIENTS = {
+  'sgd': 'SGD',
+  'sgd_decay': 'SGD, decay',
+  'sgdm': 'SGD with momentum',
+  'sgdm_decay': 'SGD with momentum, decay',
+  'adam': 'Adam',
+  'adagrad': 'Adagrad',
+  'sps': 'SPS',
+  'delta_sgd': 'Delta-SGD',
+}
 # Where Reddi et al. fix tau to look at rates.
 _TAU = 0.001
 # Lines that a picture can bear.
@@ -133,7 +144,8 @@ def draw_quadratic(rows, path):
 
 
 def _label(client, rate):
-  return f'{client}, rate {float(rate):g}' if rate else client
+  name = CLIENTS.get(client, client)
+  return f'{name}, rate {float(rate):g}' if rate else name
 
 
 def draw_clients(best, path):

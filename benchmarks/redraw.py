@@ -51,8 +51,7 @@ def redraw(output):
     rows('quadratic/rounds.csv'), to('quadratic/rounds.png')
   )
   for path in sorted((RESULTS / KIM).glob('table_*/curves.csv')):
-    curves = step_studies.read_curves(path)
-    best = step_studies.best_rates(step_studies.by_rates(curves))
+    best = step_studies.best_rates(step_studies.read_curves(path))
     pictures.draw_clients(best, to(f'{KIM}/{path.parent.name}/accuracy.png'))
   pictures.draw_forms(
     smoothness_batch.read(RESULTS / 'smoothness_batch' / 'curves.csv'),

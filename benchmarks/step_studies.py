@@ -8,7 +8,7 @@ every finished run, and accuracy.png: accuracy against rounds, and against
 gradients, of which the two forms of Delta-SGD do not take the same number. Of
 runs that differ only in the client's rate the one with the best accuracy, mean
 of the last three evaluations, is drawn and put into the table that is printed;
---best prints that rate of one client alone, by the table's name of it.
+--best prints that rate of one client alone, by the name that it has in presets.
 """
 
 import argparse
@@ -28,21 +28,16 @@ LAST = 3
 
 
 def name_of(settings):
-  """Returns the papers' name of a client."""
+  """Returns a client's name as presets of Kim et al. have it."""
   name = settings['client_optimizer']
-  if name == 'delta_sgd':
-    return f'delta_sgd {settings["smoothness_batch"]}'
-  extras = [
-    word
-    for word, has_it in (
-      ('momentum', settings.get('client_momentum')),
-      ('decay', settings.get('client_lr_schedule') == 'step_decay'),
-    )
-    if has_it
-  ]
-  if extras:
-    return f'{name} with {" and ".join(extras)}'
-  return {'polyak': 'sps'}.get(name, name)
+  name = {'polyak': 'sps'}.get(name, name)
+  if settings.get('client_momentum'):
+    name += 'm'
+  if settings.get('client_lr_schedule') == 'step_decay':
+    name += '_decay'
+  if settings.get('smoothness_batch', 'same') != 'same':
+    name += f'_{settings["smoothness_batch"]}'
+  return name
 
 
 def setting_of(settings):
@@ -78,16 +73,11 @@ def score(rows):
   return statistics.fmean(row['accuracy'] for row in rows[-LAST:])
 
 
-def by_rates(curves):
-  """Groups the curves of every client and alpha by rate and seed."""
+def best_rates(curves):
+  """Chooses the best rate of every client and alpha, with curves by seed."""
   by_rate = collections.defaultdict(dict)
   for (client, alpha, rate, seed), rows in curves.items():
     by_rate[client, alpha].setdefault(rate, {})[seed] = rows
-  return by_rate
-
-
-def best_rates(by_rate):
-  """Chooses the best rate of every client and alpha, with curves by seed."""
   return {
     key: max(
       rates.items(),
@@ -126,8 +116,7 @@ def main():
       curves[key] = rows
   if not curves:
     parser.error(f'{arguments.runs} has no finished run')
-  by_rate = by_rates(curves)
-  best = best_rates(by_rate)
+  best = best_rates(curves)
   if arguments.best:
     rates = [rate for (c, _), (rate, _) in best.items() if c == arguments.best]
     if len(rates) != 1:

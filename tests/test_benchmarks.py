@@ -60,7 +60,7 @@ def test_clients_together(tmp_path):
 def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):
   """Made-up runs are the better, the nearer their rate is to 0.1."""
   clients = {
-    'sgd with momentum and decay': (
+    'sgdm_decay': (
       *('--client_momentum=0.9', '--client_lr_schedule=step_decay'),
       (0.05, 0.5),
       '0.05',
@@ -86,4 +86,4 @@ def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):
     assert ask(name) == best
   with pytest.raises(SystemExit):
     ask('sgd')
-  assert 'its clients are adam, sgd with momentum' in capsys.readouterr().err
+  assert 'its clients are adam, sgdm_decay' in capsys.readouterr().err

@@ -25,7 +25,7 @@ mnist() { # name, flags
     --validation_split=test --select=validation_metric "$@"
 }
 
-best() { # client, by the name of benchmarks/step_studies.py
+best() { # client
   ${PYTHON:-python} benchmarks/step_studies.py "$folder/table_1/tuned" --best="$1"
 }
 
@@ -37,19 +37,13 @@ columns() { # endings of presets' names
   # shellcheck disable=SC2086
   mnist untuned --axis=preset="$(presets $paper $list)"
   for client in sgd sgd_decay sgdm sgdm_decay adam adagrad; do
-    case $client in
-    sgd_decay) name='sgd with decay' ;;
-    sgdm) name='sgd with momentum' ;;
-    sgdm_decay) name='sgd with momentum and decay' ;;
-    *) name=$client ;;
-    esac
     list=
     for column in "$@"; do
       # Tuning them was their column alpha_0.1.
       [ "$column" = alpha_0.1 ] || list="$list ${client}_$column"
     done
     # shellcheck disable=SC2086
-    mnist "$client" --client_learning_rate="$(best "$name")" \
+    mnist "$client" --client_learning_rate="$(best "$client")" \
       --axis=preset="$(presets $paper $list)"
   done
 }

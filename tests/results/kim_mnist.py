@@ -3,21 +3,13 @@
 import itertools
 import statistics
 
+from benchmarks import pictures
 from tests.results import reading
 from tff_adaptive.flags import presets
 
 _EVALUATIONS = (460, 480, 500)
-# By the page's name: that of benchmarks/step_studies.py, and the presets'.
-_CLIENTS = {
-  'SGD': ('sgd', 'sgd'),
-  'SGD, decay': ('sgd with decay', 'sgd_decay'),
-  'SGD with momentum': ('sgd with momentum', 'sgdm'),
-  'SGD with momentum, decay': ('sgd with momentum and decay', 'sgdm_decay'),
-  'Adam': ('adam', 'adam'),
-  'Adagrad': ('adagrad', 'adagrad'),
-  'SPS': ('sps', 'sps'),
-  'Delta-SGD': ('delta_sgd same', 'delta_sgd'),
-}
+# The presets' names by the page's.
+_CLIENTS = {label: name for name, label in pictures.CLIENTS.items()}
 # Tables of the page in their order: the folder, alpha, and the presets' ending.
 _COLUMNS = (
   ('table_1', '1.0', 'alpha_1'),
@@ -30,7 +22,7 @@ _COLUMNS = (
 
 def _published(client, ending):
   """Returns what the paper has, in %."""
-  name = f'kim2024/mnist_character/{_CLIENTS[client][1]}_{ending}'
+  name = f'kim2024/mnist_character/{_CLIENTS[client]}_{ending}'
   return float(presets.load(name).published.split()[0])
 
 
@@ -49,7 +41,7 @@ class _Column:
       f'kim_mnist/{table}/curves.csv', 'client', 'alpha', 'rate'
     )
     self._curves, self.final, self.last = {}, {}, {}
-    for name, (client, _) in _CLIENTS.items():
+    for name, client in _CLIENTS.items():
       runs = {
         r: by for (c, a, r), by in curves.items() if (c, a) == (client, alpha)
       }

@@ -7,6 +7,7 @@ which absl's own --flagfile reads as well. Its comments of the form
 
 import dataclasses
 import difflib
+import functools
 import pathlib
 import re
 from typing import Optional
@@ -51,10 +52,17 @@ class Preset:
 
 def names() -> list[str]:
   """Lists the presets that there are."""
+  return list(_names_below(FOLDER))
+
+
+@functools.cache  # The papers' grids load dozens of presets.
+def _names_below(folder: pathlib.Path) -> tuple[str, ...]:
   # Not `with_suffix`: names may have dots, as in alpha_0.1.
-  return sorted(
-    path.relative_to(FOLDER).as_posix().removesuffix(_SUFFIX)
-    for path in FOLDER.glob(f'*/*/*{_SUFFIX}')
+  return tuple(
+    sorted(
+      path.relative_to(folder).as_posix().removesuffix(_SUFFIX)
+      for path in folder.glob(f'*/*/*{_SUFFIX}')
+    )
   )
 
 

@@ -242,7 +242,7 @@ def _check_characters(page, sweeps):
   for setting in (
     'Tables 1 and 11 and Figure 4: characters, 1,500 rounds',
     'every 500 rounds at the same rates',
-    'The lead of 60 rounds',
+    'in the first 60 rounds is',
     'On 160 writers, models',
     '160 writers are not 3,400',
   ):

@@ -187,7 +187,7 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
       'The algorithm {method} has no clients: {} cannot be {asked!r}; '
       '{server_optimizer} is what trains.'
     )
-  elif side in method.fixes:
+  elif side in method.fixes and asked not in method.accepted(side):
     problem = (
       'The algorithm {method} has its own {side} optimizer, {own}: {} cannot '
       'be {asked!r}.'
@@ -224,7 +224,7 @@ def slots_of(
   """
   slots: dict[str, Slot] = {}
   for piece, description, argument, public in _offered(method, optimizer):
-    if public in method.hides:
+    if piece != 'own' and public in method.hides:
       continue
     parameter = parameters.parameters_of(description)[argument]
     if public in slots:

@@ -37,6 +37,8 @@ class Entry:
     shared: Hyperparameters of a client's rule that belong to statistics which
       the server keeps too; they keep their names.
     of_method: Whether only methods use the rule, not users.
+    makes_method: Of a server's rule, whether there is a method of its name; one
+      without is a building block, and alone it is the server of `fedavg`.
   """
 
   description: Callable[..., Buildable]
@@ -44,6 +46,7 @@ class Entry:
   chooses_step_size: bool = False
   shared: frozenset[str] = frozenset()
   of_method: bool = False
+  makes_method: bool = True
 
 
 TABLES: dict[str, extensions.Table[Entry]] = {

@@ -141,6 +141,8 @@ class Exchange(numbers_lib.Numbered):
     weight_formula: The client's weight as text, if `weight` changes it.
     sees_update: Whether the server looks at the aggregated update: to `merge`
       it, or to `step` with another.
+    of_one_version: Whether what the server merges makes sense only if clients
+      trained from one model, as long as it merges or steps at all.
     update_formula: The update Delta as text, if `update` or `step` change it.
     encoding: The form in which updates travel; as they are if `None`.
   """
@@ -149,6 +151,7 @@ class Exchange(numbers_lib.Numbered):
   probes_first_client = False
   weight_formula = ''
   sees_update = False
+  of_one_version = True
   update_formula = ''
   encoding: Optional[encodings.Encoding] = None
 

@@ -213,6 +213,14 @@ class Exchange(numbers_lib.Numbered):
     del client
     return report()
 
+  def preconditioner(self, client: Client) -> structures.FlatWeights:
+    """Returns what clients' rules divide or turn steps by, after them, flat.
+
+    Nothing is sent of it; `drift` measures how far it is apart.
+    """
+    del client
+    return ()
+
   def remember(self, client: Client) -> structures.Memory:
     """Returns what the client keeps, unless it had to be left out."""
     return client.memory

@@ -231,7 +231,10 @@ _COLUMNS = {
   'client_work/train/': 'train/',
   'client_work/clients/': 'clients/',
   'client_work/step_size/': 'step_size/',
+  'client_work/drift/': 'drift/',
   'client_work/': 'clients/',
+  'aggregator/drift/': 'drift/',
+  'aggregator/aggregation/': 'aggregator/',
   'finalizer/update_': 'update/',
   'finalizer/': 'update/',
 }
@@ -266,4 +269,7 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
     for name in list(columns):
       if name.startswith(_MEANS) and not name.startswith('train/num_'):
         del columns[name]
+  for name in [n for n in columns if n.startswith('drift/')]:
+    if np.isnan(columns[name]):  # It has no value in this round.
+      del columns[name]
   return columns

@@ -30,6 +30,9 @@ class MeanMomentum(exchange.Exchange):
       weighted=collections.OrderedDict(m=client.optimizer_state['m'])
     )
 
+  def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(client.optimizer_state['m'])
+
   def merge(self, server: exchange.Server) -> structures.Statistics:
     return server.report.weighted
 

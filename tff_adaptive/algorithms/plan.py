@@ -142,6 +142,16 @@ class Plan:
     return frozenset(names)
 
   @property
+  def gradients_per_step(self) -> int:
+    """Gradient evaluations of a local step, as docs/costs.md has them."""
+    count = self.method.costs.gradients
+    chosen = self.optimizer['client']
+    if isinstance(chosen, str) and chosen != self.method.client:
+      count += optimizers.entry_of('client', chosen).gradients
+      count -= optimizers.entry_of('client', self.method.client).gradients
+    return count
+
+  @property
   def private(self) -> bool:
     """Whether updates are clipped and noised for differential privacy."""
     return mechanism.is_asked(self.arguments('aggregation'))

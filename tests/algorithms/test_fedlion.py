@@ -5,6 +5,7 @@ import pytest
 
 from tests.processes import dense
 from tff_adaptive import algorithms
+from tff_adaptive import training
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -76,3 +77,35 @@ def test_one_client_is_lion_through_all_rounds():
     x, m = lion(x, m, dense.CLIENTS[0], beta_1=0.9, beta_2=0.99)
     expected.append(x)
   dense.close(path, expected)
+
+
+@pytest.mark.parametrize(
+  'given, saves',
+  [
+    ({}, True),
+    ({'client_warmup_steps': 2}, False),
+    ({'aggregator_clipping': True}, False),
+  ],
+)
+def test_bytes_up_count_integers_where_updates_are(tmp_path, given, saves):
+  def run(name, **more):
+    settings = training.settings(
+      algorithm='fedlion',
+      total_rounds=1,
+      root_output_dir=str(tmp_path),
+      experiment_name=name,
+      **given,
+      **more,
+    )
+    return training.run(settings, say=lambda _: None)
+
+  row, full = run('integers').rows[-1], run('full', weight_decay=0.1).rows[-1]
+  saved = int(full['bytes_up']) - int(row['bytes_up'])
+  if not saves:
+    # The bits of a client's update are counted beside it.
+    assert saved == -4
+    return
+  steps = int(row['clients/steps']) // int(row['clients/count'])
+  count = 13_706  # Weights of the model of digits.
+  bits = np.ceil(np.log2(2 * steps + 1))
+  assert saved == 4 * count - np.ceil(count * bits / 8) - 4

@@ -213,6 +213,15 @@ class Exchange(numbers_lib.Numbered):
     del client
     return report()
 
+  def update_bits(self, client: Client) -> Optional[tf.Tensor]:
+    """Returns the bits that a coordinate of the update can be sent in, float32.
+
+    `None` where it takes all of its number. What is summed is the update as it
+    is; this only says what sending it costs.
+    """
+    del client
+    return None
+
   def preconditioner(self, client: Client) -> structures.FlatWeights:
     """Returns what clients' rules divide or turn steps by, after them, flat.
 

@@ -122,6 +122,9 @@ def of_client(
     rejected=tf.cast(tf.logical_not(finite), tf.int32),
     steps=client.num_steps,
   )
+  bits = exchange.update_bits(client)
+  if bits is not None:
+    clients['update_bits'] = tf.cast(bits, tf.float32)
   memory = client.memory
   if memory:
     memory = tf.nest.map_structure(

@@ -327,7 +327,12 @@ def build_rounds(
       **states,
     )
   else:
-    rounds = rounds_lib.build(built.process, initial_weights=weights, **states)
+    rounds = rounds_lib.build(
+      built.process,
+      initial_weights=weights,
+      whole_updates=not settings.plan.aggregation.formula,
+      **states,
+    )
   if settings.ema_decay is None:
     return rounds
   return averaging.AveragedRounds(rounds, settings.ema_decay)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+from typing import Optional
 
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
+from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
+from tff_adaptive.optimizers.clients import lion
 from tff_adaptive.processes import exchange
 
 
@@ -17,7 +20,13 @@ class MeanMomentum(exchange.Exchange):
 
   The mean is over the last cohort, with the weights of the model's mean; it is
   0 in the first round.
+
+  Without weight decay a client's update over its rate is an integer from -K to
+  K in every coordinate, K being its local steps.
   """
+
+  def __init__(self, weight_decay: float):
+    self._integers = not weight_decay
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(m=tuple(tree.zeros(specs)))
@@ -32,6 +41,14 @@ class MeanMomentum(exchange.Exchange):
 
   def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
     return tuple(client.optimizer_state['m'])
+
+  def update_bits(self, client: exchange.Client) -> Optional[tf.Tensor]:
+    if not self._integers:
+      return None
+    steps = tf.cast(client.num_steps, tf.float32)
+    bits = tf.math.ceil(tf.math.log(2 * steps + 1) / tf.math.log(2.0) - 1e-5)
+    # In a warm-up steps differ in length.
+    return tf.where(tf.equal(client.full_steps, steps), bits, 32.0)
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
     return server.report.weighted
@@ -61,8 +78,8 @@ class FedLion(methods.Options):
 
   def additions(
     self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
+    client_optimizer: lion.Lion,
     server_optimizer: tff.learning.optimizers.Optimizer,
   ) -> additions.Additions:
-    del client_optimizer, server_optimizer
-    return {'exchange': MeanMomentum()}
+    del server_optimizer
+    return {'exchange': MeanMomentum(client_optimizer.weight_decay)}

@@ -172,25 +172,25 @@ def test_table_has_the_best_configuration_in_bold(page):
   # The first table; the other is of settings.
   rows = {row[0]: row for row in reversed(reader.rows) if row}
   heading = rows['method']
-  assert heading[2] == 'training loss'
+  assert heading[:4] == ['method', 'settings tried', 'seeds', 'training loss']
   settings = [row for row in reader.rows if row and row[0] == 'fedadam'][1]
   assert 'client learning rate 0.1, server learning rate 1' in settings[1]
   assert '--client_learning_rate=0.1 --server_learning_rate=1.0' in settings[2]
   losses = {
-    name: float(rows[name][2].split()[0])
+    name: float(rows[name][3].split()[0])
     for name in ('fedavg', 'fedadam', 'delta_sgd')
   }
-  assert rows['fedavg'][1] == '5' and re.fullmatch(
-    r'0\.\d+ \[0\.\d+, 0\.\d+\]', rows['fedavg'][2]
+  assert rows['fedavg'][1:3] == ['6', '5'] and re.fullmatch(
+    r'0\.\d+ \[0\.\d+, 0\.\d+\]', rows['fedavg'][3]
   )
   # Of two seeds an interval says nothing, of one there is none.
-  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', rows['fedadam'][2])
-  assert re.fullmatch(r'0\.\d+', rows['delta_sgd'][2])
+  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', rows['fedadam'][3])
+  assert re.fullmatch(r'0\.\d+', rows['delta_sgd'][3])
   cells = [c for row in reader.rows for c in row]
   bold = [c for c, b in zip(cells, reader.bold, strict=True) if b]
   best = min(losses, key=losses.get)
-  assert rows[best][2] in bold
-  assert not {rows[n][2] for n in losses if n != best} & set(bold)
+  assert rows[best][3] in bold
+  assert not {rows[n][3] for n in losses if n != best} & set(bold)
 
 
 @pytest.mark.exhaustive

@@ -18,6 +18,7 @@ from tff_adaptive.recording import health
 from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import tables
 from tff_adaptive.report import scores
+from tff_adaptive.report import sweeps
 
 # Settings over which results are averaged.
 SEEDS = ('seed', 'client_datasets_random_seed')
@@ -33,12 +34,22 @@ class Run:
     rows: Of metrics.csv, as numbers by column; empty cells are left out.
     clients: Of clients.csv, a row a client that the trained model was tested
       on, likewise; empty where it was not.
+    tuned_on: The seed on which its sweep chose configurations, if it did so on
+      one seed.
   """
 
   path: pathlib.Path
   settings: Mapping[str, Any]
   rows: Sequence[Mapping[str, float]]
   clients: Sequence[Mapping[str, float]] = ()
+  tuned_on: Optional[int] = None
+
+  @property
+  def chose(self) -> bool:
+    """Whether configurations were chosen by it, and results are of others."""
+    return self.tuned_on is not None and self.tuned_on == self.settings.get(
+      'seed'
+    )
 
   @property
   def name(self) -> str:
@@ -203,7 +214,15 @@ def load(path: pathlib.Path) -> Run:
     rows = tables.RowFile(folder.metrics).numbers
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
-  return Run(path, settings, rows, _read_clients(path / 'clients.csv'))
+  # A sweep's runs are in a folder of its own.
+  sweep = sweeps.read(path.resolve().parent.parent)
+  return Run(
+    path,
+    settings,
+    rows,
+    _read_clients(path / 'clients.csv'),
+    tuned_on=None if sweep is None else sweep.tuned_on,
+  )
 
 
 def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:

@@ -58,7 +58,7 @@ RULES: Mapping[str, SelectionRule] = {
     SelectionRule(
       'validation_metric',
       'best validation metric over the same rounds, the number that Reddi et '
-      'al. report',
+      'al. report; the loss in a task without a metric',
       'validation/metric',
     ),
     SelectionRule(
@@ -81,7 +81,10 @@ RULES: Mapping[str, SelectionRule] = {
     ),
   )
 }
-DEFAULT = 'train_loss'
+# What is not tuned on is what it is tuned for; searches of a paper's grid take
+# the rule of Reddi et al. unless told otherwise.
+DEFAULT = 'validation_metric'
+OF_PAPERS = 'train_loss'
 
 
 def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
@@ -251,7 +254,12 @@ def score(
     metric: The task's first measure of quality, if it has one.
     finished: Whether the run came to its end.
   """
-  value = values.get(rule.measure, math.nan)
+  measure = rule.measure
+  if metric is None and not rule.of_loss:
+    measure = (
+      f'{"train" if measure.startswith("train/") else "validation"}/loss'
+    )
+  value = values.get(measure, math.nan)
   if not finished or not math.isfinite(value):
     return math.inf
   return (

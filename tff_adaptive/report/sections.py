@@ -39,14 +39,27 @@ class Configuration:
   Attributes:
     method: As `runs.Run.method`.
     settings: What they share.
-    runs: The finished ones.
-    complete: Whether no run of it failed or is unfinished.
+    runs: The finished ones that results are of.
+    complete: Whether none that it is chosen by failed or is unfinished.
+    chosen_by: The runs that it is chosen by; those that results are of unless
+      given.
+    planned: How many runs results are to be of; all there are unless given.
   """
 
   method: str
   settings: Mapping[str, Any]
   runs: Sequence[results.Run]
   complete: bool = True
+  chosen_by: Sequence[results.Run] = ()
+  planned: int = 0
+
+  @property
+  def seeds(self) -> str:
+    """Counts the runs, and those there should be if these are more."""
+    count = f'{len(self.runs)}'
+    return (
+      f'{count} of {self.planned}' if self.planned > len(self.runs) else count
+    )
 
   def values(self, measure: str) -> list[float]:
     """Lists a measure of every run that has it."""
@@ -130,7 +143,7 @@ class Judge:
       scores.score(
         self.rule, run.measures(), self.metric, finished=run.finished
       )
-      for run in configuration.runs
+      for run in configuration.chosen_by or configuration.runs
     ]
 
   def best(
@@ -163,31 +176,27 @@ def prefix(task: str) -> str:
   return f'{tasks.short(task)}_'
 
 
+def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+  """Picks the settings that runs of one experiment share."""
+  of_task = prefix(settings.get('task', ''))
+  return tuple(
+    (k, v)
+    for k, v in settings.items()
+    if (k in SETTING or k.startswith(of_task)) and v is not None
+  )
+
+
 def sections(runs: Sequence[results.Run]) -> list[Section]:
   """Sorts runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
-    of_task = prefix(run.settings.get('task', ''))
-    setting = tuple(
-      (k, v)
-      for k, v in run.settings.items()
-      if (k in SETTING or k.startswith(of_task)) and v is not None
-    )
-    methods = groups.setdefault(setting, {})
+    methods = groups.setdefault(experiment(run.settings), {})
     configurations = methods.setdefault(run.method, {})
     configurations.setdefault(_key(run.configuration), []).append(run)
   result = []
   for setting, methods in groups.items():
     by_method = {
-      method: [
-        Configuration(
-          method,
-          {k: v for k, v in same[0].settings.items() if k not in results.SEEDS},
-          [run for run in same if run.finished],
-          all(run.finished for run in same),
-        )
-        for same in configurations.values()
-      ]
+      method: [_configuration(method, same) for same in configurations.values()]
       for method, configurations in methods.items()
     }
     metrics = [
@@ -201,6 +210,26 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       Section(dict(setting), by_method, metrics[0] if metrics else None)
     )
   return result
+
+
+def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
+  """Makes a configuration of the runs that differ in their seeds only.
+
+  If a sweep chose it on one seed and repeated it on others, results are of the
+  others.
+  """
+  chosen_by = [run for run in same if run.chose] or list(same)
+  others = [run for run in same if not run.chose]
+  if not any(run.finished for run in others):
+    others = chosen_by
+  return Configuration(
+    method,
+    {k: v for k, v in same[0].settings.items() if k not in results.SEEDS},
+    [run for run in others if run.finished],
+    all(run.finished for run in chosen_by),
+    [run for run in chosen_by if run.finished],
+    len(others),
+  )
 
 
 def _key(configuration: tuple) -> tuple:

@@ -31,10 +31,13 @@ class SweepRecord:
   Attributes:
     select: The name of the rule by which configurations were chosen.
     shared: Whether the sweep's state is elsewhere, for other machines too.
+    tuned_on: The seed that configurations were chosen on, of which results
+      are not; `None` if all seeds count alike.
   """
 
   select: str
   shared: bool
+  tuned_on: Optional[int] = None
 
 
 def table_path(folder: pathlib.Path) -> pathlib.Path:
@@ -79,10 +82,23 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
   path = files.RunFolder(folder).sweep
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
-    return SweepRecord(str(found['select']), bool(found['shared']))
+    tuned_on = found.get('tuned_on')
+    return SweepRecord(
+      str(found['select']),
+      bool(found['shared']),
+      None if tuned_on is None else int(tuned_on),
+    )
   except FileNotFoundError:
     return None
-  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+  except (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+  ) as e:
     raise errors.SettingsError(
       f"{path} cannot be read as a sweep's description ({errors.reason(e)}); "
       "delete it, and the sweep's command writes it anew."

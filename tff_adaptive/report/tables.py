@@ -96,7 +96,7 @@ def of_results(
   central = judge.best(
     [c for m, c in best.items() if not methods.has_clients(m.partition(' ')[0])]
   )
-  head = ['method', 'seeds']
+  head = ['method', 'settings tried', 'seeds']
   head += [heading.format(metric=metric) for _, heading, _ in measures]
   level = results.common_level([run for c in best.values() for run in c.runs])
   if level is not None:
@@ -114,7 +114,11 @@ def of_results(
   rows = []
   for method in verdicts.ranked(best, judge):
     configuration = best[method]
-    cells = [Cell(method), Cell(f'{len(configuration.runs)}')]
+    cells = [
+      Cell(method),
+      Cell(f'{len(section.by_method[method])}'),
+      Cell(configuration.seeds),
+    ]
     cells += [
       _measure_cell(configuration, m, top, judge) for m, top in tops.items()
     ]

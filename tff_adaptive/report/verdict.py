@@ -124,7 +124,7 @@ def reach(
   if not values:
     return None
   task = section.setting.get('task')
-  tried = sum(len(c) for c in section.by_method.values())
+  tried = {m: len(c) for m, c in section.by_method.items()}
   points = [
     (
       'Result',
@@ -143,15 +143,29 @@ def reach(
     points.append(('Validation', _VALIDATION.get(split, f'{split}')))
   if cost := _cost(first):
     points.append(('Cost', cost))
-  if tried > len(best):
-    points.append(
-      (
-        'Chosen',
-        f'the settings of each method are the best of those that were tried '
-        f'({tried} configurations), by {judge.rule.help}',
-      )
-    )
+  if max(tried.values()) > 1:
+    points.append(('Chosen', _chosen(tried, first, judge)))
   return Verdict(headline, points)
+
+
+def _chosen(
+  tried: Mapping[str, int],
+  first: sections.Configuration,
+  judge: sections.Judge,
+) -> str:
+  """Says how the settings of each method were chosen, and of how many."""
+  counts = sorted(set(tried.values()))
+  number = (
+    f'{counts[0]}' if len(counts) == 1 else f'{counts[0]} to {counts[-1]}'
+  )
+  text = (
+    'the settings of each method are the best of those that were tried '
+    f'({number} a method), by {judge.rule.help}'
+  )
+  chose = [run.tuned_on for run in first.runs if not run.chose]
+  if chose and chose[0] is not None:
+    text += f'; on seed {chose[0]}, of which the results are not'
+  return text
 
 
 def _measure(

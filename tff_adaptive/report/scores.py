@@ -18,7 +18,6 @@ from tff_adaptive.recording import metric_names
 
 _Key = TypeVar('_Key', bound=Hashable)
 # Seeds from which on a spread over seeds is drawn or shown as an interval.
-SEEDS_FOR_A_BAND = 5
 SEEDS_FOR_AN_INTERVAL = 3
 
 

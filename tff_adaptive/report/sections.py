@@ -44,6 +44,7 @@ class Configuration:
     chosen_by: The runs that it is chosen by; those that results are of unless
       given.
     planned: How many runs results are to be of; all there are unless given.
+    apart: Whether figures show its runs one by one.
   """
 
   method: str
@@ -52,6 +53,7 @@ class Configuration:
   complete: bool = True
   chosen_by: Sequence[results.Run] = ()
   planned: int = 0
+  apart: bool = False
 
   @property
   def seeds(self) -> str:
@@ -60,6 +62,11 @@ class Configuration:
     return (
       f'{count} of {self.planned}' if self.planned > len(self.runs) else count
     )
+
+  def as_chosen(self) -> 'Configuration':
+    """Returns it with the runs that it is chosen by, to look at a search."""
+    runs = self.chosen_by or self.runs
+    return dataclasses.replace(self, runs=runs, planned=len(runs))
 
   def values(self, measure: str) -> list[float]:
     """Lists a measure of every run that has it."""
@@ -131,6 +138,11 @@ class Judge:
     return metric_names.higher_is_better(self.metric)
 
   @property
+  def is_share(self) -> bool:
+    """Whether the metric is a share, which is shown in percent."""
+    return metric_names.is_share(self.metric or '')
+
+  @property
   def bounds(self) -> tuple[float, float]:
     """The least and the greatest value of what is drawn."""
     return metric_names.bounds(self.metric or 'loss')
@@ -154,6 +166,13 @@ class Judge:
       {i: self.score(c) for i, c in enumerate(configurations)}
     )
     return None if chosen is None else configurations[chosen]
+
+  def best_of(
+    self, by_method: Mapping[str, Sequence[Configuration]]
+  ) -> dict[str, Configuration]:
+    """Finds the best configuration of every method that has one."""
+    found = {m: self.best(c) for m, c in by_method.items()}
+    return {m: c for m, c in found.items() if c is not None}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,11 +62,11 @@ def write_table(
   buffer = io.StringIO()
   writer = csv.writer(buffer, lineterminator='\n')
   writer.writerow(head)
-  writer.writerows([_cell(value) for value in row] for row in rows)
+  writer.writerows([cell(value) for value in row] for row in rows)
   files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
   """Makes text that a spreadsheet could run text and nothing else."""
   if isinstance(value, str) and _FORMULA.match(value):
     return f"'{value}"
@@ -131,6 +131,7 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     ) from e
 
 
-def _text(cell: str) -> str:
-  """Reads what `_cell` made of text."""
-  return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
+def _text(found: str) -> str:
+  """Reads what `cell` made of text."""
+  plain = found[1:]
+  return plain if found[:1] == "'" and _FORMULA.match(plain) else found

@@ -348,6 +348,7 @@ def _run(
         ready.task.datasets.train_data,
         folder.path,
         title=tasks.short(settings.task),
+        task=settings.task,
       )
       return results
 

@@ -150,7 +150,7 @@ def commands():
 
 @pytest.mark.parametrize('words', list(commands()))
 def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
-  made = 'sign_momentum|=lion|=clusters|=anchored|=my_'
+  made = 'sign_momentum|=lion|=clusters|=anchored|=pushed|=my_'
   if re.search(made, ' '.join(words)):
     pytest.skip('what it names is made, and this run, by another test')
   monkeypatch.chdir(tmp_path)
@@ -202,6 +202,7 @@ _IN_THE_PROJECT = {
   'my_rules/sign_momentum.py': 'tff_adaptive/optimizers/clients',
   'my_rules/lion.py': 'tff_adaptive/optimizers/servers',
   'my_methods/anchored.py': 'tff_adaptive/algorithms/client_drift',
+  'my_methods/pushed.py': 'tff_adaptive/algorithms/client_drift',
   'my_tasks/clusters.py': 'tasks/problems',
 }
 
@@ -325,11 +326,16 @@ def outside_fixture(tmp_path_factory):
       ['--task=clusters', '--algorithm=anchored', '--anchor_strength=0.5'],
       'client minimises F + 0.5 / 2 |x - x_i|^2',
     ),
+    (
+      ['--data=synthetic', '--algorithm=pushed', '--push_strength=0.2'],
+      '<-mu m, x>',
+    ),
   ],
 )
 def test_the_guides_work_outside_of_the_project(outside, arguments, rule):
-  """An optimizer on each side; a method with client state, and a task."""
-  name = rule[:6].strip('( ')
+  """An optimizer on each side; methods whose clients or server keep something,
+  and a task."""
+  name = ''.join(letter for letter in rule[:6] if letter.isalnum())
   text = run(
     outside,
     str(_ROOT / 'main.py'),

@@ -261,6 +261,8 @@ def test_of_many_methods_the_best_and_the_reference_have_colours(tmp_path):
     assert set(coloured) == {*names[-5:], printed}
     assert len(set(coloured.values())) == 6
     assert len({t['meta'] for t in data}) == 10
+  with pytest.raises(errors.SettingsError, match=r"fedavg, .* got 'fedvag'"):
+    report.write(tmp_path, reference='fedvag')
 
 
 def test_single_runs_on_request(tmp_path, capsys):

@@ -226,3 +226,49 @@ def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
     '--axis=client_learning_rate=0.1,1',
   )
   assert sweep.tuned_on == 3 and sweep.repeats == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+  'search',
+  [
+    ['--search=random', '--trials=3'],
+    pytest.param(['--search=tpe', '--trials=3'], marks=pytest.mark.exhaustive),
+    ['--search=halving', '--halving_factor=2', '--total_rounds=8'],
+  ],
+)
+def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
+  done, _ = ran
+  sweep = flags.parse(
+    [
+      *_SHARED[1:],
+      '--experiment_name=s',
+      f'--root_output_dir={tmp_path}',
+      '--workers=0',
+      '--algorithm=fedavg',
+      '--axis=client_learning_rate=0.001,0.01,0.1,1',
+      '--repeat_best=1,2',
+      *(search if len(search) > 2 else [*search, '--total_rounds=4']),
+    ]
+  )
+  rows = launch.run(sweep, stream=io.StringIO())
+  firsts = [row for row in rows if row.settings['seed'] == 0]
+  finished = [row for row in firsts if row.status == 'finished']
+  best = max(finished, key=lambda r: r.outcome.measures['validation/metric'])
+  rate = best.flags['client_learning_rate']
+  repeats = [row.name for row in rows if row.settings['seed'] != 0]
+  assert repeats == [f'client_learning_rate={rate},seed={s}' for s in (1, 2)]
+  assert done[-2:] == repeats and len(set(done)) == len(done)
+  assert sum(row.status == 'untried' for row in firsts) == (
+    1 if '--trials=3' in search else 0
+  )
+
+
+def test_test_data_choose_nothing_unless_asked(tmp_path):
+  rate = '--axis=server_learning_rate=0.1,1'
+  assert parse(tmp_path, rate).select == 'validation_metric'
+  split = '--validation_split=test'
+  assert parse(tmp_path, rate, split).select == 'train_loss'
+  asked = parse(tmp_path, rate, split, '--select=validation_metric')
+  assert asked.select == 'validation_metric'
+  grid = '--grid=reddi2021/emnist_character/fedavg'
+  assert parse(tmp_path, grid, '--data=synthetic').select == 'train_loss'

@@ -42,7 +42,7 @@ def build_options() -> options_lib.Options:
       None,
       'By which rule the configuration of a method is chosen (sweep --help '
       "explains them); the sweep's own unless given, otherwise "
-      + scores.DEFAULT
+      + scores.DEFAULTS
       + '.',
     ),
   )

@@ -26,7 +26,7 @@ def build_options() -> options_lib.Options:
       Literal.__getitem__(tuple(scores.RULES)),
       None,
       'By which rule configurations are chosen (sweep --help explains them); '
-      "the sweep's own unless given, otherwise " + scores.DEFAULT + '.',
+      "the sweep's own unless given, otherwise " + scores.DEFAULTS + '.',
     ),
     compare.TARGET,
     parameters.Parameter(
@@ -39,9 +39,9 @@ def build_options() -> options_lib.Options:
     parameters.Parameter(
       'reference',
       str,
-      'fedavg',
+      None,
       'The method that has a colour beside the best five in a report on more '
-      'than eight methods.',
+      'than eight methods; fedavg unless given.',
     ),
     parameters.Parameter(
       'output', str, None, 'Folder to write to; DIR unless given.'

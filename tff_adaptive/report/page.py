@@ -44,7 +44,7 @@ _HERE = pathlib.Path(__file__).parent
 _MOST_COLOURS = 8
 _BEST = 5
 # The method that others are measured by, unless told otherwise.
-REFERENCE = 'fedavg'
+_REFERENCE = 'fedavg'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +301,7 @@ def write(
   select: Optional[str] = None,
   output: Optional[pathlib.Path] = None,
   apart: bool = False,
-  reference: str = REFERENCE,
+  reference: Optional[str] = None,
   target: Optional[float] = None,
 ) -> tuple[pathlib.Path, list[str]]:
   """Writes the report.
@@ -311,7 +311,8 @@ def write(
     select: A rule's name; the sweep's own unless given.
     output: Where to write; `folder` unless given.
     apart: Whether figures show runs one by one, not means over seeds.
-    reference: The method that has a colour among many, whatever its place.
+    reference: The method that has a colour among many, whatever its place;
+      FedAvg unless given.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
 
@@ -319,7 +320,7 @@ def write(
     The page, and a sentence about each run that could not be read.
 
   Raises:
-    SettingsError: If there are no runs with results.
+    SettingsError: If there are no runs with results, or none of `reference`.
   """
   runs, complaints = results.find(folder)
   runs = [run for run in runs if run.rows]
@@ -333,10 +334,14 @@ def write(
   files.check_writable(output, '--output')
   every = sections.sections(runs)
   everyone = list(dict.fromkeys(m for s in every for m in s.by_method))
+  if reference is not None and reference not in everyone:
+    raise errors.SettingsError(
+      f'--reference must be a method of these runs, {", ".join(everyone)}, got '
+      f'{reference!r}.'
+    )
   few = len(everyone) <= _MOST_COLOURS
-  look = _Look(
-    rule, apart, reference, target, styles.colours(everyone) if few else {}
-  )
+  colours = styles.colours(everyone) if few else {}
+  look = _Look(rule, apart, reference or _REFERENCE, target, colours)
   drawing = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):

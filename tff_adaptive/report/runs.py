@@ -194,7 +194,7 @@ def rule_of(
   if select is None:
     names = {None if run.sweep is None else run.sweep.select for run in runs}
     select = names.pop() if len(names) == 1 else None
-  select = select or scores.DEFAULT
+  select = select or scores.default_rule(run.settings for run in runs)
   if select not in scores.RULES:
     raise errors.SettingsError(
       f'The sweep of these runs names the rule {select!r:.40}, which there is '

@@ -7,6 +7,7 @@ averaged, and the best average wins.
 import dataclasses
 import math
 from collections.abc import Hashable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -80,10 +81,20 @@ RULES: Mapping[str, SelectionRule] = {
     ),
   )
 }
-# What is not tuned on is what it is tuned for; searches of a paper's grid take
-# the rule of Reddi et al. unless told otherwise.
+# The rule unless one is given; and where validation looks at test data, which
+# choose nothing unless somebody asks for it.
 DEFAULT = 'validation_metric'
-OF_PAPERS = 'train_loss'
+WITHOUT_VALIDATION = 'train_loss'
+DEFAULTS = (
+  f'{DEFAULT}, or {WITHOUT_VALIDATION} where validation looks at test data '
+  '(--validation_split=test, as in presets)'
+)
+
+
+def default_rule(settings: Iterable[Mapping[str, Any]]) -> str:
+  """Names the rule by which runs with these settings are judged."""
+  looks = any(s.get('validation_split', 'test') == 'test' for s in settings)
+  return WITHOUT_VALIDATION if looks else DEFAULT
 
 
 def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:

@@ -42,8 +42,7 @@ _FLAGS = (
     None,
     'Which configuration is best: '
     + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
-    + f'. {scores.DEFAULT} unless given, and {scores.OF_PAPERS} for the grid '
-    'of a paper.',
+    + f'. Unless given, {scores.DEFAULTS}.',
   ),
   _flag(
     'tune',
@@ -168,11 +167,9 @@ class Sweep:
   @property
   def select(self) -> str:
     """The name of the rule by which configurations are chosen."""
-    if self.options['select'] is not None:
-      return self.options['select']
-    grid = self.options['grid']
-    of_paper = grid is not None and not _is_file(grid)
-    return scores.OF_PAPERS if of_paper else scores.DEFAULT
+    return self.options['select'] or scores.default_rule(
+      point.identity for point in self.points
+    )
 
   @property
   def repeats(self) -> list[int]:

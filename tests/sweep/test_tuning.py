@@ -270,5 +270,11 @@ def test_test_data_choose_nothing_unless_asked(tmp_path):
   assert parse(tmp_path, rate, split).select == 'train_loss'
   asked = parse(tmp_path, rate, split, '--select=validation_metric')
   assert asked.select == 'validation_metric'
-  grid = '--grid=reddi2021/emnist_character/fedavg'
-  assert parse(tmp_path, grid, '--data=synthetic').select == 'train_loss'
+  # Papers' grids tune on data set apart; presets repeat what papers did.
+  cell = 'reddi2021/emnist_character/fedavg'
+  grid = parse(tmp_path, f'--grid={cell}', '--data=synthetic')
+  assert grid.select == 'validation_metric'
+  preset = parse(
+    tmp_path, f'--preset={cell}', '--data=synthetic', '--axis=seed=0,1'
+  )
+  assert preset.select == 'train_loss'

@@ -6,10 +6,12 @@ from typing import Optional
 from tff_adaptive.recording import metric_names
 
 _METHODS = {
+  'bi2clip': 'Bi2Clip',
   'centralized': 'Centralized',
   'delta_sgd': '\N{GREEK CAPITAL LETTER DELTA}-SGD',
   'diloco': 'DiLoCo',
   'direct_joint': 'Direct joint',
+  'fadamgc': 'FAdamGC',
   'fedada2': 'FedAda\N{SUPERSCRIPT TWO}',
   'fedada2_blended': 'FedAda\N{SUPERSCRIPT TWO} blended',
   'fedadagrad': 'FedAdagrad',
@@ -22,8 +24,11 @@ _METHODS = {
   'fedcm': 'FedCM',
   'feddecsps': 'FedDecSPS',
   'feddyn': 'FedDyn',
+  'fedef21': 'FedEF21',
   'fedexp': 'FedExP',
+  'fedhyper': 'FedHyper',
   'fedlesam': 'FedLESAM',
+  'fedlion': 'FedLion',
   'fedmuon': 'FedMuon',
   'fednova': 'FedNova',
   'fedprox': 'FedProx',

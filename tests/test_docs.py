@@ -118,7 +118,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   # Of pip, TensorBoard, tasks.figures and benchmarks.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   # By the guides that add them.
-  made = 'clusters|sign_momentum|adabelief|anchor|sensors'
+  made = 'clusters|sign_momentum|adabelief|anchor|push|sensors'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):

@@ -439,7 +439,9 @@ def test_methods_look_different_and_always_the_same():
   looks = [styles.of_method(name) for name in names]
   without_colour = {(s['linestyle'], s['marker']) for s in looks}
   assert len(without_colour) == len(names)
-  assert len({(s['color'], s['linestyle']) for s in looks}) == len(names)
+  # As far as nine colours and four lines go.
+  pairs = {(s['color'], s['linestyle']) for s in looks}
+  assert len(pairs) == min(len(names), 36)
   five = [
     styles.of_method(n)['color']
     for n in ('fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi')

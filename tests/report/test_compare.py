@@ -1,5 +1,7 @@
 """Runs side by side."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -159,6 +161,20 @@ def test_means_and_the_verdict_are_those_of_the_report(tmp_path, capsys):
     assert main.main(told) == 0
     written = (tmp_path / 'tables' / f'results.{ending}').read_text('utf-8')
     assert capsys.readouterr().out == written
+
+
+def test_several_experiments_are_one_csv(tmp_path, capsys):
+  for task in ('digits', 'quadratic'):
+    made_up.run(tmp_path, task, f'--task={task}', '--total_rounds=4')
+  assert main.main(['compare', str(tmp_path), '--format=csv']) == 0
+  rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+  assert [row['Experiment'].split()[0] for row in rows] == [
+    'digits',
+    'quadratic',
+  ]
+  assert all(row['Method'] and float(row['Test loss']) for row in rows)
+  assert main.main(['compare', str(tmp_path), '--format=latex']) == 0
+  assert capsys.readouterr().out.count('\\toprule') == 2
 
 
 @pytest.mark.parametrize(

@@ -179,25 +179,26 @@ def means(
   rule = results.rule_of(runs, select)
   _, write = results_table.FORMATS[form]
   every = sections.sections(runs)
-  parts = []
+  found: dict[str, str] = {}
   for section in every:
     judge = sections.Judge(rule, section.metric)
     best = judge.best_of(section.by_method)
     if best:
       title = f'{section.setting.get("task")}{_experiment(section, every)}'
-      text = write(results_table.tabulate(section, best, judge, target))
-      parts.append(text if len(every) == 1 else _titled(title, form, text))
-  if not parts:
+      results_of = results_table.tabulate(section, best, judge, target)
+      found[' '.join(title.split())] = write(results_of)
+  if not found:
     raise errors.SettingsError(
       'No configuration of these runs finished on all its seeds.'
     )
-  return formatting.printable('\n'.join(parts))
-
-
-def _titled(title: str, form: str, text: str) -> str:
-  """Puts a title over a table, as a comment where a table is to be read."""
-  title = ' '.join(title.split())
-  return f'{title if form == "markdown" else f"% {title}"}\n\n{text}'
+  if len(found) == 1:
+    [text] = found.values()
+  elif form == 'csv':
+    text = results_table.joined(found)
+  else:
+    mark = '' if form == 'markdown' else '% '
+    text = '\n'.join(f'{mark}{title}\n\n{t}' for title, t in found.items())
+  return formatting.printable(text)
 
 
 def _titles(runs: Sequence[results.Run]) -> list[str]:

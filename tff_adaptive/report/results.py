@@ -232,6 +232,25 @@ def as_csv(results: Results) -> str:
   return buffer.getvalue()
 
 
+def joined(tables: Mapping[str, str]) -> str:
+  """Joins tables of `as_csv` into one, with a column for their titles."""
+  read = {
+    t: list(csv.DictReader(io.StringIO(text))) for t, text in tables.items()
+  }
+  heads = (name for rows in read.values() for row in rows for name in row)
+  buffer = io.StringIO()
+  writer = csv.DictWriter(
+    buffer,
+    ['Experiment', *dict.fromkeys(heads)],
+    restval='',
+    lineterminator='\n',
+  )
+  writer.writeheader()
+  for title, rows in read.items():
+    writer.writerows({'Experiment': sweeps.cell(title), **row} for row in rows)
+  return buffer.getvalue()
+
+
 def as_markdown(results: Results) -> str:
   """Writes a table of Markdown, the best of every column in bold."""
   rows = [results.head(), ['---', *['---:'] * (len(results.head()) - 1)]]

@@ -76,6 +76,18 @@ def test_a_method_has_axes_of_its_own(tmp_path):
   }
   file.write_text(json.dumps(grid))
   assert names(parse(tmp_path, f'--grid={file}')) == expected
+  # A method without axes of its own is there with those of all, or none.
+  grid['fedavg'] = {}
+  file.write_text(json.dumps(grid))
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    *(f'algorithm=fedavg,client_learning_rate={c}' for c in ('0.01', '0.1')),
+    *expected[1:],
+  ]
+  file.write_text('{"fedavg": {}, "fedadam": {}}')
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    'algorithm=fedavg',
+    'algorithm=fedadam',
+  ]
   # Beside a paper's grid, for one of its methods.
   paper = parse(
     tmp_path,

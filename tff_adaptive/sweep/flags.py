@@ -338,7 +338,7 @@ def _choose_blocks(
   """Chooses the blocks of a paper's grid, or an empty one for the axes."""
   if grid is not None and not _is_file(grid):
     return papers.load(grid, told.get('algorithm'))
-  if not axes.flags():
+  if not axes.flags() and not axes.own:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )

@@ -205,6 +205,8 @@ def read_axes(path: pathlib.Path) -> Axes:
       raise errors.SettingsError(
         f'--grid={path} must hold {form}; {method!r} has {flags!r:.40}.'
       )
+    # A method without axes of its own is one of the sweep all the same.
+    axes[method] = {}
     for flag, values in flags.items():
       texts = [_axis_text(v) for v in _as_list(values)]
       if not texts or None in texts:
@@ -213,7 +215,7 @@ def read_axes(path: pathlib.Path) -> Axes:
           f'words, true and false, got {values!r:.40}.'
         )
       known = [text for text in texts if text is not None]
-      axes.setdefault(method, {})[flag] = _different(
+      axes[method][flag] = _different(
         f'--grid={path}: {flag!r} of {method!r}', known
       )
   shared = axes.pop('*', {})

@@ -83,8 +83,10 @@ def test_one_client_is_lion_through_all_rounds():
   'given, saves',
   [
     ({}, True),
-    ({'client_warmup_steps': 2}, False),
-    ({'aggregator_clipping': True}, False),
+    *(
+      pytest.param(given, False, marks=pytest.mark.exhaustive)
+      for given in ({'client_warmup_steps': 2}, {'aggregator_clipping': True})
+    ),
   ],
 )
 def test_bytes_up_count_integers_where_updates_are(tmp_path, given, saves):

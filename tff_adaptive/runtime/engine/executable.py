@@ -33,21 +33,10 @@ class Executable:
     result: The symbolic result.
   """
 
-  def __init__(
-    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
-  ):
-    """Traces and fuses.
-
-    Args:
-      comp: The computation.
-      compiled: Whether TFF's native compiler has processed it already.
-    """
-    block = (
-      comp.to_building_block()
-      if compiled
-      else tff_names.expand_intrinsics(comp)
-    )
-    tracer = tracing.Tracer(_GraphLoader(compiled))
+  def __init__(self, comp: tff.framework.ConcreteComputation):
+    """Traces and fuses a computation."""
+    block = tff_names.expand_intrinsics(comp)
+    tracer = tracing.Tracer(_GraphLoader())
     argument: nodes_lib.SymbolicValue | None = None
     self.arguments: list[nodes_lib.Node] = []
     if comp.type_signature.parameter is not None:
@@ -64,12 +53,30 @@ class Executable:
     if any(phase.ordered for phase in self.phases):
       self.lock = threading.Lock()
 
+  def read_at_server(self) -> list[bool]:
+    """Returns of each tensor of the server's arguments whether it is read."""
+    read = {leaf.slot for leaf in phases.result_leaves(self.result)}
+    for phase in self.phases:
+      read.update(phase.zero)
+      for leaves in (
+        phase.server.inputs,
+        phase.client.inputs,
+        phase.fold.inputs,
+        phase.fold.shared,
+      ):
+        read.update(leaf.slot for leaf in leaves)
+    return [
+      leaf.slot in read
+      for node in self.arguments
+      if node.site is nodes_lib.SERVER
+      for leaf in node.leaves
+    ]
+
 
 class _GraphLoader:
   """A loader of one computation's graphs, equal ones once."""
 
-  def __init__(self, compiled: bool):
-    self._compiled = compiled
+  def __init__(self) -> None:
     self._loaded: dict[bytes, graph_lib.Graph] = {}
 
   def __call__(
@@ -78,9 +85,7 @@ class _GraphLoader:
     proto = block.proto.tensorflow
     key = proto.SerializeToString(deterministic=True)
     if key not in self._loaded:
-      self._loaded[key] = _load_graph(
-        proto if self._compiled else tff_names.optimized_graph(block)
-      )
+      self._loaded[key] = _load_graph(tff_names.optimized_graph(block))
     return self._loaded[key]
 
 

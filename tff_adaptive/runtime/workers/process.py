@@ -64,17 +64,15 @@ class WorkerProcess:
     self,
     binary: str,
     *,
-    port: int | None = None,
     max_concurrent_calls: int = -1,
   ):
     """Starts the worker; does not wait until it answers.
 
     Args:
       binary: Path of TFF's `worker_binary`.
-      port: Port to listen on; `None` picks a free one.
       max_concurrent_calls: Clients at once; nonpositive means no bound.
     """
-    self.port = free_port() if port is None else port
+    self.port = free_port()
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
     self._lock = threading.Lock()
     command = [

@@ -18,6 +18,7 @@ from typing import Any
 from typing import Optional
 
 import cachetools
+import cloudpickle
 import numpy as np
 
 from tff_adaptive import errors
@@ -36,9 +37,10 @@ class Source:
     """Makes nothing yet.
 
     Args:
-      make: Makes them; picklable.
+      make: Makes them; cloudpickle can pickle it.
     """
-    self._make = make
+    # Text, which costs little where it has been read before.
+    self._make = cloudpickle.dumps(make)
     self._key = uuid.uuid4().hex
 
   def __eq__(self, other: object) -> bool:
@@ -56,7 +58,7 @@ class Source:
     with _lock:
       if self._key not in _made:
         try:
-          _made[self._key] = self._make()
+          _made[self._key] = cloudpickle.loads(self._make)()
         except (errors.SettingsError, errors.RunError) as e:
           raise runtime.RuntimeFailure(str(e)) from e
       return _made[self._key]

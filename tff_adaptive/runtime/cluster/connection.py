@@ -31,8 +31,6 @@ def connect(address: str) -> bool:
     ValueError: If the address is none.
     WorkerFailure: If no cluster answers there.
   """
-  if ray.is_initialized():
-    return False
   named = address
   if address == 'auto':
     named = os.environ.get('RAY_ADDRESS') or address
@@ -41,6 +39,14 @@ def connect(address: str) -> bool:
       "`address` must be 'auto' or host:port of a Ray cluster's head, such as"
       f' 10.0.0.2:6379, got {named!r}.'
     )
+  if ray.is_initialized():
+    there = ray.get_runtime_context().gcs_address
+    if address not in ('auto', there):
+      raise ValueError(
+        f'This process is connected to the Ray cluster at {there}; call'
+        f' `ray.shutdown()` before you use the one at {address}.'
+      )
+    return False
   if named != 'auto':
     # Ray itself would try for minutes.
     host, _, port = named.rpartition(':')

@@ -21,10 +21,11 @@ class Nodes:
     address: `host:port` of its head.
   """
 
-  def __init__(self, folder):
+  def __init__(self, folder, cores_of_head):
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
     self._cluster = cluster_utils.Cluster(
-      initialize_head=True, head_node_args=dict(temp_dir=folder, **_NODE)
+      initialize_head=True,
+      head_node_args={**_NODE, 'temp_dir': folder, 'num_cpus': cores_of_head},
     )
     self.address = self._cluster.address
     self._others = []
@@ -43,10 +44,10 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def started():
+def started(cores_of_head=1):
   """Starts a cluster until the block ends."""
   folder = tempfile.mkdtemp(prefix='r', dir=_FOLDERS)
-  nodes = Nodes(folder)
+  nodes = Nodes(folder, cores_of_head)
   try:
     yield nodes
   finally:

@@ -1,16 +1,21 @@
 """Training data that are read where clients train."""
 
 import functools
+import pathlib
 import pickle
+import signal
+import socket
 import subprocess
 import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import ray_nodes as nodes
 from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive import runtime
@@ -18,6 +23,8 @@ from tff_adaptive.flags import parsing as flags
 from tff_adaptive.training import elsewhere
 from tff_adaptive.training import experiment
 from tff_adaptive.training import reuse
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -157,12 +164,27 @@ def _without_data(settings):
 class _Run:
   """Training as people start it, in a process of its own."""
 
-  def __init__(self, settings, *flags):
-    self.folder = settings.folder
-    self._log = settings.folder.parent / f'{settings.name}.log'
+  def __init__(self, root, name, *more):
+    self.folder = root / name
+    self._log = root / f'{name}.log'
     with open(self._log, 'w', encoding='utf-8') as log:
       self.process = subprocess.Popen(
-        [sys.executable, 'main.py', *flags], stdout=log, stderr=log
+        [
+          sys.executable,
+          'main.py',
+          '--data=synthetic',
+          '--client_optimizer=sgd',
+          '--client_learning_rate=0.1',
+          '--total_rounds=60',
+          '--clients_per_round=20',
+          '--rounds_per_eval=20',
+          f'--root_output_dir={root}',
+          f'--experiment_name={name}',
+          *more,
+        ],
+        cwd=_ROOT,
+        stdout=log,
+        stderr=log,
       )
 
   @property
@@ -174,4 +196,55 @@ class _Run:
     end = time.monotonic() + 120
     while not metrics.exists() or metrics.read_text().count('\n') < count:
       assert time.monotonic() < end and self.process.poll() is None, self.said
-      time.sleep(0.05)
+      time.sleep(0.02)
+
+  def ends_with(self, code):
+    assert self.process.wait(240) == code, self.said
+    return self
+
+
+@pytest.mark.slow
+def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
+  with nodes.started(cores_of_head=0) as cluster:
+    cluster.add()
+    on_cluster = ['--runtime=ray', f'--ray_address={cluster.address}']
+    undisturbed = _Run(tmp_path, 'undisturbed', *on_cluster).ends_with(0)
+    run = _Run(tmp_path, 'disturbed', *on_cluster)
+    run.wait_for_rows(10)
+    cluster.kill()
+    run.ends_with(0)
+    assert f'An actor on {socket.gethostname()} was lost' in run.said
+    # The same to the bit: there are as many shares as before.
+    expected = recorded.rows(undisturbed.folder)
+    assert recorded.rows(run.folder) == expected
+    # Ctrl-C leaves no actor.
+    stopped = _Run(tmp_path, 'stopped', *on_cluster)
+    stopped.wait_for_rows(5)
+    stopped.process.send_signal(signal.SIGINT)
+    stopped.ends_with(130)
+    assert 'is saved; the same command goes on' in stopped.said
+    deadline = time.monotonic() + 10
+    while ray_actors() and time.monotonic() < deadline:
+      time.sleep(0.1)
+    assert not ray_actors()
+    # No machine left.
+    cluster.add()
+    lost = _Run(tmp_path, 'lost', *on_cluster)
+    lost.wait_for_rows(10)
+    cluster.kill()
+    cluster.kill()
+    lost.ends_with(1)
+    assert 'No actor can compute' in lost.said.splitlines()[-1]
+    for _ in range(2):
+      cluster.add()
+    _Run(tmp_path, 'lost', *on_cluster).ends_with(0)
+    assert recorded.rows(lost.folder) == expected
+
+
+def ray_actors():
+  return [
+    process
+    for process in psutil.process_iter(['cmdline'])
+    if process.info['cmdline']
+    and process.info['cmdline'][0].startswith('ray::Actor')
+  ]

@@ -8,6 +8,7 @@ machine to the bit.
 """
 
 import functools
+import os
 import threading
 import uuid
 from collections.abc import Callable
@@ -41,6 +42,8 @@ class Source:
     """
     # Text, which costs little where it has been read before.
     self._make = cloudpickle.dumps(make)
+    # That relative paths of files begin in.
+    self._folder = os.getcwd()
     self._key = uuid.uuid4().hex
 
   def __eq__(self, other: object) -> bool:
@@ -57,6 +60,8 @@ class Source:
     """
     with _lock:
       if self._key not in _made:
+        if os.path.isdir(self._folder):
+          os.chdir(self._folder)
         try:
           _made[self._key] = cloudpickle.loads(self._make)()
         except (errors.SettingsError, errors.RunError) as e:

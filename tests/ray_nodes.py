@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 
+import ray
 from ray import cluster_utils
 
 # Sockets lie in Ray's folder, and their paths must be short.
@@ -40,6 +41,7 @@ class Nodes:
     self._cluster.remove_node(self._others.pop(), allow_graceful=False)
 
   def close(self):
+    ray.shutdown()  # The connection that a context may have left.
     self._cluster.shutdown()
 
 

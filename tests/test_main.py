@@ -201,19 +201,19 @@ def test_complaints_are_one_sentence_and_exit_code_2(
 def test_runtime_that_cannot_start_is_one_sentence_and_exit_code_1(
   main, capsys, monkeypatch, tmp_path
 ):
-  def fail(addresses):
-    raise runtime.WorkerFailure(f'No worker answered at {addresses}.')
+  def fail(address):
+    raise runtime.WorkerFailure(f'No Ray cluster answers at {address}.')
 
-  monkeypatch.setattr(runtime, 'set_remote_context', fail)
+  monkeypatch.setattr(runtime, 'create_ray_context', fail)
   code = main.main(
     [
-      '--runtime=remote',
-      '--worker_addresses=a:1',
+      '--runtime=ray',
+      '--ray_address=a:1',
       f'--root_output_dir={tmp_path / "runs"}',
     ]
   )
   assert code == 1
-  assert capsys.readouterr().err == "No worker answered at ['a:1'].\n"
+  assert capsys.readouterr().err == 'No Ray cluster answers at a:1.\n'
   assert not list(tmp_path.iterdir())
 
 

@@ -8,11 +8,12 @@ this one, so that what is measured is what the cluster costs: compare on a
 machine of two cores. Each workload is trained by what `main.py` runs, first in
 process and then on the cluster, from the same weights and on the same examples.
 
-Reported are, of the rounds after the first three: the median seconds of a
-round, their ratio, the largest difference of a round's training loss, and
-bytes: those of the model's weights, and what the loopback interface carried in
-a round (an actor on the machine of the trainer shares its memory, so that the
-weights go to the other machine, and partial sums come back from there).
+Reported are, of the rounds after the first three, the median seconds of a
+round, and their ratio; how far training losses are apart (rounding differs, and
+Adam magnifies it); and bytes: those of the model's weights, and what the
+loopback interface carried in a round (an actor on the machine of the trainer
+shares its memory, so that the weights go to the other machine, and partial sums
+come back from there).
 
 Without `--cache_dir` EMNIST is synthetic.
 """
@@ -22,8 +23,6 @@ import contextlib
 import statistics
 import tempfile
 import time
-
-import numpy as np
 
 from tests import ray_nodes
 from tff_adaptive.flags import parsing
@@ -38,7 +37,6 @@ _WORKLOADS = {
   'digits, 1,000 clients': [
     '--task=digits',
     '--digits_num_clients=1000',
-    '--digits_partition=iid',
     '--data=synthetic',
     '--clients_per_round=1000',
   ],
@@ -64,7 +62,7 @@ class _Watch:
 
   def round(self, event):
     carried = _loopback_bytes()
-    if event.row['round'] > _WARM_UP:
+    if event.row['round']:
       self.rows.append(
         (
           float(event.row['seconds']),
@@ -76,7 +74,7 @@ class _Watch:
     self._carried = carried
 
   def median(self, column):
-    return statistics.median(row[column] for row in self.rows)
+    return statistics.median(row[column] for row in self.rows[_WARM_UP:])
 
 
 def _measure(flags, rounds):
@@ -130,19 +128,19 @@ def main(arguments=None) -> None:
         [*flags, '--runtime=ray', f'--ray_address={address}'], options.rounds
       )
       seconds = alone.median(0), cluster.median(0)
-      difference = max(
+      differences = [
         abs(a[1] - b[1]) for a, b in zip(alone.rows, cluster.rows, strict=True)
-      )
+      ]
       print(
         f'{name}: {seconds[0]:.4f} s in process, {seconds[1]:.4f} s on the'
         f' cluster, {seconds[0] / seconds[1]:.2f} of its speed; losses differ'
-        f' by {difference:.1e} at most; weights'
+        f' by {differences[0]:.1e}, {differences[1]:.1e} and'
+        f' {differences[-1]:.1e} after 1, 2 and all rounds; weights'
         f' {cluster.median(3) / 1e6:.2f} MB, carried'
         f' {cluster.median(2) / 1e6:.2f} MB a round',
         flush=True,
       )
       time.sleep(1)
-  assert np.isfinite(difference)
 
 
 if __name__ == '__main__':

@@ -54,7 +54,7 @@ def _no_data():
 def _clients(settings, make=experiment.training_data):
   here = experiment.training_data(settings)
   source = elsewhere.Source(functools.partial(make, settings))
-  return here, elsewhere.ReferredClients(here, None, source)
+  return here, elsewhere.ReferredClients(here, {}, source)
 
 
 def test_the_examples_are_the_same_to_the_bit(tmp_path):

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import MutableMapping
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Optional
 
 import cachetools
 import cloudpickle
-import numpy as np
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
@@ -141,26 +141,28 @@ class ReferredClients:
   prepared_ahead = False
 
   def __init__(
-    self, clients: data_lib.ClientDatasets, sizes: Any, source: Source
+    self,
+    clients: data_lib.ClientDatasets,
+    counts: Mapping[str, int],
+    source: Source,
   ):
     """Takes the clients as they are here, and as they are made elsewhere.
 
     Args:
       clients: The clients.
-      sizes: The number of examples of each; `None` if nobody has counted them.
+      counts: The number of examples of those whose examples were counted.
       source: Makes them elsewhere.
     """
     self.client_ids = clients.client_ids
     self._clients = clients
     self._source = source
-    sizes = np.zeros(len(self.client_ids)) if sizes is None else sizes
-    self._sizes = dict(zip(self.client_ids, sizes, strict=True))
+    self._counts = counts
 
   def for_client(self, client_id: str, round_number: int) -> ClientBatches:
     """Returns what stands for a client's batches in a round."""
     here = functools.partial(self._clients.for_client, client_id, round_number)
-    size = float(self._sizes[client_id])
-    return ClientBatches(self._source, client_id, round_number, size, here)
+    work = float(self._counts.get(client_id, 0))
+    return ClientBatches(self._source, client_id, round_number, work, here)
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]

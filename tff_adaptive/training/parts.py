@@ -10,6 +10,7 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tasks import client_data
 from tasks import fine_tuning
 from tff_adaptive import errors
 from tff_adaptive import processes
@@ -169,9 +170,11 @@ def make(
     states = _states(settings, clients.client_ids, built.process, turnouts)
   made: asynchronous.Clients = clients
   if settings.runtime == 'ray' and built.process is not None:
-    partition = getattr(task.datasets.train_data, 'partition', None)
-    sizes = None if partition is None else partition.sizes
-    made = elsewhere.ReferredClients(clients, sizes, source)
+    counts = client_data.example_counts(task.datasets.train_data)
+    most = settings.task_options.get('max_elements')
+    if most is not None:
+      counts = {name: min(count, most) for name, count in counts.items()}
+    made = elsewhere.ReferredClients(clients, counts, source)
   trained: protocols.Clients = made
   if isinstance(turnouts, schedule_lib.Schedule):
     trained = asynchronous.StaggeredClients(made, turnouts)

@@ -37,7 +37,6 @@ _WORKLOADS = {
   'digits, 1,000 clients': [
     '--task=digits',
     '--digits_num_clients=1000',
-    '--data=synthetic',
     '--clients_per_round=1000',
   ],
 }
@@ -122,7 +121,8 @@ def main(arguments=None) -> None:
     if not address:
       address = stack.enter_context(ray_nodes.started()).address
     for name, flags in list(_WORKLOADS.items())[: options.workloads]:
-      flags = flags if '--data=synthetic' in flags else [*flags, *data]
+      if '--task=digits' not in flags:
+        flags = [*flags, *data]
       alone = _measure(flags, options.rounds)
       cluster = _measure(
         [*flags, '--runtime=ray', f'--ray_address={address}'], options.rounds

@@ -20,8 +20,9 @@ cores="${SLURM_CPUS_PER_TASK:-1}"
 port="${RAY_PORT:-6379}"
 mapfile -t machines < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head="${machines[0]}"
-address="$(srun --nodes=1 --ntasks=1 --nodelist="$head" \
-  hostname --ip-address | cut -d' ' -f1):$port"
+ip="$(srun --nodes=1 --ntasks=1 --nodelist="$head" \
+  hostname --ip-address | cut -d' ' -f1)"
+address="$ip:$port"
 
 # Nobody else on the network may join the cluster or run code on it.
 export RAY_AUTH_MODE=token
@@ -33,7 +34,8 @@ common=(--num-cpus="$cores" --block ${RAY_OPTIONS:-})
 steps=()
 trap 'kill "${steps[@]}" 2> /dev/null || true; wait' EXIT
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
-  ray start --head --port="$port" --include-dashboard=false "${common[@]}" &
+  ray start --head --node-ip-address="$ip" --port="$port" \
+  --include-dashboard=false "${common[@]}" &
 steps+=($!)
 for machine in "${machines[@]:1}"; do
   srun --nodes=1 --ntasks=1 --nodelist="$machine" \

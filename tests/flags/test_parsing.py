@@ -8,6 +8,7 @@ from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import parsing as flags
+from tff_adaptive.runtime.cluster import requirements
 
 
 @pytest.fixture(name='parse', scope='module')
@@ -225,6 +226,13 @@ def test_runtime_options(parse):
   assert strict.runtime_options == {'retries': 0, 'cpus_per_actor': 2}
   assert parse().runtime_options == {}
   assert parse().runtime == 'in_process'
+
+
+def test_without_ray_a_sentence_says_what_to_install(parse, monkeypatch):
+  monkeypatch.setattr(requirements.importlib.util, 'find_spec', lambda _: None)
+  told = complaint(parse, '--runtime=ray')
+  assert 'Ray is not installed: pip install' in told
+  assert 'requirements-ray.txt' in told and len(told.splitlines()) == 1
 
 
 def test_flag_file(parse, tmp_path):

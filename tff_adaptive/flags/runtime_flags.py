@@ -33,7 +33,7 @@ RUNTIME = parameters.Parameter(
   Literal.__getitem__(RUNTIMES),
   RUNTIMES[0],
   "What runs the computations: TensorFlow in this process, TFF's own "
-  'worker beside it, or the machines of a Ray cluster.',
+  'worker beside it, or a Ray cluster.',
 )
 # What flags accept, where the runtime's annotation does not say it.
 _ACCEPTED = {
@@ -123,7 +123,11 @@ _SETTINGS = (
     'It changes no result.',
   ),
   _Setting('devices'),
-  _Setting('address', 'ray_address'),
+  _Setting(
+    'address',
+    'ray_address',
+    "host:port of a Ray cluster's head; auto looks for one here.",
+  ),
   _Setting('cpus_per_actor'),
   _Setting(
     'retries',

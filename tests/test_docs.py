@@ -119,7 +119,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   known |= {'address', 'disable', 'head', 'port'}
   # By the guides that add them.
-  made = 'clusters|sign_momentum|lion|anchor|sensors'
+  made = 'clusters|sign_momentum|adabelief|anchor|sensors'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
@@ -151,7 +151,7 @@ def commands():
 
 @pytest.mark.parametrize('words', list(commands()))
 def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
-  made = 'sign_momentum|=lion|=clusters|=anchored|=my_'
+  made = 'sign_momentum|=adabelief|=clusters|=anchored|=my_'
   if re.search(made, ' '.join(words)):
     pytest.skip('what it names is made, and this run, by another test')
   monkeypatch.chdir(tmp_path)
@@ -201,7 +201,7 @@ def test_the_snippets_about_hooks(in_process_context, capsys):
 # of the reader's own.
 _IN_THE_PROJECT = {
   'my_rules/sign_momentum.py': 'tff_adaptive/optimizers/clients',
-  'my_rules/lion.py': 'tff_adaptive/optimizers/servers',
+  'my_rules/adabelief.py': 'tff_adaptive/optimizers/servers',
   'my_methods/anchored.py': 'tff_adaptive/algorithms/client_drift',
   'my_tasks/clusters.py': 'tasks/problems',
 }
@@ -260,7 +260,9 @@ def test_an_optimizer_and_a_task_are_added_as_the_guides_say(tmp_path):
   accuracy = float(re.search(r'^test +8 +(\S+)', text, re.MULTILINE).group(1))
   assert accuracy > 0.5, text
   listed = run(tmp_path, 'main.py', 'list')
-  assert re.search(r'^  fedlion  .*lion on the server', listed, re.MULTILINE)
+  assert re.search(
+    r'^  fedadabelief  .*adabelief on the server', listed, re.MULTILINE
+  )
 
 
 @pytest.mark.exhaustive
@@ -316,10 +318,10 @@ def outside_fixture(tmp_path_factory):
         '--data=synthetic',
         '--client_optimizer=sign_momentum',
         '--client_sign_momentum_momentum=0.5',
-        '--server_optimizer=lion',
-        '--server_lion_beta_1=0.8',
+        '--server_optimizer=adabelief',
+        '--server_adabelief_beta_1=0.8',
       ],
-      'sign(beta_1 m + (1 - beta_1) Delta)',
+      'learning_rate m / (sqrt(s) + epsilon)',
       marks=pytest.mark.exhaustive,
     ),
     (

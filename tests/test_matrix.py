@@ -67,6 +67,11 @@ _COVERING = (
   ('fedadamw', 'quadratic'),
   ('fedcams', 'quadratic'),
   ('diloco', 'quadratic'),
+  ('bi2clip', 'quadratic'),
+  ('fadamgc', 'quadratic'),
+  ('fedhyper', 'quadratic'),
+  ('fedlion', 'quadratic'),
+  ('fedef21', 'quadratic'),
   ('muloco', 'libsvm_logistic'),
   ('fedavgm', 'table'),
 )

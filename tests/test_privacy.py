@@ -36,6 +36,9 @@ REFUSED = (
   'feddyn',
   'fedmuon',
   'fedadamw',
+  'fadamgc',
+  'fedef21',
+  'fedlion',
 )
 
 
@@ -360,8 +363,9 @@ class TestAggregators:
 
     plain = weight()
     assert weight(aggregator='secure') == pytest.approx(plain, abs=1e-3)
-    # FedCAMS compresses by itself, and refuses to be compressed once more.
-    more = {} if name == 'fedcams' else {'aggregator': 'compression'}
+    # These compress by themselves, and refuse to be compressed once more.
+    compresses = name in ('fedcams', 'fedef21')
+    more = {} if compresses else {'aggregator': 'compression'}
     # Nothing is large enough to be quantised or zeroed; clipping shortens.
     moved = weight(aggregator_zeroing=True, aggregator_clipping=True, **more)
     assert min(plain, linear.START) - 1e-3 <= moved

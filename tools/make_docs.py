@@ -125,10 +125,10 @@ def _index() -> str:
     cells = [f'[{name}]({name}.md)', method.summary]
     for side in optimizers.SIDES:
       own = getattr(method, side)
-      if side in method.fixes:
+      others = [n for n in method.accepted(side) if n != own]
+      if not others:
         cells.append(f'its own, `{own}`')
       elif side in method.accepts:
-        others = [n for n in method.accepted(side) if n != own]
         cells.append(f'`{own}`; or {", ".join(others)}')
       else:
         cells.append(f'`{own}`; or any')

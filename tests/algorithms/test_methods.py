@@ -25,6 +25,7 @@ def test_names_of_the_contract():
       'mime', 'mimelite', 'direct_joint', 'joint_zero_init', 'fedada2',
       'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 'fedsam',
       'fedlesam', 'fedmuon', 'fedadamw', 'fedcams', 'diloco', 'muloco',
+      'bi2clip', 'fadamgc', 'fedhyper', 'fedlion', 'fedef21',
   }  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')

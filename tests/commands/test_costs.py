@@ -66,6 +66,13 @@ EXPECTED = {
   # The moments stay where they are.
   'diloco': (1, 1, 2, 0, 2, 1),
   'muloco': (1, 1, 2 - MATRICES, 0, 2 - MATRICES, 1),
+  'bi2clip': (1, 1, 0, 0, 0, 1),
+  # m, v, its maximum and the sum of gradients.
+  'fadamgc': (2, 2, 4, 1, 1, 1),
+  'fedhyper': (1, 1, 0, 0, 0, 1),
+  'fedlion': (2, 2, 1, 0, 0, 1),
+  # Positions and values of one entry in 64.
+  'fedef21': (1, 1 / 32, 0, 0, 1, 1),
 }
 
 

@@ -26,7 +26,7 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     (['--asynchronous'], '--asynchronous needs clients that take time'),
     (
       ['--asynchronous', '--client_dropout=0.1'],
-      '--client_seconds_per_example or --client_behaviour',
+      '--client_devices or --client_behaviour',
     ),
     ([_TIME, '--concurrency=5'], 'would be ignored without --asynchronous'),
     ([_TIME, '--staleness=none'], 'would be ignored without --asynchronous'),

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
 
 from . import running
 
@@ -199,3 +201,44 @@ def test_muon(scale, looks_ahead):
     np.testing.assert_allclose(weights[1], b, rtol=1e-4, atol=1e-6)
   other = {'spectral': 'rms', 'rms': 'none', 'none': 'spectral'}[scale]
   assert abs(SCALES[scale](2, 3) - SCALES[other](2, 3)) > 0.05
+
+
+def of_server(name, **settings):
+  return running.run_server(optimizers.server(name, **settings), GRADIENTS)
+
+
+def test_a_lion_server():
+  def path(beta_1, beta_2):
+    x = running.join(running.start()).astype(np.float64)
+    m = np.zeros_like(x)
+    result = []
+    for delta in GRADIENTS:
+      x = x + RATE * np.sign(beta_1 * m + (1 - beta_1) * delta)
+      m = beta_2 * m + (1 - beta_2) * delta
+      result.append(x)
+    return result
+
+  found = of_server('lion', learning_rate=RATE, beta_1=0.9, beta_2=0.5)
+  np.testing.assert_allclose(found, path(0.9, 0.5), rtol=1e-5)
+  assert differ(found, path(0.5, 0.9))
+  signs = of_server('lion', learning_rate=RATE, beta_1=0.0, beta_2=0.0)
+  np.testing.assert_allclose(signs, path(0.0, 0.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize('mode', ['coordinate', 'norm'])
+def test_a_biclip_server(mode):
+  found = of_server(
+    'biclip', server_clip_lower=0.6, server_clip_upper=1.2, clip_mode=mode
+  )
+  # A step along Delta is one against the gradient -Delta.
+  np.testing.assert_allclose(found, biclip(-1.0, 0.6, 1.2, mode), rtol=1e-5)
+
+
+def test_building_blocks_are_servers_of_federated_averaging():
+  for name in ('lion', 'biclip'):
+    assert methods.of_server(name, ()).name == 'fedavg'
+    algorithms.check('fedavg', server_optimizer=name)
+    algorithms.check('scaffold', server_optimizer=name)
+  assert 'fedbiclip' not in algorithms.names()
+  with pytest.raises(parameters.ParameterError, match='its own server opt'):
+    algorithms.check('fedavg', server_optimizer='adam')

@@ -20,6 +20,9 @@ from tff_adaptive.recording import remembering
 _METHODS = {
   'scaffold': dict(population=3, client_learning_rate=paper.RATE),
   'feddyn': dict(client_learning_rate=paper.RATE),
+  'fadamgc': dict(population=3, client_learning_rate=0.01),
+  'fedef21': dict(population=3, client_learning_rate=paper.RATE),
+  'diloco': dict(client_learning_rate=0.01),
 }
 
 

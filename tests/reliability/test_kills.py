@@ -19,6 +19,13 @@ _METHODS = {
     '--client_learning_rate=0.1',
     '--client_states=disk',
   ],
+  'fadamgc': ['--algorithm=fadamgc', '--population=20'],
+  'fedef21': [
+    '--algorithm=fedef21',
+    '--population=20',
+    '--client_learning_rate=0.1',
+  ],
+  'diloco': ['--algorithm=diloco'],
   'private': [
     '--algorithm=fedadam',
     '--client_optimizer=sgd',

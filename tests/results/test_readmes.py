@@ -455,7 +455,8 @@ PAGES = {
 
 def test_every_results_page_is_read():
   there = {path.parent.name for path in reading.FOLDER.glob('*/README.md')}
-  assert there == PAGES.keys()
+  # Of the vectors, test_vectors.py reads everything.
+  assert there - {'vectors'} == PAGES.keys()
 
 
 @pytest.mark.parametrize(

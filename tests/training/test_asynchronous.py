@@ -245,11 +245,14 @@ def test_which_methods_take_messages():
       reason = processes.needs_one_version(pieces.exchange)
       (refused if reason else taken).add(name)
   assert refused == {
+    'fadamgc',
     'fedadamw',
     'fedcm',
     'feddecsps',
     'feddyn',
     'fedexp',
+    'fedef21',
+    'fedlion',
     'fedmuon',
     'fednova',
     'fedsps_global',

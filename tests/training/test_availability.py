@@ -380,8 +380,8 @@ def test_a_file_says_how_clients_behave(tmp_path):
   )
   settings = settings_of(tmp_path, flag, '--client_seconds_per_example=2')
   behaviour = behaviours.behaviour_of(settings, ids)
-  assert behaviour.seconds_per_example(ids[0]) == 2
-  assert behaviour.seconds_per_example(ids[1]) == 7
+  assert behaviour.pace(ids[0]) == 2
+  assert behaviour.pace(ids[1]) == 7
   assert behaviour.drops_out(ids[0], 1) and not behaviour.drops_out(ids[1], 1)
 
 

@@ -19,7 +19,7 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
   behaviour = behaviours.Behaviour(
     seed=5, seconds_per_example=2.0, spread=0.5, jitter=0.25, dropout=0.3
   )
-  speeds = [behaviour.seconds_per_example(c) for c in clients]
+  speeds = [behaviour.pace(c) for c in clients]
   assert statistics.mean(speeds) == pytest.approx(2.0, rel=0.03)
   logs = [math.log(s) for s in speeds]
   assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.03)
@@ -37,9 +37,7 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
   # The same on every machine: computed once, elsewhere.
   assert speeds[:3] == [1.67075783, 1.89986639, 2.18205449]
   assert speeds[:3] != [
-    behaviours.Behaviour(
-      seed=6, seconds_per_example=2.0, spread=0.5
-    ).seconds_per_example(c)
+    behaviours.Behaviour(seed=6, seconds_per_example=2.0, spread=0.5).pace(c)
     for c in clients[:3]
   ]
 

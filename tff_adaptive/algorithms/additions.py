@@ -12,11 +12,12 @@ class Additions(TypedDict, total=False):
   """The pieces that a method adds, or puts in the place of those chosen.
 
   Attributes:
-    client_optimizer: In place of the one that was asked for.
+    client_optimizer, server_optimizer: In place of those that were asked for.
     exchange: What is exchanged beside the model.
     objective: What clients add to their loss.
   """
 
   client_optimizer: tff.learning.optimizers.Optimizer
+  server_optimizer: tff.learning.optimizers.Optimizer
   exchange: processes.Exchange
   objective: processes.Objective

@@ -30,3 +30,8 @@ class Common(parameters.Described):
   record_step_sizes: bool = False
   """Whether every client's own step sizes are measured, not only the cohort's;
   a run writes them to step_sizes.csv, a row a client and round."""
+
+  record_drift: bool = False
+  """Whether it is measured how far clients drift apart: columns drift/... of
+  metrics.csv. Of simulations only, and of none with privacy or secure
+  summation."""

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
   from tff_adaptive.algorithms import additions
 
-# In place of names: the optimizers whose rows say that they are adaptive.
+# In place of names: the optimizers whose rows say that they are adaptive, or
+# that they make no method of their own.
 ADAPTIVE = 'adaptive'
+BUILDING_BLOCKS = 'building blocks'
 # Client optimizers that look at nothing but gradients.
 GRADIENTS_ALONE = (
   'adagrad',
@@ -142,13 +144,14 @@ class Method:
     client: Client optimizer, a name that `optimizers` knows.
     server: Server optimizer, likewise.
     fixes: The sides ('client', 'server') whose optimizer makes the method what
-      it is and cannot be replaced.
+      it is and cannot be replaced, but by one that it `accepts`.
     defaults: Defaults of hyperparameters that are not its own, by their public
       names; those of an optimizer hold for the method's own optimizer.
     hides: Hyperparameters of the optimizers that the method has no use for; a
       learning rate takes its schedule with it.
-    accepts: Per side, the optimizers that may replace the method's own, by name
-      or as `ADAPTIVE`; all unless given.
+    accepts: Per side, the optimizers that may replace the method's own, by
+      name, as `ADAPTIVE` or as `BUILDING_BLOCKS`; all unless given, and none of
+      a side that the method fixes.
     unnoised: What its clients send beside their update, to which differential
       privacy adds no noise; such a method is refused under it.
     has_clients: Whether it is federated. One that is not has no client
@@ -197,13 +200,13 @@ class Method:
 
   def accepted(self, side: str) -> list[str]:
     """Lists the optimizers that may take the place of the method's own."""
-    allowed = self.accepts.get(side, optimizers.names(side))
+    names = optimizers.names(side)
+    allowed = self.accepts.get(side, () if side in self.fixes else names)
+    rows = {name: optimizers.entry_of(side, name) for name in names}
     if allowed == ADAPTIVE:
-      return [
-        name
-        for name in optimizers.names(side)
-        if optimizers.entry_of(side, name).adaptive
-      ]
+      return [name for name, row in rows.items() if row.adaptive]
+    if allowed == BUILDING_BLOCKS:
+      return [name for name, row in rows.items() if not row.makes_method]
     return list(allowed)
 
   def is_server_method(self, server: str) -> bool:
@@ -247,12 +250,15 @@ def method(name: str, **row: Any) -> Callable[[_Class], _Class]:
 def table() -> dict[str, Method]:
   """Returns every method by name, family by family, those without clients last.
 
-  A server optimizer that no method is made of has one of its own: `fed` and the
-  optimizer's name.
+  A server optimizer that no method is made of has one of its own, `fed` and the
+  optimizer's name, unless it is a building block.
   """
   rows = dict(_TABLE)
   for server in optimizers.server_names():
-    if not any(row.is_server_method(server) for row in rows.values()):
+    makes_one = optimizers.entry_of('server', server).makes_method
+    if makes_one and not any(
+      row.is_server_method(server) for row in rows.values()
+    ):
       options = type(
         f'Fed{server}', (Options,), {'__doc__': f'{server} on the server.'}
       )
@@ -291,8 +297,11 @@ def of_server(server: str, asked: Iterable[str]) -> Method:
   """Finds the method that a server optimizer makes.
 
   Args:
-    server: The server optimizer.
+    server: The server optimizer; a building block is the server of `fedavg`.
     asked: Public names of hyperparameters that it should have a use for.
   """
+  if server in optimizers.server_names():
+    if not optimizers.entry_of('server', server).makes_method:
+      return find('fedavg')
   made = [m for m in table().values() if m.is_server_method(server)]
   return next((m for m in made if not {*m.hides} & {*asked}), made[0])

@@ -142,6 +142,16 @@ class Plan:
     return frozenset(names)
 
   @property
+  def gradients_per_step(self) -> int:
+    """Gradient evaluations of a local step, as docs/costs.md has them."""
+    count = self.method.costs.gradients
+    chosen = self.optimizer['client']
+    if isinstance(chosen, str) and chosen != self.method.client:
+      count += optimizers.entry_of('client', chosen).gradients
+      count -= optimizers.entry_of('client', self.method.client).gradients
+    return count
+
+  @property
   def private(self) -> bool:
     """Whether updates are clipped and noised for differential privacy."""
     return mechanism.is_asked(self.arguments('aggregation'))
@@ -187,7 +197,7 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
       'The algorithm {method} has no clients: {} cannot be {asked!r}; '
       '{server_optimizer} is what trains.'
     )
-  elif side in method.fixes:
+  elif side in method.fixes and asked not in method.accepted(side):
     problem = (
       'The algorithm {method} has its own {side} optimizer, {own}: {} cannot '
       'be {asked!r}.'
@@ -224,7 +234,7 @@ def slots_of(
   """
   slots: dict[str, Slot] = {}
   for piece, description, argument, public in _offered(method, optimizer):
-    if public in method.hides:
+    if piece != 'own' and public in method.hides:
       continue
     parameter = parameters.parameters_of(description)[argument]
     if public in slots:

@@ -6,20 +6,33 @@ from typing import Any
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
 
-_TIME = ('client_seconds_per_example', 'client_behaviour')
+_COMPUTING = (
+  'client_seconds_per_example',
+  'client_seconds_per_step',
+  'client_devices',
+)
+_LINKS = ('client_mbit_down', 'client_mbit_up', 'client_latency')
+_TIME = (*_COMPUTING, *_LINKS, 'client_behaviour')
 # Without all of these every client answers, and at once.
 ABSENCE = (*_TIME, 'client_dropout')
 # Each needs one of those behind it.
 NEEDS = {
-  'client_speed_spread': ('client_seconds_per_example',),
-  'client_speed_jitter': _TIME,
+  'client_speed_spread': _COMPUTING,
+  'client_speed_jitter': (*_COMPUTING, 'client_behaviour'),
+  'client_mbit_spread': (
+    'client_mbit_down',
+    'client_mbit_up',
+    'client_devices',
+  ),
   'deadline': _TIME,
   'over_selection': ABSENCE,
+  'rounds_per_day': ('client_availability',),
+  'rounds_per_block': ('client_availability',),
   'concurrency': ('asynchronous',),
   'staleness': ('asynchronous',),
 }
 # All flags here, of which none is of use to a method without clients.
-FLAGS = (*ABSENCE, *NEEDS, 'asynchronous')
+FLAGS = (*ABSENCE, *NEEDS, 'client_availability', 'asynchronous')
 
 
 def resolve(
@@ -36,6 +49,12 @@ def resolve(
     ParameterError: If one would be ignored, or differential privacy does not
       cover what it asks for.
   """
+  if plan.private and 'client_availability' in given:
+    raise parameters.ParameterError(
+      'client_availability',
+      '{} does not go with differential privacy: the accounting needs cohorts '
+      'that are drawn from all clients alike; leave it out.',
+    )
   for name in ('over_selection', 'deadline'):
     if plan.private and name in given:
       raise parameters.ParameterError(
@@ -44,6 +63,13 @@ def resolve(
         'on how many examples clients have, and cohorts must not depend on the '
         'data; leave it out.',
       )
+  other = {'client_seconds_per_step', 'client_devices'} & {*given}
+  if 'client_seconds_per_example' in given and other:
+    raise parameters.ParameterError(
+      'client_seconds_per_example',
+      '{} and {other} both say how fast clients compute; give one of them.',
+      other='{' + min(other) + '}',
+    )
   if general['asynchronous']:
     _resolve_asynchronous(general, plan, given)
 
@@ -55,8 +81,8 @@ def _resolve_asynchronous(
   if not {*_TIME} & {*given}:
     raise parameters.ParameterError(
       'asynchronous',
-      '{} needs clients that take time: give {client_seconds_per_example} or '
-      '{client_behaviour}.',
+      '{} needs clients that take time: give {client_seconds_per_example}, '
+      '{client_seconds_per_step}, {client_devices} or {client_behaviour}.',
     )
   if 'over_selection' in given:
     raise parameters.ParameterError(

@@ -82,6 +82,39 @@ class AsGiven(parameters.Described):
   """Virtual seconds that a client takes for an example, mean over clients; no
   time is modelled unless given."""
 
+  client_seconds_per_step: Optional[
+    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
+  ] = None
+  """Virtual seconds that a client takes for a gradient of a batch, mean over
+  clients, in place of client_seconds_per_example; a local step has as many as
+  the method needs."""
+
+  client_mbit_down: Optional[
+    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
+  ] = None
+  """Mbit/s at which a client receives, median over clients; receiving takes no
+  time unless given."""
+
+  client_mbit_up: Optional[
+    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
+  ] = None
+  """Mbit/s at which a client sends, likewise."""
+
+  client_mbit_spread: Optional[
+    Annotated[float, parameters.Range(low=0, high=5)]
+  ] = None
+  """How much clients differ in both rates: the standard deviation of their
+  logarithms, which are normal; all alike unless given."""
+
+  client_latency: Optional[
+    Annotated[float, parameters.Range(low=0, high=1000000.0)]
+  ] = None
+  """Virtual seconds that a message takes beside its bytes, each way."""
+
+  client_devices: Optional[Literal['cross_device', 'cross_silo']] = None
+  """Stands for measured figures of phones or of silos in place of those of the
+  six flags of steps, speed, links and latency that are not given."""
+
   client_speed_spread: Optional[
     Annotated[float, parameters.Range(low=0, high=5)]
   ] = None
@@ -99,6 +132,17 @@ class AsGiven(parameters.Described):
   client_behaviour: Optional[str] = None
   """A CSV file with the columns client, seconds_per_example and dropout, for
   clients whose figures are known."""
+
+  client_availability: Optional[str] = None
+  """A CSV file of when clients can be drawn, with the columns client, from and
+  to (hours) or client and block (blocks take turns); always unless given."""
+
+  rounds_per_day: Optional[parameters.Count] = None
+  """Rounds in 24 hours, for client_availability by the hour; 24 unless
+  given."""
+
+  rounds_per_block: Optional[parameters.Count] = None
+  """Rounds that a block of client_availability lasts; 1 unless given."""
 
   over_selection: Optional[
     Annotated[float, parameters.Range(low=1, high=1000)]

@@ -144,6 +144,7 @@ _UNTOLD = {
 }
 # Hyperparameters that are part of the identity where they are not the default.
 _QUIET = {
+  'record_drift',
   'record_step_sizes',
   'nesterov',
   *(

@@ -42,6 +42,8 @@ _PUBLIC = {
   'server': {
     'learning_rate': 'server_learning_rate',
     'epsilon': 'server_adaptivity',
+    'clip_upper': 'server_clip_upper',
+    'clip_lower': 'server_clip_lower',
   },
 }
 

@@ -36,14 +36,19 @@ class Entry:
     chooses_step_size: Whether the rule has a step size of its own to measure.
     shared: Hyperparameters of a client's rule that belong to statistics which
       the server keeps too; they keep their names.
+    gradients: Gradient evaluations of a client's step.
     of_method: Whether only methods use the rule, not users.
+    makes_method: Of a server's rule, whether there is a method of its name; one
+      without is a building block, and alone it is the server of `fedavg`.
   """
 
   description: Callable[..., Buildable]
   adaptive: bool = False
   chooses_step_size: bool = False
   shared: frozenset[str] = frozenset()
+  gradients: int = 1
   of_method: bool = False
+  makes_method: bool = True
 
 
 TABLES: dict[str, extensions.Table[Entry]] = {

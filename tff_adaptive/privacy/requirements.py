@@ -28,6 +28,13 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
         raise parameters.ParameterError(
           name, '{} would be ignored: {model_aggregator} is given.'
         )
+  hidden = plan.aggregation.private or plan.values['aggregator'] == 'secure'
+  if hidden and plan.values['record_drift']:
+    raise parameters.ParameterError(
+      'record_drift',
+      '{} does not go with differential privacy or secure summation: it '
+      'measures single updates, which these hide; give one of them.',
+    )
   if not plan.aggregation.private:
     return {}
   if plan.method.unnoised and plan.values.get('count') != 'round':

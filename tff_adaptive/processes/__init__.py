@@ -27,12 +27,14 @@ if TYPE_CHECKING:
   from tff_adaptive.processes.composition import Process
   from tff_adaptive.processes.composition import StatefulLearningProcess
   from tff_adaptive.processes.composition import StatefulOutput
+  from tff_adaptive.processes.drift import MeasuringDrift
 
 __all__ = [
   'BufferedLearningProcess',
   'Contrastive',
   'Correction',
   'Exchange',
+  'MeasuringDrift',
   'NoExchange',
   'Objective',
   'Plain',
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _MODULES = {
+  'MeasuringDrift': 'drift',
   'build_aggregator': 'aggregation',
   'build_client_work': 'client_work',
 }

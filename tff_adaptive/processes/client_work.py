@@ -82,6 +82,7 @@ class ClientWork:
     seed: int = 0,
     metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
+    record_drift: bool = False,
     takes_messages: bool = False,
   ):
     """Traces the client work; see `build_client_work`.
@@ -89,7 +90,8 @@ class ClientWork:
     Args:
       model, optimizer: As there, and so the others.
       client_weighting, objective, exchange, schedule: As there.
-      warmup_steps, seed, metrics_aggregator, record_step_sizes: As there.
+      warmup_steps, seed, metrics_aggregator: As there.
+      record_step_sizes, record_drift: As there.
       takes_messages: Whether `run` is told what clients received, and what
         each update is multiplied with.
     """
@@ -117,6 +119,7 @@ class ClientWork:
       ),
       seed=seed,
       record_step_sizes=record_step_sizes,
+      record_drift=record_drift,
     )
     if record_step_sizes and not trainer.has_step_size:
       raise ValueError(
@@ -380,14 +383,16 @@ def build_client_work(
       rises to its value in every round (0); `seed` of what is random inside a
       round (0); `metrics_aggregator` as tff.learning's builders take it
       (`tff.learning.metrics.sum_then_finalize`); `record_step_sizes`, whether
-      every client's own step sizes are measured too (not).
+      every client's own step sizes are measured too (not); `record_drift`,
+      whether it is how far clients' preconditioners are apart (not).
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`
     (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`)
     and, where the optimizer has a step size of its own, `step_size`; with
     `record_step_sizes` also `step_size_of_clients`, float32 [clients, 8], a row
-    a client in the cohort's order, with the columns `step_sizes.RECORD`.
+    a client in the cohort's order, with the columns `step_sizes.RECORD`; with
+    `record_drift` also `drift`, `preconditioner`, where the method has any.
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange

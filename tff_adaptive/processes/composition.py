@@ -278,6 +278,8 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
   if exchange.probes_first_client:
     return "its clients start with what a round's first client has measured"
   base = exchange_lib.Exchange
+  if not exchange.of_one_version:
+    return ''
   if exchange.sees_update or any(
     getattr(type(exchange), name) is not getattr(base, name)
     for name in ('report', 'merge', 'step')

@@ -141,6 +141,8 @@ class Exchange(numbers_lib.Numbered):
     weight_formula: The client's weight as text, if `weight` changes it.
     sees_update: Whether the server looks at the aggregated update: to `merge`
       it, or to `step` with another.
+    of_one_version: Whether what the server merges makes sense only if clients
+      trained from one model, as long as it merges or steps at all.
     update_formula: The update Delta as text, if `update` or `step` change it.
     encoding: The form in which updates travel; as they are if `None`.
   """
@@ -149,6 +151,7 @@ class Exchange(numbers_lib.Numbered):
   probes_first_client = False
   weight_formula = ''
   sees_update = False
+  of_one_version = True
   update_formula = ''
   encoding: Optional[encodings.Encoding] = None
 
@@ -209,6 +212,23 @@ class Exchange(numbers_lib.Numbered):
     """Returns what the client sends beside its update."""
     del client
     return report()
+
+  def update_bits(self, client: Client) -> Optional[tf.Tensor]:
+    """Returns the bits that a coordinate of the update can be sent in, float32.
+
+    `None` where it takes all of its number. What is summed is the update as it
+    is; this only says what sending it costs.
+    """
+    del client
+    return None
+
+  def preconditioner(self, client: Client) -> structures.FlatWeights:
+    """Returns what clients' rules divide or turn steps by, after them, flat.
+
+    Nothing is sent of it; `drift` measures how far it is apart.
+    """
+    del client
+    return ()
 
   def remember(self, client: Client) -> structures.Memory:
     """Returns what the client keeps, unless it had to be left out."""

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import numbers as numbers_lib
 from tff_adaptive.processes import step_sizes
@@ -45,6 +46,8 @@ class Sums(NamedTuple):
     taking_part: Clients that take part, float32 scalar.
     mean: The parts of the reports that are averaged unweighted.
     step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
+    preconditioner: Of `drift.spread`, if drift is recorded and the exchange
+      tells preconditioners.
   """
 
   clients: collections.OrderedDict[str, tf.Tensor]
@@ -53,6 +56,7 @@ class Sums(NamedTuple):
   taking_part: tf.Tensor
   mean: structures.Statistics
   step_size: Union[step_sizes.StepSums, tuple[()]]
+  preconditioner: Union[structures.Statistics, tuple[()]] = ()
 
 
 # What the cohort's largest values are taken of, by name.
@@ -87,6 +91,7 @@ def of_client(
   metrics: Callable[[tf.Tensor], structures.Metrics],
   steps: Optional[step_sizes.Steps],
   record: bool,
+  record_drift: bool,
 ) -> Output:
   """Makes what a client sends and keeps; nothing counts if it is left out.
 
@@ -98,6 +103,7 @@ def of_client(
       scalar, is true.
     steps: The steps' own sizes; `None` for an optimizer without.
     record: Whether the client's own step sizes are recorded.
+    record_drift: Whether it is measured how far clients drift apart.
   """
   report = exchange.report(client)
   remembered = exchange.remember(client)
@@ -116,17 +122,23 @@ def of_client(
     rejected=tf.cast(tf.logical_not(finite), tf.int32),
     steps=client.num_steps,
   )
+  bits = exchange.update_bits(client)
+  if bits is not None:
+    clients['update_bits'] = tf.cast(bits, tf.float32)
   memory = client.memory
   if memory:
     memory = tf.nest.map_structure(
       lambda new, old: tf.where(takes_part, new, old), remembered, client.memory
     )
+  sums = _sums(clients, report, weight, takes_part, steps)
+  if record_drift and (own := exchange.preconditioner(client)):
+    sums = sums._replace(preconditioner=drift.spread(own, takes_part))
   return Output(
     result=tff.learning.templates.ClientResult(
       update=_zero_unless(takes_part, update), update_weight=weight
     ),
     metrics=metrics(tf.logical_not(finite)),
-    sums=_sums(clients, report, weight, takes_part, steps),
+    sums=sums,
     maxima=_maxima(report, takes_part, steps),
     record=(
       step_sizes.record(steps, takes_part)
@@ -234,6 +246,10 @@ def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:
   measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
   if isinstance(sums.step_size, step_sizes.StepSums):
     measured['step_size'] = step_sizes.figures(sums.step_size, maxima)
+  if not isinstance(sums.preconditioner, tuple):
+    measured['drift'] = collections.OrderedDict(
+      preconditioner=drift.spread_of(sums.preconditioner, sums.taking_part)
+    )
   return measured
 
 

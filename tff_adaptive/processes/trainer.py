@@ -82,6 +82,7 @@ class Trainer:
   client_weighting: str
   seed: randomness.Seed
   record_step_sizes: bool = False
+  record_drift: bool = False
 
   def initial_state(self) -> messages.State:
     """Builds the server's first state."""
@@ -406,6 +407,7 @@ class Trainer:
       lambda discard: local.metrics(trained.carry, discard),
       trained.steps if self.has_step_size else None,
       self.record_step_sizes,
+      self.record_drift,
     )
 
 

@@ -14,6 +14,11 @@ from tff_adaptive.recording import step_figures as step_plots
 from tff_adaptive.recording import styles
 
 _SPLITS = {'train': styles.TRAIN, 'validation': styles.VALIDATION}
+_COSINES = {
+  'drift/cosine': 'cosine of update and mean update',
+  'drift/pairwise_cosine': 'cosine of two updates',
+  'drift/turn': 'cosine of mean update and the last',
+}
 
 
 def _series(
@@ -30,7 +35,7 @@ def draw_curves(
   """Draws loss and quality by round.
 
   In a run with virtual time quality is drawn against that too, and where there
-  are step sizes, these by round.
+  are step sizes or figures of drift, these by round.
 
   Args:
     rows: Of metrics.csv.
@@ -61,6 +66,8 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
     panels.append(functools.partial(_draw_time, rows, metric or 'loss'))
   if 'step_size/mean' in columns:
     panels.append(functools.partial(_draw_mean_step_size, rows))
+  if any(column in columns for column in _COSINES):
+    panels.append(functools.partial(_draw_drift, rows))
 
   figure = figure_lib.Figure(
     figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
@@ -124,6 +131,17 @@ def _draw_mean_step_size(rows: Sequence[dict[str, str]], axes: Any) -> None:
     )
   axes.set_ylabel('client step size')
   axes.set_yscale('log')
+  _count_rounds(axes)
+
+
+def _draw_drift(rows: Sequence[dict[str, str]], axes: Any) -> None:
+  """Draws the cosines that tell how far clients drift apart, by round."""
+  for (column, label), style in zip(_COSINES.items(), styles.DRIFT):
+    places, values = _series(rows, column)
+    if places:
+      axes.plot(places, values, label=label, **style)
+  axes.set_ylabel('cosine')
+  axes.set_ylim(-1.05, 1.05)
   _count_rounds(axes)
 
 

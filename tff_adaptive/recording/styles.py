@@ -73,6 +73,10 @@ RC = {
 TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)
 VALIDATION = dict(color=_COLOURS[1], linestyle='--', marker='o', markersize=3)
 STEP_SIZE = dict(color=_COLOURS[2], linestyle='-.', linewidth=1.2)
+DRIFT = tuple(
+  dict(color=_COLOURS[place], linestyle=line, linewidth=1.2)
+  for place, line in ((3, '-'), (4, '--'), (5, '-.'))
+)
 # Of numbers: its lightness rises with the value, so that it prints in grey.
 COLOUR_MAP = 'cividis'
 

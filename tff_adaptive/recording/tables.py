@@ -236,6 +236,7 @@ _GROUPS = (
   'per_client_tuned',
   'clients',
   'update',
+  'drift',
   'step_size',
   'seconds',
   'bytes_down',

@@ -77,7 +77,7 @@ class Availability(Turnouts):
   def __init__(
     self,
     draw: Callable[[int], Sequence[str]],
-    num_examples: Callable[[str, int], int],
+    work: Callable[[str, int], int],
     behaviour: behaviour_lib.Behaviour,
     *,
     wanted: int,
@@ -87,15 +87,15 @@ class Availability(Turnouts):
 
     Args:
       draw: From the number of a round to the clients drawn.
-      num_examples: From a client and the number of a round to the examples that
-        it iterates.
+      work: From a client and the number of a round to the examples that it
+        iterates, or to its local steps, as the behaviour counts.
       behaviour: The clients'.
       wanted: How many answers count.
       deadline: Virtual seconds after which none does.
     """
     super().__init__()
     self._draw = draw
-    self._num_examples = num_examples
+    self._work = work
     self._behaviour = behaviour
     self._wanted = wanted
     self._deadline = math.inf if deadline is None else deadline
@@ -103,9 +103,7 @@ class Availability(Turnouts):
   def _of_round(self, number: int) -> Turnout:
     drawn = self._draw(number)
     seconds = [
-      behaviour_lib.seconds_of(
-        self._behaviour, self._num_examples, client, number
-      )
+      behaviour_lib.seconds_of(self._behaviour, self._work, client, number)
       for client in drawn
     ]
     answers = [
@@ -138,11 +136,24 @@ def describe(settings: settings_lib.Settings) -> str:
     return ''
   parts = []
   mean = settings.client_seconds_per_example
+  spread = settings.client_speed_spread or 0.0
+  apart = f' (spread {spread:g})' if spread else ''
   if mean is not None:
-    spread = settings.client_speed_spread or 0.0
     parts.append(
-      f'clients take {mean:g} virtual seconds an example on average'
-      + (f' (spread {spread:g})' if spread else '')
+      f'clients take {mean:g} virtual seconds an example on average{apart}'
+    )
+  if settings.client_devices is not None:
+    parts.append(f'clients compute and send as {settings.client_devices}')
+  if settings.client_seconds_per_step is not None:
+    parts.append(
+      f'clients take {settings.client_seconds_per_step:g} virtual seconds a '
+      f'gradient on average{apart}'
+    )
+  link = behaviour_lib.link_of(settings)
+  if link is not None and settings.client_devices is None:
+    parts.append(
+      f'messages travel at {link.mbit_down:g} Mbit/s down and '
+      f'{link.mbit_up:g} up, and {link.latency:g} s each way'
     )
   if settings.client_dropout:
     parts.append(f'{settings.client_dropout:.3g} of those drawn drop out')

@@ -152,6 +152,10 @@ class ClientBatches(data.ClientDatasets):
     with self._reading(client_id):
       return len(self._draw(client_id, round_number)[1])
 
+  def num_batches(self, client_id: str, round_number: int) -> int:
+    count = self.num_examples(client_id, round_number)
+    return -(-count // self._recipe.batch_size)
+
   def for_client(self, client_id: str, round_number: int) -> data.Batches:
     """Returns the client's batches for a round.
 

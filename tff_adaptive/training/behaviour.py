@@ -1,8 +1,8 @@
 """Clients that are fast or slow, and reliable or not, in virtual time.
 
-A client takes a number of virtual seconds for each example that it iterates,
-and then answers. That number is a function of seed, client and round, or comes
-from a file.
+A client takes a number of virtual seconds for each example that it iterates, or
+for each gradient, and for receiving and sending, and then answers. These
+numbers are functions of seed, client and round, or come from a file.
 """
 
 import csv
@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
@@ -21,6 +22,7 @@ from tff_adaptive import errors
 from tff_adaptive.flags import availability as availability_flags
 from tff_adaptive.flags import settings as settings_lib
 from tff_adaptive.recording import files
+from tff_adaptive.training import devices
 from tff_adaptive.training import seeds
 
 _COLUMNS = ('client', 'seconds_per_example', 'dropout')
@@ -121,6 +123,23 @@ def _cell(
   return value
 
 
+@dataclasses.dataclass(frozen=True)
+class Link:
+  """The links of clients to the server.
+
+  Attributes:
+    mbit_down, mbit_up: Medians of their rates, in Mbit/s.
+    spread_down, spread_up: Standard deviations of the rates' logarithms.
+    latency: Seconds one way.
+  """
+
+  mbit_down: float = math.inf
+  mbit_up: float = math.inf
+  spread_down: float = 0.0
+  spread_up: float = 0.0
+  latency: float = 0.0
+
+
 class Behaviour:
   """How fast clients are, and how reliable: a function of seed and client.
 
@@ -128,6 +147,13 @@ class Behaviour:
   for a client and for a client and round:
 
     seconds = m exp(s z - s^2/2) exp(j y - j^2/2) examples
+
+  or, with m per gradient, times the gradients of all local steps. A link adds
+  what `Link.seconds` says.
+
+  Attributes:
+    timed: Whether clients take time.
+    per_step: Whether m is of a gradient and not of an example.
   """
 
   def __init__(
@@ -135,6 +161,9 @@ class Behaviour:
     *,
     seed: int,
     seconds_per_example: Optional[float] = None,
+    seconds_per_step: Optional[float] = None,
+    gradients: int = 1,
+    link: Optional[Link] = None,
     spread: float = 0.0,
     jitter: float = 0.0,
     dropout: float = 0.0,
@@ -144,42 +173,72 @@ class Behaviour:
 
     Args:
       seed: The run's seed.
-      seconds_per_example: m; there is no time unless given or known.
+      seconds_per_example: m; computing takes no time unless given or known.
+      seconds_per_step: m of a gradient, in its place.
+      gradients: How many a local step needs; passes over the data for a full
+        gradient count as one more a step.
+      link: How messages travel; they take no time unless given.
       spread: s.
       jitter: j.
       dropout: Probability that a client does not answer in a round.
       known: What is known of single clients, in place of these.
     """
     self._seed = seed
+    self.per_step = seconds_per_step is not None
     self._mean = seconds_per_example
+    if seconds_per_step is not None:
+      self._mean = gradients * seconds_per_step
+    self._link = link
+    self._bytes = (0, 0)
     self._spread = spread
     self._jitter = jitter
     self._dropout = dropout
     self._known = known or {}
-    self.timed = seconds_per_example is not None or any(
-      k.seconds_per_example is not None for k in self._known.values()
+    self.timed = (
+      self._mean is not None
+      or link is not None
+      or any(k.seconds_per_example is not None for k in self._known.values())
     )
 
-  def seconds_per_example(self, client: str) -> float:
-    """Returns a client's virtual seconds for an example, over all rounds."""
+  def carry(self, down: int, up: int) -> None:
+    """Takes the bytes that a client receives and sends in a round."""
+    self._bytes = (down, up)
+
+  def pace(self, client: str) -> float:
+    """Returns a client's virtual seconds for an example, or a local step."""
     known = self._known.get(client)
     if known is not None and known.seconds_per_example is not None:
       return known.seconds_per_example
-    assert self._mean is not None
+    if self._mean is None:
+      return 0.0
     return self._lognormal(self._mean, self._spread, 'client speed', client)
 
-  def seconds(self, client: str, number: int, examples: int) -> float:
+  def seconds(self, client: str, number: int, work: int) -> float:
     """Returns the virtual seconds after which a client answers.
 
     Args:
       client: The client.
       number: The round.
-      examples: How many it iterates.
+      work: How many examples it iterates; local steps, if `per_step`.
     """
     drawn = self._lognormal(
       1.0, self._jitter, 'client speed in a round', number, client
     )
-    return self.seconds_per_example(client) * drawn * examples
+    computing = self.pace(client) * drawn * work
+    if self._link is None:
+      return computing
+    rates = [
+      self._lognormal(
+        rate * math.exp(spread**2 / 2), spread, f'client link {way}', client
+      )
+      for way, rate, spread in (
+        ('down', self._link.mbit_down, self._link.spread_down),
+        ('up', self._link.mbit_up, self._link.spread_up),
+      )
+    ]
+    return computing + seconds_on_the_way(
+      self._link.latency, self._bytes, rates
+    )
 
   def drops_out(self, client: str, number: int) -> bool:
     """Tells whether a client drops out of a round."""
@@ -208,6 +267,22 @@ class Behaviour:
     return float(f'{drawn:.9g}')
 
 
+def seconds_on_the_way(
+  latency: float, sizes: Sequence[int], rates: Sequence[float]
+) -> float:
+  """Returns the seconds that a client's messages of a round travel.
+
+  Args:
+    latency: Seconds one way.
+    sizes: Bytes down and up.
+    rates: Mbit/s, likewise; infinite if they take no time.
+  """
+  travels = [
+    8e-6 * size / rate for size, rate in zip(sizes, rates, strict=True)
+  ]
+  return 2 * latency + sum(travels)
+
+
 def behaviour_of(
   settings: settings_lib.Settings, client_ids: Collection[str]
 ) -> Optional[Behaviour]:
@@ -227,14 +302,43 @@ def behaviour_of(
     path = pathlib.Path(settings.client_behaviour)
     known = read_behaviour(path, client_ids)
     _check_known(settings, path, known, client_ids)
+  kind = devices.KINDS.get(settings.client_devices or '')
+  per_step, spread = (
+    settings.client_seconds_per_step,
+    settings.client_speed_spread,
+  )
+  if kind is not None:
+    per_step = kind.seconds_per_step if per_step is None else per_step
+    spread = kind.speed_spread if spread is None else spread
   return Behaviour(
     seed=settings.seed,
     seconds_per_example=settings.client_seconds_per_example,
-    spread=settings.client_speed_spread or 0.0,
+    seconds_per_step=per_step,
+    gradients=settings.plan.gradients_per_step,
+    link=link_of(settings),
+    spread=spread or 0.0,
     jitter=settings.client_speed_jitter or 0.0,
     dropout=settings.client_dropout or 0.0,
     known=known,
   )
+
+
+def link_of(settings: settings_lib.Settings) -> Optional[Link]:
+  """Makes the links of a run's clients; `None` if messages take no time."""
+  given = {
+    name: getattr(settings, f'client_{name}')
+    for name in ('mbit_down', 'mbit_up', 'latency')
+  }
+  if settings.client_mbit_spread is not None:
+    given |= dict.fromkeys(
+      ('spread_down', 'spread_up'), settings.client_mbit_spread
+    )
+  given = {name: value for name, value in given.items() if value is not None}
+  kind = devices.KINDS.get(settings.client_devices or '')
+  if kind is not None:
+    names = [field.name for field in dataclasses.fields(Link)]
+    given = {name: getattr(kind, name) for name in names} | given
+  return Link(**given) if given else None
 
 
 def _check_known(
@@ -245,6 +349,12 @@ def _check_known(
 ) -> None:
   """Checks a file's figures against the rest of a run."""
   timed = [c for c, k in known.items() if k.seconds_per_example is not None]
+  for name in ('client_seconds_per_step', 'client_devices'):
+    if timed and getattr(settings, name) is not None:
+      raise errors.SettingsError(
+        f'--client_behaviour={path} has seconds_per_example, and --{name} '
+        'counts seconds by steps; leave one of them out.'
+      )
   if settings.client_seconds_per_example is None:
     missing = [c for c in client_ids if c not in {*timed}]
     needs = [
@@ -273,7 +383,7 @@ def _check_known(
 
 def seconds_of(
   behaviour: Behaviour,
-  num_examples: Callable[[str, int], int],
+  work: Callable[[str, int], int],
   client: str,
   number: int,
 ) -> float:
@@ -281,17 +391,17 @@ def seconds_of(
 
   Args:
     behaviour: The clients'.
-    num_examples: As `Availability` takes it.
+    work: As `Availability` takes it.
     client: The client.
     number: The round.
   """
   if not behaviour.timed:
     return 0.0
   try:
-    examples = num_examples(client, number)
+    amount = work(client, number)
   except errors.RunError:
-    examples = 0  # The round says so when it reads the client.
-  return behaviour.seconds(client, number, examples)
+    amount = 0  # The round says so when it reads the client.
+  return behaviour.seconds(client, number, amount)
 
 
 def is_asked(settings: settings_lib.Settings) -> bool:

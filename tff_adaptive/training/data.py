@@ -354,6 +354,12 @@ class ClientDatasets:
     with self._reading(client_id):
       return sum(int(tf.nest.flatten(b)[0].shape[0]) for b in batches)
 
+  def num_batches(self, client_id: str, round_number: int) -> int:
+    """Counts the batches of a client in a round; see `num_examples`."""
+    batches = self.for_client(client_id, round_number)
+    with self._reading(client_id):
+      return sum(1 for _ in batches)
+
   @contextlib.contextmanager
   def _reading(self, client_id: str) -> Iterator[None]:
     """Names the client in whatever is raised while its data are read."""

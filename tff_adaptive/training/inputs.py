@@ -32,6 +32,7 @@ _WORDS = {
   'examples': "the clients' examples",
   'test': 'the test data',
   'client_behaviour': 'the file of --client_behaviour',
+  'client_availability': 'the file of --client_availability',
 }
 
 
@@ -48,7 +49,7 @@ def digests(
     `None` for what cannot be read; the run says so when it comes to it.
 
   Raises:
-    SettingsError: If the file of clients' behaviour cannot be read.
+    SettingsError: If a file about clients cannot be read.
   """
   train = task.datasets.train_data
   found: dict[str, Optional[str]] = {
@@ -57,13 +58,14 @@ def digests(
   }
   if isinstance(task.datasets.test_data, tf.data.Dataset):
     found['test'] = _of_datasets([task.datasets.test_data])
-  if settings.client_behaviour is not None:
-    path = pathlib.Path(settings.client_behaviour)
+  for name in ('client_behaviour', 'client_availability'):
+    if (given := getattr(settings, name)) is None:
+      continue
     try:
-      found['client_behaviour'] = _digest([files.read(path)])
+      found[name] = _digest([files.read(pathlib.Path(given))])
     except OSError as e:
       raise errors.SettingsError(
-        f'--client_behaviour={path} cannot be read: {errors.reason(e)}.'
+        f'--{name}={given} cannot be read: {errors.reason(e)}.'
       ) from e
   return found
 

@@ -272,7 +272,7 @@ class Training:
     }
     if self._rounds.traffic is not None:
       row['bytes_down'] = self._rounds.traffic.down
-      row['bytes_up'] = self._rounds.traffic.up
+      row.setdefault('bytes_up', self._rounds.traffic.up)
     row.update(self._columns(number))
     if (
       availability.ROUND_SECONDS in row

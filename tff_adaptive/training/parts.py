@@ -39,6 +39,7 @@ from tff_adaptive.training import protocols
 from tff_adaptive.training import reuse
 from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import schedule as schedule_lib
+from tff_adaptive.training import traffic
 from tff_adaptive.training import validation
 
 
@@ -164,6 +165,8 @@ def make(
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)
   clients = training_data(settings, task)
+  if behaviour is not None and behaviour.timed:
+    _carry(behaviour, built.process)
   turnouts = _turnouts(settings, clients, cohort_fn, behaviour)
   states = {}
   if built.process is not None:
@@ -240,6 +243,18 @@ def _client_tests(
   return tests
 
 
+def _carry(
+  behaviour: behaviour_lib.Behaviour, process: Optional[processes.Process]
+) -> None:
+  """Tells a behaviour what a round of a process sends."""
+  try:
+    sizes = reuse.of_process(process, traffic.of_process)
+  except ValueError:
+    # Something that is sent has no fixed size.
+    return
+  behaviour.carry(sizes.down, sizes.up)
+
+
 def _turnouts(
   settings: settings_lib.Settings,
   clients: data_lib.ClientDatasets,
@@ -252,14 +267,13 @@ def _turnouts(
   more: dict[str, Any] = dict(
     wanted=settings.clients_per_round, deadline=settings.deadline
   )
+  work = clients.num_batches if behaviour.per_step else clients.num_examples
   if not settings.asynchronous:
-    return availability_lib.Availability(
-      cohort_fn, clients.num_examples, behaviour, **more
-    )
+    return availability_lib.Availability(cohort_fn, work, behaviour, **more)
   return schedule_lib.Schedule(
     clients.client_ids,
     cohort_fn,
-    clients.num_examples,
+    work,
     behaviour,
     concurrency=settings.concurrency or settings.clients_per_round,
     **more,
@@ -322,7 +336,12 @@ def build_rounds(
       **states,
     )
   else:
-    rounds = rounds_lib.build(built.process, initial_weights=weights, **states)
+    rounds = rounds_lib.build(
+      built.process,
+      initial_weights=weights,
+      whole_updates=not settings.plan.aggregation.formula,
+      **states,
+    )
   if settings.ema_decay is None:
     return rounds
   return averaging.AveragedRounds(rounds, settings.ema_decay)

@@ -1,6 +1,7 @@
 """Learning processes with their state, as the loop drives them."""
 
 import collections
+import math
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ class LearningRounds:
     *,
     initial_weights: tff.learning.models.ModelWeights,
     first_state: Optional[Any] = None,
+    whole_updates: bool = False,
   ):
     """Initializes the process.
 
@@ -45,8 +47,15 @@ class LearningRounds:
       process: The process.
       initial_weights: Where training starts, as arrays.
       first_state: The state with these weights; the process's own unless given.
+      whole_updates: Whether clients' updates are sent and summed as they are.
     """
     self._process = process
+    self._whole_updates = whole_updates
+    updates = [
+      np.asarray(w) for w in tf.nest.flatten(initial_weights.trainable)
+    ]
+    self._coordinates = sum(w.size for w in updates)
+    self._update_bytes = sum(w.nbytes for w in updates)
     self.step_records: Sequence[Mapping[str, Any]] = ()
     if first_state is None:
       first_state = process.set_model_weights(
@@ -79,7 +88,18 @@ class LearningRounds:
     # Only now: an interrupted round leaves the state before it.
     self.state = output.state
     self.step_records = step_sizes.rows(cohort, output.metrics)
-    return columns_of(output.metrics)
+    return self._columns(output.metrics)
+
+  def _columns(self, metrics: Any) -> collections.OrderedDict[str, Any]:
+    """Returns `columns_of`, with bytes where updates need fewer than usual."""
+    columns = columns_of(metrics)
+    bits = columns.pop('clients/update_bits', None)
+    if bits is not None and self.traffic is not None and self._whole_updates:
+      needed = math.ceil(
+        bits / columns['clients/count'] * self._coordinates / 8
+      )
+      columns['bytes_up'] = self.traffic.up - self._update_bytes + needed
+    return columns
 
   def _nobody(self) -> collections.OrderedDict[str, Any]:
     """Reports a round in which no client answered: all stays as it is."""
@@ -131,6 +151,7 @@ class StatefulRounds(LearningRounds):
     first_state: Optional[Any] = None,
     store: Optional[Callable[[client_states.Record], Any]] = None,
     client_ids: Optional[Collection[str]] = None,
+    whole_updates: bool = False,
   ):
     """Initializes the process; see `LearningRounds`.
 
@@ -142,9 +163,13 @@ class StatefulRounds(LearningRounds):
         are in memory alone, and no other process can go on.
       client_ids: The task's clients; states of others are refused. Any unless
         given.
+      whole_updates: As there.
     """
     super().__init__(
-      process, initial_weights=initial_weights, first_state=first_state
+      process,
+      initial_weights=initial_weights,
+      first_state=first_state,
+      whole_updates=whole_updates,
     )
     self._memories = memories.Memories(process.initialize_client_state(), store)
     self._clients = self._memories.store
@@ -165,7 +190,7 @@ class StatefulRounds(LearningRounds):
     self.state = output.state
     self._memories.keep(cohort, output.client_states)
     self.step_records = step_sizes.rows(cohort, output.metrics)
-    return columns_of(output.metrics)
+    return self._columns(output.metrics)
 
   def snapshot(self) -> Any:
     return self.state, self._clients.snapshot()
@@ -208,6 +233,7 @@ def build(
   *,
   initial_weights: tff.learning.models.ModelWeights,
   first_state: Optional[Any] = None,
+  whole_updates: bool = False,
   **states: Any,
 ) -> LearningRounds:
   """Builds the rounds of a process, whether or not its clients keep anything.
@@ -216,10 +242,13 @@ def build(
     process: The process.
     initial_weights: Where training starts, as arrays.
     first_state: The state with these weights; the process's own unless given.
+    whole_updates: As `LearningRounds` takes it.
     **states: Further arguments of `StatefulRounds`, of no use to others.
   """
   begin: dict[str, Any] = dict(
-    initial_weights=initial_weights, first_state=first_state
+    initial_weights=initial_weights,
+    first_state=first_state,
+    whole_updates=whole_updates,
   )
   if algorithms.is_stateful(process):
     return StatefulRounds(process, **begin, **states)
@@ -231,7 +260,10 @@ _COLUMNS = {
   'client_work/train/': 'train/',
   'client_work/clients/': 'clients/',
   'client_work/step_size/': 'step_size/',
+  'client_work/drift/': 'drift/',
   'client_work/': 'clients/',
+  'aggregator/drift/': 'drift/',
+  'aggregator/aggregation/': 'aggregator/',
   'finalizer/update_': 'update/',
   'finalizer/': 'update/',
 }
@@ -266,4 +298,7 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
     for name in list(columns):
       if name.startswith(_MEANS) and not name.startswith('train/num_'):
         del columns[name]
+  for name in [n for n in columns if n.startswith('drift/')]:
+    if np.isnan(columns[name]):  # It has no value in this round.
+      del columns[name]
   return columns

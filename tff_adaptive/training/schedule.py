@@ -89,7 +89,7 @@ class Schedule(availability.Turnouts):
     self,
     client_ids: Sequence[str],
     draw: Callable[[int], Sequence[str]],
-    num_examples: Callable[[str, int], int],
+    work: Callable[[str, int], int],
     behaviour: behaviour_lib.Behaviour,
     *,
     wanted: int,
@@ -101,8 +101,8 @@ class Schedule(availability.Turnouts):
     Args:
       client_ids: All clients.
       draw: From the number of a round to all clients, in the order drawn.
-      num_examples: From a client and the number of a round to the examples that
-        it iterates.
+      work: From a client and the number of a round to the examples that it
+        iterates, or to its local steps, as the behaviour counts.
       behaviour: The clients'.
       wanted: K, answers to a step of the server.
       concurrency: Clients that train at once.
@@ -112,7 +112,7 @@ class Schedule(availability.Turnouts):
     self._client_ids = client_ids
     self._places = {client: place for place, client in enumerate(client_ids)}
     self._draw = draw
-    self._num_examples = num_examples
+    self._work = work
     self._behaviour = behaviour
     self._wanted = wanted
     self._concurrency = concurrency
@@ -194,7 +194,7 @@ class Schedule(availability.Turnouts):
       if client is None:
         break
       seconds = behaviour_lib.seconds_of(
-        self._behaviour, self._num_examples, client, number
+        self._behaviour, self._work, client, number
       )
       late = self._deadline is not None and seconds > self._deadline
       drops = self._behaviour.drops_out(client, number)

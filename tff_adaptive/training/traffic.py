@@ -3,7 +3,7 @@
 Read off the computation that TFF runs, not estimated from the model: a round is
 flattened into its federated operations, and the types of what these broadcast
 and aggregate are added up. Metrics that clients report count too, as they are
-sent.
+sent, but not what only a simulation collects (`processes.drift`).
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_adaptive import processes
+from tff_adaptive.processes import drift
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,11 @@ def size_of(type_signature: tff.Type) -> int:
   if isinstance(type_signature, tff.FederatedType):
     return size_of(type_signature.member)
   if isinstance(type_signature, tff.StructType):
-    return sum(size_of(child) for child in type_signature.children())
+    return sum(
+      size_of(child)
+      for name, child in tff.structure.to_elements(type_signature)
+      if name != drift.SIMULATED
+    )
   if isinstance(type_signature, tff.TensorType):
     shape, dtype = type_signature.shape, np.dtype(type_signature.dtype)
     if shape is None or any(d is None for d in shape) or not dtype.itemsize:

@@ -6,6 +6,7 @@ from tff_adaptive.algorithms import methods
 @methods.method(
   'fedavg',
   fixes=('server',),
+  accepts={'server': methods.BUILDING_BLOCKS},
   hides=('momentum', 'nesterov'),
   client_words='SGD or any',
   server_words='plain mean',

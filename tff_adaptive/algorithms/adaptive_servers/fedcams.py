@@ -52,19 +52,8 @@ class ErrorFeedback(exchange.Exchange):
     return collections.OrderedDict(error=error)
 
 
-@methods.method(
-  'fedcams',
-  server='ams',
-  defaults={'server_learning_rate': 0.1},
-  client_words='SGD or any, compressed: 0.05 d up',
-  server_words='AMSGrad or any',
-  costs=methods.Costs(keeps='error, d', models_up=1 / 20, kept=1),
-  look=31,
-)
-class FedCams(methods.Options):
-  """Clients that compress their updates and keep the error, under FedAMS (Wang
-  et al.).
-  """
+class Compressing(methods.Options):
+  """Options of methods whose clients know what was lost in compression."""
 
   compressor: Literal['sign', 'topk'] = 'sign'
   """What is sent of u, of d entries: 'sign', sign(u) |u|_1 / d; 'topk', the
@@ -93,15 +82,32 @@ class FedCams(methods.Options):
         chosen=compressor,
       )
 
+  def compression(self) -> tuple[encodings.Encoding, str]:
+    """Returns the compressor and its name, as text."""
+    if self.compressor == 'sign':
+      return encodings.Signs(), 'sign(u) |u|_1 / d'
+    ratio = 1 / 64 if self.compression_ratio is None else self.compression_ratio
+    return encodings.TopK(ratio), f'top {ratio:g} d of u'
+
+
+@methods.method(
+  'fedcams',
+  server='ams',
+  defaults={'server_learning_rate': 0.1},
+  client_words='SGD or any, compressed: 0.05 d up',
+  server_words='AMSGrad or any',
+  costs=methods.Costs(keeps='error, d', models_up=1 / 20, kept=1),
+  look=31,
+)
+class FedCams(Compressing):
+  """Clients that compress their updates and keep the error, under FedAMS (Wang
+  et al.).
+  """
+
   def additions(
     self,
     client_optimizer: tff.learning.optimizers.Optimizer,
     server_optimizer: tff.learning.optimizers.Optimizer,
   ) -> additions.Additions:
     del client_optimizer, server_optimizer
-    if self.compressor == 'sign':
-      return {'exchange': ErrorFeedback(encodings.Signs(), 'sign(u) |u|_1 / d')}
-    ratio = 1 / 64 if self.compression_ratio is None else self.compression_ratio
-    return {
-      'exchange': ErrorFeedback(encodings.TopK(ratio), f'top {ratio:g} d of u')
-    }
+    return {'exchange': ErrorFeedback(*self.compression())}

@@ -1,0 +1,126 @@
+"""Seconds of a client's round from gradients, bytes and links."""
+
+import math
+import statistics
+
+import pytest
+
+from tests.training import test_availability as runs
+from tff_adaptive import algorithms
+from tff_adaptive.training import behaviour as behaviours
+from tff_adaptive.training import devices
+
+# Of the EMNIST CNN, ten steps: a test of the formula.
+D = 4_826_360
+_TABLE = {
+  'fedavg': (D, D, {'cross_device': 14.03, 'cross_silo': 0.182}),
+  'fedsam': (D, D, {'cross_device': 25.53, 'cross_silo': 0.228}),
+  'fedef21': (D, 150_816, {'cross_device': 12.64, 'cross_silo': 0.145}),
+  'mime': (3 * D, 2 * D, {'cross_device': 40.64, 'cross_silo': 0.390}),
+}
+
+
+@pytest.mark.parametrize('name', _TABLE)
+@pytest.mark.parametrize('kind', devices.KINDS)
+def test_a_median_link_and_a_mean_phone(name, kind):
+  """Drawn numbers are at their medians and means where nothing is spread."""
+  down, up, expected = _TABLE[name]
+  figures = devices.KINDS[kind]
+  behaviour = behaviours.Behaviour(
+    seed=0,
+    seconds_per_step=figures.seconds_per_step,
+    gradients=algorithms.resolve(name).gradients_per_step,
+    link=behaviours.Link(
+      figures.mbit_down, figures.mbit_up, latency=figures.latency
+    ),
+  )
+  behaviour.carry(down, up)
+  digits = 3 if expected[kind] < 1 else 2
+  assert round(behaviour.seconds('a', 1, 10), digits) == expected[kind]
+
+
+def test_links_are_spread_around_their_medians():
+  clients = [f'client {i}' for i in range(4000)]
+  behaviour = behaviours.Behaviour(
+    seed=3,
+    link=behaviours.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
+  )
+  behaviour.carry(1_000_000, 1_000_000)
+  assert behaviour.timed and not behaviour.per_step
+  # A megabyte at 8 Mbit/s takes a second; sending takes none.
+  logs = [math.log(behaviour.seconds(c, 1, 7) - 4.0) for c in clients]
+  assert statistics.median(logs) == pytest.approx(0.0, abs=0.03)
+  assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.04)
+  assert behaviour.seconds('a', 1, 7) == behaviour.seconds('a', 9, 0)
+
+
+def test_gradients_of_a_step():
+  def of(name, client=None):
+    return algorithms.resolve(name, client_optimizer=client).gradients_per_step
+
+  assert of('fedavg') == of('fedsps') == 1
+  assert of('delta_sgd') == of('fedavg', 'delta_sgd') == of('fedsam') == 2
+  assert of('mime') == 3
+
+
+def test_steps_in_place_of_examples(tmp_path):
+  """Where all else is alike, ten examples are a step of ten of them."""
+  more = ('--client_batch_size=10', '--total_rounds=2')
+  by_example, by_step = (
+    runs.settings_of(tmp_path, *runs._SMALL, *more, flag, name=name)
+    for name, flag in (
+      ('examples', '--client_seconds_per_example=0.5'),
+      ('steps', '--client_seconds_per_step=5'),
+    )
+  )
+  seconds = [
+    [row['virtual/seconds'] for row in runs.table(settings)]
+    for settings in (by_example, by_step)
+    if runs.run(settings)
+  ]
+  assert seconds[0] == seconds[1] and float(seconds[0][-1]) > 0
+
+
+def test_a_run_of_phones(tmp_path):
+  settings = runs.settings_of(
+    tmp_path, *runs._SMALL, '--client_devices=cross_device', '--total_rounds=2'
+  )
+  _, said = runs.run(settings)
+  assert any('as cross_device' in line for line in said)
+  rows = runs.table(settings)
+  assert float(rows[-1]['virtual/seconds']) > 1
+  behaviour = behaviours.behaviour_of(settings, ['a'])
+  behaviour.carry(int(rows[-1]['bytes_down']), int(rows[-1]['bytes_up']))
+  assert behaviour.pace('a') != 1.15  # Phones differ.
+  # Flags that are given come before the kind's figures.
+  given = runs.settings_of(
+    tmp_path,
+    *runs._SMALL,
+    '--client_devices=cross_device',
+    '--client_seconds_per_step=3',
+    '--client_speed_spread=0',
+    '--client_mbit_spread=0',
+    '--client_mbit_up=1',
+  )
+  assert behaviours.behaviour_of(given, ['a']).pace('a') == 3.0
+  assert behaviours.link_of(given) == behaviours.Link(35.4, 1.0)
+
+
+@pytest.mark.parametrize(
+  'flags, words',
+  [
+    (
+      ['--client_seconds_per_example=1', '--client_devices=cross_silo'],
+      'both say how fast',
+    ),
+    (['--client_mbit_spread=1'], 'would be ignored without'),
+    (['--client_mbit_up=0'], 'above 0'),
+    (
+      ['--client_latency=1', '--client_speed_spread=1'],
+      'would be ignored without',
+    ),
+  ],
+)
+def test_flags_that_do_not_fit(tmp_path, capsys, flags, words):
+  assert runs.main.main(runs.arguments_of(tmp_path, *flags)) == 2
+  assert words in capsys.readouterr().err

@@ -1,0 +1,36 @@
+"""Bi2Clip: updates clipped from above and below, on clients and server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from typing import Literal
+
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+
+
+@methods.method(
+  'bi2clip',
+  client='biclip',
+  server='biclip',
+  fixes=('client', 'server'),
+  hides=('clip_mode',),
+  client_words='steps clipped from both sides',
+  server_words='its mean clipped from both sides',
+  look=34,
+)
+class Bi2Clip(methods.Options):
+  """Clients and a server that clip from above and from below (Lee et al.)."""
+
+  clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
+  """Whether each coordinate is clipped, or the norm of all."""
+
+  def additions(
+    self, client_optimizer: Any, server_optimizer: Any
+  ) -> additions.Additions:
+    client, server = (
+      dataclasses.replace(rule, clip_mode=self.clip_mode)
+      for rule in (client_optimizer, server_optimizer)
+    )
+    return {'client_optimizer': client, 'server_optimizer': server}

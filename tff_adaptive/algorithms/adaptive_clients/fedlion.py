@@ -1,0 +1,85 @@
+"""FedLion: Lion clients that begin with the mean of their momenta."""
+
+from __future__ import annotations
+
+import collections
+from typing import Optional
+
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+from tff_adaptive.lazy import tf
+from tff_adaptive.lazy import tff
+from tff_adaptive.optimizers import tree
+from tff_adaptive.optimizers.clients import lion
+from tff_adaptive.processes import exchange
+
+
+class MeanMomentum(exchange.Exchange):
+  """Tang and Chang, arXiv 2402.09941: m starts at the mean of the last m_i.
+
+  The mean is over the last cohort, with the weights of the model's mean; it is
+  0 in the first round.
+
+  Without weight decay a client's update over its rate is an integer from -K to
+  K in every coordinate, K being its local steps.
+  """
+
+  def __init__(self, weight_decay: float):
+    self._integers = not weight_decay
+
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    return collections.OrderedDict(m=tuple(tree.zeros(specs)))
+
+  def begin(self, client: exchange.Client) -> structures.OptimizerState:
+    return collections.OrderedDict(client.optimizer_state, **client.statistics)
+
+  def report(self, client: exchange.Client) -> exchange.Report:
+    return exchange.report(
+      weighted=collections.OrderedDict(m=client.optimizer_state['m'])
+    )
+
+  def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(client.optimizer_state['m'])
+
+  def update_bits(self, client: exchange.Client) -> Optional[tf.Tensor]:
+    if not self._integers:
+      return None
+    steps = tf.cast(client.num_steps, tf.float32)
+    bits = tf.math.ceil(tf.math.log(2 * steps + 1) / tf.math.log(2.0) - 1e-5)
+    # In a warm-up steps differ in length.
+    return tf.where(tf.equal(client.full_steps, steps), bits, 32.0)
+
+  def merge(self, server: exchange.Server) -> structures.Statistics:
+    return server.report.weighted
+
+
+@methods.method(
+  'fedlion',
+  client='lion',
+  fixes=('client',),
+  defaults={'client_learning_rate': 1e-3},
+  unnoised='their momenta',
+  client_words='Lion from the mean momentum',
+  server_words='any',
+  costs=methods.Costs(
+    down='momentum, d',
+    up='momentum, d',
+    models_down=2,
+    models_up=2,
+    optimizer=1,
+  ),
+  look=37,
+)
+class FedLion(methods.Options):
+  """Lion clients that begin with the mean of the last cohort's momenta (Tang
+  and Chang).
+  """
+
+  def additions(
+    self,
+    client_optimizer: lion.Lion,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+  ) -> additions.Additions:
+    del server_optimizer
+    return {'exchange': MeanMomentum(client_optimizer.weight_decay)}

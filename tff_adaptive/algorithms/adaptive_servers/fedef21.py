@@ -1,0 +1,110 @@
+"""FedEF21: compressed changes of an estimate that both ends keep."""
+
+from __future__ import annotations
+
+import collections
+from typing import Literal
+from typing import Optional
+
+from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms.adaptive_servers import fedcams
+from tff_adaptive.lazy import tff
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import encodings
+from tff_adaptive.processes import exchange
+
+
+class Estimates(exchange.Exchange):
+  """EF21 with partial participation: arXiv 2106.05203 and 2110.03294.
+
+  On the updates of clients in place of their gradients. With C the compressor,
+  on all trainable weights as one vector, S the cohort and N all clients:
+
+    c_i = C(Delta_i - g_i), which the client sends
+    g_i = g_i + c_i                                    from 0
+    g   = g + (|S| / N) mean of c_i                    from 0
+
+  and the server steps with g. A client that is left out keeps its g_i.
+  """
+
+  sees_update = True
+
+  def __init__(
+    self, encoding: encodings.Encoding, name: str, population: Optional[int]
+  ):
+    self.encoding = encoding
+    self._compress = encoding.compress
+    self._population = population
+    share = '' if population is None else f'(|S| / {population}) '
+    self.update_formula = (
+      f'Delta = g, g = g + {share}mean of c_i, from 0\n'
+      f'c_i = C(Delta_i - g_i), g_i = g_i + c_i, from 0, C = {name}'
+    )
+
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    return collections.OrderedDict(estimate=tuple(tree.zeros(specs)))
+
+  def broadcast(
+    self, statistics: structures.Statistics
+  ) -> structures.Statistics:
+    return collections.OrderedDict()
+
+  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+    return collections.OrderedDict(estimate=tuple(tree.zeros(specs)))
+
+  def update(self, client: exchange.Client) -> structures.FlatWeights:
+    own = tuple(client.memory['estimate'])
+    change = tree.subtract(super().update(client), own)
+    return encodings.split(
+      self._compress(encodings.joined(change)), like=change
+    )
+
+  def remember(self, client: exchange.Client) -> structures.Memory:
+    own = tuple(client.memory['estimate'])
+    return collections.OrderedDict(estimate=tree.add(own, self.update(client)))
+
+  def merge(self, server: exchange.Server) -> structures.Statistics:
+    share = 1.0
+    if self._population is not None:
+      share = server.cohort_size / self._population
+    return collections.OrderedDict(
+      estimate=tree.add_scaled(
+        tuple(server.statistics['estimate']), share, server.update
+      )
+    )
+
+  def step(self, server: exchange.Server) -> structures.FlatWeights:
+    return tuple(server.statistics['estimate'])
+
+
+@methods.method(
+  'fedef21',
+  unnoised='whether they take part',
+  client_words='SGD or any, compressed: 1/32 d up',
+  server_words='any, on the estimate',
+  costs=methods.Costs(keeps='estimate, d', models_up=1 / 32, kept=1),
+  look=38,
+)
+class FedEf21(fedcams.Compressing):
+  """Clients that send the compressed change of an estimate of their update,
+  which both ends keep (Richtarik et al.; Fatkhullin et al.).
+  """
+
+  compressor: Literal['sign', 'topk'] = 'topk'
+  """What is sent of u, of d entries: 'topk', the max(floor(r d), 1) entries of
+  largest absolute value; 'sign', sign(u) |u|_1 / d."""
+
+  population: Optional[parameters.Count] = None
+  """N, all clients there are; the cohort itself (full participation) unless
+  given. A wrong number scales every step."""
+
+  def additions(
+    self,
+    client_optimizer: tff.learning.optimizers.Optimizer,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+  ) -> additions.Additions:
+    del client_optimizer, server_optimizer
+    return {'exchange': Estimates(*self.compression(), self.population)}

@@ -1,0 +1,126 @@
+"""FedHyper: a server whose rate follows the turns of its updates."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+from tff_adaptive.lazy import tf
+from tff_adaptive.lazy import tff
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange
+
+
+class Hypergradient(exchange.Exchange):
+  """FedHyper-G: Wang et al., arXiv 2310.03156.
+
+  With Delta_t the mean update of round t and alpha_1 the rate that was given:
+
+    alpha_t = clip(alpha_(t-1) + <Delta_t, Delta_(t-1)>, lower, upper)
+    x       = x + alpha_t Delta_t
+
+  The clipped rate goes on. A round without an update leaves both as they are.
+  """
+
+  sees_update = True
+  of_one_version = False
+  update_formula = (
+    'Delta = alpha_t Delta_t\n'
+    'alpha_t = clip(alpha_(t-1) + <Delta_t, Delta_(t-1)>, {:g}, {:g}), '
+    'from {:g}'
+  )
+
+  number_names = ('_lower', '_upper')
+
+  def __init__(self, rate: float, lower: float, upper: float):
+    self._rate = rate
+    self._lower = lower
+    self._upper = upper
+    self.update_formula = self.update_formula.format(lower, upper, rate)
+
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    return collections.OrderedDict(
+      rate=tf.constant(self._rate, tf.float32),
+      has_stepped=tf.constant(False),
+      last_update=tuple(tree.zeros(specs)),
+    )
+
+  def broadcast(
+    self, statistics: structures.Statistics
+  ) -> structures.Statistics:
+    return collections.OrderedDict()
+
+  def merge(self, server: exchange.Server) -> structures.Statistics:
+    old = server.statistics
+    turn = tree.dot(server.update, old['last_update'])
+    rate = tf.clip_by_value(old['rate'] + turn, self._lower, self._upper)
+    return collections.OrderedDict(
+      rate=tf.where(old['has_stepped'], rate, old['rate']),
+      has_stepped=tf.constant(True),
+      last_update=server.update,
+    )
+
+  def step(self, server: exchange.Server) -> structures.FlatWeights:
+    return tuple(
+      tf.cast(server.statistics['rate'], u.dtype) * u for u in server.update
+    )
+
+  def restarted(
+    self, statistics: structures.Statistics
+  ) -> structures.Statistics:
+    return collections.OrderedDict(
+      statistics,
+      has_stepped=tf.constant(False),
+      last_update=tuple(tf.zeros_like(u) for u in statistics['last_update']),
+    )
+
+
+@methods.method(
+  'fedhyper',
+  **methods.OWN_STEP,
+  client_words='SGD or any',
+  server_words='a rate that follows its updates',
+  look=36,
+)
+class FedHyper(methods.Options):
+  """A server whose rate grows while its updates point the same way and shrinks
+  when they turn (Wang et al.).
+  """
+
+  in_state = frozenset({'server_learning_rate', 'hyper_lower', 'hyper_upper'})
+
+  server_learning_rate: parameters.Positive = 1.0
+  """alpha_1, the rate of the first round, in units of Delta."""
+
+  hyper_lower: parameters.Positive = 0.2
+  """Smallest rate after the first round."""
+
+  hyper_upper: parameters.Positive = 5.0
+  """Largest rate after the first round."""
+
+  @classmethod
+  def check_all(cls, values: Mapping[str, Any]) -> None:
+    if values['hyper_lower'] > values['hyper_upper']:
+      raise parameters.ParameterError(
+        'hyper_lower',
+        '{} ({lower:g}) must not be above {hyper_upper} ({upper:g}).',
+        lower=values['hyper_lower'],
+        upper=values['hyper_upper'],
+      )
+
+  def additions(
+    self,
+    client_optimizer: tff.learning.optimizers.Optimizer,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+  ) -> additions.Additions:
+    del client_optimizer, server_optimizer
+    return {
+      'exchange': Hypergradient(
+        self.server_learning_rate, self.hyper_lower, self.hyper_upper
+      )
+    }

@@ -1,0 +1,148 @@
+"""FAdamGC: control variates that enter Adam before its moments."""
+
+from __future__ import annotations
+
+import collections
+from typing import Optional
+
+from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms.client_drift import scaffold
+from tff_adaptive.lazy import tf
+from tff_adaptive.lazy import tff
+from tff_adaptive.optimizers import registry
+from tff_adaptive.optimizers import rule
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange
+from tff_adaptive.processes import objectives
+
+
+@registry.client_optimizer('amsgrad_tracking', of_method=True)
+class TrackingAmsgrad(rule.Rule):
+  """FAdamGC's client optimizer: arXiv 2502.02727.
+
+  Elementwise at every local step, all from 0 in every round:
+
+    m = beta_1 m + (1 - beta_1) g
+    v = beta_2 v + (1 - beta_2) g^2
+    v_max = max(v_max, v)
+    x = x - learning_rate m / (sqrt(v_max) + epsilon)
+
+  There is no bias correction. The sum of the gradients is kept for the control
+  variate.
+  """
+
+  learning_rate: parameters.Positive = 1e-3
+  """Step size, in units of x."""
+
+  beta_1: parameters.Fraction = 0.9
+  """Decay of m per local step."""
+
+  beta_2: parameters.Fraction = 0.99
+  """Decay of v per local step."""
+
+  epsilon: parameters.Positive = 1e-8
+  """Adaptivity, in units of g."""
+
+  @property
+  def formula(self) -> str:
+    return (
+      'm = beta_1 m + (1 - beta_1) g, v = beta_2 v + (1 - beta_2) g^2, from 0\n'
+      'v_max = max(v_max, v), from 0\n'
+      'x = x - learning_rate m / (sqrt(v_max) + epsilon)\n' + self.values
+    )
+
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
+    zeros = {
+      name: tree.zeros(specs) for name in ('m', 'v', 'v_max', 'gradients')
+    }
+    return collections.OrderedDict(self.initial_hparams(), **zeros)
+
+  def next(
+    self,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
+    gradients = tree.dense(weights, gradients)
+    m = tree.moving_average(state['beta_1'], state['m'], gradients)
+    squares = tf.nest.map_structure(tf.square, gradients)
+    v = tree.moving_average(state['beta_2'], state['v'], squares)
+    v_max = tf.nest.map_structure(tf.maximum, state['v_max'], v)
+    # A coordinate whose gradients were all 0 stays where it is.
+    weights = tree.map_cast(
+      lambda rate, e, x, m, v: (
+        x - rate * tf.math.divide_no_nan(m, tf.sqrt(v) + e)
+      ),
+      (state['learning_rate'], state['epsilon']),
+      weights,
+      m,
+      v_max,
+    )
+    total = tree.add(state['gradients'], gradients)
+    state = collections.OrderedDict(
+      state, m=m, v=v, v_max=v_max, gradients=total
+    )
+    return state, weights
+
+
+class GradientTracking(scaffold.ControlVariates):
+  """FAdamGC's control variates y and y_i: arXiv 2502.02727.
+
+  Those of SCAFFOLD, but for the client's next one, which is the mean of its raw
+  gradients: its updates no longer tell them.
+
+    y_i+ = (1 / K_i) sum_k g_k
+    y    = y + (|S| / N) mean of (y_i+ - y_i)
+  """
+
+  def remember(self, client: exchange.Client) -> structures.Memory:
+    # The optimizer has seen g + y - y_i.
+    mean = tuple(
+      tf.math.divide_no_nan(total, tf.cast(client.num_steps, total.dtype))
+      for total in tf.nest.flatten(client.optimizer_state['gradients'])
+    )
+    raw = tree.subtract(mean, self.context(client))
+    return collections.OrderedDict(seen=tf.constant(True), c=raw)
+
+
+@methods.method(
+  'fadamgc',
+  client='amsgrad_tracking',
+  fixes=('client',),
+  unnoised='the change of their control variates',
+  client_words='AMSGrad with control variates',
+  server_words='any',
+  costs=methods.Costs(
+    down='y, d',
+    up='its change, d',
+    keeps='y_i, d',
+    models_down=2,
+    models_up=2,
+    optimizer=4,
+    context=1,
+    kept=1,
+  ),
+  look=35,
+)
+class FAdamGC(methods.Options):
+  """Adam clients whose gradients are corrected by control variates before they
+  enter the moments (Chen et al.).
+  """
+
+  population: Optional[parameters.Count] = None
+  """N, all clients there are; the cohort itself (full participation) unless
+  given."""
+
+  def additions(
+    self,
+    client_optimizer: tff.learning.optimizers.Optimizer,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+  ) -> additions.Additions:
+    del client_optimizer, server_optimizer
+    return {
+      'exchange': GradientTracking(self.population),
+      'objective': objectives.Correction('y - y_i'),
+    }

@@ -1,0 +1,92 @@
+"""BiClip's clipping from above and from below, for clients and servers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from typing import Literal
+from typing import Optional
+
+from tff_adaptive import parameters
+from tff_adaptive import structures
+from tff_adaptive.lazy import tf
+from tff_adaptive.optimizers import rule
+from tff_adaptive.optimizers import tree
+
+
+class TwoSided(rule.Rule):
+  """A step along B(g): TailOPT, arXiv 2502.04164.
+
+    B(g) = sign(g) min(max(|g|, clip_lower), clip_upper), elementwise
+    B(g) = g min(max(|g|, clip_lower), clip_upper) / |g|, of the norm
+
+  The norm is over all weights together. What is 0 stays 0.
+
+  Attributes:
+    step_text: The step as text.
+    clipped_name: What B is taken of, as text.
+  """
+
+  fixed = frozenset({'clip_upper'})
+  step_text: ClassVar[str]
+  clipped_name: ClassVar[str]
+
+  clip_upper: Optional[parameters.Positive] = None
+  """u, the largest absolute value, in units of what is clipped; none unless
+  given."""
+
+  clip_lower: parameters.NonNegative = 0.0
+  """d, the smallest absolute value of what is not 0, in the same units."""
+
+  clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
+  """Whether each coordinate is clipped, or the norm of all."""
+
+  def check(self) -> None:
+    if self.clip_upper is not None and self.clip_lower > self.clip_upper:
+      raise parameters.ParameterError(
+        'clip_lower',
+        '{} ({lower:g}) must not be above {clip_upper} ({upper:g}).',
+        lower=self.clip_lower,
+        upper=self.clip_upper,
+      )
+
+  @property
+  def formula(self) -> str:
+    g = self.clipped_name
+    upper = 'inf' if self.clip_upper is None else f'{self.clip_upper:g}'
+    clipped = f'min(max(|{g}|, clip_lower), {upper})'
+    text = f'B({g}) = sign({g}) {clipped}'
+    if self.clip_mode == 'norm':
+      text = f'B({g}) = {g} {clipped} / |{g}|, |{g}| over all weights'
+    return f'{self.step_text}\n{text}\n{self.values}'
+
+  def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
+    del specs
+    return self.initial_hparams()
+
+  def next(
+    self,
+    state: structures.OptimizerState,
+    weights: structures.WeightsT,
+    gradients: structures.WeightsT,
+  ) -> tuple[structures.OptimizerState, structures.WeightsT]:
+    gradients = tree.dense(weights, gradients)
+    rate = state['learning_rate']
+    if self.clip_mode == 'norm':
+      norm = tree.norm(gradients)
+      scale = tf.math.divide_no_nan(
+        self._clipped(norm, state['clip_lower']), norm
+      )
+      return state, tree.add_scaled(weights, -rate * scale, gradients)
+    steps = tree.map_cast(
+      lambda lower, g: tf.sign(g) * self._clipped(tf.abs(g), lower),
+      (state['clip_lower'],),
+      gradients,
+    )
+    return state, tree.add_scaled(weights, -rate, steps)
+
+  def _clipped(self, size: tf.Tensor, lower: tf.Tensor) -> tf.Tensor:
+    """Brings sizes between the two bounds."""
+    size = tf.maximum(size, lower)
+    return (
+      size if self.clip_upper is None else tf.minimum(size, self.clip_upper)
+    )

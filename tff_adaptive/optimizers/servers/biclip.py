@@ -1,0 +1,25 @@
+"""BiClip on the server."""
+
+from __future__ import annotations
+
+from tff_adaptive import parameters
+from tff_adaptive.optimizers import clipping
+from tff_adaptive.optimizers import registry
+
+
+@registry.server_optimizer('biclip', makes_method=False)
+class ServerBiClip(clipping.TwoSided):
+  """BiClip for servers: TailOPT, arXiv 2502.04164.
+
+    x = x + learning_rate B(Delta)
+
+  with Delta the mean client update (the gradient handed in is -Delta) and B as
+  in `clipping.TwoSided`: the mean is clipped, not each client's update. The
+  defaults clip nothing.
+  """
+
+  step_text = 'x = x + learning_rate B(Delta)'
+  clipped_name = 'Delta'
+
+  learning_rate: parameters.Positive = 1.0
+  """Server step, in units of Delta."""

@@ -5,8 +5,9 @@
 
 Without `--address` the cluster is two machines with a core each, both played by
 this one, so that what is measured is what the cluster costs: compare on a
-machine of two cores. Each workload is trained by what `main.py` runs, first in
-process and then on the cluster, from the same weights and on the same examples.
+machine of two cores. Each workload is trained by what `main.py` runs, in
+process and on the cluster in turn, twice, from the same weights and on the same
+examples.
 
 Reported are, of the rounds after the first three, the median seconds of a
 round, and their ratio; how far training losses are apart (rounding differs, and
@@ -22,7 +23,6 @@ import argparse
 import contextlib
 import statistics
 import tempfile
-import time
 
 from tests import ray_nodes
 from tff_adaptive.flags import parsing
@@ -41,6 +41,7 @@ _WORKLOADS = {
   ],
 }
 _WARM_UP = 3
+_TURNS = 2
 
 
 def _loopback_bytes() -> int:
@@ -123,11 +124,18 @@ def main(arguments=None) -> None:
     for name, flags in list(_WORKLOADS.items())[: options.workloads]:
       if '--task=digits' not in flags:
         flags = [*flags, *data]
-      alone = _measure(flags, options.rounds)
-      cluster = _measure(
-        [*flags, '--runtime=ray', f'--ray_address={address}'], options.rounds
-      )
-      seconds = alone.median(0), cluster.median(0)
+      on_cluster = [*flags, '--runtime=ray', f'--ray_address={address}']
+      turns = [
+        (_measure(flags, options.rounds), _measure(on_cluster, options.rounds))
+        for _ in range(_TURNS)
+      ]
+      alone, cluster = turns[0]
+      seconds = [
+        statistics.median(
+          row[0] for turn in turns for row in turn[i].rows[_WARM_UP:]
+        )
+        for i in range(2)
+      ]
       differences = [
         abs(a[1] - b[1]) for a, b in zip(alone.rows, cluster.rows, strict=True)
       ]
@@ -140,7 +148,6 @@ def main(arguments=None) -> None:
         f' {cluster.median(2) / 1e6:.2f} MB a round',
         flush=True,
       )
-      time.sleep(1)
 
 
 if __name__ == '__main__':

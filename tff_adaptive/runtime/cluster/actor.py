@@ -101,7 +101,8 @@ class Actor:
 
     Args:
       digest: The computation's, as `tff_names.computation_digest` has it.
-      comp: A reference to its message, for an actor that does not know it.
+      comp: A reference to its message, and to what `Engine.compile` takes as
+        `once`, for an actor that does not know it.
     """
     executable, _ = self._engine.compile(self._computation(digest, comp))
     return executable.read_at_server()
@@ -170,10 +171,12 @@ class Actor:
 
   def _computation(self, digest: bytes, comp: Sequence[ray.ObjectRef]) -> Any:
     if digest not in self._computations:
-      [message] = ray.get(list(comp))
-      self._computations[digest] = tff_names.computation_from_proto(
+      [(message, once)] = ray.get(list(comp))
+      computation = tff_names.computation_from_proto(
         tff_names.ComputationProto.FromString(message)
       )
+      self._engine.compile(computation, once)
+      self._computations[digest] = computation
     return self._computations[digest]
 
 

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import itertools
 import threading
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import MutableMapping
 from collections.abc import Sequence
@@ -73,11 +74,14 @@ class _Cut:
     first: Up to the merge; all of it if it cannot be cut.
     merge: Merges two partial results; `None` if it cannot be cut.
     rest: After the merge.
+    early: Whether `first` also returns what clients get, as the second of two
+      results: it does not depend on what is merged.
   """
 
   first: _Sent
   merge: tff.framework.ConcreteComputation | None = None
   rest: _Sent | None = None
+  early: bool = False
 
 
 class Cluster:
@@ -157,7 +161,7 @@ class Cluster:
       result = _result(answers, comp.type_signature.result)
     else:
       merged = self._merge(cut, answers, call.cancellation)
-      result = self._finish(cut.rest, server, merged, call)
+      result = self._finish(cut, cut.rest, server, merged, call, answers)
     # Types that were sent have lost the containers.
     return tff_names.in_containers(result, comp.type_signature.result)
 
@@ -169,9 +173,10 @@ class Cluster:
   ) -> values.PythonValue:
     """Merges partial results in the order of the shares."""
     type_spec = cut.first.comp.type_signature.result
-    merged, *others = (
-      wire.decode(a.result, type_spec, iter(())) for a in answers
-    )
+    partial = [answer.result for answer in answers]
+    if cut.early:
+      type_spec, partial = type_spec[0], [both[0] for both in partial]
+    merged, *others = (wire.decode(p, type_spec, iter(())) for p in partial)
     for other in others:
       merged = self.local.run(
         cut.merge, (merged, other), cancellation=cancellation
@@ -179,23 +184,34 @@ class Cluster:
     return merged
 
   def _finish(
-    self, rest: _Sent, server: Any, merged: values.PythonValue, call: '_Call'
+    self,
+    cut: _Cut,
+    rest: _Sent,
+    server: Any,
+    merged: values.PythonValue,
+    call: '_Call',
+    answers: Sequence[actor_lib.Answer],
   ) -> values.PythonValue:
-    """Runs what comes after the merge; where clients get results, with them."""
+    """Runs what comes after the merge, at clients if they get results of it."""
     comp = rest.comp
     original_type, merged_type = (
       spec for _, spec in tff_names.struct_items(comp.type_signature.parameter)
     )
-    if tff_names.has_clients(comp.type_signature.result):
+    result_type = comp.type_signature.result
+    if tff_names.has_clients(result_type) and not cut.early:
       sent = (server, wire.encode(merged, merged_type, []))
       answers = self._on_actors(rest, sent, call)
-      return _result(answers, comp.type_signature.result)
+      return _result(answers, result_type)
     # What is left is the server's: the same whichever clients there are.
     nobody: list[list[Any]] = [[] for _ in call.shares[0].columns]
     original = wire.decode(server, original_type, iter(nobody))
-    return self.local.run(
+    result = self.local.run(
       comp, (original, merged), cancellation=call.cancellation
     )
+    if not cut.early:
+      return result
+    encoded = wire.encode(result, result_type, [])
+    return wire.decode(encoded, result_type, iter(_columns(answers)))
 
   def _cut(self, comp: tff.framework.ConcreteComputation) -> _Cut:
     """Cuts a computation at its aggregation, if that can be done."""
@@ -211,12 +227,43 @@ class Cluster:
             ' aggregations depend on each other: %s',
             e,
           )
-      self._cuts[digest] = (
-        _Cut(_send(comp))
-        if form is None
-        else _Cut(_send(form.up_to_merge), form.merge, _send(form.after_merge))
-      )
+      if form is None:
+        cut = _Cut(_send(comp))
+      else:
+        both = self._with_clients_results(comp, form.up_to_merge)
+        first = _send(form.up_to_merge) if both is None else _send(both, True)
+        rest = _send(form.after_merge)
+        cut = _Cut(first, form.merge, rest, both is not None)
+      self._cuts[digest] = cut
     return self._cuts[digest]
+
+  def _with_clients_results(
+    self,
+    comp: tff.framework.ConcreteComputation,
+    up_to_merge: tff.framework.ConcreteComputation,
+  ) -> tff.framework.ConcreteComputation | None:
+    """Adds what clients get to what goes up, if it needs no aggregation.
+
+    After the merge clients would have to train again for it.
+    """
+    result_type = comp.type_signature.result
+    if not tff_names.has_clients(result_type):
+      return None
+    parameter = comp.type_signature.parameter
+
+    @tff.federated_computation(parameter)
+    def at_clients(arg: Any) -> Any:
+      return list(_client_parts(comp(arg), result_type))
+
+    executable, _ = self.local.compile(at_clients)
+    if executable.aggregates:
+      return None
+
+    @tff.federated_computation(parameter)
+    def both(arg: Any) -> Any:
+      return up_to_merge(arg), at_clients(arg)
+
+    return both
 
   def _on_actors(
     self, sent: _Sent, server: Any, call: '_Call'
@@ -416,21 +463,35 @@ def _stop(running: Sequence[_Running]) -> None:
       one.seat.ask()
 
 
-def _send(comp: tff.framework.ConcreteComputation) -> _Sent:
+def _client_parts(value: Any, type_spec: tff.Type) -> Iterator[Any]:
+  """Yields the parts of a value in a computation that are at the clients."""
+  if isinstance(type_spec, tff.StructType):
+    for index, (_, part) in enumerate(tff_names.struct_items(type_spec)):
+      yield from _client_parts(value[index], part)
+  elif tff_names.has_clients(type_spec):
+    yield value
+
+
+def _send(comp: tff.framework.ConcreteComputation, once: bool = False) -> _Sent:
   proto = tff.framework.ConcreteComputation.get_proto(comp)
-  message = ray.put(proto.SerializeToString(deterministic=True))
+  message = ray.put((proto.SerializeToString(deterministic=True), once))
   return _Sent(comp, tff_names.computation_digest(comp), message)
+
+
+def _columns(answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:
+  """Puts the clients' results of all shares together, in their order."""
+  return [
+    [wire.copied(value) for column in columns for value in column]
+    for columns in zip(*(answer.columns for answer in answers), strict=True)
+  ]
 
 
 def _result(
   answers: Sequence[actor_lib.Answer], type_spec: tff.Type
 ) -> values.PythonValue:
-  """Puts the results of all shares together, the clients' in their order."""
-  columns = [
-    [wire.copied(value) for column in columns for value in column]
-    for columns in zip(*(answer.columns for answer in answers), strict=True)
-  ]
-  return wire.decode(wire.copied(answers[0].result), type_spec, iter(columns))
+  """Puts the results of all shares together."""
+  encoded = wire.copied(answers[0].result)
+  return wire.decode(encoded, type_spec, iter(_columns(answers)))
 
 
 class RayContext(tff.framework.SyncContext):

@@ -57,8 +57,15 @@ class Engine:
     # computation that was seen before is recognized as the same object.
     self._by_id: dict[int, _Compiled] = {}
 
-  def compile(self, comp: tff.framework.ConcreteComputation) -> _Compiled:
-    """Compiles a computation, unless it, or an equal one, was compiled."""
+  def compile(
+    self, comp: tff.framework.ConcreteComputation, once: bool = False
+  ) -> _Compiled:
+    """Compiles a computation, unless it, or an equal one, was compiled.
+
+    Args:
+      comp: The computation.
+      once: As `tracing.Tracer` takes it.
+    """
     key = id(comp)
     with self._lock:
       known = self._by_id.get(key)
@@ -67,7 +74,7 @@ class Engine:
       digest = tff_names.computation_digest(comp)
       executable = self._executables.get(digest)
       if executable is None:
-        executable = executable_lib.Executable(comp)
+        executable = executable_lib.Executable(comp, once)
         self._executables[digest] = executable
       # Equal computations may still differ in their Python containers.
       known = (

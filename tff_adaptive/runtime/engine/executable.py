@@ -33,10 +33,17 @@ class Executable:
     result: The symbolic result.
   """
 
-  def __init__(self, comp: tff.framework.ConcreteComputation):
-    """Traces and fuses a computation."""
+  def __init__(
+    self, comp: tff.framework.ConcreteComputation, once: bool = False
+  ):
+    """Traces and fuses.
+
+    Args:
+      comp: The computation.
+      once: As `tracing.Tracer` takes it.
+    """
     block = tff_names.expand_intrinsics(comp)
-    tracer = tracing.Tracer(_GraphLoader())
+    tracer = tracing.Tracer(_GraphLoader(), once)
     argument: nodes_lib.SymbolicValue | None = None
     self.arguments: list[nodes_lib.Node] = []
     if comp.type_signature.parameter is not None:
@@ -52,6 +59,11 @@ class Executable:
     self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
     if any(phase.ordered for phase in self.phases):
       self.lock = threading.Lock()
+
+  @property
+  def aggregates(self) -> bool:
+    """Whether the result needs an aggregation."""
+    return any(phase.total for phase in self.phases)
 
   def read_at_server(self) -> list[bool]:
     """Returns of each tensor of the server's arguments whether it is read."""

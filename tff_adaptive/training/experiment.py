@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -66,8 +67,7 @@ def set_runtime(
   own default, complains when the interpreter ends with it in place.
   """
   try:
-    if settings.runtime == 'in_process':
-      runtime.share_cores(_clients_at_once(settings))
+    _set_threads(settings.threads_per_operation)
     if settings.runtime == 'native':
       return runtime.set_native_context(**settings.runtime_options)
     return reuse.set_context(settings.runtime, settings.runtime_options)
@@ -78,12 +78,25 @@ def set_runtime(
     raise
 
 
-def _clients_at_once(settings: settings_lib.Settings) -> int:
-  """Returns how many clients train at once where cores are enough."""
-  if not settings.plan.method.has_clients:
-    return 1
-  most = settings.runtime_options.get('max_concurrent_clients')
-  return min(most or settings.clients_per_round, settings.clients_per_round)
+def _set_threads(count: int) -> None:
+  """Sets the threads per operation; warns if it is too late for the default.
+
+  Raises:
+    SettingsError: If it is too late for a number that was asked for.
+  """
+  try:
+    runtime.set_threads_per_operation(count)
+  except runtime.RuntimeFailure as e:
+    if count != 1:
+      raise errors.SettingsError(
+        f'--threads_per_operation={count}: {e} Start another process for it.'
+      ) from e
+    warnings.warn(
+      f'{e} The last bits of results depend on it; to avoid that, call '
+      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow '
+      'computes.',
+      stacklevel=2,
+    )
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
@@ -336,6 +349,7 @@ def _run(
         ready.task.datasets.train_data,
         folder.path,
         title=tasks.short(settings.task),
+        task=settings.task,
       )
       return results
 

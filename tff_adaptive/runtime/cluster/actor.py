@@ -63,21 +63,23 @@ class Actor:
   One computation runs at a time; meanwhile it can be cancelled.
   """
 
-  def __init__(self, cores: int, max_concurrent_clients: int | None):
+  def __init__(
+    self, cores: int, threads: int, max_concurrent_clients: int | None
+  ):
     """Starts an engine.
 
     Args:
       cores: Those that it may use.
+      threads: TensorFlow's threads per operation; 0 for as many as `cores`.
       max_concurrent_clients: As `create_in_process_context` takes it.
     """
-    with contextlib.suppress(RuntimeError):  # Threads that are there stay.
+    # Threads that are there, as when Ray reuses a process, stay.
+    with contextlib.suppress(RuntimeError):
       tf.config.threading.set_inter_op_parallelism_threads(cores)
-      if not tf.config.list_physical_devices('GPU'):
-        if cores < len(os.sched_getaffinity(0)):
-          max_concurrent_clients = max_concurrent_clients or cores
-        # With a client on each core, an operation gets one: see `share_cores`.
-        at_once = min(max_concurrent_clients or cores, cores)
-        tf.config.threading.set_intra_op_parallelism_threads(cores // at_once)
+      tf.config.threading.set_intra_op_parallelism_threads(threads or cores)
+    if not tf.config.list_physical_devices('GPU'):
+      if cores < len(os.sched_getaffinity(0)):
+        max_concurrent_clients = max_concurrent_clients or cores
     self._engine = engine_lib.Engine(
       max_concurrent_clients=max_concurrent_clients
     )

@@ -112,11 +112,16 @@ class Cluster:
     self.local = engine_lib.Engine()
     self._retries = retries
     self._connected = connection.connect(address)
-    self.fleet = fleet_lib.Fleet(
-      cpus_per_actor=cpus_per_actor,
-      max_concurrent_clients=max_concurrent_clients,
-      start_timeout=start_timeout,
-    )
+    try:
+      self.fleet = fleet_lib.Fleet(
+        cpus_per_actor=cpus_per_actor,
+        max_concurrent_clients=max_concurrent_clients,
+        start_timeout=start_timeout,
+      )
+    except BaseException:
+      if self._connected:
+        ray.shutdown()
+      raise
     self._num_shares = 0
     self._lock = threading.RLock()
     self._cuts: MutableMapping[bytes, _Cut] = cachetools.LRUCache(_MAX_COMPILED)

@@ -15,6 +15,7 @@ from ray.util import scheduling_strategies
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime.cluster import actor as actor_lib
 from tff_adaptive.runtime.cluster import connection
+from tff_adaptive.runtime.engine import resources
 
 # A machine that is lost answers nothing, and Ray takes a while to notice it.
 _SECONDS_TO_CONFIRM = 5.0
@@ -108,8 +109,8 @@ class Fleet:
     self._seats.sort(key=lambda seat: (seat.machine, seat.node))
 
   def _seats_on(self, node: dict[str, Any]) -> list[Seat]:
-    resources = node['Resources']
-    cpus, gpus = int(resources.get('CPU', 0)), int(resources.get('GPU', 0))
+    there = node['Resources']
+    cpus, gpus = int(there.get('CPU', 0)), int(there.get('GPU', 0))
     each = self._cpus or (cpus // gpus if gpus else cpus)
     count = min(gpus or cpus, cpus // each) if each else 0
     options = dict(
@@ -125,7 +126,7 @@ class Fleet:
         node['NodeID'],
         node['NodeManagerHostname'],
         self._class.options(**options).remote(
-          each, self._max_concurrent_clients
+          each, resources.threads_per_operation(), self._max_concurrent_clients
         ),
       )
       for _ in range(count)

@@ -65,12 +65,15 @@ class WorkerProcess:
     binary: str,
     *,
     max_concurrent_calls: int = -1,
+    threads_per_operation: int = 0,
   ):
     """Starts the worker; does not wait until it answers.
 
     Args:
       binary: Path of TFF's `worker_binary`.
       max_concurrent_calls: Clients at once; nonpositive means no bound.
+      threads_per_operation: Of TensorFlow in it; 0 for as many as there are
+        cores.
     """
     self.port = free_port()
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
@@ -84,6 +87,8 @@ class WorkerProcess:
     ]
     environment = dict(os.environ)
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+    if threads_per_operation:
+      environment['TF_NUM_INTRAOP_THREADS'] = str(threads_per_operation)
     self._owner = os.getpid()
     self._supervisor = subprocess.Popen(
       # Isolated and without site: the supervisor starts in ~20 ms and no

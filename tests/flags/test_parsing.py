@@ -231,7 +231,7 @@ def test_runtime_options(parse):
 def test_without_ray_a_sentence_says_what_to_install(parse, monkeypatch):
   monkeypatch.setattr(requirements.importlib.util, 'find_spec', lambda _: None)
   told = complaint(parse, '--runtime=ray')
-  assert 'Ray is not installed: pip install' in told
+  assert 'Ray is not installed: make ray' in told
   assert 'requirements-ray.txt' in told and len(told.splitlines()) == 1
 
 

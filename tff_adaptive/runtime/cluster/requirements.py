@@ -8,7 +8,8 @@ def require_ray() -> None:
   """Raises `ValueError` unless Ray is installed."""
   if importlib.util.find_spec('ray') is None:
     raise ValueError(
-      'Ray is not installed: pip install --no-deps -r requirements-ray.txt.'
+      'Ray is not installed: make ray, or pip install --no-deps'
+      ' --ignore-requires-python -r requirements-ray.txt.'
     )
 
 

@@ -2,6 +2,7 @@
 # make test    set up, then run the tests
 # make check   set up, then check format, lint, types and tests
 # make gpu     set up with TensorFlow's CUDA libraries
+# make ray     set up with Ray, for --runtime=ray
 #
 # make test-all           set up, then run the tests, and more cases of each
 # make lint, test-slow, coverage    parts of it, and more
@@ -25,26 +26,26 @@ TEST_WORKERS ?= 2
 FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu lock clean
+.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu ray lock clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed-ray
 	$(PY) -m pytest $(FAST)
 
 # Beside the tests of every check, what repeats one of them for more cases.
 test-all: test
 	$(PY) -m pytest $(FAST) -m 'exhaustive and not slow'
 
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.installed-ray
 	$(PY) -m pytest -m slow
 
 matrix: $(VENV)/.installed
 	$(PY) -m pytest -m slow tests/test_matrix.py
 
 # Coverage of what tests run, in processes that they start as well.
-coverage: $(VENV)/.installed-dev
+coverage: $(VENV)/.installed-dev $(VENV)/.installed-ray
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest $(FAST) -m 'not slow'
 	$(PY) -m coverage combine -q
@@ -72,6 +73,8 @@ format: $(VENV)/.installed-dev
 
 gpu: $(VENV)/.installed-gpu
 
+ray: $(VENV)/.installed-ray
+
 lock:
 	uv lock
 	python3 tools/lock.py
@@ -88,6 +91,10 @@ ifdef UV
 else
 	$(INSTALL) -r requirements.txt
 endif
+	@touch $@
+
+$(VENV)/.installed-ray: requirements-ray.txt $(VENV)/.installed
+	$(INSTALL) -r requirements-ray.txt
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

@@ -48,6 +48,15 @@ def same_context():
     runtime.set_default_context(_contexts[-1])
 
 
+@pytest.fixture(scope='session')
+def ray_nodes():
+  """A Ray cluster of two machines with a core each, both of them this one."""
+  from tests import ray_nodes as nodes  # pylint: disable=g-import-not-at-top
+
+  with nodes.started() as cluster:
+    yield cluster
+
+
 @pytest.fixture
 def pictures():
   """Lets `undrawn` runs draw their pictures."""

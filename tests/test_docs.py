@@ -115,8 +115,9 @@ def test_flags_and_files_that_are_named_exist(parser):
   known = {*parser.values, 'flagfile', 'help', 'helpfull'}
   for module in command_line.MAINS.values():
     known |= module.build_options().names
-  # Of pip, TensorBoard, tasks.figures and benchmarks.
+  # Of pip, TensorBoard, tasks.figures, benchmarks and Ray.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
+  known |= {'address', 'disable', 'head', 'port'}
   # By the guides that add them.
   made = 'clusters|sign_momentum|adabelief|anchor|push|sensors'
   for page in [*_PAGES, *_OTHERS]:

@@ -3,10 +3,7 @@
 import asyncio
 import csv
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import tensorflow_federated as tff
@@ -20,7 +17,6 @@ def test_every_example_is_tested():
     'import_into_pipeline.py',
     'own_model_and_data.py',
     'program.py',
-    'remote_workers.py',
     'tour.ipynb',
   }
   assert {p.name for p in _EXAMPLES.iterdir() if p.is_file()} == tested
@@ -112,23 +108,3 @@ def test_notebook(monkeypatch, in_process_context):
   assert [len(values) for values in names['losses'].values()] == [4, 4, 4]
   final = {label: values[-1] for label, values in names['losses'].items()}
   assert final['FedAvg, SGD at 0.1'] < final['FedAvg, SGD at 0.01']
-
-
-@pytest.mark.slow
-def test_remote_workers(tmp_path):
-  log = tmp_path / 'log'
-  with open(log, 'w', encoding='utf-8') as file:
-    done = subprocess.run(
-      [sys.executable, '-m', 'examples.remote_workers', '--rounds=3'],
-      cwd=_ROOT,
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      stdout=file,
-      stderr=subprocess.STDOUT,
-      timeout=300,
-      check=False,
-    )
-  text = log.read_text(encoding='utf-8')
-  assert done.returncode == 0, text
-  line = next(x for x in text.splitlines() if x.startswith('2 workers'))
-  first, *_, last = map(float, line.split()[3:])
-  assert last < first

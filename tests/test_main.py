@@ -76,8 +76,7 @@ def main_fixture():
     (['--help'], 0),
     (['--helpfull'], 0),
     (['list'], 0),
-    (['worker', '--help'], 0),
-    (['worker', '--port=0', '--bind_address=10.0.0.4'], 2),
+    (['--runtime=ray', '--ray_address=here'], 2),
     (['sweep', '--help'], 0),
     (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
     (['sweep', '--axis=what=0,1'], 2),
@@ -128,7 +127,7 @@ def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
   versions = {'tensorflow-federated': '0.88.0'}
   with monkeypatch.context() as patch:
     patch.setattr(importlib.metadata, 'version', versions.__getitem__)
-    for command in (['--dry_run'], ['sweep', '--dry_run'], ['worker']):
+    for command in (['--dry_run'], ['sweep', '--dry_run']):
       assert main.main(command) == 2
       message = capsys.readouterr().err
       assert message.count('\n') == 1
@@ -176,15 +175,6 @@ def test_list_names_everything(main, capsys):
   [
     (['trian'], "'trian'"),
     (['list', '--task=digits'], '--task=digits'),
-    (['worker'], '--port'),
-    (['worker', '--port=70000'], 'at most 65535'),
-    (['worker', '--port=0', '--prot=1'], '--port'),
-    (['worker', '--port=0', '--bind_address=0.0.0.0'], '--insecure'),
-    (['worker', '--port=0', '--engine=native'], '0.0.0.0'),
-    (
-      ['worker', '--port=0', '--certificate=/no/such', '--private_key=/x'],
-      "--certificate: '/no/such' cannot be read",
-    ),
     (['--root_output_dir=/dev/null/x'], '--root_output_dir'),
     (['--algorithm=fedadam', '--client_learning_rate=-1'], 'above 0'),
   ],
@@ -201,19 +191,19 @@ def test_complaints_are_one_sentence_and_exit_code_2(
 def test_runtime_that_cannot_start_is_one_sentence_and_exit_code_1(
   main, capsys, monkeypatch, tmp_path
 ):
-  def fail(addresses):
-    raise runtime.WorkerFailure(f'No worker answered at {addresses}.')
+  def fail(address):
+    raise runtime.WorkerFailure(f'No Ray cluster answers at {address}.')
 
-  monkeypatch.setattr(runtime, 'set_remote_context', fail)
+  monkeypatch.setattr(runtime, 'create_ray_context', fail)
   code = main.main(
     [
-      '--runtime=remote',
-      '--worker_addresses=a:1',
+      '--runtime=ray',
+      '--ray_address=a:1',
       f'--root_output_dir={tmp_path / "runs"}',
     ]
   )
   assert code == 1
-  assert capsys.readouterr().err == "No worker answered at ['a:1'].\n"
+  assert capsys.readouterr().err == 'No Ray cluster answers at a:1.\n'
   assert not list(tmp_path.iterdir())
 
 

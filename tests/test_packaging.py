@@ -86,7 +86,11 @@ def test_requirements_of_a_lock():
 
 def test_what_tests_import_is_what_make_test_installs():
   packages = importlib.metadata.packages_distributions()
-  locked = {name.lower().replace('_', '-') for name in pins('requirements.txt')}
+  locked = {
+    name.lower().replace('_', '-')
+    for file in ('requirements.txt', 'requirements-ray.txt')
+    for name in pins(file)
+  }
   # A build leaves metadata of the project itself.
   locked |= {'tff-adaptive', 'tff-today'}
   missing = set()

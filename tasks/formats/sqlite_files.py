@@ -83,6 +83,21 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
       yield client_id
 
 
+def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
+  """Returns how many examples clients have, as the file says without them.
+
+  Files of some data sets do not say it; then nothing is returned.
+  """
+  with _opened(path) as connection:
+    columns = connection.execute('PRAGMA table_info(client_metadata)')
+    if 'num_examples' not in {column[1] for column in columns}:
+      return {}
+    query = (
+      'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?'
+    )
+    return dict(connection.execute(query, (split,)))
+
+
 def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
   """Yields the serialised examples of one client after the other."""
   query = (

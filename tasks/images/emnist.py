@@ -6,6 +6,7 @@ Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -102,9 +103,12 @@ def load(
   )
   train, test = (
     client_data.ListedClientData(
-      clients, source=str(path), num_classes=num_classes(only_digits)
+      clients,
+      source=str(path),
+      num_classes=num_classes(only_digits),
+      counts=functools.partial(sqlite_files.example_counts, path, split),
     )
-    for clients in (train, test)
+    for clients, split in ((train, f'{prefix}_train'), (test, f'{prefix}_test'))
   )
   return train, assembly.centralized(test, seed)
 

@@ -123,7 +123,11 @@ def _load(cache_dir: str | None, data: Any, seed: int) -> Any:
     cache_dir=str(path.parent)
   )
   return (
-    client_data.ListedClientData(train, source=str(path)),
+    client_data.ListedClientData(
+      train,
+      source=str(path),
+      counts=functools.partial(sqlite_files.example_counts, path, 'train'),
+    ),
     assembly.centralized(test, seed),
   )
 

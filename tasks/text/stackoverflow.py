@@ -5,6 +5,7 @@ One client is a user, one example a sentence of one of the user's posts.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -77,7 +78,12 @@ def load(
     rng = np.random.default_rng([seed, 0x05E4])
     ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
-    client_data.ListedClientData(train, ids, source=str(path)),
+    client_data.ListedClientData(
+      train,
+      ids,
+      source=str(path),
+      counts=functools.partial(sqlite_files.example_counts, path, 'train'),
+    ),
     assembly.centralized(test, seed),
   )
 

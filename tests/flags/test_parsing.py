@@ -8,6 +8,7 @@ from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive.flags import flag_table
 from tff_adaptive.flags import parsing as flags
+from tff_adaptive.runtime.cluster import requirements
 
 
 @pytest.fixture(name='parse', scope='module')
@@ -212,20 +213,26 @@ def test_whole_numbers_keep_their_digits(parse):
 
 
 def test_runtime_options(parse):
-  remote = parse('--runtime=remote', '--worker_addresses=a:1,[::1]:23')
-  assert remote.runtime_options == {'addresses': ['a:1', '[::1]:23']}
+  cluster = parse('--runtime=ray', '--ray_address=[::1]:23')
+  assert cluster.runtime_options == {'address': '[::1]:23'}
+  assert parse('--runtime=ray').runtime_options == {}
   bounded = parse('--max_concurrent_clients=3')
   assert bounded.runtime_options == {'max_concurrent_clients': 3}
   spread = parse('--devices=GPU:0,GPU:1')
   assert spread.runtime_options == {'devices': ['GPU:0', 'GPU:1']}
   native = parse('--runtime=native', '--worker_memory_mib=3')
   assert native.runtime_options == {'memory_limit': 3 * 2**20}
-  strict = parse(
-    '--runtime=remote', '--worker_addresses=a:1', '--worker_retries=0'
-  )
-  assert strict.runtime_options == {'addresses': ['a:1'], 'retries': 0}
+  strict = parse('--runtime=ray', '--worker_retries=0', '--cpus_per_actor=2')
+  assert strict.runtime_options == {'retries': 0, 'cpus_per_actor': 2}
   assert parse().runtime_options == {}
   assert parse().runtime == 'in_process'
+
+
+def test_without_ray_a_sentence_says_what_to_install(parse, monkeypatch):
+  monkeypatch.setattr(requirements.importlib.util, 'find_spec', lambda _: None)
+  told = complaint(parse, '--runtime=ray')
+  assert 'Ray is not installed: make ray' in told
+  assert 'requirements-ray.txt' in told and len(told.splitlines()) == 1
 
 
 def test_flag_file(parse, tmp_path):
@@ -302,37 +309,13 @@ def test_flag_file(parse, tmp_path):
     (['--total_round=1'], ['--total_round;', '--total_rounds']),
     (['--flagfile=/no/such/file'], ['Unable to open', '/no/such/file']),
     (['--nodry_run=3'], ['--nodry_run=3 does not take an argument.']),
-    (['--runtime=remote'], ['--worker_addresses', 'host:port']),
-    (['--runtime=remote', '--worker_addresses=a:1,b'], ["'a:1,b'"]),
-    (['--worker_addresses=a:1'], ['--worker_addresses=a:1', 'ignored']),
+    (['--runtime=ray', '--ray_address=a'], ['--ray_address', "got 'a'"]),
+    (['--runtime=ray', '--ray_address=a:0'], ['--ray_address', 'host:port']),
+    (['--ray_address=a:1'], ['--ray_address=a:1', 'ignored']),
     (['--worker_retries=2'], ['--worker_retries=2', 'ignored']),
     (
-      ['--runtime=remote', '--worker_addresses=a:1,a:1'],
-      ['--worker_addresses', 'none twice'],
-    ),
-    (
-      [
-        '--runtime=remote',
-        '--worker_addresses=a:1',
-        '--worker_certificate=/no/such',
-      ],
-      ['--worker_certificate', '/no/such', 'cannot be read'],
-    ),
-    (
-      [
-        '--runtime=remote',
-        '--worker_addresses=a:1',
-        '--trainer_certificate=/no/such',
-      ],
-      ['--trainer_certificate', '--trainer_private_key'],
-    ),
-    (
-      [
-        '--runtime=remote',
-        '--worker_addresses=a:1',
-        '--max_concurrent_clients=2',
-      ],
-      ['--max_concurrent_clients=2', 'ignored', 'remote'],
+      ['--runtime=ray', '--devices=GPU:0'],
+      ['--devices=GPU:0', 'ignored', 'ray'],
     ),
     (['extra'], ["'extra'", '--name=value']),
     (['--dry_run=maybe'], ['--dry_run', 'maybe']),

@@ -1,4 +1,4 @@
-"""Readers, run folders, the worker and flags under attack, for a bounded time.
+"""Readers, run folders and flags under attack, for a bounded time.
 
 What once broke is in `corpus` and is tried first, every time. The slow tests
 draw further inputs, others each time, for `_SECONDS` each; what they find is
@@ -11,25 +11,15 @@ import os
 import pathlib
 import random
 import shutil
-import subprocess
-import sys
 import time
 
-import grpc
-import numpy as np
-import psutil
 import pytest
-import tensorflow_federated as tff
 
-from tests.reliability import drills
 from tests.reliability import mutations
 from tests.reliability import test_damaged_files
 from tff_adaptive import errors
 from tff_adaptive.commands import command_line
 from tff_adaptive.flags import parsing as flags
-from tff_adaptive.runtime.tff_names import executor_pb2
-from tff_adaptive.runtime.workers import process as process_lib
-from tff_adaptive.runtime.workers import stub as stub_lib
 
 _SECONDS = 60
 _CORPUS = pathlib.Path(__file__).parent / 'corpus'
@@ -180,103 +170,3 @@ def test_run_folders(run, tmp_path, capfd, seconds):
       assert 'Traceback' not in ''.join(capfd.readouterr())
     count += 1
   print(f'run folders: {count} inputs')
-
-
-@tff.tensorflow.computation(np.int32)
-def _square(x):
-  return x * x
-
-
-def _requests():
-  """Well-formed requests of every kind."""
-  pb = executor_pb2
-  executor = pb.ExecutorId(id='0')
-  reference = [pb.ValueRef(id=str(i)) for i in range(1, 6)]
-  proto = tff.framework.ConcreteComputation.get_proto(_square)
-  number, _ = tff.framework.serialize_value(
-    np.int32(3), tff.TensorType(np.int32)
-  )
-  element = pb.CreateStructRequest.Element
-  clients = pb.Cardinality(placement={'uri': 'clients'}, cardinality=2)
-  return {
-    'GetExecutor': pb.GetExecutorRequest(cardinalities=[clients]),
-    'CreateValue': pb.CreateValueRequest(executor=executor, value=number),
-    'CreateStruct': pb.CreateStructRequest(
-      executor=executor, element=[element(value_ref=r) for r in reference]
-    ),
-    'CreateSelection': pb.CreateSelectionRequest(
-      executor=executor, source_ref=reference[2], index=1
-    ),
-    'CreateCall': pb.CreateCallRequest(
-      executor=executor, function_ref=reference[1], argument_ref=reference[0]
-    ),
-    'Compute': pb.ComputeRequest(executor=executor, value_ref=reference[0]),
-    'Dispose': pb.DisposeRequest(executor=executor, value_ref=reference[4:]),
-    'DisposeExecutor': pb.DisposeExecutorRequest(executor=executor),
-  }, pb.CreateValueRequest(executor=executor, value=pb.Value(computation=proto))
-
-
-@pytest.mark.slow
-def test_worker():
-  """A connection's process may end; the worker goes on, and answers others."""
-  worker = subprocess.Popen(
-    [sys.executable, 'main.py', 'worker', '--port=0', '--end_with_parent'],
-    cwd=drills.ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,
-    text=True,
-  )
-  requests, function = _requests()
-  kinds = sorted(requests)
-
-  def draw(rng):
-    kind = rng.choice(kinds)
-    request = requests[kind]
-    if kind == 'CreateValue' and rng.random() < 0.5:
-      request = function
-    content = request.SerializeToString()
-    return [kind, mutations.apply(content, mutations.draw_edits(rng)).hex()]
-
-  def begin():
-    options = (*stub_lib.CHANNEL_OPTIONS, ('grpc.use_local_subchannel_pool', 1))
-    channel = grpc.insecure_channel(address, options)
-    for kind in ('GetExecutor', 'CreateValue'):
-      call(channel, kind, requests[kind].SerializeToString())
-    call(channel, 'CreateValue', function.SerializeToString())
-    return channel
-
-  def call(channel, kind, content):
-    return channel.unary_unary(
-      f'/tensorflow_federated.v0.ExecutorGroup/{kind}',
-      request_serializer=bytes,
-      response_deserializer=bytes,
-    )(content, timeout=20)
-
-  try:
-    port = worker.stdout.readline().split()[3].rpartition(':')[2]
-    address = f'127.0.0.1:{port}'
-    channel, count, ended = begin(), 0, 0
-    for kind, content in _inputs(_corpus('protocol'), draw, _SECONDS):
-      gone = False
-      with _told([kind, content]):
-        try:
-          call(channel, kind, bytes.fromhex(content))
-        except grpc.RpcError as e:
-          assert e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
-          told = e.details()
-          gone = e.code() is grpc.StatusCode.UNAVAILABLE
-          assert told or gone
-        count += 1
-        if gone or count % 100 == 0:
-          ended += gone
-          channel.close()
-          channel = begin()
-    channel.close()
-    [spawner] = psutil.Process(worker.pid).children()
-    assert process_lib.wait_until(lambda: not spawner.children(), 10)
-    begin().close()
-    print(f'worker: {count} requests ended {ended} processes')
-  finally:
-    worker.kill()
-    worker.wait()
-    worker.stdout.close()

@@ -11,11 +11,9 @@ import tree
 from tests.runtime import computations
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.runtime.engine import engine as engine_lib
-from tff_adaptive.runtime.workers import server
 
 
-def _model_fn():
+def model_fn():
   return tff.learning.models.from_keras_model(
     tf.keras.Sequential(
       [
@@ -35,9 +33,9 @@ def _model_fn():
   )
 
 
-def _two_rounds(name, context):
+def two_rounds(name, context):
   with tff.framework.get_context_stack().install(context):
-    process = algorithms.build(name, _model_fn)
+    process = algorithms.build(name, model_fn)
     state = process.initialize()
     clients = computations.clients()
     rounds = []
@@ -62,26 +60,6 @@ def _in_process():
   context.close()
 
 
-@pytest.fixture(name='remote', scope='module')
-def _remote():
-  # Two workers in this process, behind real connections.
-  engines = [engine_lib.Engine(max_concurrent_clients=1) for _ in range(2)]
-  started = [
-    server.start_server(
-      server.ExecutorService(engine, end_process=lambda: None), '127.0.0.1:0'
-    )
-    for engine in engines
-  ]
-  context = runtime.create_remote_context(
-    [f'127.0.0.1:{port}' for _, port in started]
-  )
-  yield context
-  context.close()
-  for (running, _), engine in zip(started, engines, strict=True):
-    running.stop(grace=None).wait()
-    engine.close()
-
-
 @pytest.fixture(name='native', scope='module')
 def _native():
   context = runtime.create_native_context()
@@ -91,23 +69,16 @@ def _native():
 
 @pytest.fixture(name='expected', scope='module')
 def _expected(in_process):
-  return functools.cache(lambda name: _two_rounds(name, in_process))
+  return functools.cache(lambda name: two_rounds(name, in_process))
 
 
-def _assert_same(ours, theirs):
+def assert_same(ours, theirs):
   tree.assert_same_structure(ours, theirs)
   for a, b in zip(tree.flatten(ours), tree.flatten(theirs), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.exhaustive
-def test_remote_equals_in_process(expected, remote):
-  # Its clients have values of their own, which must come home to them.
-  _assert_same(_two_rounds('scaffold', remote), expected('scaffold'))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('name', algorithms.names())
-def test_every_method_agrees(name, expected, remote, native):
-  _assert_same(_two_rounds(name, remote), expected(name))
-  _assert_same(_two_rounds(name, native), expected(name))
+def test_every_method_agrees(name, expected, native):
+  assert_same(two_rounds(name, native), expected(name))

@@ -12,6 +12,7 @@ _FILES = sorted(_RUNTIME.rglob('*.py'))
 _MAY_USE = {
   'graphs': {'graphs'},
   'engine': {'graphs', 'engine'},
+  'cluster': {'engine', 'cluster'},
   'workers': {'engine', 'workers'},
 }
 

@@ -35,7 +35,7 @@ def test_no_cut_in_order_is_better(seed):
   assert max(sum(sizes[i] for i in share) for share in found) == best
 
 
-def test_shares_of_an_argument_have_about_as_many_batches():
+def test_the_work_of_a_client_is_its_batches():
   batch = tff.TensorType(np.float32, [None])
   type_spec = tff.StructType(
     [
@@ -60,14 +60,11 @@ def test_shares_of_an_argument_have_about_as_many_batches():
     ),
     dict(x=[x] * 2, y=4),
   ]
-  parts = sharing.client_shares(dict(state=1.5, data=clients), type_spec, 2)
-  assert [part['state'] for part in parts] == [1.5, 1.5]
-  assert [[c['y'] for c in part['data']] for part in parts] == [
-    [0],
-    [1, 2, 3, 4],
-  ]
-  (alone,) = sharing.client_shares(dict(state=1.5, data=[]), type_spec, 2)
-  assert alone == dict(state=1.5, data=[])
-  server = tff.FederatedType(np.float32, tff.SERVER)
-  assert sharing.client_shares(2.0, server, 3) == [2.0] * 3
-  assert sharing.client_shares(None, None, 2) == [None, None]
+  argument = dict(state=1.5, data=clients)
+  work = sharing.client_work(argument, type_spec)
+  assert work == [6, 1, 2, 0, 2]
+  assert sharing.cut(work, 2) == [range(1), range(1, 5)]
+  assert sharing.client_work(dict(state=1.5, data=[]), type_spec) == []
+  two = tff.StructType([type_spec['data'], type_spec['data']])
+  with pytest.raises(ValueError, match='number of clients'):
+    sharing.client_work((clients, clients[1:]), two)

@@ -21,7 +21,6 @@ from tff_adaptive.commands import list as listing
 from tff_adaptive.commands import report
 from tff_adaptive.commands import sweep
 from tff_adaptive.commands import train
-from tff_adaptive.commands import worker as serve
 from tff_adaptive.flags import parsing as flags
 from tff_adaptive.runtime import failures
 from tff_adaptive.training import stopping
@@ -36,7 +35,6 @@ _COMMANDS = {
   "paper's table",
   'export': "RUN DIR: writes a run's model for use without TFF",
   'list': 'says which tasks, algorithms, optimizers and presets there are',
-  'worker': 'trains clients for runs elsewhere, whose --runtime is remote',
   'help': '[COMMAND]: shows this, or the flags of another command',
 }
 # Commands with flags of their own.
@@ -46,7 +44,6 @@ MAINS = {
   'compare': compare,
   'costs': costs,
   'export': export,
-  'worker': serve,
 }
 # What computes nothing.
 _WITHOUT_TFF = ('report', 'compare', 'list')

@@ -42,7 +42,7 @@ _SECTIONS = {
     'cache_mib',
     'runtime',
     'max_concurrent_clients',
-    'worker_addresses',
+    'ray_address',
     'dry_run',
   ),
 }

@@ -1,33 +1,31 @@
 """Flags that choose and configure the runtime, and the options they give.
 
-A flag that sets an argument of an execution context, or of a worker, is derived
-from it: the runtime's signatures say which context has the argument, and its
-docstrings what the argument means.
+A flag that sets an argument of an execution context is derived from it: the
+runtime's signatures say which context has the argument, and its docstrings what
+the argument means.
 """
 
 import dataclasses
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Annotated
 from typing import Any
 from typing import Literal
 from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import runtime
-from tff_adaptive.runtime.workers import arguments
+from tff_adaptive.runtime.cluster import requirements
 
 # The execution contexts, the default first.
 _CONTEXTS: Mapping[str, Callable[..., Any]] = {
   'in_process': runtime.create_in_process_context,
   'native': runtime.create_native_context,
-  'remote': runtime.create_remote_context,
+  'ray': runtime.create_ray_context,
 }
 RUNTIMES = tuple(_CONTEXTS)
 RUNTIME = parameters.Parameter(
@@ -35,18 +33,14 @@ RUNTIME = parameters.Parameter(
   Literal.__getitem__(RUNTIMES),
   RUNTIMES[0],
   "What runs the computations: TensorFlow in this process, TFF's own "
-  'worker beside it, or workers on other machines.',
+  'worker beside it, or a Ray cluster.',
 )
 # What flags accept, where the runtime's annotation does not say it.
 _ACCEPTED = {
-  'addresses': str,
-  'computation_timeout': parameters.Positive,
-  'connection_mib': parameters.Count,
+  'cpus_per_actor': parameters.Count,
   'devices': str,
   'max_concurrent_clients': parameters.Count,
-  'max_connections': parameters.Count,
   'memory_limit': parameters.Count,
-  'port': Annotated[int, parameters.Range(low=0, high=65535)],
   'retries': parameters.NonNegativeInt,
   'worker_timeout': parameters.Positive,
 }
@@ -130,31 +124,27 @@ _SETTINGS = (
   ),
   _Setting('devices'),
   _Setting(
-    'addresses',
-    'worker_addresses',
-    'Workers of the remote runtime: host:port, several with commas between; '
-    '`main.py worker` starts one.',
+    'address',
+    'ray_address',
+    "host:port of a Ray cluster's head; auto looks for one here.",
   ),
+  _Setting('cpus_per_actor'),
   _Setting(
     'retries',
     'worker_retries',
-    'How often a round that lost a worker is run again, on the others or, '
-    'with the native runtime, on a new one.',
+    'How often a round that lost a worker is run again: with the native '
+    'runtime on a new one, on a Ray cluster what was lost, on the others.',
   ),
   _Setting(
     'worker_timeout',
     help='Seconds without a sign of life after which a worker is lost.',
   ),
-  _Setting('computation_timeout'),
   _Setting(
     'memory_limit',
     'worker_memory_mib',
     "Memory above which the native runtime's worker is replaced between "
     'rounds, in MiB; half of the machine unless given.',
   ),
-  _Setting('worker_certificate'),
-  _Setting('trainer_certificate'),
-  _Setting('trainer_private_key'),
 )
 
 
@@ -195,31 +185,21 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     result['memory_limit'] *= 2**20
   if 'devices' in result:
     result['devices'] = device_names(result['devices'])
-  if chosen == 'remote':
-    addresses = result.get('addresses', '')
-    result['addresses'] = addresses.split(',')
-    try:
-      arguments.check_addresses(result['addresses'])
-    except ValueError as e:
-      raise parameters.ParameterError(
-        'worker_addresses',
-        '{runtime}=remote needs {}, host:port of each worker with commas '
-        'between and none twice, got {given!r}.',
-        given=addresses,
-      ) from e
-    try:
-      arguments.check_remote_credentials(
-        values['worker_certificate'],
-        values['trainer_certificate'],
-        values['trainer_private_key'],
-      )
-    except ValueError as e:
-      raise of_runtime(e) from e
+  if chosen == 'ray':
+    check_ray(result.get('address', 'auto'))
   return result
 
 
-def of_runtime(error: ValueError) -> parameters.ParameterError:
-  """Turns a runtime's error, which names `arguments`, into one about flags."""
-  told = str(error).replace('{', '{{').replace('}', '}}')
-  named = re.findall(r'`(\w+)`', told) or ['runtime']
-  return parameters.ParameterError(named[0], re.sub(r'`(\w+)`', r'{\1}', told))
+def check_ray(address: str) -> None:
+  """Raises `ParameterError` if Ray is not installed or an address is none."""
+  try:
+    requirements.require_ray()
+  except ValueError as e:
+    raise parameters.ParameterError('ray_address', str(e)) from e
+  if not requirements.is_address(address):
+    raise parameters.ParameterError(
+      'ray_address',
+      "{} must be auto or host:port of a Ray cluster's head, such as "
+      '10.0.0.2:6379, got {given!r}.',
+      given=address,
+    )

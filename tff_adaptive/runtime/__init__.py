@@ -15,29 +15,27 @@ from typing import Any
 from typing import TYPE_CHECKING
 from typing import TypeAlias
 
+from tff_adaptive.runtime.cluster import requirements
 from tff_adaptive.runtime.failures import ClientFailure
 from tff_adaptive.runtime.failures import RuntimeFailure
 from tff_adaptive.runtime.failures import UnsupportedComputationError
 from tff_adaptive.runtime.failures import WorkerFailure
-from tff_adaptive.runtime.workers import arguments as arguments_lib
-from tff_adaptive.runtime.workers.serving import ENGINES
-from tff_adaptive.runtime.workers.serving import serve_worker
+from tff_adaptive.runtime.references import Reference
 
 __all__ = [
-  'ENGINES',
   'ClientFailure',
+  'Reference',
   'RuntimeFailure',
   'UnsupportedComputationError',
   'WorkerFailure',
   'aggregation_seconds',
   'create_in_process_context',
   'create_native_context',
-  'create_remote_context',
-  'serve_worker',
+  'create_ray_context',
   'set_default_context',
   'set_in_process_context',
   'set_native_context',
-  'set_remote_context',
+  'set_ray_context',
   'set_threads_per_operation',
 ]
 
@@ -235,68 +233,75 @@ def set_native_context(**arguments: Any) -> _Context:
   return set_default_context(create_native_context(**arguments))
 
 
-def create_remote_context(
-  addresses: Sequence[str],
+def create_ray_context(
+  address: str = 'auto',
   *,
+  cpus_per_actor: int | None = None,
+  max_concurrent_clients: int | None = None,
   retries: int = 1,
-  connect_timeout: float = 10.0,
-  worker_timeout: float = 60.0,
-  computation_timeout: float | None = None,
-  worker_certificate: str | None = None,
-  trainer_certificate: str | None = None,
-  trainer_private_key: str | None = None,
+  start_timeout: float = 120.0,
+  asynchronous: bool = False,
 ) -> _Context:
-  """Creates a context that spreads clients over workers on other machines.
+  """Creates a context that spreads clients over the machines of a Ray cluster.
 
-  Sums are made in the clients' order at each worker, then in the order of the
-  addresses, so results agree with those of one machine up to rounding.
+  On each machine, where this project must be installed, there is an actor for
+  each GPU or, without GPUs, for each share of the cores. Each runs a share of
+  the clients on the in-process engine. Sums are made in the clients' order in a
+  share, then in the order of the shares, of which there are as many as there
+  were ever actors: results are the same to the bit for the same number of
+  actors, and agree with those of one machine up to rounding.
+
+  Ray restarts an actor that dies; meanwhile others run its share again. A
+  machine that joins the cluster is used once an actor has started there.
 
   Args:
-    addresses: `host:port` of each worker, as `serve_worker` starts them.
-    retries: How often a computation that lost a worker is run again on the
-      others, before the error is raised. Nothing of a failed attempt is kept.
-    connect_timeout: Seconds within which each worker must answer at first.
-    worker_timeout: Seconds. A worker that gives no sign of life this long
-      during a computation is lost.
-    computation_timeout: Seconds after which a worker that still computes is
-      given up, and ends what it computes; no limit unless given.
-    worker_certificate: File with the remote workers' certificates, or of those
-      that signed them (PEM); turns TLS on.
-    trainer_certificate: File with the certificate to show to remote workers
-      that ask.
-    trainer_private_key: File with its key.
+    address: `auto`, which is the cluster that RAY_ADDRESS names or else the one
+      on this machine; or `host:port` of a cluster's head. This machine must be
+      one of the cluster's. A program that has called `ray.init` keeps its
+      connection.
+    cpus_per_actor: Cores of each actor; all of a machine's unless given, or an
+      equal share of them for each of its GPUs.
+    max_concurrent_clients: Clients that an actor trains at once; unless given,
+      as many as it has cores, or two on a GPU. It changes no result.
+    retries: How often the clients of lost actors are run again, in one
+      computation, before the error is raised.
+    start_timeout: Seconds to wait for actors to start; what has not started
+      then is used later.
+    asynchronous: Whether to return a `tff.framework.AsyncContext`, which
+      `tff.program.NativeFederatedContext` takes, instead of a
+      `tff.framework.SyncContext`.
 
   Returns:
-    A `tff.framework.SyncContext`; its `close()` ends the connections.
+    The context; its `close()` ends the actors.
 
   Raises:
-    ValueError: If an argument is outside its range.
-    WorkerFailure: If a worker cannot be reached; from computations, when
-      workers were lost more than `retries` times. Names the address.
+    ValueError: If an argument is outside its range, or Ray is not installed.
+    WorkerFailure: If no cluster answers, or no actor starts; from computations,
+      if actors were lost more than `retries` times, or all of them.
+    ClientFailure: From computations, when a client fails; names the machine.
   """
-  arguments_lib.check_addresses(addresses)
-  arguments_lib.check_remote_credentials(
-    worker_certificate, trainer_certificate, trainer_private_key
-  )
-  from tff_adaptive.runtime.workers import remote  # pylint: disable=g-import-not-at-top
+  requirements.require_ray()
+  from tff_adaptive.runtime.cluster import contexts  # pylint: disable=g-import-not-at-top
 
-  return remote.RemoteContext(
-    addresses,
+  cluster = contexts.Cluster(
+    address,
+    cpus_per_actor=cpus_per_actor,
+    max_concurrent_clients=max_concurrent_clients,
+    start_timeout=start_timeout,
     retries=retries,
-    connect_timeout=connect_timeout,
-    silence_timeout=worker_timeout,
-    computation_timeout=computation_timeout,
-    credentials=remote.channel_credentials(
-      worker_certificate, trainer_certificate, trainer_private_key
-    ),
   )
+  if asynchronous:
+    return contexts.RayAsyncContext(cluster)
+  return contexts.RayContext(cluster)
 
 
-def set_remote_context(addresses: Sequence[str], **arguments: Any) -> _Context:
-  """Makes a remote context TFF's default context and returns it.
+def set_ray_context(address: str = 'auto', **arguments: Any) -> _Context:
+  """Makes a Ray context TFF's default context and returns it.
 
   Args:
-    addresses: As `create_remote_context` takes them.
-    **arguments: As `create_remote_context` takes them.
+    address: As `create_ray_context` takes it.
+    **arguments: As `create_ray_context` takes them. With `asynchronous=True`
+      the context is a `tff.program.FederatedContext`, which TFF's programs ask
+      for.
   """
-  return set_default_context(create_remote_context(addresses, **arguments))
+  return set_default_context(create_ray_context(address, **arguments))

@@ -12,10 +12,11 @@ class RuntimeFailure(RuntimeError):
 
 
 class WorkerFailure(RuntimeFailure):
-  """The failure of a worker that died, was not reached or stopped answering.
+  """The failure of workers that died, were not reached or stopped answering.
 
   Attributes:
-    address: `host:port` of the worker, or `None` where it has none yet.
+    address: `host:port` of the worker or of the Ray cluster, or `None` where it
+      has none yet.
   """
 
   def __init__(self, message: str, address: str | None = None):
@@ -33,6 +34,9 @@ class ClientFailure(RuntimeFailure):
   def __init__(self, message: str, client_index: int):
     super().__init__(message)
     self.client_index = client_index
+
+  def __reduce__(self) -> tuple[type, tuple[str, int]]:
+    return type(self), (str(self), self.client_index)
 
 
 class UnsupportedComputationError(NotImplementedError):

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_names
 
 _HALVINGS = 60
@@ -81,32 +82,34 @@ def _fill(sizes: Sequence[float], limit: float, least: int) -> list[range]:
   return [*found, range(begin, len(sizes))]
 
 
-def client_shares(
-  value: Any, type_spec: tff.Type | None, count: int
-) -> Sequence[Any]:
-  """Cuts an argument into shares of clients with about as many batches.
+def client_work(value: Any, type_spec: tff.Type) -> list[float]:
+  """Measures each client's work: its batches, in all of its datasets.
 
   Args:
-    value: The argument, or `None`.
-    type_spec: Its type, or `None`.
-    count: How many shares there may be.
+    value: An argument.
+    type_spec: Its type.
 
   Returns:
-    The argument for each share: consecutive clients, and everything else as it
-    is. An argument without clients as often as asked for.
+    A number a client; none if nothing is at the clients.
+
+  Raises:
+    ValueError: If parts of it have different numbers of clients.
   """
-  if type_spec is None:
-    return [value] * count
   placed = list(_client_values(value, type_spec))
-  if not placed:
-    return [value] * count
-  work = [
-    float(sum(_batch_count(values[i], member) for values, member in placed))
-    for i in range(len(placed[0][0]))
+  if len(counts := {len(values) for values, _ in placed}) > 1:
+    raise ValueError(
+      'The arguments disagree about the number of clients: they have'
+      f' {sorted(counts)} elements.'
+    )
+  return [
+    float(
+      sum(
+        _batch_count(one, member)
+        for one, (_, member) in zip(client, placed, strict=True)
+      )
+    )
+    for client in zip(*(values for values, _ in placed), strict=True)
   ]
-  if not work:
-    return [value]
-  return [_with_clients(value, type_spec, share) for share in cut(work, count)]
 
 
 def _client_values(
@@ -121,24 +124,7 @@ def _client_values(
     yield value, type_spec.member
 
 
-def _with_clients(value: Any, type_spec: tff.Type, share: range) -> Any:
-  """Keeps some clients of a value."""
-  if isinstance(type_spec, tff.StructType):
-    parts = tff_names.structure.from_container(value)
-    return tff_names.structure.Struct(
-      [
-        (name, _with_clients(parts[index], part, share))
-        for index, (name, part) in enumerate(tff_names.struct_items(type_spec))
-      ]
-    )
-  return (
-    value[share.start : share.stop]
-    if tff_names.has_clients(type_spec)
-    else value
-  )
-
-
-def _batch_count(value: Any, type_spec: tff.Type) -> int:
+def _batch_count(value: Any, type_spec: tff.Type) -> float:
   """Counts the batches of a client's datasets; 0 where that is not known."""
   if isinstance(type_spec, tff.StructType):
     parts = tff_names.structure.from_container(value)
@@ -148,6 +134,8 @@ def _batch_count(value: Any, type_spec: tff.Type) -> int:
     )
   if not isinstance(type_spec, tff.SequenceType):
     return 0
+  if isinstance(value, references.Reference):
+    return value.work
   if isinstance(value, tf.data.Dataset):
     return max(int(value.cardinality()), 0)
   return len(value) if isinstance(value, Sized) else 0

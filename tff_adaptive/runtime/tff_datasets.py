@@ -261,6 +261,57 @@ def _is_structured(element: object, element_type: tff.Type) -> bool:
   return True
 
 
+# Ops of datasets that call Python functions of the process they were made in.
+_OF_THIS_PROCESS = frozenset(
+  {'EagerPyFunc', 'GeneratorDataset', 'PyFunc', 'PyFuncStateless'}
+)
+
+
+def graph_of(dataset: tf.data.Dataset) -> bytes | None:
+  """Serializes a dataset; returns `None` if no other process could make it."""
+  graph = _serialized(tf.data.experimental.to_variant(dataset), _IGNORE_STATE)
+  if graph is None or not _OF_THIS_PROCESS.isdisjoint(
+    node.op for node in _nodes_of(graph)
+  ):
+    return None
+  return graph.SerializeToString()
+
+
+def dataset_from_graph(graph: bytes, element_type: tff.Type) -> tf.data.Dataset:
+  """Makes the dataset of `graph_of`, whose elements are of the type."""
+  return dataset_from_variant(
+    tf.raw_ops.DatasetFromGraph(graph_def=graph), element_type
+  )
+
+
+_IGNORE_STATE = 1
+_NO_STATE = 2
+
+
+def _serialized(
+  variant: tf.Tensor, policy: int
+) -> tf.compat.v1.GraphDef | None:
+  """Serializes a dataset, if what it depends on lets it be."""
+  try:
+    return tf.compat.v1.GraphDef.FromString(
+      tf.raw_ops.DatasetToGraphV2(
+        input_dataset=variant,
+        external_state_policy=policy,
+        strip_device_assignment=True,
+      ).numpy()
+    )
+  except tf.errors.OpError:
+    return None
+
+
+def _nodes_of(graph: tf.compat.v1.GraphDef) -> list[Any]:
+  """Lists the nodes of a graph and of its functions."""
+  nodes = list(graph.node)
+  for function in graph.library.function:
+    nodes.extend(function.node_def)
+  return nodes
+
+
 # Ops of datasets whose elements follow from their inputs alone.
 _DETERMINISTIC = frozenset(
   {
@@ -298,23 +349,13 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
   cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
   if cardinality == tf.data.INFINITE_CARDINALITY:
     return False
-  try:
-    graph = tf.compat.v1.GraphDef.FromString(
-      tf.raw_ops.DatasetToGraphV2(
-        input_dataset=variant,
-        external_state_policy=2,  # Fail if there is any.
-        strip_device_assignment=True,
-      ).numpy()
-    )
-  except tf.errors.OpError:
-    return False  # It cannot be serialized, so it depends on outside state.
-  nodes = list(graph.node)
-  for function in graph.library.function:
-    nodes.extend(function.node_def)
+  graph = _serialized(variant, _NO_STATE)
+  if graph is None:
+    return False  # It depends on outside state.
   functions = {f.signature.name for f in graph.library.function}
   return all(
     node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
-    for node in nodes
+    for node in _nodes_of(graph)
   )
 
 

@@ -46,6 +46,11 @@ class Cancellation:
     # One a call: TensorFlow itself cancels that of a call that fails.
     self._managers: set[Any] = set()
 
+  @property
+  def is_cancelled(self) -> bool:
+    """Whether `cancel` was called."""
+    return self._cancelled
+
   def cancel(self) -> None:
     """Has the functions raise `tf.errors.CancelledError`."""
     with self._lock:

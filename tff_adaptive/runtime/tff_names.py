@@ -6,12 +6,9 @@ about datasets or about calling functions, in `tff_datasets.py` and
 `tff_functions.py`, so that an upgrade changes nothing else.
 """
 
-import asyncio
 import hashlib
 import os
 import typing
-from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import TypeAlias
@@ -45,10 +42,6 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
 from tensorflow_federated.python.core.impl.compiler import array
-from tensorflow_federated.python.core.impl.execution_contexts import (
-  mergeable_comp_execution_context,
-)
-from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
@@ -59,13 +52,8 @@ TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
 FunctionDef: TypeAlias = function_pb2.FunctionDef
 FunctionDefLibrary: TypeAlias = function_pb2.FunctionDefLibrary
 
-# The protocol between a context and its workers.
-ExecutorGroupServicer: Any = executor_pb2_grpc.ExecutorGroupServicer
+# The protocol between a context and its worker.
 ExecutorGroupStub: Any = executor_pb2_grpc.ExecutorGroupStub
-add_executor_service: Any = (
-  executor_pb2_grpc.add_ExecutorGroupServicer_to_server
-)
-MergeableForm: TypeAlias = mergeable_comp_execution_context.MergeableCompForm
 AsyncThreadRunner = async_utils.AsyncThreadRunner
 Struct = structure.Struct
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
@@ -216,18 +204,6 @@ def unpack_graph_def(proto: TensorFlowProto) -> tf.compat.v1.GraphDef:
   return serialization_utils.unpack_graph_def(proto.graph_def)
 
 
-def deserialize_cardinalities(
-  messages: Iterable[executor_pb2.Cardinality],
-) -> Mapping[tff.framework.PlacementLiteral, int]:
-  """Reads the number of participants per placement from a request."""
-  return value_serialization.deserialize_cardinalities(messages)
-
-
-def deserialize_value(proto: executor_pb2.Value) -> tuple[Any, tff.Type]:
-  """Reads a value and its type; a computation stays a message."""
-  return value_serialization.deserialize_value(proto)
-
-
 def computation_from_proto(
   proto: ComputationProto,
 ) -> tff.framework.ConcreteComputation:
@@ -253,55 +229,27 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
   return found
 
 
-async def invoke_mergeable(
-  form: MergeableForm,
-  parts: Sequence[Any],
-  contexts: Sequence[tff.framework.AsyncContext],
-) -> Any:
-  """Runs a computation, cut at its aggregation, on a share of clients each.
-
-  As TFF's `MergeableCompExecutionContext` does, but in the clients' order: TFF
-  merges partial sums and joins clients' results in the order in which workers
-  finish, so that sums would depend on timing, and results reach the wrong
-  client.
-
-  Args:
-    form: The computation in three parts: up to the merge, merge, after it.
-    parts: Its argument, for a share of the clients each; `None` if it has none.
-    contexts: Contexts that run a share each.
-
-  Returns:
-    The computation's result.
-  """
-  result_type = form.after_merge.type_signature.result
-  pairs = list(zip(parts, contexts))
-  partial = await asyncio.gather(
-    *(c.invoke(form.up_to_merge, part) for part, c in pairs)
-  )
-  merged = partial[0]
-  for other in partial[1:]:
-    merged = await contexts[0].invoke(
-      form.merge, structure.Struct.unnamed(merged, other)
-    )
-
-  async def finish(part: Any, context: tff.framework.AsyncContext) -> Any:
-    rest = merged
-    if part is not None:
-      rest = structure.Struct.unnamed(part, merged)
-    return await context.invoke(form.after_merge, rest)
-
-  if not has_clients(result_type):
-    # The result is the same whichever share of the argument it is made with.
-    pairs = pairs[:1]
-  results = await asyncio.gather(*(finish(*pair) for pair in pairs))
-  if len(pairs) == 1:
-    result = results[0]
-  else:
-    pool = mergeable_comp_execution_context
-    result = pool._repackage_partitioned_values(list(results), result_type)
+def in_containers(value: Any, type_spec: tff.Type) -> Any:
+  """Converts the tuples in a result to the Python containers of its type."""
   return transform_result(
-    type_conversions.type_to_py_container(result, result_type)
+    type_conversions.type_to_py_container(_named(value, type_spec), type_spec)
   )
+
+
+def _named(value: Any, type_spec: tff.Type) -> Any:
+  if isinstance(type_spec, tff.StructType):
+    items = struct_items(type_spec)
+    return structure.Struct(
+      [
+        (name, _named(structure.from_container(value)[i], part))
+        for i, (name, part) in enumerate(items)
+      ]
+    )
+  if has_clients(type_spec):
+    return [_named(one, type_spec.member) for one in value]
+  if isinstance(type_spec, tff.FederatedType):
+    return _named(value, type_spec.member)
+  return value
 
 
 def has_clients(type_spec: tff.Type | None) -> bool:

@@ -19,6 +19,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.flags import runtime_flags
 from tff_adaptive.report import runs
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import grids
@@ -100,9 +101,25 @@ _FLAGS = (
   _flag(
     'workers',
     parameters.NonNegativeInt,
-    1,
+    None,
     'Processes that run at once, each one run after the other; 0 runs them '
-    'in this process.',
+    'in this process. 1 unless given; on a Ray cluster as many as there is '
+    'room for.',
+  ),
+  _flag(
+    'ray_address',
+    str,
+    None,
+    'Runs the processes on the machines of a Ray cluster: auto, or host:port '
+    'of its head. All of them must share --root_output_dir.',
+  ),
+  _flag('cpus_per_trial', parameters.Count, 1, 'Cores of a run on a cluster.'),
+  _flag(
+    'gpus_per_trial',
+    parameters.NonNegative,
+    None,
+    'GPUs of a run on a cluster, such as 0.5 for two on one; 1 unless given '
+    'where there are any.',
   ),
   _flag(
     'runs_per_process',
@@ -178,6 +195,11 @@ class Sweep:
     return [seed for seed in seeds if self.tuned_on not in (None, seed)]
 
   @property
+  def in_processes(self) -> bool:
+    """Whether runs have processes of their own."""
+    return self.options['workers'] != 0
+
+  @property
   def sampler(self) -> str:
     """The choice of the next configuration: 'grid', 'random', 'tpe' or 'gp'."""
     return _read_search(self.options)[0]
@@ -215,6 +237,7 @@ def parse(arguments: Sequence[str]) -> Sweep:
   of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
   points = grids.points(of_runs, blocks, '')
   _check_lengths(options, points)
+  _check_cluster(options, points)
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
   return Sweep(
@@ -298,6 +321,33 @@ def _check_lengths(
     raise errors.SettingsError(
       '--pruner=halving compares runs after equal rounds, but --total_rounds '
       f'is {", ".join(map(str, totals))}.'
+    )
+
+
+def _check_cluster(
+  options: Mapping[str, Any], points: Sequence[grids.Point]
+) -> None:
+  address = options['ray_address']
+  if address is None:
+    if options['gpus_per_trial'] is not None or options['cpus_per_trial'] != 1:
+      raise errors.SettingsError(
+        '--cpus_per_trial and --gpus_per_trial would be ignored without '
+        '--ray_address.'
+      )
+    return
+  try:
+    runtime_flags.check_ray(address)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+  if options['workers'] == 0:
+    raise errors.SettingsError(
+      '--workers=0 runs everything in this process, and --ray_address on '
+      'other machines: give one of them.'
+    )
+  if any(point.identity['runtime'] == 'ray' for point in points):
+    raise errors.SettingsError(
+      '--ray_address of a sweep runs each trial on one machine, and '
+      '--runtime=ray one trial on all of them: give one of them.'
     )
 
 

@@ -1,4 +1,4 @@
-"""The launch of a sweep on this machine, in one process or several.
+"""The launch of a sweep, in one process or several, here or on a cluster.
 
 A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
 there is to run and what became of it, unless --storage is elsewhere),
@@ -94,7 +94,7 @@ def run(
     try:
       with signals.handled():
         to_do, before = ticker.left, reuse.traces()
-        if sweep.options['workers']:
+        if sweep.in_processes:
           processes = _Processes(sweep, study, report)
           processes.run(signals, ticker)
           traces = processes.traces
@@ -222,7 +222,7 @@ def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
     list(sweep.points),
     outcomes.names_of_measures(rows),
   )
-  if not sweep.options['workers']:
+  if not sweep.in_processes:
     hparams.write_axes(*arguments)
     return
   process = multiprocessing.get_context('spawn').Process(
@@ -230,6 +230,39 @@ def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
   )
   process.start()
   process.join()
+
+
+class _Here:
+  """This machine, as far as a sweep has use of it."""
+
+  def __init__(self, sweep: flags.Sweep):
+    self._sweep = sweep
+    self._context = multiprocessing.get_context('spawn')
+
+  def room(self) -> int:
+    """Returns how many processes may run at once."""
+    return self._sweep.options['workers'] or 1
+
+  def start(self, connection: Any) -> Any:
+    """Starts a worker process that speaks through a connection."""
+    process = self._context.Process(
+      target=worker.serve, args=(connection, self._sweep)
+    )
+    process.start()
+    connection.close()
+    return process
+
+  def close(self) -> None:
+    """Does nothing."""
+
+
+def _machines(sweep: flags.Sweep) -> Any:
+  """Returns where a sweep's processes run."""
+  if sweep.options['ray_address'] is None:
+    return _Here(sweep)
+  from tff_adaptive.sweep import cluster  # pylint: disable=g-import-not-at-top
+
+  return cluster.Machines(sweep)
 
 
 class _Processes:
@@ -241,13 +274,13 @@ class _Processes:
     study: study_lib.Study,
     report: worker.Report,
   ):
-    self._sweep = sweep
     self._study = study
     self._report = report
-    self._context = multiprocessing.get_context('spawn')
-    # By the connection to each; and of those the ones that had a run.
+    self._machines = _machines(sweep)
+    # By the connection to each; of those the ones that had a run, and which.
     self._running: dict[Any, Any] = {}
-    self._useful: set[Any] = set()
+    self._runs: dict[Any, str] = {}
+    self._nothing_left = False
     self.traces = 0
 
   def run(self, signals: stopping.Signals, ticker: ticker_lib.Ticker) -> None:
@@ -255,31 +288,39 @@ class _Processes:
 
     Raises:
       RunError: If processes end before they begin.
+      WorkerFailure: If a cluster has no machine for them.
       Stopped: If a signal asked to stop; the runs under way are saved.
     """
     try:
-      for _ in range(min(self._sweep.options['workers'], ticker.left)):
-        self._start()
+      self._fill(ticker)
+      if ticker.left and not self._running:
+        raise errors.RunError(
+          'No machine of the cluster has what --cpus_per_trial and '
+          '--gpus_per_trial ask for.'
+        )
       while self._running:
         signals.check()
         for connection in connections.wait(
           list(self._running), timeout=_SECONDS_BETWEEN_LOOKS
         ):
           self._hear(connection)
+        self._fill(ticker)
         ticker.show()
     finally:
       if self._running:
         ticker.say('Saving the runs that are under way.')
         self._end()
+      self._machines.close()
+
+  def _fill(self, ticker: ticker_lib.Ticker) -> None:
+    """Starts processes where there is room, unless there is nothing to run."""
+    room = 0 if self._nothing_left else self._machines.room()
+    while len(self._running) < room and len(self._running) < ticker.left:
+      self._start()
 
   def _start(self) -> None:
-    ours, theirs = self._context.Pipe(duplex=False)
-    process = self._context.Process(
-      target=worker.serve, args=(theirs, self._sweep)
-    )
-    process.start()
-    theirs.close()
-    self._running[ours] = process
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    self._running[ours] = self._machines.start(theirs)
 
   def _hear(self, connection: Any) -> None:
     """Takes what a process says, or its end."""
@@ -293,31 +334,46 @@ class _Processes:
       connection.close()
       more, traces = value
       self.traces += traces
-      if more:
-        self._start()
+      self._nothing_left = not more
     else:
-      self._useful.add(connection)
+      self._runs[connection] = name
       self._report(kind, name, value)
 
   def _bury(self, connection: Any) -> None:
-    """Fails the run of a process that ended without a word."""
+    """Sees to the run of a process that ended without a word.
+
+    It failed if the process did; a run whose machine was lost goes on.
+    """
     process = self._running.pop(connection)
+    name = self._runs.pop(connection, None)
     connection.close()
     process.join()
-    how = _describe_end(process.exitcode)
-    lost = self._study.fail_runs_of(
-      process.pid,
-      f'its process was ended {how}, as happens when memory runs out; '
-      '--retry_failed tries again',
-    )
-    trials = self._study.trials()
-    for name in lost:
-      self._report('over', name, outcomes.outcome_of(trials[name]))
-    if not lost and process.exitcode and connection not in self._useful:
-      raise errors.RunError(
-        f'A worker process was ended {how} before it had a run.'
+    if process.exitcode is None:
+      process.check_started()
+      self._take_up(name)
+    else:
+      how = _describe_end(process.exitcode)
+      lost = self._study.fail_runs_of(
+        process.pid,
+        f'its process was ended {how}, as happens when memory runs out; '
+        '--retry_failed tries again',
+        name,
       )
+      trials = self._study.trials()
+      for run in lost:
+        self._report('over', run, outcomes.outcome_of(trials[run]))
+      if not lost and process.exitcode and name is None:
+        raise errors.RunError(
+          f'A worker process was ended {how} before it had a run.'
+        )
     self._start()
+
+  def _take_up(self, name: Optional[str]) -> None:
+    """Lets a run be taken again whose machine was lost."""
+    trial = self._study.trials().get(name or '')
+    if trial is not None and outcomes.is_running(trial):
+      self._study.run_again(trial)
+    self._study.take_up_dead()
 
   def _end(self) -> None:
     for process in self._running.values():

@@ -228,19 +228,28 @@ class Study:
       self._finish(trial, outcome)
 
   @_complain
-  def fail_runs_of(self, process: int, reason: str) -> list[str]:
-    """Ends the runs of a process of this machine that is gone.
+  def fail_runs_of(
+    self, process: int, reason: str, run: Optional[str] = None
+  ) -> list[str]:
+    """Ends the runs of a process that is gone.
+
+    Args:
+      process: Its id on this machine.
+      reason: How it ended.
+      run: The run that it is known to have begun, on whatever machine.
 
     Returns:
-      Their names.
+      The names of the runs.
     """
     names = []
     for name, trial in self.trials().items():
-      owner = trial.user_attrs.get('owner')
-      if outcomes.is_running(trial) and owner and owner['process'] == process:
-        if owner['machine'] == _machine():
-          self._finish(trial, outcomes.Outcome(outcomes.FAILED, reason))
-          names.append(name)
+      owner = trial.user_attrs.get('owner') or {}
+      here = owner.get('machine') == _machine()
+      if outcomes.is_running(trial) and (
+        name == run or (here and owner['process'] == process)
+      ):
+        self._finish(trial, outcomes.Outcome(outcomes.FAILED, reason))
+        names.append(name)
     return names
 
   def _finish(self, trial: outcomes.Trial, outcome: outcomes.Outcome) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TypeAlias
+from typing import Union
 
 import numpy as np
 import tensorflow as tf
@@ -26,8 +28,11 @@ from tff_adaptive.recording import client_states
 from tff_adaptive.recording import memories
 from tff_adaptive.recording import step_sizes
 from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import elsewhere
 from tff_adaptive.training import rounds as rounds_lib
 from tff_adaptive.training import schedule as schedule_lib
+
+Clients: TypeAlias = Union[data_lib.ClientDatasets, elsewhere.ReferredClients]
 
 
 class StaggeredClients:
@@ -36,9 +41,7 @@ class StaggeredClients:
   A client's data are those of the round in which it began.
   """
 
-  def __init__(
-    self, clients: data_lib.ClientDatasets, schedule: schedule_lib.Schedule
-  ):
+  def __init__(self, clients: Clients, schedule: schedule_lib.Schedule):
     """Takes the clients' data, and who begins when."""
     self._clients = clients
     self._schedule = schedule

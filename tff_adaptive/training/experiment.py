@@ -1,5 +1,6 @@
 """An experiment, from settings to a finished run."""
 
+import functools
 import importlib.metadata
 import sys
 import time
@@ -34,6 +35,7 @@ from tff_adaptive.training import standstill
 if TYPE_CHECKING:
   import tensorflow_federated as tff
 
+  from tff_adaptive.training import data as data_lib
   from tff_adaptive.training import parts as parts_lib
 
 # TensorFlow is imported by the functions that need it: whether a run is
@@ -64,12 +66,11 @@ def set_runtime(
   To be called before anything else is done with TFF: what it replaces, TFF's
   own default, complains when the interpreter ends with it in place.
   """
-  set_context = getattr(runtime, f'set_{settings.runtime}_context')
   try:
     _set_threads(settings.threads_per_operation)
-    if settings.runtime == 'in_process':
-      return reuse.set_in_process_context(settings.runtime_options)
-    return set_context(**settings.runtime_options)
+    if settings.runtime == 'native':
+      return runtime.set_native_context(**settings.runtime_options)
+    return reuse.set_context(settings.runtime, settings.runtime_options)
   except (runtime.RuntimeFailure, ValueError) as e:
     runtime.set_in_process_context()
     if isinstance(e, ValueError):
@@ -410,6 +411,7 @@ def _write_down(
 def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
   """Loads data and builds the process; writes nothing."""
   from tff_adaptive.training import cohorts as sampling
+  from tff_adaptive.training import elsewhere
   from tff_adaptive.training import parts as parts_lib
 
   set_runtime(settings)
@@ -419,4 +421,16 @@ def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
     settings, task.datasets.train_data.client_ids
   )
   built = build(settings, task)
-  return parts_lib.make(settings, task, built, cohort_fn, behaviour)
+  source = elsewhere.Source(functools.partial(training_data, settings))
+  return parts_lib.make(settings, task, built, cohort_fn, behaviour, source)
+
+
+def training_data(settings: settings_lib.Settings) -> 'data_lib.ClientDatasets':
+  """Makes a run's training data, in this process or another.
+
+  Raises:
+    SettingsError: If there are none here.
+  """
+  from tff_adaptive.training import parts as parts_lib
+
+  return parts_lib.training_data(settings, create_task(settings))

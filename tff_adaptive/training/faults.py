@@ -117,6 +117,8 @@ class Guard:
     """
     try:
       reported = self._rounds.run(cohort, datasets)
+    except runtime.WorkerFailure:
+      raise  # No client's doing.
     except (runtime.RuntimeFailure, tf.errors.OpError) as e:
       datasets = self._without_failing(number, cohort, datasets, e)
       reported = self._rounds.run(cohort, datasets)

@@ -10,6 +10,7 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tasks import client_data
 from tasks import fine_tuning
 from tff_adaptive import errors
 from tff_adaptive import processes
@@ -30,6 +31,7 @@ from tff_adaptive.training import behaviour as behaviour_lib
 from tff_adaptive.training import centralized
 from tff_adaptive.training import client_tests as client_tests_lib
 from tff_adaptive.training import data as data_lib
+from tff_adaptive.training import elsewhere
 from tff_adaptive.training import ending
 from tff_adaptive.training import evaluation
 from tff_adaptive.training import initial_weights
@@ -139,6 +141,7 @@ def make(
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
   behaviour: Optional[behaviour_lib.Behaviour],
+  source: elsewhere.Source,
 ) -> Parts:
   """Makes the parts of a run; writes nothing.
 
@@ -148,6 +151,7 @@ def make(
     built: As `experiment.build` made it.
     cohort_fn: From the number of a round to the clients drawn.
     behaviour: The clients'; `None` if all answer at once.
+    source: Makes the training data where clients train on other machines.
 
   Raises:
     SettingsError: If the data or the initial weights cannot be used as asked.
@@ -160,16 +164,23 @@ def make(
   else:
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)
-  clients = _clients(settings, task, built)
+  clients = training_data(settings, task)
   if behaviour is not None and behaviour.timed:
     _carry(behaviour, built.process)
   turnouts = _turnouts(settings, clients, cohort_fn, behaviour)
   states = {}
   if built.process is not None:
     states = _states(settings, clients.client_ids, built.process, turnouts)
-  trained: protocols.Clients = clients
+  made: asynchronous.Clients = clients
+  if settings.runtime == 'ray' and built.process is not None:
+    counts = client_data.example_counts(task.datasets.train_data)
+    most = settings.task_options.get('max_elements')
+    if most is not None:
+      counts = {name: min(count, most) for name, count in counts.items()}
+    made = elsewhere.ReferredClients(clients, counts, source)
+  trained: protocols.Clients = made
   if isinstance(turnouts, schedule_lib.Schedule):
-    trained = asynchronous.StaggeredClients(clients, turnouts)
+    trained = asynchronous.StaggeredClients(made, turnouts)
   rounds = build_rounds(settings, task.model_fn, built, weights, **states)
   evaluator = reuse.evaluator(
     reuse.model_key(settings, task),
@@ -269,19 +280,17 @@ def _turnouts(
   )
 
 
-def _clients(
-  settings: settings_lib.Settings,
-  task: tff.simulation.baselines.BaselineTask,
-  built: Built,
+def training_data(
+  settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
 ) -> data_lib.ClientDatasets:
   """Makes the training data, pooled for a method without clients."""
   shared: dict[str, Any] = dict(
     seed=settings.seed, cache_bytes=settings.cache_mib * 2**20
   )
-  if built.process is not None:
+  if settings.plan.method.has_clients:
     return batches.training_clients(
       task.datasets,
-      as_lists=settings.runtime == 'in_process',
+      as_lists=settings.runtime != 'native',
       max_steps=settings.client_steps_per_round,
       **shared,
     )

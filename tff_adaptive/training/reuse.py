@@ -29,7 +29,7 @@ MOST_STRUCTURES = 8
 _Value = TypeVar('_Value')
 _lock = threading.RLock()
 _kept: MutableMapping[Hashable, Any] = cachetools.LRUCache(4 * MOST_STRUCTURES)
-_contexts: MutableMapping[Hashable, Any] = cachetools.LRUCache(1)
+_contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
 _traces = 0
 
 
@@ -88,20 +88,25 @@ def of_process(process: Any, compute: Callable[[Any], _Value]) -> _Value:
   return _get(key, lambda: (process, compute(process)))[1]
 
 
-def set_in_process_context(options: Mapping[str, Any]) -> Any:
-  """Makes an in-process context with these options TFF's default.
+def set_context(kind: str, options: Mapping[str, Any]) -> Any:
+  """Makes a context of a kind with these options TFF's default.
 
-  Compiled computations belong to a context: the last one is taken again if it
-  was made with the same options.
+  Compiled computations belong to a context, and actors on other machines: the
+  last one is taken again if it was made with the same options.
 
   Args:
-    options: As `runtime.create_in_process_context` takes them.
+    kind: As in `runtime.create_<kind>_context`.
+    options: As that function takes them.
   """
-  key = (os.getpid(), repr(sorted(options.items())))
+  key = (os.getpid(), kind, repr(sorted(options.items())))
   with _lock:
     context = _contexts.get(key)
     if context is None or context.is_closed:
-      context = _contexts[key] = runtime.create_in_process_context(**options)
+      for (_, before, _), other in _contexts.items():
+        if before == 'ray':
+          other.close()  # Others may wait for the cores of its actors.
+      context = getattr(runtime, f'create_{kind}_context')(**options)
+      _contexts[key] = context
   runtime.set_default_context(context)
   return context
 

@@ -14,6 +14,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
+from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.workers import native
 from tff_adaptive.runtime.workers import process as process_lib
 
@@ -179,3 +180,19 @@ os.kill(os.getpid(), signal.SIGKILL)
   assert process_lib.wait_until(
     lambda: process_lib.resident_bytes(pid) == 0, 5.0
   )
+
+
+def test_tffs_own_remote_executors_work_as_the_guide_says():
+  page = (_ROOT / 'docs' / 'runtimes.md').read_text(encoding='utf-8')
+  section = page.partition("## TFF's own remote executors")[2]
+  code = section.partition('```python\n')[2].partition('```')[0]
+  # In place of another machine.
+  worker = process_lib.WorkerProcess(tff_names.worker_binary_path())
+  assert worker.wait_until_it_listens(30)
+  before = tff.framework.get_context_stack().current
+  try:
+    exec(code.replace('9001', str(worker.port)), {})  # pylint: disable=exec-used
+    assert _sum_of_squares([1, 2, 3]) == 14
+  finally:
+    tff.framework.set_default_context(before)
+    worker.stop()

@@ -58,13 +58,13 @@ class Engine:
     self._by_id: dict[int, _Compiled] = {}
 
   def compile(
-    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
+    self, comp: tff.framework.ConcreteComputation, once: bool = False
   ) -> _Compiled:
-    """Compiles a computation, unless it, or an equal one, was compiled before.
+    """Compiles a computation, unless it, or an equal one, was compiled.
 
     Args:
       comp: The computation.
-      compiled: Whether it is in TFF's native form already.
+      once: As `tracing.Tracer` takes it.
     """
     key = id(comp)
     with self._lock:
@@ -74,7 +74,7 @@ class Engine:
       digest = tff_names.computation_digest(comp)
       executable = self._executables.get(digest)
       if executable is None:
-        executable = executable_lib.Executable(comp, compiled)
+        executable = executable_lib.Executable(comp, once)
         self._executables[digest] = executable
       # Equal computations may still differ in their Python containers.
       known = (
@@ -90,8 +90,6 @@ class Engine:
     comp: tff.framework.ConcreteComputation,
     argument: values.PythonValue,
     *,
-    num_clients: int | None = None,
-    compiled: bool = False,
     cancellation: tff_functions.Cancellation | None = None,
   ) -> values.PythonValue:
     """Runs a computation; blocks until the result is there.
@@ -99,8 +97,6 @@ class Engine:
     Args:
       comp: The computation.
       argument: Its argument, packed as `tff.framework.SyncContext` gets it.
-      num_clients: Size of the cohort where the argument does not show it.
-      compiled: Whether `comp` is in TFF's native form already.
       cancellation: Ends the computation, from another thread.
 
     Returns:
@@ -112,10 +108,10 @@ class Engine:
         f' {type(comp).__name__}.'
       )
     self.resources.check_process()
-    executable, signature = self.compile(comp, compiled)
+    executable, signature = self.compile(comp)
     count = signature.num_clients(argument)
     if count is None:
-      count = self._default_num_clients if num_clients is None else num_clients
+      count = self._default_num_clients
     run = invocation.Invocation(self.resources, executable, count, cancellation)
     signature.ingest(argument, run.server, run.clients)
     with executable.lock:

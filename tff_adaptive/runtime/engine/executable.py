@@ -34,20 +34,16 @@ class Executable:
   """
 
   def __init__(
-    self, comp: tff.framework.ConcreteComputation, compiled: bool = False
+    self, comp: tff.framework.ConcreteComputation, once: bool = False
   ):
     """Traces and fuses.
 
     Args:
       comp: The computation.
-      compiled: Whether TFF's native compiler has processed it already.
+      once: As `tracing.Tracer` takes it.
     """
-    block = (
-      comp.to_building_block()
-      if compiled
-      else tff_names.expand_intrinsics(comp)
-    )
-    tracer = tracing.Tracer(_GraphLoader(compiled))
+    block = tff_names.expand_intrinsics(comp)
+    tracer = tracing.Tracer(_GraphLoader(), once)
     argument: nodes_lib.SymbolicValue | None = None
     self.arguments: list[nodes_lib.Node] = []
     if comp.type_signature.parameter is not None:
@@ -64,12 +60,35 @@ class Executable:
     if any(phase.ordered for phase in self.phases):
       self.lock = threading.Lock()
 
+  @property
+  def aggregates(self) -> bool:
+    """Whether the result needs an aggregation."""
+    return any(phase.total for phase in self.phases)
+
+  def read_at_server(self) -> list[bool]:
+    """Returns of each tensor of the server's arguments whether it is read."""
+    read = {leaf.slot for leaf in phases.result_leaves(self.result)}
+    for phase in self.phases:
+      read.update(phase.zero)
+      for leaves in (
+        phase.server.inputs,
+        phase.client.inputs,
+        phase.fold.inputs,
+        phase.fold.shared,
+      ):
+        read.update(leaf.slot for leaf in leaves)
+    return [
+      leaf.slot in read
+      for node in self.arguments
+      if node.site is nodes_lib.SERVER
+      for leaf in node.leaves
+    ]
+
 
 class _GraphLoader:
   """A loader of one computation's graphs, equal ones once."""
 
-  def __init__(self, compiled: bool):
-    self._compiled = compiled
+  def __init__(self) -> None:
     self._loaded: dict[bytes, graph_lib.Graph] = {}
 
   def __call__(
@@ -78,9 +97,7 @@ class _GraphLoader:
     proto = block.proto.tensorflow
     key = proto.SerializeToString(deterministic=True)
     if key not in self._loaded:
-      self._loaded[key] = _load_graph(
-        proto if self._compiled else tff_names.optimized_graph(block)
-      )
+      self._loaded[key] = _load_graph(tff_names.optimized_graph(block))
     return self._loaded[key]
 
 

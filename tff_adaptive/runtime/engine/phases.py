@@ -73,7 +73,7 @@ class _Division:
   ):
     self._folds = {a: [n for n in nodes if n.site is a] for a in aggregations}
     self._result_of = {a.result: a for a in aggregations}
-    self._wanted = frozenset(_result_leaves(result))
+    self._wanted = frozenset(result_leaves(result))
     needed = {
       leaf.node
       for leaf in nodes_lib.needed_leaves(
@@ -192,10 +192,10 @@ class _Division:
     ]
 
 
-def _result_leaves(value: nodes_lib.SymbolicValue) -> list[nodes_lib.Leaf]:
+def result_leaves(value: nodes_lib.SymbolicValue) -> list[nodes_lib.Leaf]:
   """Lists the leaves of a result, placed or not."""
   if isinstance(value, nodes_lib.PlacedValue):
     return nodes_lib.flatten(value.value)
   if isinstance(value, tuple):
-    return [leaf for element in value for leaf in _result_leaves(element)]
+    return [leaf for element in value for leaf in result_leaves(element)]
   return nodes_lib.flatten(value)

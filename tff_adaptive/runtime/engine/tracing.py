@@ -32,13 +32,18 @@ class Tracer:
   def __init__(
     self,
     graph_of: Callable[[tff.framework.CompiledComputation], graph_lib.Graph],
+    once: bool = False,
   ):
     """Starts without nodes.
 
     Args:
       graph_of: Loads the TensorFlow graph of a building block.
+      once: Whether a graph that is called again at the same site, with the same
+        inputs, is the same call, even if it draws random numbers.
     """
     self._graph_of = graph_of
+    self._once = once
+    self._calls: dict[object, nodes_lib.Node] = {}
     self.builder = builder_lib.Builder()
 
   def argument(
@@ -173,15 +178,19 @@ class Tracer:
       )
     graph = self._graph_of(block)
     result = block.type_signature.result
-    node = self.builder.add(
-      site,
-      [] if argument is None else nodes_lib.flatten(argument),
-      values.leaf_specs(result),
-      graph.call,
-      'a TensorFlow graph',
-      ordered=graph.ordered,
-      graph=graph,
-    )
+    inputs = [] if argument is None else nodes_lib.flatten(argument)
+    key = (id(graph), site, tuple(inputs))
+    node = self._calls.get(key) if self._once else None
+    if node is None:
+      node = self._calls[key] = self.builder.add(
+        site,
+        inputs,
+        values.leaf_specs(result),
+        graph.call,
+        'a TensorFlow graph',
+        ordered=graph.ordered,
+        graph=graph,
+      )
     return nodes_lib.pack(result, node.leaves)
 
   def _intrinsic(

@@ -5,6 +5,7 @@ for one of a sequence type, and a list of both for a structure.
 """
 
 import collections
+import enum
 import functools
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -27,6 +28,16 @@ PythonValue: TypeAlias = Any
 Ingest: TypeAlias = Callable[[PythonValue, list[tf.Tensor]], None]
 # Takes tensors, in the order of `leaf_specs`, and makes a value of them.
 Restore: TypeAlias = Callable[[Iterator[tf.Tensor]], PythonValue]
+
+
+class Unread(enum.Enum):
+  """The kind of `UNREAD`."""
+
+  UNREAD = 0
+
+
+# In the place of a part of an argument that its computation does not read.
+UNREAD = Unread.UNREAD
 
 
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
@@ -62,7 +73,9 @@ def compile_ingest(
     convert = compile_tensor(type_spec)
     return lambda value, out: out.append(convert(value))
   if isinstance(type_spec, tff.SequenceType):
-    return lambda value, out: out.append(variant_of(value, type_spec))
+    return lambda value, out: out.append(
+      value if value is UNREAD else variant_of(value, type_spec)
+    )
   if isinstance(type_spec, tff.StructType):
     parts = [
       compile_ingest(element, variant_of)
@@ -154,6 +167,8 @@ def compile_tensor(
       return tf.constant(value)
     if kind is scalar:
       return tf.constant(value)
+    if value is UNREAD:
+      return value
     if isinstance(value, tf.Variable):
       value = value.read_value()
     if isinstance(value, tf.Tensor):

@@ -1,1 +1,1 @@
-"""Worker processes, here and on other machines, and the contexts on them."""
+"""TFF's own worker, a process beside this one, and the contexts on it."""

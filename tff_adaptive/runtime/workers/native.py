@@ -110,7 +110,7 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
       )
       self.starts += 1
       stub = stub_lib.GuardedStub(
-        stub_lib.open_channel(f'127.0.0.1:{process.port}', local=True),
+        stub_lib.open_channel(f'127.0.0.1:{process.port}'),
         process.address,
         silence_timeout=self._timeout,
         explain=functools.partial(_explain, process),

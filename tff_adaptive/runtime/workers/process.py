@@ -64,7 +64,6 @@ class WorkerProcess:
     self,
     binary: str,
     *,
-    port: int | None = None,
     max_concurrent_calls: int = -1,
     threads_per_operation: int = 0,
   ):
@@ -72,12 +71,11 @@ class WorkerProcess:
 
     Args:
       binary: Path of TFF's `worker_binary`.
-      port: Port to listen on; `None` picks a free one.
       max_concurrent_calls: Clients at once; nonpositive means no bound.
       threads_per_operation: Of TensorFlow in it; 0 for as many as there are
         cores.
     """
-    self.port = free_port() if port is None else port
+    self.port = free_port()
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
     self._lock = threading.Lock()
     command = [

@@ -1,7 +1,7 @@
 """A gRPC stub of TFF's executor service that notices a silent peer.
 
-TFF's own stub waits without any limit: a worker that was stopped, or a machine
-that fell off the network, hangs the program for ever. A limit on the call's
+TFF's own stub waits without any limit: a worker that was stopped hangs the
+program for ever. A limit on the call's
 duration is no answer, because a round may rightly take hours. So, while a call
 is under way, this stub asks the peer for a sign of life from time to time (a
 method that no server implements, which any gRPC server refuses at once), and
@@ -20,14 +20,6 @@ from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.tff_names import executor_pb2
 
-# -1 is gRPC's way of saying "no limit".
-CHANNEL_OPTIONS = (
-  ('grpc.max_receive_message_length', -1),
-  ('grpc.max_send_message_length', -1),
-  # A worker drops what it holds for a connection that ends, and gRPC would end
-  # one that is not used for half an hour.
-  ('grpc.client_idle_timeout_ms', 2**31 - 1),
-)
 _PING = '/tff_adaptive.runtime.Liveness/Ping'
 _UNREACHABLE = frozenset(
   {
@@ -39,35 +31,20 @@ _UNREACHABLE = frozenset(
 )
 
 
-def open_channel(
-  address: str,
-  credentials: grpc.ChannelCredentials | None = None,
-  *,
-  local: bool = False,
-) -> grpc.Channel:
-  """Opens a channel without a bound on the size of messages.
-
-  Args:
-    address: `host:port` of the peer.
-    credentials: TLS credentials; `None` means no TLS.
-    local: Whether the peer is on this machine.
-  """
-  options = list(CHANNEL_OPTIONS)
-  if local:
+def open_channel(address: str) -> grpc.Channel:
+  """Opens a channel to `host:port` on this machine."""
+  options = [
+    ('grpc.max_receive_message_length', -1),  # No limit.
+    ('grpc.max_send_message_length', -1),
     # A proxy configured for the web would otherwise swallow even calls to this
     # machine, and the program would wait for a worker it cannot see.
-    options.append(('grpc.enable_http_proxy', 0))
-  if credentials is None:
-    return grpc.insecure_channel(address, options)
-  return grpc.secure_channel(address, credentials, options)
+    ('grpc.enable_http_proxy', 0),
+  ]
+  return grpc.insecure_channel(address, options)
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
-  """`tff.framework.RemoteExecutorStub` whose calls end in finite time.
-
-  Attributes:
-    complaint: Why the peer last gave no sign of life, as gRPC says it.
-  """
+  """`tff.framework.RemoteExecutorStub` whose calls end in finite time."""
 
   def __init__(
     self,
@@ -75,8 +52,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     address: str,
     *,
     silence_timeout: float,
-    computation_timeout: float | None = None,
-    explain: Callable[[], str] = lambda: '',
+    explain: Callable[[], str],
   ):
     """Wraps `channel`.
 
@@ -84,17 +60,13 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       channel: An open channel.
       address: What error messages call the peer.
       silence_timeout: Seconds without a sign of life after which a call fails.
-      computation_timeout: Seconds that a call may take, whatever signs of life
-        there are; `None` means no limit. The worker ends what it computes then.
       explain: Called when the peer is unreachable; returns what is known about
         its end, for the error message.
     """
     self._channel = channel
     self._address = address
     self._silence_timeout = silence_timeout
-    self._computation_timeout = computation_timeout
     self._explain = explain
-    self.complaint = ''
     self._stub = tff_names.ExecutorGroupStub(channel)
     self._ping = channel.unary_unary(
       _PING, request_serializer=bytes, response_deserializer=bytes
@@ -108,8 +80,6 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     try:
       self._ping(b'', timeout=timeout)
     except grpc.RpcError as e:
-      if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-        self.complaint = e.details() or ''
       return e.code() == grpc.StatusCode.UNIMPLEMENTED
     return True
 
@@ -130,9 +100,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
           f'The connection to the worker at {self._address} was closed.',
           self._address,
         )
-      call = getattr(self._stub, name).future(
-        request, timeout=self._computation_timeout
-      )
+      call = getattr(self._stub, name).future(request)
       self._calls.add(call)
     try:
       return self._wait(call)
@@ -174,13 +142,6 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
       # gRPC's errors are calls as well, which their type does not say.
       call: Any = error
       code, details = call.code(), call.details()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-      self.close()
-      return failures.WorkerFailure(
-        f'The worker at {self._address} was still computing after'
-        f' {self._computation_timeout:g} s, the limit (computation_timeout).',
-        self._address,
-      )
     if code in _UNREACHABLE:
       return failures.WorkerFailure(
         f'The worker at {self._address} failed during a computation'

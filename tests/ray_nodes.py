@@ -1,0 +1,57 @@
+"""A Ray cluster of two machines, both of which are this one."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+
+import ray
+from ray import cluster_utils
+
+# Sockets lie in Ray's folder, and their paths must be short.
+_FOLDERS = '/tmp'
+_NODE = dict(
+  num_cpus=1, object_store_memory=200 * 2**20, include_dashboard=False
+)
+
+
+class Nodes:
+  """A cluster of machines with one core each.
+
+  Attributes:
+    address: `host:port` of its head.
+  """
+
+  def __init__(self, folder, cores_of_head):
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+    self._cluster = cluster_utils.Cluster(
+      initialize_head=True,
+      head_node_args={**_NODE, 'temp_dir': folder, 'num_cpus': cores_of_head},
+    )
+    self.address = self._cluster.address
+    self._others = []
+    self.add()
+
+  def add(self):
+    """Adds a machine."""
+    self._others.append(self._cluster.add_node(**_NODE))
+
+  def kill(self):
+    """Ends the machine that was added last, as if its power failed."""
+    self._cluster.remove_node(self._others.pop(), allow_graceful=False)
+
+  def close(self):
+    ray.shutdown()  # The connection that a context may have left.
+    self._cluster.shutdown()
+
+
+@contextlib.contextmanager
+def started(cores_of_head=1):
+  """Starts a cluster until the block ends."""
+  folder = tempfile.mkdtemp(prefix='r', dir=_FOLDERS)
+  nodes = Nodes(folder, cores_of_head)
+  try:
+    yield nodes
+  finally:
+    nodes.close()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,208 @@
+"""Clients spread over the machines of a Ray cluster, some of which die."""
+
+import os
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import tiers
+from tests.runtime import cases
+from tests.runtime import computations
+from tests.runtime import test_algorithms_agree as methods
+from tests.runtime import test_equality
+from tff_adaptive import algorithms
+from tff_adaptive import runtime
+
+_SEQUENCE = tff.SequenceType(np.int64)
+_MACHINE = socket.gethostname()
+
+
+@pytest.fixture(name='context', scope='module')
+def _context(ray_nodes):
+  context = runtime.create_ray_context(ray_nodes.address)
+  yield context
+  context.close()
+
+
+@pytest.fixture(name='in_process', scope='module')
+def _in_process():
+  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  yield context
+  context.close()
+
+
+def _installed(context):
+  return tff.framework.get_context_stack().install(context)
+
+
+@tff.tensorflow.computation(_SEQUENCE)
+def _sum(dataset):
+  return dataset.reduce(np.int64(0), lambda total, x: total + x)
+
+
+@tff.federated_computation(tff.FederatedType(_SEQUENCE, tff.CLIENTS))
+def _sums(datasets):
+  sums = tff.federated_map(_sum, datasets)
+  return tff.federated_sum(sums), sums
+
+
+@pytest.mark.parametrize(
+  'case',
+  tiers.exhaustive_but(
+    [
+      cases.fed_avg_reduce,
+      cases.dataset_computation,
+      cases.client_sequences,
+      cases.two_dependent_aggregations,
+    ],
+    cases.ALL,
+  ),
+  ids=lambda case: case.__name__,
+)
+def test_ray_equals_in_process(case, context, in_process):
+  with _installed(in_process):
+    expected = case()
+  with _installed(context):
+    found = case()
+  test_equality.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+  'name',
+  # Clients with values of their own, which must come home to them.
+  [
+    pytest.param(
+      name, marks=[] if name == 'scaffold' else [pytest.mark.exhaustive]
+    )
+    for name in algorithms.names()
+  ],
+)
+def test_every_method_agrees(name, context, in_process):
+  methods.assert_same(
+    methods.two_rounds(name, context), methods.two_rounds(name, in_process)
+  )
+
+
+def test_a_failing_client_is_named_with_its_machine(context):
+  @tff.tensorflow.computation(np.int32)
+  def divide(x):
+    return 10 // x
+
+  @tff.federated_computation(computations.INTS)
+  def compute(values):
+    return tff.federated_sum(tff.federated_map(divide, values))
+
+  with _installed(context):
+    with pytest.raises(
+      runtime.ClientFailure, match=f'On {_MACHINE}: Client 3 of 4 failed'
+    ) as failure:
+      compute([1, 2, 3, 0])
+    assert failure.value.client_index == 3
+    with pytest.raises(TypeError, match=r'Client 2 of 4: .* got 1\.5'):
+      compute([1, 2, 1.5, 1])
+    with pytest.raises(ValueError, match='number of clients'):
+      computations_of_two([1], [1, 2])
+    assert compute([1, 2]) == 15
+
+
+@tff.federated_computation(computations.INTS, computations.INTS)
+def computations_of_two(left, right):
+  return tff.federated_sum(left), tff.federated_sum(right)
+
+
+@pytest.mark.slow  # TensorFlow tries for ten seconds.
+def test_out_of_memory_is_said_with_machine_client_and_flag(context):
+  @tff.tensorflow.computation(np.int32)
+  def take(gibibytes):
+    return tf.reduce_sum(tf.zeros(tf.stack([gibibytes, 1 << 28])))
+
+  @tff.federated_computation(computations.INTS)
+  def fill(values):
+    return tff.federated_sum(tff.federated_map(take, values))
+
+  with (
+    _installed(context),
+    pytest.raises(
+      runtime.ClientFailure,
+      match=f'On {_MACHINE}: Client 1 of 2 ran out of memory.*'
+      'max_concurrent_clients',
+    ),
+  ):
+    fill([0, 1 << 20])
+
+
+def _actors():
+  return [
+    process
+    for process in psutil.process_iter(['cmdline'])
+    if process.info['cmdline']
+    and process.info['cmdline'][0].startswith('ray::Actor')
+  ]
+
+
+def _seconds_of(processes):
+  return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def test_an_interrupted_computation_ends_everywhere(context):
+  endless = [tf.data.Dataset.range(5).repeat()] * 2
+  threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+  with _installed(context):
+    with pytest.raises(KeyboardInterrupt):
+      _sums(endless)
+    actors = _actors()
+    before = _seconds_of(actors)
+    time.sleep(0.5)
+    assert _seconds_of(actors) - before < 0.2
+    assert _sums([tf.data.Dataset.range(3)] * 3) == (9, [3, 3, 3])
+
+
+@pytest.fixture(name='process', scope='module')
+def _process():
+  return algorithms.build('fedadam', methods.model_fn)
+
+
+def _weights(context, process, happens=lambda: None):
+  """The weights after ten rounds, in the fourth of which something happens."""
+  with _installed(context):
+    state = process.initialize()
+    for number in range(10):
+      if number == 3:
+        threading.Timer(0.05, happens).start()
+      clients = computations.clients((400, 300, 500, 350, 450) * 2)
+      state = process.next(state, clients).state
+    return process.get_model_weights(state).trainable
+
+
+def _assert_same_bits(left, right):
+  for a, b in zip(left, right, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_lost_actor_changes_no_bit(context, process):
+  expected = _weights(context, process)
+  _assert_same_bits(_weights(context, process, _actors()[0].kill), expected)
+
+
+@pytest.mark.slow
+def test_a_lost_machine_changes_no_bit_and_a_new_one_is_used(
+  ray_nodes, context, process
+):
+  expected = _weights(context, process)
+  _assert_same_bits(_weights(context, process, ray_nodes.kill), expected)
+  assert len(context.machines) == 1
+  ray_nodes.add()
+  end = time.monotonic() + 60
+  while len(context.machines) < 2 and time.monotonic() < end:
+    with _installed(context):
+      _sums([tf.data.Dataset.range(3)])
+    time.sleep(0.5)
+  assert len(context.machines) == 2
+  _assert_same_bits(_weights(context, process), expected)

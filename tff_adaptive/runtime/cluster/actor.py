@@ -1,0 +1,216 @@
+"""An actor on a Ray cluster: the in-process engine of one machine or GPU."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from collections.abc import MutableMapping
+from collections.abc import Sequence
+from typing import Any
+
+import cachetools
+import ray
+import tensorflow as tf
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import references
+from tff_adaptive.runtime import tff_functions
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.cluster import wire
+from tff_adaptive.runtime.engine import engine as engine_lib
+
+_MAX_COMPUTATIONS = 64
+# Calls that were cancelled before they began.
+_MAX_CANCELLED = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+  """The clients of a call.
+
+  Attributes:
+    columns: For each part of the argument at the clients, their values.
+    first: Position of the first of them in the cohort.
+    total: Size of the cohort.
+  """
+
+  columns: Sequence[Sequence[Any]]
+  first: int
+  total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """The answer to a call.
+
+  Attributes:
+    result: What is not at the clients, as `wire.encode` has it.
+    columns: What is.
+    error: What went wrong instead.
+  """
+
+  result: Any = None
+  columns: Sequence[Sequence[Any]] = ()
+  error: Exception | None = None
+
+
+class Actor:
+  """The in-process engine, for contexts in other processes.
+
+  One computation runs at a time; meanwhile it can be cancelled.
+  """
+
+  def __init__(
+    self, cores: int, threads: int, max_concurrent_clients: int | None
+  ):
+    """Starts an engine.
+
+    Args:
+      cores: Those that it may use.
+      threads: TensorFlow's threads per operation; 0 for as many as `cores`.
+      max_concurrent_clients: As `create_in_process_context` takes it.
+    """
+    # Threads that are there, as when Ray reuses a process, stay.
+    with contextlib.suppress(RuntimeError):
+      tf.config.threading.set_inter_op_parallelism_threads(cores)
+      tf.config.threading.set_intra_op_parallelism_threads(threads or cores)
+    if not tf.config.list_physical_devices('GPU'):
+      if cores < len(os.sched_getaffinity(0)):
+        max_concurrent_clients = max_concurrent_clients or cores
+    self._engine = engine_lib.Engine(
+      max_concurrent_clients=max_concurrent_clients
+    )
+    self._computations: MutableMapping[bytes, Any] = cachetools.LRUCache(
+      _MAX_COMPUTATIONS
+    )
+    self._lock = threading.Lock()
+    self._running: dict[int, tff_functions.Cancellation] = {}
+    self._cancelled: MutableMapping[int, bool] = cachetools.LRUCache(
+      _MAX_CANCELLED
+    )
+
+  def machine(self) -> str:
+    """Returns the machine's name, once it can compute."""
+    return socket.gethostname()
+
+  def read_at_server(
+    self, digest: bytes, comp: Sequence[ray.ObjectRef]
+  ) -> list[bool]:
+    """Compiles a computation; returns `Executable.read_at_server` of it.
+
+    Args:
+      digest: The computation's, as `tff_names.computation_digest` has it.
+      comp: A reference to its message, and to what `Engine.compile` takes as
+        `once`, for an actor that does not know it.
+    """
+    executable, _ = self._engine.compile(self._computation(digest, comp))
+    return executable.read_at_server()
+
+  def run(
+    self,
+    call: int,
+    digest: bytes,
+    comp: Sequence[ray.ObjectRef],
+    argument: Any,
+    share: Share,
+  ) -> Answer:
+    """Runs a computation on a share of the cohort.
+
+    Args:
+      call: A number that no other call has.
+      digest: As `read_at_server` takes it.
+      comp: As there.
+      argument: What is not at the clients.
+      share: What is.
+    """
+    try:
+      with self._cancellable(call) as cancellation:
+        computation = self._computation(digest, comp)
+        columns = [_load(column) for column in share.columns]
+        type_spec = computation.type_signature
+        value = wire.decode(argument, type_spec.parameter, iter(columns))
+        result = self._engine.run(computation, value, cancellation=cancellation)
+        found: list[list[Any]] = []
+        encoded = wire.encode(result, type_spec.result, found)
+        return Answer(encoded, found)
+    except failures.ClientFailure as e:
+      index = share.first + e.client_index
+      return Answer(error=failures.ClientFailure(_in_cohort(e, share), index))
+    except (
+      failures.RuntimeFailure,
+      failures.UnsupportedComputationError,
+      TypeError,
+      ValueError,
+    ) as e:
+      # Without what it came of, which others may not be able to read.
+      return Answer(error=type(e)(_in_cohort(e, share)))
+
+  @ray.method(concurrency_group='control')
+  def cancel(self, call: int) -> None:
+    """Ends a call, whether or not it has begun."""
+    with self._lock:
+      self._cancelled[call] = True
+      running = self._running.get(call)
+    if running is not None:
+      running.cancel()
+
+  @contextlib.contextmanager
+  def _cancellable(self, call: int) -> Iterator[tff_functions.Cancellation]:
+    cancellation = tff_functions.Cancellation()
+    with self._lock:
+      self._running[call] = cancellation
+      cancelled = call in self._cancelled
+    if cancelled:
+      cancellation.cancel()
+    try:
+      yield cancellation
+    finally:
+      with self._lock:
+        del self._running[call]
+
+  def _computation(self, digest: bytes, comp: Sequence[ray.ObjectRef]) -> Any:
+    if digest not in self._computations:
+      [(message, once)] = ray.get(list(comp))
+      computation = tff_names.computation_from_proto(
+        tff_names.ComputationProto.FromString(message)
+      )
+      self._engine.compile(computation, once)
+      self._computations[digest] = computation
+    return self._computations[digest]
+
+
+def _load(column: Sequence[Any]) -> list[Any]:
+  """Replaces references among clients' values by what they stand for.
+
+  Raises:
+    ClientFailure: If a client's data cannot be loaded.
+  """
+  values = list(column)
+  places: dict[Any, list[int]] = {}
+  for place, value in enumerate(values):
+    if isinstance(value, references.Reference):
+      places.setdefault(value.source, []).append(place)
+  for group in places.values():
+    found = [values[place] for place in group]
+    try:
+      loaded = found[0].load(found)
+    except failures.ClientFailure as e:
+      raise failures.ClientFailure(str(e), group[e.client_index]) from e
+    for place, value in zip(group, loaded, strict=True):
+      values[place] = value
+  return values
+
+
+def _in_cohort(error: Exception, share: Share) -> str:
+  """Rewrites a message, which counts the share's clients, and adds the machine.
+
+  The engine's own begin with `Client 3` or `Client 3 of 10`.
+  """
+  told = str(error)
+  if found := re.match(r'Client (\d+)( of \d+)?', told):
+    index = share.first + int(found[1])
+    told = f'Client {index} of {share.total}{told[found.end() :]}'
+  return f'On {socket.gethostname()}: {told}'

@@ -1,0 +1,239 @@
+"""The actors of a context: one per GPU or share of cores of each machine."""
+
+import collections
+import concurrent.futures
+import itertools
+import time
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from absl import logging
+from ray.util import scheduling_strategies
+
+from tff_adaptive.runtime import failures
+from tff_adaptive.runtime.cluster import actor as actor_lib
+from tff_adaptive.runtime.cluster import connection
+from tff_adaptive.runtime.engine import resources
+
+# A machine that is lost answers nothing, and Ray takes a while to notice it.
+_SECONDS_TO_CONFIRM = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Seat:
+  """A place on a machine with the actor that has it, which Ray restarts.
+
+  Attributes:
+    node: Ray's id of the machine.
+    machine: Its name.
+    actor: Ray's handle.
+  """
+
+  def __init__(self, node: str, machine: str, actor: Any):
+    self.node = node
+    self.machine = machine
+    self.actor = actor
+    self._answer: concurrent.futures.Future[str]
+    self.ask()
+
+  def ask(self) -> None:
+    """Asks the actor for a sign of life, which it gives once it can compute."""
+    # Asked again by Ray for as long as the actor is restarted.
+    reference = self.actor.machine.options(max_task_retries=-1).remote()
+    self._answer = reference.future()
+
+  @property
+  def is_ready(self) -> bool:
+    """Whether the actor answered."""
+    return self._answer.done() and self._answer.exception() is None
+
+  @property
+  def error(self) -> BaseException | None:
+    """Why there will be no answer; `None` while there may be one."""
+    return self._answer.exception() if self._answer.done() else None
+
+
+class Fleet:
+  """The actors of a context, on the machines that there are."""
+
+  def __init__(
+    self,
+    *,
+    cpus_per_actor: int | None,
+    max_concurrent_clients: int | None,
+    start_timeout: float,
+  ):
+    """Starts actors, and waits until they can compute.
+
+    Args:
+      cpus_per_actor: Cores of an actor; all of a machine's unless given, or an
+        equal share for each of its GPUs.
+      max_concurrent_clients: Clients that an actor trains at once.
+      start_timeout: Seconds within which actors have to be ready.
+
+    Raises:
+      WorkerFailure: If none is.
+    """
+    self._cpus = cpus_per_actor
+    self._max_concurrent_clients = max_concurrent_clients
+    self._start_timeout = start_timeout
+    self._seats: list[Seat] = []
+    # Of the machines that have seats, or no room for one.
+    self._known: set[str] = set()
+    self._homes: dict[str, Seat] = {}
+    # So that an actor that computes can be cancelled.
+    options: dict[str, Any] = dict(concurrency_groups={'control': 1})
+    self._class = ray.remote(**options)(actor_lib.Actor)
+    self.look()
+    self._wait(self._seats, start_timeout)
+    late = [s for s in self._seats if not s.is_ready and s.error is None]
+    if late and any(s.is_ready for s in self._seats):
+      logging.warning(
+        'On %s no actor has started within %g s; the computation begins without'
+        ' it. Do others use the machine? `ray status` tells.',
+        _machines(late),
+        start_timeout,
+      )
+
+  def look(self) -> None:
+    """Starts actors on new machines, and forgets machines that are gone."""
+    nodes = {node['NodeID']: node for node in connection.nodes()}
+    self._known.intersection_update(nodes)
+    self._seats = [s for s in self._seats if s.node in nodes]
+    for name in nodes.keys() - self._known:
+      self._known.add(name)
+      self._seats += self._seats_on(nodes[name])
+    # In one order, whatever Ray's is.
+    self._seats.sort(key=lambda seat: (seat.machine, seat.node))
+
+  def _seats_on(self, node: dict[str, Any]) -> list[Seat]:
+    there = node['Resources']
+    cpus, gpus = int(there.get('CPU', 0)), int(there.get('GPU', 0))
+    each = self._cpus or (cpus // gpus if gpus else cpus)
+    count = min(gpus or cpus, cpus // each) if each else 0
+    options = dict(
+      num_cpus=each,
+      num_gpus=1 if gpus else 0,
+      max_restarts=-1,
+      scheduling_strategy=scheduling_strategies.NodeAffinitySchedulingStrategy(
+        node['NodeID'], soft=False
+      ),
+    )
+    return [
+      Seat(
+        node['NodeID'],
+        node['NodeManagerHostname'],
+        self._class.options(**options).remote(
+          each, resources.threads_per_operation(), self._max_concurrent_clients
+        ),
+      )
+      for _ in range(count)
+    ]
+
+  def ready(self) -> list[Seat]:
+    """Returns the actors that can compute; waits for one if there is none.
+
+    Raises:
+      WorkerFailure: If there is none, nor will be.
+    """
+    found = [s for s in self._seats if s.is_ready]
+    if not found:
+      end = time.monotonic() + self._start_timeout
+      while not found and time.monotonic() < end:
+        waiting = [s for s in self._seats if s.error is None]
+        if not waiting:
+          break
+        self._wait(waiting, _SECONDS_TO_CONFIRM, some=True)
+        self.look()
+        found = [s for s in self._seats if s.is_ready]
+    if found:
+      return found
+    reasons = [str(s.error) for s in self._seats if s.error is not None]
+    why = reasons[0].strip().splitlines()[-1] if reasons else ''
+    raise failures.WorkerFailure(
+      f'No actor can compute on {_machines(self._seats) or "any machine"} of'
+      ' the Ray cluster: it needs machines with free cores (`ray status` tells)'
+      ' on which this project is installed'
+      + (f' (Ray says: {why}).' if why else '.')
+    )
+
+  def lost(self, seats: Sequence[Seat]) -> None:
+    """Notes that actors were lost, and asks the others whether they are there.
+
+    Whoever answers at once goes on; the others do when Ray has restarted them.
+    """
+    machines = {seat.node for seat in seats}
+    self._homes = {
+      name: seat for name, seat in self._homes.items() if seat not in seats
+    }
+    for seat in self._seats:
+      if seat.is_ready:
+        seat.ask()
+    others = [s for s in self._seats if s not in seats]
+    self._wait(
+      [s for s in others if s.node not in machines], _SECONDS_TO_CONFIRM
+    )
+    self._wait([s for s in others if s.node in machines], 1.0)
+
+  def assign(
+    self, shares: Sequence[tuple[int, Iterable[str]]], seats: Sequence[Seat]
+  ) -> dict[int, Seat]:
+    """Assigns shares to actors, where most of their clients have been before.
+
+    Args:
+      shares: Their numbers, and the names of their clients, as far as known.
+      seats: The actors.
+
+    Returns:
+      The actor of each share; none has two while another has none.
+    """
+    most = -(-len(shares) // len(seats))
+    places = {seat: place for place, seat in enumerate(seats)}
+    wishes: list[tuple[int, int, int]] = []
+    names = {number: list(clients) for number, clients in shares}
+    for number, clients in names.items():
+      counts = collections.Counter(self._homes.get(name) for name in clients)
+      wishes += [
+        (-counts[seat], number, place) for seat, place in places.items()
+      ]
+    found: dict[int, Seat] = {}
+    taken: collections.Counter[int] = collections.Counter()
+    for limit in range(1, most + 1):
+      for _, number, place in sorted(wishes):
+        if number not in found and taken[place] < limit:
+          found[number] = seats[place]
+          taken[place] += 1
+    for number, seat in found.items():
+      self._homes.update(dict.fromkeys(names[number], seat))
+    return found
+
+  @staticmethod
+  def _wait(seats: Sequence[Seat], seconds: float, some: bool = False) -> None:
+    """Waits until all have answered, or one if some are enough."""
+    enough = any if some else all
+    end = time.monotonic() + seconds
+    while seats and time.monotonic() < end:
+      if enough(s.is_ready or s.error is not None for s in seats):
+        return
+      time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+  def close(self) -> None:
+    """Ends the actors."""
+    for seat in self._seats:
+      ray.kill(seat.actor)
+    self._seats = []
+
+
+def _machines(seats: Iterable[Seat]) -> str:
+  return ', '.join(dict.fromkeys(seat.machine for seat in seats))
+
+
+# Of this process's calls.
+_numbers = itertools.count()
+
+
+def next_call() -> int:
+  """Returns a number that no other call of this process has."""
+  return next(_numbers)

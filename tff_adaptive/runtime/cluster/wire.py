@@ -1,0 +1,202 @@
+"""Values of TFF types, as they travel between machines.
+
+Structures become tuples in their types' order, which need no class of the
+sender's, and tensors become arrays, which Ray neither copies nor pickles. What
+is at the clients travels apart from what is at the server: the latter is the
+same for all.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.runtime import references
+from tff_adaptive.runtime import rows as rows_lib
+from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import values
+
+_split = functools.lru_cache(maxsize=1024)(values.compile_split)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Graph:
+  """A dataset, as the graph that makes it."""
+
+  graph: bytes
+
+  def restore(self, element_type: tff.Type) -> Any:
+    return tff_datasets.dataset_from_graph(self.graph, element_type)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+  """A client's batches, as rows."""
+
+  rows: Any
+  batch_size: int
+
+  def restore(self, element_type: tff.Type) -> Any:
+    del element_type
+    return rows_lib.RowBatches(_tensors(self.rows), self.batch_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Elements:
+  """A list of elements."""
+
+  elements: Sequence[Any]
+
+  def restore(self, element_type: tff.Type) -> Any:
+    del element_type
+    return [_tensors(element) for element in self.elements]
+
+
+def _tensors(structure: Any) -> Any:
+  return tf.nest.map_structure(
+    lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, structure
+  )
+
+
+def _arrays(structure: Any) -> Any:
+  return tf.nest.map_structure(_array, structure)
+
+
+def _array(value: Any) -> Any:
+  """Returns a tensor's array, and anything else as it is."""
+  if isinstance(value, (tf.Tensor, tf.Variable)):
+    return value.numpy()
+  return value
+
+
+def _is_at_clients(type_spec: tff.Type) -> bool:
+  return isinstance(type_spec, tff.FederatedType) and tff_names.has_clients(
+    type_spec
+  )
+
+
+def encode(value: Any, type_spec: tff.Type, columns: list[list[Any]]) -> Any:
+  """Encodes a value.
+
+  Args:
+    value: The value.
+    type_spec: Its type.
+    columns: Receives, for each part at the clients, the clients' values.
+
+  Returns:
+    What is elsewhere; `None` in the place of a part at the clients.
+
+  Raises:
+    TypeError: If the value is not of the type, as far as that is looked at.
+  """
+  if isinstance(type_spec, tff.StructType):
+    parts = _split(type_spec)(value)
+    return tuple(
+      encode(part, part_type, columns)
+      for part, (_, part_type) in zip(
+        parts, tff_names.struct_items(type_spec), strict=True
+      )
+    )
+  if _is_at_clients(type_spec):
+    if not isinstance(value, (list, tuple)):
+      raise TypeError(
+        'Expected a list or tuple with one value per client, got'
+        f' {type(value).__name__}.'
+      )
+    columns.append(_encode_each(value, type_spec.member))
+    return None
+  if isinstance(type_spec, tff.FederatedType):
+    return encode(value, type_spec.member, columns)
+  if isinstance(type_spec, tff.SequenceType):
+    return _encode_dataset(value, type_spec)
+  return _array(value)
+
+
+def _encode_each(clients: Sequence[Any], member: tff.Type) -> list[Any]:
+  encoded = []
+  for index, value in enumerate(clients):
+    try:
+      encoded.append(encode(value, member, []))
+    except TypeError as e:
+      raise TypeError(f'Client {index}: {e}') from e
+  return encoded
+
+
+def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
+  if isinstance(value, references.Reference):
+    return value
+  if isinstance(value, rows_lib.RowBatches):
+    return _Rows(_arrays(value.rows), value.batch_size)
+  if isinstance(value, tf.data.Dataset):
+    conformed = tff_datasets.conform_dataset(value, type_spec.element)
+    graph = tff_datasets.graph_of(conformed)
+    if graph is not None:
+      return _Graph(graph)
+    value = list(value)
+  if isinstance(value, (list, tuple)):
+    return _Elements([_arrays(element) for element in value])
+  raise TypeError(
+    f'Expected a dataset of {type_spec.element}, got {type(value).__name__}.'
+  )
+
+
+def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
+  """Puts a value together of what `encode` made of it.
+
+  Args:
+    encoded: What is not at the clients, perhaps without what `leave_out` drops.
+    type_spec: The value's type.
+    columns: The clients' values, references replaced by what they stand for.
+  """
+  if isinstance(type_spec, tff.StructType):
+    return tuple(
+      decode(part, part_type, columns)
+      for part, (_, part_type) in zip(
+        encoded, tff_names.struct_items(type_spec), strict=True
+      )
+    )
+  if _is_at_clients(type_spec):
+    member = type_spec.member
+    return [decode(one, member, columns) for one in next(columns)]
+  if isinstance(type_spec, tff.FederatedType):
+    return decode(encoded, type_spec.member, columns)
+  if isinstance(encoded, (_Graph, _Rows, _Elements)):
+    return encoded.restore(type_spec.element)
+  return encoded
+
+
+def leave_out(
+  encoded: Any, type_spec: tff.Type, is_read: Iterator[bool]
+) -> Any:
+  """Drops what a computation does not read.
+
+  Args:
+    encoded: What is not at the clients.
+    type_spec: The value's type.
+    is_read: Of each tensor and sequence in it, in order.
+  """
+  if isinstance(type_spec, tff.StructType):
+    return tuple(
+      leave_out(part, part_type, is_read)
+      for part, (_, part_type) in zip(
+        encoded, tff_names.struct_items(type_spec), strict=True
+      )
+    )
+  if _is_at_clients(type_spec):
+    return encoded
+  if isinstance(type_spec, tff.FederatedType):
+    return leave_out(encoded, type_spec.member, is_read)
+  return encoded if next(is_read) else values.UNREAD
+
+
+def copied(encoded: Any) -> Any:
+  """Copies arrays out of Ray's memory, which is read-only and limited."""
+  if isinstance(encoded, (tuple, list)):
+    return type(encoded)(copied(part) for part in encoded)
+  return np.array(encoded) if isinstance(encoded, np.ndarray) else encoded

@@ -122,8 +122,10 @@ def flat(concrete: tf.types.experimental.ConcreteFunction) -> GraphDef:
   graph = concrete.graph.as_graph_def(add_shapes=True)
   if not any(
     node.op in ('PartitionedCall', 'StatefulPartitionedCall', 'While', 'If')
-    or node.op.startswith('Stateless')
-    and node.op in ('StatelessWhile', 'StatelessIf', 'StatelessCase')
+    or (
+      node.op.startswith('Stateless')
+      and node.op in ('StatelessWhile', 'StatelessIf', 'StatelessCase')
+    )
     for node in graph.node
   ):
     return graph

@@ -31,13 +31,13 @@ class Memory(NamedTuple):
   outputs: list[bool]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def op_def(op: str) -> Any:
   """Returns the definition of an op."""
   return op_def_registry.get(op)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _registered(op: str) -> tuple[Any, ...]:
   return tuple(kernels.get_registered_kernels_for_op(op).kernel)
 

@@ -280,7 +280,7 @@ def _frames(nodes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
       readers[source].append(name)
   frames: dict[str, tuple[str, ...]] = {}
   waiting = collections.deque()
-  for name, node in nodes.items():
+  for name in nodes:
     if not sources[name]:
       frames[name] = OUTSIDE
       waiting.append(name)

@@ -129,7 +129,8 @@ def keep_input_with_host(graph_def: defs.GraphDef) -> None:
       node = nodes[defs.node_name(source)]
       if source.startswith('^') or node.device == defs.HOST:
         continue
-      if _passes_on(node, (tf.bool,)) or node.op in _LOGICAL:
+      known = node.op == 'Const' or node.op in _LOGICAL
+      if known or _passes_on(node, (tf.bool,)):
         node.device = defs.HOST
         waiting.append(node)
   readers = collections.defaultdict(list)

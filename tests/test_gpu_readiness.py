@@ -20,18 +20,30 @@ _ON_THE_HOST = {
   # Next words' metrics check that masks are as broad as labels, on shapes,
   # which are with the host anyway.
   'DenseToDenseSetOperation(int32, int32)',
+  # Of the input pipeline: a client's first batch, or a part of its batches.
+  'TakeDataset(variant, int64)',
+}
+# Methods that compute two gradients a step.
+_TWICE = {'fedsam', 'mime'}
+# Copies that are a method's own, in each step.
+_OWN = {
+  # Whether this client is the one that measures is asked at every batch.
+  'fedsps_global': 1,
+  # The client optimizer is one of two, chosen by a number of the client's.
+  'fedada2_blended': 1,
 }
 # Initial weights of LSTMs are drawn anew where a model is built, once a client.
 _ONCE_A_CLIENT = {'StatelessRandomNormalV2'}
 _FAST = (('moon', 'digits'), ('fedadam', 'stackoverflow_word'))
 
 
-def copies_to_host(placed, a_step):
-  """Counts copies to the host by their sources, in loops or outside."""
+def copies_to_host(placed, a_step, loop=None):
+  """Counts copies to the host by their sources, in (all) loops or outside."""
   return collections.Counter(
     copy.op
     for copy in placed.copies
     if not copy.to_device and bool(copy.frame) == a_step
+    if loop is None or copy.frame[0] == loop
     # A message is made of them only when a check has failed.
     if copy.readers != ('Assert',)
   )
@@ -56,27 +68,29 @@ def test_all_but_the_input_runs_on_a_gpu(algorithm, task_name):
       if node.op == 'VarHandleOp' and node.attr['dtype'].type != tf.int32:
         assert placed.on_gpu[node.name], node.name
     if name.startswith('client'):
-      _check_client(placed, keras)
+      _check_client(placed, keras, algorithm)
     elif name.startswith(('server', 'aggregation')):
       # The server's step waits once, to know whether the update is finite.
       waits = copies_to_host(placed, a_step=False)
       assert sum(waits.values()) <= 2, (name, waits)
 
 
-def _check_client(placed, keras):
-  """Holds a client's loop to Keras' own step on the same model."""
-  here = copies_to_host(placed, a_step=True)
-  there = copies_to_host(keras, a_step=False)
-  assert sum(here.values()) <= sum(there.values()), (here, there)
-  assert not any(c.condition for c in placed.copies if c.frame)
+def _check_client(placed, keras, algorithm):
+  """Holds each of a client's loops to Keras' own step on the same model."""
+  there = sum(copies_to_host(keras, a_step=False).values())
+  allowed = there * (1 + (algorithm in _TWICE)) + _OWN.get(algorithm, 0)
+  loops = {frame[0] for frame in placed.frames.values() if frame}
+  for loop in loops:
+    here = copies_to_host(placed, a_step=True, loop=loop)
+    assert sum(here.values()) <= allowed, here
+  waits = [c for c in placed.copies if c.frame and c.condition]
+  assert not waits or algorithm in _OWN, waits
   rest = copies_to_host(placed, a_step=False)
   outside = {op: n for op, n in rest.items() if op not in _ONCE_A_CLIENT}
   # Whether the update is finite, and two counts.
   assert sum(outside.values()) <= 6, outside
-  lstms = [n for n in placed.nodes.values() if n.op == 'CudnnRNNV3']
-  loops = [n for n in placed.nodes.values() if n.op == 'LoopCond']
   # An LSTM is one op there and one back, not a loop over time.
-  assert not lstms or len(loops) == 1
+  assert all(len(frame) < 2 for frame in placed.frames.values())
 
 
 def test_the_lists_can_tell():

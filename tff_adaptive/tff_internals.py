@@ -11,7 +11,6 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.autograph.core import config as autograph_config
-from tf_keras.src.layers.rnn import lstm as keras_lstm
 
 from tff_adaptive import errors
 
@@ -29,10 +28,6 @@ autograph_config.CONVERSION_RULES = (
   *map(autograph_config.DoNotConvert, _PLAIN),
   *autograph_config.CONVERSION_RULES,
 )
-
-
-# What `tf.keras.layers.LSTM` calls on a GPU.
-cudnn_lstm = keras_lstm.gpu_lstm
 
 
 class Keras3Error(errors.SettingsError, ImportError):

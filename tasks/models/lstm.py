@@ -11,8 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_adaptive import tff_internals
-
 
 def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
   """Builds a layer that returns the outputs of all steps.
@@ -47,19 +45,28 @@ class CudnnLSTM(tf.keras.layers.LSTM):
   ) -> tf.Tensor:
     _refuse_mask_and_state(self, mask, initial_state)
     del training
-    zeros = tf.zeros([tf.shape(inputs)[0], self.units], inputs.dtype)
-    _, outputs, *_ = tff_internals.cudnn_lstm(
-      inputs,
-      init_h=zeros,
-      init_c=zeros,
-      kernel=self.cell.kernel.read_value(),
-      recurrent_kernel=self.cell.recurrent_kernel.read_value(),
-      bias=self.cell.bias.read_value(),
-      mask=None,
+    kernel, recurrent, bias = (
+      variable.read_value()
+      for variable in (
+        self.cell.kernel,
+        self.cell.recurrent_kernel,
+        self.cell.bias,
+      )
+    )
+    parts = [*tf.split(kernel, 4, axis=1), *tf.split(recurrent, 4, axis=1)]
+    flat = [tf.reshape(tf.transpose(part), [-1]) for part in parts]
+    batch, steps, _ = tf.unstack(tf.shape(inputs))
+    zeros = tf.zeros([batch, 1, self.units], inputs.dtype)
+    outputs, *_ = tf.raw_ops.CudnnRNNV3(
+      input=inputs,
+      input_h=zeros,
+      input_c=zeros,
+      # cuDNN has a bias of the input and one of the state.
+      params=tf.concat([*flat, tf.zeros_like(bias), bias], axis=0),
+      sequence_lengths=tf.fill([batch], steps),
+      rnn_mode='lstm',
+      is_training=True,
       time_major=False,
-      go_backwards=False,
-      sequence_lengths=None,
-      return_sequences=True,
     )
     return outputs
 

@@ -9,12 +9,15 @@
 # make docs    build the documentation's site into build/site
 # make dist    build sdist and wheel into dist/, and try the wheel
 # make format  format
+# make lock    write uv.lock and requirements.txt anew from pyproject.toml
 #
 # PYTHON=python3.13 names the Python to set up with, into .venv-python3.13;
-# without it the newest of 3.13, 3.12 and 3.11 that there is, into .venv.
+# without it the newest of 3.13, 3.12 and 3.11 that there is, into .venv. uv sets
+# up where it is installed, else pip does.
 
 VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 PY := $(VENV)/bin/python
+UV := $(shell command -v uv 2> /dev/null)
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
 # A test that hangs for ten minutes ends the run, and the stacks of its threads
@@ -22,7 +25,7 @@ TEST_WORKERS ?= 2
 FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu clean
+.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu lock clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
@@ -69,6 +72,10 @@ format: $(VENV)/.installed-dev
 
 gpu: $(VENV)/.installed-gpu
 
+lock:
+	uv lock
+	python3 tools/lock.py
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
@@ -76,7 +83,11 @@ clean:
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python
 
 $(VENV)/.installed: requirements.txt $(wildcard tools/tff_today/*) | $(VENV)/bin/python
+ifdef UV
+	UV_PROJECT_ENVIRONMENT=$(VENV) uv sync --quiet --frozen --inexact --no-install-project
+else
 	$(INSTALL) -r requirements.txt
+endif
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -92,4 +103,4 @@ $(VENV)/.installed-gpu: requirements-gpu.txt $(VENV)/.installed
 	@touch $@
 
 $(VENV)/bin/python:
-	@python=$$(sh tools/find_python.sh) && echo "setting up $(VENV) with $$python" && "$$python" -m venv $(VENV)
+	@python=$$(sh tools/find_python.sh) && echo "setting up $(VENV) with $$python" && $(if $(UV),uv venv --quiet --seed --python "$$python",$$python -m venv) $(VENV)

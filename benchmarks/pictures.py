@@ -250,7 +250,7 @@ def _judge(best):
   metric = metric_names.main_metric(
     {c.partition('/')[2]: None for c in validated}
   )
-  return sections.Judge(scores.RULES[scores.DEFAULT], metric)
+  return sections.Judge(scores.RULES[scores.WITHOUT_VALIDATION], metric)
 
 
 def draw_methods(rows, path):
@@ -365,7 +365,7 @@ def draw_grids(ends, folder):
     rows = [row for row in ends if row['sweep'] == sweep]
     by_loss, by_quality = (
       sections.Judge(scores.RULES[name], rows[0]['metric'])
-      for name in (scores.DEFAULT, 'validation_metric')
+      for name in (scores.WITHOUT_VALIDATION, 'validation_metric')
     )
     name = sweep.replace('_', ' ')
     tried = _tried(rows, name)

@@ -90,6 +90,7 @@ def partitioned_task(
   to_model: preprocessing.MapFn,
   augment: Optional[preprocessing.MapFn] = None,
   notes: Sequence[str] = (),
+  classes: Sequence[str] = (),
   **model: Any,
 ) -> tff.simulation.baselines.BaselineTask:
   """Builds a task on examples in memory that a partition gives to clients.
@@ -105,10 +106,13 @@ def partitioned_task(
     to_model: From a batch of examples to the model's input.
     augment: In its place for training, from a batch and a seed.
     notes: Sentences about the data that a run says when it begins.
+    classes: Words for labels, by label, where the data have them.
     **model: `build_model`, `loss` and `metrics` of `task`.
   """
   return task(
-    train_data=client_data.ArrayClientData(train, split, notes=notes),
+    train_data=client_data.ArrayClientData(
+      train, split, notes=notes, classes=classes
+    ),
     test_data=tf.data.Dataset.from_tensor_slices(dict(test)),
     train_preprocess_fn=preprocessing.build_train(
       batch_size=options['batch_size'] or batch_size,

@@ -26,6 +26,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 
   Attributes:
     notes: Sentences about the data that a run says when it begins.
+    classes: Words for labels, by label, where the data have them.
   """
 
   def __init__(
@@ -34,6 +35,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     partition: partition_lib.Partition,
     *,
     notes: Sequence[str] = (),
+    classes: Sequence[str] = (),
   ):
     """Takes examples.
 
@@ -41,8 +43,10 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       arrays: They agree in their first dimension.
       partition: Who has which.
       notes: Sentences about the data.
+      classes: Words for labels, by label.
     """
     self.notes = tuple(notes)
+    self.classes = tuple(classes)
     self._arrays = dict(arrays)
     self._partition = partition
     self._position = {c: i for i, c in enumerate(partition.client_ids)}

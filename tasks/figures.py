@@ -17,6 +17,7 @@ from typing import Union
 import numpy as np
 
 import tasks
+from tasks import class_names
 from tasks import partition as partition_lib
 from tff_adaptive import parameters
 
@@ -26,6 +27,10 @@ _MOST_CLIENTS = 100
 _MOST_COLOURS = 20
 # Inches of the histogram below.
 _HISTOGRAM = 1.6
+# Letters of a class, and of a row of the legend; words below a map.
+_LONGEST_WORD = 24
+_LETTERS_OF_A_ROW = 80
+_MOST_WORDS = 100
 
 
 def label_distribution(
@@ -34,6 +39,7 @@ def label_distribution(
   path: Union[str, 'os.PathLike[str]'],
   *,
   title: str = '',
+  classes: Sequence[str] = (),
 ) -> None:
   """Draws the labels of each client, clients one below the other.
 
@@ -47,6 +53,7 @@ def label_distribution(
     labels: The label of each example, int [examples], from 0.
     path: Picture to write; its ending decides the format.
     title: Of the picture.
+    classes: Words for labels, by label; the labels themselves unless given.
   """
   # Drawing costs a second to import and needs no screen.
   from matplotlib import figure as figure_lib
@@ -63,7 +70,7 @@ def label_distribution(
   axes, below = figure.subplots(2, height_ratios=(upper, _HISTOGRAM))
   _draw_histogram(below, np.count_nonzero(all_counts, axis=1))
   draw = _draw_bars if num_classes <= _MOST_COLOURS else _draw_map
-  draw(figure, axes, counts)
+  draw(figure, axes, counts, _words(classes, num_classes))
   drawn = '' if len(partition.client_ids) == num_clients else 'the first '
   axes.set_ylabel(f'{drawn}{num_clients} clients')
   axes.set_yticks([])
@@ -85,10 +92,26 @@ def _draw_histogram(axes: Any, found: np.ndarray) -> None:
   axes.set_xlabel('different labels of a client')
   axes.set_ylabel('clients')
   for axis in (axes.xaxis, axes.yaxis):
-    axis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axis.set_major_locator(ticker.MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
+def _words(classes: Sequence[str], count: int) -> list[str]:
+  """Makes the words for labels short enough for a picture."""
+  if len(classes) < count:
+    return [str(label) for label in range(count)]
+  words = [' '.join(name.split()) for name in classes[:count]]
+  printable = [w.encode('utf-8', 'backslashreplace').decode() for w in words]
+  return [
+    w
+    if len(w) <= _LONGEST_WORD
+    else f'{w[: _LONGEST_WORD - 1]}\N{HORIZONTAL ELLIPSIS}'
+    for w in printable
+  ]
+
+
+def _draw_bars(
+  figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
+) -> None:
   """Draws a bar a client, with a piece for each label."""
   import matplotlib
 
@@ -101,24 +124,35 @@ def _draw_bars(figure: Any, axes: Any, counts: np.ndarray) -> None:
       counts[:, label],
       left=left,
       color=colours(label / max(num_classes - 1, 1)),
-      label=str(label),
+      # matplotlib takes what begins with _ for no name.
+      label=f' {words[label]}',
     )
     left += counts[:, label]
   axes.invert_yaxis()
   axes.set_xlabel('examples')
-  figure.legend(
+  legend = figure.legend(
     title='label',
-    ncols=10,
+    ncols=max(1, min(10, _LETTERS_OF_A_ROW // (max(map(len, words)) + 4))),
     loc='outside lower center',
     handlelength=1.2,
     columnspacing=1.0,
   )
+  for text in legend.get_texts():
+    # Words may have dollar signs, which stand for mathematics otherwise.
+    text.set_parse_math(False)
 
 
-def _draw_map(figure: Any, axes: Any, counts: np.ndarray) -> None:
+def _draw_map(
+  figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
+) -> None:
   """Draws a row a client, a column a label, for too many labels to colour."""
   image = axes.imshow(counts, aspect='auto', interpolation='none')
   axes.set_xlabel('label')
+  numbers = list(map(str, range(len(words))))
+  if len(words) <= _MOST_WORDS and list(words) != numbers:
+    axes.set_xticks(
+      range(len(words)), words, rotation=90, fontsize=5, parse_math=False
+    )
   figure.colorbar(image, label='examples')
 
 
@@ -136,7 +170,9 @@ def save_partition(data: Any, folder: pathlib.Path) -> None:
     data.partition.save(folder / 'partition.npz')
 
 
-def draw_partition(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
+def draw_partition(
+  data: Any, folder: pathlib.Path, *, title: str = '', task: str = ''
+) -> None:
   """Draws the labels of each client's examples, where these have labels.
 
   Writes labels.png; nothing where the clients are those of a data set.
@@ -145,13 +181,22 @@ def draw_partition(data: Any, folder: pathlib.Path, *, title: str = '') -> None:
     data: A task's training data.
     folder: Where to.
     title: Of the picture.
+    task: The task's name, by which the words of its classes may be known.
   """
   if not hasattr(data, 'partition'):
     return
   labels = _labels(data)
   if labels is not None:
     path = folder / 'labels.png'
-    label_distribution(data.partition, labels, path, title=title)
+    classes = _classes(data, labels, task)
+    label_distribution(
+      data.partition, labels, path, title=title, classes=classes
+    )
+
+
+def _classes(data: Any, labels: np.ndarray, task: str) -> tuple[str, ...]:
+  """Finds the words of classes: those of the data, or of the task."""
+  return data.classes or class_names.of(task, int(labels.max()) + 1)
 
 
 def _labels(data: Any) -> Optional[np.ndarray]:
@@ -191,7 +236,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         f'The clients of {name} are its own, not a partition by label; there '
         'is nothing to draw.'
       )
-    label_distribution(data.partition, labels, path, title=name)
+    classes = _classes(data, labels, name)
+    label_distribution(
+      data.partition, labels, path, title=name, classes=classes
+    )
   except parameters.ParameterError as e:
     print(e.told(lambda option: f'--{option}'), file=sys.stderr)
     return 2

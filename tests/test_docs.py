@@ -118,7 +118,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   # Of pip, TensorBoard, tasks.figures and benchmarks.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   # By the guides that add them.
-  made = 'clusters|sign_momentum|adabelief|anchor|sensors'
+  made = 'clusters|sign_momentum|adabelief|anchor|push|sensors'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
@@ -150,7 +150,7 @@ def commands():
 
 @pytest.mark.parametrize('words', list(commands()))
 def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
-  made = 'sign_momentum|=adabelief|=clusters|=anchored|=my_'
+  made = 'sign_momentum|=adabelief|=clusters|=anchored|=pushed|=my_'
   if re.search(made, ' '.join(words)):
     pytest.skip('what it names is made, and this run, by another test')
   monkeypatch.chdir(tmp_path)
@@ -202,6 +202,7 @@ _IN_THE_PROJECT = {
   'my_rules/sign_momentum.py': 'tff_adaptive/optimizers/clients',
   'my_rules/adabelief.py': 'tff_adaptive/optimizers/servers',
   'my_methods/anchored.py': 'tff_adaptive/algorithms/client_drift',
+  'my_methods/pushed.py': 'tff_adaptive/algorithms/client_drift',
   'my_tasks/clusters.py': 'tasks/problems',
 }
 
@@ -327,11 +328,16 @@ def outside_fixture(tmp_path_factory):
       ['--task=clusters', '--algorithm=anchored', '--anchor_strength=0.5'],
       'client minimises F + 0.5 / 2 |x - x_i|^2',
     ),
+    (
+      ['--data=synthetic', '--algorithm=pushed', '--push_strength=0.2'],
+      '<-mu m, x>',
+    ),
   ],
 )
 def test_the_guides_work_outside_of_the_project(outside, arguments, rule):
-  """An optimizer on each side; a method with client state, and a task."""
-  name = rule[:6].strip('( ')
+  """An optimizer on each side; methods whose clients or server keep something,
+  and a task."""
+  name = ''.join(letter for letter in rule[:6] if letter.isalnum())
   text = run(
     outside,
     str(_ROOT / 'main.py'),

@@ -55,6 +55,52 @@ def test_cuda_libraries_are_those_that_tensorflow_asks_for():
     assert version in asked[name], name
 
 
+def test_pip_and_uv_install_the_same():
+  sys.path.insert(0, str(_ROOT / 'tools'))
+  import lock  # pylint: disable=g-import-not-at-top
+
+  assert (_ROOT / 'requirements.txt').read_text(encoding='utf-8') == lock.read()
+  # What pyproject.toml asks for is in uv.lock, by uv's own test if it is there.
+  if shutil.which('uv'):
+    subprocess.run(['uv', 'lock', '--check'], cwd=_ROOT, check=True)
+
+
+def test_requirements_of_a_lock():
+  import lock  # pylint: disable=g-import-not-at-top
+
+  registry = {'registry': 'https://example.org'}
+
+  def package(name, *needs, **more):
+    found = dict(name=name, version='1', source=registry, dependencies=needs)
+    return {**found, **more}
+
+  text = lock.requirements(
+    {
+      'package': [
+        package(
+          'tff-adaptive',
+          {'name': 'a'},
+          source={'editable': '.'},
+          **{'dev-dependencies': {'dev': [{'name': 'd'}]}},
+        ),
+        package('a', {'name': 'b', 'marker': 'sys_platform == "win32"'}),
+        package('b', {'name': 'c'}),
+        package('c'),
+        package('d', {'name': 'c'}),
+        package('nobody-needs-it'),
+      ]
+    }
+  )
+  lines = [line for line in text.splitlines() if not line.startswith('#')]
+  assert lines == [
+    'a==1',
+    'b==1 ; sys_platform == "win32"',
+    'c==1',
+    'd==1',
+    './tools/tff_today',
+  ]
+
+
 def test_what_tests_import_is_what_make_test_installs():
   packages = importlib.metadata.packages_distributions()
   locked = {name.lower().replace('_', '-') for name in pins('requirements.txt')}
@@ -76,13 +122,19 @@ def test_what_tests_import_is_what_make_test_installs():
   assert not missing
 
 
+def test_the_citation_has_the_version():
+  text = (_ROOT / 'CITATION.cff').read_text(encoding='utf-8')
+  assert f'\nversion: {tff_adaptive.__version__}\n' in text
+
+
 def test_the_version_stands_in_one_place():
   written = []
   for path in _ROOT.glob('*'):
     if path.suffix in ('.py', '.toml', '.cfg') or path.name == 'BUILD':
-      written += re.findall(
-        r'^.*version = "\d+\.\d+.*$', path.read_text(), re.MULTILINE
-      )
+      text = path.read_text(encoding='utf-8')
+      # Of other packages, whose requirements uv is told.
+      text = re.sub(r'\[\[tool\.uv\..*?(?=\n\[)', '', text, flags=re.DOTALL)
+      written += re.findall(r'^.*version = "\d+\.\d+.*$', text, re.MULTILINE)
   # mypy's is the version of Python.
   assert written == ['python_version = "3.11"']
   assert re.fullmatch(r'\d+\.\d+\.\d+', tff_adaptive.__version__)

@@ -146,7 +146,7 @@ def make(options):
   if name in ('tff_reduce', 'tff_iterator'):
     runtime.set_native_context()
     return _federated(options, _tff_process(options, name == 'tff_iterator'))
-  runtime.share_cores(options.threads or options.clients)
+  runtime.set_threads_per_operation()
   runtime.set_in_process_context(
     max_concurrent_clients=options.threads,
     devices=options.devices and options.devices.split(','),

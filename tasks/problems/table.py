@@ -117,6 +117,7 @@ class Table(shared.Options):
     inputs = encoding.encode(examples.features)
     return assembly.partitioned_task(
       notes=encoding.notes,
+      classes=classes,
       train=dict(features=inputs[train], label=labels[train]),
       test=dict(features=inputs[test], label=labels[test]),
       split=split,

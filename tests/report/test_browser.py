@@ -169,7 +169,7 @@ def test_points_say_their_values_and_parts_are_zoomed(chromium, page):
   said = f"{figure}.querySelector('.hoverlayer').textContent"
   chromium.wait(f"{said} !== ''")
   assert re.search(
-    r'round: 10validation accuracy: 0\.\d+', chromium.evaluate(said)
+    r'Round: 10Validation accuracy \(%\): \d+', chromium.evaluate(said)
   )
   whole = f'JSON.stringify({figure}._fullLayout.xaxis.range)'
   before = chromium.evaluate(whole)
@@ -184,7 +184,7 @@ def test_points_say_their_values_and_parts_are_zoomed(chromium, page):
   chromium.wait(f"{whole} !== '{before}'")
   zoomed = chromium.evaluate(whole)
   # Another choice of methods does not move it.
-  key = "document.querySelector('.key[data-method=fedavg]')"
+  key = "document.querySelector('.key[data-method=FedAvg]')"
   chromium.evaluate(f'{key}.click()')
   assert chromium.evaluate(whole) == zoomed
   assert not chromium.complaints
@@ -194,14 +194,14 @@ def test_methods_are_switched_off_and_on_in_all_figures(chromium, page):
   chromium.open(page, width=1280)
   before = _lines_by_figure(chromium)
   assert before['validation'] == sorted(
-    ['fedavg', 'fedadam', 'delta_sgd', _HOSTILE]
+    ['FedAvg', 'FedAdam', '\N{GREEK CAPITAL LETTER DELTA}-SGD', _HOSTILE]
   )
-  first = "document.querySelector('.key[data-method=fedavg]')"
+  first = "document.querySelector('.key[data-method=FedAvg]')"
   chromium.evaluate(f'{first}.click()')
-  without = {k: [m for m in v if m != 'fedavg'] for k, v in before.items()}
+  without = {k: [m for m in v if m != 'FedAvg'] for k, v in before.items()}
   assert _lines_by_figure(chromium) == without
   pressed = chromium.evaluate("""
-    [...document.querySelectorAll('.key[data-method=fedavg]')]
+    [...document.querySelectorAll('.key[data-method=FedAvg]')]
       .map((key) => key.getAttribute('aria-pressed'))
   """)
   assert set(pressed) == {'false'} and len(pressed) >= 4
@@ -209,7 +209,7 @@ def test_methods_are_switched_off_and_on_in_all_figures(chromium, page):
   assert _lines_by_figure(chromium) == before
   alone = f"{first}.dispatchEvent(new MouseEvent('dblclick'))"
   chromium.evaluate(alone)
-  assert _lines_by_figure(chromium)['validation'] == ['fedavg']
+  assert _lines_by_figure(chromium)['validation'] == ['FedAvg']
   chromium.evaluate(alone)
   assert _lines_by_figure(chromium) == before
   assert not chromium.complaints

@@ -1,5 +1,7 @@
 """Runs side by side."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import main
 from tests import made_up
 from tff_adaptive.report import compare
+from tff_adaptive.report import page
 from tff_adaptive.report import runs as results
 
 
@@ -125,6 +128,53 @@ def test_ties_are_not_starred(tmp_path, capsys):
   assert main.main(['compare', str(tmp_path)]) == 0
   table = capsys.readouterr().out.partition('metric:')[0]
   assert '*' not in table
+
+
+def test_means_and_the_verdict_are_those_of_the_report(tmp_path, capsys):
+  for method, rates in (('fedavg', (0.1,)), ('fedadam', (0.1, 1.0))):
+    for rate in rates:
+      for seed in range(3):
+        made_up.run(
+          tmp_path,
+          f'{method}{rate}{seed}',
+          f'--algorithm={method}',
+          f'--client_learning_rate={rate}',
+          f'--seed={seed}',
+          '--total_rounds=4',
+        )
+  assert main.main(['compare', str(tmp_path), '--target=0.1']) == 0
+  shown = capsys.readouterr().out
+  runs_table, _, means = shown.partition('means over seeds')
+  assert '*' not in runs_table and '*' in means
+  lines = means.splitlines()
+  assert lines[1].split()[:4] == ['Method', 'Settings', 'tried', 'Seeds']
+  assert 'Rounds to 10 % validation accuracy' in lines[1]
+  cells = {line.split()[0]: line.split()[1:3] for line in lines[2:4]}
+  assert cells == {'FedAvg': ['1', '3'], 'FedAdam': ['2', '3']}
+  path, _ = page.write(tmp_path, target=0.1)
+  text = path.read_text(encoding='utf-8')
+  (verdict,) = (line for line in lines if line.startswith('verdict'))
+  headline = verdict.removeprefix('verdict: ').split(';')[0]
+  assert f'<p>{headline}</p>' in text
+  for form, ending in (('csv', 'csv'), ('markdown', 'md'), ('latex', 'tex')):
+    told = ['compare', str(tmp_path), '--target=0.1', f'--format={form}']
+    assert main.main(told) == 0
+    written = (tmp_path / 'tables' / f'results.{ending}').read_text('utf-8')
+    assert capsys.readouterr().out == written
+
+
+def test_several_experiments_are_one_csv(tmp_path, capsys):
+  for task in ('digits', 'quadratic'):
+    made_up.run(tmp_path, task, f'--task={task}', '--total_rounds=4')
+  assert main.main(['compare', str(tmp_path), '--format=csv']) == 0
+  rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+  assert [row['Experiment'].split()[0] for row in rows] == [
+    'digits',
+    'quadratic',
+  ]
+  assert all(row['Method'] and float(row['Test loss']) for row in rows)
+  assert main.main(['compare', str(tmp_path), '--format=latex']) == 0
+  assert capsys.readouterr().out.count('\\toprule') == 2
 
 
 @pytest.mark.parametrize(

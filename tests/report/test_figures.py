@@ -1,5 +1,6 @@
 """What figures show of seeds, for papers and for the page."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,6 +8,9 @@ import pytest
 from matplotlib import collections
 
 from tests import made_up
+from tff_adaptive import algorithms
+from tff_adaptive import optimizers
+from tff_adaptive.recording import printed_names
 from tff_adaptive.recording import styles
 from tff_adaptive.report import charts
 from tff_adaptive.report import columns
@@ -77,26 +81,77 @@ def traces_of(chart, method=None):
   return bands, lines, markers
 
 
-@pytest.mark.parametrize('seeds', [1, 2, 4, 5, 7])
-def test_bands_from_five_seeds_on_and_lines_of_their_own_before(
-  tmp_path, seeds
-):
+@pytest.mark.parametrize('seeds', [1, 2, 4, 7])
+@pytest.mark.parametrize('apart', [False, True])
+def test_means_with_bands_and_single_runs_on_request(tmp_path, seeds, apart):
   accuracies = np.linspace(0.4, 0.6, seeds)
-  best = {'fedavg': configuration(tmp_path, 'fedavg', accuracies)}
+  made = configuration(tmp_path, 'fedavg', accuracies)
+  best = {'fedavg': dataclasses.replace(made, apart=apart)}
   for chart in against(best):
     (panel,) = static.draw(chart).axes
     bands, lines, _ = traces_of(chart)
-    assert len(bands_of(panel)) == len(bands) == (seeds >= 5)
-    assert len(panel.lines) == len(lines) == (seeds if seeds < 5 else 1)
-    thin = 1 < seeds < 5
+    banded = seeds > 1 and not apart
+    assert len(bands_of(panel)) == len(bands) == banded
+    assert len(panel.lines) == len(lines) == (seeds if apart else 1)
+    thin = seeds > 1 and apart
     assert (panel.lines[0].get_linewidth() < 1) == thin
     assert (lines[0]['line']['width'] < 2) == thin
   chart = figures.curves(best, _JUDGE)[1]
   last = [line.y[-1] for line in chart.lines]
   shown = [trace['y'][-1] for trace in traces_of(chart)[1]]
-  expected = accuracies if seeds < 5 else [0.5]
+  expected = accuracies if apart else [accuracies.mean()]
   np.testing.assert_allclose(last, expected)
   np.testing.assert_allclose(shown, expected, rtol=1e-4)
+  if seeds == 2 and not apart:
+    # An interval of two says nothing: their range.
+    assert (chart.lines[0].low[-1], chart.lines[0].high[-1]) == (0.4, 0.6)
+
+
+def test_charts_are_printed_as_papers_have_them(tmp_path):
+  names = ['fedavg', 'fedadam', 'fedadam + delta_sgd', 'own']
+  best = {n: configuration(tmp_path, n, [0.4, 0.6]) for n in names}
+  chart = figures.curves(best, _JUDGE)[1]
+  colours = styles.colours(names[:-1])
+  assert len(set(colours.values())) == 3
+  printed = charts.printed(chart, colours)
+  assert printed.methods == [
+    'FedAvg',
+    'FedAdam',
+    'FedAdam + \N{GREEK CAPITAL LETTER DELTA}-SGD',
+    'own',
+  ]
+  assert printed.x_label == 'Round'
+  assert printed.y_label == 'Validation accuracy (%)'
+  line, *_, grey = printed.lines
+  np.testing.assert_allclose(line.y, [12.5, 25, 37.5, 50])
+  assert line.high[-1] == pytest.approx(60)
+  assert printed.y_limits[1] == pytest.approx(100 * chart.y_limits[1])
+  assert line.colour == colours['fedavg']
+  # Below all others, thin and without a band.
+  assert grey.colour == styles.GREY and grey.thin and grey.low is None
+  assert printed.drawn()[0][1] is grey
+  # Losses are no shares.
+  loss = charts.printed(figures.curves(best, _JUDGE)[0], colours)
+  assert loss.y_label == 'Training loss' and loss.lines[0].y[-1] == 1.0
+  assert static.image(static.draw(printed), 'pdf') == static.image(
+    static.draw(printed), 'pdf'
+  )
+
+
+def test_every_method_has_a_printed_name_and_nine_a_colour_of_their_own():
+  names = [*algorithms.names(), 'centralized']
+  printed = printed_names.methods(names)
+  assert len(set(printed.values())) == len(names)
+  assert all(printed[name] != name for name in names)
+  for side in ('client', 'server'):
+    for name in optimizers.names(side):
+      assert printed_names.method(f'fedavg + {name}') != f'FedAvg + {name}'
+  for start in range(0, len(names) - 9, 4):
+    few = names[start : start + 9]
+    colours = styles.colours(few)
+    assert len(set(colours.values())) == 9
+    assert set(colours.values()) | {styles.GREY} == set(styles.DARK)
+  assert styles.GREY in styles.colours(names).values()
 
 
 def test_time_is_the_mean_of_the_seeds(tmp_path):
@@ -194,7 +249,7 @@ def test_lines_that_lie_on_each_other_are_told_apart(tmp_path):
     for name, value in (('fedavg', 0.5), ('fedprox', 0.5), ('fedadam', 0.9))
   }
   chart = figures.curves(best, _JUDGE)[1]
-  assert chart.caption.endswith('fedavg and fedprox lie on each other.')
+  assert chart.caption.endswith('FedAvg and FedProx lie on each other.')
   assert charts.coinciding(chart.lines) == [['fedavg', 'fedprox']]
   first, second = ('fedavg', 'fedprox')
   looks = [styles.of_method(name) for name in (first, second)]

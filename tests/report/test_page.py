@@ -1,5 +1,6 @@
 """The report: what it says, how it looks, and what it refuses."""
 
+import csv
 import html.parser
 import json
 import os
@@ -16,8 +17,10 @@ from tff_adaptive import errors
 from tff_adaptive.recording import styles
 from tff_adaptive.report import page as report
 from tff_adaptive.report import runs as results
+from tff_adaptive.report import scores
 
 _STEPS = 20
+_DELTA_SGD = '\N{GREEK CAPITAL LETTER DELTA}-SGD'
 
 
 _SEEDS = {'fedavg': 5, 'fedadam': 2}
@@ -171,26 +174,106 @@ def test_table_has_the_best_configuration_in_bold(page):
   reader = read(page[1])
   # The first table; the other is of settings.
   rows = {row[0]: row for row in reversed(reader.rows) if row}
-  heading = rows['method']
-  assert heading[2] == 'training loss'
-  settings = [row for row in reader.rows if row and row[0] == 'fedadam'][1]
+  heading = rows['Method']
+  assert heading[:4] == ['Method', 'Settings tried', 'Seeds', 'Training loss']
+  settings = [row for row in reader.rows if row and row[0] == 'FedAdam'][1]
   assert 'client learning rate 0.1, server learning rate 1' in settings[1]
   assert '--client_learning_rate=0.1 --server_learning_rate=1.0' in settings[2]
-  losses = {
-    name: float(rows[name][2].split()[0])
-    for name in ('fedavg', 'fedadam', 'delta_sgd')
-  }
-  assert rows['fedavg'][1] == '5' and re.fullmatch(
-    r'0\.\d+ \[0\.\d+, 0\.\d+\]', rows['fedavg'][2]
-  )
+  names = ('FedAvg', 'FedAdam', _DELTA_SGD)
+  losses = {name: float(rows[name][3].split()[0]) for name in names}
+  assert rows['FedAvg'][1:3] == ['6', '5']
+  assert re.fullmatch(r'0\.\d+ \[0\.\d+, 0\.\d+\]', rows['FedAvg'][3])
   # Of two seeds an interval says nothing, of one there is none.
-  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', rows['fedadam'][2])
-  assert re.fullmatch(r'0\.\d+', rows['delta_sgd'][2])
+  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', rows['FedAdam'][3])
+  assert re.fullmatch(r'0\.\d+', rows[_DELTA_SGD][3])
+  # A column has as many decimals everywhere, and shares are in percent.
+  for place, words in enumerate(heading[3:], start=3):
+    numbers = re.findall(r'[\d,.]+\d', ' '.join(rows[n][place] for n in names))
+    assert len({len(n.partition('.')[2]) for n in numbers}) == 1, words
+    assert ('accuracy (%)' in words) == ('accuracy' in words.split(' to ')[0])
+  assert 'Validation accuracy (%)' in heading
+  assert [w for w in heading if w.startswith('Rounds to')]
   cells = [c for row in reader.rows for c in row]
   bold = [c for c, b in zip(cells, reader.bold, strict=True) if b]
   best = min(losses, key=losses.get)
-  assert rows[best][2] in bold
-  assert not {rows[n][2] for n in losses if n != best} & set(bold)
+  assert rows[best][3] in bold
+  assert not {rows[n][3] for n in losses if n != best} & set(bold)
+
+
+def test_tables_and_figures_for_papers(page):
+  folder = page[0].parent
+  with open(folder / 'tables' / 'results.csv', encoding='utf-8') as file:
+    rows = {row['Method']: row for row in csv.DictReader(file)}
+  assert rows['FedAvg']['Settings tried'] == '6'
+  runs, _ = results.find(folder)
+  chosen = [
+    r.measures()['test/metric']
+    for r in runs
+    if r.settings['algorithm'] == 'fedavg'
+    and r.settings['client_learning_rate'] == 0.1
+    and r.settings['server_learning_rate'] == 1.0
+  ]
+  low, high = scores.confidence(chosen, (0, 1))
+  cells = [
+    float(rows['FedAvg'][f'Test accuracy (%){end}'])
+    for end in ('', ', low', ', high', ', runs')
+  ]
+  expected = [100 * sum(chosen) / 5, 100 * low, 100 * high, 5]
+  assert cells == pytest.approx(expected, rel=1e-4)
+  latex = (folder / 'tables' / 'results.tex').read_text(encoding='utf-8')
+  head, *body = latex[latex.index('Method') : latex.index('\\bottom')].split(
+    '\\\\'
+  )
+  assert 'Test accuracy (\\%)' in head and latex.count('rule\n') == 3
+  assert {line.count('&') for line in body[:-1]} == {head.count('&')}
+  assert '\\textbf{' in latex and '$\\Delta$-SGD' in latex
+  markdown = (folder / 'tables' / 'results.md').read_text(encoding='utf-8')
+  assert len({line.count('|') for line in markdown.splitlines()}) == 1
+  assert '**' in markdown and f'| {_DELTA_SGD} |' in markdown
+  for ending, begin in (('pdf', b'%PDF'), ('svg', b'<?xml'), ('png', b'\x89P')):
+    drawn = (folder / 'figures' / f'validation.{ending}').read_bytes()
+    assert drawn.startswith(begin)
+    assert b'CreationDate' not in drawn
+
+
+def test_of_many_methods_the_best_and_the_reference_have_colours(tmp_path):
+  names = ['fedavg', *(f'method{n:02d}' for n in range(9))]
+  for number, name in enumerate(names):
+    folder = made_up.run(
+      tmp_path,
+      name,
+      '--algorithm=fedavg',
+      # The later, the better, and the reference last.
+      f'--client_learning_rate={10 ** -(1 + 0.1 * (10 - number)):.4g}',
+      '--total_rounds=4',
+    )
+    path = folder / 'hparams.json'
+    path.write_text(path.read_text().replace('"fedavg"', f'"{name}"'))
+  for reference in ('fedavg', 'method00'):
+    path, _ = report.write(tmp_path, reference=reference)
+    data = figures_of(path.read_text(encoding='utf-8'))['validation']['data']
+    coloured = {
+      t['meta']: t['line']['color']
+      for t in data
+      if 'line' in t and t['line']['color'] != styles.GREY
+    }
+    printed = {'fedavg': 'FedAvg'}.get(reference, reference)
+    assert set(coloured) == {*names[-5:], printed}
+    assert len(set(coloured.values())) == 6
+    assert len({t['meta'] for t in data}) == 10
+  with pytest.raises(errors.SettingsError, match=r"fedavg, .* got 'fedvag'"):
+    report.write(tmp_path, reference='fedvag')
+
+
+def test_single_runs_on_request(tmp_path, capsys):
+  for seed in range(3):
+    made_up.run(tmp_path, f's{seed}', f'--seed={seed}', '--total_rounds=4')
+  for flags, lines in (([], 1), (['--single_runs'], 3)):
+    assert main.main(['report', str(tmp_path), *flags]) == 0
+    text = (tmp_path / 'report.html').read_text(encoding='utf-8')
+    data = figures_of(text)['validation']['data']
+    assert sum('hovertemplate' in t for t in data) == lines
+  assert 'tables' in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive
@@ -256,23 +339,24 @@ def test_single_clients_have_a_table_and_figures(tmp_path):
   text = path.read_text(encoding='utf-8')
   reader = read(text)
   assert 'Quality on single clients' in reader.headings
-  (row,) = [r for r in reader.rows if r and len(r) == 7 and r[0] == 'fedavg']
+  (row,) = [r for r in reader.rows if r and len(r) == 7 and r[0] == 'FedAvg']
   assert row[1:] == [
-    '0.65 (0.6 to 0.7)',
-    '0.25 (0.2 to 0.3)',
-    '0.35 (0.3 to 0.4)',
-    '0.65 (0.6 to 0.7)',
+    '65.00 (60.00 to 70.00)',
+    '25.00 (20.00 to 30.00)',
+    '35.00 (30.00 to 40.00)',
+    '65.00 (60.00 to 70.00)',
     '\N{EN DASH}',
-    '0.25 (0.2 to 0.3)',
+    '25.00 (20.00 to 30.00)',
   ]
   assert ['at the end', '4.5'] in reader.rows
   described = figures_of(text)
   for name, heights in (
-    ('per_client', [0.2, 0.9]),
-    ('per_client_tuned', [0.8, 0.95]),
+    ('per_client', [20, 90]),
+    ('per_client_tuned', [80, 95]),
   ):
     shown = [t for t in described[name]['data'] if t.get('hovertemplate')]
-    assert [t['y'] for t in shown] == [heights] * 2
+    # The mean of both seeds.
+    assert [t['y'] for t in shown] == [heights]
     assert shown[0]['x'] == [0.5, 1.0]
     assert (tmp_path / 'figures' / f'{name}.png').exists()
   assert not any(name.startswith('column_per_client') for name in described)
@@ -323,7 +407,7 @@ def test_gap_to_centralized(tmp_path):
     )
   path, _ = report.write(tmp_path)
   rows = read(path.read_text(encoding='utf-8')).rows
-  place = rows[0].index('gap to centralized')
+  place = rows[0].index('Gap to centralized (%)')
   runs, _ = results.find(tmp_path)
   means = {}
   for name in ('c', 'f'):
@@ -332,7 +416,8 @@ def test_gap_to_centralized(tmp_path):
     ]
     means[name] = sum(values) / 2
   gaps = {row[0].split()[0]: float(row[place]) for row in rows[1:3]}
-  assert gaps['fedavg'] == pytest.approx(means['c'] - means['f'], abs=1e-4)
+  gap = 100 * (means['c'] - means['f'])
+  assert gaps['FedAvg'] == pytest.approx(gap, abs=1e-2)
 
 
 @pytest.mark.exhaustive
@@ -354,7 +439,9 @@ def test_methods_look_different_and_always_the_same():
   looks = [styles.of_method(name) for name in names]
   without_colour = {(s['linestyle'], s['marker']) for s in looks}
   assert len(without_colour) == len(names)
-  assert len({(s['color'], s['linestyle']) for s in looks}) == len(names)
+  # As far as nine colours and four lines go.
+  pairs = {(s['color'], s['linestyle']) for s in looks}
+  assert len(pairs) == min(len(names), 36)
   five = [
     styles.of_method(n)['color']
     for n in ('fedavg', 'fedavgm', 'fedadagrad', 'fedadam', 'fedyogi')

@@ -30,15 +30,15 @@ def test_margin_is_of_pairs_of_seeds(tmp_path):
   ahead = np.array([0.09, 0.1, 0.11])
   base = np.array([0.2, 0.5, 0.7])
   found = reach(tmp_path, {'fedavg': base, 'fedadam': base + ahead})
-  assert found.headline == 'fedadam is best'
+  assert found.headline == 'FedAdam is best'
   points = dict(found.points)
   # Far less than seeds differ; 4.303 is Student's t of two degrees of freedom.
   half = 4.303 * 0.01 / 3**0.5
   assert points['Margin'] == (
-    f'validation accuracy 0.100 [{0.1 - half:.3f}, {0.1 + half:.3f}] ahead of '
-    'fedavg'
+    f'validation accuracy 10.0 [{10 - 100 * half:.1f}, {10 + 100 * half:.1f}] '
+    'points ahead of FedAvg'
   )
-  assert points['Result'].startswith('validation accuracy 0.57 [0.00, 1.00]')
+  assert points['Result'].startswith('validation accuracy 57 % [0, 100]')
   assert points['Result'].endswith('3 seeds')
   assert points['Settings'] == 'server adaptivity 0.1'
   assert points['Validation'].startswith('on test examples: ')
@@ -49,16 +49,16 @@ def test_what_may_be_chance_is_called_so(tmp_path):
   found = reach(
     tmp_path, {'fedavg': [0.2, 0.5, 0.7], 'fedadam': [0.9, 0.3, 0.8]}
   )
-  assert found.headline == 'fedadam is ahead, perhaps by chance'
+  assert found.headline == 'FedAdam is ahead, perhaps by chance'
 
 
 @pytest.mark.parametrize('seeds', [1, 2])
 def test_few_seeds_have_no_interval(tmp_path, seeds):
   found = reach(tmp_path, {'fedavg': [0.5] * seeds, 'fedsps': [0.56] * seeds})
-  assert found.headline == 'fedsps is ahead'
+  assert found.headline == 'FedSPS is ahead'
   noun = 'seed' if seeds == 1 else 'seeds'
   assert dict(found.points)['Margin'] == (
-    f'validation accuracy 0.06 ahead of fedavg; {seeds} {noun} cannot tell '
+    f'validation accuracy 6 points ahead of FedAvg; {seeds} {noun} cannot tell '
     'whether by chance'
   )
   assert '[' not in dict(found.points)['Result']
@@ -68,17 +68,17 @@ def test_equal_methods_share_the_first_place(tmp_path):
   found = reach(
     tmp_path, {'fedavg': [0.5], 'fedsps': [0.50000001], 'fedadam': [0.4]}
   )
-  assert found.headline == 'fedsps and fedavg are equal'
+  assert found.headline == 'FedSPS and FedAvg are equal'
 
 
 def test_rules_of_training_choose_but_do_not_compare(tmp_path):
   accuracies = {'fedavg': [0.5], 'fedsps': [0.6]}
   losses = {'fedavg': [0.1], 'fedsps': [2.0]}
   found = reach(tmp_path, accuracies, losses=losses)
-  assert found.headline == 'fedsps is ahead'
+  assert found.headline == 'FedSPS is ahead'
   # The papers of convex problems report the loss.
   found = reach(tmp_path, accuracies, losses=losses, rule='last_loss')
-  assert found.headline == 'fedavg is ahead'
+  assert found.headline == 'FedAvg is ahead'
   assert (
     'training loss in the last round 1.9 ahead' in dict(found.points)['Margin']
   )
@@ -86,12 +86,12 @@ def test_rules_of_training_choose_but_do_not_compare(tmp_path):
 
 def test_pooled_data_do_not_compete(tmp_path):
   found = reach(tmp_path, {'centralized': [0.9], 'fedavg': [0.5]})
-  assert found.headline == 'fedavg: validation accuracy 0.5'
+  assert found.headline == 'FedAvg: validation accuracy 50 %'
 
 
 def test_one_method_and_none(tmp_path):
   found = reach(tmp_path, {'fedavg': [0.5, 0.6]})
-  assert found.headline == 'fedavg: validation accuracy 0.55'
+  assert found.headline == 'FedAvg: validation accuracy 55 %'
   assert 'Margin' not in dict(found.points)
   assert reach(tmp_path, {}) is None
 

@@ -28,10 +28,29 @@ def test_best_of_every_method_by_its_mean_over_seeds():
   ]
   lines = summary.summary(rows, 'train_loss').splitlines()[2:]
   assert [line.split() for line in lines[:2]] == [
-    ['scaffold', '1.5', '1', 'client_learning_rate=1'],
-    ['fedavg', '2', '2', 'client_learning_rate=0.1'],
+    ['scaffold', '1', '1.5', '1', 'client_learning_rate=1'],
+    ['fedavg', '2', '2', '2', 'client_learning_rate=0.1'],
   ]
-  assert lines[2] == 'fedadam   no configuration finished on all seeds'
+  assert lines[2] == 'fedadam   1      no configuration finished on all seeds'
+
+
+def test_methods_are_ranked_by_validation():
+  rows = [
+    _row('digits', 'fedavg', '0.1', '0', 1.0),
+    _row('digits', 'scaffold', '1', '0', 1.5),
+  ]
+  for row, accuracy in zip(rows, (0.5, 0.75), strict=True):
+    row.outcome.measures['validation/metric'] = accuracy
+  rows = [
+    dataclasses.replace(
+      row, outcome=dataclasses.replace(row.outcome, metric='accuracy')
+    )
+    for row in rows
+  ]
+  for select in ('validation_metric', 'train_loss'):
+    lines = summary.summary(rows, select).splitlines()[1:]
+    assert lines[0].split()[2:4] == ['validation', 'accuracy']
+    assert [line.split()[2] for line in lines[1:]] == ['0.75', '0.5']
 
 
 def test_virtual_time_is_that_of_the_best_configuration():
@@ -49,14 +68,14 @@ def test_virtual_time_is_that_of_the_best_configuration():
   rows[0].outcome.measures['virtual_seconds_to_target'] = 250.0
   rows[3].outcome.measures['virtual_seconds_to_target'] = 99.5
   lines = summary.summary(rows, 'train_loss').splitlines()[1:]
-  assert 'runs  virtual s  configuration' in lines[0]
+  assert 'virtual s  runs  configuration' in lines[0]
   assert lines[1].split()[3] == '400'
   told = summary.summary(rows, 'train_loss', with_target=True).splitlines()
-  assert 'virtual s  virtual s to target  configuration' in told[1]
+  assert 'virtual s  virtual s to target  runs  configuration' in told[1]
   # Where a seed did not reach it there is no mean.
-  assert told[2].split()[3:] == ['400', '-', 'client_learning_rate=0.1']
+  assert told[2].split()[3:] == ['400', '-', '2', 'client_learning_rate=0.1']
   assert told[3].split()[3:5] == ['70,000', '99.5']
-  assert told[4] == 'fedyogi  no configuration finished on all seeds'
+  assert told[4] == 'fedyogi  1      no configuration finished on all seeds'
 
 
 def test_tasks_are_kept_apart():
@@ -65,9 +84,9 @@ def test_tasks_are_kept_apart():
     _row('quadratic', 'fedavg', '0.1', '0', 1e-9),
   ]
   lines = summary.summary(rows, 'train_loss').splitlines()[2:]
-  assert [line.split()[:4] for line in lines] == [
-    ['fedavg', 'on', 'quadratic', '1e-09'],
-    ['fedavg', 'on', 'digits', '1'],
+  assert [line.split()[:5] for line in lines] == [
+    ['fedavg', 'on', 'quadratic', '1', '1e-09'],
+    ['fedavg', 'on', 'digits', '1', '1'],
   ]
 
 

@@ -30,6 +30,50 @@ def test_every_label_of_every_client_is_drawn(tmp_path, monkeypatch):
   assert ends.tolist() == [12] * 5
 
 
+def test_classes_have_their_words(tmp_path, monkeypatch):
+  """Those of the data, or those that are known of a task."""
+  from matplotlib import axes
+  from matplotlib import figure
+
+  said = []
+  kept = figure.Figure.legend
+
+  def legend(self, **options):
+    made = kept(self, **options)
+    said.append([text.get_text().strip() for text in made.get_texts()])
+    return made
+
+  monkeypatch.setattr(figure.Figure, 'legend', legend)
+  labels = np.repeat(np.arange(3), 20)
+  split = partition.lda(labels, alpha=0.5, sizes=[12] * 5, seed=0)
+  words = ('_setosa', '$versi$', 'x' * 40)
+  own = client_data.ArrayClientData(dict(label=labels), split, classes=words)
+  figures.draw_partition(own, tmp_path)
+  bare = client_data.ArrayClientData(dict(label=labels), split)
+  figures.draw_partition(bare, tmp_path, task='somebodys:own')
+  known = client_data.ArrayClientData(dict(label=labels + 1), split)
+  figures.draw_partition(known, tmp_path, task='ag_news')
+  ellipsis = '\N{HORIZONTAL ELLIPSIS}'
+  assert said == [
+    ['_setosa', '$versi$', 'x' * 23 + ellipsis],
+    ['0', '1', '2'],
+    ['World', 'Sports', 'Business', 'Sci/Tech'],
+  ]
+  # Below a map, for more classes than there are colours.
+  ticks = []
+  monkeypatch.setattr(
+    axes.Axes,
+    'set_xticks',
+    lambda self, places, words, **_: ticks.append(words),
+  )
+  labels = np.repeat(np.arange(62), 2)
+  split = partition.iid(124, sizes=[31] * 4)
+  many = client_data.ArrayClientData(dict(label=labels), split)
+  figures.draw_partition(many, tmp_path, task='emnist_character')
+  figures.draw_partition(many, tmp_path, task='somebodys:own')
+  assert len(ticks) == 1 and ticks[0][9:11] == ['9', 'A']
+
+
 def test_how_many_labels_clients_have(tmp_path, monkeypatch):
   """Of all clients, also those that the upper part has no room for."""
   from matplotlib import axes

@@ -461,7 +461,7 @@ def test_runs_are_compared_by_virtual_time(trained, capsys):
   assert 'virtual s to' not in capsys.readouterr().out
   path, _ = page.write(both[0].folder.parent, output=None, select=None)
   text = path.read_text()
-  for words in ('virtual seconds to accuracy', '(virtual time)'):
+  for words in ('Virtual seconds to ', '(virtual time)'):
     assert words in text
 
 

@@ -105,6 +105,16 @@ def test_what_is_in_the_graph_is_traced_again(tmp_path):
   assert reuse.traces() == before + 1
   run('three', client_momentum=0.9)
   assert reuse.traces() == before + 2
-  run('four', client_lr_schedule='exp_decay', client_lr_decay_steps=2,
-      client_lr_decay_rate=0.5)  # fmt: skip
+  decay = dict(
+    client_lr_schedule='exp_decay',
+    client_lr_decay_steps=2,
+    client_lr_decay_rate=0.5,
+  )
+  four = run('four', **decay)
   assert reuse.traces() == before + 3
+  # Where a schedule starts is a number of the state.
+  other = run('five', client_learning_rate=0.02, **decay)
+  assert reuse.traces() == before + 3
+  assert other != four
+  reuse.clear()
+  assert run('alone', client_learning_rate=0.02, **decay) == other

@@ -132,10 +132,9 @@ class Plan:
       for name, slot in self.slots.items()
       if slot.argument in getattr(slot.description, 'in_state', ())
     }
-    for side in optimizers.SIDES:
-      # A schedule starts from a rate that is a constant of its graph.
-      if self.schedule(side):
-        names.discard(optimizers.public_name(side, 'learning_rate'))
+    if self.schedule('server'):
+      # TFF's scheduled optimizer starts from a constant of its graph.
+      names.discard(optimizers.public_name('server', 'learning_rate'))
     # Noise has its seed in the graph.
     if not self.private:
       names.add('seed')

@@ -6,6 +6,7 @@ gradients are counted while the optimizer takes a step.
 """
 
 import collections
+import contextlib
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -115,7 +116,7 @@ def of_methods(
   """
   for name in names:
     pieces = building.make_pieces(algorithms.resolve(name))
-    try:
-      yield name, of_process(pieces.compose(model_fn), pieces)
-    except local_model.NoRepresentationError:
-      yield name, None
+    found = None
+    with contextlib.suppress(local_model.NoRepresentationError):
+      found = of_process(pieces.compose(model_fn), pieces)
+    yield name, found

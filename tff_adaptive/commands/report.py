@@ -7,13 +7,15 @@ from typing import Literal
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive.commands import compare
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.report import scores
 
 USAGE = """report DIR
 
-Writes DIR/report.html, one page that needs no network, and its figures as SVG
-and PNG. DIR is a sweep's folder, or any folder with runs in it."""
+Writes DIR/report.html, one page that needs no network, its figures as PDF, SVG
+and PNG, and its table of results as CSV, Markdown and LaTeX. DIR is a sweep's
+folder, or any folder with runs in it."""
 
 
 def build_options() -> options_lib.Options:
@@ -24,7 +26,22 @@ def build_options() -> options_lib.Options:
       Literal.__getitem__(tuple(scores.RULES)),
       None,
       'By which rule configurations are chosen (sweep --help explains them); '
-      "the sweep's own unless given, otherwise " + scores.DEFAULT + '.',
+      "the sweep's own unless given, otherwise " + scores.DEFAULTS + '.',
+    ),
+    compare.TARGET,
+    parameters.Parameter(
+      'single_runs',
+      bool,
+      False,
+      'Draw every run as a line of its own, in place of means over seeds with '
+      'a band.',
+    ),
+    parameters.Parameter(
+      'reference',
+      str,
+      None,
+      'The method that has a colour beside the best five in a report on more '
+      'than eight methods; fedavg unless given.',
     ),
     parameters.Parameter(
       'output', str, None, 'Folder to write to; DIR unless given.'
@@ -47,9 +64,13 @@ def main(arguments: Sequence[str]) -> int:
     pathlib.Path(words[0]),
     select=values['select'],
     output=None if output is None else pathlib.Path(output),
+    apart=values['single_runs'],
+    reference=values['reference'],
+    target=values['target'],
   )
   for complaint in complaints:
     print(f'Left out: {complaint}', file=sys.stderr)
   print(f'report   {path}')
   print(f'figures  {path.parent / "figures"}')
+  print(f'tables   {path.parent / "tables"}')
   return 0

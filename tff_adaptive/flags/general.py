@@ -252,6 +252,11 @@ class AsGiven(parameters.Described):
   cache_mib: parameters.NonNegativeInt = 2048
   """Memory for decoded examples, in MiB."""
 
+  threads_per_operation: parameters.Count = 1
+  """Threads that TensorFlow divides an operation into. More make wide models
+  quicker where fewer clients train at once than there are cores; sums are then
+  rounded otherwise, so that it is a setting of the run."""
+
   client_states: Literal['auto', 'memory', 'disk'] = 'auto'
   """Where what clients keep between rounds is (scaffold, moon, feddyn,
   fedlesam, fedcams): in memory if it fits, else in a file in the run's

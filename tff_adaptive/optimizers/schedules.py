@@ -6,8 +6,8 @@ Delta-SGD's baselines.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Literal
 from typing import Optional
@@ -124,9 +124,7 @@ class Schedule(parameters.Described):
     """Whether the schedule leaves the rate as it is."""
     return self.lr_schedule == 'constant' and not self.lr_warmup_steps
 
-  def build(
-    self, learning_rate: float
-  ) -> Optional[Callable[[tf.Tensor], tf.Tensor]]:
+  def build(self, learning_rate: float) -> Optional[Scheduled]:
     """Returns the function of completed rounds, or `None` for a constant rate.
 
     Args:
@@ -135,29 +133,34 @@ class Schedule(parameters.Described):
     Returns:
       A function from an integer scalar to a float32 scalar.
     """
-    if self.is_constant:
-      return None
+    return None if self.is_constant else Scheduled(self, learning_rate)
 
-    def schedule(round_number: tf.Tensor) -> tf.Tensor:
-      completed = tf.cast(round_number, tf.float32)
-      after = tf.maximum(completed - self.lr_warmup_steps, 0.0)
-      rate = tf.constant(learning_rate, tf.float32)
-      if self.lr_schedule in TO_MINIMUM:
-        rate = self._towards_minimum(rate, after)
-      elif self.lr_decay_steps is not None:
-        units = after / self.lr_decay_steps
-        if self.lr_staircase:
-          units = tf.floor(units)
-        rate = self._decayed(rate, units)
-      if self.lr_warmup_steps:
-        rate = tf.where(
-          completed < self.lr_warmup_steps,
-          learning_rate * (completed + 1) / self.lr_warmup_steps,
-          rate,
-        )
-      return rate
+  def rate(
+    self, learning_rate: tf.Tensor, round_number: tf.Tensor
+  ) -> tf.Tensor:
+    """Computes the rate after some rounds, float32 scalar.
 
-    return schedule
+    Args:
+      learning_rate: lr, float32 scalar.
+      round_number: Completed rounds, integer scalar.
+    """
+    completed = tf.cast(round_number, tf.float32)
+    after = tf.maximum(completed - self.lr_warmup_steps, 0.0)
+    rate = learning_rate
+    if self.lr_schedule in TO_MINIMUM:
+      rate = self._towards_minimum(rate, after)
+    elif self.lr_decay_steps is not None:
+      units = after / self.lr_decay_steps
+      if self.lr_staircase:
+        units = tf.floor(units)
+      rate = self._decayed(rate, units)
+    if self.lr_warmup_steps:
+      rate = tf.where(
+        completed < self.lr_warmup_steps,
+        learning_rate * (completed + 1) / self.lr_warmup_steps,
+        rate,
+      )
+    return rate
 
   def _towards_minimum(self, rate: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
     """Computes the rate some rounds after the warm-up, float32 scalars."""
@@ -186,6 +189,26 @@ class Schedule(parameters.Described):
     drops = tf.cast(units >= 0.5, tf.float32)
     drops += tf.cast(units >= 0.75, tf.float32)
     return rate * tf.pow(decay_rate, drops)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled:
+  """A schedule as a function of completed rounds.
+
+  Attributes:
+    schedule: What happens to the rate.
+    learning_rate: Where it starts.
+  """
+
+  schedule: Schedule
+  learning_rate: float
+
+  def __call__(self, round_number: tf.Tensor) -> tf.Tensor:
+    return self.of(tf.constant(self.learning_rate, tf.float32), round_number)
+
+  def of(self, learning_rate: tf.Tensor, round_number: tf.Tensor) -> tf.Tensor:
+    """Computes the rate of one that starts elsewhere; see `Schedule.rate`."""
+    return self.schedule.rate(learning_rate, round_number)
 
 
 def _listed(names: Sequence[str], between: str) -> str:

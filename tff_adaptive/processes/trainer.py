@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import schedules
 from tff_adaptive.processes import autograph
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import local_model
@@ -254,7 +255,11 @@ class Trainer:
     """Builds the optimizer's state with this round's hyperparameters."""
     hparams = state.hparams
     if self.schedule is not None:
-      rate = tf.cast(self.schedule(state.round), tf.float32)
+      if isinstance(self.schedule, schedules.Scheduled):
+        # Where it starts is part of the state, not of the graph.
+        rate = self.schedule.of(hparams[_RATE], state.round)
+      else:
+        rate = tf.cast(self.schedule(state.round), tf.float32)
       hparams = collections.OrderedDict(hparams, **{_RATE: rate})
     first = self.optimizer.initialize(self.specs)
     first = self.optimizer.set_hparams(first, hparams)

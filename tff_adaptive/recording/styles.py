@@ -40,6 +40,9 @@ DARK = dict(
     strict=True,
   )
 )
+# Of the methods that are not told apart, and the same on a dark background.
+GREY = '#B4B4B4'
+DARK[GREY] = '#5F666E'
 _LINES = ('-', '--', '-.', ':')
 _SIZES = (5.6, 5.0, 4.4, 3.8)
 _MARKERS = (
@@ -104,6 +107,24 @@ def of_method(name: str) -> dict[str, Any]:
     markersize=_SIZES[(index + shift) % len(_LINES)],
     linewidth=1.4,
   )
+
+
+def colours(methods: Sequence[str]) -> dict[str, str]:
+  """Gives every method a colour of its own.
+
+  That of `of_method` where no method before it has that, and otherwise the
+  first that is free; grey if there are more methods than colours.
+  """
+  own = {name: of_method(name)['color'] for name in methods}
+  result: dict[str, str] = {}
+  for name, colour in own.items():
+    if colour not in result.values():
+      result[name] = colour
+  free = [colour for colour in _COLOURS if colour not in result.values()]
+  for name in own:
+    if name not in result:
+      result[name] = free.pop(0) if free else GREY
+  return result
 
 
 def marked(points: int, place: int, places: int) -> list[int]:

@@ -6,12 +6,15 @@ same lines, axes and words.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 from typing import Union
 
 import numpy as np
 
+from tff_adaptive.recording import printed_names
 from tff_adaptive.recording import styles
 
 # Of more methods than this nothing is said one by one.
@@ -31,6 +34,7 @@ class Line:
     seed: The one seed that it is of, if it stands for no others.
     thin: Whether it is one of several of its method.
     like: The method whose looks it has; its own unless given.
+    colour: Its colour, as #rrggbb; that of its looks unless given.
   """
 
   method: str
@@ -41,6 +45,13 @@ class Line:
   seed: Optional[int] = None
   thin: bool = False
   like: str = ''
+  colour: str = ''
+
+  @property
+  def style(self) -> dict[str, Any]:
+    """Its colour, line style and marker, as matplotlib has them."""
+    style = styles.of_method(self.looks)
+    return {**style, 'color': self.colour or style['color']}
 
   @property
   def looks(self) -> str:
@@ -66,6 +77,7 @@ class Chart:
     x_limits: Ends of the horizontal axis; `None` where the data decide.
     y_limits: The same of the vertical axis.
     bars: Whether intervals are bars at the points instead of bands.
+    share: Whether the vertical axis is of shares, to be shown in percent.
   """
 
   name: str
@@ -81,6 +93,7 @@ class Chart:
   x_limits: tuple[Optional[float], Optional[float]] = (None, None)
   y_limits: tuple[Optional[float], Optional[float]] = (None, None)
   bars: bool = False
+  share: bool = False
 
   @property
   def methods(self) -> list[str]:
@@ -92,7 +105,11 @@ class Chart:
     places = {method: place for place, method in enumerate(self.methods)}
     return [
       (places[line.method], line)
-      for line in sorted(self.lines, key=lambda one: styles.layer(one.looks))
+      for line in sorted(
+        self.lines,
+        # What is grey is below all others.
+        key=lambda one: (one.colour != styles.GREY, styles.layer(one.looks)),
+      )
     ]
 
 
@@ -111,6 +128,8 @@ class HeatMap:
     x: Rates of the columns.
     y: Rates of the rows, from below.
     values: A row of numbers for every y; not finite where there is none.
+    share: Whether they are shares, to be shown in percent.
+    form: How they are written, as `format` takes it.
   """
 
   name: str
@@ -123,9 +142,62 @@ class HeatMap:
   x: Sequence[float]
   y: Sequence[float]
   values: np.ndarray
+  share: bool = False
+  form: str = '.3g'
 
 
 Figure = Union[Chart, HeatMap]
+
+
+def printed(chart: Figure, colours: Mapping[str, str]) -> Figure:
+  """Returns a chart with names, labels and units as papers print them.
+
+  Args:
+    chart: With methods as users type them.
+    colours: Of the methods that have one; the others are grey.
+  """
+  factor = 100.0 if chart.share else 1.0
+  unit = ' (%)' if chart.share else ''
+  if isinstance(chart, HeatMap):
+    return dataclasses.replace(
+      chart,
+      method=printed_names.method(chart.method),
+      x_label=sentence(chart.x_label),
+      y_label=sentence(chart.y_label),
+      value_label=sentence(chart.value_label) + unit,
+      values=factor * chart.values,
+      form='.1f' if chart.share else chart.form,
+    )
+  names = printed_names.methods(chart.methods)
+
+  def scaled(values: Sequence[float]) -> list[float]:
+    return [factor * v for v in values]
+
+  lines = []
+  for line in chart.lines:
+    colour = colours.get(line.method, styles.GREY)
+    # What is grey stays in the background.
+    plain = colour == styles.GREY
+    lines.append(
+      dataclasses.replace(
+        line,
+        method=names[line.method],
+        y=scaled(line.y),
+        low=None if line.low is None or plain else scaled(line.low),
+        high=None if line.high is None or plain else scaled(line.high),
+        thin=line.thin or plain,
+        like=line.looks,
+        colour=colour,
+      )
+    )
+  low, high = (None if v is None else factor * v for v in chart.y_limits)
+  return dataclasses.replace(
+    chart,
+    x_label=sentence(chart.x_label),
+    y_label=sentence(chart.y_label) + unit,
+    y_limits=(low, high),
+    lines=lines,
+  )
 
 
 def power(value: float) -> Optional[str]:
@@ -186,7 +258,8 @@ def together(lines: Sequence[Line]) -> str:
   if not groups or len({line.method for line in lines}) > _MOST_LISTED:
     return ''
   sentences = ' '.join(
-    f'{_listed(group)} lie on each other.' for group in groups
+    f'{_listed([printed_names.method(m) for m in group])} lie on each other.'
+    for group in groups
   )
   return f' {sentences}'
 

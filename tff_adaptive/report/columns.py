@@ -131,6 +131,7 @@ def everything_else(
       title=heading,
       caption=f'{charts.sentence(label)}, by round.',
       bounds=_column_bounds(column, group),
+      share=group in _SPLITS and metric_names.is_share(column),
     )
     if chart is not None:
       found.setdefault(heading, []).append(chart)

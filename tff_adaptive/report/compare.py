@@ -12,6 +12,7 @@ from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
+from tff_adaptive.report import results as results_table
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
@@ -74,13 +75,22 @@ def differences(runs: Sequence[results.Run]) -> list[str]:
   ]
 
 
-def tables(runs: Sequence[results.Run], target: Optional[float] = None) -> str:
+def tables(
+  runs: Sequence[results.Run],
+  target: Optional[float] = None,
+  select: Optional[str] = None,
+) -> str:
   """Makes a table for every task and its data: others do not compare.
+
+  Methods with several runs have a table of means as well, and a verdict, which
+  is that of the report.
 
   Args:
     runs: The runs.
-    target: Virtual time is told until the validation metric was there; unless
-      given, until where all runs of a table come.
+    target: Rounds and time are told until the validation metric was there;
+      unless given, until where all runs of a table come.
+    select: The name of the rule that chooses configurations; that of the runs'
+      sweep unless given.
   """
   labels = (
     ''.join(letters)
@@ -91,12 +101,104 @@ def tables(runs: Sequence[results.Run], target: Optional[float] = None) -> str:
   problems: dict[str, dict[str, results.Run]] = {}
   for title, label, run in zip(titles, labels, runs, strict=False):
     problems.setdefault(title, {})[label] = run
-  if len(problems) == 1:
-    [same] = problems.values()
-    return table(same, target)
-  return '\n\n'.join(
-    f'{title}\n\n{table(same, target)}' for title, same in problems.items()
-  )
+  rule = results.rule_of(runs, select)
+  parts = []
+  for title, same in problems.items():
+    members = list(same.values())
+    lines = [] if len(problems) == 1 else [title, '']
+    # Of runs that differ in their seeds none is better than all others.
+    repeated = len({run.configuration for run in members}) < len(members)
+    lines.append(table(same, target, starred=not repeated))
+    lines += _verdicts(members, rule, target, with_means=repeated)
+    parts.append('\n'.join(lines))
+  return '\n\n'.join(parts)
+
+
+def _verdicts(
+  runs: Sequence[results.Run],
+  rule: scores.SelectionRule,
+  target: Optional[float],
+  *,
+  with_means: bool,
+) -> list[str]:
+  """Writes means over seeds and a verdict on each experiment of some runs."""
+  lines = []
+  every = sections.sections(runs)
+  for section in every:
+    judge = sections.Judge(rule, section.metric)
+    best = judge.best_of(section.by_method)
+    found = verdict.reach(section, best, judge, ())
+    if found is None:
+      continue
+    title = _experiment(section, every)
+    if with_means:
+      lines += ['', f'means over seeds{title}, by --select={rule.name}']
+      lines.append(
+        results_table.as_text(
+          results_table.tabulate(section, best, judge, target)
+        )
+      )
+    margin = dict(found.points).get('Margin')
+    if margin is not None:
+      of = '' if with_means else title
+      lines += ['', f'verdict{of}: {found.headline}; {margin}']
+  return lines
+
+
+def _experiment(
+  section: sections.Section, every: Sequence[sections.Section]
+) -> str:
+  """Names what an experiment has otherwise than others, if there are others."""
+  task = section.setting.get('task')
+  differing = [
+    name
+    for name, value in section.setting.items()
+    if any(other.setting.get(name) != value for other in every)
+  ]
+  words = verdict.settings_words(section.setting, differing, task)
+  return f' ({words})' if words else ''
+
+
+def means(
+  runs: Sequence[results.Run],
+  form: str,
+  target: Optional[float] = None,
+  select: Optional[str] = None,
+) -> str:
+  """Makes tables of means over seeds, with intervals, for papers.
+
+  Args:
+    runs: The runs.
+    form: One of `results.FORMATS`.
+    target: As for `tables`.
+    select: As for `tables`.
+
+  Raises:
+    SettingsError: If no method has finished on all its seeds.
+  """
+  rule = results.rule_of(runs, select)
+  _, write = results_table.FORMATS[form]
+  every = sections.sections(runs)
+  found: dict[str, str] = {}
+  for section in every:
+    judge = sections.Judge(rule, section.metric)
+    best = judge.best_of(section.by_method)
+    if best:
+      title = f'{section.setting.get("task")}{_experiment(section, every)}'
+      results_of = results_table.tabulate(section, best, judge, target)
+      found[' '.join(title.split())] = write(results_of)
+  if not found:
+    raise errors.SettingsError(
+      'No configuration of these runs finished on all its seeds.'
+    )
+  if len(found) == 1:
+    [text] = found.values()
+  elif form == 'csv':
+    text = results_table.joined(found)
+  else:
+    mark = '' if form == 'markdown' else '% '
+    text = '\n'.join(f'{mark}{title}\n\n{t}' for title, t in found.items())
+  return formatting.printable(text)
 
 
 def _titles(runs: Sequence[results.Run]) -> list[str]:
@@ -126,13 +228,17 @@ def _problem(run: results.Run) -> dict[str, Any]:
 
 
 def table(
-  named: Mapping[str, results.Run], target: Optional[float] = None
+  named: Mapping[str, results.Run],
+  target: Optional[float] = None,
+  *,
+  starred: bool = True,
 ) -> str:
-  """Tabulates one task's results, the best of every column marked.
+  """Tabulates one task's results.
 
   Args:
     named: The runs, by the letters that stand for them.
     target: As for `tables`.
+    starred: Whether the best of every column is marked.
   """
   runs = list(named.values())
   measures = {label: run.measures() for label, run in named.items()}
@@ -145,7 +251,7 @@ def table(
     heading = f'virtual s to {formatting.number(level)}'
     shown.append((_TO_LEVEL, heading, True))
   columns = [c for c in shown if any(c[0] in m for m in measures.values())]
-  best = _best(named, measures, columns)
+  best = _best(named, measures, columns) if starred else {}
   cells = [['', 'method', 'rounds', *(heading for _, heading, _ in columns)]]
   for label, run in named.items():
     rounds = str(run.rounds)
@@ -155,8 +261,8 @@ def table(
     for key, _, _ in columns:
       value = measures[label].get(key)
       text = '-' if value is None else formatting.number(value)
-      best_here = run.finished and value is not None and value == best[key]
-      row.append(text + ('*' if best_here else ' '))
+      best_here = run.finished and value is not None and value == best.get(key)
+      row.append(text + ('*' if best_here else ' ' * starred))
     cells.append(row)
   lines = formatting.aligned(cells, left=2)
   metrics = ', '.join(
@@ -167,7 +273,8 @@ def table(
   lines += [
     '',
     f'metric: {metrics or "none"}; training and validation are means over the '
-    f'last {over} rounds; * better than all others that are finished',
+    f'last {over} rounds'
+    + ('; * better than all others that are finished' * starred),
     '',
   ]
   lines += _gaps(named)

@@ -38,6 +38,7 @@ def by_round(
   title: str,
   caption: str,
   bounds: tuple[float, float],
+  share: bool = False,
 ) -> Optional[charts.Chart]:
   """Draws a column of metrics.csv by round.
 
@@ -49,6 +50,7 @@ def by_round(
     title: Its heading.
     caption: What it shows.
     bounds: The least and the greatest value of the column.
+    share: Whether its values are shares.
   """
 
   def series(run: results.Run) -> seeds.Points:
@@ -70,6 +72,7 @@ def by_round(
     log_y=wide,
     whole_x=True,
     y_limits=(None, None) if wide else charts.limits(lines),
+    share=share,
   )
 
 
@@ -91,6 +94,7 @@ def curves(best: seeds.Best, judge: sections.Judge) -> list[charts.Chart]:
       caption=f'{charts.sentence(label)} by round: the best configuration '
       'of every method.',
       bounds=metric_names.bounds(measure),
+      share=metric_names.is_share(measure),
     )
     for column, (label, name, measure) in panels.items()
   ]
@@ -127,6 +131,7 @@ def against_time(
     lines,
     x_limits=(0.0, None),
     y_limits=charts.limits(lines),
+    share=judge.is_share,
   )
 
 
@@ -158,6 +163,7 @@ def against_bytes(
     plain_x=True,
     x_limits=(None if wide else 0.0, None),
     y_limits=charts.limits(lines),
+    share=judge.is_share,
   )
 
 
@@ -284,6 +290,7 @@ def single_clients(
         lines,
         x_limits=(0.0, 1.03),
         y_limits=charts.limits(lines),
+        share=metric_names.is_share(metric),
       )
     )
   return drawn

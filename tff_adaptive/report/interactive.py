@@ -150,7 +150,7 @@ def _traces(
 
   `meta` tells the page's script whose they are.
   """
-  style = styles.of_method(line.looks)
+  style = line.style
   chosen = _chosen(len(line.x))
   x = [float(f'{line.x[i]:.7g}') for i in chosen]
   y = _values(line.y[i] for i in chosen)
@@ -259,7 +259,7 @@ def _draw_heat_map(chart: charts.HeatMap) -> graph_objects.Figure:
         z=values,
         customdata=[[f'{x:.4g}, {y:.4g}' for x in chart.x] for y in chart.y],
         colorscale=styles.COLOUR_MAP,
-        texttemplate='%{z:.3~g}',
+        texttemplate=f'%{{z:{chart.form.replace("g", "~g")}}}',
         xgap=1,
         ygap=1,
         colorbar=dict(thickness=12, outlinewidth=0),

@@ -22,11 +22,13 @@ from plotly import offline
 from tff_adaptive import errors
 from tff_adaptive.recording import files
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import printed_names
 from tff_adaptive.recording import styles
 from tff_adaptive.report import charts
 from tff_adaptive.report import columns as columns_lib
 from tff_adaptive.report import figures as plots
 from tff_adaptive.report import interactive
+from tff_adaptive.report import results as results_lib
 from tff_adaptive.report import runs as results
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
@@ -38,6 +40,11 @@ from tff_adaptive.report import tuning
 from tff_adaptive.report import verdict as verdicts
 
 _HERE = pathlib.Path(__file__).parent
+# Of more methods than this only so many, the best, have colours.
+_MOST_COLOURS = 8
+_BEST = 5
+# The method that others are measured by, unless told otherwise.
+_REFERENCE = 'fedavg'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,60 +112,37 @@ class _Part:
   constant: str
 
 
-def _choose(
-  section: sections.Section, judge: sections.Judge
-) -> dict[str, sections.Configuration]:
-  """Chooses the best configuration of every method that has one."""
-  best = {}
-  for method, configurations in section.by_method.items():
-    chosen = judge.best(configurations)
-    if chosen is not None:
-      best[method] = chosen
-  return best
-
-
 def _draw(
   section: sections.Section,
   best: Mapping[str, sections.Configuration],
   judge: sections.Judge,
 ) -> list[charts.Figure]:
   """Draws the figures of a section that have names of their own."""
+  by_method = {
+    method: [c.as_chosen() for c in configurations]
+    for method, configurations in section.by_method.items()
+  }
   figures: list[Optional[charts.Figure]] = [
     *plots.curves(best, judge),
     plots.against_time(best, judge),
     plots.against_bytes(best, judge),
     *(
       tuning.heat_map(method, configurations, judge)
-      for method, configurations in section.by_method.items()
+      for method, configurations in by_method.items()
     ),
-    tuning.best_server_rates(section.by_method, judge),
-    tuning.adaptivity(section.by_method, judge),
-    tuning.sorted_sweeps(section.by_method, judge),
+    tuning.best_server_rates(by_method, judge),
+    tuning.adaptivity(by_method, judge),
+    tuning.sorted_sweeps(by_method, judge),
     *plots.step_sizes(best),
     *plots.single_clients(best, judge),
   ]
   return [f for f in figures if f is not None]
 
 
-def _key(method: str) -> _Key:
-  light = styles.of_method(method)['color']
-  svg = markupsafe.Markup(interactive.key(method))
-  return _Key(method, svg, light, styles.DARK[light])
-
-
-def _choose_rule(
-  folder: pathlib.Path,
-  sweep: Optional[sweeps.SweepRecord],
-  select: Optional[str],
-) -> scores.SelectionRule:
-  if select is None:
-    select = scores.DEFAULT if sweep is None else sweep.select
-  if select not in scores.RULES:
-    raise errors.SettingsError(
-      f'{files.RunFolder(folder).sweep} names the rule {select!r:.40}, which '
-      'there is not; give one with --select.'
-    )
-  return scores.RULES[select]
+def _key(line: charts.Line) -> _Key:
+  colour = line.style['color']
+  svg = markupsafe.Markup(interactive.key(line.looks))
+  return _Key(line.method, svg, colour, styles.DARK[colour])
 
 
 @dataclasses.dataclass
@@ -167,30 +151,43 @@ class _Drawing:
 
   Attributes:
     prefix: Of the names of a section's figures.
+    colours: Of the methods that have one; the others are grey.
     files: Pictures for papers, by the names of their files.
+    tables: Tables for papers, likewise.
     described: Plotly's figures, by the names that the page's script knows.
   """
 
   prefix: str = ''
+  colours: Mapping[str, str] = dataclasses.field(default_factory=dict)
   files: dict[str, bytes] = dataclasses.field(default_factory=dict)
+  tables: dict[str, bytes] = dataclasses.field(default_factory=dict)
   described: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def add(self, chart: charts.Figure, *, pictures: bool = True) -> _Shown:
     """Draws a chart for the page and, if asked for, for papers."""
     name = f'{self.prefix}{chart.name}'
+    chart = charts.printed(chart, self.colours)
     if pictures:
       figure = static.draw(chart)
-      for ending in ('svg', 'png'):
+      for ending in ('pdf', 'svg', 'png'):
         self.files[f'{name}.{ending}'] = static.image(figure, ending)
     described = interactive.draw(chart)
     self.described[name] = described
-    several = chart.methods if isinstance(chart, charts.Chart) else []
+    lines: dict[str, charts.Line] = {}
+    for line in chart.lines if isinstance(chart, charts.Chart) else ():
+      lines.setdefault(line.method, line)
     return _Shown(
       name,
       chart.caption,
       described['layout']['height'],
-      [_key(method) for method in several],
+      [_key(line) for line in lines.values()],
     )
+
+  def add_table(self, found: results_lib.Results) -> None:
+    """Writes a table for papers, in every format."""
+    for ending, write_ in results_lib.FORMATS.values():
+      text = formatting.printable(write_(found))
+      self.tables[f'{self.prefix}results.{ending}'] = text.encode('utf-8')
 
 
 def _differing(
@@ -203,10 +200,42 @@ def _differing(
   return [k for k in mine if any(s.get(k) != mine[k] for s in same)]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Look:
+  """How a report was asked to look.
+
+  Attributes:
+    rule: By which configurations are chosen.
+    apart: Whether figures show runs one by one, not means over seeds.
+    reference: The method that has a colour among many, whatever its place.
+    target: Until which rounds and seconds are counted, if given.
+    colours: Of all methods, if there are enough.
+  """
+
+  rule: scores.SelectionRule
+  apart: bool
+  reference: str
+  target: Optional[float]
+  colours: Mapping[str, str]
+
+
+def _colours(order: Sequence[str], reference: str) -> dict[str, str]:
+  """Gives methods colours; of many, the best and the reference.
+
+  Args:
+    order: The methods, the best first.
+    reference: One that is among those with a colour.
+  """
+  chosen = list(order)
+  if len(order) > _MOST_COLOURS:
+    chosen = [*order[:_BEST], *(m for m in order[_BEST:] if m == reference)]
+  return styles.colours(chosen)
+
+
 def _show(
   section: sections.Section,
   differing: Sequence[str],
-  rule: scores.SelectionRule,
+  look: _Look,
   drawing: _Drawing,
 ) -> _Part:
   """Draws a section.
@@ -214,16 +243,24 @@ def _show(
   Args:
     section: Its runs.
     differing: Flags that others of its task have otherwise.
-    rule: By which configurations are chosen.
-    drawing: Gets the section's figures.
+    look: What was asked for.
+    drawing: Gets the section's figures and tables.
 
   Returns:
     The section as the page shows it.
   """
-  judge = sections.Judge(rule, section.metric)
+  judge = sections.Judge(look.rule, section.metric)
   task = section.setting.get('task', 'runs')
   words = verdicts.settings_words(section.setting, differing, task)
-  best = _choose(section, judge)
+  found = judge.best_of(section.by_method)
+  order = verdicts.ranked(found, judge)
+  best = {m: dataclasses.replace(found[m], apart=look.apart) for m in order}
+  drawing.colours = look.colours or _colours(order, look.reference)
+  table = None
+  if best:
+    shown_table = results_lib.tabulate(section, best, judge, look.target)
+    drawing.add_table(shown_table)
+    table = tables.of_results(shown_table)
   flags = tables.named_flags(section)
   shown: dict[str, list[_Shown]] = {}
   for chart in _draw(section, best, judge):
@@ -240,9 +277,11 @@ def _show(
     heading=f'{task}, {words}' if words else task,
     verdict=verdicts.reach(section, best, judge, flags),
     shared=tables.as_flags(section.setting, list(section.setting)),
-    table=tables.of_results(section, best, judge) if best else None,
+    table=table,
     settings=tables.of_settings(best, flags, judge) if best else None,
-    missing=[m for m in section.by_method if m not in best],
+    missing=[
+      printed_names.method(m) for m in section.by_method if m not in best
+    ],
     figures=shown,
     clients=clients,
     final=tables.of_last_rounds(best, final, judge),
@@ -261,6 +300,9 @@ def write(
   *,
   select: Optional[str] = None,
   output: Optional[pathlib.Path] = None,
+  apart: bool = False,
+  reference: Optional[str] = None,
+  target: Optional[float] = None,
 ) -> tuple[pathlib.Path, list[str]]:
   """Writes the report.
 
@@ -268,12 +310,17 @@ def write(
     folder: With runs in it, at any depth.
     select: A rule's name; the sweep's own unless given.
     output: Where to write; `folder` unless given.
+    apart: Whether figures show runs one by one, not means over seeds.
+    reference: The method that has a colour among many, whatever its place;
+      FedAvg unless given.
+    target: Value of the validation metric (or loss) until which rounds and
+      seconds are counted; the best that all runs reach, unless given.
 
   Returns:
     The page, and a sentence about each run that could not be read.
 
   Raises:
-    SettingsError: If there are no runs with results.
+    SettingsError: If there are no runs with results, or none of `reference`.
   """
   runs, complaints = results.find(folder)
   runs = [run for run in runs if run.rows]
@@ -282,15 +329,24 @@ def write(
       complaints[0] if complaints else f'There is no run in {folder}.'
     )
   sweep = sweeps.read(folder)
-  rule = _choose_rule(folder, sweep, select)
+  rule = results.rule_of(runs, select)
   output = output or folder
   files.check_writable(output, '--output')
   every = sections.sections(runs)
+  everyone = list(dict.fromkeys(m for s in every for m in s.by_method))
+  if reference is not None and reference not in everyone:
+    raise errors.SettingsError(
+      f'--reference must be a method of these runs, {", ".join(everyone)}, got '
+      f'{reference!r}.'
+    )
+  few = len(everyone) <= _MOST_COLOURS
+  colours = styles.colours(everyone) if few else {}
+  look = _Look(rule, apart, reference or _REFERENCE, target, colours)
   drawing = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):
     drawing.prefix = '' if len(every) == 1 else f'{number}_'
-    parts.append(_show(section, _differing(section, every), rule, drawing))
+    parts.append(_show(section, _differing(section, every), look, drawing))
   script = (_HERE / 'page.js').read_text(encoding='utf-8')
   plotly = offline.get_plotlyjs()
   page = _template().render(
@@ -301,14 +357,14 @@ def write(
     unfinished=tables.of_unfinished(folder, sweep, runs),
     complaints=complaints,
     concerns=[(run.name, told) for run in runs for told in run.concerns],
-    over_seeds=seeds.OVER_SEEDS,
+    over_seeds=seeds.APART if apart else seeds.OVER_SEEDS,
     single_clients=plots.SINGLE_CLIENTS,
     data={'figures': drawing.described, 'dark': styles.DARK},
     policy=markupsafe.Markup(f'{_digest(plotly)} {_digest(script)}'),
     plotly=markupsafe.Markup(plotly),
     script=markupsafe.Markup(script),
   )
-  return _save(output, page, drawing.files), complaints
+  return _save(output, page, drawing), complaints
 
 
 def _digest(script: str) -> str:
@@ -329,14 +385,13 @@ def _template() -> jinja2.Template:
   return environment.get_template('page.html')
 
 
-def _save(
-  output: pathlib.Path, page: str, figures: Mapping[str, bytes]
-) -> pathlib.Path:
-  """Writes the figures and the page that has them; returns the page."""
-  pictures = output / 'figures'
-  files.make_folder(pictures)
-  for file, content in figures.items():
-    files.write_atomically(pictures / file, content)
+def _save(output: pathlib.Path, page: str, drawing: _Drawing) -> pathlib.Path:
+  """Writes figures, tables and the page that has them; returns the page."""
+  for name, found in (('figures', drawing.files), ('tables', drawing.tables)):
+    below = output / name
+    files.make_folder(below)
+    for file, content in found.items():
+      files.write_atomically(below / file, content)
   path = output / 'report.html'
   files.write_atomically(path, formatting.printable(page).encode('utf-8'))
   return path

@@ -18,6 +18,7 @@ from tff_adaptive.recording import health
 from tff_adaptive.recording import metric_names
 from tff_adaptive.recording import tables
 from tff_adaptive.report import scores
+from tff_adaptive.report import sweeps
 
 # Settings over which results are averaged.
 SEEDS = ('seed', 'client_datasets_random_seed')
@@ -33,12 +34,26 @@ class Run:
     rows: Of metrics.csv, as numbers by column; empty cells are left out.
     clients: Of clients.csv, a row a client that the trained model was tested
       on, likewise; empty where it was not.
+    sweep: The sweep that it is of, if it is of one.
   """
 
   path: pathlib.Path
   settings: Mapping[str, Any]
   rows: Sequence[Mapping[str, float]]
   clients: Sequence[Mapping[str, float]] = ()
+  sweep: Optional[sweeps.SweepRecord] = None
+
+  @property
+  def tuned_on(self) -> Optional[int]:
+    """The seed on which its sweep chose configurations, if it was one."""
+    return None if self.sweep is None else self.sweep.tuned_on
+
+  @property
+  def chose(self) -> bool:
+    """Whether configurations were chosen by it, and results are of others."""
+    return self.tuned_on is not None and self.tuned_on == self.settings.get(
+      'seed'
+    )
 
   @property
   def name(self) -> str:
@@ -84,14 +99,34 @@ class Run:
     """The column that tells how good the model is: validation, or its loss."""
     return f'validation/{self.metric or "loss"}'
 
+  def rounds_to(self, level: float) -> Optional[float]:
+    """Returns the round of the first evaluation at least so good."""
+    row = self._first_at(level)
+    return None if row is None else row['round']
+
+  def seconds_to(self, level: float) -> Optional[float]:
+    """Returns the seconds that rounds took until then."""
+    first = self._first_at(level)
+    if first is None or not any('seconds' in row for row in self.rows):
+      return None
+    until = (row for row in self.rows if row['round'] <= first['round'])
+    return math.fsum(row.get('seconds', 0.0) for row in until)
+
   def virtual_seconds_to(self, level: float) -> Optional[float]:
     """Returns the virtual time of the first evaluation at least so good."""
+    row = self._first_at(level, metric_names.VIRTUAL_SECONDS)
+    return None if row is None else row[metric_names.VIRTUAL_SECONDS]
+
+  def _first_at(
+    self, level: float, column: str = 'round'
+  ) -> Optional[Mapping[str, float]]:
+    """Finds the first row at least so good that has a column."""
     better = metric_names.higher_is_better(self.metric)
     for row in self.rows:
       value = row.get(self.judged, math.nan)
       reached = value >= level if better else value <= level
-      if reached and metric_names.VIRTUAL_SECONDS in row:
-        return row[metric_names.VIRTUAL_SECONDS]
+      if reached and column in row:
+        return row
     return None
 
   @property
@@ -121,26 +156,51 @@ class Run:
 
 
 def common_level(runs: Sequence[Run]) -> Optional[float]:
-  """Finds the best level that all runs reach at some virtual time.
+  """Finds the best level that all runs reach.
 
   Returns:
-    `None` if a run has no such time, or they have different measures.
+    `None` if a run was never evaluated, or they have different measures.
   """
   if len({run.metric for run in runs}) != 1:
     return None
+  virtual = any(metric_names.VIRTUAL_SECONDS in run.columns for run in runs)
+  needed = metric_names.VIRTUAL_SECONDS if virtual else 'round'
   better = metric_names.higher_is_better(runs[0].metric)
   best = []
   for run in runs:
     values = [
-      row[run.judged]
-      for row in run.rows
-      if run.judged in row and metric_names.VIRTUAL_SECONDS in row
+      row[run.judged] for row in run.rows if run.judged in row and needed in row
     ]
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
       return None
     best.append((max if better else min)(finite))
   return (min if better else max)(best)
+
+
+def rule_of(
+  runs: Sequence[Run], select: Optional[str] = None
+) -> scores.SelectionRule:
+  """Returns the rule by which configurations are chosen.
+
+  Args:
+    runs: The runs.
+    select: Its name; that of the runs' sweeps unless given, and the default of
+      runs of no sweep, or of sweeps with different ones.
+
+  Raises:
+    SettingsError: If a sweep has a rule that there is not.
+  """
+  if select is None:
+    names = {None if run.sweep is None else run.sweep.select for run in runs}
+    select = names.pop() if len(names) == 1 else None
+  select = select or scores.default_rule(run.settings for run in runs)
+  if select not in scores.RULES:
+    raise errors.SettingsError(
+      f'The sweep of these runs names the rule {select!r:.40}, which there is '
+      'not; give one with --select.'
+    )
+  return scores.RULES[select]
 
 
 def method_of(settings: Mapping[str, Any]) -> str:
@@ -203,7 +263,14 @@ def load(path: pathlib.Path) -> Run:
     rows = tables.RowFile(folder.metrics).numbers
   except errors.RunError as e:
     raise errors.SettingsError(str(e)) from e
-  return Run(path, settings, rows, _read_clients(path / 'clients.csv'))
+  return Run(
+    path,
+    settings,
+    rows,
+    _read_clients(path / 'clients.csv'),
+    # A sweep's runs are in a folder of its own.
+    sweeps.read(path.resolve().parent.parent),
+  )
 
 
 def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:

@@ -7,6 +7,7 @@ averaged, and the best average wins.
 import dataclasses
 import math
 from collections.abc import Hashable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,6 @@ from tff_adaptive.recording import metric_names
 
 _Key = TypeVar('_Key', bound=Hashable)
 # Seeds from which on a spread over seeds is drawn or shown as an interval.
-SEEDS_FOR_A_BAND = 5
 SEEDS_FOR_AN_INTERVAL = 3
 
 
@@ -58,7 +58,7 @@ RULES: Mapping[str, SelectionRule] = {
     SelectionRule(
       'validation_metric',
       'best validation metric over the same rounds, the number that Reddi et '
-      'al. report',
+      'al. report; the loss in a task without a metric',
       'validation/metric',
     ),
     SelectionRule(
@@ -81,7 +81,20 @@ RULES: Mapping[str, SelectionRule] = {
     ),
   )
 }
-DEFAULT = 'train_loss'
+# The rule unless one is given; and where validation looks at test data, which
+# choose nothing unless somebody asks for it.
+DEFAULT = 'validation_metric'
+WITHOUT_VALIDATION = 'train_loss'
+DEFAULTS = (
+  f'{DEFAULT}, or {WITHOUT_VALIDATION} where validation looks at test data '
+  '(--validation_split=test, as in presets)'
+)
+
+
+def default_rule(settings: Iterable[Mapping[str, Any]]) -> str:
+  """Names the rule by which runs with these settings are judged."""
+  looks = any(s.get('validation_split', 'test') == 'test' for s in settings)
+  return WITHOUT_VALIDATION if looks else DEFAULT
 
 
 def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
@@ -251,7 +264,12 @@ def score(
     metric: The task's first measure of quality, if it has one.
     finished: Whether the run came to its end.
   """
-  value = values.get(rule.measure, math.nan)
+  measure = rule.measure
+  if metric is None and not rule.of_loss:
+    measure = (
+      f'{"train" if measure.startswith("train/") else "validation"}/loss'
+    )
+  value = values.get(measure, math.nan)
   if not finished or not math.isfinite(value):
     return math.inf
   return (

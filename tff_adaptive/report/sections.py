@@ -48,14 +48,34 @@ class Configuration:
   Attributes:
     method: As `runs.Run.method`.
     settings: What they share.
-    runs: The finished ones.
-    complete: Whether no run of it failed or is unfinished.
+    runs: The finished ones that results are of.
+    complete: Whether none that it is chosen by failed or is unfinished.
+    chosen_by: The runs that it is chosen by; those that results are of unless
+      given.
+    planned: How many runs results are to be of; all there are unless given.
+    apart: Whether figures show its runs one by one.
   """
 
   method: str
   settings: Mapping[str, Any]
   runs: Sequence[results.Run]
   complete: bool = True
+  chosen_by: Sequence[results.Run] = ()
+  planned: int = 0
+  apart: bool = False
+
+  @property
+  def seeds(self) -> str:
+    """Counts the runs, and those there should be if these are more."""
+    count = f'{len(self.runs)}'
+    return (
+      f'{count} of {self.planned}' if self.planned > len(self.runs) else count
+    )
+
+  def as_chosen(self) -> 'Configuration':
+    """Returns it with the runs that it is chosen by, to look at a search."""
+    runs = self.chosen_by or self.runs
+    return dataclasses.replace(self, runs=runs, planned=len(runs))
 
   def values(self, measure: str) -> list[float]:
     """Lists a measure of every run that has it."""
@@ -127,6 +147,11 @@ class Judge:
     return metric_names.higher_is_better(self.metric)
 
   @property
+  def is_share(self) -> bool:
+    """Whether the metric is a share, which is shown in percent."""
+    return metric_names.is_share(self.metric or '')
+
+  @property
   def bounds(self) -> tuple[float, float]:
     """The least and the greatest value of what is drawn."""
     return metric_names.bounds(self.metric or 'loss')
@@ -139,7 +164,7 @@ class Judge:
       scores.score(
         self.rule, run.measures(), self.metric, finished=run.finished
       )
-      for run in configuration.runs
+      for run in configuration.chosen_by or configuration.runs
     ]
 
   def best(
@@ -150,6 +175,13 @@ class Judge:
       {i: self.score(c) for i, c in enumerate(configurations)}
     )
     return None if chosen is None else configurations[chosen]
+
+  def best_of(
+    self, by_method: Mapping[str, Sequence[Configuration]]
+  ) -> dict[str, Configuration]:
+    """Finds the best configuration of every method that has one."""
+    found = {m: self.best(c) for m, c in by_method.items()}
+    return {m: c for m, c in found.items() if c is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,31 +204,27 @@ def prefix(task: str) -> str:
   return f'{tasks.short(task)}_'
 
 
+def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+  """Picks the settings that runs of one experiment share."""
+  of_task = prefix(settings.get('task', ''))
+  return tuple(
+    (k, v)
+    for k, v in settings.items()
+    if (k in SETTING or k.startswith(of_task)) and v is not None
+  )
+
+
 def sections(runs: Sequence[results.Run]) -> list[Section]:
   """Sorts runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
-    of_task = prefix(run.settings.get('task', ''))
-    setting = tuple(
-      (k, v)
-      for k, v in run.settings.items()
-      if (k in SETTING or k.startswith(of_task)) and v is not None
-    )
-    methods = groups.setdefault(setting, {})
+    methods = groups.setdefault(experiment(run.settings), {})
     configurations = methods.setdefault(run.method, {})
     configurations.setdefault(_key(run.configuration), []).append(run)
   result = []
   for setting, methods in groups.items():
     by_method = {
-      method: [
-        Configuration(
-          method,
-          {k: v for k, v in same[0].settings.items() if k not in results.SEEDS},
-          [run for run in same if run.finished],
-          all(run.finished for run in same),
-        )
-        for same in configurations.values()
-      ]
+      method: [_configuration(method, same) for same in configurations.values()]
       for method, configurations in methods.items()
     }
     metrics = [
@@ -210,6 +238,26 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       Section(dict(setting), by_method, metrics[0] if metrics else None)
     )
   return result
+
+
+def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
+  """Makes a configuration of the runs that differ in their seeds only.
+
+  If a sweep chose it on one seed and repeated it on others, results are of the
+  others.
+  """
+  chosen_by = [run for run in same if run.chose] or list(same)
+  others = [run for run in same if not run.chose]
+  if not any(run.finished for run in others):
+    others = chosen_by
+  return Configuration(
+    method,
+    {k: v for k, v in same[0].settings.items() if k not in results.SEEDS},
+    [run for run in others if run.finished],
+    all(run.finished for run in chosen_by),
+    [run for run in chosen_by if run.finished],
+    len(others),
+  )
 
 
 def _key(configuration: tuple) -> tuple:

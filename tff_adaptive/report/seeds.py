@@ -17,9 +17,10 @@ Series = Callable[[results.Run], Points]
 Best = Mapping[str, sections.Configuration]
 
 OVER_SEEDS = (
-  f'From {scores.SEEDS_FOR_A_BAND} seeds on a line is their mean and the band '
-  'its 95 % confidence interval; fewer seeds are thin lines of their own.'
+  'A line is the mean over seeds. Its band is the 95 % confidence interval of '
+  'the mean, or the range of two seeds.'
 )
+APART = 'Every line is one run; runs of a method differ in their seeds.'
 
 
 def lines(
@@ -39,7 +40,7 @@ def lines(
       points = series(run)
       if np.isfinite(points[-1]).any():
         found.append((run, points))
-    if len(found) >= scores.SEEDS_FOR_A_BAND:
+    if len(found) > 1 and not configuration.apart:
       drawn += _mean_line(method, [points for _, points in found], bounds)
     else:
       drawn += [
@@ -69,6 +70,15 @@ def _mean_line(
   if not points.size:
     return []
   x, y = points.mean(axis=0).T
-  ends = [scores.confidence(list(v), bounds) for v in points[..., 1].T]
+  ends = [_ends(list(v), bounds) for v in points[..., 1].T]
   low, high = zip(*ends, strict=True)
   return [charts.Line(method, list(x), list(y), low, high)]
+
+
+def _ends(
+  values: Sequence[float], bounds: tuple[float, float]
+) -> tuple[float, float]:
+  """Returns the ends of a mean's interval, or of the range of two values."""
+  if len(values) < scores.SEEDS_FOR_AN_INTERVAL:
+    return min(values), max(values)
+  return scores.confidence(values, bounds)

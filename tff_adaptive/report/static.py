@@ -64,11 +64,12 @@ def draw_together(
 
 
 def image(figure: figure_lib.Figure, format_: str) -> bytes:
-  """Renders a figure as 'svg' or 'png'; the same figure gives the same file."""
+  """Renders a figure as 'svg', 'pdf' or 'png'; the same one every time."""
   buffer = io.BytesIO()
   # Neither dates nor random names in it.
   with matplotlib.rc_context(styles.RC):
-    metadata = {'Date': None} if format_ == 'svg' else {}
+    dates = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
+    metadata = dates.get(format_, {})
     figure.savefig(buffer, format=format_, metadata=metadata)
   return buffer.getvalue()
 
@@ -105,7 +106,7 @@ def _draw_line(
   places: int,
 ) -> None:
   """Draws a line with its interval."""
-  style = styles.of_method(line.looks)
+  style = line.style
   if line.thin:
     style |= dict(linewidth=_THIN, markersize=_SMALL * style['markersize'])
   x, y = np.asarray(line.x, float), np.asarray(line.y, float)
@@ -146,7 +147,7 @@ def _draw_heat_map(chart: charts.HeatMap) -> figure_lib.Figure:
       axes.text(
         j,
         i,
-        f'{value:.3g}',
+        format(value, chart.form),
         ha='center',
         va='center',
         color='white' if value < middle else 'black',

@@ -31,10 +31,13 @@ class SweepRecord:
   Attributes:
     select: The name of the rule by which configurations were chosen.
     shared: Whether the sweep's state is elsewhere, for other machines too.
+    tuned_on: The seed that configurations were chosen on, of which results
+      are not; `None` if all seeds count alike.
   """
 
   select: str
   shared: bool
+  tuned_on: Optional[int] = None
 
 
 def table_path(folder: pathlib.Path) -> pathlib.Path:
@@ -59,11 +62,11 @@ def write_table(
   buffer = io.StringIO()
   writer = csv.writer(buffer, lineterminator='\n')
   writer.writerow(head)
-  writer.writerows([_cell(value) for value in row] for row in rows)
+  writer.writerows([cell(value) for value in row] for row in rows)
   files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
   """Makes text that a spreadsheet could run text and nothing else."""
   if isinstance(value, str) and _FORMULA.match(value):
     return f"'{value}"
@@ -79,10 +82,23 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
   path = files.RunFolder(folder).sweep
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
-    return SweepRecord(str(found['select']), bool(found['shared']))
+    tuned_on = found.get('tuned_on')
+    return SweepRecord(
+      str(found['select']),
+      bool(found['shared']),
+      None if tuned_on is None else int(tuned_on),
+    )
   except FileNotFoundError:
     return None
-  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+  except (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+  ) as e:
     raise errors.SettingsError(
       f"{path} cannot be read as a sweep's description ({errors.reason(e)}); "
       "delete it, and the sweep's command writes it anew."
@@ -115,6 +131,7 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     ) from e
 
 
-def _text(cell: str) -> str:
-  """Reads what `_cell` made of text."""
-  return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
+def _text(found: str) -> str:
+  """Reads what `cell` made of text."""
+  plain = found[1:]
+  return plain if found[:1] == "'" and _FORMULA.match(plain) else found

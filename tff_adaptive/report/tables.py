@@ -1,21 +1,20 @@
 """The tables of a report."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-from tff_adaptive.algorithms import methods
-from tff_adaptive.recording import formatting
 from tff_adaptive.recording import metric_names
+from tff_adaptive.recording import printed_names
 from tff_adaptive.report import columns as columns_lib
 from tff_adaptive.report import figures as plots
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import scores
+from tff_adaptive.report import results as results_lib
+from tff_adaptive.report import runs as runs_lib
 from tff_adaptive.report import sections
+from tff_adaptive.report import spreads
 from tff_adaptive.report import sweeps
 from tff_adaptive.report import verdict as verdicts
 
@@ -29,18 +28,6 @@ _OVER_CLIENTS = {
   'p90': '90 % are below',
   'worst_decile': 'mean of the worst tenth',
 }
-# Columns of the table of results: measure, heading, less is better (None: as
-# the metric).
-_MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
-  ('train/loss', 'training loss', True),
-  ('validation/metric', 'validation {metric}', None),
-  ('best/metric', 'best validation {metric}', None),
-  ('test/metric', 'test {metric}', None),
-  ('test/loss', 'test loss', True),
-  ('megabytes', 'megabytes sent', True),
-  ('seconds', 'seconds', True),
-  ('virtual_seconds', 'virtual seconds', True),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,76 +66,27 @@ def named_flags(section: sections.Section) -> list[str]:
   return list(dict.fromkeys((*_RATES, *varying)))
 
 
-def of_results(
-  section: sections.Section,
-  best: Mapping[str, sections.Configuration],
-  judge: sections.Judge,
-) -> Table:
-  """Tabulates methods by measures, the best of every column in bold.
-
-  Args:
-    section: All configurations of the methods.
-    best: The best configuration of every method that has one.
-    judge: Says what is better.
-  """
-  measures = [m for m in _MEASURES if any(best[n].values(m[0]) for n in best)]
-  metric = metric_names.short(section.metric) if section.metric else 'metric'
-  central = judge.best(
-    [c for m, c in best.items() if not methods.has_clients(m.partition(' ')[0])]
-  )
-  head = ['method', 'seeds']
-  head += [heading.format(metric=metric) for _, heading, _ in measures]
-  level = results.common_level([run for c in best.values() for run in c.runs])
-  if level is not None:
-    quality = metric if section.metric else 'loss'
-    head.append(f'virtual seconds to {quality} {formatting.number(level)}')
-  if central is not None:
-    head.append('gap to centralized')
-  tops = {
-    measure: scores.unique_best(
-      [c.mean(measure) for c in best.values()],
-      less=not judge.more_is_better if less is None else less,
+def of_results(found: results_lib.Results) -> Table:
+  """Tabulates methods by measures, the best of every column in bold."""
+  columns = []
+  for column in found.columns:
+    top = column.best()
+    columns.append(
+      [
+        Cell(text, note, best=i == top)
+        for i, (text, note) in enumerate(column.texts())
+      ]
     )
-    for measure, _, less in measures
-  }
-  rows = []
-  for method in verdicts.ranked(best, judge):
-    configuration = best[method]
-    cells = [Cell(method), Cell(f'{len(configuration.runs)}')]
-    cells += [
-      _measure_cell(configuration, m, top, judge) for m, top in tops.items()
+  rows = [
+    [
+      Cell(method),
+      Cell(f'{found.tried[i]}'),
+      Cell(found.seeds[i]),
+      *(column[i] for column in columns),
     ]
-    if level is not None:
-      cells.append(_time_cell(configuration, level))
-    if central is not None:
-      gap = central.mean(judge.measure) - configuration.mean(judge.measure)
-      cells.append(Cell(f'{gap:+.4f}'))
-    rows.append(cells)
-  return Table(head, rows)
-
-
-def _time_cell(configuration: sections.Configuration, level: float) -> Cell:
-  """Tells the virtual time until a level was reached."""
-  found = [run.virtual_seconds_to(level) for run in configuration.runs]
-  times = [seconds for seconds in found if seconds is not None]
-  shown = verdicts.spread(times, (0.0, math.inf), of=len(found))
-  text, _, note = shown.partition(' ')
-  return Cell(text, note)
-
-
-def _measure_cell(
-  configuration: sections.Configuration,
-  measure: str,
-  top: Optional[float],
-  judge: sections.Judge,
-) -> Cell:
-  values = configuration.values(measure)
-  if not values:
-    return Cell('\N{EN DASH}')
-  bounds = scores.measure_bounds(measure, judge.metric)
-  shown = verdicts.spread(values, bounds, of=len(configuration.runs))
-  text, _, note = shown.partition(' ')
-  return Cell(text, note, best=scores.mean(values) == top)
+    for i, method in enumerate(found.methods)
+  ]
+  return Table(found.head(), rows)
 
 
 def of_clients(
@@ -157,26 +95,43 @@ def of_clients(
   """Tabulates what the trained models are worth to single clients."""
   metric = judge.metric or 'loss'
   bounds = metric_names.bounds(metric)
-  rows = []
+  names = printed_names.methods(best)
+  found: dict[str, list[Optional[spreads.Spread]]] = {}
   for group, after in plots.CLIENT_GROUPS.items():
     for method in verdicts.ranked(best, judge):
       runs = best[method].runs
       last = [run.rows[-1] for run in runs]
-      found = [
-        [row[name] for row in last if (name := f'{group}/{metric}/{s}') in row]
+      cells = [
+        spreads.spread(
+          [
+            row[name]
+            for row in last
+            if (name := f'{group}/{metric}/{s}') in row
+          ],
+          bounds,
+          planned=len(runs),
+          share=judge.is_share,
+        )
         for s in _OVER_CLIENTS
       ]
-      if any(found):
-        cells = [Cell(f'{method}, {after}' if after else method)]
-        for values in found:
-          shown = (
-            verdicts.spread(values, bounds, of=len(runs)) if values else ''
-          )
-          text, _, note = shown.partition(' ')
-          cells.append(Cell(text or '\N{EN DASH}', note))
-        rows.append(cells)
-  head = ['method', *_OVER_CLIENTS.values()]
-  return Table(head, rows) if rows else None
+      if any(cells):
+        name = names[method]
+        found[f'{name}, {after}' if after else name] = cells
+  if not found:
+    return None
+  columns = [
+    results_lib.Column(heading, cells, judge.is_share).texts()
+    for heading, cells in zip(
+      _OVER_CLIENTS.values(), zip(*found.values(), strict=True), strict=True
+    )
+  ]
+  rows = [
+    [Cell(name), *(Cell(*column[i]) for column in columns)]
+    for i, name in enumerate(found)
+  ]
+  unit = ' (%)' if judge.is_share else ''
+  head = [f'{heading}{unit}' for heading in _OVER_CLIENTS.values()]
+  return Table(['Method', *head], rows)
 
 
 def of_last_rounds(
@@ -201,7 +156,8 @@ def of_last_rounds(
       else:
         cells.append(Cell('\N{EN DASH}'))
     rows.append(cells)
-  return Table(['', *order], rows) if rows else None
+  names = printed_names.methods(order)
+  return Table(['', *names.values()], rows) if rows else None
 
 
 def of_settings(
@@ -217,23 +173,24 @@ def of_settings(
     judge: Says what is better.
   """
   rows = []
+  names = printed_names.methods(best)
   for method in verdicts.ranked(best, judge):
     settings = best[method].settings
     words = verdicts.settings_words(settings, flags, settings.get('task'))
     rows.append(
       [
-        Cell(method),
+        Cell(names[method]),
         Cell(words, words=True),
         Cell('', words=True, flags=as_flags(settings, flags)),
       ]
     )
-  return Table(['method', 'in words', 'as flags'], rows)
+  return Table(['Method', 'in words', 'as flags'], rows)
 
 
 def of_unfinished(
   folder: pathlib.Path,
   sweep: Optional[sweeps.SweepRecord],
-  runs: Sequence[results.Run],
+  runs: Sequence[runs_lib.Run],
 ) -> Optional[Table]:
   """Lists the runs that have no result, and why."""
   if sweep is not None:

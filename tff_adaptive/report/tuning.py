@@ -7,6 +7,7 @@ from typing import Optional
 
 import numpy as np
 
+from tff_adaptive.recording import printed_names
 from tff_adaptive.report import charts
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
@@ -63,9 +64,9 @@ def heat_map(
   return charts.HeatMap(
     f'heat_map_{safe}',
     TUNING,
-    f'{method}: {judge.label} by client and server learning rate, the best '
-    'of what else was varied, mean over seeds; empty cells have no finished '
-    'run.',
+    f'{printed_names.method(method)}: {judge.label} by client and server '
+    'learning rate, the best of what else was varied, mean over seeds; empty '
+    'cells have no finished run.',
     method,
     'client learning rate',
     'server learning rate',
@@ -73,6 +74,7 @@ def heat_map(
     across,
     up,
     values,
+    share=judge.is_share,
   )
 
 
@@ -123,7 +125,7 @@ def adaptivity(
       if values:
         mean = scores.mean(values)
         ends = (mean, mean)
-        if len(values) >= scores.SEEDS_FOR_A_BAND:
+        if len(values) >= scores.SEEDS_FOR_AN_INTERVAL:
           ends = scores.confidence(values, judge.bounds)
         points.append((tau, mean, *ends))
     if len(points) > 1:
@@ -135,13 +137,14 @@ def adaptivity(
     'adaptivity',
     TUNING,
     f'{charts.sentence(judge.label)} by server adaptivity, with the best '
-    f'learning rates at each; from {scores.SEEDS_FOR_A_BAND} seeds on bars are '
-    '95 % confidence intervals of the mean.' + charts.together(lines),
+    f'learning rates at each; from {scores.SEEDS_FOR_AN_INTERVAL} seeds on '
+    'bars are 95 % confidence intervals of the mean.' + charts.together(lines),
     'server adaptivity',
     judge.label,
     lines,
     log_x=True,
     y_limits=charts.limits(lines),
+    share=judge.is_share,
     bars=True,
   )
 
@@ -175,4 +178,5 @@ def sorted_sweeps(
     lines,
     x_limits=(0.0, 1.03),
     y_limits=charts.limits(lines),
+    share=judge.is_share,
   )

@@ -9,6 +9,7 @@ from typing import Optional
 
 from tff_adaptive.algorithms import methods
 from tff_adaptive.recording import formatting
+from tff_adaptive.recording import printed_names
 from tff_adaptive.report import scores
 from tff_adaptive.report import sections
 
@@ -118,23 +119,24 @@ def reach(
   if not order:
     return None
   measure, label = _measure(best, judge)
-  bounds = scores.measure_bounds(measure, judge.metric)
   first = best[order[0]]
   values = first.values(measure)
   if not values:
     return None
   task = section.setting.get('task')
-  tried = sum(len(c) for c in section.by_method.values())
+  tried = {m: len(c) for m, c in section.by_method.items()}
   points = [
     (
       'Result',
-      f'{label} {spread(values, bounds)}, {_count(len(values), "seed")}',
+      f'{label} {_spread(values, measure, judge)}, '
+      + _count(len(values), 'seed'),
     ),
     *_test_point(first, judge),
   ]
   if chosen := settings_words(first.settings, flags, task):
     points.append(('Settings', chosen))
-  headline = f'{order[0]}: {label} {formatting.number(scores.mean(values))}'
+  name = printed_names.method(order[0])
+  headline = f'{name}: {label} {_number(scores.mean(values), measure, judge)}'
   if len(order) > 1 and best[order[1]].values(measure):
     headline, margin = _margin(order, best, measure, label, judge)
     points.append(('Margin', margin))
@@ -143,15 +145,29 @@ def reach(
     points.append(('Validation', _VALIDATION.get(split, f'{split}')))
   if cost := _cost(first):
     points.append(('Cost', cost))
-  if tried > len(best):
-    points.append(
-      (
-        'Chosen',
-        f'the settings of each method are the best of those that were tried '
-        f'({tried} configurations), by {judge.rule.help}',
-      )
-    )
+  if max(tried.values()) > 1:
+    points.append(('Chosen', _chosen(tried, first, judge)))
   return Verdict(headline, points)
+
+
+def _chosen(
+  tried: Mapping[str, int],
+  first: sections.Configuration,
+  judge: sections.Judge,
+) -> str:
+  """Says how the settings of each method were chosen, and of how many."""
+  counts = sorted(set(tried.values()))
+  number = (
+    f'{counts[0]}' if len(counts) == 1 else f'{counts[0]} to {counts[-1]}'
+  )
+  text = (
+    'the settings of each method are the best of those that were tried '
+    f'({number} a method), by {judge.rule.help}'
+  )
+  chose = [run.tuned_on for run in first.runs if not run.chose]
+  if chose and chose[0] is not None:
+    text += f'; on seed {chose[0]}, of which the results are not'
+  return text
 
 
 def _measure(
@@ -177,8 +193,31 @@ def _test_point(
   values = first.values(measure)
   if not values:
     return []
+  return [('Test', f'test {judge.quality} {_spread(values, measure, judge)}')]
+
+
+def _is_share(measure: str, judge: sections.Judge) -> bool:
+  return measure.endswith('/metric') and judge.is_share
+
+
+def _number(value: float, measure: str, judge: sections.Judge) -> str:
+  """Writes a measure, in percent if it is a share."""
+  if _is_share(measure, judge):
+    return f'{formatting.number(100 * value)} %'
+  return formatting.number(value)
+
+
+def _spread(
+  values: Sequence[float], measure: str, judge: sections.Judge
+) -> str:
+  """Writes a measure's mean and spread, in percent if it is a share."""
   bounds = scores.measure_bounds(measure, judge.metric)
-  return [('Test', f'test {judge.quality} {spread(values, bounds)}')]
+  if not _is_share(measure, judge):
+    return spread(values, bounds)
+  low, high = bounds
+  text = spread([100 * v for v in values], (100 * low, 100 * high))
+  number, space, rest = text.partition(' ')
+  return f'{number} %{space}{rest}'
 
 
 def _margin(
@@ -190,32 +229,36 @@ def _margin(
 ) -> tuple[str, str]:
   """Returns a headline, and how far the best method is ahead of the next."""
   first, second = order[:2]
-  means = [formatting.number(best[m].mean(measure)) for m in order]
+  names = printed_names.methods(order)
+  means = [_number(best[m].mean(measure), measure, judge) for m in order]
   equal = [
-    m for m, shown in zip(order, means, strict=True) if shown == means[0]
+    names[m] for m, shown in zip(order, means, strict=True) if shown == means[0]
   ]
   if len(equal) > 1:
-    names = f'{", ".join(equal[:-1])} and {equal[-1]}'
-    return f'{names} are equal', f'none: {label} {means[0]} for each'
-  ahead = abs(best[first].mean(measure) - best[second].mean(measure))
+    listed = f'{", ".join(equal[:-1])} and {equal[-1]}'
+    return f'{listed} are equal', f'none: {label} {means[0]} for each'
+  # Differences of shares are in points of percent.
+  factor, unit = (100.0, ' points') if _is_share(measure, judge) else (1.0, '')
+  ahead = factor * abs(best[first].mean(measure) - best[second].mean(measure))
   found = scores.difference(
     best[first].by_seed(measure), best[second].by_seed(measure)
   )
-  name = f'{label} {ahead:.2g} ahead of {second}'
+  behind = f'{unit} ahead of {names[second]}'
   if found is None:
     fewest = min(len(best[m].values(measure)) for m in (first, second))
     return (
-      f'{first} is ahead',
-      f'{name}; {_count(fewest, "seed")} cannot tell whether by chance',
+      f'{names[first]} is ahead',
+      f'{label} {ahead:.2g}{behind}; {_count(fewest, "seed")} cannot tell '
+      'whether by chance',
     )
-  low, high = found
+  low, high = (factor * end for end in found)
   if not _more_is_better(measure, judge):
     low, high = -high, -low
   shown = formatting.with_interval(ahead, low, high)
-  name = f'{label} {shown} ahead of {second}'
+  text = f'{label} {shown}{behind}'
   if low <= 0:
-    return f'{first} is ahead, perhaps by chance', name
-  return f'{first} is best', name
+    return f'{names[first]} is ahead, perhaps by chance', text
+  return f'{names[first]} is best', text
 
 
 def _cost(configuration: sections.Configuration) -> str:

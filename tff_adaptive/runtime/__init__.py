@@ -38,7 +38,7 @@ __all__ = [
   'set_in_process_context',
   'set_native_context',
   'set_remote_context',
-  'share_cores',
+  'set_threads_per_operation',
 ]
 
 if TYPE_CHECKING:
@@ -118,22 +118,29 @@ def create_in_process_context(
   return contexts.InProcessContext(engine)
 
 
-def share_cores(clients_at_once: int) -> None:
-  """Divides the cores among the clients that train at once.
+def set_threads_per_operation(count: int = 1) -> None:
+  """Sets into how many threads TensorFlow divides an operation.
 
-  TensorFlow divides every operation among all cores. With a client on each of
-  them the parts of small operations wait for one another longer than they
-  compute. `main.py` calls this; in a program of your own, call it before
-  TensorFlow's first operation, after which its threads stay as they are. They
-  also stay as they are where `TF_NUM_INTRAOP_THREADS` or `tf.config.threading`
-  say how many there are, and where there are GPUs.
+  Unless told, TensorFlow divides an operation among all cores, and sums inside
+  it are added in an order that depends on their number. A number that is fixed
+  gives the same bits on any machine with the same kind of processor. With 1,
+  clients that train at once do not wait for parts of each other's operations.
+  `main.py` calls this with --threads_per_operation; in a program of your own,
+  call it before TensorFlow's first operation. Workers of the native runtime
+  that start later have the same number.
 
   Args:
-    clients_at_once: Clients that train at once, such as those of a cohort.
+    count: Threads, at least 1. More than there are cores give the same bits as
+      on a machine that has them, later.
+
+  Raises:
+    ValueError: If `count` is less than 1.
+    RuntimeFailure: If TensorFlow has computed in this process with another
+      number.
   """
   from tff_adaptive.runtime.engine import resources  # pylint: disable=g-import-not-at-top
 
-  resources.share_cores(clients_at_once)
+  resources.set_threads_per_operation(count)
 
 
 def set_in_process_context(**arguments: Any) -> _Context:

@@ -6,6 +6,7 @@ averaging).
 
 import dataclasses
 import math
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import overload
@@ -21,10 +22,13 @@ class Block:
   Attributes:
     fixed: Flags that all points of the block share, as text.
     axes: Values of a flag, as text, by flag.
+    own: Which of the axes are there for this block's method, which must have
+      a use for them.
   """
 
   fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
   axes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+  own: Collection[str] = ()
 
   def points(self) -> Sequence[Flags]:
     """Returns all combinations, each made when it is asked for.

@@ -19,6 +19,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.flags import options as options_lib
 from tff_adaptive.flags import parsing as flags_lib
+from tff_adaptive.report import runs
 from tff_adaptive.report import scores
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import papers
@@ -31,15 +32,31 @@ _FLAGS = (
     str,
     None,
     "A paper's grid, PAPER/TASK or PAPER/TASK/METHOD, such as "
-    'reddi2021/emnist_character; an --axis replaces its axis of that name.',
+    'reddi2021/emnist_character; or a file NAME.json with axes by method, '
+    '{"fedadam": {"server_learning_rate": [0.01, 0.1]}}, "*" for all of them. '
+    'An --axis replaces its axis of that name.',
   ),
   _flag(
     'select',
     Literal.__getitem__(tuple(scores.RULES)),
-    scores.DEFAULT,
+    None,
     'Which configuration is best: '
     + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
-    + '.',
+    + f'. Unless given, {scores.DEFAULTS}.',
+  ),
+  _flag(
+    'tune',
+    bool,
+    False,
+    'Try the axes on one seed, --seed, and then repeat the best configuration '
+    'of each method on the seeds of --repeat_best, which the results are of.',
+  ),
+  _flag(
+    'repeat_best',
+    str,
+    None,
+    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. It '
+    'asks for --tune.',
   ),
   _flag(
     'search',
@@ -114,10 +131,13 @@ _AXIS = _flag(
   str,
   parameters.REQUIRED,
   'FLAG=V1,V2,...: the values of a flag to try. Given several times, '
-  'all combinations are run; seed=0,1,2 repeats them.',
+  'all combinations are run; seed=0,1,2 repeats them. METHOD:FLAG=V1,V2,... '
+  'is for one method, in place of the axis of all.',
 )
 # Flags of a run that say something of the sweep as a whole.
 _OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
+# Seeds that the best configuration of a method is repeated on unless told.
+_REPEATS = 5
 
 
 def build_options() -> options_lib.Options:
@@ -134,12 +154,28 @@ class Sweep:
     points: The runs.
     dry_run: Whether to list them instead.
     options: Values of `build_options`.
+    tuned_on: The seed that configurations are chosen on, which the best of
+      each method is repeated after on others; `None` if all are run alike.
   """
 
   folder: pathlib.Path
   points: Sequence[grids.Point]
   dry_run: bool
   options: Mapping[str, Any]
+  tuned_on: Optional[int] = None
+
+  @property
+  def select(self) -> str:
+    """The name of the rule by which configurations are chosen."""
+    return self.options['select'] or scores.default_rule(
+      point.identity for point in self.points
+    )
+
+  @property
+  def repeats(self) -> list[int]:
+    """The seeds that the best configurations are repeated on."""
+    seeds = dict.fromkeys(point.identity['seed'] for point in self.points)
+    return [seed for seed in seeds if self.tuned_on not in (None, seed)]
 
   @property
   def sampler(self) -> str:
@@ -164,20 +200,67 @@ def parse(arguments: Sequence[str]) -> Sweep:
   """
   options, rest = build_options().split(arguments)
   _check_search(options)
-  axes = _read_axes(options['axis'])
+  axes = _read_axes(options)
   parser = flags_lib.Flags()
-  parser.know(*axes.get('task', ()))
+  parser.know(*axes.shared.get('task', ()))
   told = parser.given(rest)
-  blocks = _choose_blocks(options['grid'], axes, told)
-  shared = _parse_shared(options['grid'], axes, told)
+  seeds = _read_seeds(options, axes, told)
+  if seeds:
+    axes = dataclasses.replace(axes, shared={**axes.shared, 'seed': seeds})
+    told.pop('seed', None)
+  blocks = grids.with_axes(
+    _choose_blocks(options['grid'], axes, told), axes, told
+  )
+  shared = _parse_shared(options['grid'], blocks[0], told)
   of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
-  points = grids.points(of_runs, grids.with_axes(blocks, axes), '')
+  points = grids.points(of_runs, blocks, '')
   _check_lengths(options, points)
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
   return Sweep(
-    folder, [_below(folder, p) for p in points], shared.dry_run, options
+    folder,
+    [_below(folder, p) for p in points],
+    shared.dry_run,
+    options,
+    tuned_on=int(seeds[0]) if seeds else None,
   )
+
+
+def _read_seeds(
+  options: Mapping[str, Any], axes: grids.Axes, told: Mapping[str, str]
+) -> list[str]:
+  """Reads the seed to tune on and those to repeat on; none without --tune.
+
+  Raises:
+    SettingsError: If they are no seeds, or given otherwise as well.
+  """
+  if not options['tune'] and options['repeat_best'] is None:
+    return []
+  for flag in axes.flags():
+    if flag in runs.SEEDS:
+      raise errors.SettingsError(
+        f'--axis={flag} and --tune do not go together: configurations are '
+        'tried on --seed, and the best repeated on the seeds of --repeat_best.'
+      )
+  first = told.get('seed', '0')
+  if not first.isdecimal():
+    raise errors.SettingsError(f'--seed must be at least 0, got {first!r}.')
+  if options['repeat_best'] is None:
+    return [first, *(f'{int(first) + i}' for i in range(1, 1 + _REPEATS))]
+  seeds = [text.strip() for text in options['repeat_best'].split(',')]
+  wrong = [s for s in seeds if not (s.isascii() and s.isdecimal())]
+  if wrong:
+    raise errors.SettingsError(
+      '--repeat_best must be seeds with commas between, such as 1,2,3, got '
+      f'{options["repeat_best"]!r}.'
+    )
+  every = [str(int(s)) for s in (first, *seeds)]
+  if len(set(every)) < len(every):
+    raise errors.SettingsError(
+      f'--repeat_best={options["repeat_best"]} must be different seeds, and '
+      f'other ones than --seed={first}, which chooses what is repeated.'
+    )
+  return every
 
 
 def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
@@ -218,27 +301,44 @@ def _check_lengths(
     )
 
 
-def _read_axes(texts: Sequence[str]) -> dict[str, Sequence[str]]:
-  """Reads the values of each --axis, by flag."""
-  axes: dict[str, Sequence[str]] = {}
-  for text in texts:
-    flag, values = grids.parse_axis(text)
-    if flag in axes:
-      raise errors.SettingsError(f'--axis={flag} is given twice.')
-    axes[flag] = values
-  for flag in axes:
+def _is_file(grid: str) -> bool:
+  """Tells a file of axes from the name of a paper's grid."""
+  return grid.endswith('.json')
+
+
+def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
+  """Reads the axes of --axis, and of a file that --grid names.
+
+  Raises:
+    SettingsError: If they are not as they should be.
+  """
+  axes = grids.parse_axes(options['axis'])
+  grid = options['grid']
+  if grid is not None and _is_file(grid):
+    filed = grids.read_axes(pathlib.Path(grid))
+    methods = dict.fromkeys([*filed.own, *axes.own])
+    axes = grids.Axes(
+      {**filed.shared, **axes.shared},
+      {m: {**filed.own.get(m, {}), **axes.own.get(m, {})} for m in methods},
+    )
+  for flag in axes.flags():
     if flag in _OF_THE_SWEEP:
       raise errors.SettingsError(f'--{flag} cannot be an axis of a sweep.')
+  for method, own in axes.own.items():
+    if 'algorithm' in own:
+      raise errors.SettingsError(
+        f'--algorithm cannot be an axis of {method}, which is one.'
+      )
   return axes
 
 
 def _choose_blocks(
-  grid: Optional[str], axes: Mapping[str, Any], told: Mapping[str, str]
+  grid: Optional[str], axes: grids.Axes, told: Mapping[str, str]
 ) -> list[Block]:
   """Chooses the blocks of a paper's grid, or an empty one for the axes."""
-  if grid is not None:
+  if grid is not None and not _is_file(grid):
     return papers.load(grid, told.get('algorithm'))
-  if not axes:
+  if not axes.flags() and not axes.own:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )
@@ -246,20 +346,19 @@ def _choose_blocks(
 
 
 def _parse_shared(
-  grid: Optional[str],
-  axes: Mapping[str, Sequence[str]],
-  told: Mapping[str, str],
+  grid: Optional[str], block: Block, told: Mapping[str, str]
 ) -> flags_lib.Parsed:
   """Reads what all points share.
 
   Also finds what is wrong with the flags that they share. A point stands for
   all: what is accepted may depend on an axis.
   """
-  if grid is not None:
+  if grid is not None and not _is_file(grid):
     told = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
     return grids.Parser(told).parse({})
-  flags = {flag: values[0] for flag, values in axes.items()}
-  return grids.understand(grids.Parser(told), flags, flags)[0]
+  flags = block.points()[0]
+  axes = [axis for axis in block.axes if axis not in block.own]
+  return grids.understand(grids.Parser(told), flags, axes)[0]
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
@@ -287,13 +386,22 @@ def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
 
 def describe(sweep: Sweep) -> str:
   """Lists the points, for --dry_run."""
-  lines = [f'{len(sweep.points)} runs, results in {sweep.folder}']
-  lines += [f'  {p.name}' for p in sweep.points]
+  points = sweep.points
+  if sweep.tuned_on is not None:
+    points = [p for p in points if p.identity['seed'] == sweep.tuned_on]
+  lines = [f'{len(points)} runs, results in {sweep.folder}']
+  lines += [f'  {p.name}' for p in points]
+  if sweep.tuned_on is not None:
+    lines.append(
+      f"and each method's best of seed {sweep.tuned_on} again on seeds "
+      + ', '.join(map(str, sweep.repeats))
+    )
   for flag, names in _left_out(sweep.points).items():
     lines.append(
       f'--{flag} is no axis of {", ".join(names)}, which '
       f'{"has" if len(names) == 1 else "have"} no use for it'
     )
-  total = sum(p.total_rounds for p in sweep.points)
-  lines.append(f'{total:,} rounds in all')
+  total = sum(p.total_rounds for p in points)
+  also = '' if sweep.tuned_on is None else ', without those again'
+  lines.append(f'{total:,} rounds in all{also}')
   return '\n'.join(lines)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import json
 import math
 import pathlib
 import re
@@ -125,37 +126,162 @@ def number(text: str) -> Optional[float]:
   return value if math.isfinite(value) else None
 
 
-def parse_axis(text: str) -> tuple[str, list[str]]:
-  """Reads FLAG=V1,V2,...
+@dataclasses.dataclass(frozen=True)
+class Axes:
+  """The axes that were asked for.
+
+  Attributes:
+    shared: Values by flag, for every method that has a use for the flag.
+    own: The same for one method, by its name, in place of shared ones.
+  """
+
+  shared: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+  own: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(
+    default_factory=dict
+  )
+
+  def flags(self) -> list[str]:
+    """Lists the flags that have axes, each once."""
+    owned = (flag for axes in self.own.values() for flag in axes)
+    return list(dict.fromkeys([*self.shared, *owned]))
+
+
+def parse_axes(texts: Sequence[str]) -> Axes:
+  """Reads [METHOD:]FLAG=V1,V2,..., one a text.
 
   Raises:
-    SettingsError: If it is not of that form.
+    SettingsError: If one is not of that form, or given twice.
   """
-  match = re.fullmatch(r'(?:--)?(\w+)=(.+)', text)
-  values = [v.strip() for v in match.group(2).split(',')] if match else []
-  if not match or '' in values:
-    raise errors.SettingsError(
-      f'--axis must be FLAG=VALUE,VALUE,..., got {text!r}.'
-    )
+  shared: dict[str, Sequence[str]] = {}
+  own: dict[str, dict[str, Sequence[str]]] = {}
+  for text in texts:
+    match = re.fullmatch(r'(?:--)?(?:(\w+):)?(\w+)=(.+)', text)
+    values = [v.strip() for v in match.group(3).split(',')] if match else []
+    if not match or '' in values:
+      raise errors.SettingsError(
+        '--axis must be FLAG=VALUE,VALUE,... or METHOD:FLAG=VALUE,VALUE,..., '
+        f'got {text!r}.'
+      )
+    method, flag = match.group(1), match.group(2)
+    name = f'{method}:{flag}' if method else flag
+    axes = own.setdefault(method, {}) if method else shared
+    if flag in axes:
+      raise errors.SettingsError(f'--axis={name} is given twice.')
+    axes[flag] = _different(f'--axis={name}', values)
+  return Axes(shared, own)
+
+
+def _different(name: str, values: Sequence[str]) -> Sequence[str]:
+  """Returns an axis' values, of which none may be there twice."""
   repeated = sorted({v for v in values if values.count(v) > 1})
   if repeated:
-    raise errors.SettingsError(
-      f'--axis={match.group(1)} has the value {repeated[0]} twice.'
+    raise errors.SettingsError(f'{name} has the value {repeated[0]} twice.')
+  return values
+
+
+def read_axes(path: pathlib.Path) -> Axes:
+  """Reads a file of axes by method: {"METHOD": {"FLAG": [VALUE, ...]}}.
+
+  Those of the method "*" are for all; a value may stand without a list.
+
+  Raises:
+    SettingsError: If it cannot be read, or is not of that form.
+  """
+  form = '{"METHOD or *": {"FLAG": [VALUE, ...]}}'
+  try:
+    # Numbers stay as they are written: they name folders.
+    found = json.loads(
+      path.read_text(encoding='utf-8'), parse_float=str, parse_int=str
     )
-  return match.group(1), values
+  except (OSError, ValueError, RecursionError) as e:
+    raise errors.SettingsError(
+      f'--grid={path} cannot be read as JSON, {form}: {errors.reason(e)}.'
+    ) from e
+  if not isinstance(found, dict) or not found:
+    raise errors.SettingsError(f'--grid={path} must hold {form}.')
+  axes: dict[str, dict[str, Sequence[str]]] = {}
+  for method, flags in found.items():
+    if not isinstance(flags, dict):
+      raise errors.SettingsError(
+        f'--grid={path} must hold {form}; {method!r} has {flags!r:.40}.'
+      )
+    # A method without axes of its own is one of the sweep all the same.
+    axes[method] = {}
+    for flag, values in flags.items():
+      texts = [_axis_text(v) for v in _as_list(values)]
+      if not texts or None in texts:
+        raise errors.SettingsError(
+          f'--grid={path}: {flag!r} of {method!r} must be a list of numbers, '
+          f'words, true and false, got {values!r:.40}.'
+        )
+      known = [text for text in texts if text is not None]
+      axes[method][flag] = _different(
+        f'--grid={path}: {flag!r} of {method!r}', known
+      )
+  shared = axes.pop('*', {})
+  return Axes(shared, axes)
+
+
+def _as_list(values: Any) -> list[Any]:
+  return values if isinstance(values, list) else [values]
+
+
+def _axis_text(value: Any) -> Optional[str]:
+  """Writes a value of JSON as a flag has it; `None` if no flag has such."""
+  if isinstance(value, bool):
+    return str(value).lower()
+  return value if isinstance(value, str) and value else None
 
 
 def with_axes(
-  blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]
+  blocks: Sequence[Block], axes: Axes, told: Mapping[str, str]
 ) -> list[Block]:
-  """Adds axes to blocks, or replaces those that a block has."""
-  return [
-    Block(
-      {k: v for k, v in block.fixed.items() if k not in axes},
-      {**block.axes, **axes},
-    )
-    for block in blocks
-  ]
+  """Adds axes to blocks, or replaces those that a block has.
+
+  Args:
+    blocks: Of a paper, or one without anything.
+    axes: Those that were asked for.
+    told: Flags that hold for all points, as text.
+
+  Raises:
+    SettingsError: If a method that has axes of its own is not of the sweep.
+  """
+  shared = [_with(block, axes.shared) for block in blocks]
+  if not axes.own:
+    return shared
+  # Each method has a block of its own.
+  apart: list[tuple[Optional[str], Block]] = []
+  for block in shared:
+    names = block.axes.get('algorithm')
+    fixed = block.fixed.get('algorithm', told.get('algorithm'))
+    if names is None and fixed is None and 'preset' not in block.axes:
+      names = list(axes.own)
+    if names is None:
+      apart.append((fixed, block))
+      continue
+    rest = {k: v for k, v in block.axes.items() if k != 'algorithm'}
+    apart += [
+      (name, Block({'algorithm': name, **block.fixed}, rest)) for name in names
+    ]
+  there = dict.fromkeys(name for name, _ in apart if name is not None)
+  for method in axes.own:
+    if method not in there:
+      raise errors.SettingsError(
+        f'{method} has axes of its own and is no method of the sweep, whose '
+        f'methods are {", ".join(there) or "chosen by presets"}; name it in '
+        '--axis=algorithm=..., or leave these axes out.'
+      )
+  return [_with(b, axes.own.get(name or '', {}), own=True) for name, b in apart]
+
+
+def _with(
+  block: Block, axes: Mapping[str, Sequence[str]], *, own: bool = False
+) -> Block:
+  return Block(
+    {k: v for k, v in block.fixed.items() if k not in axes},
+    {**block.axes, **axes},
+    own=[*block.own, *axes] if own else block.own,
+  )
 
 
 def name_of(flags: Mapping[str, str]) -> str:
@@ -304,7 +430,8 @@ def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
 
   def make(flags: Mapping[str, str]) -> Understood:
     try:
-      return understand(parser, flags, block.axes)[1]
+      shared = [axis for axis in block.axes if axis not in block.own]
+      return understand(parser, flags, shared)[1]
     except errors.SettingsError as e:
       if len(flags) < 2:
         raise

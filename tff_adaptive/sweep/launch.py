@@ -57,31 +57,28 @@ def run(
   agenda = search.agenda_of(sweep)
   with _folder(sweep), search.open_study(sweep, agenda) as study:
     # Before the runs are written to the study, which takes a while for many.
-    total = sum(point.total_rounds for point in sweep.points)
-    print(
-      f'{len(sweep.points)} runs, {total:,} rounds in all, in {sweep.folder}.',
-      file=stream or sys.stdout,
-      flush=True,
-    )
+    print(_announce(sweep, agenda), file=stream or sys.stdout, flush=True)
     study.add(sweep.points)
     files.make_folder(sweep.folder)
     sweeps.write(
       sweep.folder,
       sweeps.SweepRecord(
-        agenda.rule.name, sweep.options['storage'] is not None
+        agenda.rule.name,
+        sweep.options['storage'] is not None,
+        sweep.tuned_on,
       ),
     )
     _take_up(sweep, study)
     ticker = ticker_lib.Ticker(
       _rows(sweep, agenda, study), agenda.most_runs, stream
     )
-    ticker.say(f'{ticker.left} of {len(sweep.points)} runs to do.')
+    ticker.say(f'{ticker.left} of {agenda.most_runs} runs to do.')
     signals = stopping.Signals()
 
     def update() -> None:
       rows = _rows(sweep, agenda, study)
       ticker.update(rows)
-      outcomes.write_table(sweep.folder, rows)
+      outcomes.write_table(sweep.folder, _shown(sweep, rows))
 
     def report(kind: str, name: str, value: Any) -> None:
       if kind == 'started':
@@ -114,7 +111,32 @@ def run(
     rows = _rows(sweep, agenda, study)
     if any(row.status == outcomes.FINISHED for row in rows):
       _write_axes(sweep, rows)
-    return rows
+    return _shown(sweep, rows)
+
+
+def _announce(sweep: flags.Sweep, agenda: search.Agenda) -> str:
+  """Says how much there is to run, at most."""
+  rounds = [point.total_rounds for point in sweep.points]
+  total = agenda.most_runs * sum(rounds) // len(rounds)
+  said = f'{agenda.most_runs} runs, {total:,} rounds in all, in {sweep.folder}.'
+  if sweep.tuned_on is None:
+    return said
+  return (
+    f"{said} Tuned on seed {sweep.tuned_on}; then each method's best on seeds "
+    f'{", ".join(map(str, sweep.repeats))}.'
+  )
+
+
+def _shown(
+  sweep: flags.Sweep, rows: Sequence[outcomes.Row]
+) -> list[outcomes.Row]:
+  """Leaves out the repeats of configurations that were not chosen."""
+  idle = (outcomes.WAITING, outcomes.UNTRIED)
+  return [
+    row
+    for row in rows
+    if sweep.tuned_on in (None, row.settings['seed']) or row.status not in idle
+  ]
 
 
 def _rows(

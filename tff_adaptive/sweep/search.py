@@ -17,7 +17,9 @@ from typing import Optional
 
 import optuna
 
+from tff_adaptive.report import runs
 from tff_adaptive.report import scores
+from tff_adaptive.report import sections
 from tff_adaptive.sweep import flags
 from tff_adaptive.sweep import grids
 from tff_adaptive.sweep import outcomes
@@ -45,6 +47,8 @@ class Agenda:
     seed: Of all that is random in the choice.
     halving_factor: One in so many runs goes on after every rung; `None` if all
       runs go to their end.
+    tuned: Whether only the best configuration of each method is repeated on
+      other seeds than its first, once all are known.
   """
 
   points: Sequence[grids.Point]
@@ -53,6 +57,7 @@ class Agenda:
   trials: int
   seed: int
   halving_factor: Optional[int] = None
+  tuned: bool = False
 
   @functools.cached_property
   def _configurations(self) -> list[list[str]]:
@@ -76,7 +81,13 @@ class Agenda:
   def most_runs(self) -> int:
     """The number of runs of the sweep, if none is left out on the way."""
     sizes = sorted(map(len, self._configurations), reverse=True)
-    return sum(sizes if self.sampler == 'grid' else sizes[: self.trials])
+    if self.sampler != 'grid':
+      sizes = sizes[: self.trials]
+    if not self.tuned:
+      return sum(sizes)
+    # Of every method one is repeated.
+    best = min(len(set(self._methods.values())), len(sizes))
+    return len(sizes) + best * (sizes[0] - 1)
 
   def next(self, trials: _Trials) -> list[str]:
     """Returns the runs that may be taken now, the best choice first.
@@ -87,6 +98,8 @@ class Agenda:
     held, fresh = self._open(trials)
     if held or not fresh:
       return held
+    if self.sampler == 'grid' and self.halving_factor is None:
+      return fresh
     if self.sampler in ('grid', 'random'):
       # In a grid's own order one rate after the other may be the best so far,
       # and none would be pruned.
@@ -108,22 +121,59 @@ class Agenda:
       for p in self.points
       if outcomes.status_of(trials[p.name]) == outcomes.WAITING
     ]
-    if self.sampler == 'grid' and self.halving_factor is None:
+    everything = self.sampler == 'grid' and self.halving_factor is None
+    if everything and not self.tuned:
       return waiting, []
-    fresh, held = [], []
+    firsts = [first for first, *_ in self._configurations]
+    fresh = [n for n in firsts if not outcomes.was_begun(trials[n])]
+    begun = [n for n in firsts if n not in set(fresh)]
+    if self.sampler != 'grid' and len(begun) >= self.trials:
+      fresh = []
+    repeated = self._repeated(trials, begun, bool(fresh))
+    held = []
     for first, *repeats in self._configurations:
-      if not outcomes.was_begun(trials[first]):
-        fresh.append(first)
-        continue
-      held.append(first)
-      if outcomes.status_of(trials[first]) == outcomes.FINISHED:
-        held += repeats
+      held += [first] if first in begun else []
+      held += repeats if first in repeated else []
     # What was begun is carried to its end first.
     held = [name for name in held if name in waiting]
-    begun = len(self._configurations) - len(fresh)
-    if held or (self.sampler != 'grid' and begun >= self.trials):
-      fresh = []
-    return held, fresh
+    return held, [] if held else fresh
+
+  def _repeated(
+    self, trials: _Trials, begun: Sequence[str], more: bool
+  ) -> set[str]:
+    """Names the first runs of the configurations that go on to other seeds.
+
+    Args:
+      trials: The newest trial of every run.
+      begun: First runs that were begun.
+      more: Whether there are others to begin.
+    """
+    status = {name: outcomes.status_of(trials[name]) for name in begun}
+    finished = {n for n, s in status.items() if s == outcomes.FINISHED}
+    if not self.tuned:
+      return finished
+    if more or any(s not in outcomes.OVER for s in status.values()):
+      return set()
+    by_method: dict[tuple, dict[str, list[float]]] = {}
+    for name in begun:
+      outcome = outcomes.outcome_of(trials[name])
+      score = scores.score(
+        self.rule, outcome.measures, outcome.metric, finished=name in finished
+      )
+      by_method.setdefault(self._methods[name], {})[name] = [score]
+    best = (scores.best(scored) for scored in by_method.values())
+    return {name for name in best if name is not None}
+
+  @functools.cached_property
+  def _methods(self) -> dict[str, tuple]:
+    """Tells apart the methods in their experiments, by run."""
+    return {
+      point.name: (
+        sections.experiment(point.identity),
+        runs.method_of(point.identity),
+      )
+      for point in self.points
+    }
 
   def untried(self, trials: _Trials) -> dict[str, str]:
     """Tells which waiting runs will not be run, and why, once it is known.
@@ -142,9 +192,12 @@ class Agenda:
         reasons[first] = (
           f'not among the {self.trials} configurations that were tried'
         )
+      why = f'{first} is {status}'
+      if status == outcomes.FINISHED:
+        why = f"{first} is not its method's best"
       for name in repeats:
         if outcomes.status_of(trials[name]) == outcomes.WAITING:
-          reasons[name] = reasons.get(first, f'{first} is {status}')
+          reasons[name] = reasons.get(first, why)
     return reasons
 
   def pruner(self) -> optuna.pruners.BasePruner:
@@ -220,12 +273,13 @@ def agenda_of(sweep: flags.Sweep) -> Agenda:
   return Agenda(
     points=sweep.points,
     sampler=sweep.sampler,
-    rule=scores.RULES[options['select']],
+    rule=scores.RULES[sweep.select],
     trials=options['trials'] or _TRIALS,
     seed=sweep.points[0].identity['seed'],
     halving_factor=(options['halving_factor'] or _HALVING_FACTOR)
     if sweep.pruner == 'halving'
     else None,
+    tuned=sweep.tuned_on is not None,
   )
 
 

@@ -103,7 +103,10 @@ def _split(
     )
   parts = (partition_lib.Partition(ids, tuple(p)) for p in (train, tests))
   first, second = (
-    client_data.ArrayClientData(data.arrays, p, notes=data.notes) for p in parts
+    client_data.ArrayClientData(
+      data.arrays, p, notes=data.notes, classes=data.classes
+    )
+    for p in parts
   )
   return first, second
 

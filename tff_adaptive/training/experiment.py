@@ -3,6 +3,7 @@
 import importlib.metadata
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -65,8 +66,8 @@ def set_runtime(
   """
   set_context = getattr(runtime, f'set_{settings.runtime}_context')
   try:
+    _set_threads(settings.threads_per_operation)
     if settings.runtime == 'in_process':
-      runtime.share_cores(_clients_at_once(settings))
       return reuse.set_in_process_context(settings.runtime_options)
     return set_context(**settings.runtime_options)
   except (runtime.RuntimeFailure, ValueError) as e:
@@ -76,12 +77,25 @@ def set_runtime(
     raise
 
 
-def _clients_at_once(settings: settings_lib.Settings) -> int:
-  """Returns how many clients train at once where cores are enough."""
-  if not settings.plan.method.has_clients:
-    return 1
-  most = settings.runtime_options.get('max_concurrent_clients')
-  return min(most or settings.clients_per_round, settings.clients_per_round)
+def _set_threads(count: int) -> None:
+  """Sets the threads per operation; warns if it is too late for the default.
+
+  Raises:
+    SettingsError: If it is too late for a number that was asked for.
+  """
+  try:
+    runtime.set_threads_per_operation(count)
+  except runtime.RuntimeFailure as e:
+    if count != 1:
+      raise errors.SettingsError(
+        f'--threads_per_operation={count}: {e} Start another process for it.'
+      ) from e
+    warnings.warn(
+      f'{e} The last bits of results depend on it; to avoid that, call '
+      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow '
+      'computes.',
+      stacklevel=2,
+    )
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
@@ -334,6 +348,7 @@ def _run(
         ready.task.datasets.train_data,
         folder.path,
         title=tasks.short(settings.task),
+        task=settings.task,
       )
       return results
 

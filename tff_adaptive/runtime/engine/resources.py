@@ -168,26 +168,28 @@ def _default_concurrency(devices: Sequence[str]) -> int:
   return max(1, min(_CLIENTS_A_GPU * gpus, cores))
 
 
-def share_cores(clients_at_once: int) -> None:
-  """Divides the cores among the clients that train at once.
-
-  See `tff_adaptive.runtime.share_cores`.
-
-  Args:
-    clients_at_once: Clients that train at once.
-  """
-  chosen = tf.config.threading.get_intra_op_parallelism_threads()
-  if chosen or 'TF_NUM_INTRAOP_THREADS' in os.environ:
-    return
-  if tf.config.list_physical_devices('GPU'):
-    return
-  cores = len(os.sched_getaffinity(0))
+def set_threads_per_operation(count: int) -> None:
+  """See `tff_adaptive.runtime.set_threads_per_operation`."""
+  if count < 1:
+    raise ValueError(f'`count` must be at least 1, got {count!r}.')
   try:
-    tf.config.threading.set_intra_op_parallelism_threads(
-      max(1, cores // clients_at_once)
-    )
-  except RuntimeError:
-    return  # TensorFlow has its threads already, and they stay as they are.
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+  except RuntimeError as e:
+    present = threads_per_operation()
+    if present == count:
+      return
+    raise failures.RuntimeFailure(
+      'TensorFlow has computed in this process with '
+      f'{present or "as many threads per operation as there are cores"}'
+      f'{" threads per operation" if present else ""} and cannot change that '
+      f'to {count}.'
+    ) from e
+
+
+def threads_per_operation() -> int:
+  """Returns the threads of an operation; 0 for as many as there are cores."""
+  chosen = tf.config.threading.get_intra_op_parallelism_threads()
+  return chosen or int(os.environ.get('TF_NUM_INTRAOP_THREADS', 0))
 
 
 def _available_memory() -> int:

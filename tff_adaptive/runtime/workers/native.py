@@ -19,6 +19,7 @@ from absl import logging
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.engine import resources
 from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.workers import process as process_lib
 from tff_adaptive.runtime.workers import stub as stub_lib
@@ -103,7 +104,9 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
       self.stop()
     for _ in range(_START_ATTEMPTS):
       process = process_lib.WorkerProcess(
-        self._binary, max_concurrent_calls=self._max_concurrent
+        self._binary,
+        max_concurrent_calls=self._max_concurrent,
+        threads_per_operation=resources.threads_per_operation(),
       )
       self.starts += 1
       stub = stub_lib.GuardedStub(

@@ -66,6 +66,7 @@ class WorkerProcess:
     *,
     port: int | None = None,
     max_concurrent_calls: int = -1,
+    threads_per_operation: int = 0,
   ):
     """Starts the worker; does not wait until it answers.
 
@@ -73,6 +74,8 @@ class WorkerProcess:
       binary: Path of TFF's `worker_binary`.
       port: Port to listen on; `None` picks a free one.
       max_concurrent_calls: Clients at once; nonpositive means no bound.
+      threads_per_operation: Of TensorFlow in it; 0 for as many as there are
+        cores.
     """
     self.port = free_port() if port is None else port
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
@@ -86,6 +89,8 @@ class WorkerProcess:
     ]
     environment = dict(os.environ)
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
+    if threads_per_operation:
+      environment['TF_NUM_INTRAOP_THREADS'] = str(threads_per_operation)
     self._owner = os.getpid()
     self._supervisor = subprocess.Popen(
       # Isolated and without site: the supervisor starts in ~20 ms and no

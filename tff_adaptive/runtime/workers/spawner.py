@@ -131,8 +131,7 @@ def _start(message: bytes, settings: Mapping[str, Any]) -> tuple[bytes, Any]:
   from tff_adaptive.runtime.engine import resources
   from tff_adaptive.runtime.workers import server
 
-  at_once = settings['engine']['max_concurrent_clients']
-  resources.share_cores(at_once or len(os.sched_getaffinity(0)))
+  resources.set_threads_per_operation(1)
   engine = engine_lib.Engine(**settings['engine'])
   if message == TRY:
     return READY, None

@@ -1,0 +1,292 @@
+"""Grids by method, and tuning on one seed with repeats of the best."""
+
+import csv
+import io
+import json
+
+import pytest
+
+import main
+from tests import made_up
+from tff_adaptive import errors
+from tff_adaptive.report import runs
+from tff_adaptive.report import sections
+from tff_adaptive.sweep import flags
+from tff_adaptive.sweep import launch
+from tff_adaptive.training import stopping
+
+pytestmark = pytest.mark.usefixtures('undrawn')
+
+_METHODS = '--axis=algorithm=fedavg,fedadam'
+_OWN = [
+  _METHODS,
+  '--axis=client_learning_rate=0.01,0.1',
+  '--axis=fedadam:server_learning_rate=0.1,1',
+  '--axis=fedavg:client_learning_rate=1',
+]
+_SHARED = ['--total_rounds=4', '--rounds_per_eval=2', '--clients_per_round=2']
+
+
+def parse(root, *arguments):
+  return flags.parse(
+    [
+      *_SHARED,
+      '--experiment_name=s',
+      f'--root_output_dir={root}',
+      '--workers=0',
+      *arguments,
+    ]
+  )
+
+
+def names(sweep):
+  return [point.name for point in sweep.points]
+
+
+@pytest.fixture(name='ran')
+def ran_fixture(monkeypatch):
+  """No training: rows are made up. Holds the names of what was run."""
+  ran = []
+
+  def run(settings, hooks=(), **_):
+    ran.append(settings.experiment_name)
+    stop = 2 if run.stops_at == len(ran) else None
+    made_up.write(settings, hooks, stop_at=stop)
+
+  run.stops_at = None
+  made_up.replace_training(monkeypatch, run)
+  return ran, run
+
+
+def test_a_method_has_axes_of_its_own(tmp_path):
+  expected = [
+    'algorithm=fedavg,client_learning_rate=1',
+    *(
+      f'algorithm=fedadam,client_learning_rate={c},server_learning_rate={s}'
+      for c in ('0.01', '0.1')
+      for s in ('0.1', '1')
+    ),
+  ]
+  assert names(parse(tmp_path, *_OWN)) == expected
+  file = tmp_path / 'grid.json'
+  grid = {
+    '*': {'client_learning_rate': ['0.01', 0.1]},
+    'fedavg': {'client_learning_rate': 1},
+    'fedadam': {'server_learning_rate': [0.1, 1]},
+  }
+  file.write_text(json.dumps(grid))
+  assert names(parse(tmp_path, f'--grid={file}')) == expected
+  # A method without axes of its own is there with those of all, or none.
+  grid['fedavg'] = {}
+  file.write_text(json.dumps(grid))
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    *(f'algorithm=fedavg,client_learning_rate={c}' for c in ('0.01', '0.1')),
+    *expected[1:],
+  ]
+  file.write_text('{"fedavg": {}, "fedadam": {}}')
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    'algorithm=fedavg',
+    'algorithm=fedadam',
+  ]
+  # Beside a paper's grid, for one of its methods.
+  paper = parse(
+    tmp_path,
+    '--grid=mukherjee2023/mnist_lenet',
+    '--axis=fedavg:client_learning_rate=0.5',
+  )
+  rates = {
+    p.flags['client_learning_rate']
+    for p in paper.points
+    if p.algorithm == 'fedavg'
+  }
+  assert rates == {'0.5'}
+
+
+@pytest.mark.parametrize(
+  'arguments, said',
+  [
+    ([_METHODS, '--axis=fedyogi:seed=1'], 'fedyogi has axes of its own'),
+    # An axis for all may be left out; one for a method may not.
+    (
+      [_METHODS, '--axis=fedavg:server_adaptivity=0.1,1'],
+      '--server_adaptivity=0.1 would be ignored',
+    ),
+    (['--axis=a:b:c=1'], 'METHOD:FLAG=VALUE'),
+    (['--axis=fedavg:seed=1', '--axis=fedavg:seed=2'], 'fedavg:seed is given'),
+    ([_METHODS, '--axis=seed=1', '--tune'], '--tune do not go together'),
+    ([_METHODS, '--repeat_best=1-5'], 'such as 1,2,3'),
+    ([_METHODS, '--repeat_best=0,1'], 'different seeds'),
+    (['--grid=none.json'], 'cannot be read as JSON'),
+  ],
+)
+def test_what_is_wrong_is_said(tmp_path, arguments, said):
+  with pytest.raises(errors.SettingsError) as e:
+    parse(tmp_path, *arguments)
+  assert said in str(e.value)
+
+
+@pytest.mark.parametrize(
+  'text', ['[]', '{"fedavg": 3}', '{"fedavg": {"seed": [null]}}', '{']
+)
+def test_files_of_another_form_are_refused(tmp_path, text):
+  file = tmp_path / 'grid.json'
+  file.write_text(text)
+  with pytest.raises(errors.SettingsError, match='grid'):
+    parse(tmp_path, f'--grid={file}')
+
+
+def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
+  done, run = ran
+  told = [*_OWN, '--repeat_best=1,2,3']
+  assert main.main(['sweep', '--dry_run', *_told(tmp_path, told)]) == 0
+  shown = capsys.readouterr().out
+  assert '5 runs' in shown and 'again on seeds 1, 2, 3' in shown
+  # Killed while it repeats, and gone on with: nothing is run twice.
+  run.stops_at = 7
+  with pytest.raises(stopping.Stopped):
+    launch.run(parse(tmp_path, *told), stream=io.StringIO())
+  run.stops_at = None
+  assert main.main(['sweep', *_told(tmp_path, told)]) == 0
+  shown = capsys.readouterr().out
+  assert done[6] == done[7] and len(set(done)) == len(done) - 1 == 11
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    table = list(csv.DictReader(file))
+  assert len(table) == 11
+  assert {row['status'] for row in table} == {'finished'}
+  repeated = {r['name'] for r in table if r['seed'] != '0'}
+  rates = 'client_learning_rate'
+  assert repeated == {
+    name
+    for seed in (1, 2, 3)
+    for name in (
+      f'algorithm=fedadam,{rates}=0.1,seed={seed},server_learning_rate=1',
+      f'algorithm=fedavg,{rates}=1,seed={seed}',
+    )
+  }
+  # The closing table: settings tried, runs of the other seeds, validation.
+  lines = shown.splitlines()
+  (head,) = (i for i, line in enumerate(lines) if line.startswith('method'))
+  assert lines[head].split()[:4] == [
+    'method',
+    'tried',
+    'validation',
+    'accuracy',
+  ]
+  cells = {line.split()[0]: line.split() for line in lines[head + 1 : head + 3]}
+  assert cells['fedadam'][1] == '4' and cells['fedavg'][1] == '1'
+  assert cells['fedadam'][-3] == '3'
+  mine = [
+    float(r['validation/metric'])
+    for r in table
+    if r['name'] in repeated and r['algorithm'] == 'fedadam'
+  ]
+  assert float(cells['fedadam'][2]) == pytest.approx(sum(mine) / 3, rel=1e-3)
+  assert 'Chosen on seed 0' in shown
+  # The report chooses the same by the same seed, wherever it looks from.
+  found, _ = runs.find(tmp_path)
+  (section,) = sections.sections(found)
+  judge = sections.Judge(
+    sections.scores.RULES['validation_metric'], section.metric
+  )
+  chosen = judge.best(section.by_method['fedadam'])
+  assert chosen.seeds == '3'
+  assert sorted(run.settings['seed'] for run in chosen.runs) == [1, 2, 3]
+  assert len(section.by_method['fedadam']) == 4
+
+
+def _told(root, told):
+  return [
+    *_SHARED,
+    '--experiment_name=s',
+    f'--root_output_dir={root}',
+    '--workers=0',
+    *told,
+  ]
+
+
+def test_a_better_setting_that_comes_later_is_repeated(tmp_path, ran):
+  done, _ = ran
+  told = ['--algorithm=fedavg', '--repeat_best=5']
+  launch.run(
+    parse(tmp_path, *told, '--axis=client_learning_rate=0.01'),
+    stream=io.StringIO(),
+  )
+  del done[:]
+  launch.run(
+    parse(tmp_path, *told, '--axis=client_learning_rate=0.01,0.1'),
+    stream=io.StringIO(),
+  )
+  assert done == [
+    'client_learning_rate=0.1,seed=0',
+    'client_learning_rate=0.1,seed=5',
+  ]
+  found, _ = runs.find(tmp_path)
+  (section,) = sections.sections(found)
+  judge = sections.Judge(
+    sections.scores.RULES['validation_metric'], section.metric
+  )
+  chosen = judge.best(section.by_method['fedavg'])
+  assert chosen.settings['client_learning_rate'] == 0.1
+
+
+def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
+  sweep = parse(
+    tmp_path,
+    '--algorithm=fedavg',
+    '--tune',
+    '--seed=3',
+    '--axis=client_learning_rate=0.1,1',
+  )
+  assert sweep.tuned_on == 3 and sweep.repeats == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+  'search',
+  [
+    ['--search=random', '--trials=3'],
+    pytest.param(['--search=tpe', '--trials=3'], marks=pytest.mark.exhaustive),
+    ['--search=halving', '--halving_factor=2', '--total_rounds=8'],
+  ],
+)
+def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
+  done, _ = ran
+  sweep = flags.parse(
+    [
+      *_SHARED[1:],
+      '--experiment_name=s',
+      f'--root_output_dir={tmp_path}',
+      '--workers=0',
+      '--algorithm=fedavg',
+      '--axis=client_learning_rate=0.001,0.01,0.1,1',
+      '--repeat_best=1,2',
+      *(search if len(search) > 2 else [*search, '--total_rounds=4']),
+    ]
+  )
+  rows = launch.run(sweep, stream=io.StringIO())
+  firsts = [row for row in rows if row.settings['seed'] == 0]
+  finished = [row for row in firsts if row.status == 'finished']
+  best = max(finished, key=lambda r: r.outcome.measures['validation/metric'])
+  rate = best.flags['client_learning_rate']
+  repeats = [row.name for row in rows if row.settings['seed'] != 0]
+  assert repeats == [f'client_learning_rate={rate},seed={s}' for s in (1, 2)]
+  assert done[-2:] == repeats and len(set(done)) == len(done)
+  assert sum(row.status == 'untried' for row in firsts) == (
+    1 if '--trials=3' in search else 0
+  )
+
+
+def test_test_data_choose_nothing_unless_asked(tmp_path):
+  rate = '--axis=server_learning_rate=0.1,1'
+  assert parse(tmp_path, rate).select == 'validation_metric'
+  split = '--validation_split=test'
+  assert parse(tmp_path, rate, split).select == 'train_loss'
+  asked = parse(tmp_path, rate, split, '--select=validation_metric')
+  assert asked.select == 'validation_metric'
+  # Papers' grids tune on data set apart; presets repeat what papers did.
+  cell = 'reddi2021/emnist_character/fedavg'
+  grid = parse(tmp_path, f'--grid={cell}', '--data=synthetic')
+  assert grid.select == 'validation_metric'
+  preset = parse(
+    tmp_path, f'--preset={cell}', '--data=synthetic', '--axis=seed=0,1'
+  )
+  assert preset.select == 'train_loss'

@@ -23,6 +23,7 @@ _PASSED = (
   'batch_size',
   'width',
   'threads',
+  'devices',
   'population',
 )
 
@@ -50,7 +51,11 @@ class Contender:
       stdout=subprocess.PIPE,
       stderr=None if options.verbose else subprocess.DEVNULL,
       text=True,
-      env={**os.environ, 'PYTHONPATH': _ROOT},
+      env={
+        **os.environ,
+        'PYTHONPATH': _ROOT,
+        **getattr(options, 'environment', {}),
+      },
     )
     built = self._answer()
     self.build, self.first_loss = built['build'], built['loss']

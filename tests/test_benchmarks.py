@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from benchmarks import gpu
+from benchmarks import outputs
 from benchmarks import step_studies
 from tests import made_up
 
@@ -87,3 +89,31 @@ def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):
   with pytest.raises(SystemExit):
     ask('sgd')
   assert 'its clients are adam, sgdm_decay' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path):
+  _run(tmp_path, 'benchmarks/gpu.py', '--small', f'--output={tmp_path / "gpu"}')
+  page = (tmp_path / 'gpu' / 'README.md').read_text(encoding='utf-8')
+  for model in ('digits', 'cnn', 'lstm', 'tag'):
+    assert re.search(rf'^\| {model} \|.*\| yes \|', page, re.MULTILINE), page
+  assert '* device: CPU' in page and '* TensorFlow: 2.' in page
+  rows = outputs.read_rows(tmp_path / 'gpu' / 'rounds.csv')
+  assert all(float(row['2 at once, s']) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+  'driver, says', [(True, 'Run `make gpu`'), (False, 'no NVIDIA driver')]
+)
+def test_the_script_for_a_gpu_says_what_is_missing(
+  driver, says, tmp_path, monkeypatch
+):
+  if driver:
+    (tmp_path / 'version').write_text('')
+  monkeypatch.setattr(gpu, '_DRIVER', tmp_path / 'version')
+  monkeypatch.setattr('sys.argv', ['gpu.py'])
+  monkeypatch.setattr(
+    'tensorflow.config.list_physical_devices', lambda kind: []
+  )
+  with pytest.raises(SystemExit, match=f'sees no GPU.*{says}'):
+    gpu.main()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from packaging import requirements
 
 import tff_adaptive
 
@@ -36,6 +37,22 @@ def test_requirements_agree_and_are_complete_pins(more):
     and not line.startswith(('#', '-r ', './tools/tff_today'))
   ]
   assert not unpinned
+
+
+def test_cuda_libraries_are_those_that_tensorflow_asks_for():
+  asked = {}
+  for text in importlib.metadata.requires('tensorflow'):
+    if 'and-cuda' in text:
+      requirement = requirements.Requirement(text)
+      asked[requirement.name] = requirement.specifier
+  pinned = {
+    name: version
+    for name, version in pins('requirements-gpu.txt').items()
+    if name.startswith('nvidia-')
+  }
+  assert asked and set(pinned) == set(asked)
+  for name, version in pinned.items():
+    assert version in asked[name], name
 
 
 def test_pip_and_uv_install_the_same():

@@ -39,6 +39,17 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
       recurrent(),
       layers.Dense(workload.CHARACTERS),
     ]
+  elif options.model == 'digits':
+    parts = [
+      layers.InputLayer([8, 8, 1]),
+      layers.Conv2D(16, 3, activation='relu', padding='same'),
+      layers.MaxPool2D(),
+      layers.Conv2D(32, 3, activation='relu', padding='same'),
+      layers.MaxPool2D(),
+      layers.Flatten(),
+      layers.Dense(64, activation='relu'),
+      layers.Dense(workload.DIGITS),
+    ]
   else:
     outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
     parts = [layers.InputLayer([options.width]), layers.Dense(outputs)]

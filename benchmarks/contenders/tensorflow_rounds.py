@@ -147,12 +147,25 @@ def make(options):
     runtime.set_native_context()
     return _federated(options, _tff_process(options, name == 'tff_iterator'))
   runtime.set_threads_per_operation()
-  runtime.set_in_process_context(max_concurrent_clients=options.threads)
+  runtime.set_in_process_context(
+    max_concurrent_clients=options.threads,
+    devices=options.devices and options.devices.split(','),
+  )
   if name == 'tff_in_process':
     return _federated(options, _tff_process(options, iterator=False))
   return _federated(options, _fedadam(options))
 
 
+def _device_peak() -> int:
+  """Adds up the most bytes that TensorFlow had on each GPU."""
+  return sum(
+    tf.config.experimental.get_memory_info(gpu.name.partition('device:')[2])[
+      'peak'
+    ]
+    for gpu in tf.config.list_logical_devices('GPU')
+  )
+
+
 if __name__ == '__main__':
   parsed = workload.parse()
-  workload.serve(parsed, make)
+  workload.serve(parsed, make, _device_peak)

@@ -20,6 +20,7 @@ SERVER_BETA_2 = 0.99
 # Small, because TFF and Keras scale it in the first rounds, others do not.
 SERVER_EPSILON = 1e-7
 CLASSES = 62
+DIGITS = 10
 TAGS = 500
 # Words of a sentence, about, as in Stack Overflow.
 _WORDS = 20
@@ -37,6 +38,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
   for name in ('clients', 'examples', 'batch_size', 'width', 'threads'):
     parser.add_argument(f'--{name}', type=int)
   parser.add_argument('--rounds', type=int, help='of all that are to come')
+  parser.add_argument('--devices', help='of the clients, with commas between')
   parser.add_argument('--shuffle', action='store_true')
   parser.add_argument(
     '--population',
@@ -81,6 +83,9 @@ def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.arange(count)[:, np.newaxis]
     words[rows, rng.integers(0, options.width, (count, _WORDS))] = 1 / _WORDS
     return words, (rng.random((count, TAGS)) < 3 / TAGS).astype(np.float32)
+  if options.model == 'digits':
+    digits = rng.random((count, 8, 8, 1)).astype(np.float32)
+    return digits, rng.integers(0, DIGITS, count)
   shape = (options.width,) if options.model == 'logistic' else (28, 28, 1)
   make = rng.normal if options.model == 'logistic' else rng.random
   return make(size=(count, *shape)).astype(np.float32), rng.integers(
@@ -93,6 +98,16 @@ def start_weights(options) -> list[np.ndarray]:
   shapes: dict[str, list[tuple[int, ...]]] = {
     'logistic': [(options.width, CLASSES), (CLASSES,)],
     'tag': [(options.width, TAGS), (TAGS,)],
+    'digits': [
+      (3, 3, 1, 16),
+      (16,),
+      (3, 3, 16, 32),
+      (32,),
+      (2 * 2 * 32, 64),
+      (64,),
+      (64, DIGITS),
+      (DIGITS,),
+    ],
     'cnn': [
       (3, 3, 1, 32),
       (32,),
@@ -128,7 +143,9 @@ def start_weights(options) -> list[np.ndarray]:
 
 
 def serve(
-  options, make: Callable[[Any], tuple[Callable[[], Any], Callable[[], float]]]
+  options,
+  make: Callable[[Any], tuple[Callable[[], Any], Callable[[], float]]],
+  device_peak: Callable[[], int] = lambda: 0,
 ) -> None:
   """Answers each line of input with a line of JSON.
 
@@ -137,6 +154,7 @@ def serve(
     make: Builds the contender; returns a function that runs a round to its
       end, and one that returns the mean loss of the server's model over all
       clients' examples.
+    device_peak: Measures peak memory of a device that is not the host.
   """
   answers = os.fdopen(os.dup(1), 'w')
   os.dup2(2, 1)  # Whatever else is printed is no answer.
@@ -153,7 +171,7 @@ def serve(
     start = time.perf_counter()
     run()
     answer(seconds=time.perf_counter() - start)
-  answer(peak=peak_bytes(), loss=float(loss()))
+  answer(peak=peak_bytes(), device_peak=device_peak(), loss=float(loss()))
 
 
 def peak_bytes() -> int:

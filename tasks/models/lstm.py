@@ -15,17 +15,60 @@ import tensorflow as tf
 def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
   """Builds a layer that returns the outputs of all steps.
 
-  On a GPU that layer is Keras' own, which uses cuDNN there.
+  On a GPU that layer is cuDNN's.
 
   Args:
     units: Width of state and output.
     kernel_initializer: Of the input's weights.
   """
   gpu = tf.config.list_logical_devices('GPU')
-  kind = tf.keras.layers.LSTM if gpu else LoopedLSTM
+  kind = CudnnLSTM if gpu else LoopedLSTM
   return kind(
     units, return_sequences=True, kernel_initializer=kernel_initializer
   )
+
+
+class CudnnLSTM(tf.keras.layers.LSTM):
+  """LSTM from [batch, time, inputs] to [batch, time, units], by cuDNN.
+
+  Keras' own layer leaves it to the placement of a function whether cuDNN or a
+  loop over time computes it. TFF inlines functions before they are placed, and
+  so the choice is the loop, with a dozen copies to the host a step.
+  """
+
+  def call(
+    self,
+    inputs: tf.Tensor,
+    mask: Any = None,
+    training: Any = None,
+    initial_state: Any = None,
+  ) -> tf.Tensor:
+    _refuse_mask_and_state(self, mask, initial_state)
+    del training
+    kernel, recurrent, bias = (
+      variable.read_value()
+      for variable in (
+        self.cell.kernel,
+        self.cell.recurrent_kernel,
+        self.cell.bias,
+      )
+    )
+    parts = [*tf.split(kernel, 4, axis=1), *tf.split(recurrent, 4, axis=1)]
+    flat = [tf.reshape(tf.transpose(part), [-1]) for part in parts]
+    batch, steps, _ = tf.unstack(tf.shape(inputs))
+    zeros = tf.zeros([batch, 1, self.units], inputs.dtype)
+    outputs, *_ = tf.raw_ops.CudnnRNNV3(
+      input=inputs,
+      input_h=zeros,
+      input_c=zeros,
+      # cuDNN has a bias of the input and one of the state.
+      params=tf.concat([*flat, tf.zeros_like(bias), bias], axis=0),
+      sequence_lengths=tf.fill([batch], steps),
+      rnn_mode='lstm',
+      is_training=True,
+      time_major=False,
+    )
+    return outputs
 
 
 class LoopedLSTM(tf.keras.layers.LSTM):
@@ -38,13 +81,18 @@ class LoopedLSTM(tf.keras.layers.LSTM):
     training: Any = None,
     initial_state: Any = None,
   ) -> tf.Tensor:
-    if mask is not None or initial_state is not None:
-      raise ValueError('LoopedLSTM takes neither a mask nor a first state.')
+    _refuse_mask_and_state(self, mask, initial_state)
     del training
     by_time = tf.transpose(inputs, [1, 0, 2])
     projected = tf.tensordot(by_time, self.cell.kernel, 1) + self.cell.bias
     outputs = _recur(projected, self.cell.recurrent_kernel)
     return tf.transpose(outputs, [1, 0, 2])
+
+
+def _refuse_mask_and_state(layer: Any, mask: Any, initial_state: Any) -> None:
+  if mask is not None or initial_state is not None:
+    name = type(layer).__name__
+    raise ValueError(f'{name} takes neither a mask nor a first state.')
 
 
 @tf.custom_gradient

@@ -228,8 +228,13 @@ class Contrastive(Objective):
 
 
 def _cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-  """Computes the cosine of the angle between rows; 0 where a row is 0."""
+  """Computes the cosine of the angle between rows, [rows, 1]; 0 for a row of 0.
+
+  The axis is kept because the gradient of a sum without it computes a shape on
+  the GPU, for which the host then waits.
+  """
   return tf.reduce_sum(
     tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),
     axis=-1,
+    keepdims=True,
   )

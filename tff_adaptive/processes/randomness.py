@@ -166,13 +166,15 @@ def fingerprint(batch: structures.Examples) -> tf.Tensor:
   """Computes a number that tells batches apart, int32 scalar."""
   total = tf.constant(0, tf.int32)
   for leaf in tf.nest.flatten(batch, expand_composites=True):
-    if leaf.dtype == tf.string:
-      words = tf.strings.to_hash_bucket_fast(leaf, 2**31 - 1)
-      words = tf.cast(words, tf.int32)
-    elif leaf.dtype.is_floating:
-      words = tf.bitcast(tf.cast(leaf, tf.float32), tf.int32)
-    else:
-      words = tf.cast(leaf, tf.int32)
+    # Batches are in the host's memory, and so is what is computed with int32.
+    with tf.device('/device:CPU:*'):
+      if leaf.dtype == tf.string:
+        words = tf.strings.to_hash_bucket_fast(leaf, 2**31 - 1)
+        words = tf.cast(words, tf.int32)
+      elif leaf.dtype.is_floating:
+        words = tf.bitcast(tf.cast(leaf, tf.float32), tf.int32)
+      else:
+        words = tf.cast(leaf, tf.int32)
     words = tf.reshape(words, [-1])
     # Weights by position, so that the same examples in another order differ.
     positions = tf.range(1, tf.size(words) + 1) * _MIX

@@ -78,8 +78,9 @@ def create_in_process_context(
 
   Args:
     max_concurrent_clients: Clients that are trained at once; unless given, the
-      number of cores, or two per GPU, and fewer if the model is so large that
-      this many copies could fill the memory. It changes no result.
+      number of cores, or four per GPU if there are as many cores, and fewer if
+      the model is so large that this many copies could fill the memory. It
+      changes no result.
     devices: Devices that the in-process runtime spreads clients over, such as
       GPU:0 and GPU:1; all GPUs unless given, or else the CPU.
     default_num_clients: Cohort size of computations whose arguments do not

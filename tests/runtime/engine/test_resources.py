@@ -97,3 +97,19 @@ def test_default_concurrency_shrinks_for_models_that_fill_the_memory():
   fixed = resources.Resources(max_concurrent_clients=3)
   assert fixed.threads_for(10**15) == 3
   fixed.close()
+
+
+@pytest.mark.parametrize(
+  'devices, cores, clients',
+  [
+    (['/device:CPU:0'], 6, 6),
+    (['/device:GPU:0'], 16, 4),
+    (['/device:GPU:0'], 2, 2),
+    (['/device:GPU:0', '/device:GPU:1'], 16, 8),
+  ],
+)
+def test_four_clients_a_gpu_if_there_are_cores_to_launch_from(
+  devices, cores, clients, monkeypatch
+):
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(cores))
+  assert resources._default_concurrency(devices) == clients

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tf_keras.src.layers.rnn import lstm as keras_lstm
 
 from tasks.models import lstm
 
@@ -72,3 +73,37 @@ def test_tff_can_serialise_it_with_its_gradient():
     return loss, tape.gradient(loss, layer.trainable_weights)[1]
 
   assert str(loss_and_gradient.type_signature.result[1]) == 'float32[3,12]'
+
+
+def test_cudnn_is_given_what_keras_gives_it(monkeypatch):
+  """Without a GPU, the arguments of cuDNN's op are compared."""
+  given = []
+
+  def record(**arguments):
+    given.append(arguments)
+    batch, steps, _ = arguments['input'].shape
+    nothing = tf.zeros([batch, 1, 6])
+    return tf.zeros([batch, steps, 6]), nothing, nothing, None, None
+
+  for names in (tf.raw_ops, keras_lstm.tf.raw_ops):
+    monkeypatch.setattr(names, 'CudnnRNNV3', record)
+  keras, _ = _pair()
+  ours = lstm.CudnnLSTM(6, return_sequences=True)
+  ours.build((None, None, 4))
+  ours.set_weights(keras.get_weights())
+  x = tf.constant(np.random.default_rng(1).normal(size=[3, 7, 4]), tf.float32)
+  ours(x)
+  cell = keras.cell
+  keras_lstm.gpu_lstm(
+    *(x, tf.zeros([3, 6]), tf.zeros([3, 6])),
+    *(cell.kernel, cell.recurrent_kernel, cell.bias),
+    mask=None,
+    time_major=False,
+    go_backwards=False,
+    sequence_lengths=None,
+    return_sequences=True,
+  )
+  mine, theirs = given
+  assert set(mine) == set(theirs)
+  for name, value in theirs.items():
+    np.testing.assert_array_equal(mine[name], value, err_msg=name)

@@ -17,6 +17,8 @@ from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_functions
 
 _Result = TypeVar('_Result')
+# See `_default_concurrency`.
+_CLIENTS_A_GPU = 4
 # Of TensorFlow, as soon as there is an engine.
 _owner: failures.Owner | None = None
 
@@ -152,13 +154,18 @@ def _check_devices(names: Sequence[str] | None) -> list[str]:
 
 
 def _default_concurrency(devices: Sequence[str]) -> int:
-  """Chooses the number of clients at once: the cores, or two per GPU."""
+  """Chooses the number of clients at once: the cores, or four per GPU.
+
+  A client's thread needs longer to launch a step's kernels than a GPU to run
+  them: by results/gpu_readiness/costs.csv two to five clients keep a GPU busy,
+  but for the largest models, which cost no more with several. Each needs a core
+  to launch from, so there are never more than cores.
+  """
   cores = len(os.sched_getaffinity(0))
   gpus = sum('GPU' in device for device in devices)
   if not gpus:
     return max(1, cores)
-  # A second client per GPU hides the gaps between a client's kernels.
-  return max(1, min(2 * gpus, cores))
+  return max(1, min(_CLIENTS_A_GPU * gpus, cores))
 
 
 def set_threads_per_operation(count: int) -> None:

@@ -14,6 +14,9 @@ ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 # TensorFlow's reserved name: such a variable belongs to one execution.
 ANONYMOUS_VARIABLE = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
+# Any CPU: the one that a function is called on, if it is one.
+HOST = '/device:CPU:*'
+
 
 def node_name(reference: str) -> str:
   """Returns the node that an input refers to, by value or by control."""

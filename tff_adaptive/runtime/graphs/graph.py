@@ -10,6 +10,7 @@ process and one graph runs for several clients at once, hence:
   so each becomes the anonymous kind, which is new in each execution.
 * Initialization: there is no session to run `initialize_op` in first, so
   whatever reads a variable or table waits for it by a control edge.
+* Input: what iterates over datasets stays on the CPU.
 * `dataset.reduce`: its kernel instantiates its function anew in each call
   (30 to 40 ms); the equal loop over an iterator does not.
 * Stand-ins: making an iterator costs more than a small client's training, and
@@ -75,6 +76,7 @@ class Graph:
     rewriting.make_anonymous(graph_def)
     rewriting.drop_control_edges_from(graph_def, self.parameters)
     rewriting.set_session_token(graph_def, session_token)
+    rewriting.keep_input_with_host(graph_def)
     self._reductions = reductions.replace(graph_def)
     if initialize_op:
       rewriting.order_after_initialization(graph_def, initialize_op)

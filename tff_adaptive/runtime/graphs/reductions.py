@@ -85,19 +85,21 @@ class Reduction:
   def _iterate(
     self, dataset: tf.Tensor, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
-    """Loops over an iterator."""
-    iterator = tf.raw_ops.AnonymousIteratorV3(**self._element_types)
+    """Loops over an iterator, on the CPU."""
+    with tf.device(defs.HOST):
+      iterator = tf.raw_ops.AnonymousIteratorV3(**self._element_types)
+      made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
 
     def advance() -> tf.Tensor:
-      return tf.raw_ops.IteratorGetNextAsOptional(
-        iterator=iterator, **self._element_types
-      )
+      with tf.device(defs.HOST):
+        return tf.raw_ops.IteratorGetNextAsOptional(
+          iterator=iterator, **self._element_types
+        )
 
-    made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
     with tf.control_dependencies([made]):
       following = advance()
     return self._while(
-      lambda following, *_: tf.raw_ops.OptionalHasValue(optional=following),
+      lambda following, *_: self._has_value(following),
       lambda following, *state: (
         advance(),
         *self._step(self._value(following), state, captured),
@@ -162,8 +164,15 @@ class Reduction:
     )
     return list(outcome[1:])
 
+  def _has_value(self, optional: tf.Tensor) -> tf.Tensor:
+    with tf.device(defs.HOST):
+      return tf.raw_ops.OptionalHasValue(optional=optional)
+
   def _value(self, optional: tf.Tensor) -> _Tensors:
-    return tf.raw_ops.OptionalGetValue(optional=optional, **self._element_types)
+    with tf.device(defs.HOST):
+      return tf.raw_ops.OptionalGetValue(
+        optional=optional, **self._element_types
+      )
 
   def _step(
     self, element: _Tensors, state: _Tensors, captured: _Tensors

@@ -3,6 +3,7 @@
 `graph.py` says why each is needed.
 """
 
+import collections
 import itertools
 from collections.abc import Sequence
 
@@ -29,6 +30,13 @@ _QUEUES = frozenset(
 )
 # Kernels that remember a random state from call to call when they have a seed.
 _SEEDED = ('seed', 'seed2')
+# Ops of the input pipeline, by the beginnings of their names.
+_INPUT = ('AnonymousIterator', 'Iterator', 'MakeIterator', 'Optional')
+# Ops whose output is an input, and those that combine conditions.
+_PASS_ON = frozenset(
+  {'Enter', 'Exit', 'Identity', 'Merge', 'NextIteration', 'Switch'}
+)
+_LOGICAL = frozenset({'LogicalAnd', 'LogicalNot', 'LogicalOr'})
 _unique = itertools.count()
 
 
@@ -100,6 +108,47 @@ def make_anonymous(graph_def: defs.GraphDef) -> None:
     # touches a variable to its device; the caller's device rules instead.
     if '_class' in node.attr:
       del node.attr['_class']
+
+
+def keep_input_with_host(graph_def: defs.GraphDef) -> None:
+  """Puts iterators, and the conditions of loops, on the CPU.
+
+  Where a function is called on a GPU, all that has a kernel there goes there.
+  Iterators have one, but it is for datasets that are on the GPU themselves: it
+  would pass off a batch in the host's memory as one in the GPU's. And a loop
+  would wait in every step for a condition to come back from the GPU that the
+  host knew.
+  """
+  for node in defs.all_nodes(graph_def):
+    if node.op.startswith(_INPUT):
+      node.device = defs.HOST
+  nodes = {node.name: node for node in graph_def.node}
+  waiting = [node for node in graph_def.node if node.op == 'LoopCond']
+  while waiting:
+    for source in waiting.pop().input:
+      node = nodes[defs.node_name(source)]
+      if source.startswith('^') or node.device == defs.HOST:
+        continue
+      known = node.op == 'Const' or node.op in _LOGICAL
+      if known or _passes_on(node, (tf.bool,)):
+        node.device = defs.HOST
+        waiting.append(node)
+  readers = collections.defaultdict(list)
+  for node in graph_def.node:
+    # The second input of a `Switch` is not passed on.
+    for source in node.input[: 1 if node.op == 'Switch' else None]:
+      readers[defs.node_name(source)].append(node)
+  waiting = [node for node in graph_def.node if node.device == defs.HOST]
+  while waiting:
+    for node in readers[waiting.pop().name]:
+      passes = _passes_on(node, (tf.bool, tf.resource, tf.variant))
+      if passes and node.device != defs.HOST:
+        node.device = defs.HOST
+        waiting.append(node)
+
+
+def _passes_on(node: defs.NodeDef, dtypes: Sequence[tf.DType]) -> bool:
+  return node.op in _PASS_ON and tf.as_dtype(node.attr['T'].type) in dtypes
 
 
 def drop_control_edges_from(

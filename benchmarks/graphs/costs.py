@@ -1,0 +1,205 @@
+"""What a placed graph's loop costs on a GPU, by arithmetic.
+
+Computed, not measured: floating-point operations and bytes from the shapes
+that TensorFlow infers, and seconds from published figures of devices. Nothing
+here knows caches, tensor cores or how well a kernel is written.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.grappler import item as grappler_item
+
+from benchmarks.graphs import kernels
+from benchmarks.graphs import placing
+
+# Seconds until the GPU begins a kernel after the one before, launched ahead:
+# "Getting Started with CUDA Graphs", NVIDIA's technical blog, 2019 (3.8
+# microseconds a kernel of 2.9 on a V100).
+LAUNCH_SECONDS = 3.8e-6
+# Seconds of a kernel that does next to nothing. Assumed.
+SMALLEST_SECONDS = 2e-6
+# Seconds of TensorFlow's executor for a node, launched or not. Assumed, of the
+# order of what the in-process runtime takes here on a CPU for the logistic
+# model (docs/runtimes.md: 0.36 ms of a thread a step, of 300 nodes).
+NODE_SECONDS = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+  """A GPU's published figures.
+
+  Attributes:
+    name: The device.
+    flops: Operations a second in float32, without tensor cores.
+    bandwidth: Bytes a second of its memory.
+    source: Where the figures stand.
+  """
+
+  name: str
+  flops: float
+  bandwidth: float
+  source: str
+
+
+DEVICES = (
+  Device('T4', 8.1e12, 300e9, 'NVIDIA T4 datasheet'),
+  Device('A100 80GB SXM', 19.5e12, 2039e9, 'NVIDIA A100 datasheet'),
+  Device('H100 SXM', 67e12, 3350e9, 'NVIDIA H100 datasheet'),
+)
+# Nodes that only pass on, rename or name a tensor: no kernel is launched.
+_FREE = frozenset(
+  {
+    *('Identity', 'Enter', 'Exit', 'Merge', 'Switch', 'NextIteration'),
+    *('Const', 'Placeholder', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze'),
+    *('EnsureShape', 'VarHandleOp', 'ReadVariableOp', 'AssignVariableOp'),
+    *('Shape', 'ShapeN', 'Size', 'Rank', 'StopGradient', 'IdentityN'),
+  }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """The cost of a step of a client's loop.
+
+  Attributes:
+    nodes: Nodes that are executed.
+    kernels: Pairs of operations and bytes, one a kernel that is launched.
+  """
+
+  nodes: int
+  kernels: list[tuple[float, float]]
+
+  @property
+  def flops(self) -> float:
+    return sum(flops for flops, _ in self.kernels)
+
+  @property
+  def bytes(self) -> float:
+    return sum(size for _, size in self.kernels)
+
+  def busy(self, device: Device) -> float:
+    """Seconds that the GPU computes: each kernel's roofline."""
+    return sum(
+      max(flops / device.flops, size / device.bandwidth, SMALLEST_SECONDS)
+      for flops, size in self.kernels
+    )
+
+  def host(self) -> float:
+    """Seconds that a client's thread takes to walk the graph and launch."""
+    return self.nodes * NODE_SECONDS + len(self.kernels) * LAUNCH_SECONDS
+
+  def fills(self, device: Device) -> int:
+    """Clients at once that keep the GPU busy."""
+    return max(1, math.ceil(self.host() / self.busy(device)))
+
+
+def of_step(graph: tf.compat.v1.GraphDef, batch_size: int) -> Step:
+  """Adds up a client's loop over batches.
+
+  Both branches of a condition are counted but those for an empty batch, which
+  no client has.
+
+  Args:
+    graph: A client's flat graph.
+    batch_size: Examples in a batch.
+  """
+  sized = _with_batch(graph, batch_size)
+  placed = placing.Placed(sized, called_on_gpu=True)
+  shapes = _shapes(sized)
+  found = [n for n in placed.nodes if placed.frames[n]]
+  launched = []
+  for name in found:
+    node = placed.nodes[name]
+    if node.op in _FREE or not placed.launches(name):
+      continue
+    inputs = [shapes.get(s, {}).get(port) for s, port in placed.inputs[name]]
+    outputs = list(shapes.get(name, {}).values())
+    types = [*kernels.input_types(node), *kernels.output_types(node)]
+    size = sum(
+      _elements(shape, batch_size) * dtype.size
+      for shape, dtype in zip([*inputs, *outputs], types)
+      if dtype not in (tf.resource, tf.variant, tf.string)
+    )
+    flops = _flops(node, inputs, outputs, batch_size)
+    launched.append((flops, size))
+  return Step(len(found), launched)
+
+
+def _with_batch(
+  graph: tf.compat.v1.GraphDef, batch_size: int
+) -> tf.compat.v1.GraphDef:
+  """Copies a graph, with the batch's size where batches come in."""
+  sized = tf.compat.v1.GraphDef()
+  sized.CopyFrom(graph)
+  for node in sized.node:
+    node.attr.pop('_output_shapes', None)
+    if node.op in ('OptionalGetValue', 'IteratorGetNext'):
+      for shape in node.attr['output_shapes'].list.shape:
+        for dim in shape.dim:
+          if dim.size < 0:
+            dim.size = batch_size
+  return sized
+
+
+def _shapes(graph: tf.compat.v1.GraphDef) -> Mapping[str, Mapping[int, Any]]:
+  """Infers the shapes of all outputs, loops included."""
+  meta = tf.compat.v1.MetaGraphDef()
+  meta.graph_def.CopyFrom(graph)
+  read = {
+    text.lstrip('^').partition(':')[0] for n in graph.node for text in n.input
+  }
+  ends = [n.name for n in graph.node if n.name not in read]
+  meta.collection_def['train_op'].node_list.value.extend(ends)
+  found = grappler_item.Item(meta).GetOpProperties()
+  return {
+    name: {
+      port: None
+      if output.shape.unknown_rank
+      else [dim.size for dim in output.shape.dim]
+      for port, output in enumerate(outputs)
+    }
+    for name, outputs in found.items()
+  }
+
+
+def _elements(shape: Any, batch_size: int) -> int:
+  # What is not known is a number of examples.
+  sizes = [batch_size if d < 0 else d for d in shape or []]
+  return math.prod(sizes)
+
+
+def _flops(node: Any, inputs: Any, outputs: Any, batch_size: int) -> float:
+  """Counts a node's operations: a product and a sum are two."""
+  count = lambda shape: _elements(shape, batch_size)
+  out = count(outputs[0]) if outputs else 0
+  op = node.op
+  if op == 'MatMul':
+    inner = -1 if not node.attr['transpose_a'].b else 0
+    return 2 * out * count(inputs[0][inner:][:1])
+  if op.startswith('BatchMatMul'):
+    inner = -2 if node.attr['adj_x'].b else -1
+    return 2 * out * count([inputs[0][inner]])
+  if op == 'Einsum':
+    letters = node.attr['equation'].s.decode().partition('->')[0].split(',')
+    sizes = {
+      letter: size
+      for term, shape in zip(letters, inputs)
+      for letter, size in zip(term.replace('...', ''), shape[-len(term) :])
+    }
+    return 2 * count(list(sizes.values()))
+  if op == 'Conv2D':
+    return 2 * out * count(inputs[1][:3])
+  if op == 'Conv2DBackpropInput':
+    return 2 * count(inputs[2]) * count(inputs[1][:3])
+  if op == 'Conv2DBackpropFilter':
+    return 2 * count(inputs[2]) * count(outputs[0][:3])
+  if op == 'CudnnRNNV3':
+    weights = count(inputs[3])
+    return 2 * weights * count(inputs[0][:2])
+  if op == 'CudnnRNNBackpropV3':
+    return 4 * count(inputs[3]) * count(inputs[0][:2])
+  return max(out, max(map(count, inputs), default=0))

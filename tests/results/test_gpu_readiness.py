@@ -1,0 +1,42 @@
+"""The tables of what a GPU would do, in docs/runtimes.md and in results/."""
+
+import pathlib
+
+import pytest
+
+from benchmarks import outputs
+from benchmarks import placement
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_FOLDER = _ROOT / 'results' / 'gpu_readiness'
+
+
+def test_the_tables_are_those_of_the_files():
+  text = (_ROOT / 'docs' / 'runtimes.md').read_text(encoding='utf-8')
+  shown = '\n'.join(placement.tables(_FOLDER))
+  for table in shown.split('\n\n'):
+    assert table in text
+
+
+def test_two_to_five_clients_fill_a_gpu_but_for_the_largest_models():
+  """The reason of four clients a GPU, the default."""
+  rows = outputs.read_rows(_FOLDER / 'costs.csv')
+  fills = {
+    row['task']: [int(v) for k, v in row.items() if k.endswith('fills')]
+    for row in rows
+  }
+  large = {task for task, counts in fills.items() if min(counts) < 2}
+  assert large == {'cifar100_image', 'stackoverflow_word', 'ag_news'}
+  assert max(map(max, fills.values())) == 5
+  for row in rows:
+    busy = float(row['A100 80GB SXM busy_us'])
+    assert busy >= 2 * int(row['kernels'])
+    assert float(row['mflop']) / 19.5 <= busy
+
+
+@pytest.mark.exhaustive
+def test_a_row_is_made_again():
+  made = placement.measure('digits', placement.TASKS['digits'])
+  for name, row in zip(('placement', 'costs'), made):
+    kept, *_ = outputs.read_rows(_FOLDER / f'{name}.csv')
+    assert kept == {key: str(value) for key, value in row.items()}

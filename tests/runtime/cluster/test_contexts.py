@@ -153,10 +153,24 @@ def _seconds_of(processes):
 
 def test_an_interrupted_computation_ends_everywhere(context):
   endless = [tf.data.Dataset.range(5).repeat()] * 2
-  threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+  ended = threading.Event()
+
+  def interrupt():
+    before = _seconds_of(_actors())
+    while _seconds_of(_actors()) - before < 0.5:
+      time.sleep(0.1)
+    # Python may be where it can only print that it was interrupted.
+    while not ended.is_set():
+      os.kill(os.getpid(), signal.SIGINT)
+      ended.wait(3)
+
   with _installed(context):
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-      _sums(endless)
+      try:
+        _sums(endless)
+      finally:
+        ended.set()
     actors = _actors()
     before = _seconds_of(actors)
     time.sleep(0.5)

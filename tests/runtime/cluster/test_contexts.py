@@ -151,6 +151,15 @@ def _seconds_of(processes):
   return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
+@pytest.fixture(name='interruptible')
+def _interruptible():
+  """Workers of pytest-xdist ignore interrupts."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures('interruptible')
 def test_an_interrupted_computation_ends_everywhere(context):
   endless = [tf.data.Dataset.range(5).repeat()] * 2
   ended = threading.Event()

@@ -297,7 +297,7 @@ def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
   guess, truth = capsys.readouterr().out.split()
   assert {guess, truth} <= {*exported['classes']}
   report = (tmp_path / 'runs/compared/report.html').read_text()
-  assert all(name in report for name in ('fedavg', 'fedadam'))
+  assert all(name in report for name in ('FedAvg', 'FedAdam'))
 
 
 @pytest.fixture(name='outside', scope='module')

@@ -1,5 +1,6 @@
 """Clients that are slow, late or gone: who counts, and what stays."""
 
+import functools
 import signal
 
 import numpy as np
@@ -25,6 +26,7 @@ from tff_adaptive.training import batches
 from tff_adaptive.training import behaviour as behaviours
 from tff_adaptive.training import cohorts
 from tff_adaptive.training import data
+from tff_adaptive.training import elsewhere
 from tff_adaptive.training import experiment
 from tff_adaptive.training import parts
 from tff_adaptive.training import rounds
@@ -95,7 +97,10 @@ def parts_of(settings):
     settings, task.datasets.train_data.client_ids
   )
   built = experiment.build(settings, task)
-  return parts.make(settings, task, built, draw, behaviour)
+  source = elsewhere.Source(
+    functools.partial(experiment.training_data, settings)
+  )
+  return parts.make(settings, task, built, draw, behaviour, source)
 
 
 def known(**seconds):

@@ -2,8 +2,8 @@
 
   python benchmarks/gpu.py [--output=results/gpu]
 
-For whoever has a GPU: `make gpu` first; it takes five to ten minutes, most of
-which are the starts of its processes. For digits, the EMNIST CNN, the
+Run `make gpu` first. The script takes five to ten minutes, most of them for
+starting its processes. For digits, the EMNIST CNN, the
 Shakespeare LSTM and tags it
 
 * runs three rounds on the GPU and on the CPU from the same weights and

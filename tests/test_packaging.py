@@ -136,7 +136,7 @@ def test_the_version_stands_in_one_place():
   for path in _ROOT.glob('*'):
     if path.suffix in ('.py', '.toml', '.cfg') or path.name == 'BUILD':
       text = path.read_text(encoding='utf-8')
-      # Of other packages, whose requirements uv is told.
+      # Versions of other packages, whose requirements are overridden for uv.
       text = re.sub(r'\[\[tool\.uv\..*?(?=\n\[)', '', text, flags=re.DOTALL)
       written += re.findall(r'^.*version = "\d+\.\d+.*$', text, re.MULTILINE)
   # mypy's is the version of Python.

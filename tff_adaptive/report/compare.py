@@ -87,7 +87,7 @@ def tables(
 
   Args:
     runs: The runs.
-    target: Rounds and time are told until the validation metric was there;
+    target: Value of the validation metric until which rounds and time count;
       unless given, until where all runs of a table come.
     select: The name of the rule that chooses configurations; that of the runs'
       sweep unless given.

@@ -47,7 +47,7 @@ def spread(
   planned: int = 0,
   share: bool = False,
 ) -> Optional[Spread]:
-  """Sums values up; `None` where there are none.
+  """Returns the mean of values and its interval; `None` without values.
 
   Args:
     values: One a seed; those that are not finite are left out.

@@ -30,8 +30,10 @@ def test_a_median_link_and_a_mean_phone(name, kind):
     seed=0,
     seconds_per_step=figures.seconds_per_step,
     gradients=algorithms.resolve(name).gradients_per_step,
-    link=behaviours.Link(
-      figures.mbit_down, figures.mbit_up, latency=figures.latency
+    link=devices.Link(
+      figures.link.mbit_down,
+      figures.link.mbit_up,
+      latency=figures.link.latency,
     ),
   )
   behaviour.carry(down, up)
@@ -43,7 +45,7 @@ def test_links_are_spread_around_their_medians():
   clients = [f'client {i}' for i in range(4000)]
   behaviour = behaviours.Behaviour(
     seed=3,
-    link=behaviours.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
+    link=devices.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
   )
   behaviour.carry(1_000_000, 1_000_000)
   assert behaviour.timed and not behaviour.per_step
@@ -103,7 +105,7 @@ def test_a_run_of_phones(tmp_path):
     '--client_mbit_up=1',
   )
   assert behaviours.behaviour_of(given, ['a']).pace('a') == 3.0
-  assert behaviours.link_of(given) == behaviours.Link(35.4, 1.0)
+  assert behaviours.link_of(given) == devices.Link(35.4, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@ from typing import Optional
 
 from tff_adaptive import parameters
 
+_Amount = Annotated[float, parameters.Range(low=0, high=1e9, open_low=True)]
+# Of a logarithm.
+_Deviation = Annotated[float, parameters.Range(low=0, high=5)]
+
 
 class Choices(parameters.Described):
   """The flags of which `resolving` makes settings of other names."""
@@ -76,33 +80,23 @@ class AsGiven(parameters.Described):
   client_steps_per_round: Optional[parameters.Count] = None
   """Most batches of a client in a round; all unless given."""
 
-  client_seconds_per_example: Optional[
-    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
-  ] = None
+  client_seconds_per_example: Optional[_Amount] = None
   """Virtual seconds that a client takes for an example, mean over clients; no
   time is modelled unless given."""
 
-  client_seconds_per_step: Optional[
-    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
-  ] = None
+  client_seconds_per_step: Optional[_Amount] = None
   """Virtual seconds that a client takes for a gradient of a batch, mean over
   clients, in place of client_seconds_per_example; a local step has as many as
   the method needs."""
 
-  client_mbit_down: Optional[
-    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
-  ] = None
+  client_mbit_down: Optional[_Amount] = None
   """Mbit/s at which a client receives, median over clients; receiving takes no
   time unless given."""
 
-  client_mbit_up: Optional[
-    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
-  ] = None
+  client_mbit_up: Optional[_Amount] = None
   """Mbit/s at which a client sends, likewise."""
 
-  client_mbit_spread: Optional[
-    Annotated[float, parameters.Range(low=0, high=5)]
-  ] = None
+  client_mbit_spread: Optional[_Deviation] = None
   """How much clients differ in both rates: the standard deviation of their
   logarithms, which are normal; all alike unless given."""
 
@@ -115,15 +109,11 @@ class AsGiven(parameters.Described):
   """Stands for measured figures of phones or of silos in place of those of the
   six flags of steps, speed, links and latency that are not given."""
 
-  client_speed_spread: Optional[
-    Annotated[float, parameters.Range(low=0, high=5)]
-  ] = None
+  client_speed_spread: Optional[_Deviation] = None
   """How much clients differ in that: the standard deviation of its logarithm,
   which is normal; all alike unless given."""
 
-  client_speed_jitter: Optional[
-    Annotated[float, parameters.Range(low=0, high=5)]
-  ] = None
+  client_speed_jitter: Optional[_Deviation] = None
   """The same of one client from round to round."""
 
   client_dropout: Optional[parameters.Fraction] = None
@@ -150,9 +140,7 @@ class AsGiven(parameters.Described):
   """Draws so many times clients_per_round clients, of which the first
   clients_per_round to answer count; 1 unless given."""
 
-  deadline: Optional[
-    Annotated[float, parameters.Range(low=0, high=1000000000.0, open_low=True)]
-  ] = None
+  deadline: Optional[_Amount] = None
   """Virtual seconds after which no answer of a round counts; of an asynchronous
   run, after which a client is given up."""
 

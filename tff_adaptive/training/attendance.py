@@ -1,8 +1,6 @@
 """The rounds in which clients can be drawn: by the hour, or in blocks."""
 
-import csv
 import dataclasses
-import io
 import math
 import pathlib
 from collections.abc import Collection
@@ -14,7 +12,7 @@ import numpy as np
 
 from tff_adaptive import errors
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.recording import files
+from tff_adaptive.training import client_files
 
 _HOURS = ('client', 'from', 'to')
 _BLOCKS = ('client', 'block')
@@ -58,31 +56,37 @@ def attendance_of(
   if settings.client_availability is None:
     return None
   name = f'--client_availability={settings.client_availability}'
-  columns, rows = _read(name, pathlib.Path(settings.client_availability))
-  by_block = columns == _BLOCKS
-  unused = 'rounds_per_day' if by_block else 'rounds_per_block'
-  if getattr(settings, unused) is not None:
-    raise errors.SettingsError(
-      f'--{unused} would be ignored: {name} has the columns '
-      f'{", ".join(columns)}.'
-    )
-  known = set(client_ids)
-  cells: dict[str, list[tuple[float, ...]]] = {}
-  for line, row in rows:
-    if row['client'] not in known:
+  columns: tuple[str, ...] = ()
+
+  def check(found: Sequence[str]) -> None:
+    nonlocal columns
+    columns = tuple(found)
+    if columns not in (_HOURS, _BLOCKS):
       raise errors.SettingsError(
-        f'{line}: the task has no training client {row["client"]!r}.'
+        f'{name} must have the columns {", ".join(_HOURS)} or '
+        f'{", ".join(_BLOCKS)}, got {", ".join(columns) or "none"}.'
       )
+    unused = 'rounds_per_day' if columns == _BLOCKS else 'rounds_per_block'
+    if getattr(settings, unused) is not None:
+      raise errors.SettingsError(
+        f'--{unused} would be ignored: {name} has the columns '
+        f'{", ".join(columns)}.'
+      )
+
+  cells: dict[str, list[tuple[float, ...]]] = {}
+  path = pathlib.Path(settings.client_availability)
+  for line, row in client_files.read(name, path, client_ids, check):
     numbers = tuple(
-      _number(line, column, row[column], whole=by_block)
+      _number(line, column, row[column], whole=columns == _BLOCKS)
       for column in columns[1:]
     )
-    if not by_block and numbers[0] == numbers[1]:
+    if columns == _HOURS and numbers[0] == numbers[1]:
       raise errors.SettingsError(
         f'{line}: from and to are both {numbers[0]:g}; leave the client out if '
         'it is always there.'
       )
     cells.setdefault(row['client'], []).append(numbers)
+  by_block = columns == _BLOCKS
   if not cells:
     raise errors.SettingsError(f'{name} has no rows.')
   if by_block:
@@ -97,34 +101,6 @@ def attendance_of(
   return Attendance(
     windows, (settings.rounds_per_block or 1) if by_block else 1
   )
-
-
-def _read(
-  name: str, path: pathlib.Path
-) -> tuple[tuple[str, ...], list[tuple[str, Mapping[str, str]]]]:
-  """Reads columns, and rows with their place in words."""
-  try:
-    text = files.read(path).decode('utf-8-sig')
-    reader = csv.DictReader(io.StringIO(text, newline=''), strict=True)
-    columns = tuple(reader.fieldnames or ())
-    if columns not in (_HOURS, _BLOCKS):
-      raise errors.SettingsError(
-        f'{name} must have the columns {", ".join(_HOURS)} or '
-        f'{", ".join(_BLOCKS)}, got {", ".join(columns) or "none"}.'
-      )
-    rows: list[tuple[str, Mapping[str, str]]] = []
-    for row in reader:
-      line = f'{name}, line {reader.line_num}'
-      if None in row or None in row.values():
-        raise errors.SettingsError(
-          f'{line}: there must be {len(columns)} cells.'
-        )
-      rows.append((line, row))
-  except (OSError, UnicodeDecodeError, csv.Error) as e:
-    raise errors.SettingsError(
-      f'{name} cannot be read as a CSV file: {errors.reason(e)}.'
-    ) from e
-  return columns, rows
 
 
 def _number(line: str, column: str, text: str, whole: bool) -> float:

@@ -5,9 +5,7 @@ for each gradient, and for receiving and sending, and then answers. These
 numbers are functions of seed, client and round, or come from a file.
 """
 
-import csv
 import dataclasses
-import io
 import math
 import pathlib
 import statistics
@@ -21,7 +19,7 @@ from typing import Optional
 from tff_adaptive import errors
 from tff_adaptive.flags import availability as availability_flags
 from tff_adaptive.flags import settings as settings_lib
-from tff_adaptive.recording import files
+from tff_adaptive.training import client_files
 from tff_adaptive.training import devices
 from tff_adaptive.training import seeds
 
@@ -57,10 +55,8 @@ def read_behaviour(
     SettingsError: If it cannot be read, with the line that is wrong.
   """
   name = f'--client_behaviour={path}'
-  try:
-    text = files.read(path).decode('utf-8-sig')
-    reader = csv.DictReader(io.StringIO(text, newline=''), strict=True)
-    columns = list(reader.fieldnames or ())
+
+  def check(columns: Sequence[str]) -> None:
     if not {*columns} <= {*_COLUMNS} or len({*columns}) < max(len(columns), 2):
       raise errors.SettingsError(
         f'{name} must have the columns {", ".join(_COLUMNS)}, of which one of '
@@ -68,38 +64,18 @@ def read_behaviour(
       )
     if 'client' not in columns:
       raise errors.SettingsError(f'{name} has no column client.')
-    known = set(client_ids)
-    found: dict[str, Known] = {}
-    for row in reader:
-      line = f'{name}, line {reader.line_num}'
-      client = row['client']
-      if None in row or None in row.values():
-        raise errors.SettingsError(
-          f'{line}: there must be {len(columns)} cells.'
-        )
-      if client not in known:
-        raise errors.SettingsError(
-          f'{line}: the task has no training client {client!r}; its clients '
-          f'are called {_some(client_ids)}.'
-        )
-      if client in found:
-        raise errors.SettingsError(
-          f'{line}: the client {client!r} is there a second time.'
-        )
-      found[client] = Known(
-        _cell(line, row, 'seconds_per_example', _MOST_SECONDS),
-        _cell(line, row, 'dropout', 1.0),
+
+  found: dict[str, Known] = {}
+  for line, row in client_files.read(name, path, client_ids, check):
+    if row['client'] in found:
+      raise errors.SettingsError(
+        f'{line}: the client {row["client"]!r} is there a second time.'
       )
-  except (OSError, UnicodeDecodeError, csv.Error) as e:
-    raise errors.SettingsError(
-      f'{name} cannot be read as a CSV file: {errors.reason(e)}.'
-    ) from e
+    found[row['client']] = Known(
+      _cell(line, row, 'seconds_per_example', _MOST_SECONDS),
+      _cell(line, row, 'dropout', 1.0),
+    )
   return found
-
-
-def _some(names: Collection[str]) -> str:
-  shown = [repr(name) for name, _ in zip(names, range(3))]
-  return ', '.join(shown) + (' and so on' if len(names) > 3 else '')
 
 
 def _cell(
@@ -121,23 +97,6 @@ def _cell(
       f'{line}: {column} must be a number {low} {high}, got {text!r}.'
     )
   return value
-
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-  """The links of clients to the server.
-
-  Attributes:
-    mbit_down, mbit_up: Medians of their rates, in Mbit/s.
-    spread_down, spread_up: Standard deviations of the rates' logarithms.
-    latency: Seconds one way.
-  """
-
-  mbit_down: float = math.inf
-  mbit_up: float = math.inf
-  spread_down: float = 0.0
-  spread_up: float = 0.0
-  latency: float = 0.0
 
 
 class Behaviour:
@@ -163,7 +122,7 @@ class Behaviour:
     seconds_per_example: Optional[float] = None,
     seconds_per_step: Optional[float] = None,
     gradients: int = 1,
-    link: Optional[Link] = None,
+    link: Optional[devices.Link] = None,
     spread: float = 0.0,
     jitter: float = 0.0,
     dropout: float = 0.0,
@@ -323,7 +282,7 @@ def behaviour_of(
   )
 
 
-def link_of(settings: settings_lib.Settings) -> Optional[Link]:
+def link_of(settings: settings_lib.Settings) -> Optional[devices.Link]:
   """Makes the links of a run's clients; `None` if messages take no time."""
   given = {
     name: getattr(settings, f'client_{name}')
@@ -336,9 +295,8 @@ def link_of(settings: settings_lib.Settings) -> Optional[Link]:
   given = {name: value for name, value in given.items() if value is not None}
   kind = devices.KINDS.get(settings.client_devices or '')
   if kind is not None:
-    names = [field.name for field in dataclasses.fields(Link)]
-    given = {name: getattr(kind, name) for name in names} | given
-  return Link(**given) if given else None
+    return dataclasses.replace(kind.link, **given)
+  return devices.Link(**given) if given else None
 
 
 def _check_known(

@@ -1,6 +1,24 @@
 """Named kinds of clients: how fast they compute, and their links."""
 
 import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+  """The links of clients to the server; by default messages take no time.
+
+  Attributes:
+    mbit_down, mbit_up: Medians of their rates, in Mbit/s.
+    spread_down, spread_up: Standard deviations of the rates' logarithms.
+    latency: Seconds one way.
+  """
+
+  mbit_down: float = math.inf
+  mbit_up: float = math.inf
+  spread_down: float = 0.0
+  spread_up: float = 0.0
+  latency: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,18 +28,12 @@ class Devices:
   Attributes:
     seconds_per_step: Of a gradient of a batch, mean over clients.
     speed_spread: Standard deviation of the logarithm of that.
-    mbit_down, mbit_up: Medians of the links' rates, in Mbit/s.
-    spread_down, spread_up: Standard deviations of their logarithms.
-    latency: Seconds one way.
+    link: Their links.
   """
 
   seconds_per_step: float
   speed_spread: float
-  mbit_down: float
-  mbit_up: float
-  spread_down: float
-  spread_up: float
-  latency: float
+  link: Link
 
 
 # Phones as FLASH measured them (github PKU-Chengxu/FLASH 55cbede,
@@ -33,6 +45,6 @@ class Devices:
 # omarfoq/communication-in-cross-silo-fl 01b2aa3, graph_utils/) have them: links
 # of 1 Gbit/s, 4 + 0.0085 ms a kilometre at 3,000 km, FEMNIST's local step.
 KINDS = {
-  'cross_device': Devices(1.15, 0.52, 35.4, 26.9, 0.47, 0.68, 0.0),
-  'cross_silo': Devices(0.0046, 0.0, 1000.0, 1000.0, 0.0, 0.0, 0.0295),
+  'cross_device': Devices(1.15, 0.52, Link(35.4, 26.9, 0.47, 0.68)),
+  'cross_silo': Devices(0.0046, 0.0, Link(1000.0, 1000.0, latency=0.0295)),
 }

@@ -141,6 +141,7 @@ class Method:
   Attributes:
     name: The name that users type.
     options: The class of its own hyperparameters.
+    printed: The name that papers print; `name` unless given.
     client: Client optimizer, a name that `optimizers` knows.
     server: Server optimizer, likewise.
     fixes: The sides ('client', 'server') whose optimizer makes the method what
@@ -163,6 +164,7 @@ class Method:
 
   name: str
   options: type[Options] = Options
+  printed: str = ''
   client: str = 'sgd'
   server: str = 'sgd'
   fixes: tuple[str, ...] = ()

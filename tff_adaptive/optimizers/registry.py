@@ -31,6 +31,7 @@ class Entry:
 
   Attributes:
     description: The class whose fields are the hyperparameters.
+    printed: The name that papers print; the rule's own unless given.
     adaptive: Whether the rule divides steps by a preconditioner that a client
       can start from, as methods of joint adaptivity require.
     chooses_step_size: Whether the rule has a step size of its own to measure.
@@ -43,6 +44,7 @@ class Entry:
   """
 
   description: Callable[..., Buildable]
+  printed: str = ''
   adaptive: bool = False
   chooses_step_size: bool = False
   shared: frozenset[str] = frozenset()

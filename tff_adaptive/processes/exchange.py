@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 from typing import NamedTuple
 from typing import Optional
+from typing import Union
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf
@@ -120,6 +121,13 @@ def report(**parts: structures.Statistics) -> Report:
     name: collections.OrderedDict() for name in Report._fields
   }
   return Report(**(none | parts))
+
+
+def share_of(
+  cohort_size: tf.Tensor, population: Optional[int]
+) -> Union[tf.Tensor, float]:
+  """Computes |S| / N; 1 without N, as if all took part."""
+  return 1.0 if population is None else cohort_size / population
 
 
 class Exchange(numbers_lib.Numbered):

@@ -3,68 +3,9 @@
 from collections.abc import Collection
 from typing import Optional
 
+from tff_adaptive import optimizers
+from tff_adaptive.algorithms import methods as table
 from tff_adaptive.recording import metric_names
-
-_METHODS = {
-  'bi2clip': 'Bi2Clip',
-  'centralized': 'Centralized',
-  'delta_sgd': '\N{GREEK CAPITAL LETTER DELTA}-SGD',
-  'diloco': 'DiLoCo',
-  'direct_joint': 'Direct joint',
-  'fadamgc': 'FAdamGC',
-  'fedada2': 'FedAda\N{SUPERSCRIPT TWO}',
-  'fedada2_blended': 'FedAda\N{SUPERSCRIPT TWO} blended',
-  'fedadagrad': 'FedAdagrad',
-  'fedadam': 'FedAdam',
-  'fedadamw': 'FedAdamW',
-  'fedams': 'FedAMS',
-  'fedavg': 'FedAvg',
-  'fedavgm': 'FedAvgM',
-  'fedcams': 'FedCAMS',
-  'fedcm': 'FedCM',
-  'feddecsps': 'FedDecSPS',
-  'feddyn': 'FedDyn',
-  'fedef21': 'FedEF21',
-  'fedexp': 'FedExP',
-  'fedhyper': 'FedHyper',
-  'fedlesam': 'FedLESAM',
-  'fedlion': 'FedLion',
-  'fedmuon': 'FedMuon',
-  'fednova': 'FedNova',
-  'fedprox': 'FedProx',
-  'fedsam': 'FedSAM',
-  'fedsps': 'FedSPS',
-  'fedsps_global': 'FedSPS-Global',
-  'fedsps_normalized': 'FedSPS-Normalized',
-  'fedyogi': 'FedYogi',
-  'joint_zero_init': 'Joint zero init',
-  'local_adaalter': 'Local AdaAlter',
-  'local_amsgrad': 'Local AMSGrad',
-  'mime': 'Mime',
-  'mimelite': 'MimeLite',
-  'moon': 'MOON',
-  'muloco': 'MuLoCo',
-  'scaffold': 'SCAFFOLD',
-}
-_OPTIMIZERS = {
-  'adaalter': 'AdaAlter',
-  'adagrad': 'Adagrad',
-  'adam': 'Adam',
-  'adamw': 'AdamW',
-  'ams': 'AMSGrad',
-  'biclip': 'BiClip',
-  'delta_sgd': '\N{GREEK CAPITAL LETTER DELTA}-SGD',
-  'dog': 'DoG',
-  'lion': 'Lion',
-  'muon': 'Muon',
-  'polyak': 'SPS',
-  'prodigy': 'Prodigy',
-  'schedule_free_sgd': 'schedule-free SGD',
-  'sgd': 'SGD',
-  'sm3_adagrad': 'SM3-Adagrad',
-  'sm3_adam': 'SM3-Adam',
-  'yogi': 'Yogi',
-}
 
 
 def method(name: str) -> str:
@@ -76,12 +17,19 @@ def method(name: str) -> str:
   """
   rest, _, server = name.partition(' / ')
   base, _, client = rest.partition(' + ')
-  text = _METHODS.get(base, base)
+  row = table.table().get(base)
+  text = base if row is None else row.printed or base
   if client:
-    text += f' + {_OPTIMIZERS.get(client, client)}'
+    text += f' + {_optimizer(client)}'
   if server:
-    text += f' / {_OPTIMIZERS.get(server, server)}'
+    text += f' / {_optimizer(server)}'
   return text
+
+
+def _optimizer(name: str) -> str:
+  """Returns the printed name of an optimizer, the same on both sides."""
+  rows = (optimizers.TABLES[side].get(name) for side in optimizers.SIDES)
+  return next((row.printed for row in rows if row and row.printed), name)
 
 
 def methods(names: Collection[str]) -> dict[str, str]:

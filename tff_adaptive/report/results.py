@@ -20,6 +20,8 @@ from tff_adaptive.report import spreads
 from tff_adaptive.report import sweeps
 from tff_adaptive.report import verdict as verdicts
 
+# The headings of what is no measure.
+_FIRST = ('Method', 'Settings tried', 'Seeds')
 # Measure, heading, less is better (None: as the metric).
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
@@ -84,12 +86,7 @@ class Results:
 
   def head(self) -> list[str]:
     """Lists the headings."""
-    return [
-      'Method',
-      'Settings tried',
-      'Seeds',
-      *(column.heading for column in self.columns),
-    ]
+    return [*_FIRST, *(column.heading for column in self.columns)]
 
 
 def tabulate(
@@ -154,8 +151,7 @@ def _until(
     level = runs_lib.common_level([run for c in chosen for run in c.runs])
   if level is None:
     return []
-  share = metric_names.is_share(judge.metric or '')
-  shown = f'{100 * level:.4g} %' if share else formatting.number(level)
+  shown = f'{100 * level:.4g} %' if judge.is_share else formatting.number(level)
   ways: dict[str, Callable[[runs_lib.Run, float], Optional[float]]] = {
     'Rounds': runs_lib.Run.rounds_to,
     'Seconds': runs_lib.Run.seconds_to,
@@ -188,19 +184,20 @@ def _gaps(
   )
   if central is None:
     return []
-  share = metric_names.is_share(judge.metric or '')
   top = central.mean(judge.measure)
   cells = [
     spreads.spread(
       [top - configuration.mean(judge.measure)],
       (-math.inf, math.inf),
-      share=share,
+      share=judge.is_share,
     )
     for configuration in chosen
   ]
   return [
     Column(
-      printed_names.heading('gap to centralized', judge.metric), cells, share
+      printed_names.heading('gap to centralized', judge.metric),
+      cells,
+      judge.is_share,
     )
   ]
 
@@ -210,7 +207,7 @@ def as_csv(results: Results) -> str:
 
   Intervals of two seeds are their range; a cell without a number is empty.
   """
-  head = ['Method', 'Settings tried', 'Seeds']
+  head = [*_FIRST]
   for column in results.columns:
     ends = (f'{column.heading}, {end}' for end in ('low', 'high', 'runs'))
     head += [column.heading, *ends]

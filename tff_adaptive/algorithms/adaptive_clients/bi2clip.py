@@ -12,6 +12,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'bi2clip',
+  printed='Bi2Clip',
   client='biclip',
   server='biclip',
   fixes=('client', 'server'),

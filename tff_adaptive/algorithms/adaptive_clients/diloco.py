@@ -32,6 +32,7 @@ class KeepingClients(methods.Options):
 
 @methods.method(
   'diloco',
+  printed='DiLoCo',
   client='adamw',
   fixes=('client',),
   defaults={

@@ -46,6 +46,7 @@ class ServerPreconditioner(exchange.Exchange):
 
 @methods.method(
   'direct_joint',
+  printed='Direct joint',
   client='adagrad',
   server='adagrad',
   hides=('client_initial_accumulator',),

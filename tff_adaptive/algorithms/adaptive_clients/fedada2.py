@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedada2',
+  printed='FedAda\N{SUPERSCRIPT TWO}',
   client='sm3_adagrad',
   server='adagrad',
   accepts={**methods.JOINT, 'client': ('sm3_adagrad', 'sm3_adam')},

@@ -28,6 +28,7 @@ class WeightedByOptimizer(exchange.Exchange):
 
 @methods.method(
   'fedada2_blended',
+  printed='FedAda\N{SUPERSCRIPT TWO} blended',
   client='blended',
   server='adagrad',
   fixes=('client',),

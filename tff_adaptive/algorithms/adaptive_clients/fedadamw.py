@@ -67,6 +67,7 @@ class BlockMeans(exchange.Exchange):
 
 @methods.method(
   'fedadamw',
+  printed='FedAdamW',
   client='adamw_global',
   defaults={'client_learning_rate': 0.001},
   fixes=('client',),

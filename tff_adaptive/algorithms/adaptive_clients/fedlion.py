@@ -56,6 +56,7 @@ class MeanMomentum(exchange.Exchange):
 
 @methods.method(
   'fedlion',
+  printed='FedLion',
   client='lion',
   fixes=('client',),
   defaults={'client_learning_rate': 1e-3},

@@ -58,6 +58,7 @@ class Momenta(exchange.Exchange):
 
 @methods.method(
   'fedmuon',
+  printed='FedMuon',
   client='muon_global',
   fixes=('client',),
   unnoised='their momenta',

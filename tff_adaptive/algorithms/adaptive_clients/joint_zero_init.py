@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'joint_zero_init',
+  printed='Joint zero init',
   client='adagrad',
   server='adagrad',
   accepts=methods.JOINT,

@@ -42,6 +42,7 @@ class Accumulator(exchange.Exchange):
 
 @methods.method(
   'local_adaalter',
+  printed='Local AdaAlter',
   client='adaalter',
   fixes=('client', 'server'),
   unnoised='their accumulators',

@@ -54,6 +54,7 @@ class Moments(exchange.Exchange):
 
 @methods.method(
   'local_amsgrad',
+  printed='Local AMSGrad',
   client='amsgrad',
   fixes=('client', 'server'),
   unnoised='their moments',

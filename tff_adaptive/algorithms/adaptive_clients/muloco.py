@@ -6,6 +6,7 @@ from tff_adaptive.algorithms.adaptive_clients import diloco
 
 @methods.method(
   'muloco',
+  printed='MuLoCo',
   client='muon',
   fixes=('client',),
   defaults={

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'centralized',
+  printed='Centralized',
   client='none',
   defaults={'server_learning_rate': 0.1},
   has_clients=False,

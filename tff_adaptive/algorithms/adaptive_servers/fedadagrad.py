@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedadagrad',
+  printed='FedAdagrad',
   server='adagrad',
   fixes=('server',),
   client_words='SGD or any',

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedadam',
+  printed='FedAdam',
   server='adam',
   fixes=('server',),
   client_words='SGD or any',

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedams',
+  printed='FedAMS',
   server='ams',
   fixes=('server',),
   defaults={'server_learning_rate': 0.03},

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedavg',
+  printed='FedAvg',
   fixes=('server',),
   accepts={'server': methods.BUILDING_BLOCKS},
   hides=('momentum', 'nesterov'),

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedavgm',
+  printed='FedAvgM',
   fixes=('server',),
   defaults={'momentum': 0.9},
   client_words='SGD or any',

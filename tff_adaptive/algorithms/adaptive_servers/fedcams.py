@@ -92,6 +92,7 @@ class Compressing(methods.Options):
 
 @methods.method(
   'fedcams',
+  printed='FedCAMS',
   server='ams',
   defaults={'server_learning_rate': 0.1},
   client_words='SGD or any, compressed: 0.05 d up',

@@ -67,9 +67,7 @@ class Estimates(exchange.Exchange):
     return collections.OrderedDict(estimate=tree.add(own, self.update(client)))
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
-    share = 1.0
-    if self._population is not None:
-      share = server.cohort_size / self._population
+    share = exchange.share_of(server.cohort_size, self._population)
     return collections.OrderedDict(
       estimate=tree.add_scaled(
         tuple(server.statistics['estimate']), share, server.update
@@ -82,6 +80,7 @@ class Estimates(exchange.Exchange):
 
 @methods.method(
   'fedef21',
+  printed='FedEF21',
   unnoised='whether they take part',
   client_words='SGD or any, compressed: 1/32 d up',
   server_words='any, on the estimate',

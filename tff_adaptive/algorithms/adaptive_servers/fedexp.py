@@ -8,13 +8,14 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
-class Extrapolation(exchange.Exchange):
+class Extrapolation(own_rate.OwnRate):
   """Jhunjhunwala et al., arXiv 2301.09604.
 
   With p_i the weights of the model's mean, and Delta the mean of the Delta_i:
@@ -25,7 +26,6 @@ class Extrapolation(exchange.Exchange):
   models, the server also keeps its last step, if it was not its first.
   """
 
-  sees_update = True
   update_formula = (
     'Delta = max(1, mean |Delta_i|^2 / (2 (|Delta|^2 + epsilon))) Delta'
   )
@@ -46,11 +46,6 @@ class Extrapolation(exchange.Exchange):
       statistics['last_step'] = tuple(tree.zeros(specs))
     return statistics
 
-  def broadcast(
-    self, statistics: structures.Statistics
-  ) -> structures.Statistics:
-    return collections.OrderedDict()
-
   def report(self, client: exchange.Client) -> exchange.Report:
     squares = tree.squared_norm(self.update(client))
     return exchange.report(weighted=collections.OrderedDict(squares=squares))
@@ -69,11 +64,6 @@ class Extrapolation(exchange.Exchange):
         for step in self.step(server._replace(statistics=merged))
       )
     return merged
-
-  def step(self, server: exchange.Server) -> structures.FlatWeights:
-    return tuple(
-      tf.cast(server.statistics['rate'], u.dtype) * u for u in server.update
-    )
 
   def evaluated(self, server: exchange.Server) -> structures.Structure:
     if not self._average_last_two:
@@ -97,6 +87,7 @@ class Extrapolation(exchange.Exchange):
 
 @methods.method(
   'fedexp',
+  printed='FedExP',
   **methods.OWN_STEP,
   unnoised='the squared norms of their updates',
   client_words='SGD or any',

@@ -10,13 +10,14 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
-class Hypergradient(exchange.Exchange):
+class Hypergradient(own_rate.OwnRate):
   """FedHyper-G: Wang et al., arXiv 2310.03156.
 
   With Delta_t the mean update of round t and alpha_1 the rate that was given:
@@ -27,7 +28,6 @@ class Hypergradient(exchange.Exchange):
   The clipped rate goes on. A round without an update leaves both as they are.
   """
 
-  sees_update = True
   of_one_version = False
   update_formula = (
     'Delta = alpha_t Delta_t\n'
@@ -50,11 +50,6 @@ class Hypergradient(exchange.Exchange):
       last_update=tuple(tree.zeros(specs)),
     )
 
-  def broadcast(
-    self, statistics: structures.Statistics
-  ) -> structures.Statistics:
-    return collections.OrderedDict()
-
   def merge(self, server: exchange.Server) -> structures.Statistics:
     old = server.statistics
     turn = tree.dot(server.update, old['last_update'])
@@ -63,11 +58,6 @@ class Hypergradient(exchange.Exchange):
       rate=tf.where(old['has_stepped'], rate, old['rate']),
       has_stepped=tf.constant(True),
       last_update=server.update,
-    )
-
-  def step(self, server: exchange.Server) -> structures.FlatWeights:
-    return tuple(
-      tf.cast(server.statistics['rate'], u.dtype) * u for u in server.update
     )
 
   def restarted(
@@ -82,6 +72,7 @@ class Hypergradient(exchange.Exchange):
 
 @methods.method(
   'fedhyper',
+  printed='FedHyper',
   **methods.OWN_STEP,
   client_words='SGD or any',
   server_words='a rate that follows its updates',

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedyogi',
+  printed='FedYogi',
   server='yogi',
   fixes=('server',),
   client_words='SGD or any',

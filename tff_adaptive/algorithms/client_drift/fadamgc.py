@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
@@ -110,6 +109,7 @@ class GradientTracking(scaffold.ControlVariates):
 
 @methods.method(
   'fadamgc',
+  printed='FAdamGC',
   client='amsgrad_tracking',
   fixes=('client',),
   unnoised='the change of their control variates',
@@ -127,14 +127,10 @@ class GradientTracking(scaffold.ControlVariates):
   ),
   look=35,
 )
-class FAdamGC(methods.Options):
+class FAdamGC(scaffold.Scaffold):
   """Adam clients whose gradients are corrected by control variates before they
   enter the moments (Chen et al.).
   """
-
-  population: Optional[parameters.Count] = None
-  """N, all clients there are; the cohort itself (full participation) unless
-  given."""
 
   def additions(
     self,

@@ -80,6 +80,7 @@ class LastDirection(exchange.Exchange):
 
 @methods.method(
   'fedcm',
+  printed='FedCM',
   fixes=('client',),
   hides=('client_momentum',),
   unnoised='how many local steps they took',

@@ -9,7 +9,6 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
@@ -64,9 +63,7 @@ class DynamicRegularization(exchange.Exchange):
     return collections.OrderedDict(gradient=gradient)
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
-    share = tf.constant(1.0)
-    if self._population is not None:
-      share = server.cohort_size / self._population
+    share = exchange.share_of(server.cohort_size, self._population)
     return collections.OrderedDict(
       h=tree.add_scaled(
         server.statistics['h'], -self._alpha * share, server.update
@@ -81,6 +78,7 @@ class DynamicRegularization(exchange.Exchange):
 
 @methods.method(
   'feddyn',
+  printed='FedDyn',
   **methods.OWN_STEP,
   unnoised='whether they take part',
   client_words='SGD or any, with a linear and a proximal term',

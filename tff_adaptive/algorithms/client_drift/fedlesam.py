@@ -65,6 +65,7 @@ class LastReceived(exchange.Exchange):
 
 @methods.method(
   'fedlesam',
+  printed='FedLESAM',
   accepts={'client': methods.GRADIENTS_ALONE},
   client_words='SGD or any, with the gradient a fixed way off',
   server_words='any',

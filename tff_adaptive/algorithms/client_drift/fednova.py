@@ -93,6 +93,7 @@ class NormalizedAveraging(exchange.Exchange):
 
 @methods.method(
   'fednova',
+  printed='FedNova',
   fixes=('client',),
   unnoised='how many local steps they took',
   client_words='SGD, its update divided by what its steps amount to',

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedprox',
+  printed='FedProx',
   defaults={'proximal_strength': 0.01},
   client_words='SGD or any, with a proximal term',
   server_words='any',

@@ -47,6 +47,7 @@ class SharpnessAware(wrapped.Wrapped):
 
 @methods.method(
   'fedsam',
+  printed='FedSAM',
   accepts={'client': methods.GRADIENTS_ALONE},
   client_words='SGD or any, with the gradient at the worst point nearby',
   server_words='any',

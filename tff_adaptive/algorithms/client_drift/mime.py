@@ -67,6 +67,7 @@ _ROW: dict[str, Any] = dict(
 
 @methods.method(
   'mime',
+  printed='Mime',
   # With momentum a step goes ten times as far.
   defaults={'client_momentum': 0.9, 'client_learning_rate': 0.02},
   costs=methods.Costs(
@@ -103,6 +104,7 @@ class Mime(methods.Options):
 
 @methods.method(
   'mimelite',
+  printed='MimeLite',
   defaults={'client_momentum': 0.9, 'client_learning_rate': 0.01},
   costs=methods.Costs(
     down='state, d',

@@ -38,6 +38,7 @@ class PreviousModel(exchange.Exchange):
 
 @methods.method(
   'moon',
+  printed='MOON',
   client_words='SGD or any, with a contrastive term',
   server_words='any',
   costs=methods.Costs(keeps='last model, d', context=1, kept=1),

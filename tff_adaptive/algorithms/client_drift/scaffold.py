@@ -68,9 +68,7 @@ class ControlVariates(exchange.Exchange):
     return exchange.report(weighted=collections.OrderedDict(c=change))
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
-    share = 1.0
-    if self._population is not None:
-      share = server.cohort_size / self._population
+    share = exchange.share_of(server.cohort_size, self._population)
     return collections.OrderedDict(
       c=tuple(
         c + tf.cast(share, c.dtype) * change
@@ -83,6 +81,7 @@ class ControlVariates(exchange.Exchange):
 
 @methods.method(
   'scaffold',
+  printed='SCAFFOLD',
   fixes=('client',),
   hides=('client_momentum',),
   unnoised='the change of their control variates',

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'delta_sgd',
+  printed='\N{GREEK CAPITAL LETTER DELTA}-SGD',
   client='delta_sgd',
   fixes=('client',),
   client_words='finds its step size from the change of its gradient',

@@ -66,6 +66,7 @@ class Recursion(exchange.Exchange):
 
 @methods.method(
   'feddecsps',
+  printed='FedDecSPS',
   client='polyak_decreasing',
   fixes=('client',),
   unnoised="how many local steps they took (`count='round'` does without)",

@@ -5,6 +5,7 @@ from tff_adaptive.algorithms import methods
 
 @methods.method(
   'fedsps',
+  printed='FedSPS',
   client='polyak',
   fixes=('client',),
   client_words='stochastic Polyak steps',

@@ -82,6 +82,7 @@ class GlobalStep(exchange.Exchange):
 
 @methods.method(
   'fedsps_global',
+  printed='FedSPS-Global',
   client='polyak_global',
   # One step for all, at its bound at first: 1.0 is too large for networks.
   defaults={'gamma_b': 0.3},

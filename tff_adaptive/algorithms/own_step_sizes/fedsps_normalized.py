@@ -32,6 +32,7 @@ class InverseStepSum(exchange.Exchange):
 
 @methods.method(
   'fedsps_normalized',
+  printed='FedSPS-Normalized',
   client='polyak',
   fixes=('client',),
   unnoised='weights that their steps decide',

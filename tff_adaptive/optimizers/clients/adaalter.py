@@ -12,7 +12,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('adaalter', of_method=True)
+@registry.client_optimizer('adaalter', printed='AdaAlter', of_method=True)
 class AdaAlter(protocol.LocalOptimizer):
   """Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
 

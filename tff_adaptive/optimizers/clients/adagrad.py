@@ -7,7 +7,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers.clients import preconditioned
 
 
-@registry.client_optimizer('adagrad', adaptive=True)
+@registry.client_optimizer('adagrad', printed='Adagrad', adaptive=True)
 class Adagrad(preconditioned.PreconditionedClient):
   """FedAda2's AdaGrad client (arXiv 2410.18117), Algorithm 9 (AGDU).
 

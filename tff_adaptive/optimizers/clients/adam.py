@@ -7,7 +7,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers.clients import preconditioned
 
 
-@registry.client_optimizer('adam', adaptive=True)
+@registry.client_optimizer('adam', printed='Adam', adaptive=True)
 class Adam(preconditioned.PreconditionedClient):
   """FedAda2's Adam client (arXiv 2410.18117), Algorithm 7 (ADMU).
 

@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('adamw')
+@registry.client_optimizer('adamw', printed='AdamW')
 class AdamW(protocol.LocalOptimizer):
   """AdamW for clients: Loshchilov and Hutter, arXiv 1711.05101.
 

@@ -7,7 +7,7 @@ from tff_adaptive.optimizers import clipping
 from tff_adaptive.optimizers import registry
 
 
-@registry.client_optimizer('biclip')
+@registry.client_optimizer('biclip', printed='BiClip')
 class BiClip(clipping.TwoSided):
   """BiClip for clients: TailOPT, arXiv 2502.04164.
 

@@ -14,7 +14,12 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('delta_sgd', chooses_step_size=True, gradients=2)
+@registry.client_optimizer(
+  'delta_sgd',
+  printed='\N{GREEK CAPITAL LETTER DELTA}-SGD',
+  chooses_step_size=True,
+  gradients=2,
+)
 class DeltaSgd(protocol.LocalOptimizer):
   """Delta-SGD for clients: Kim et al., arXiv 2306.11201, Algorithm 1.
 

@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('dog', chooses_step_size=True)
+@registry.client_optimizer('dog', printed='DoG', chooses_step_size=True)
 class Dog(protocol.LocalOptimizer):
   """The DoG client optimizer: Ivgi et al., arXiv 2302.12022.
 

@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('lion')
+@registry.client_optimizer('lion', printed='Lion')
 class Lion(protocol.LocalOptimizer):
   """Lion for clients: Chen et al., arXiv 2302.06675.
 

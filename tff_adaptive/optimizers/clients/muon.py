@@ -17,7 +17,7 @@ from tff_adaptive.optimizers.clients import adamw
 from tff_adaptive.optimizers.clients import muon_global
 
 
-@registry.client_optimizer('muon')
+@registry.client_optimizer('muon', printed='Muon')
 class Muon(protocol.LocalOptimizer):
   """Muon for clients: Jordan et al. 2024, as MuLoCo (arXiv 2505.23725) has it.
 

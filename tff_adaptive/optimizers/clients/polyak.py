@@ -30,7 +30,7 @@ def polyak_ratio(
   return tf.where(tf.equal(gap, 0.0), 0.0, ratio)
 
 
-@registry.client_optimizer('polyak', chooses_step_size=True)
+@registry.client_optimizer('polyak', printed='SPS', chooses_step_size=True)
 class Polyak(protocol.LocalOptimizer):
   """FedSPS' client: Mukherjee et al., Locally Adaptive FL.
 

@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('prodigy', chooses_step_size=True)
+@registry.client_optimizer('prodigy', printed='Prodigy', chooses_step_size=True)
 class Prodigy(protocol.LocalOptimizer):
   """Prodigy for clients: Mishchenko and Defazio, arXiv 2306.06101.
 

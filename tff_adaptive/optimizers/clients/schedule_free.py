@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 
 
-@registry.client_optimizer('schedule_free_sgd')
+@registry.client_optimizer('schedule_free_sgd', printed='schedule-free SGD')
 class ScheduleFreeSgd(protocol.LocalOptimizer):
   """Schedule-free SGD for clients: Defazio et al., arXiv 2405.15682.
 

@@ -9,7 +9,7 @@ from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import registry
 
 
-@registry.client_optimizer('sgd')
+@registry.client_optimizer('sgd', printed='SGD')
 class Sgd(parameters.Described):
   """Stochastic gradient descent for clients.
 

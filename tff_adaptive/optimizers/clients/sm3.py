@@ -34,7 +34,7 @@ class _Sm3(preconditioned.PreconditionedClient):
     return preconditioned.Sm3(rule, self.form, self.initial_accumulator)
 
 
-@registry.client_optimizer('sm3_adagrad', adaptive=True)
+@registry.client_optimizer('sm3_adagrad', printed='SM3-Adagrad', adaptive=True)
 class Sm3Adagrad(_Sm3):
   """SM3 AdaGrad, FedAda2 (arXiv 2410.18117), Algorithms 3 (I), 4 (II).
 
@@ -61,7 +61,7 @@ class Sm3Adagrad(_Sm3):
     return _FORMS[self.form].format(decay='', plus='+')
 
 
-@registry.client_optimizer('sm3_adam', adaptive=True)
+@registry.client_optimizer('sm3_adam', printed='SM3-Adam', adaptive=True)
 class Sm3Adam(_Sm3):
   """SM3 with Adam's averages: FedAda2 (arXiv 2410.18117).
 

@@ -10,7 +10,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers.servers import fedopt
 
 
-@registry.server_optimizer('adagrad', adaptive=True)
+@registry.server_optimizer('adagrad', printed='Adagrad', adaptive=True)
 class Adagrad(fedopt.AdaptiveServerOptimizer):
   """FedAdagrad's server optimizer: Reddi et al., 2003.00295, Algorithm 5.
 

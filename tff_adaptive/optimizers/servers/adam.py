@@ -8,7 +8,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers.servers import fedopt
 
 
-@registry.server_optimizer('adam', adaptive=True)
+@registry.server_optimizer('adam', printed='Adam', adaptive=True)
 class Adam(fedopt.AdaptiveServerOptimizer):
   """FedAdam's server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 

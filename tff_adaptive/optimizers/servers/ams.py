@@ -11,7 +11,7 @@ from tff_adaptive.optimizers.servers import adam
 from tff_adaptive.optimizers.servers import fedopt
 
 
-@registry.server_optimizer('ams', adaptive=True)
+@registry.server_optimizer('ams', printed='AMSGrad', adaptive=True)
 class Ams(adam.Adam):
   """FedAMS' server optimizer: Wang et al. 2022, arXiv 2205.02719.
 

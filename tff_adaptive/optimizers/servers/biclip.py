@@ -7,7 +7,7 @@ from tff_adaptive.optimizers import clipping
 from tff_adaptive.optimizers import registry
 
 
-@registry.server_optimizer('biclip', makes_method=False)
+@registry.server_optimizer('biclip', printed='BiClip', makes_method=False)
 class ServerBiClip(clipping.TwoSided):
   """BiClip for servers: TailOPT, arXiv 2502.04164.
 

@@ -12,7 +12,7 @@ from tff_adaptive.optimizers import rule
 from tff_adaptive.optimizers import tree
 
 
-@registry.server_optimizer('lion', makes_method=False)
+@registry.server_optimizer('lion', printed='Lion', makes_method=False)
 class ServerLion(rule.Rule):
   """Lion for servers: Chen et al., arXiv 2302.06675, without weight decay.
 

@@ -13,7 +13,7 @@ from tff_adaptive.optimizers import rule
 from tff_adaptive.optimizers import tree
 
 
-@registry.server_optimizer('sgd')
+@registry.server_optimizer('sgd', printed='SGD')
 class ServerSgd(parameters.Described):
   """FedAvg's and FedAvgM's server: Reddi et al., arXiv 2003.00295.
 

@@ -8,7 +8,7 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers.servers import fedopt
 
 
-@registry.server_optimizer('yogi', adaptive=True)
+@registry.server_optimizer('yogi', printed='Yogi', adaptive=True)
 class Yogi(fedopt.AdaptiveServerOptimizer):
   """FedYogi's server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 

@@ -1,0 +1,28 @@
+"""Servers that step along the mean update at a rate of their own making."""
+
+from __future__ import annotations
+
+import collections
+
+from tff_adaptive import structures
+from tff_adaptive.lazy import tf
+from tff_adaptive.processes import exchange
+
+
+class OwnRate(exchange.Exchange):
+  """The server steps with `rate`, one of its statistics, times the update.
+
+  Clients receive none of the statistics.
+  """
+
+  sees_update = True
+
+  def broadcast(
+    self, statistics: structures.Statistics
+  ) -> structures.Statistics:
+    return collections.OrderedDict()
+
+  def step(self, server: exchange.Server) -> structures.FlatWeights:
+    return tuple(
+      tf.cast(server.statistics['rate'], u.dtype) * u for u in server.update
+    )

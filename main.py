@@ -7,8 +7,8 @@ python main.py list                  says what there is
 python main.py --help
 """
 
-from tff_adaptive.commands.command_line import main
-from tff_adaptive.commands.command_line import run
+from tff_adaptive.lab.commands.command_line import main
+from tff_adaptive.lab.commands.command_line import run
 
 __all__ = ['main', 'run']
 

@@ -25,10 +25,10 @@ import tasks
 from benchmarks import pictures
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
-from tff_adaptive.training import cohorts as sampling
-from tff_adaptive.training import data
-from tff_adaptive.training import evaluation
-from tff_adaptive.training import initial_weights
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.participation import cohorts as sampling
 
 CLIENT_RATE, SERVER_RATE, EPSILON, BETA_2 = 10**-1.5, 10**-2.5, 1e-4, 0.99
 

@@ -25,8 +25,8 @@ import statistics
 import tempfile
 
 from tests import ray_nodes
-from tff_adaptive.flags import parsing
-from tff_adaptive.training import experiment
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.training import experiment
 
 _WORKLOADS = {
   'EMNIST CNN, 10 clients': ['--task=emnist_character'],

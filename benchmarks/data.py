@@ -21,8 +21,8 @@ from typing import Optional
 import tasks
 from tff_adaptive import errors
 from tff_adaptive import training
-from tff_adaptive.flags import parsing
-from tff_adaptive.report import runs
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.report import runs
 
 # Rounds whose graphs are traced and compiled.
 _TRACED = 2

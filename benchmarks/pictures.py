@@ -9,15 +9,15 @@ import math
 import pathlib
 
 from benchmarks import outputs
-from tff_adaptive.recording import metric_names
-from tff_adaptive.report import charts
-from tff_adaptive.report import figures
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import scores
-from tff_adaptive.report import sections
-from tff_adaptive.report import seeds
-from tff_adaptive.report import static
-from tff_adaptive.report import tuning
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.report import figures
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import seeds
+from tff_adaptive.lab.report import static
+from tff_adaptive.lab.report import tuning
 
 # Methods whose looks the lines of a study have, in the order of its names.
 LOOKS = (

@@ -33,9 +33,9 @@ import psutil
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import hooks
-from tff_adaptive.training import experiment as train
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.training import experiment as train
 
 _SAMPLES = 10
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
 from benchmarks import pictures
-from tff_adaptive.report import runs as results
+from tff_adaptive.lab.report import runs as results
 
 RATE = 'client_learning_rate'
 LAST = 3

@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import outputs
 from benchmarks import pictures
-from tff_adaptive.recording import metric_names
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import scores
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
 
 # What is kept of a run, beside its place: the numbers that settle something.
 MEASURES = (

@@ -69,7 +69,7 @@ def undrawn(monkeypatch, request):
     return
   # pylint: disable=g-import-not-at-top
   from tasks import figures as task_figures
-  from tff_adaptive.recording import curves
+  from tff_adaptive.lab.recording.figures import curves
 
   def write(rows, path, title):
     del rows, title

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.training import traffic as communication
+from tff_adaptive.lab.training import traffic as communication
 
 FEATURES = 3
 

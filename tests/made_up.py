@@ -2,14 +2,14 @@
 
 import math
 
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import files
-from tff_adaptive.recording import hooks as hooks_lib
-from tff_adaptive.recording import tables
-from tff_adaptive.sweep import hparams
-from tff_adaptive.sweep import worker
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.sweep import hparams
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import stopping
 
 METRIC = 'sparse_categorical_accuracy'
 

@@ -17,8 +17,8 @@ import pytest
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
-from tff_adaptive.commands import command_line
-from tff_adaptive.flags import parsing as flags
+from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.flags import parsing as flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _DOCS = _ROOT / 'docs'

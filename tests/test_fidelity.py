@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from tests.results import test_readmes
-from tff_adaptive.flags import presets
-from tff_adaptive.sweep import flags as sweep_flags
-from tff_adaptive.sweep import papers
+from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.sweep import flags as sweep_flags
+from tff_adaptive.lab.sweep import papers
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TEXT = (_ROOT / 'docs' / 'fidelity.md').read_text(encoding='utf-8')

@@ -14,7 +14,7 @@ import pytest
 from tests import recorded
 from tests import tiers
 from tff_adaptive import runtime
-from tff_adaptive.commands import command_line
+from tff_adaptive.lab.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SMALL = [
@@ -329,7 +329,7 @@ def _beside_own_tasks(folder, *arguments):
   (folder / 'own_data.py').write_text(
     'from tasks import mine\n\ndef make(size=mine()):\n  return size\n'
   )
-  script = 'from tff_adaptive.commands import command_line as c; c.run()'
+  script = 'from tff_adaptive.lab.commands import command_line as c; c.run()'
   with open(folder / 'log', 'w', encoding='utf-8') as log:
     code = subprocess.run(
       [sys.executable, '-c', script, *arguments],

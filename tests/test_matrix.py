@@ -15,11 +15,11 @@ import tasks
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.processes import local_model
-from tff_adaptive.training import data
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import rounds
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.loop import rounds
+from tff_adaptive.processes.local import local_model
 
 # Models of one layer: nothing comes before the last layer, whose input is the
 # representation that MOON compares.

@@ -1,6 +1,7 @@
 """Imports go one way through the rooms of the project, and in no circle."""
 
 import ast
+import collections
 import pathlib
 
 import pytest
@@ -31,13 +32,24 @@ _MAY_USE = {
   'algorithms': _BASE | {'optimizers', 'privacy', 'processes'},
   'tasks': _BASE,
 }
-_METHODS = {'algorithms', 'optimizers', 'privacy', 'processes', 'tasks'}
-_MAY_USE['recording'] = _BASE | _METHODS
-_MAY_USE['report'] = _BASE | _METHODS | {'recording'}
-_MAY_USE['flags'] = _BASE | _METHODS | {'runtime'}
-_MAY_USE['training'] = _MAY_USE['flags'] | {'flags', 'recording'}
-_MAY_USE['sweep'] = _MAY_USE['training'] | {'report', 'training'}
-_MAY_USE['commands'] = _MAY_USE['sweep'] | {'sweep'}
+# The library, which knows neither of the runtime nor of the laboratory; and
+# `tasks`, which knows of no method.
+_LIBRARY = {'algorithms', 'optimizers', 'privacy', 'processes'}
+# The laboratory stands on both.
+_BELOW_LAB = _BASE | _LIBRARY | {'tasks', 'runtime'}
+_MAY_USE['lab.recording'] = _BELOW_LAB
+_MAY_USE['lab.flags'] = _BELOW_LAB
+_MAY_USE['lab.report'] = _BELOW_LAB | {'lab.recording'}
+_MAY_USE['lab.training'] = _BELOW_LAB | {'lab.flags', 'lab.recording'}
+_MAY_USE['lab.sweep'] = _MAY_USE['lab.training'] | {
+  'lab.report',
+  'lab.training',
+}
+_MAY_USE['lab.commands'] = _MAY_USE['lab.sweep'] | {'lab.sweep'}
+# What users import to run something stands for a room of the laboratory.
+_MAY_USE['training'] = {'lab.training'}
+# A room is no folder to scroll through.
+_MOST_FILES = 18
 # The rooms of tasks/, which know nothing of what stands around them.
 _ROOMS_OF_TASKS = {
   'tasks.formats': {'tasks.formats'},
@@ -54,8 +66,10 @@ _MODULES = {
 
 
 def room(module):
-  first, _, rest = module.partition('.')
-  return rest.partition('.')[0] if first == 'tff_adaptive' else first
+  first, *rest = module.split('.')
+  if first != 'tff_adaptive':
+    return first
+  return '.'.join(rest[: 2 if rest[:1] == ['lab'] else 1])
 
 
 def imports_of(module):
@@ -74,9 +88,27 @@ def imports_of(module):
 @pytest.mark.parametrize('module', sorted(_MODULES))
 def test_imports_go_one_way(module):
   here = room(module)
-  if here:  # Not the package itself, which imports its parts when asked.
+  # Not the package itself, which imports its parts when they are asked for.
+  if here not in ('', 'lab'):
     used = {room(m) for m in imports_of(module)} - {here, ''}
     assert used <= _MAY_USE[here], module
+
+
+@pytest.mark.parametrize('floor', ['library', 'runtime'])
+def test_no_floor_knows_the_one_above(floor):
+  rooms = {'library': _LIBRARY, 'runtime': {'runtime'}}[floor]
+  others = {'library': {'runtime'}, 'runtime': _LIBRARY}[floor]
+  for module in _MODULES:
+    if room(module) in rooms:
+      used = {room(m) for m in imports_of(module)}
+      assert not {r for r in used if r.startswith('lab')}, module
+      assert not used & others, module
+
+
+def test_rooms_are_small_enough_to_see_at_once():
+  rooms = collections.Counter(path.parent for path in _MODULES.values())
+  crowded = {str(p): n for p, n in rooms.items() if n > _MOST_FILES}
+  assert not crowded
 
 
 @pytest.mark.parametrize('inner', sorted(_ROOMS_OF_TASKS))

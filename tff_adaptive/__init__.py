@@ -13,10 +13,7 @@ __version__ = '0.1.0'
 _PARTS = frozenset(
   {
     'algorithms',
-    'flags',
-    'recording',
-    'report',
-    'sweep',
+    'lab',
     'training',
     'privacy',
     'optimizers',

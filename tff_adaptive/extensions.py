@@ -68,7 +68,8 @@ class Table(Mapping[str, Row], Generic[Row]):
     """Initializes an empty table.
 
     Args:
-      packages: Packages whose modules add rows when they are imported.
+      packages: Packages whose modules, at any depth, add rows when they are
+        imported.
       add_more: Called with the table to add others, before it is first read.
     """
     self._rows: dict[str, Row] = {}
@@ -84,8 +85,9 @@ class Table(Mapping[str, Row], Generic[Row]):
     self._is_complete = True
     try:
       for package in map(importlib.import_module, self._packages):
-        for module in pkgutil.iter_modules(package.__path__):
-          importlib.import_module(f'{package.__name__}.{module.name}')
+        inside = pkgutil.walk_packages(package.__path__, f'{package.__name__}.')
+        for module in inside:
+          importlib.import_module(module.name)
       load()
       if self._add_more is not None:
         self._add_more(self)

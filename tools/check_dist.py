@@ -29,7 +29,7 @@ for page in ('page.html', 'page.js'):
 """
 _NAMES = """
 from tff_adaptive import algorithms
-from tff_adaptive.flags import presets
+from tff_adaptive.lab.flags import presets
 print(*algorithms.names(), *presets.names())
 """
 _ROOT = pathlib.Path(__file__).resolve().parents[1]

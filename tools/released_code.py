@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from typing import Any
 from typing import TypeAlias
 
-from tff_adaptive.flags import presets
-from tff_adaptive.flags import resolving
-from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.flags import resolving
+from tff_adaptive.lab.flags import settings as settings_lib
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'released_code'
 COLUMNS = (

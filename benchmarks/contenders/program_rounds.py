@@ -14,7 +14,7 @@ import program_task  # noqa: F401  Registers the task.
 import workload
 
 from tff_adaptive import training
-from tff_adaptive.training import cohorts
+from tff_adaptive.lab.training.participation import cohorts
 
 
 class _Turns:

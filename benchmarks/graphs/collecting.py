@@ -17,8 +17,8 @@ import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive import tff_internals
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.runtime.graphs import forms
-from tff_adaptive.training import evaluation
 
 GraphDef = tf.compat.v1.GraphDef
 

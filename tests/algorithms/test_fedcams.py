@@ -7,8 +7,8 @@ import tensorflow as tf
 from tests.processes import dense
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
+from tff_adaptive.lab.training import traffic
 from tff_adaptive.processes import encodings
-from tff_adaptive.training import traffic
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 

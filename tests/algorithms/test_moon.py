@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tests import tiers
 from tests.processes import linear
 from tff_adaptive import algorithms
-from tff_adaptive.processes import local_model
+from tff_adaptive.processes.local import local_model
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 

@@ -8,9 +8,9 @@ from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.algorithms import building
-from tff_adaptive.commands import cost_table
-from tff_adaptive.commands import costs
-from tff_adaptive.commands import measured_costs
+from tff_adaptive.lab.commands import cost_table
+from tff_adaptive.lab.commands import costs
+from tff_adaptive.lab.commands import measured_costs
 
 FEATURES, HIDDEN, CLASSES = 300, 40, 3
 SIZE = 4 * (FEATURES * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)

@@ -16,12 +16,12 @@ from tests import made_up
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
 from tff_adaptive import training
-from tff_adaptive.commands import export
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
-from tff_adaptive.report import runs as results
-from tff_adaptive.training import experiment as train
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.training import experiment as train
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing
+from tff_adaptive.lab.flags import parsing
 
 _TIME = '--client_seconds_per_example=1'
 _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']

@@ -6,8 +6,8 @@ import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import optimizers
-from tff_adaptive.flags import flag_table
-from tff_adaptive.flags import parsing as flags
+from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.runtime.cluster import requirements
 
 

@@ -13,8 +13,8 @@ import hashlib
 import json
 import pathlib
 
-from tff_adaptive.flags import presets
-from tff_adaptive.flags import resolving
+from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.flags import resolving
 
 _FILE = pathlib.Path(__file__).with_name('preset_settings.csv')
 

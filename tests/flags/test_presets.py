@@ -11,8 +11,8 @@ import main
 import tasks
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.flags import presets
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.flags import presets
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -346,7 +346,7 @@ def test_dry_run_shows_the_published_number(capsys, tmp_path):
 
 def test_needs_no_tensorflow():
   script = (
-    'import sys; from tff_adaptive.flags import parsing as flags, presets; '
+    'import sys; from tff_adaptive.lab.flags import parsing as flags, presets; '
     'parser = flags.Flags(); '
     '[parser.parse([f"--preset={n}"]) for n in presets.names()[:3]]; '
     'assert "tensorflow" not in sys.modules'

@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.flags import settings
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.flags import settings
 
 
 def parse(*arguments):

@@ -12,8 +12,8 @@ from tff_adaptive import algorithms
 from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive import training
-from tff_adaptive.training import rounds
-from tff_adaptive.training import traffic
+from tff_adaptive.lab.training import traffic
+from tff_adaptive.lab.training.loop import rounds
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 

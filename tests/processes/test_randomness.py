@@ -8,9 +8,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
-from tff_adaptive.processes import local_model
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
+from tff_adaptive.processes.local import local_model
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from tff_adaptive.recording import client_states
+from tff_adaptive.lab.recording.client_state import files as client_states
 
 RECORD = client_states.Record(((30_000,),), (np.dtype('<f4'),))
 

@@ -17,9 +17,9 @@ import tensorflow_federated as tff
 from tests.recording import no_files
 from tests.reliability import mutations
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoint_files
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 
 
 def state(value):

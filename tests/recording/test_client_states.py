@@ -20,11 +20,11 @@ from tests.recording import no_files
 from tests.reliability import mutations
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import client_states
-from tff_adaptive.recording import client_storage
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import rounds
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording.client_state import storage as client_storage
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.loop import rounds
 
 RECORD = client_states.Record(
   ((), (2, 3)), (np.dtype(np.bool_), np.dtype(np.float32))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from matplotlib import text as text_lib
 
-from tff_adaptive.recording import curves as figures
-from tff_adaptive.recording import step_figures
-from tff_adaptive.recording import styles
+from tff_adaptive.lab.recording.figures import curves as figures
+from tff_adaptive.lab.recording.figures import step_figures
+from tff_adaptive.lab.recording.figures import styles
 
 
 def pixels(path):

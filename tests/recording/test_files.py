@@ -13,7 +13,7 @@ import pytest
 from tests.recording import no_files
 from tests.reliability import mutations
 from tff_adaptive import errors
-from tff_adaptive.recording import files
+from tff_adaptive.lab.recording import files
 
 
 def test_atomic_write_leaves_nothing_beside(tmp_path):

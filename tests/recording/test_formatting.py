@@ -2,7 +2,7 @@
 
 import pytest
 
-from tff_adaptive.recording import formatting
+from tff_adaptive.lab.recording import formatting
 
 
 @pytest.mark.parametrize(

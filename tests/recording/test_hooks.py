@@ -3,7 +3,7 @@
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.recording import hooks
+from tff_adaptive.lab.recording import hooks
 
 
 class Collecting(hooks.Hook):
@@ -31,7 +31,7 @@ def tell_all(hook):
 
 def test_several_are_told_in_their_order():
   first, second = Collecting(), Collecting()
-  tell_all(hooks.Several([first, hooks.Hook(), second]))
+  tell_all(hooks.HookList([first, hooks.Hook(), second]))
   assert first.told == second.told == list(EVENTS.values())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tff_adaptive.recording import metric_names
+from tff_adaptive.lab.recording import metric_names
 
 
 def test_main_metric():

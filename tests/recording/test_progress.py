@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from tff_adaptive.recording import progress
+from tff_adaptive.lab.recording import progress
 
 
 class Terminal(io.StringIO):

@@ -3,10 +3,10 @@
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
-from tff_adaptive.recording import hooks
-from tff_adaptive.recording import records
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import records
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 
 
 @pytest.fixture(name='folder')

@@ -15,7 +15,9 @@ from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.recording import remembering
+from tff_adaptive.lab.recording.client_state import (
+  learning_process as remembering,
+)
 
 _METHODS = {
   'scaffold': dict(population=3, client_learning_rate=paper.RATE),

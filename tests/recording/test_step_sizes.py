@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.recording import step_sizes
+from tff_adaptive.lab.recording import step_sizes
 
 NAN = float('nan')
 

@@ -6,7 +6,7 @@ import pytest
 from tests.recording import no_files
 from tests.reliability import mutations
 from tff_adaptive import errors
-from tff_adaptive.recording import tables
+from tff_adaptive.lab.recording import tables
 
 
 def rows_of(path):

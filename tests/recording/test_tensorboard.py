@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from tff_adaptive import errors
-from tff_adaptive.recording import hooks
-from tff_adaptive.recording import tensorboard
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import tensorboard
 
 
 def record(folder, first, last, rows=()):

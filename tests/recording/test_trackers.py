@@ -13,11 +13,11 @@ import pytest
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import hooks
-from tff_adaptive.recording import releases
-from tff_adaptive.recording import trackers
-from tff_adaptive.training import experiment
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import releases
+from tff_adaptive.lab.recording import trackers
+from tff_adaptive.lab.training import experiment
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from tests import recorded
-from tff_adaptive.recording import checkpoint_files
+from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Small rounds, on data that are made up.

@@ -13,9 +13,9 @@ import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from tff_adaptive.commands import command_line
-from tff_adaptive.training import centralized  # noqa: F401
-from tff_adaptive.training import loop  # noqa: F401
+from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.training.loop import centralized  # noqa: F401
+from tff_adaptive.lab.training.loop import loop  # noqa: F401
 
 
 def _child(arguments: list[str]) -> None:

@@ -33,16 +33,16 @@ from tests.tasks import test_cifar
 from tests.tasks.formats import test_idx
 from tests.tasks.formats import test_weight_files
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import client_states
-from tff_adaptive.recording import tables
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import scores
-from tff_adaptive.report import sweeps
-from tff_adaptive.sweep import blocks
-from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import study
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.sweep import blocks
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import study
 
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.integers(0, 256, [6, 28, 28], np.uint8)

@@ -12,11 +12,11 @@ import pytest
 from tests import recorded
 from tests.reliability import drills
 from tff_adaptive import errors
-from tff_adaptive.commands import command_line
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.report import sweeps
+from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime.workers import process as process_lib
-from tff_adaptive.training import stopping
 
 _QUADRATIC = (
   '--task=quadratic',

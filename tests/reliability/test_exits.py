@@ -9,8 +9,8 @@ import main
 from tests import own_tasks
 from tff_adaptive import errors
 from tff_adaptive import training
-from tff_adaptive.recording import hooks
-from tff_adaptive.training import loop
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.training.loop import loop
 
 _PLACES = {
   'import': ('SITES = 4', 'import sys\nsys.exit(0)'),

@@ -10,10 +10,10 @@ import tensorflow_federated as tff
 from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.training import data
-from tff_adaptive.training import faults
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import rounds
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.data import faults
+from tff_adaptive.lab.training.loop import rounds
 
 _POISON = 99.0
 

@@ -12,8 +12,8 @@ from tests import made_up
 from tests import own_tasks
 from tff_adaptive import errors
 from tff_adaptive import training
-from tff_adaptive.commands import export
-from tff_adaptive.report import runs
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.report import runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

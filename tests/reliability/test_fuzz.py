@@ -18,8 +18,8 @@ import pytest
 from tests.reliability import mutations
 from tests.reliability import test_damaged_files
 from tff_adaptive import errors
-from tff_adaptive.commands import command_line
-from tff_adaptive.flags import parsing as flags
+from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.flags import parsing as flags
 
 _SECONDS = 60
 _CORPUS = pathlib.Path(__file__).parent / 'corpus'

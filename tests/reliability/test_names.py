@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import client_states
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording.client_state import files as client_states
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')

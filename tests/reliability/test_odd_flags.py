@@ -5,8 +5,8 @@ from hypothesis import strategies
 
 from tests.reliability import mutations
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.flags import settings as settings_lib
 
 _COUNTS = [
   8,

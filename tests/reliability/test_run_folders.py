@@ -20,7 +20,7 @@ from tests.reliability import drills
 from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
-from tff_adaptive.commands import command_line
+from tff_adaptive.lab.commands import command_line
 from tff_adaptive.runtime.workers import process as process_lib
 
 train = test_loop.train_fixture

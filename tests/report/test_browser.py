@@ -7,8 +7,8 @@ import pytest
 
 from tests import made_up
 from tests.report import browser
-from tff_adaptive.recording import styles
-from tff_adaptive.report import page as report
+from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.report.web import page as report
 
 pytestmark = pytest.mark.skipif(
   browser.find() is None, reason='Chromium is not installed'

@@ -8,9 +8,9 @@ import pytest
 
 import main
 from tests import made_up
-from tff_adaptive.report import compare
-from tff_adaptive.report import page
-from tff_adaptive.report import runs as results
+from tff_adaptive.lab.report import compare
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report.web import page
 
 
 def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):

@@ -10,17 +10,17 @@ from matplotlib import collections
 from tests import made_up
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
-from tff_adaptive.recording import printed_names
-from tff_adaptive.recording import styles
-from tff_adaptive.report import charts
-from tff_adaptive.report import columns
-from tff_adaptive.report import figures
-from tff_adaptive.report import interactive
-from tff_adaptive.report import runs
-from tff_adaptive.report import scores
-from tff_adaptive.report import sections
-from tff_adaptive.report import static
-from tff_adaptive.report import tuning
+from tff_adaptive.lab.recording import printed_names
+from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.report import columns
+from tff_adaptive.lab.report import figures
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import static
+from tff_adaptive.lab.report import tuning
+from tff_adaptive.lab.report.web import interactive
 
 _METRIC = f'validation/{made_up.METRIC}'
 _JUDGE = sections.Judge(scores.RULES['train_loss'], made_up.METRIC)

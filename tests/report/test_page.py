@@ -14,10 +14,10 @@ import main
 from tests import made_up
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.recording import styles
-from tff_adaptive.report import page as report
-from tff_adaptive.report import runs as results
-from tff_adaptive.report import scores
+from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report.web import page as report
 
 _STEPS = 20
 _DELTA_SGD = '\N{GREEK CAPITAL LETTER DELTA}-SGD'

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tff_adaptive.report import scores
+from tff_adaptive.lab.report import scores
 
 
 def test_rules_on_numbers():

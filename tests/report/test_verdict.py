@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.report import test_figures
-from tff_adaptive.report import scores
-from tff_adaptive.report import sections
-from tff_adaptive.report import verdict
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import verdict
 
 
 def reach(root, accuracies, *, rule='train_loss', losses=None):

@@ -5,7 +5,7 @@ import statistics
 
 from benchmarks import pictures
 from tests.results import reading
-from tff_adaptive.flags import presets
+from tff_adaptive.lab.flags import presets
 
 _EVALUATIONS = (460, 480, 500)
 # The presets' names by the page's.

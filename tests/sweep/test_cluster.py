@@ -8,9 +8,9 @@ import pytest
 
 from tests import recorded
 from tff_adaptive import errors
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import launch
-from tff_adaptive.training import experiment
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.training import experiment
 
 
 def _sweep(root, *more):

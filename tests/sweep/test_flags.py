@@ -10,12 +10,12 @@ import pytest
 import main
 from tests import sweeps
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing as flags_lib
-from tff_adaptive.flags import presets
-from tff_adaptive.sweep import blocks
-from tff_adaptive.sweep import flags as sweep_flags
-from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import papers
+from tff_adaptive.lab.flags import parsing as flags_lib
+from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.sweep import blocks
+from tff_adaptive.lab.sweep import flags as sweep_flags
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import papers
 
 
 def test_product_of_axes_in_order(tmp_path):

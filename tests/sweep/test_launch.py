@@ -16,12 +16,12 @@ from tests import made_up
 from tests import recorded
 from tests import sweeps
 from tff_adaptive import errors
-from tff_adaptive.recording import files
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import launch
-from tff_adaptive.sweep import search
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -38,7 +38,7 @@ def go(root, *arguments):
 def open_study(root, *arguments):
   """The study of a sweep that `go` ran with these arguments."""
   parsed = flags.parse(sweeps.arguments_of(root, *arguments))
-  return search.open_study(parsed, search.agenda_of(parsed))
+  return search.open_study(parsed, search.scheduler_of(parsed))
 
 
 def statuses(rows):

@@ -8,14 +8,14 @@ import pytest
 
 from tests import made_up
 from tests import tiers
-from tff_adaptive.recording import hooks as hooks_lib
-from tff_adaptive.report import scores
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import grids
-from tff_adaptive.sweep import launch
-from tff_adaptive.sweep import search
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import stopping
 
 _RATES = '--axis=client_learning_rate=0.001,0.003,0.01,0.03,0.1,0.3,1,3,1e4'
 
@@ -90,9 +90,11 @@ def test_rungs(count, rounds, factor, expected):
     for seed in range(2)
   ]
   rule = scores.RULES['train_loss']
-  agenda = search.Agenda(points, 'grid', rule, 0, 0, halving_factor=factor)
-  assert agenda.rungs('1 0') == expected
-  assert agenda.rungs('1 1') == []  # Repeats what its first seed came to.
+  scheduler = search.TrialScheduler(
+    points, 'grid', rule, 0, 0, halving_factor=factor
+  )
+  assert scheduler.rungs('1 0') == expected
+  assert scheduler.rungs('1 1') == []  # Repeats what its first seed came to.
 
 
 def test_halving_ends_with_the_best_and_spends_little(tmp_path, ran):

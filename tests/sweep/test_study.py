@@ -10,11 +10,11 @@ import pytest
 from tests import sweeps
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import search
-from tff_adaptive.sweep import storage as storage_lib
-from tff_adaptive.sweep import study
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import storage as storage_lib
+from tff_adaptive.lab.sweep import study
 
 _STORAGES = ['sqlite:///{}/shared.sqlite', 'journal:{}/shared.log', None]
 
@@ -29,19 +29,19 @@ def parse(root, *arguments, storage=None):
 def open_study(parsed):
   """The sweep's study with its points."""
   parsed.folder.mkdir(exist_ok=True)
-  trials = search.open_study(parsed, search.agenda_of(parsed))
+  trials = search.open_study(parsed, search.scheduler_of(parsed))
   trials.add(parsed.points)
   return trials
 
 
 def _take_all(parsed, connection):
   """Takes all runs that it can get; tells their names."""
-  agenda = search.agenda_of(parsed)
+  scheduler = search.scheduler_of(parsed)
   names = []
-  with search.open_study(parsed, agenda) as trials:
+  with search.open_study(parsed, scheduler) as trials:
     connection.send('ready')
     connection.recv()
-    while waiting := agenda.next(trials.trials()):
+    while waiting := scheduler.next(trials.trials()):
       found = trials.trials()
       taken = filter(None, (trials.take(found[name]) for name in waiting))
       if (mine := next(taken, None)) is not None:
@@ -77,7 +77,7 @@ def test_a_run_is_taken_once(tmp_path, storage):
 def _open(parsed, barrier, results):
   barrier.wait()
   try:
-    search.open_study(parsed, search.agenda_of(parsed)).close()
+    search.open_study(parsed, search.scheduler_of(parsed)).close()
     results.put(None)
   except errors.RunError as e:
     results.put(str(e))

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import summary
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import summary
 
 
 def _row(task, algorithm, rate, seed, loss, status='finished'):

@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import ticker as ticker_lib
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import ticker as ticker_lib
 
 
 @pytest.fixture(name='clock')

@@ -9,11 +9,11 @@ import pytest
 import main
 from tests import made_up
 from tff_adaptive import errors
-from tff_adaptive.report import runs
-from tff_adaptive.report import sections
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import launch
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

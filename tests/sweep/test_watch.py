@@ -2,8 +2,8 @@
 
 import pytest
 
-from tff_adaptive.recording import hooks
-from tff_adaptive.sweep import watch
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.sweep import watch
 
 
 def show(looking, row):

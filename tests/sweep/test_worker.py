@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from tests import made_up
 from tests import sweeps
-from tff_adaptive.recording import files
-from tff_adaptive.sweep import flags
-from tff_adaptive.sweep import launch
-from tff_adaptive.sweep import outcomes
-from tff_adaptive.sweep import search
-from tff_adaptive.sweep import worker
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training.loop import stopping
 
 
 def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
@@ -43,8 +43,8 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   """The other end of its pipe is closed, as after a SIGKILL."""
   parsed = flags.parse(sweeps.arguments_of(tmp_path, '--axis=seed=0'))
   parsed.folder.mkdir()
-  agenda = search.agenda_of(parsed)
-  with search.open_study(parsed, agenda) as trials:
+  scheduler = search.scheduler_of(parsed)
+  with search.open_study(parsed, scheduler) as trials:
     trials.add(parsed.points)
   stopped = []
 
@@ -65,7 +65,7 @@ def test_worker_whose_sweep_is_gone_saves_and_ends(tmp_path, monkeypatch):
   monkeypatch.setattr(worker, '_redirect_output', lambda path: None)
   worker.serve(Closed(), parsed)
   assert stopped == ['seed=0']
-  with search.open_study(parsed, agenda) as trials:
+  with search.open_study(parsed, scheduler) as trials:
     (trial,) = trials.trials().values()
   assert outcomes.status_of(trial) == outcomes.WAITING
   assert (

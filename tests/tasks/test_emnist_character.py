@@ -8,7 +8,7 @@ import pytest
 import tasks
 from tests.tasks import helpers
 from tff_adaptive import errors
-from tff_adaptive.training import data
+from tff_adaptive.lab.training.data import datasets as data
 
 
 @pytest.mark.parametrize(

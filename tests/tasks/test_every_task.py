@@ -7,8 +7,8 @@ import tensorflow_federated as tff
 
 import tasks
 from tests.tasks import helpers
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.flags import presets
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.flags import presets
 
 
 @pytest.fixture(name='task', scope='module', params=tasks.names())

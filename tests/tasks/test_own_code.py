@@ -8,7 +8,7 @@ import pytest
 
 import tasks
 from tasks import own_arguments
-from tff_adaptive.commands import command_line
+from tff_adaptive.lab.commands import command_line
 
 
 @pytest.fixture(name='module')

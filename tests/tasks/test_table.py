@@ -14,7 +14,7 @@ from tests.tasks import helpers
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import tff_internals
-from tff_adaptive.flags import parsing as flags
+from tff_adaptive.lab.flags import parsing as flags
 
 MODELS = """
 import tensorflow as tf

@@ -8,13 +8,13 @@ from tests import recorded
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.commands import summary
-from tff_adaptive.flags import parsing as flags
+from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.privacy import mechanism as privacy
-from tff_adaptive.recording import files
-from tff_adaptive.recording import hooks
-from tff_adaptive.training import accounting
-from tff_adaptive.training import experiment as train
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

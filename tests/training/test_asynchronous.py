@@ -18,19 +18,19 @@ from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import methods
-from tff_adaptive.commands import dry_run
-from tff_adaptive.commands import summary
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import files
-from tff_adaptive.training import asynchronous
-from tff_adaptive.training import batches
-from tff_adaptive.training import behaviour as behaviours
-from tff_adaptive.training import data
-from tff_adaptive.training import experiment
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import schedule as schedules
-from tff_adaptive.training import stopping
-from tff_adaptive.training import traffic
+from tff_adaptive.lab.commands import dry_run
+from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training import traffic
+from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
+from tff_adaptive.lab.training.asynchrony import schedule as schedules
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.lab.training.participation import behaviour as behaviours
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -191,11 +191,11 @@ def test_who_is_asked():
   for number in range(1, 30):
     answers = schedule.answers(number)
     assert len({*answers.cohort}) == len(answers.cohort) == 2
-    for errand in answers.errands:
-      assert errand.version < number
+    for flight in answers.flights:
+      assert flight.version < number
       # Nobody is asked twice for one version.
-      assert seen.setdefault((errand.client, errand.version), errand) is errand
-    together = [e.seat for e in answers.under_way]
+      assert seen.setdefault((flight.client, flight.version), flight) is flight
+    together = [e.slot for e in answers.under_way]
     assert len({*together}) == len(together) <= 3
     assert len({e.client for e in answers.under_way}) == len(together)
   # Asked for late, it is the same: from the start, and from a checkpoint.
@@ -482,11 +482,11 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
   for number in (1, 2, 3):
     answers = schedule.answers(number)
     found = staggered.for_round(number, answers.cohort).batches
-    for client, errand, batches_ in zip(
-      answers.cohort, answers.errands, found, strict=True
+    for client, flight, batches_ in zip(
+      answers.cohort, answers.flights, found, strict=True
     ):
-      stale += errand.version + 1 < number
-      expected = clients.for_client(client, errand.version + 1)
+      stale += flight.version + 1 < number
+      expected = clients.for_client(client, flight.version + 1)
       for one, two in zip(batches_, expected, strict=True):
         np.testing.assert_array_equal(one['x'], two['x'])
   assert stale

@@ -5,8 +5,8 @@ import pytest
 import main
 from tests.training import test_availability as runs
 from tff_adaptive import errors
-from tff_adaptive.training import attendance
-from tff_adaptive.training import cohorts
+from tff_adaptive.lab.training.participation import attendance
+from tff_adaptive.lab.training.participation import cohorts
 
 CLIENTS = ['a', 'b', 'c', 'd']
 

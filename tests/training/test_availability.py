@@ -14,23 +14,23 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.commands import dry_run
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import curves
-from tff_adaptive.recording import step_sizes
-from tff_adaptive.report import page
-from tff_adaptive.report import runs as results
-from tff_adaptive.training import accounting
-from tff_adaptive.training import availability
-from tff_adaptive.training import batches
-from tff_adaptive.training import behaviour as behaviours
-from tff_adaptive.training import cohorts
-from tff_adaptive.training import data
-from tff_adaptive.training import elsewhere
-from tff_adaptive.training import experiment
-from tff_adaptive.training import parts
-from tff_adaptive.training import rounds
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.commands import dry_run
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.recording.figures import curves
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report.web import page
+from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import parts
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.loop import rounds
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import behaviour as behaviours
+from tff_adaptive.lab.training.participation import cohorts
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow_federated as tff
 
 from tests import helpers
-from tff_adaptive.training import averaging
-from tff_adaptive.training import initial_weights
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.loop import averaging
 
 
 @pytest.fixture(name='averaged')

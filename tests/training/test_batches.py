@@ -10,9 +10,9 @@ import tensorflow_federated as tff
 import tasks
 from tasks import preprocessing
 from tff_adaptive import errors
-from tff_adaptive.training import ahead
-from tff_adaptive.training import batches
-from tff_adaptive.training import data
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.data import prefetching
 
 # Digits and the quadratic have no files; the others' stand-ins are small.
 _TASKS = [name for name in tasks.names()]
@@ -209,7 +209,9 @@ class _Counting:
 
 def test_the_next_round_is_prepared_and_errors_come_in_their_round():
   counting = _Counting()
-  clients = ahead.Ahead(counting, lambda number: [f'c{number}'], last_round=4)
+  clients = prefetching.Prefetcher(
+    counting, lambda number: [f'c{number}'], last_round=4
+  )
   assert clients.for_round(1, ['c1']).batches == [1]
   assert clients.for_round(2, ['c2']).batches == [2]
   with pytest.raises(errors.RunError, match='nothing'):
@@ -220,11 +222,15 @@ def test_the_next_round_is_prepared_and_errors_come_in_their_round():
 
 def test_an_unforeseen_round_is_prepared_when_it_is_asked_for():
   counting = _Counting()
-  clients = ahead.Ahead(counting, lambda number: [f'c{number}'], last_round=9)
+  clients = prefetching.Prefetcher(
+    counting, lambda number: [f'c{number}'], last_round=9
+  )
   clients.for_round(1, ['c1'])
   assert clients.for_round(7, ['other']).batches == [7]
   assert (7, ['other']) in counting.asked
   foreign = _Counting()
   foreign.prepared_ahead = False
-  ahead.Ahead(foreign, lambda number: ['c'], last_round=9).for_round(1, ['c'])
+  prefetching.Prefetcher(foreign, lambda number: ['c'], last_round=9).for_round(
+    1, ['c']
+  )
   assert foreign.asked == [(1, ['c'])]

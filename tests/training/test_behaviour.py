@@ -10,8 +10,8 @@ import main
 import tasks
 from tests import helpers
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing
-from tff_adaptive.training import behaviour as behaviours
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.training.participation import behaviour as behaviours
 
 
 def test_speeds_and_dropouts_are_drawn_as_is_said():

@@ -14,10 +14,10 @@ from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive.algorithms import methods
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.training import centralized
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import centralized
+from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

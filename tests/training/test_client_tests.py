@@ -13,14 +13,14 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.commands import summary
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import files
-from tff_adaptive.training import client_tests
-from tff_adaptive.training import evaluation
-from tff_adaptive.training import experiment
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import validation
+from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.evaluation import client_tests
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.evaluation import validation
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.training import cohorts as sampling
+from tff_adaptive.lab.training.participation import cohorts as sampling
 
 
 def test_known_cohorts():

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tests import helpers
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.training import data
+from tff_adaptive.lab.training.data import datasets as data
 
 
 def batches(dataset):

@@ -7,8 +7,8 @@ import pytest
 
 from tests.training import test_availability as runs
 from tff_adaptive import algorithms
-from tff_adaptive.training import behaviour as behaviours
-from tff_adaptive.training import devices
+from tff_adaptive.lab.training.participation import behaviour as behaviours
+from tff_adaptive.lab.training.participation import devices
 
 # Of the EMNIST CNN, ten steps: a test of the formula.
 D = 4_826_360

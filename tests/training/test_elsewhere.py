@@ -19,10 +19,10 @@ from tests import ray_nodes as nodes
 from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.training import elsewhere
-from tff_adaptive.training import experiment
-from tff_adaptive.training import reuse
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training.data import elsewhere
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

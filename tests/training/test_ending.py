@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tff_adaptive import errors
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import hooks
-from tff_adaptive.training import ending
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.training.loop import ending
 
 _COLUMNS = [
   'round',

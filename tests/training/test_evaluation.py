@@ -6,9 +6,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import helpers
-from tff_adaptive.training import data
-from tff_adaptive.training import evaluation
-from tff_adaptive.training import initial_weights
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 
 
 def weights(seed):

@@ -14,15 +14,15 @@ from tff_adaptive import parameters
 from tff_adaptive import training
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import plan as plan_lib
-from tff_adaptive.commands import dry_run
-from tff_adaptive.commands import summary
-from tff_adaptive.flags import parsing as flags
-from tff_adaptive.recording import files
-from tff_adaptive.recording import hooks
-from tff_adaptive.recording import step_sizes
-from tff_adaptive.training import experiment as train
-from tff_adaptive.training import rounds
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.commands import dry_run
+from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import rounds
+from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

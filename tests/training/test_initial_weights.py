@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tests import helpers
 from tff_adaptive import errors
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
-from tff_adaptive.training import initial_weights
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.training import initial_weights
 
 
 def kernel(seed):

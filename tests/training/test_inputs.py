@@ -9,8 +9,8 @@ from tests import helpers
 from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive import training
-from tff_adaptive.commands import export
-from tff_adaptive.training import inputs
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.training.data import digests as inputs
 
 
 def start(folder, rounds=1, **more):

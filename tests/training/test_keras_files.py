@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests import helpers
 from tff_adaptive import errors
-from tff_adaptive.training import initial_weights
+from tff_adaptive.lab.training import initial_weights
 
 _KERNEL = 'dense/dense/kernel:0'
 

@@ -11,15 +11,15 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.recording import files
-from tff_adaptive.recording import progress
-from tff_adaptive.training import cadence as cadence_lib
-from tff_adaptive.training import cohorts as sampling
-from tff_adaptive.training import data
-from tff_adaptive.training import evaluation
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import loop
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import progress
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.loop import cadence as cadence_lib
+from tff_adaptive.lab.training.loop import loop
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.lab.training.participation import cohorts as sampling
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

@@ -10,18 +10,18 @@ import tensorflow as tf
 import tasks
 from tests import recorded
 from tff_adaptive import errors
-from tff_adaptive.commands import export
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import checkpoint_files
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import files
-from tff_adaptive.training import batches
-from tff_adaptive.training import data
-from tff_adaptive.training import evaluation
-from tff_adaptive.training import experiment
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import rounds
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.loop import rounds
+from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

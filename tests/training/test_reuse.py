@@ -5,7 +5,7 @@ import pytest
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import training
-from tff_adaptive.training import reuse
+from tff_adaptive.lab.training import reuse
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

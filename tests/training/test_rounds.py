@@ -11,10 +11,10 @@ from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive import runtime
-from tff_adaptive.recording import checkpoints
-from tff_adaptive.recording import client_states
-from tff_adaptive.training import initial_weights
-from tff_adaptive.training import rounds
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.loop import rounds
 
 
 @pytest.fixture(autouse=True, scope='module')

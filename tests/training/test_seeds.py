@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_adaptive.training import seeds as randomness
+from tff_adaptive.lab.training import seeds as randomness
 
 
 def test_stable_across_processes_and_versions():

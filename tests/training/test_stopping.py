@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tff_adaptive.training import stopping
+from tff_adaptive.lab.training.loop import stopping
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 from tests import helpers
 from tff_adaptive import algorithms
-from tff_adaptive.training import traffic as communication
+from tff_adaptive.lab.training import traffic as communication
 
 _MODEL = 4 * (helpers.FEATURES * 2 + 2)
 # Accuracy and loss are two float32 each, counts of examples and batches int64.

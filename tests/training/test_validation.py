@@ -7,12 +7,12 @@ import tensorflow as tf
 import tasks
 from tasks import client_data
 from tff_adaptive import errors
-from tff_adaptive.commands import summary
-from tff_adaptive.flags import parsing
-from tff_adaptive.recording import files
-from tff_adaptive.training import data
-from tff_adaptive.training import experiment
-from tff_adaptive.training import validation
+from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.evaluation import validation
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

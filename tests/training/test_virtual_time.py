@@ -13,7 +13,7 @@ import tensorflow as tf
 import main
 import tasks
 from tests import recorded
-from tff_adaptive.flags import settings as settings_lib
+from tff_adaptive.lab.flags import settings as settings_lib
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 

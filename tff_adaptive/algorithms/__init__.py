@@ -26,7 +26,7 @@ from tff_adaptive.algorithms.plan import resolve
 
 if TYPE_CHECKING:
   from tff_adaptive import processes
-  from tff_adaptive.processes import local_model
+  from tff_adaptive.processes.local import local_model
 
 __all__ = [
   'Costs',

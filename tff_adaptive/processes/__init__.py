@@ -19,7 +19,6 @@ from tff_adaptive.processes.objectives import Sum
 
 if TYPE_CHECKING:
   from tff_adaptive.processes.aggregation import build_aggregator
-  from tff_adaptive.processes.client_work import build_client_work
   from tff_adaptive.processes.composition import BufferedLearningProcess
   from tff_adaptive.processes.composition import compose
   from tff_adaptive.processes.composition import first_state
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
   from tff_adaptive.processes.composition import StatefulLearningProcess
   from tff_adaptive.processes.composition import StatefulOutput
   from tff_adaptive.processes.drift import MeasuringDrift
+  from tff_adaptive.processes.local.client_work import build_client_work
 
 __all__ = [
   'BufferedLearningProcess',

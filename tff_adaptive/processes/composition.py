@@ -15,12 +15,12 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
-from tff_adaptive.processes import client_work as client_work_lib
 from tff_adaptive.processes import exchange as exchange_lib
-from tff_adaptive.processes import local_model
 from tff_adaptive.processes import messages as messages_lib
 from tff_adaptive.processes import objectives
-from tff_adaptive.processes import trainer as trainer_lib
+from tff_adaptive.processes.local import client_work as client_work_lib
+from tff_adaptive.processes.local import local_model
+from tff_adaptive.processes.local import trainer as trainer_lib
 
 
 class StatefulOutput(NamedTuple):
@@ -452,13 +452,13 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
   ) -> _PlacedRound:
     work_state = state.client_work
     if received is None:
-      sent = parts.distributor.next(
+      broadcast = parts.distributor.next(
         state.distributor, state.global_model_weights
       )
-      distributor, distributed = sent.state, sent.measurements
+      distributor, distributed = broadcast.state, broadcast.measurements
       if share is not None:
         work_state = tff.federated_map(share, (work_state, state.finalizer))
-      done = work.run(work_state, sent.result, data, memories)
+      done = work.run(work_state, broadcast.result, data, memories)
     else:
       distributor = state.distributor
       distributed = tff.federated_value((), tff.SERVER)

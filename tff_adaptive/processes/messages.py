@@ -17,7 +17,7 @@ from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import numbers as numbers_lib
-from tff_adaptive.processes import step_sizes
+from tff_adaptive.processes.local import step_sizes
 
 
 class State(NamedTuple):

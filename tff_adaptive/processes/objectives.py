@@ -20,7 +20,7 @@ from tff_adaptive.processes import numbers as numbers_lib
 Weights = structures.FlatWeights
 
 
-class Place(NamedTuple):
+class LossContext(NamedTuple):
   """The place where a term is evaluated.
 
   Attributes:
@@ -53,23 +53,23 @@ class Objective(numbers_lib.Numbered, abc.ABC):
   Polyak step and Delta-SGD see the objective that is really minimised.
 
   Attributes:
-    needs_representation: Whether `Place.represent` must be there.
+    needs_representation: Whether `LossContext.represent` must be there.
   """
 
   needs_representation = False
 
-  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
+  def constants(self, at: LossContext, represent_at: RepresentAt) -> Constants:
     """Computes what is not to be differentiated, once per batch.
 
     Args:
-      place: Where the step starts.
+      at: Where the step starts.
       represent_at: The batch's representation under other trainable weights.
     """
-    del place, represent_at
+    del at, represent_at
     return ()
 
   @abc.abstractmethod
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
     """Computes the added term, scalar float32."""
 
   @property
@@ -81,8 +81,8 @@ class Objective(numbers_lib.Numbered, abc.ABC):
 class Plain(Objective):
   """The model's loss alone."""
 
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
-    del place, constants
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
+    del at, constants
     return tf.constant(0.0)
 
 
@@ -93,12 +93,12 @@ class Sum(Objective):
     self._parts = parts
     self.needs_representation = any(p.needs_representation for p in parts)
 
-  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
-    return tuple(part.constants(place, represent_at) for part in self._parts)
+  def constants(self, at: LossContext, represent_at: RepresentAt) -> Constants:
+    return tuple(part.constants(at, represent_at) for part in self._parts)
 
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
     return tf.add_n(
-      [part.term(place, own) for part, own in zip(self._parts, constants)]
+      [part.term(at, own) for part, own in zip(self._parts, constants)]
     )
 
   def numbers(self) -> collections.OrderedDict[str, float]:
@@ -146,8 +146,8 @@ class Proximal(Objective):
       )
     self._strength = strength
 
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
-    distance = tree.squared_norm(tree.subtract(place.weights, place.start))
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
+    distance = tree.squared_norm(tree.subtract(at.weights, at.start))
     return 0.5 * self._strength * distance
 
   @property
@@ -165,8 +165,8 @@ class Correction(Objective):
     """Takes the context's name, as text."""
     self._context = context
 
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
-    return tree.dot(place.context, place.weights)
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
+    return tree.dot(at.context, at.weights)
 
   @property
   def formula(self) -> str:
@@ -207,13 +207,13 @@ class Contrastive(Objective):
     self._strength = strength
     self._temperature = temperature
 
-  def constants(self, place: Place, represent_at: RepresentAt) -> Constants:
-    return represent_at(place.start), represent_at(place.context)
+  def constants(self, at: LossContext, represent_at: RepresentAt) -> Constants:
+    return represent_at(at.start), represent_at(at.context)
 
-  def term(self, place: Place, constants: Constants) -> tf.Tensor:
-    if place.represent is None:
-      raise TypeError('Contrastive needs `Place.represent`, got None.')
-    z = place.represent()
+  def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
+    if at.represent is None:
+      raise TypeError('Contrastive needs `LossContext.represent`, got None.')
+    z = at.represent()
     to_global, to_previous = (
       _cosine(z, tf.stop_gradient(other)) / self._temperature
       for other in constants

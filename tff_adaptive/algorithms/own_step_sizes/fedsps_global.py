@@ -13,7 +13,7 @@ from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
-from tff_adaptive.optimizers.clients import polyak_global
+from tff_adaptive.optimizers.clients.own_step_sizes import polyak_global
 from tff_adaptive.processes import exchange
 
 

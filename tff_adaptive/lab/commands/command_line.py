@@ -1,0 +1,140 @@
+"""The command line: commands, their help and their exit codes.
+
+`main.py` and the installed command `tff-adaptive` are this. Imports no
+TensorFlow; commands that compute do.
+"""
+
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+# Whatever TensorFlow logs about its own start; what goes wrong is raised.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from tff_adaptive import errors
+from tff_adaptive.lab.commands import compare
+from tff_adaptive.lab.commands import costs
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.commands import list as listing
+from tff_adaptive.lab.commands import report
+from tff_adaptive.lab.commands import sweep
+from tff_adaptive.lab.commands import train
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.runtime import failures
+
+_COMMANDS = {
+  'train': 'runs an experiment, or goes on with it; what is done without a '
+  'command',
+  'sweep': 'runs many experiments, or goes on with them',
+  'report': 'DIR: writes a page with figures and tables about runs',
+  'compare': 'RUN...: shows results of runs side by side',
+  'costs': 'measures bytes, memory and gradients of methods, beside the '
+  "paper's table",
+  'export': "RUN DIR: writes a run's model for use without TFF",
+  'list': 'says which tasks, algorithms, optimizers and presets there are',
+  'help': '[COMMAND]: shows this, or the flags of another command',
+}
+# Commands with flags of their own.
+MAINS = {
+  'sweep': sweep,
+  'report': report,
+  'compare': compare,
+  'costs': costs,
+  'export': export,
+}
+# What computes nothing.
+_WITHOUT_TFF = ('report', 'compare', 'list')
+_TFF = '0.87.0'
+
+
+def _help(command: str, arguments: Sequence[str], full: bool) -> str:
+  lines = []
+  if command in MAINS:
+    module = MAINS[command]
+    lines += [f'usage: python main.py {module.USAGE}', '']
+    lines.append(module.build_options().help())
+    if command != 'sweep' or not full:
+      return '\n'.join(lines).rstrip()
+  else:
+    lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
+    lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
+    lines.append('\nhelp COMMAND shows the flags of another command.\n')
+  table = flags.Flags()
+  table.know(*flags.tasks_named(arguments))
+  lines.append(table.help(full))
+  return '\n'.join(lines)
+
+
+def _check_tff() -> None:
+  """Raises `SettingsError` if another TFF than ours is installed, or none."""
+  try:
+    found = importlib.metadata.version('tensorflow-federated')
+  except importlib.metadata.PackageNotFoundError:
+    found = 'none'
+  if found != _TFF:
+    raise errors.SettingsError(
+      f'tensorflow-federated {_TFF} is needed, {found} is installed; what goes '
+      'together is in requirements.txt: pip install --no-deps '
+      '--ignore-requires-python -r requirements.txt.'
+    )
+
+
+def _check_command(command: str) -> None:
+  """Raises `SettingsError` about a command that there is not."""
+  if command not in _COMMANDS:
+    raise errors.SettingsError(
+      f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs a command; returns the exit code."""
+  command = 'train'
+  if arguments and not arguments[0].startswith('-'):
+    command, *arguments = arguments
+  try:
+    if command == 'help':
+      # As COMMAND --help; `help --task=...` is about training.
+      if arguments and not arguments[0].startswith('-'):
+        command, *arguments = arguments
+      arguments = [*arguments, '--help']
+      _check_command(command)
+    if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
+      print(_help(command, arguments, full=False))
+    elif '--helpfull' in arguments:
+      print(_help(command, arguments, full=True))
+    else:
+      _check_command(command)
+      if command not in _WITHOUT_TFF:
+        _check_tff()
+      return {'train': train, 'list': listing, **MAINS}[command].main(arguments)
+    return 0
+  except errors.SettingsError as e:
+    print(e, file=sys.stderr)
+    return 2
+  except (errors.RunError, failures.RuntimeFailure) as e:
+    print(e, file=sys.stderr)
+    return 1
+  except stopping.Stopped as e:
+    return 128 + e.signal_number
+  except SystemExit as e:
+    print(errors.of_exit(e), file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print('Stopped before training began.', file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+def run() -> None:
+  """Runs the installed command."""
+  try:
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Whoever reads, `head` for one, has enough. Python would try once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    code = 128 + signal.SIGPIPE
+  sys.exit(code)

@@ -1,0 +1,83 @@
+"""`main.py costs`: the costs of methods for a client, side by side.
+
+Importing this module imports no TensorFlow; `measured_costs` does the work.
+"""
+
+import sys
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Optional
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.lab.commands import cost_table
+from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.training import experiment
+
+USAGE = """costs [--methods=NAME,NAME,...] [--task=NAME] [--flag=value ...]
+
+Measures what a client of each method receives, sends, holds and computes, for
+the model of a task, in bytes and in units of d, the model's size; beside it
+what the FedAda2 paper states (Table 2). Flags of the task are as in training;
+methods are taken as they come, unless --algorithm and its flags choose one."""
+
+
+def build_options() -> options_lib.Options:
+  """Builds the flags of `main.py costs`, beside an experiment's."""
+  return options_lib.Options(
+    parameters.Parameter(
+      'methods',
+      str,
+      None,
+      'The methods to measure; all unless given.',
+    )
+  )
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py costs`; returns the exit code."""
+  values, rest = build_options().split(arguments)
+  parser = flags.Flags()
+  settings = parser.parse(rest).settings
+  choices = {'algorithm', 'client_optimizer', 'server_optimizer', 'preset'}
+  chosen = bool(choices & set(parser.given(rest)))
+  if chosen and values['methods'] is not None:
+    raise errors.SettingsError(
+      '--methods takes methods as they come; leave it out to measure the one '
+      'that the other flags choose.'
+    )
+  names = algorithms.names()
+  if values['methods'] is not None:
+    names = values['methods'].split(',')
+    for name in names:
+      if name not in algorithms.names():
+        raise errors.SettingsError(
+          f'--methods may name {", ".join(algorithms.names())}, got {name!r}.'
+        )
+  experiment.announce()
+  # Only now does TensorFlow come in.
+  from tff_adaptive.lab.commands import measured_costs  # pylint: disable=g-import-not-at-top
+
+  if chosen and not settings.plan.method.has_clients:
+    raise errors.SettingsError(
+      f'The algorithm {settings.algorithm} has no clients whose costs could be '
+      'measured.'
+    )
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
+  rows: Iterable[tuple[str, Optional[cost_table.Costs]]]
+  if chosen:
+    built = experiment.build(settings, task)
+    names = [settings.algorithm]
+    rows = [
+      (names[0], measured_costs.of_process(built.process, built.pieces)),
+    ]
+  else:
+    rows = measured_costs.of_methods(names, task.model_fn)
+    count = f'{len(names)} method' + ('s' if len(names) > 1 else '')
+    print(f'Measuring {count} ...', file=sys.stderr, flush=True)
+  for line in cost_table.lines(settings.task, names, rows):
+    print(line, flush=True)
+  return 0

@@ -1,0 +1,100 @@
+"""The description of an experiment, for --dry_run."""
+
+from typing import Any
+from typing import Optional
+
+import tasks
+from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import behaviour
+
+
+def describe(
+  settings: settings_lib.Settings, preset: Optional[presets.Preset] = None
+) -> str:
+  """Describes the resolved experiment; trains nothing, writes nothing.
+
+  Args:
+    settings: The experiment.
+    preset: The published settings that it starts from, if any.
+
+  Raises:
+    SettingsError: If the experiment could not run.
+  """
+  experiment.build_trackers(settings)
+  experiment.prepare(settings)
+  experiment.announce()
+  experiment.set_runtime(settings)
+  # TensorFlow is imported no earlier than it is needed, and TFF not before it
+  # has its runtime.
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.algorithms import description
+  from tff_adaptive.lab.training import traffic as communication
+  from tff_adaptive.lab.training.participation import cohorts as sampling
+
+  task = experiment.create_task(settings)
+  client_ids = task.datasets.train_data.client_ids
+  sampling.cohorts_of(settings, client_ids)
+  behaviour.behaviour_of(settings, client_ids)
+  built = experiment.build(settings, task)
+  lines = [] if preset is None else [preset.describe()]
+  lines += [*_heading(settings, task), '']
+  lines += [description.describe(built.pieces), '']
+  if built.ledger is not None:
+    lines += [built.ledger.describe(), '']
+  lines.append('settings')
+  for name, value in settings.identity.items():
+    if value is not None:
+      lines.append(f'  --{name}={value}')
+  lines.append('')
+  if built.process is None:
+    lines.append('bytes a round: none, nothing is sent')
+    return '\n'.join(lines)
+  try:
+    traffic = communication.of_process(built.process)
+    cohort = settings.clients_per_round
+    lines.append(
+      f'bytes a round: each client receives {traffic.down:,} and sends '
+      f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
+      f'{traffic.up * cohort:,}'
+    )
+  except ValueError as e:
+    lines.append(f'bytes a round: not known, because {e}')
+  return '\n'.join(lines)
+
+
+def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
+  """Says what is run, on which clients, and what was published of the task."""
+  info = tasks.info(settings.task)
+  whose = settings.plan.method.whose_data(
+    settings.clients_per_round, len(task.datasets.train_data.client_ids)
+  )
+  lines = [
+    f'experiment   {settings.name}',
+    f'results      {settings.folder}',
+    f'task         {info.name}: {tasks.summary(info.name)}',
+    f'model        {info.model or _size_of_model(task)}',
+    f'clients      {whose}, {settings.total_rounds:,} rounds',
+    f'runtime      {settings.runtime}',
+  ]
+  if words := availability.describe(settings):
+    lines.append(f'time         {words}')
+  if info.published:
+    lines.append(
+      f'published    {info.published.rounds:,} rounds of '
+      f'{info.published.clients_per_round} clients, batches of '
+      f'{info.published.batch_size}, epochs {info.published.epochs} '
+      f'({info.published.source})'
+    )
+  return lines
+
+
+def _size_of_model(task: Any) -> str:
+  """Counts the weights of a model that nobody described."""
+  import numpy as np  # pylint: disable=g-import-not-at-top
+
+  variables = task.model_fn().trainable_variables
+  count = sum(int(np.prod(v.shape)) for v in variables)
+  return f'{count:,} weights'

@@ -1,0 +1,389 @@
+"""A run's model as Keras weights and a SavedModel, for use without TFF."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+import numpy as np
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.lab.flags import general
+from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import resolving
+from tff_adaptive.lab.flags import runtime_flags
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.privacy import mechanism as privacy
+
+USAGE = """export RUN DIR
+
+Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel,
+which load without TensorFlow Federated."""
+
+# Settings without which nobody knows what was run.
+_NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
+# The settings that are read from a run, by flag.
+_READ = {
+  f.name: parameters.Parameter(f.name, f.type, f.default)
+  for f in dataclasses.fields(general.AsGiven)
+  if f.name not in ('experiment_name', 'root_output_dir')
+} | {
+  'num_validation_examples': parameters.Parameter(
+    'num_validation_examples', Optional[parameters.Count], None
+  ),
+  'runtime': runtime_flags.RUNTIME,
+}
+
+
+def build_options() -> options_lib.Options:
+  """Builds the flags of `main.py export`."""
+  return options_lib.Options(
+    parameters.Parameter(
+      'cache_dir',
+      str,
+      None,
+      "Folder with the task's data files; only for a task whose model depends "
+      'on them.',
+    ),
+    parameters.Parameter(
+      'which',
+      Literal['last', 'best', 'ema'],
+      'last',
+      'The model of the last checkpoint, of the best round on validation data, '
+      'or the average of --ema_decay.',
+    ),
+    parameters.Parameter(
+      'task',
+      str,
+      None,
+      'The task of a run with a task of your own, MODULE:FUNCTION, as it was '
+      'trained with: code that the run names is called only if you name it, '
+      'too.',
+    ),
+    parameters.Parameter(
+      'model',
+      str,
+      None,
+      'Likewise the function of the model of a run with one of your own.',
+    ),
+  )
+
+
+def _check_code(run: results.Run, agreed: Mapping[str, Optional[str]]) -> None:
+  """Checks that code outside of this program is named by its user, too.
+
+  A run's folder may come from anybody, and naming a function in it must not be
+  enough to have it called.
+
+  Args:
+    run: The run.
+    agreed: What the user named, by flag.
+
+  Raises:
+    SettingsError: If the run names code and the user does not name the same,
+      or the user names some of which the run has none.
+  """
+  task = run.settings['task']
+  described = tasks.info(task)
+  named = {'task': task} if described.own else {}
+  for option in described.functions:
+    flag = settings_lib.flag_of(task, option)
+    if run.settings.get(flag) is not None:
+      named[flag] = run.settings[flag]
+  for flag, place in agreed.items():
+    if place is not None and flag not in named:
+      raise errors.SettingsError(
+        f'--{flag}={place} is for a run whose task, or whose model, is code '
+        f"of somebody's own; {run.path} has none such: leave it out."
+      )
+  for flag, place in named.items():
+    if agreed.get(flag) == place:
+      continue
+    prefix = f'{tasks.short(task)}_'
+    options = ', '.join(
+      f'{name}={value!r:.200}'
+      for name, value in run.settings.items()
+      if flag == 'task' and name.startswith(prefix)
+    )
+    given = f' with {options}' if options else ''
+    raise errors.SettingsError(
+      f'{run.path} was trained with code outside of this program, '
+      f"{place!s:.200}, and that a run's folder names it is no reason to call "
+      f'it. If you trust that function{given}, give --{flag}={place!s:.200}.'
+    )
+
+
+def settings_of(
+  run: results.Run, *, task: Optional[str] = None, model: Optional[str] = None
+) -> settings_lib.Settings:
+  """Reads a run's settings from its record of them.
+
+  Args:
+    run: The run.
+    task: The run's task, if that is a function of somebody's own.
+    model: The function of the run's model, likewise.
+
+  Raises:
+    SettingsError: If this version of the program does not understand them, or
+      they name code that `task` and `model` do not.
+  """
+  known = run.settings
+  try:
+    _check_code(run, dict(task=task, model=model))
+    task = known['task']
+    algorithm = known['algorithm']
+    clients, server = known['client_optimizer'], known['server_optimizer']
+    if not methods.find(algorithm).has_clients:
+      clients = None
+    accepted = algorithms.parameters_of(algorithm, clients, server)
+    values = {n: known[n] for n in accepted if n in known and n != 'seed'}
+    if privacy.is_asked(values):
+      values['dp_clients_per_round'] = known['clients_per_round']
+    options = {
+      name: known.get(settings_lib.flag_of(task, name), parameter.default)
+      for name, parameter in tasks.parameters_of(task).items()
+    }
+    # What this version has beside the settings of a run: as when not given, or
+    # as it was before there was a choice.
+    usual = dataclasses.replace(
+      resolving.settings(), validation_split='test', validation_share=None
+    )
+    read = {name: known[name] for name in (_READ.keys() & known) | _NEEDED}
+    return dataclasses.replace(
+      usual,
+      **{name: _READ[name].check(value) for name, value in read.items()},
+      task=task,
+      task_options=options,
+      plan=algorithms.resolve(
+        algorithm, client_optimizer=clients, server_optimizer=server, **values
+      ),
+      root_output_dir=str(run.path.parent),
+      experiment_name=run.path.name,
+    )
+  except KeyError as e:
+    raise errors.SettingsError(
+      f'{run.path} was written by another version of this program: its '
+      f'settings lack {e}.'
+    ) from e
+  except ValueError as e:
+    raise errors.SettingsError(
+      f'{run.path} was written by another version of this program: {e}'
+    ) from e
+
+
+def export(
+  path: pathlib.Path,
+  target: pathlib.Path,
+  cache_dir: Optional[str] = None,
+  which: str = 'last',
+  *,
+  task: Optional[str] = None,
+  model: Optional[str] = None,
+) -> Mapping[str, Any]:
+  """Writes a run's model.
+
+  Nothing that the run's files name is imported or called, unless `task` or
+  `model` names it, too.
+
+  Args:
+    path: The run's folder.
+    target: The folder to make: `weights.h5`, `saved_model/` and
+      `export.json`.
+    cache_dir: Where the task's data are, if its model depends on them. Without
+      it the model is built from made-up data of the same shapes.
+    which: 'last', 'best' or 'ema', as --which has it.
+    task: 'package.module:function', if the run's task is one of your own.
+    model: The same of the run's model, if that is one of your own.
+
+  Returns:
+    What export.json says: where the model is from, and how to load it.
+
+  Raises:
+    SettingsError: If there is nothing to export or no place for it; then
+      nothing is written.
+  """
+  run = results.load(path)
+  if target.exists() and (not target.is_dir() or list(target.iterdir())):
+    raise errors.SettingsError(
+      f'{target} is there already; name a folder that is not.'
+    )
+  files.check_writable(target, 'DIR')
+  settings = settings_of(run, task=task, model=model)
+  experiment.announce()
+  options = dict(settings.task_options)
+  elsewhere: dict[str, Any] = dict(cache_dir=cache_dir)
+  info = tasks.info(settings.task)
+  if cache_dir is None and not info.model_from_data:
+    elsewhere['data'] = 'synthetic'
+  options |= {k: v for k, v in elsewhere.items() if k in options}
+  # Nothing is computed, and no worker need be started for it.
+  settings = dataclasses.replace(
+    settings, task_options=options, runtime='in_process'
+  )
+  with files.RunFolder(path) as folder:
+    round_number, trained = _restore(settings, folder, which)
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import tff_internals
+  from tff_adaptive.lab.commands import saved_models
+
+  described: dict[str, Any] = {
+    'task': settings.task,
+    'method': run.method,
+    'round': round_number,
+    'which': which,
+    'run': str(path.resolve()),
+    'results': run.measures(),
+    'load': {
+      'saved_model': (
+        "tf.saved_model.load('saved_model').signatures['serving_default']"
+      ),
+      'weights': "the same Keras model's load_weights('weights.h5')",
+    },
+  }
+  aside = target.with_name(f'.{target.name}.{os.getpid()}')
+  try:
+    aside.mkdir(parents=True)
+    described |= saved_models.write(
+      tff_internals.keras_model_of(trained),
+      aside,
+      task=settings.task,
+      logits=tff_internals.ends_in_logits(trained),
+    )
+    text = json.dumps(described, indent=2) + '\n'
+    files.write_atomically(aside / 'export.json', text.encode('utf-8'))
+    if target.is_dir():
+      target.rmdir()
+    os.replace(aside, target)
+  except OSError as e:
+    raise errors.RunError(
+      f'{target} cannot be written: {e.strerror or e}.'
+    ) from e
+  finally:
+    shutil.rmtree(aside, ignore_errors=True)
+  return described
+
+
+def _restore(
+  settings: settings_lib.Settings, folder: files.RunFolder, which: str
+) -> tuple[int, Any]:
+  """Restores a round and its model, around a Keras model."""
+  # pylint: disable=g-import-not-at-top
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_adaptive import tff_internals
+  from tff_adaptive.lab.recording import records
+  from tff_adaptive.lab.recording.checkpoints import best
+  from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
+  from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+  from tff_adaptive.lab.training import parts
+  from tff_adaptive.lab.training.data import digests as inputs
+
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
+  if tasks.info(settings.task).model_from_data:
+    # Other data mean another scaling, other classes and other words.
+    hparams = folder.read_hparams() or {}
+    inputs.check_same(
+      hparams.get('inputs', {}), inputs.digests(settings, task), folder.path
+    )
+  built = experiment.build(settings, task)
+  # After the process, see `evaluation.Evaluator`.
+  model = task.model_fn()
+  if tff_internals.keras_model_of(model) is None:
+    raise errors.SettingsError(
+      f'The model of the task {settings.task} is no Keras model.'
+    )
+  initial = tff.learning.models.ModelWeights.from_model(model)
+  rounds: Any = parts.build_rounds(settings, task.model_fn, built, initial)
+  if which == 'ema' and settings.ema_decay is None:
+    raise errors.SettingsError(
+      f'{folder.path} keeps no average of the model: it ran without '
+      '--ema_decay.'
+    )
+  kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
+  try:
+    found = kept.load_latest(rounds.program_state, tables=records.TABLES)
+  except errors.RunError as e:
+    if not isinstance(e.__cause__, checkpoint_files.OtherStateError):
+      raise
+    raise errors.SettingsError(
+      f'The state of {folder.path} does not fit the model of the task '
+      f'{settings.task} as it is built here ({errors.reason(e.__cause__)}); '
+      'if it depends on data, give --cache_dir, so that it is built as it was '
+      'trained.'
+    ) from e
+  if found is None:
+    raise errors.SettingsError(
+      f'{folder.path} has no checkpoint yet, so there is no model to export.'
+    )
+  # What clients keep is no part of the model; it may be anywhere.
+  rounds.restore_model(found.state)
+  round_number, weights = found.round_number, rounds.model_weights()
+  if which == 'best':
+    weights = tf.nest.map_structure(np.asarray, weights)
+    number = _best_round(folder, round_number)
+    round_number, weights = best.load(
+      folder.checkpoints, folder.identity, weights, number
+    )
+  elif which == 'ema':
+    weights = rounds.averaged_weights()
+  weights.assign_weights_to(model)
+  return round_number, model
+
+
+def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
+  """Finds the best round by the measure that the run was last judged by.
+
+  Args:
+    folder: The run's.
+    last_round: The round of its last checkpoint.
+
+  Returns:
+    `None` for a run of an earlier version, which does not say the measure.
+
+  Raises:
+    RunError: If the model of that round was not kept.
+  """
+  from tff_adaptive.lab.recording.checkpoints import best  # pylint: disable=g-import-not-at-top
+
+  judged_by = (folder.read_hparams() or {}).get('judged_by')
+  if not isinstance(judged_by, str):
+    return None
+  rows = tables.RowFile(folder.metrics).numbers
+  return best.round_of(folder.checkpoints, rows, judged_by, last_round)
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py export RUN DIR`; returns the exit code."""
+  values, words = build_options().read(arguments)
+  if len(words) != 2:
+    raise errors.SettingsError(
+      "export takes a run's folder and the folder to make, got "
+      f'{" ".join(words) or "nothing"}.'
+    )
+  run, target = map(pathlib.Path, words)
+  described = export(run, target, **values)
+  model = target / 'saved_model'
+  print(
+    f'{described["method"]} on {described["task"]} after round '
+    f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
+    f'Load it with tf.saved_model.load({str(model)!r}).signatures['
+    "'serving_default']; no TensorFlow Federated is needed. "
+    f'{target / "export.json"} says what goes in and what comes out.'
+  )
+  return 0

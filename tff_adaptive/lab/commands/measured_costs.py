@@ -1,0 +1,122 @@
+"""The costs of a method for a client, measured.
+
+Nothing is estimated: bytes are read off the computation that TFF runs
+(`communication`), memory off the state that the client optimizer makes, and
+gradients are counted while the optimizer takes a step.
+"""
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive import structures
+from tff_adaptive.algorithms import building
+from tff_adaptive.lab.commands import cost_table
+from tff_adaptive.lab.training import traffic as communication
+from tff_adaptive.optimizers import protocol
+from tff_adaptive.optimizers import tree
+from tff_adaptive.optimizers.clients import blended
+from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes.local import local_model
+
+
+def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
+  """Measures the costs of a learning process.
+
+  Args:
+    process: The process.
+    pieces: What it was composed of.
+
+  Raises:
+    ValueError: If something that it sends has no fixed size.
+  """
+  traffic = communication.of_round(process.next)
+  weights = process.get_model_weights.type_signature.result.trainable
+  optimizer, exchange = pieces.client_optimizer, pieces.exchange
+  specs = tuple(tf.nest.flatten(tff.types.type_to_tf_tensor_specs(weights)))
+  held = 0
+  with tf.Graph().as_default():
+    state = _bytes(optimizer.initialize(specs))
+    if exchange is not None:
+      client = exchange_lib.Client(
+        statistics=exchange.initialize(specs),
+        memory=exchange.memory(specs) or collections.OrderedDict(),
+        received=tuple(tree.zeros(specs)),
+      )
+      held = _bytes(exchange.context(client))
+  kept = 0
+  if algorithms.is_stateful(process):
+    kept = communication.size_of(
+      process.initialize_client_state.type_signature.result
+    )
+  more_pass = exchange is not None and exchange.full_gradient_pass is not None
+  return cost_table.Costs(
+    model=communication.size_of(weights),
+    down=traffic.down,
+    up=traffic.up,
+    optimizer_state=state,
+    context=held,
+    kept=kept,
+    gradients=_gradients_a_step(optimizer, specs) + int(more_pass),
+  )
+
+
+def _bytes(structure: structures.Structure) -> int:
+  tensors = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(structure)]
+  return sum(t.dtype.size * t.shape.num_elements() for t in tensors)
+
+
+def _gradients_a_step(
+  optimizer: tff.learning.optimizers.Optimizer,
+  specs: Sequence[tf.TensorSpec],
+) -> int:
+  """Counts the gradients of a step, the one at the weights included."""
+  if isinstance(optimizer, blended.Blended):
+    # Each client draws one of them.
+    return max(_gradients_a_step(o, specs) for o in optimizer.choices)
+  asked = []
+  with tf.Graph().as_default():
+    weights = tree.zeros(specs)
+
+    def gradients_at(at: Any) -> Any:
+      del at
+      asked.append(True)
+      return weights
+
+    batch = protocol.Batch(
+      tf.constant(1.0), gradients_at, tf.constant(1, tf.int64),
+      tf.constant(1, tf.int64),
+    )  # fmt: skip
+    state = tf.nest.map_structure(
+      tf.convert_to_tensor, optimizer.initialize(specs)
+    )
+    protocol.take_step(optimizer, state, weights, weights, batch)
+  return 1 + len(asked)
+
+
+def of_methods(
+  names: Sequence[str], model_fn: Any
+) -> Iterator[tuple[str, Optional[cost_table.Costs]]]:
+  """Measures the costs of methods with their own hyperparameters.
+
+  Args:
+    names: Methods.
+    model_fn: As `algorithms.build` takes it.
+
+  Yields:
+    Method and costs, as soon as they are measured; `None` for one that the
+    model has no representations for.
+  """
+  for name in names:
+    pieces = building.make_pieces(algorithms.resolve(name))
+    found = None
+    with contextlib.suppress(local_model.NoRepresentationError):
+      found = of_process(pieces.compose(model_fn), pieces)
+    yield name, found

@@ -1,0 +1,34 @@
+"""`main.py sweep`: many runs."""
+
+from collections.abc import Sequence
+
+from tff_adaptive.lab.sweep import flags
+
+USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
+
+Runs every combination of the axes, or a paper's grid, and says which is best.
+The flags of a run (main.py --help) hold for all of them. Beside those:"""
+build_options = flags.build_options
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py sweep`; returns the exit code."""
+  sweep = flags.parse(arguments)
+  if sweep.dry_run:
+    print(flags.describe(sweep))
+    return 0
+  # Optuna, which other commands should not wait for.
+  from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.lab.sweep import outcomes  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.lab.sweep import summary  # pylint: disable=g-import-not-at-top
+
+  rows = launch.run(sweep)
+  asked = any(point.settings.target_metric for point in sweep.points)
+  print(
+    summary.summary(
+      rows, sweep.select, with_target=asked, tuned_on=sweep.tuned_on
+    )
+  )
+  print(f'table    {sweep.folder / "results.csv"}')
+  print(f'report   python main.py report {sweep.folder}')
+  return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

@@ -1,0 +1,231 @@
+"""The table of all flags.
+
+They are the fields of what they configure, so that no name or default stands
+twice. Nothing here imports TensorFlow.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from typing import Any
+from typing import Literal
+
+import tasks
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan
+from tff_adaptive.lab.flags import general
+from tff_adaptive.lab.flags import runtime_flags
+from tff_adaptive.lab.flags import settings as settings_lib
+
+# Hyperparameters of methods that a run decides by other flags.
+DECIDED = {'seed': 'seed', 'dp_clients_per_round': 'clients_per_round'}
+
+# Names that other programs and papers give to flags.
+ALIASES: dict[str, str] = {
+  'algorithm': 'method algo strategy aggregation_method',
+  'cache_dir': 'data_dir',
+  'client_batch_size': 'batch batch_size bs local_batch_size train_batch_size',
+  'client_epochs_per_round': 'epochs num_epochs n_epochs epochs_per_round',
+  'client_learning_rate': 'lr learning_rate eta client_lr local_lr lr_local',
+  'client_optimizer': 'optimizer opt optim client_opt local_optimizer',
+  'client_steps_per_round': 'steps local_steps client_steps',
+  'clients_per_round': 'clients num_clients cohort cohort_size participants',
+  'dp_clip_norm': 'clip clip_norm max_grad_norm',
+  'dp_noise_multiplier': 'noise noise_multiplier sigma',
+  'experiment_name': 'name run_name exp_name',
+  'patience': 'early_stopping early_stop',
+  'proximal_strength': 'mu prox prox_mu proximal_mu',
+  'record': 'tracker wandb mlflow',
+  'root_output_dir': 'out output output_dir out_dir log_dir logdir save_dir',
+  'rounds_per_eval': 'eval_every eval_freq',
+  'seed': 'random_seed rng_seed',
+  'server_learning_rate': 'lr learning_rate eta server_lr global_lr lr_global',
+  'server_optimizer': 'optimizer opt optim server_opt global_optimizer',
+  'table_path': 'data_path csv csv_path',
+  'target_epsilon': 'epsilon eps dp_epsilon',
+  'task': 'dataset data_set',
+  'total_rounds': 'rounds num_rounds n_rounds max_rounds comm_rounds '
+  'communication_rounds global_rounds iterations',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """A flag.
+
+  Attributes:
+    name: Without the dashes.
+    parameter: What it sets, or one of the things that it sets, by its name.
+    public: The hyperparameter of `algorithms.build` or the option of
+      `tasks.create` that it sets; its own name if it sets nothing of the kind.
+    owner: The kind and name of the only thing that it configures, if there is
+      just one: ('client', 'adam'), ('task', 'digits').
+    takers: Who takes the hyperparameter, and as what.
+  """
+
+  name: str
+  parameter: parameters.Parameter
+  public: str
+  owner: tuple[str, str] = ('', '')
+  takers: list[tuple[str, parameters.Parameter]] = dataclasses.field(
+    default_factory=list
+  )
+
+
+class FlagTable:
+  """All flags, by name.
+
+  Attributes:
+    general: Those that depend on no task, algorithm or optimizer.
+    algorithm: Hyperparameters of any algorithm.
+    optimizer: Those of one optimizer only, as in the FedOpt reference.
+    task: Options of one task only.
+    own: Those that `know` added, by their task.
+    flags: All of them.
+  """
+
+  def __init__(self, *more: parameters.Parameter):
+    """Reads them.
+
+    Args:
+      *more: Further general flags.
+    """
+    self.general = {p.name: Flag(p.name, p, p.name) for p in _general()}
+    self.general |= {p.name: Flag(p.name, p, p.name) for p in more}
+    self.algorithm: dict[str, Flag] = {}
+    self.optimizer: dict[str, Flag] = {}
+    self.task: dict[str, Flag] = {}
+    self.own: dict[str, list[Flag]] = {}
+    for name, method in methods.table().items():
+      own = plan.optimizers_of(method)
+      for public, slot in plan.slots_of(method, own).items():
+        flag = self._hyperparameter(public, slot.parameter)
+        # An optimizer speaks for itself, below.
+        side = slot.piece
+        if side not in own or own[side] not in optimizers.names(side):
+          flag.takers.append((name, slot.parameter))
+    for side in optimizers.SIDES:
+      for name in optimizers.names(side):
+        for argument, parameter in optimizers.parameters_of(side, name).items():
+          public = optimizers.public_name(side, argument, name)
+          flag = self._hyperparameter(public, parameter)
+          flag.takers.append((f'{side} {name}', parameter))
+          if argument != 'learning_rate':
+            spelled = f'{side}_{name}_{argument}'
+            self.optimizer[spelled] = Flag(
+              spelled,
+              dataclasses.replace(parameter, name=spelled),
+              public,
+              (side, name),
+            )
+    for name in DECIDED:
+      del self.algorithm[name]
+    for task in tasks.names():
+      # What is somebody's own may be slow to look at, or not be there.
+      if not tasks.info(task).own:
+        for flag in _of_task(task):
+          if flag.name not in self.general:
+            self.task.setdefault(flag.name, flag)
+    self.flags = self.general | self.algorithm | self.optimizer | self.task
+
+  def _hyperparameter(
+    self, public: str, parameter: parameters.Parameter
+  ) -> Flag:
+    """Returns a hyperparameter's flag, as the first builder declares it."""
+    named = dataclasses.replace(parameter, name=public)
+    return self.algorithm.setdefault(public, Flag(public, named, public))
+
+  def know(self, task: Any) -> list[Flag]:
+    """Adds the flags of a user's own task, once it is chosen.
+
+    Args:
+      task: What --task is; nothing is done for one that has its flags.
+
+    Returns:
+      The flags that were added.
+
+    Raises:
+      ParameterError: If there is no such function, or a name is taken.
+    """
+    if not isinstance(task, str) or not (
+      tasks.is_place(task) or (task in tasks.names() and tasks.info(task).own)
+    ):
+      return []
+    try:
+      flags = _of_task(task)
+    except tasks.OwnCodeError as e:
+      raise parameters.ParameterError(
+        'task', '{}={named}: {told}', named=task, told=str(e)
+      ) from e
+    added = []
+    for flag in flags:
+      there = self.flags.get(flag.name)
+      if there is None:
+        self.task[flag.name] = self.flags[flag.name] = flag
+        added.append(flag)
+        self.own.setdefault(task, []).append(flag)
+      elif there.owner != flag.owner and flag.name not in self.general:
+        raise parameters.ParameterError(
+          'task',
+          '{}={named} has an argument `{argument}`, whose flag would be '
+          '--{flag}, which there is already; rename the function, or the '
+          'argument.',
+          named=task,
+          argument=flag.public,
+          flag=flag.name,
+        )
+    return added
+
+  def find(self, name: str) -> Flag:
+    """Looks a flag up.
+
+    Raises:
+      ParameterError: If there is none of that name.
+    """
+    if name not in self.flags:
+      raise self.unknown(name)
+    return self.flags[name]
+
+  def unknown(self, name: str) -> parameters.ParameterError:
+    """Makes the error about a name that no flag has."""
+    spelled = name.lower().replace('-', '_')
+    close = difflib.get_close_matches(spelled, list(self.flags), n=3)
+    hint = 'see main.py --help'
+    meant = [
+      flag for flag, others in ALIASES.items() if spelled in others.split()
+    ]
+    if meant:
+      hint = 'use ' + ' or '.join(f'{{{m}}}' for m in meant)
+    elif close:
+      hint = 'similar ones are ' + ', '.join(f'{{{c}}}' for c in close)
+    return parameters.ParameterError(name, f'There is no flag {{}}; {hint}.')
+
+
+def _of_task(task: str) -> list[Flag]:
+  """Lists the flags of a task's options."""
+  return [
+    Flag(name, dataclasses.replace(parameter, name=name), option, owner)
+    for option, parameter in tasks.parameters_of(task).items()
+    for name, owner in [(settings_lib.flag_of(task, option), ('task', task))]
+  ]
+
+
+def _general() -> list[parameters.Parameter]:
+  """Lists the general flags; words that are rows of tables are choices."""
+  tables: dict[str, Iterable[str]] = {
+    'algorithm': methods.table(),
+    'client_optimizer': optimizers.client_names(),
+    'server_optimizer': optimizers.server_names(),
+  }
+  accepted = {n: Literal.__getitem__(tuple(t)) for n, t in tables.items()}
+  choices = parameters.parameters_of(general.Choices)
+  return [
+    *(
+      dataclasses.replace(p, annotation=accepted.get(p.name, p.annotation))
+      for p in choices.values()
+    ),
+    *parameters.parameters_of(general.AsGiven).values(),
+    *runtime_flags.flags(),
+  ]

@@ -1,0 +1,141 @@
+"""The help text of the flags."""
+
+import dataclasses
+from typing import Any
+
+from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.flags import options
+
+# General flags that most people need; the full help shows the others.
+_SECTIONS = {
+  'What to train:': (
+    'preset',
+    'task',
+    'algorithm',
+    'client_optimizer',
+    'server_optimizer',
+  ),
+  'How long, and on whom:': (
+    'total_rounds',
+    'clients_per_round',
+    'client_epochs_per_round',
+    'client_batch_size',
+    'max_elements_per_client',
+    'client_datasets_random_seed',
+    'seed',
+  ),
+  'Privacy (with --dp_clip_norm and --dp_noise_multiplier):': (
+    'target_epsilon',
+    'dp_delta',
+  ),
+  'Looking at it:': (
+    'rounds_per_eval',
+    'validation_split',
+    'num_validation_examples',
+    'rounds_per_checkpoint',
+    'experiment_name',
+    'root_output_dir',
+  ),
+  'Data and machine:': (
+    'cache_dir',
+    'data',
+    'cache_mib',
+    'runtime',
+    'max_concurrent_clients',
+    'ray_address',
+    'dry_run',
+  ),
+}
+# More are not listed by name where a text is theirs.
+_MOST_TAKERS = 8
+# Hyperparameters that the short help shows.
+_USUAL = (
+  'client_learning_rate',
+  'server_learning_rate',
+  'client_lr_schedule',
+  'server_lr_schedule',
+  'client_weighting',
+  'proximal_strength',
+  'aggregator',
+  'dp_clip_norm',
+  'dp_noise_multiplier',
+)
+
+
+def usual(table: flag_table.FlagTable) -> str:
+  """Renders the flags that most people need, by group."""
+  return '\n'.join([*_usual(table), *_of_own(table)])
+
+
+def _usual(table: flag_table.FlagTable) -> list[str]:
+  lines = []
+  for title, names in _SECTIONS.items():
+    lines.append(title)
+    for name in names:
+      lines += options.entry(table.general[name].parameter)
+  lines.append('Hyperparameters (main.py list says who takes which):')
+  for name in _USUAL:
+    lines += _shared(table.algorithm[name])
+  lines.append(
+    '  --client_{optimizer}_{argument}, '
+    '--server_{optimizer}_{argument}, --{task}_{argument}'
+  )
+  lines.append('      Such as --server_adam_beta_1 and --digits_alpha.')
+  lines.append('')
+  lines.append(
+    '--flagfile=FILE reads flags from a file; --helpfull lists all of them.'
+  )
+  return lines
+
+
+def full(table: flag_table.FlagTable) -> str:
+  """Renders all flags."""
+  lines = [*_usual(table), '', 'Less often needed:']
+  usual = {name for names in _SECTIONS.values() for name in names}
+  for name, flag in table.general.items():
+    if name not in usual:
+      lines += options.entry(flag.parameter)
+  lines += ['', 'All hyperparameters:']
+  for _, flag in sorted(table.algorithm.items()):
+    lines += _by_taker(flag)
+  for title, flags in (
+    ('Of one optimizer only:', table.optimizer),
+    ('Of one task only:', table.task),
+  ):
+    lines.append(title)
+    for _, flag in sorted(flags.items()):
+      lines += options.entry(flag.parameter)
+  return '\n'.join([*lines, *_of_own(table)])
+
+
+def _shared(flag: flag_table.Flag) -> list[str]:
+  """Renders a flag whose default depends on who takes it."""
+  return options.entry(flag.parameter, default=None)
+
+
+def _by_taker(flag: flag_table.Flag) -> list[str]:
+  """Renders it with what the flag means to each taker, if they differ."""
+  meanings: dict[str, list[tuple[str, Any]]] = {}
+  for taker, parameter in flag.takers:
+    meanings.setdefault(parameter.help, []).append((taker, parameter.default))
+  if len(meanings) < 2:
+    return _shared(flag)
+  lines = options.entry(dataclasses.replace(flag.parameter, help=''))[:1]
+  for text, told in meanings.items():
+    takers, defaults = (list(dict.fromkeys(column)) for column in zip(*told))
+    who = 'the other methods'
+    if len(takers) <= _MOST_TAKERS:
+      who = ', '.join(takers)
+    named = dataclasses.replace(flag.parameter, help=f'{who}: {text}')
+    default = defaults[0] if len(defaults) == 1 else None
+    lines += options.entry(named, default=default)[1:]
+  return lines
+
+
+def _of_own(table: flag_table.FlagTable) -> list[str]:
+  """Renders the flags of the user's own tasks that are known."""
+  lines = []
+  for task, flags in table.own.items():
+    lines += ['', f'Of --task={task}:']
+    lines += [line for f in flags for line in options.entry(f.parameter)]
+  return lines

@@ -1,0 +1,64 @@
+"""Settings that papers published, by name, without TensorFlow.
+
+The papers' tables are in `flags/papers`; a preset is made of its row when it is
+asked for.
+"""
+
+import difflib
+import functools
+from collections.abc import Mapping
+
+from tff_adaptive import parameters
+from tff_adaptive.lab.flags.papers import fedada2
+from tff_adaptive.lab.flags.papers import kim2024
+from tff_adaptive.lab.flags.papers import mukherjee2023
+from tff_adaptive.lab.flags.papers import reddi2021
+from tff_adaptive.lab.flags.papers.preset import Preset as Preset
+
+
+@functools.cache
+def _table() -> Mapping[str, Preset]:
+  papers = (reddi2021, kim2024, mukherjee2023, fedada2)
+  return {row.name: row for paper in papers for row in paper.rows()}
+
+
+def names() -> list[str]:
+  """Lists the presets that there are."""
+  return sorted(_table())
+
+
+def load(name: str) -> Preset:
+  """Looks a preset up.
+
+  Raises:
+    ParameterError: If there is none of that name.
+  """
+  if name not in _table():
+    raise parameters.ParameterError(
+      'preset',
+      '{}={name} is no preset; {hint}.',
+      name=name,
+      hint=_nearest(name, names()),
+    )
+  return _table()[name]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+  """Suggests the nearest names, or those one level up."""
+  close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
+  folder = name.strip('/')
+  if below := _below(folder, known):
+    return f'below it there are {", ".join(below)}'
+  if close:
+    return 'did you mean ' + ' or '.join(close)
+  if below := _below(folder.rpartition('/')[0], known):
+    return f'beside it there are {", ".join(below)}'
+  folders = sorted({k.rpartition('/')[0] for k in known})
+  return f'they are named METHOD below {", ".join(folders)}'
+
+
+def _below(folder: str, known: list[str]) -> list[str]:
+  """Lists the names one level below a folder of presets."""
+  depth = folder.count('/') + 2
+  inside = [k for k in known if folder and k.startswith(f'{folder}/')]
+  return sorted({'/'.join(k.split('/')[:depth]) for k in inside})

@@ -1,0 +1,233 @@
+"""The general flags of a run: their values, and how they must fit together."""
+
+import math
+import re
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tasks
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.lab.flags import availability
+from tff_adaptive.lab.flags import client_tests
+from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.flags import general as general_lib
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.optimizers.clients import mixes
+
+# Of surrogates only those that stand for bytes can be in a folder's name.
+_NAME = re.compile(
+  r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
+)
+_NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
+# How much is set apart for validation, unless told.
+_SHARES = {'examples': 0.5, 'clients': 0.1}
+
+
+def resolve(
+  table: flag_table.FlagTable, of_run: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the general flags by name, those that were not given included.
+
+  Args:
+    table: All flags.
+    of_run: Values of those that were given.
+
+  Raises:
+    ParameterError: If one is not accepted.
+  """
+  general = {
+    name: flag.parameter.check(of_run[name])
+    if name in of_run
+    else flag.parameter.default
+    for name, flag in table.general.items()
+  }
+  _check_task(general['task'])
+  accepted = tasks.parameters_of(general['task'])
+  for flag, option in settings_lib.shared_flags(general['task']).items():
+    if flag not in of_run and not accepted[option].required:
+      general[flag] = accepted[option].default
+  there = tasks.info(general['task']).num_clients
+  if there is not None and 'clients_per_round' not in of_run:
+    general['clients_per_round'] = min(general['clients_per_round'], there)
+  if general['num_validation_examples'] == 0:
+    raise parameters.ParameterError(
+      'num_validation_examples',
+      '{} must be -1 for all or at least 1, got 0.',
+    )
+  if (
+    general['validation_sample'] == 'drawn'
+    and general['num_validation_examples'] == -1
+  ):
+    raise parameters.ParameterError(
+      'validation_sample',
+      '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
+      'all examples; give their number.',
+    )
+  _set_validation(general)
+  _check_target(general['target_metric'])
+  name = general['experiment_name']
+  if name is not None and not _NAME.fullmatch(name):
+    raise parameters.ParameterError(
+      'experiment_name',
+      '{} must be the name of one folder, of at most 200 letters, without '
+      'slashes or control characters and not starting with a dot, got '
+      '{name!r}.',
+      name=name[:80],
+    )
+  root = general['root_output_dir']
+  if not root or _NO_PATH.search(root):
+    raise parameters.ParameterError(
+      'root_output_dir', '{} must name a folder, got {root!r}.', root=root[:80]
+    )
+  return general
+
+
+def _check_task(task: str) -> None:
+  """Refuses a name that no task has."""
+  if not tasks.is_place(task) and task not in tasks.names():
+    raise parameters.ParameterError(
+      'task',
+      '{} must be one of {names}, or PACKAGE.MODULE:FUNCTION of a function '
+      'that returns a task, got {given!r}{hint}.',
+      names=', '.join(repr(name) for name in tasks.names()),
+      hint=parameters.suggestion(task, tasks.names()),
+      given=task,
+    )
+
+
+def _set_validation(general: dict[str, Any]) -> None:
+  """Fills in what is set apart for validation."""
+  split = general['validation_split']
+  if split is None:
+    is_problem = tasks.info(general['task']).test_is_problem
+    split = 'test' if is_problem else 'examples'
+    general['validation_split'] = split
+  share = general['validation_share']
+  if split == 'test' and share is not None:
+    raise parameters.ParameterError(
+      'validation_share',
+      '{}={share:g} would be ignored: {validation_split}=test sets nothing '
+      'apart.',
+      share=share,
+    )
+  if share is None:
+    general['validation_share'] = _SHARES.get(split)
+
+
+def _check_target(target: Optional[str]) -> None:
+  if target is None:
+    return
+  name, _, value = target.rpartition(':')
+  try:
+    fits = bool(name) and math.isfinite(float(value))
+  except ValueError:
+    fits = False
+  if not fits:
+    raise parameters.ParameterError(
+      'target_metric',
+      '{} must be NAME:VALUE, such as accuracy:0.95, got {target!r}.',
+      target=target,
+    )
+
+
+def check(
+  general: dict[str, Any],
+  plan: plan_lib.Plan,
+  flag_of: Mapping[str, str],
+) -> None:
+  """Checks the general flags against the method's plan.
+
+  Args:
+    general: As `resolve` returned them; those of tests by client and of
+      asynchronous runs are filled in.
+    plan: The method with its hyperparameters.
+    flag_of: The flags that set these, by hyperparameter.
+
+  Raises:
+    ParameterError: If the two do not fit each other.
+  """
+  _check_accounting(general, plan, flag_of)
+  _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  given = [n for n, value in general.items() if value not in (None, False)]
+  _check_needed(general, given, plan)
+  client_tests.resolve(general, plan)
+  availability.resolve(general, plan, given)
+
+
+def _check_needed(
+  general: Mapping[str, Any], given: Sequence[str], plan: plan_lib.Plan
+) -> None:
+  """Refuses flags that are given without those that they need."""
+  for name in ('client_steps_per_round', *availability.FLAGS):
+    if name in given and not plan.method.has_clients:
+      raise parameters.ParameterError(
+        name,
+        '{} would be ignored: {algorithm}={method} has no clients.',
+        method=plan.method.name,
+      )
+  for name, needed in {**client_tests.NEEDS, **availability.NEEDS}.items():
+    if name in given and not {*needed} & {*given}:
+      value = general[name]
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored without '
+        f'{" or ".join(f"{{{other}}}" for other in needed)}.',
+        given=f'{value:g}' if isinstance(value, float) else value,
+      )
+
+
+def _check_epochs(
+  epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
+) -> None:
+  """Checks the optimizers' epochs against the data's."""
+  for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
+    if name not in flag_of:
+      continue
+    times = given = plan.values[name]
+    if name != 'local_epochs':
+      times = mixes.longest(
+        plan.values['epochs_mix'], plan.values['client_epochs']
+      )
+    if times != epochs:
+      raise parameters.ParameterError(
+        name,
+        '{}={given} asks for clients that iterate their data {times} times, '
+        'but {client_epochs_per_round} is {epochs}.',
+        given=given,
+        times=times,
+        epochs=epochs,
+      )
+
+
+def _check_accounting(
+  general: Mapping[str, Any],
+  plan: plan_lib.Plan,
+  flag_of: Mapping[str, str],
+) -> None:
+  """Checks the flags of accounting against those of the mechanism."""
+  target = general['target_epsilon']
+  if plan.private:
+    if target and 'dp_noise_multiplier' in flag_of:
+      raise parameters.ParameterError(
+        'target_epsilon',
+        '{} and {dp_noise_multiplier} both decide the noise; give one of them.',
+      )
+    return
+  if target is not None:
+    raise parameters.ParameterError(
+      'target_epsilon',
+      '{}={target:g} needs {dp_clip_norm} or {dp_adaptive_clipping}: noise '
+      'without clipping keeps nothing private.',
+      target=target,
+    )
+  for name in ('dp_delta', 'dp_sampling', 'dp_accounting'):
+    if general[name] != getattr(general_lib.AsGiven, name):
+      raise parameters.ParameterError(
+        name,
+        '{}={given} would be ignored: without {dp_clip_norm} nothing is kept '
+        'private.',
+        given=general[name],
+      )

@@ -1,0 +1,231 @@
+"""A run with everything chosen, without TensorFlow."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+import tasks
+from tff_adaptive import errors
+from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.lab.flags import general
+
+
+class Settings(general.AsGiven):
+  """The settings of a run: what, how long, and where the results go.
+
+  Attributes:
+    task: A name that `tasks.create` takes.
+    task_options: Its options.
+    plan: The method with all of its hyperparameters; `seed` decides the plan's.
+    num_validation_examples: Examples to evaluate on during training; `None` for
+      all that are set apart.
+    record: Trackers that the run is recorded with, as --record names them.
+    runtime: Which execution context.
+    runtime_options: What that context is made with.
+
+  All others are as the flags of their names.
+  """
+
+  task: str
+  task_options: Mapping[str, Any]
+  plan: plan_lib.Plan
+  num_validation_examples: Optional[int]
+  record: tuple[str, ...] = ()
+  runtime: str
+  runtime_options: Mapping[str, Any]
+
+  @property
+  def algorithm(self) -> str:
+    """The method's name."""
+    return self.plan.method.name
+
+  @property
+  def client_optimizer(self) -> str:
+    """The name of the clients' optimizer."""
+    return self.plan.optimizer['client']
+
+  @property
+  def server_optimizer(self) -> str:
+    """The name of the server's optimizer."""
+    return self.plan.optimizer['server']
+
+  @property
+  def hyperparameters(self) -> dict[str, Any]:
+    """The plan's, but the seed."""
+    return {k: v for k, v in self.plan.values.items() if k != 'seed'}
+
+  @property
+  def identity(self) -> dict[str, Any]:
+    """The settings that decide the results, by flag; the same when resumed.
+
+    Where data lie, where results go, how much memory may be used and when to
+    give up or to end early change no round, and are left out.
+    """
+    options = dict(self.task_options)
+    shared = {
+      flag: options.pop(name) for flag, name in shared_flags(self.task).items()
+    }
+    shared.pop('cache_dir', None)
+    return {
+      'task': self.task,
+      **{flag_of(self.task, k): v for k, v in sorted(options.items())},
+      **shared,
+      'algorithm': self.algorithm,
+      'client_optimizer': self.client_optimizer,
+      'server_optimizer': self.server_optimizer,
+      **{k: v for k, v in self.hyperparameters.items() if self._is_told(k, v)},
+      **self._told_as_given,
+      'num_validation_examples': self.num_validation_examples,
+      'runtime': self.runtime,
+    }
+
+  @property
+  def _told_as_given(self) -> dict[str, Any]:
+    """The general flags that are part of the identity.
+
+    Most are only where they differ from the default: older runs lack them.
+    """
+    usual = {f.name: f.default for f in dataclasses.fields(general.AsGiven)}
+    # Unless given it is decided, and runs that lack it looked at test data.
+    usual['validation_split'] = 'test'
+    always = _ALWAYS_TOLD | (_ACCOUNTING if self.plan.private else set())
+    return {
+      name: value
+      for name, default in usual.items()
+      for value in [getattr(self, name)]
+      if name in always or (name not in _UNTOLD and value != default)
+    }
+
+  def _is_told(self, name: str, value: Any) -> bool:
+    """Tells whether a hyperparameter is part of the identity.
+
+    The aggregation is unless it is the plain mean, and what is recorded is if
+    it is more than usual. Runs of before lack what came later.
+    """
+    if name == 'dp_clients_per_round':
+      return False
+    slot = self.plan.slots[name]
+    quiet = slot.piece == 'aggregation' or name in _QUIET
+    return not quiet or value != slot.parameter.default
+
+  @property
+  def name(self) -> str:
+    """The experiment's name; unless given, one that tells its settings apart.
+
+    The same command finds its results again, another one starts its own.
+    """
+    if self.experiment_name is not None:
+      return self.experiment_name
+    text = json.dumps(self.identity, sort_keys=True)
+    digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
+    task = tasks.short(self.task)
+    return '-'.join((task, self.client_optimizer, self.algorithm, digest))
+
+  @property
+  def folder(self) -> pathlib.Path:
+    """The folder of the results."""
+    return pathlib.Path(self.root_output_dir) / self.name
+
+
+# Settings that decide no round.
+_UNTOLD = {
+  'max_rejected_clients',
+  'target_metric',
+  'patience',
+  'experiment_name',
+  'root_output_dir',
+  'cache_mib',
+  'client_states',
+  'client_state_mib',
+}
+# Hyperparameters that are part of the identity where they are not the default.
+_QUIET = {
+  'record_drift',
+  'record_step_sizes',
+  'nesterov',
+  *(
+    f'{side}_{name}'
+    for side in ('client', 'server')
+    for name in ('lr_stable_steps', 'lr_minimum')
+  ),
+}
+_ALWAYS_TOLD = {
+  'total_rounds',
+  'clients_per_round',
+  'client_datasets_random_seed',
+  'seed',
+  'rounds_per_eval',
+  'rounds_per_checkpoint',
+}
+# Told of every private run, and of no other.
+_ACCOUNTING = {'target_epsilon', 'dp_delta', 'dp_sampling', 'dp_accounting'}
+
+# Flags of all tasks that have the options which these are called.
+TASK_FLAGS = {
+  'cache_dir': 'cache_dir',
+  'data': 'data',
+  'client_epochs_per_round': 'epochs',
+  'client_batch_size': 'batch_size',
+  'max_elements_per_client': 'max_elements',
+}
+
+
+def shared_flags(task: str) -> dict[str, str]:
+  """Returns a task's options that a flag of all tasks sets, by that flag."""
+  accepted = tasks.parameters_of(task)
+  return {
+    flag: option
+    for flag, option in TASK_FLAGS.items()
+    # Somebody's own `data` may be anything, the name of a file for one.
+    if option in accepted and (option != 'data' or accepted[option].choices)
+  }
+
+
+def flag_of(task: str, option: str) -> str:
+  """Returns the flag that sets an option of a task."""
+  flags = {name: flag for flag, name in shared_flags(task).items()}
+  flags |= tasks.info(task).flags
+  return flags.get(option, f'{tasks.short(task)}_{option}')
+
+
+def check_same(
+  before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
+) -> None:
+  """Checks that a resumed run has the settings that it was started with.
+
+  It may have more rounds, if no round before depends on how many there are.
+
+  Raises:
+    SettingsError: With the difference, if there is one.
+  """
+  first, total = (s.get('total_rounds') for s in (before, now))
+  grows = isinstance(first, int) and isinstance(total, int) and first < total
+  if grows and now.get('target_epsilon') is not None:
+    raise errors.SettingsError(
+      f'{folder} holds a run whose noise --target_epsilon chose for {first:,} '
+      f'rounds, so that it cannot go on to {total:,}: choose another '
+      '--experiment_name, or give --dp_noise_multiplier from the start.'
+    )
+  if grows:
+    before = {**before, 'total_rounds': total}
+  missing = object()
+
+  def words(value: Any) -> Any:
+    return 'not set' if value is missing or value is None else f'{value}'
+
+  differences = []
+  for flag in dict.fromkeys([*before, *now]):
+    old, new = before.get(flag, missing), now.get(flag, missing)
+    if old != new and not (old is missing and new is None):
+      differences.append(f'--{flag} was {words(old)}, now {words(new)}')
+  if differences:
+    raise errors.SettingsError(
+      f'{folder} holds a run with other settings '
+      f'({"; ".join(differences)}): choose another --experiment_name, or '
+      'give the flags that it was started with'
+      + (f', --total_rounds={first} among them.' if grows else '.')
+    )

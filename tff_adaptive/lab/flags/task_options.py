@@ -1,0 +1,85 @@
+"""The options of a task, made of its flags."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tasks
+from tff_adaptive import parameters
+from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.flags import settings as settings_lib
+
+
+def resolve(
+  table: flag_table.FlagTable,
+  of_task: Mapping[str, Any],
+  general: Mapping[str, Any],
+  of_run: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Checks the flags of tasks, and returns the options of the one that is run.
+
+  Args:
+    table: All flags.
+    of_task: Those that belong to one task only and were given.
+    general: General flags by name.
+    of_run: Those of them that were given.
+
+  Raises:
+    ParameterError: If one is not accepted, would be ignored or is missing.
+  """
+  task = general['task']
+  options = {p.name: p.default for p in tasks.parameters_of(task).values()}
+  shared = settings_lib.shared_flags(task)
+  for common in settings_lib.TASK_FLAGS:
+    if common not in of_run:
+      continue
+    if common not in shared:
+      raise parameters.ParameterError(
+        common,
+        '{}={given} would be ignored: {task}={chosen} has no argument for it.',
+        given=general[common],
+        chosen=task,
+      )
+    options[shared[common]] = general[common]
+  for name, value in of_task.items():
+    flag = table.task[name]
+    if flag.owner != ('task', task):
+      raise parameters.UnusedError(
+        name,
+        '{}={given} would be ignored: {task}={chosen}.',
+        given=value,
+        chosen=task,
+      )
+    options[flag.public] = flag.parameter.check(value)
+  for option in tasks.info(task).functions:
+    if options[option] is not None:
+      _check_function(settings_lib.flag_of(task, option), options[option])
+  for option, value in options.items():
+    if value is parameters.REQUIRED:
+      raise parameters.ParameterError(
+        settings_lib.flag_of(task, option),
+        '{} must be given: {task}={chosen} has no default for it.',
+        chosen=task,
+      )
+  ignored = ''
+  if general['data'] == 'synthetic':
+    ignored = 'synthetic data come from no file'
+  elif not (tasks.info(task).files or tasks.info(task).own):
+    ignored = f'the task {task} reads no file'
+  if 'cache_dir' in of_run and ignored:
+    raise parameters.ParameterError(
+      'cache_dir',
+      '{}={given} would be ignored: {ignored}.',
+      given=general['cache_dir'],
+      ignored=ignored,
+    )
+  return options
+
+
+def _check_function(flag: str, place: str) -> None:
+  """Refuses the name of a function that is not there."""
+  try:
+    tasks.look_up(place)
+  except tasks.OwnCodeError as e:
+    raise parameters.ParameterError(
+      flag, '{}={place}: {told}', place=place, told=str(e)
+    ) from e

@@ -1,0 +1,1 @@
+"""Checkpoints: the last few rounds, and the best."""

@@ -1,0 +1,1 @@
+"""The state that clients keep between rounds."""

@@ -1,0 +1,465 @@
+"""Clients' states between rounds, by client id, in an SQLite file."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import sqlite3
+import zlib
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from tff_adaptive import errors
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+
+# Checkpoints whose states must stay readable: those that are kept, and the one
+# that is written next.
+SAVES = checkpoints.KEEP + 1
+PAGE = 65536
+# A row a client and version. The index has the checksums, so that they are
+# added up without reading a state.
+_SCHEMA = (
+  'CREATE TABLE states (client TEXT NOT NULL, version INTEGER NOT NULL, '
+  'checksum INTEGER NOT NULL, leaves BLOB NOT NULL)',
+  'CREATE UNIQUE INDEX versions ON states (client, version, checksum)',
+  'CREATE TABLE saves (version INTEGER PRIMARY KEY)',
+)
+# SQLite says some things in the words of a damaged file, as bytes that are no
+# text, and takes the lengths in it for true.
+_COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+# Of every client the row that a version of the whole sees.
+_SEEN = (
+  'SELECT rowid, checksum, max(version) FROM states WHERE version <= ? '
+  'GROUP BY client'
+)
+# Rows that neither the latest version nor one that was saved sees: there is a
+# newer one of the same client, and nothing was saved in between.
+_UNSEEN = (
+  'DELETE FROM states AS old WHERE EXISTS (SELECT 1 FROM states AS new '
+  'WHERE new.client = old.client AND new.version > old.version '
+  'AND NOT EXISTS (SELECT 1 FROM saves '
+  'WHERE saves.version >= old.version AND saves.version < new.version))'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """The shape of what one client keeps.
+
+  Attributes:
+    shapes, dtypes: Of its arrays, flat.
+  """
+
+  shapes: tuple[tuple[int, ...], ...]
+  dtypes: tuple[np.dtype, ...]
+
+  @classmethod
+  def of(cls, leaves: Sequence[np.ndarray]) -> 'Record':
+    return cls(tuple(x.shape for x in leaves), tuple(x.dtype for x in leaves))
+
+  @property
+  def size(self) -> int:
+    """Bytes of one client's."""
+    return sum(
+      math.prod(shape) * dtype.itemsize
+      for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+    )
+
+  @property
+  def size_on_disk(self) -> int:
+    """Bytes that one client's take at most in the file, beside others'."""
+    return self.size + min(self.size, PAGE) + 128
+
+  def pack(self, leaves: Sequence[np.ndarray]) -> bytes:
+    return b''.join(np.ascontiguousarray(x).tobytes() for x in leaves)
+
+  def unpack(self, data: bytes) -> list[np.ndarray]:
+    leaves, start = [], 0
+    for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+      count = math.prod(shape)
+      leaf = np.frombuffer(data, dtype, count, start).reshape(shape)
+      start += count * dtype.itemsize
+      leaves.append(leaf)
+    return leaves
+
+
+def _with_companions(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns a database's file, and those that SQLite looks for beside it."""
+  suffixes = ('', '-journal', '-wal', '-shm')
+  return [path.with_name(path.name + suffix) for suffix in suffixes]
+
+
+def _checksum(client: str, data: bytes) -> int:
+  return zlib.crc32(data, zlib.crc32(client.encode('utf-8')))
+
+
+class ClientStates:
+  """Clients' states in versions, of which those of checkpoints are restorable.
+
+  A version is a round in which states changed. All that changes between two
+  checkpoints is one transaction, committed before the checkpoint is written:
+  whenever a run is killed, the file holds what the last checkpoint needs, and
+  the three before it. A checkpoint holds the version, how many clients have a
+  state, and the sum of their checksums.
+
+  SQLite keeps a rollback journal, no write-ahead log. A log would hold every
+  state that is written and the file would once more (1.2 times as long for
+  10 x 1.2 M weights a round), and it needs memory that is shared through the
+  file system, which network file systems lack. A journal holds little here:
+  states are added, or go where pruned ones were.
+  """
+
+  def __init__(
+    self,
+    record: Record,
+    path: Optional[pathlib.Path] = None,
+    *,
+    in_memory: bool = False,
+  ):
+    """Names the file; only a run that has states to keep makes one.
+
+    Args:
+      record: What one client keeps.
+      path: The file. Without one nothing can be resumed.
+      in_memory: Whether the latest states are held in memory too, so that the
+        file is read when a run is resumed and written at checkpoints only.
+    """
+    self.in_memory = in_memory
+    self._record = record
+    self._path = path
+    self._db: Optional[sqlite3.Connection] = None
+    self._resumed = False
+    self._version = 0
+    self._complete = True  # Whether what is put next is of the next version.
+    self._saved = 0
+    self._changed: set[str] = set()
+    self._held: dict[str, tuple[int, list[np.ndarray]]] = {}
+    self._lost = ''
+
+  @property
+  def _where(self) -> str:
+    return str(self._path or 'memory')
+
+  @property
+  def _file(self) -> sqlite3.Connection:
+    """The open file. Without a checkpoint to go on from it starts empty."""
+    if self._db is None:
+      if self._path is not None:
+        files.make_folder(self._path.parent)
+        if not self._resumed:
+          for path in _with_companions(self._path):
+            path.unlink(missing_ok=True)
+      self._db = self._connect()
+      if not self._resumed:
+        for statement in _SCHEMA:
+          self._db.execute(statement)
+    return self._db
+
+  def _connect(self) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+      self._path or ':memory:',
+      timeout=60,
+      isolation_level=None,
+      check_same_thread=False,
+    )
+    for pragma in (
+      f'page_size = {PAGE}',
+      'journal_mode = DELETE',
+      # The journal's end is durable too, so that none comes back.
+      'synchronous = EXTRA',
+      'secure_delete = OFF',
+      # What the file says of itself may be made up.
+      'trusted_schema = OFF',
+      'cell_size_check = ON',
+      'temp_store = MEMORY',
+    ):
+      connection.execute(f'PRAGMA {pragma}')
+    return connection
+
+  def _begin(self) -> sqlite3.Connection:
+    """Returns the file, in the transaction that the next `save` commits."""
+    if not self._file.in_transaction:
+      self._file.execute('BEGIN IMMEDIATE')
+    return self._file
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    """Turns SQLite's errors into `RunError`.
+
+    What was changed since the last checkpoint is lost then: SQLite may have
+    undone it. Only what is held in memory can be written again.
+    """
+    if self._lost:
+      raise errors.RunError(self._lost)
+    try:
+      yield
+    except (*_COMPLAINTS, OSError) as e:
+      sentence = (
+        f"The clients' states cannot be written to {self._where}: "
+        f'{getattr(e, "strerror", None) or errors.reason(e)}.'
+      )
+      if not self.in_memory:
+        self._lost = sentence
+      if self._db is not None and self._db.in_transaction:
+        with contextlib.suppress(sqlite3.Error):  # As SQLite may have done.
+          self._db.execute('ROLLBACK')
+      raise errors.RunError(sentence) from e
+
+  def get(self, client: str) -> Optional[list[np.ndarray]]:
+    """Returns a client's arrays, or `None` if it has none yet.
+
+    Raises:
+      DamagedError: If the file does not hold what was written.
+    """
+    if self.in_memory:
+      return self._held[client][1] if client in self._held else None
+    if self._lost:
+      raise errors.RunError(self._lost)
+    if self._db is None:
+      return None
+    try:
+      row = self._db.execute(
+        'SELECT client, checksum, leaves FROM states WHERE client = ? '
+        'ORDER BY version DESC LIMIT 1',
+        (client,),
+      ).fetchone()
+    except _COMPLAINTS as e:
+      raise self._damaged(e) from e
+    return None if row is None else self._checked(*row)
+
+  def _damaged(self, error: Exception) -> errors.DamagedError:
+    return errors.DamagedError(
+      f'{self._where} cannot be read: {errors.reason(error)}.'
+    )
+
+  def _checked(self, client: Any, checksum: Any, data: Any) -> list[np.ndarray]:
+    """Unpacks a row.
+
+    Raises:
+      DamagedError: If it is not what was written, or of another model.
+    """
+    if not (
+      isinstance(client, str)
+      and isinstance(data, bytes)
+      and _checksum(client, data) == checksum
+    ):
+      raise errors.DamagedError(
+        f'{self._where} does not hold the state of client {client!r} that was '
+        'written to it.'
+      )
+    if len(data) != self._record.size:
+      raise errors.DamagedError(
+        f'{self._where} holds client states of another model: {len(data):,} '
+        f'bytes a client, where this one has {self._record.size:,}.'
+      )
+    return self._record.unpack(data)
+
+  def put(self, client: str, leaves: list[np.ndarray]) -> None:
+    """Keeps a client's arrays; `roll_back` restores those before.
+
+    Raises:
+      RunError: If they cannot be written.
+    """
+    if self._complete:
+      self._version += 1
+      self._complete = False
+    self._changed.add(client)
+    if self.in_memory:
+      self._held[client] = self._version, leaves
+    else:
+      with self._writing():
+        self._insert(client, self._version, leaves)
+
+  def _insert(
+    self, client: str, version: int, leaves: Sequence[np.ndarray]
+  ) -> None:
+    data = self._record.pack(leaves)
+    file = self._begin()
+    file.execute(
+      'DELETE FROM states WHERE client = ? AND version = ?', (client, version)
+    )
+    file.execute(
+      'INSERT INTO states VALUES (?, ?, ?, ?)',
+      (client, version, _checksum(client, data), data),
+    )
+
+  def snapshot(self) -> Any:
+    """Returns what `roll_back` takes, until the next one or `save`.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    self._complete = True
+    if self.in_memory:
+      return self._version, dict(self._held), set(self._changed)
+    if self._changed:
+      # Of what changed since the last checkpoint, the latest is enough.
+      with self._writing():
+        self._begin().executemany(
+          'DELETE FROM states WHERE client = ? AND version > ? AND version < ?',
+          [(client, self._saved, self._version) for client in self._changed],
+        )
+      self._changed = set()
+    return self._version, {}, set()
+
+  def roll_back(self, snapshot: Any) -> None:
+    """Undoes what was put since a snapshot.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    undone = self._version
+    self._version, held, changed = snapshot
+    self._complete = True
+    # Copies: a round may be tried again more than once.
+    self._held, self._changed = dict(held), set(changed)
+    if not self.in_memory and undone > self._version:
+      with self._writing():
+        self._drop_later()
+
+  def _drop_later(self) -> None:
+    for table in ('states', 'saves'):
+      self._begin().execute(
+        f'DELETE FROM {table} WHERE version > ?', (self._version,)
+      )
+
+  def save(self) -> dict[str, Any]:
+    """Commits all states; returns what a checkpoint holds of them.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    self._complete = True
+    count = total = 0
+    if self._version:
+      with self._writing():
+        file = self._begin()
+        for client in sorted(self._changed) if self.in_memory else ():
+          self._insert(client, *self._held[client])
+        file.execute('INSERT OR IGNORE INTO saves VALUES (?)', (self._version,))
+        file.execute(
+          'DELETE FROM saves WHERE version NOT IN '
+          '(SELECT version FROM saves ORDER BY version DESC LIMIT ?)',
+          (SAVES,),
+        )
+        # Last: pages that are free before a transaction need no journal in it.
+        file.execute(_UNSEEN)
+        count, total = file.execute(
+          f'SELECT count(*), sum(checksum) FROM ({_SEEN})', (self._version,)
+        ).fetchone()
+        file.execute('COMMIT')
+      self._saved = self._version
+      self._changed = set()
+    return {
+      'version': np.int64(self._version),
+      'clients': np.int64(count),
+      'checksum': np.int64(total),
+    }
+
+  def restore(
+    self, saved: dict[str, Any], client_ids: Optional[Collection[str]] = None
+  ) -> None:
+    """Goes back to what a checkpoint says, after reading all of it once.
+
+    Later versions go with the next `save`, not before.
+
+    Args:
+      saved: As `save` gave it.
+      client_ids: The task's clients, to compare with; any unless given.
+
+    Raises:
+      DamagedError: If the file does not hold the states that it should.
+      RunError: If the states are of another population.
+    """
+    version, clients, checksum = (
+      int(saved[key]) for key in ('version', 'clients', 'checksum')
+    )
+    self._resumed = clients > 0
+    self._complete = True
+    self._version = self._saved = version
+    self._changed, self._held, self._lost = set(), {}, ''
+    if not self._resumed:
+      self._close()
+      return
+    try:
+      self._open_again()
+      self._drop_later()
+      count, total = self._read_all(version, client_ids)
+    except _COMPLAINTS as e:
+      raise self._damaged(e) from e
+    except OSError as e:
+      raise errors.DamagedError(
+        f'{self._where} cannot be read: {e.strerror or e}.'
+      ) from e
+    if (count, total) != (clients, checksum):
+      raise errors.DamagedError(
+        f'{self._where} does not hold the states of {clients:,} clients that '
+        'the checkpoint is of.'
+      )
+
+  def _close(self) -> None:
+    if self._db is not None:
+      self._db.close()  # Which rolls back.
+      self._db = None
+
+  def _open_again(self) -> None:
+    """Opens the file as it was committed last, and checks what it is."""
+    if self._db is not None:
+      if self._db.in_transaction:
+        self._db.execute('ROLLBACK')
+      return
+    if self._path is None:
+      raise FileNotFoundError('it was in the memory of another process')
+    if not self._path.exists():
+      raise errors.DamagedError(f'{self._path} is not there.')
+    for path in _with_companions(self._path):
+      if path.exists():
+        files.check_regular(path)
+    connection = self._connect()
+    try:
+      found = connection.execute('SELECT sql FROM sqlite_master').fetchall()
+      if sorted(found, key=str) != sorted([(s,) for s in _SCHEMA], key=str):
+        raise errors.DamagedError(
+          f"{self._path} is no file of clients' states of this program."
+        )
+      state = connection.execute('PRAGMA quick_check(1)').fetchone()[0]
+      if state != 'ok':
+        raise errors.DamagedError(
+          f'{self._path} is damaged: {state.splitlines()[-1]}.'
+        )
+    except BaseException:
+      connection.close()
+      raise
+    self._db = connection
+
+  def _read_all(
+    self, version: int, client_ids: Optional[Collection[str]]
+  ) -> tuple[int, int]:
+    """Reads every client's state; returns how many, and their checksums' sum.
+
+    In the order of the file, which may be larger than memory.
+    """
+    known = None if client_ids is None else frozenset(client_ids)
+    count = total = 0
+    for client, number, checksum, data in self._file.execute(
+      'SELECT client, version, checksum, leaves FROM states WHERE rowid IN '
+      f'(SELECT rowid FROM ({_SEEN}))',
+      (version,),
+    ):
+      leaves = self._checked(client, checksum, data)
+      if known is not None and client not in known:
+        raise errors.RunError(
+          'The checkpoint holds client states of another population: '
+          f'{client!r} is none of the {len(known):,} clients of this task.'
+        )
+      if self.in_memory:
+        self._held[client] = number, leaves
+      count += 1
+      total += checksum
+    return count, total

@@ -1,0 +1,327 @@
+"""Methods whose clients keep something, as ordinary learning processes of TFF.
+
+  process = remembering.learning_process(
+    algorithms.build('scaffold', model_fn, population=100))
+  state = process.initialize()
+  output = process.next(state, [('ada', ada_s_batches), ('bob', bob_s_batches)])
+
+A client's data come with its id, under which the process keeps what the client
+remembers. The server's state names the version of all memories that belongs to
+it: an earlier state has the memories of its time.
+"""
+
+import asyncio
+import collections
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording.client_state import states as memories_lib
+
+_TOKEN = ('version', 'clients', 'checksum')
+
+
+def learning_process(
+  process: processes.StatefulLearningProcess,
+  *,
+  dataset_computation: Optional[tff.Computation] = None,
+  path: Optional[pathlib.Path] = None,
+) -> tff.learning.templates.LearningProcess:
+  """Wraps a process whose clients keep something.
+
+  Args:
+    process: As `algorithms.build` makes it of scaffold, moon, feddyn, fedlesam
+      and fedcams.
+    dataset_computation: A `tff.Computation` from a client's id, a string, to
+      its batches. With it the process takes ids in place of pairs, as data
+      sources of `tff.program` have them (what
+      `tff.simulation.compose_dataset_computation_with_learning_process` does
+      for other processes).
+    path: A file for what clients keep. Without it that is in memory, and a
+      program that is started again cannot go on.
+
+  Returns:
+    A process whose `next` takes the state and, for each client, a pair of its
+    id and its batches, or its id. It runs in the context that is set, and in an
+    asynchronous one as well, such as that of `tff.learning.programs`. Its
+    `next` is no computation that others could contain: it looks up memories
+    before and keeps them after each round. The last four rounds' states can be
+    gone back to.
+
+  Raises:
+    TypeError: If the process keeps nothing on clients, or the datasets are of
+      another type than it takes.
+  """
+  if not algorithms.is_stateful(process):
+    raise TypeError(
+      'A process whose clients keep something was expected, such as that of '
+      f'scaffold, got {type(process).__name__}; it can be used as it is.'
+    )
+  placed_state, _, data_type = process.next.type_signature.parameter
+  inner_type = placed_state.member
+  access = _Access(process, inner_type)
+  result = process.next.type_signature.result
+  next_fn = _Next(process, dataset_computation, path)
+  client_type = tff.FederatedType(
+    np.str_
+    if dataset_computation is not None
+    else collections.OrderedDict(client_id=np.str_, data=data_type.member),
+    tff.CLIENTS,
+  )
+  outer = tff.FederatedType(access.state_type, tff.SERVER)
+  next_fn.type_signature = tff.FunctionType(
+    tff.StructType([('state', outer), ('client_data', client_type)]),
+    tff.StructWithPythonType(
+      [('state', outer), ('metrics', result.metrics)],
+      tff.learning.templates.LearningProcessOutput,
+    ),
+  )
+  return tff.learning.templates.LearningProcess(
+    access.initialize,
+    next_fn,
+    access.get_model_weights,
+    access.set_model_weights,
+    get_hparams_fn=access.get_hparams,
+    set_hparams_fn=access.set_hparams,
+  )
+
+
+class _Access:
+  """The other computations of a process, on states with a version."""
+
+  def __init__(
+    self, process: processes.StatefulLearningProcess, inner_type: tff.Type
+  ):
+    @tff.tensorflow.computation(inner_type)
+    def wrap(state: Any) -> Any:
+      none = collections.OrderedDict(
+        (n, tf.zeros([], tf.int64)) for n in _TOKEN
+      )
+      return _with_token(state, none)
+
+    self.state_type = wrap.type_signature.result
+
+    @tff.tensorflow.computation(self.state_type)
+    def unwrap(state: Any) -> Any:
+      return _without_token(state)
+
+    @tff.tensorflow.computation(self.state_type, inner_type)
+    def renew(state: Any, inner: Any) -> Any:
+      return _with_token(inner, state.distributor['memories'])
+
+    @tff.federated_computation
+    def initialize() -> Any:
+      return tff.federated_map(wrap, process.initialize())
+
+    @tff.federated_computation(self.state_type)
+    def get_model_weights(state: Any) -> Any:
+      return process.get_model_weights(unwrap(state))
+
+    @tff.federated_computation(self.state_type)
+    def get_hparams(state: Any) -> Any:
+      return process.get_hparams(unwrap(state))
+
+    def setter(inner: tff.Computation) -> tff.Computation:
+      _, new_type = inner.type_signature.parameter
+
+      @tff.federated_computation(self.state_type, new_type)
+      def set_in(state: Any, new: Any) -> Any:
+        return renew(state, inner(unwrap(state), new))
+
+      return set_in
+
+    self.initialize = initialize
+    self.get_model_weights = get_model_weights
+    self.get_hparams = get_hparams
+    self.set_model_weights = setter(process.set_model_weights)
+    self.set_hparams = setter(process.set_hparams)
+
+
+def _with_token(state: Any, token: Any) -> Any:
+  """Puts a version into a state, in a place that trainers do not look at."""
+  return state._replace(
+    distributor=collections.OrderedDict(
+      memories=token, distributor=state.distributor
+    )
+  )
+
+
+def _without_token(state: Any) -> Any:
+  return state._replace(distributor=state.distributor['distributor'])
+
+
+class _Later(tff.program.MaterializableValueReference):
+  """A part of the result of a round that runs in an event loop."""
+
+  def __init__(self, task: 'asyncio.Task[Any]', part: str, type_: tff.Type):
+    self._task, self._part, self._type = task, part, type_
+
+  @property
+  def type_signature(self) -> tff.Type:
+    return self._type
+
+  async def get_value(self) -> Any:
+    return getattr(await self._task, self._part)
+
+
+class _Next(tff.Computation):
+  """A round that begins and ends with what clients keep."""
+
+  type_signature: tff.FunctionType = None
+
+  def __init__(
+    self,
+    process: processes.StatefulLearningProcess,
+    dataset_computation: Optional[tff.Computation],
+    path: Optional[pathlib.Path],
+  ):
+    self._process = process
+    self._path = path
+    self._memories: Optional[memories_lib.Memories] = None
+    self._token: Optional[dict[str, int]] = None
+    self._by_id = dataset_computation is not None
+    self._run = process.next
+    if dataset_computation is not None:
+      state_type, memory_type, data_type = process.next.type_signature.parameter
+      made = dataset_computation.type_signature.result
+      if not data_type.member.is_assignable_from(made):
+        raise TypeError(
+          f'`dataset_computation` must return {data_type.member}, as the '
+          f'process takes it, got {made}.'
+        )
+
+      @tff.federated_computation(
+        state_type, memory_type, tff.FederatedType(np.str_, tff.CLIENTS)
+      )
+      def run(state: Any, memories: Any, client_ids: Any) -> Any:
+        data = tff.federated_map(dataset_computation, client_ids)
+        return process.next(state, memories, data)
+
+      self._run = run
+
+  def __hash__(self) -> int:
+    return id(self)
+
+  def __eq__(self, other: object) -> bool:
+    return self is other
+
+  def __call__(self, state: Any, client_data: Sequence[Any]) -> Any:
+    """Runs a round; in an asynchronous context, later.
+
+    Raises:
+      ValueError: If a client is there twice.
+      RunError: If the memories that go with the state are not there.
+    """
+    context = tff.framework.get_context_stack().current
+    # That of TFF's programs accepts no results of clients; the one that it
+    # stands before does.
+    within = getattr(context, 'asynchronous', context)
+    if isinstance(within, tff.program.FederatedContext):
+      raise TypeError(
+        'A process that remembers clients runs in the contexts of '
+        'tff_adaptive.runtime, such as set_in_process_context('
+        f'asynchronous=True), got {type(context).__name__}.'
+      )
+    if not isinstance(within, tff.framework.AsyncContext):
+      if self._memories is None:
+        self._open(self._process.initialize_client_state())
+      arguments, clients = self._arguments(state, client_data)
+      return self._conclude(clients, self._run(*arguments))
+    later = self._run_later(within, state, client_data)
+    if within is context:
+      return later
+    task = asyncio.get_running_loop().create_task(later)
+    result = self.type_signature.result
+    return tff.learning.templates.LearningProcessOutput(
+      _Later(task, 'state', result.state.member),
+      _Later(task, 'metrics', result.metrics.member),
+    )
+
+  async def _run_later(
+    self, context: Any, state: Any, client_data: Sequence[Any]
+  ) -> tff.learning.templates.LearningProcessOutput:
+    async def value_of(computation: tff.Computation, *arguments: Any) -> Any:
+      with tff.framework.get_context_stack().install(context):
+        coroutine = computation(*arguments)
+      return await coroutine
+
+    if self._memories is None:
+      self._open(await value_of(self._process.initialize_client_state))
+    state = await tff.program.materialize_value(state)
+    arguments, clients = self._arguments(state, client_data)
+    return self._conclude(clients, await value_of(self._run, *arguments))
+
+  def _open(self, fresh: Any) -> None:
+    """Makes the store, once it is known what a client begins with."""
+    # In memory or in the file, every version is in the database.
+    self._memories = memories_lib.Memories(
+      fresh, lambda record: client_states.ClientStates(record, self._path)
+    )
+
+  def _arguments(
+    self, state: Any, client_data: Sequence[Any]
+  ) -> tuple[tuple[Any, list[Any], list[Any]], list[str]]:
+    """Makes the arguments of a round, and the ids of its clients."""
+    if self._by_id:
+      clients = [_text(client) for client in client_data]
+      data: list[Any] = list(clients)
+    else:
+      clients, data = [], []
+      for pair in client_data:
+        values = pair.values() if hasattr(pair, 'values') else pair
+        client, batches = values
+        clients.append(_text(client))
+        data.append(batches)
+    twice = [c for c in dict.fromkeys(clients) if clients.count(c) > 1]
+    if twice:
+      raise ValueError(
+        f'A client can be in a round once, but {twice[0]!r} is there '
+        f'{clients.count(twice[0])} times.'
+      )
+    assert self._memories is not None
+    token = {n: int(state.distributor['memories'][n]) for n in _TOKEN}
+    if token != self._token:
+      try:
+        self._memories.store.restore(token)
+      except errors.DamagedError as e:
+        self._token = None
+        raise errors.RunError(
+          f'What clients remember at this state is not there: {e} A process '
+          'keeps the memories of one training; go on from one of its last '
+          'states, or build a process for each.'
+        ) from e
+      self._token = token
+    memories = self._memories.of(clients)
+    return (_without_token(state), memories, data), clients
+
+  def _conclude(
+    self, clients: Sequence[str], output: Any
+  ) -> tff.learning.templates.LearningProcessOutput:
+    """Keeps what clients are to remember; returns the round's output."""
+    assert self._memories is not None
+    self._token = None  # Unknown, if the following fails.
+    self._memories.keep(clients, output.client_states)
+    saved = self._memories.store.save()
+    self._token = {n: int(saved[n]) for n in _TOKEN}
+    token = collections.OrderedDict((n, saved[n]) for n in _TOKEN)
+    return tff.learning.templates.LearningProcessOutput(
+      _with_token(output.state, token), output.metrics
+    )
+
+
+def _text(client: Any) -> str:
+  """Reads a client's id, which runtimes hand around as bytes too."""
+  if hasattr(client, 'numpy'):
+    client = client.numpy()
+  if isinstance(client, np.ndarray):
+    client = client.item()
+  return client.decode('utf-8') if isinstance(client, bytes) else str(client)

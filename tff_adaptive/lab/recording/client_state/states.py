@@ -1,0 +1,71 @@
+"""The memories of clients between rounds, by client id."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tff_adaptive.lab.recording.client_state import files as client_states
+
+
+class Memories:
+  """Clients' memories, as a process takes and returns them.
+
+  A store (`client_states`) has those of clients seen before; all others have
+  the memory that a client begins with.
+
+  Attributes:
+    store: What is kept, as arrays by client id.
+  """
+
+  def __init__(
+    self,
+    fresh: Any,
+    store: Optional[Callable[[client_states.Record], Any]] = None,
+  ):
+    """Makes the store; no client keeps anything yet.
+
+    Args:
+      fresh: What a client begins with: the result of the process's
+        `initialize_client_state`.
+      store: Makes the store from the shape of one client's; unless given, all
+        is in memory, and no other process can go on.
+    """
+    self._fresh = fresh
+    # Leaves, so that it does not matter which containers a runtime returns.
+    record = client_states.Record.of(
+      [np.asarray(leaf) for leaf in tf.nest.flatten(fresh)]
+    )
+    self.store = (
+      client_states.ClientStates(record, in_memory=True)
+      if store is None
+      else store(record)
+    )
+
+  def of(self, clients: Sequence[str]) -> list[Any]:
+    """Returns what clients keep, in their order.
+
+    Raises:
+      DamagedError: If a state on disk is damaged.
+    """
+    return [self._of(client) for client in clients]
+
+  def _of(self, client: str) -> Any:
+    leaves = self.store.get(client)
+    if leaves is None:
+      return self._fresh
+    return tf.nest.pack_sequence_as(self._fresh, leaves)
+
+  def keep(self, clients: Sequence[str], states: Sequence[Any]) -> None:
+    """Keeps what a round returned for its clients.
+
+    Raises:
+      RunError: If it cannot be written.
+    """
+    for client, state in zip(clients, states, strict=True):
+      self.store.put(
+        client, [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+      )

@@ -1,0 +1,80 @@
+"""The store of a run's client states: in memory if they fit, else on disk."""
+
+import contextlib
+import pathlib
+import shutil
+import sqlite3
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.lab.recording.client_state import files as client_states
+
+
+def choose(
+  kind: str,
+  record: client_states.Record,
+  path: pathlib.Path,
+  *,
+  clients: int,
+  clients_per_round: int,
+  total_rounds: int,
+  rounds_per_checkpoint: int,
+  memory_bytes: int,
+  free_bytes: Optional[int] = None,
+) -> client_states.ClientStates:
+  """Returns the store for a run: held in memory if it fits, else on disk.
+
+  Args:
+    kind: 'auto', 'memory' or 'disk'.
+    record: What one client keeps.
+    path: The file.
+    clients: Of the task.
+    clients_per_round, total_rounds, rounds_per_checkpoint: As in the run's
+      settings.
+    memory_bytes: What states may take in memory.
+    free_bytes: What they may take on disk; what is free there unless given.
+
+  Raises:
+    SettingsError: If they do not fit, with the arithmetic.
+  """
+  seen = min(clients, clients_per_round * total_rounds)
+  needed = seen * record.size
+  sum_of = (
+    f'{seen:,} clients x {record.size:,} bytes that each keeps = '
+    f'{needed:,} bytes'
+  )
+  with contextlib.closing(sqlite3.connect(':memory:')) as connection:
+    largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+  if record.size > largest - client_states.PAGE:
+    raise errors.SettingsError(
+      f'A client of this method keeps {record.size:,} bytes, and SQLite holds '
+      f'{largest:,} in a row; use a smaller model or a method that keeps '
+      'nothing on clients.'
+    )
+  if kind == 'memory' or (kind == 'auto' and needed <= memory_bytes):
+    if needed > memory_bytes:
+      raise errors.SettingsError(
+        f'Client states do not fit in memory: {sum_of}, but '
+        f'--client_state_mib allows {memory_bytes:,}; raise it or give '
+        '--client_states=disk.'
+      )
+    return client_states.ClientStates(record, path, in_memory=True)
+  changed = min(seen, clients_per_round * rounds_per_checkpoint)
+  on_disk = (seen + client_states.SAVES * changed) * record.size_on_disk
+  if free_bytes is None:
+    folder = path.parent
+    while not folder.exists():
+      folder = folder.parent
+    free_bytes = shutil.disk_usage(folder).free
+    if path.exists():
+      free_bytes += path.stat().st_size
+  if on_disk > free_bytes:
+    raise errors.SettingsError(
+      f'Client states fit neither in memory nor on disk: {sum_of}, with '
+      f'{client_states.SAVES} checkpoints of up to {changed:,} changed ones '
+      f'and what SQLite adds {on_disk:,}, but --client_state_mib allows '
+      f'{memory_bytes:,} and '
+      f'{path.parent} has {free_bytes:,} free; use a smaller model, fewer '
+      'clients or a method that keeps nothing on clients.'
+    )
+  return client_states.ClientStates(record, path)

@@ -1,0 +1,296 @@
+"""The figures of a report, made from many runs: the papers' and more."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Optional
+
+from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.recording.figures import step_figures
+from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import seeds
+
+COST = 'Quality against time and traffic'
+SINGLE_CLIENTS = 'Quality on single clients'
+# Groups of columns about single clients, and what they are of.
+CLIENT_GROUPS = {
+  'per_client': '',
+  'per_client_tuned': 'after training there',
+}
+# From how many times as much on values have a logarithmic axis.
+_WIDE = 10
+_WIDE_STEPS = 50
+# A method that diverged leaves no room for the others otherwise.
+_WIDE_ROUNDS = 1000
+
+
+def by_round(
+  best: seeds.Best,
+  column: str,
+  label: str,
+  *,
+  name: str,
+  title: str,
+  caption: str,
+  bounds: tuple[float, float],
+  share: bool = False,
+) -> Optional[charts.Chart]:
+  """Draws a column of metrics.csv by round.
+
+  Args:
+    best: The best configuration of every method.
+    column: Of metrics.csv.
+    label: Its name in words.
+    name: Of the figure's files.
+    title: Its heading.
+    caption: What it shows.
+    bounds: The least and the greatest value of the column.
+    share: Whether its values are shares.
+  """
+
+  def series(run: results.Run) -> seeds.Points:
+    rounds, values = run.series(column)
+    return rounds, rounds, values
+
+  lines = seeds.lines(best, series, bounds)
+  if not lines:
+    return None
+  values = [v for line in lines for v in line.y if math.isfinite(v)]
+  wide = min(values) > 0 and max(values) > _WIDE_ROUNDS * min(values)
+  return charts.Chart(
+    name,
+    title,
+    caption + charts.together(lines),
+    'round',
+    label,
+    lines,
+    log_y=wide,
+    whole_x=True,
+    y_limits=(None, None) if wide else charts.limits(lines),
+    share=share,
+  )
+
+
+def curves(best: seeds.Best, judge: sections.Judge) -> list[charts.Chart]:
+  """Draws loss and quality by round, best configuration of every method."""
+  panels = {'train/loss': ('training loss', 'training_loss', 'loss')}
+  panels[judge.column] = (
+    judge.label,
+    'validation',
+    judge.metric or 'loss',
+  )
+  drawn = [
+    by_round(
+      best,
+      column,
+      label,
+      name=name,
+      title='Curves',
+      caption=f'{charts.sentence(label)} by round: the best configuration '
+      'of every method.',
+      bounds=metric_names.bounds(measure),
+      share=metric_names.is_share(measure),
+    )
+    for column, (label, name, measure) in panels.items()
+  ]
+  return [chart for chart in drawn if chart is not None]
+
+
+def against_time(
+  best: seeds.Best, judge: sections.Judge
+) -> Optional[charts.Chart]:
+  """Draws quality by the time that rounds took until then.
+
+  That is virtual time where runs have it, and that of the machine elsewhere.
+  """
+  columns = {c for b in best.values() for run in b.runs for c in run.columns}
+  virtual = metric_names.VIRTUAL_SECONDS in columns
+  if virtual:
+    series = _against(judge.column, metric_names.VIRTUAL_SECONDS)
+  else:
+    series = _summed(judge.column, lambda run, row: row.get('seconds', 0.0))
+  lines = seeds.lines(best, series, judge.bounds)
+  if not lines:
+    return None
+  size, unit = formatting.time_unit(max(x for line in lines for x in line.x))
+  lines = [_scaled(line, 1 / size) for line in lines]
+  clock = 'virtual' if virtual else 'real'
+  return charts.Chart(
+    'time',
+    COST,
+    f'{charts.sentence(judge.label)} against the {unit} of {clock} time that '
+    'the rounds took until then'
+    + ('.' if virtual else ', on machines that may have differed.'),
+    f'{unit} ({clock} time)',
+    judge.label,
+    lines,
+    x_limits=(0.0, None),
+    y_limits=charts.limits(lines),
+    share=judge.is_share,
+  )
+
+
+def against_bytes(
+  best: seeds.Best, judge: sections.Judge
+) -> Optional[charts.Chart]:
+  """Draws quality by what was sent until then."""
+
+  def sent(run: results.Run, row: Mapping[str, float]) -> float:
+    clients = int(run.settings.get('clients_per_round') or 0)
+    return scores.bytes_sent(row, clients) / 1e6
+
+  lines = seeds.lines(best, _summed(judge.column, sent), judge.bounds)
+  if not lines:
+    return None
+  totals = [max(line.x) for line in lines]
+  # Methods that send about as much are told apart on an even scale.
+  wide = max(totals) > _WIDE * min(totals)
+  return charts.Chart(
+    'bytes',
+    COST,
+    f'{charts.sentence(judge.label)} against the megabytes that the server and '
+    'all clients of the cohorts sent each other until then.'
+    + charts.together(lines),
+    'megabytes sent, both ways',
+    judge.label,
+    lines,
+    log_x=wide,
+    plain_x=True,
+    x_limits=(None if wide else 0.0, None),
+    y_limits=charts.limits(lines),
+    share=judge.is_share,
+  )
+
+
+def _against(column: str, other: str) -> seeds.Series:
+  """Makes a series of a column by another one."""
+
+  def series(run: results.Run) -> seeds.Points:
+    rows = [row for row in run.rows if column in row and other in row]
+    return (
+      [row['round'] for row in rows],
+      [row[other] for row in rows],
+      [row[column] for row in rows],
+    )
+
+  return series
+
+
+def _summed(
+  column: str, amount: Callable[[results.Run, Mapping[str, float]], float]
+) -> seeds.Series:
+  """Makes a series of a column by the sum of an amount until then."""
+
+  def series(run: results.Run) -> seeds.Points:
+    rounds, x, y, total = [], [], [], 0.0
+    for row in run.rows:
+      total += amount(run, row)
+      if column in row and total:
+        rounds.append(row['round'])
+        x.append(total)
+        y.append(row[column])
+    return rounds, x, y
+
+  return series
+
+
+def _scaled(line: charts.Line, factor: float) -> charts.Line:
+  x = [factor * v for v in line.x]
+  return dataclasses.replace(line, x=x)
+
+
+def step_sizes(best: seeds.Best) -> list[charts.Chart]:
+  """Draws the step sizes that clients chose: a chart for every spread."""
+  first = {
+    method: configuration.runs[0]
+    for method, configuration in best.items()
+    if step_figures.MEAN in configuration.runs[0].columns
+  }
+  if not first:
+    return []
+  drawn = []
+  for column, label in step_figures.SPREADS:
+    lines = [
+      charts.Line(method, *step_figures.spread(run.series, column))
+      for method, run in first.items()
+    ]
+    means = [v for line in lines for v in line.y if math.isfinite(v) and v > 0]
+    wide = bool(means) and max(means) > _WIDE_STEPS * min(means)
+    drawn.append(
+      charts.Chart(
+        column.replace('/', '_'),
+        'Client step sizes',
+        "The mean of the cohort's step sizes by round, and as a band the "
+        f'standard deviation {label}, no further than the least and the '
+        "greatest step. First seed of every method's best configuration.",
+        'round',
+        f'client step size (band: {label})',
+        lines,
+        log_y=wide,
+        whole_x=True,
+        y_limits=(None if wide else 0.0, None),
+      )
+    )
+  lines = [
+    charts.Line(method, *run.series(step_figures.AT_BOUND))
+    for method, run in first.items()
+    if step_figures.AT_BOUND in run.columns
+  ]
+  if lines:
+    drawn.append(
+      charts.Chart(
+        'step_size_at_bound',
+        'Client step sizes',
+        'The share of steps that an upper bound decided, by round. First seed '
+        "of every method's best configuration." + charts.together(lines),
+        'round',
+        'share of steps at the bound',
+        lines,
+        whole_x=True,
+        y_limits=(-0.03, 1.03),
+      )
+    )
+  return drawn
+
+
+def single_clients(
+  best: seeds.Best, judge: sections.Judge
+) -> list[charts.Chart]:
+  """Draws what the trained model is worth to each client, worst first."""
+  metric = judge.metric or 'loss'
+  drawn = []
+  for group, after in CLIENT_GROUPS.items():
+    column = f'{group}/{metric}'
+
+    def series(run: results.Run, column: str = column) -> seeds.Points:
+      values = sorted(
+        (row[column] for row in run.clients if column in row),
+        reverse=not judge.more_is_better,
+      )
+      x = [(i + 1) / len(values) for i in range(len(values))]
+      return x, x, values
+
+    lines = seeds.lines(best, series, metric_names.bounds(metric))
+    if not lines:
+      continue
+    label = f'{judge.quality} {after or "on a client"}'
+    drawn.append(
+      charts.Chart(
+        group,
+        SINGLE_CLIENTS,
+        f'{charts.sentence(label)}, client by client from the worst to the '
+        'best.' + charts.together(lines),
+        'share of the clients',
+        label,
+        lines,
+        x_limits=(0.0, 1.03),
+        y_limits=charts.limits(lines),
+        share=metric_names.is_share(metric),
+      )
+    )
+  return drawn

@@ -1,0 +1,314 @@
+"""Runs, read back from their folders without TensorFlow."""
+
+import csv
+import dataclasses
+import functools
+import io
+import math
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.algorithms import methods
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import health
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sweeps
+
+# Settings over which results are averaged.
+SEEDS = ('seed', 'client_datasets_random_seed')
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run's folder.
+
+  Attributes:
+    path: The folder.
+    settings: What hparams.json says, by flag.
+    rows: Of metrics.csv, as numbers by column; empty cells are left out.
+    clients: Of clients.csv, a row a client that the trained model was tested
+      on, likewise; empty where it was not.
+    sweep: The sweep that it is of, if it is of one.
+  """
+
+  path: pathlib.Path
+  settings: Mapping[str, Any]
+  rows: Sequence[Mapping[str, float]]
+  clients: Sequence[Mapping[str, float]] = ()
+  sweep: Optional[sweeps.SweepRecord] = None
+
+  @property
+  def tuned_on(self) -> Optional[int]:
+    """The seed on which its sweep chose configurations, if it was one."""
+    return None if self.sweep is None else self.sweep.tuned_on
+
+  @property
+  def chose(self) -> bool:
+    """Whether configurations were chosen by it, and results are of others."""
+    return self.tuned_on is not None and self.tuned_on == self.settings.get(
+      'seed'
+    )
+
+  @property
+  def name(self) -> str:
+    return self.path.name
+
+  @property
+  def rounds(self) -> int:
+    """The last round that has a row."""
+    return int(self.rows[-1]['round']) if self.rows else 0
+
+  @property
+  def finished(self) -> bool:
+    """Whether it came to its end, which may be before the last round."""
+    return self.rounds == self.settings['total_rounds'] or any(
+      # The trained model alone is evaluated on the test split.
+      column.startswith('test/')
+      for row in self.rows[-1:]
+      for column in row
+    )
+
+  @functools.cached_property
+  def concerns(self) -> tuple[str, ...]:
+    """Sentences about what is wrong with the model of the last evaluation."""
+    return tuple(health.concerns(self.rows).values())
+
+  @functools.cached_property
+  def metric(self) -> Optional[str]:
+    """Finds the task's first measure of quality besides the loss."""
+    train = [c for c in self.columns if c.startswith('train/')]
+    return metric_names.main_metric({c.partition('/')[2]: None for c in train})
+
+  @functools.cached_property
+  def columns(self) -> list[str]:
+    return list(dict.fromkeys(c for row in self.rows for c in row))
+
+  def series(self, column: str) -> tuple[list[int], list[float]]:
+    """Returns rounds and values of a column, where it has some."""
+    cells = [(int(r['round']), r[column]) for r in self.rows if column in r]
+    return [r for r, _ in cells], [v for _, v in cells]
+
+  @property
+  def judged(self) -> str:
+    """The column that tells how good the model is: validation, or its loss."""
+    return f'validation/{self.metric or "loss"}'
+
+  def rounds_to(self, level: float) -> Optional[float]:
+    """Returns the round of the first evaluation at least so good."""
+    row = self._first_at(level)
+    return None if row is None else row['round']
+
+  def seconds_to(self, level: float) -> Optional[float]:
+    """Returns the seconds that rounds took until then."""
+    first = self._first_at(level)
+    if first is None or not any('seconds' in row for row in self.rows):
+      return None
+    until = (row for row in self.rows if row['round'] <= first['round'])
+    return math.fsum(row.get('seconds', 0.0) for row in until)
+
+  def virtual_seconds_to(self, level: float) -> Optional[float]:
+    """Returns the virtual time of the first evaluation at least so good."""
+    row = self._first_at(level, metric_names.VIRTUAL_SECONDS)
+    return None if row is None else row[metric_names.VIRTUAL_SECONDS]
+
+  def _first_at(
+    self, level: float, column: str = 'round'
+  ) -> Optional[Mapping[str, float]]:
+    """Finds the first row at least so good that has a column."""
+    better = metric_names.higher_is_better(self.metric)
+    for row in self.rows:
+      value = row.get(self.judged, math.nan)
+      reached = value >= level if better else value <= level
+      if reached and column in row:
+        return row
+    return None
+
+  @property
+  def method(self) -> str:
+    """The method of the run: the algorithm, and the client optimizer if the
+    algorithm leaves it open and it is another than the algorithm's own."""
+    return method_of(self.settings)
+
+  @property
+  def configuration(self) -> tuple[tuple[str, Any], ...]:
+    """Everything but the seeds: runs that share it are averaged."""
+    return tuple(
+      sorted(
+        ((k, v) for k, v in self.settings.items() if k not in SEEDS),
+        key=lambda item: item[0],
+      )
+    )
+
+  def measures(self) -> dict[str, float]:
+    """Returns the run in a few numbers: see `scores.measures`."""
+    return dict(self._measures)
+
+  @functools.cached_property
+  def _measures(self) -> dict[str, float]:
+    clients = self.settings['clients_per_round']
+    return scores.measures(self.rows, self.metric, clients)
+
+
+def common_level(runs: Sequence[Run]) -> Optional[float]:
+  """Finds the best level that all runs reach.
+
+  Returns:
+    `None` if a run was never evaluated, or they have different measures.
+  """
+  if len({run.metric for run in runs}) != 1:
+    return None
+  virtual = any(metric_names.VIRTUAL_SECONDS in run.columns for run in runs)
+  needed = metric_names.VIRTUAL_SECONDS if virtual else 'round'
+  better = metric_names.higher_is_better(runs[0].metric)
+  best = []
+  for run in runs:
+    values = [
+      row[run.judged] for row in run.rows if run.judged in row and needed in row
+    ]
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+      return None
+    best.append((max if better else min)(finite))
+  return (min if better else max)(best)
+
+
+def rule_of(
+  runs: Sequence[Run], select: Optional[str] = None
+) -> scores.SelectionRule:
+  """Returns the rule by which configurations are chosen.
+
+  Args:
+    runs: The runs.
+    select: Its name; that of the runs' sweeps unless given, and the default of
+      runs of no sweep, or of sweeps with different ones.
+
+  Raises:
+    SettingsError: If a sweep has a rule that there is not.
+  """
+  if select is None:
+    names = {None if run.sweep is None else run.sweep.select for run in runs}
+    select = names.pop() if len(names) == 1 else None
+  select = select or scores.default_rule(run.settings for run in runs)
+  if select not in scores.RULES:
+    raise errors.SettingsError(
+      f'The sweep of these runs names the rule {select!r:.40}, which there is '
+      'not; give one with --select.'
+    )
+  return scores.RULES[select]
+
+
+def method_of(settings: Mapping[str, Any]) -> str:
+  """Names a method in tables and figures, from a run's settings."""
+  algorithm = str(settings.get('algorithm'))
+  name = algorithm
+  client = settings.get('client_optimizer')
+  method = methods.table().get(algorithm)
+  if method is not None:
+    if client not in (None, method.client):
+      name += f' + {client}'
+    server = settings.get('server_optimizer')
+    if server not in (None, method.server):
+      name += f' / {server}'
+  return name
+
+
+def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
+  """Holds settings to what every run has, so that whoever reads it may count.
+
+  Raises:
+    SettingsError: If they are not those of a run.
+  """
+  wrong = [
+    name
+    for name in ('task', 'algorithm')
+    if not isinstance(settings.get(name), str)
+  ]
+  for name in ('total_rounds', 'clients_per_round'):
+    value = settings.get(name)
+    if not isinstance(value, int) or not 0 < value < 2**63:
+      wrong.append(name)
+  wrong += [k for k, v in settings.items() if isinstance(v, (dict, list))]
+  if wrong:
+    flag = wrong[0]
+    value = f'{settings[flag]!r:.40}' if flag in settings else 'missing'
+    raise errors.SettingsError(
+      f"{path} does not hold a run's settings: --{flag} is {value}; "
+      f'{tables.ADVICE}.'
+    )
+
+
+def load(path: pathlib.Path) -> Run:
+  """Reads a run's folder.
+
+  Raises:
+    SettingsError: If it is none, or what is in it is damaged.
+  """
+  folder = files.RunFolder(path)
+  if not path.is_dir():
+    raise errors.SettingsError(f'{path} is no folder.')
+  hparams = folder.read_hparams()
+  if hparams is None:
+    raise errors.SettingsError(
+      f"{path} is no run's folder: it has no {folder.hparams.name}."
+    )
+  settings = hparams['settings']
+  _check_settings(folder.hparams, settings)
+  try:
+    rows = tables.RowFile(folder.metrics).numbers
+  except errors.RunError as e:
+    raise errors.SettingsError(str(e)) from e
+  return Run(
+    path,
+    settings,
+    rows,
+    _read_clients(path / 'clients.csv'),
+    # A sweep's runs are in a folder of its own.
+    sweeps.read(path.resolve().parent.parent),
+  )
+
+
+def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
+  """Reads a table of single clients, without their names.
+
+  Raises:
+    SettingsError: If it is damaged.
+  """
+  try:
+    text = files.read(path).decode('utf-8')
+    return [
+      {k: float(v) for k, v in row.items() if k != 'client' and v}
+      for row in csv.DictReader(io.StringIO(text), strict=True)
+    ]
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, TypeError, csv.Error) as e:
+    raise errors.SettingsError(
+      f'{path} cannot be read as a table of clients ({errors.reason(e)}); '
+      f'{tables.ADVICE}.'
+    ) from e
+
+
+def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
+  """Finds every run in a folder and below it.
+
+  Returns:
+    The runs, by path, and a sentence for each folder that could not be read.
+
+  Raises:
+    SettingsError: If there is no such folder.
+  """
+  if not folder.is_dir():
+    raise errors.SettingsError(f'{folder} is no folder.')
+  found, complaints = [], []
+  for path in sorted(folder.rglob('hparams.json')):
+    try:
+      found.append(load(path.parent))
+    except errors.SettingsError as e:
+      complaints.append(str(e))
+  return found, complaints

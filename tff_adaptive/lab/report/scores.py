@@ -1,0 +1,312 @@
+"""The scores of runs: which of many configurations is best, and how sure.
+
+A rule makes one number of a run; runs that differ in their seeds only are
+averaged, and the best average wins.
+"""
+
+import dataclasses
+import math
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TypeVar
+
+from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.recording import metric_names
+
+_Key = TypeVar('_Key', bound=Hashable)
+# Seeds from which on a spread over seeds is drawn or shown as an interval.
+SEEDS_FOR_AN_INTERVAL = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionRule:
+  """The rule that runs are judged by.
+
+  Attributes:
+    name: As --select takes it.
+    help: What it is and whose.
+    measure: Which of `measures` it looks at.
+    of_loss: Whether that is a loss; else it is the task's metric.
+  """
+
+  name: str
+  help: str
+  measure: str
+  of_loss: bool = False
+
+
+RULES: Mapping[str, SelectionRule] = {
+  rule.name: rule
+  for rule in (
+    SelectionRule(
+      'train_loss',
+      'lowest training loss, mean of the last 100 rounds, or of the last '
+      'tenth of a run shorter than 1000 (Reddi et al.)',
+      'train/loss',
+      of_loss=True,
+    ),
+    SelectionRule(
+      'train_metric',
+      'best training metric over the same rounds, as the code of Reddi et al. '
+      'chose',
+      'train/metric',
+    ),
+    SelectionRule(
+      'validation_metric',
+      'best validation metric over the same rounds, the number that Reddi et '
+      'al. report; the loss in a task without a metric',
+      'validation/metric',
+    ),
+    SelectionRule(
+      'best_round',
+      'best validation metric of any evaluation of the run (Kim et al.)',
+      'best/metric',
+    ),
+    SelectionRule(
+      'last_loss',
+      "lowest training loss in the last round (Mukherjee et al.'s convex "
+      'problems)',
+      'last/loss',
+      of_loss=True,
+    ),
+    SelectionRule(
+      'last_evaluations',
+      'best mean of the validation metric over the last 10 evaluations '
+      '(FedAda2)',
+      'recent/metric',
+    ),
+  )
+}
+# The rule unless one is given; and where validation looks at test data, which
+# choose nothing unless somebody asks for it.
+DEFAULT = 'validation_metric'
+WITHOUT_VALIDATION = 'train_loss'
+DEFAULTS = (
+  f'{DEFAULT}, or {WITHOUT_VALIDATION} where validation looks at test data '
+  '(--validation_split=test, as in presets)'
+)
+
+
+def default_rule(settings: Iterable[Mapping[str, Any]]) -> str:
+  """Names the rule by which runs with these settings are judged."""
+  looks = any(s.get('validation_split', 'test') == 'test' for s in settings)
+  return WITHOUT_VALIDATION if looks else DEFAULT
+
+
+def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
+  """Returns the least and the greatest value of one of `measures`."""
+  kind = measure.partition('/')[2]
+  return metric_names.bounds((metric or '') if kind == 'metric' else 'loss')
+
+
+def window(total_rounds: int) -> int:
+  """Returns how many rounds at the end are averaged."""
+  return max(1, min(100, math.ceil(total_rounds / 10)))
+
+
+def mean(values: Sequence[float]) -> float:
+  """Returns the mean; not a number where there are no values."""
+  return math.fsum(values) / len(values) if values else math.nan
+
+
+def interval(values: Sequence[float]) -> float:
+  """Returns half of the mean's 95 % confidence interval; 0 for one value."""
+  if len(values) < 2:
+    return 0.0
+  # Takes a second to import, which tables of single runs should not pay.
+  from scipy import stats  # pylint: disable=g-import-not-at-top
+
+  return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+
+def confidence(
+  values: Sequence[float], bounds: tuple[float, float]
+) -> tuple[float, float]:
+  """Returns the ends of the mean's 95 % confidence interval.
+
+  It ends where the measure does, unless values themselves are beyond.
+
+  Args:
+    values: One a seed.
+    bounds: The least and the greatest value of the measure.
+  """
+  middle, half = mean(values), interval(values)
+  return (
+    max(middle - half, min(bounds[0], *values)),
+    min(middle + half, max(bounds[1], *values)),
+  )
+
+
+def difference(
+  one: Mapping[_Key, float], other: Mapping[_Key, float]
+) -> Optional[tuple[float, float]]:
+  """Returns the ends of the 95 % confidence interval of a difference of means.
+
+  Runs of the same seed have the same clients in the same rounds, so that they
+  are compared in pairs; without such pairs Welch's interval stands.
+
+  Args:
+    one: A configuration's values by seed.
+    other: Those that are taken off them.
+
+  Returns:
+    `None` where there are too few seeds for an interval.
+  """
+  if min(len(one), len(other)) < SEEDS_FOR_AN_INTERVAL:
+    return None
+  if one.keys() == other.keys():
+    gaps = [one[k] - other[k] for k in one]
+    middle, half = mean(gaps), interval(gaps)
+    return middle - half, middle + half
+  from scipy import stats  # pylint: disable=g-import-not-at-top
+
+  values = list(one.values()), list(other.values())
+  if all(min(v) == max(v) for v in values):
+    gap = mean(values[0]) - mean(values[1])
+    return gap, gap
+  test = stats.ttest_ind(*values, equal_var=False)
+  low, high = test.confidence_interval(0.95)
+  return float(low), float(high)
+
+
+def measures(
+  rows: Sequence[Mapping[str, float]],
+  metric: Optional[str],
+  clients_per_round: int = 0,
+) -> dict[str, float]:
+  """Sums a run up in a few numbers.
+
+  Args:
+    rows: Of metrics.csv, empty cells left out.
+    metric: The task's first measure of quality, if it has one.
+    clients_per_round: To add up what the whole cohort sends.
+
+  Returns:
+    Means over the last rounds (`window`) of train/loss, train/metric,
+    validation/loss and validation/metric; last/loss, best/metric,
+    recent/metric as the rules say; test/loss and test/metric; megabytes,
+    seconds and virtual_seconds of the whole run. What a run lacks is left out.
+  """
+  if not rows:
+    return {}
+  last = int(rows[-1]['round'])
+  late = [r for r in rows if r['round'] > last - window(last) and r['round']]
+  result: dict[str, float] = {}
+
+  def column(source: Any, name: str) -> Any:
+    return [row[name] for row in source if name in row]
+
+  for split in ('train', 'validation'):
+    for kind, name in (('loss', 'loss'), ('metric', metric)):
+      values = column(late, f'{split}/{name}') if name else []
+      # Evaluated too seldom for the window: the last evaluation stands.
+      values = values or column(rows, f'{split}/{name}')[-1:]
+      if values:
+        result[f'{split}/{kind}'] = mean(values)
+  losses = column(rows, 'train/loss')
+  if losses:
+    result['last/loss'] = losses[-1]
+  # The first row is the untrained model.
+  values = column(rows[1:], f'validation/{metric}')
+  if values:
+    result['best/metric'] = (
+      max if metric_names.higher_is_better(metric) else min
+    )(values)
+    result['recent/metric'] = mean(values[-10:])
+  for kind, name in (('loss', 'loss'), ('metric', metric)):
+    if f'test/{name}' in rows[-1]:
+      result[f'test/{kind}'] = rows[-1][f'test/{name}']
+  if clients_per_round and column(rows, 'bytes_down'):
+    sent = math.fsum(bytes_sent(row, clients_per_round) for row in rows)
+    result['megabytes'] = sent / 1e6
+  if seconds := column(rows, 'seconds'):
+    result['seconds'] = math.fsum(seconds)
+  if virtual := column(rows, metric_names.VIRTUAL_SECONDS):
+    result['virtual_seconds'] = virtual[-1]
+  return result
+
+
+def bytes_sent(row: Mapping[str, float], clients_per_round: int) -> float:
+  """Returns the bytes that the server and all clients of a round sent.
+
+  Clients that dropped out or answered too late have received the model.
+
+  Args:
+    row: Of metrics.csv.
+    clients_per_round: The size of a cohort of which everybody answers.
+  """
+  down = up = float(clients_per_round)
+  if 'virtual/selected' in row:
+    down = row['virtual/selected']
+    up = row.get('clients/count', 0.0) + row['virtual/late']
+  return row.get('bytes_down', 0.0) * down + row.get('bytes_up', 0.0) * up
+
+
+def score(
+  rule: SelectionRule,
+  values: Mapping[str, float],
+  metric: Optional[str],
+  *,
+  finished: bool = True,
+) -> float:
+  """Scores a run under a rule, such that less is better.
+
+  Infinite where the run is not finished, or has no such number or one that is
+  not finite.
+
+  Args:
+    rule: The rule.
+    values: The run's `measures`.
+    metric: The task's first measure of quality, if it has one.
+    finished: Whether the run came to its end.
+  """
+  measure = rule.measure
+  if metric is None and not rule.of_loss:
+    measure = (
+      f'{"train" if measure.startswith("train/") else "validation"}/loss'
+    )
+  value = values.get(measure, math.nan)
+  if not finished or not math.isfinite(value):
+    return math.inf
+  return (
+    -value
+    if not rule.of_loss and metric_names.higher_is_better(metric)
+    else value
+  )
+
+
+def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
+  """Finds the configuration with the best mean, the first if equal.
+
+  Args:
+    scores: Of every configuration's runs, as `score` gives them.
+
+  Returns:
+    `None` if no configuration finished on all its seeds.
+  """
+  means = {k: mean(v) if v else math.inf for k, v in scores.items()}
+  finite = {k: m for k, m in means.items() if math.isfinite(m)}
+  return min(finite, key=finite.__getitem__) if finite else None
+
+
+def unique_best(values: Sequence[float], *, less: bool) -> Optional[float]:
+  """Finds the value that is better than all others; `None` if none is.
+
+  Values are equal if they look alike with the digits that tables show.
+
+  Args:
+    values: Those that are not finite are left out.
+    less: Whether less is better.
+  """
+  finite = [v for v in values if math.isfinite(v)]
+  if len(finite) < 2:
+    return None
+  top = (min if less else max)(finite)
+  shown = formatting.number(top)
+  return (
+    None if [formatting.number(v) for v in finite].count(shown) > 1 else top
+  )

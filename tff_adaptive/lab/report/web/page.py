@@ -1,0 +1,397 @@
+"""One page about many runs: a verdict, tables, figures.
+
+Here is what the page says; `page.html` has how it is written and `page.js` how
+it behaves. The page is a single file that opens from disk: its figures and what
+draws them (Plotly) are inside it, once, and a policy in its head lets the
+browser run these two scripts and load nothing.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import jinja2
+import markupsafe
+from plotly import offline
+
+from tff_adaptive import errors
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.recording import printed_names
+from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.report import columns as columns_lib
+from tff_adaptive.lab.report import figures as plots
+from tff_adaptive.lab.report import results as results_lib
+from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import seeds
+from tff_adaptive.lab.report import static
+from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.report import tables
+from tff_adaptive.lab.report import tuning
+from tff_adaptive.lab.report import verdict as verdicts
+from tff_adaptive.lab.report.web import interactive
+
+_HERE = pathlib.Path(__file__).parent
+# Of more methods than this only so many, the best, have colours.
+_MOST_COLOURS = 8
+_BEST = 5
+# The method that others are measured by, unless told otherwise.
+_REFERENCE = 'fedavg'
+
+
+@dataclasses.dataclass(frozen=True)
+class _Key:
+  """The key of a method below a figure.
+
+  Attributes:
+    method: Its name.
+    svg: A piece of its line.
+    light: Its colour on a light page.
+    dark: The same on a dark one.
+  """
+
+  method: str
+  svg: markupsafe.Markup
+  light: str
+  dark: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+  """A figure as the page shows it.
+
+  Attributes:
+    id: By which the page's script finds it.
+    caption: What it shows.
+    height: In pixels.
+    keys: Of the methods in it; none where a figure is of one method only.
+  """
+
+  id: str
+  caption: str
+  height: int
+  keys: Sequence[_Key]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+  """A section as the page shows it.
+
+  Attributes:
+    heading: Its heading.
+    verdict: Which method is best, if any has a result.
+    shared: The flags of all its runs.
+    table: Of results, if any configuration is finished.
+    settings: Of the best configuration of every method.
+    missing: Methods without a result.
+    figures: The figures by heading.
+    clients: What trained models are worth to single clients.
+    final: What else is known of the trained models.
+    folded: Those that are shown when asked for.
+    constant: What is the same in every round, in words.
+  """
+
+  heading: str
+  verdict: Optional[verdicts.Verdict]
+  shared: Sequence[str]
+  table: Optional[tables.Table]
+  settings: Optional[tables.Table]
+  missing: Sequence[str]
+  figures: Mapping[str, Sequence[_Shown]]
+  clients: Optional[tables.Table]
+  final: Optional[tables.Table]
+  folded: Mapping[str, Sequence[_Shown]]
+  constant: str
+
+
+def _draw(
+  section: sections.Section,
+  best: Mapping[str, sections.Configuration],
+  judge: sections.Judge,
+) -> list[charts.Figure]:
+  """Draws the figures of a section that have names of their own."""
+  by_method = {
+    method: [c.as_chosen() for c in configurations]
+    for method, configurations in section.by_method.items()
+  }
+  figures: list[Optional[charts.Figure]] = [
+    *plots.curves(best, judge),
+    plots.against_time(best, judge),
+    plots.against_bytes(best, judge),
+    *(
+      tuning.heat_map(method, configurations, judge)
+      for method, configurations in by_method.items()
+    ),
+    tuning.best_server_rates(by_method, judge),
+    tuning.adaptivity(by_method, judge),
+    tuning.sorted_sweeps(by_method, judge),
+    *plots.step_sizes(best),
+    *plots.single_clients(best, judge),
+  ]
+  return [f for f in figures if f is not None]
+
+
+def _key(line: charts.Line) -> _Key:
+  colour = line.style['color']
+  svg = markupsafe.Markup(interactive.key(line.looks))
+  return _Key(line.method, svg, colour, styles.DARK[colour])
+
+
+@dataclasses.dataclass
+class _Drawing:
+  """The figures that were drawn until now.
+
+  Attributes:
+    prefix: Of the names of a section's figures.
+    colours: Of the methods that have one; the others are grey.
+    files: Pictures for papers, by the names of their files.
+    tables: Tables for papers, likewise.
+    described: Plotly's figures, by the names that the page's script knows.
+  """
+
+  prefix: str = ''
+  colours: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  files: dict[str, bytes] = dataclasses.field(default_factory=dict)
+  tables: dict[str, bytes] = dataclasses.field(default_factory=dict)
+  described: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  def add(self, chart: charts.Figure, *, pictures: bool = True) -> _Shown:
+    """Draws a chart for the page and, if asked for, for papers."""
+    name = f'{self.prefix}{chart.name}'
+    chart = charts.printed(chart, self.colours)
+    if pictures:
+      figure = static.draw(chart)
+      for ending in ('pdf', 'svg', 'png'):
+        self.files[f'{name}.{ending}'] = static.image(figure, ending)
+    described = interactive.draw(chart)
+    self.described[name] = described
+    lines: dict[str, charts.Line] = {}
+    for line in chart.lines if isinstance(chart, charts.Chart) else ():
+      lines.setdefault(line.method, line)
+    return _Shown(
+      name,
+      chart.caption,
+      described['layout']['height'],
+      [_key(line) for line in lines.values()],
+    )
+
+  def add_table(self, found: results_lib.Results) -> None:
+    """Writes a table for papers, in every format."""
+    for ending, write_ in results_lib.FORMATS.values():
+      text = formatting.printable(write_(found))
+      self.tables[f'{self.prefix}results.{ending}'] = text.encode('utf-8')
+
+
+def _differing(
+  section: sections.Section, every: Sequence[sections.Section]
+) -> list[str]:
+  """Names the flags by which a section is not another one of its task."""
+  settings = [s.setting for s in every]
+  mine = section.setting
+  same = [s for s in settings if s.get('task') == mine.get('task')]
+  return [k for k in mine if any(s.get(k) != mine[k] for s in same)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+  """How a report was asked to look.
+
+  Attributes:
+    rule: By which configurations are chosen.
+    apart: Whether figures show runs one by one, not means over seeds.
+    reference: The method that has a colour among many, whatever its place.
+    target: Until which rounds and seconds are counted, if given.
+    colours: Of all methods, if there are enough.
+  """
+
+  rule: scores.SelectionRule
+  apart: bool
+  reference: str
+  target: Optional[float]
+  colours: Mapping[str, str]
+
+
+def _colours(order: Sequence[str], reference: str) -> dict[str, str]:
+  """Gives methods colours; of many, the best and the reference.
+
+  Args:
+    order: The methods, the best first.
+    reference: One that is among those with a colour.
+  """
+  chosen = list(order)
+  if len(order) > _MOST_COLOURS:
+    chosen = [*order[:_BEST], *(m for m in order[_BEST:] if m == reference)]
+  return styles.colours(chosen)
+
+
+def _show(
+  section: sections.Section,
+  differing: Sequence[str],
+  look: _Look,
+  drawing: _Drawing,
+) -> _Part:
+  """Draws a section.
+
+  Args:
+    section: Its runs.
+    differing: Flags that others of its task have otherwise.
+    look: What was asked for.
+    drawing: Gets the section's figures and tables.
+
+  Returns:
+    The section as the page shows it.
+  """
+  judge = sections.Judge(look.rule, section.metric)
+  task = section.setting.get('task', 'runs')
+  words = verdicts.settings_words(section.setting, differing, task)
+  found = judge.best_of(section.by_method)
+  order = verdicts.ranked(found, judge)
+  best = {m: dataclasses.replace(found[m], apart=look.apart) for m in order}
+  drawing.colours = look.colours or _colours(order, look.reference)
+  table = None
+  if best:
+    shown_table = results_lib.tabulate(section, best, judge, look.target)
+    drawing.add_table(shown_table)
+    table = tables.of_results(shown_table)
+  flags = tables.named_flags(section)
+  shown: dict[str, list[_Shown]] = {}
+  for chart in _draw(section, best, judge):
+    shown.setdefault(chart.title, []).append(drawing.add(chart))
+  clients = tables.of_clients(best, judge)
+  if clients is not None:
+    shown.setdefault(plots.SINGLE_CLIENTS, [])
+  more, constant, final = columns_lib.everything_else(
+    best, ('train/loss', judge.column)
+  )
+  for chart in more.pop(columns_lib.CLIENTS, []):
+    shown.setdefault(chart.title, []).append(drawing.add(chart))
+  return _Part(
+    heading=f'{task}, {words}' if words else task,
+    verdict=verdicts.reach(section, best, judge, flags),
+    shared=tables.as_flags(section.setting, list(section.setting)),
+    table=table,
+    settings=tables.of_settings(best, flags, judge) if best else None,
+    missing=[
+      printed_names.method(m) for m in section.by_method if m not in best
+    ],
+    figures=shown,
+    clients=clients,
+    final=tables.of_last_rounds(best, final, judge),
+    folded={
+      heading: [drawing.add(chart, pictures=False) for chart in found]
+      for heading, found in more.items()
+    },
+    constant=', '.join(
+      f'{words} {formatting.number(value)}' for words, value in constant.items()
+    ),
+  )
+
+
+def write(
+  folder: pathlib.Path,
+  *,
+  select: Optional[str] = None,
+  output: Optional[pathlib.Path] = None,
+  apart: bool = False,
+  reference: Optional[str] = None,
+  target: Optional[float] = None,
+) -> tuple[pathlib.Path, list[str]]:
+  """Writes the report.
+
+  Args:
+    folder: With runs in it, at any depth.
+    select: A rule's name; the sweep's own unless given.
+    output: Where to write; `folder` unless given.
+    apart: Whether figures show runs one by one, not means over seeds.
+    reference: The method that has a colour among many, whatever its place;
+      FedAvg unless given.
+    target: Value of the validation metric (or loss) until which rounds and
+      seconds are counted; the best that all runs reach, unless given.
+
+  Returns:
+    The page, and a sentence about each run that could not be read.
+
+  Raises:
+    SettingsError: If there are no runs with results, or none of `reference`.
+  """
+  runs, complaints = results.find(folder)
+  runs = [run for run in runs if run.rows]
+  if not runs:
+    raise errors.SettingsError(
+      complaints[0] if complaints else f'There is no run in {folder}.'
+    )
+  sweep = sweeps.read(folder)
+  rule = results.rule_of(runs, select)
+  output = output or folder
+  files.check_writable(output, '--output')
+  every = sections.sections(runs)
+  everyone = list(dict.fromkeys(m for s in every for m in s.by_method))
+  if reference is not None and reference not in everyone:
+    raise errors.SettingsError(
+      f'--reference must be a method of these runs, {", ".join(everyone)}, got '
+      f'{reference!r}.'
+    )
+  few = len(everyone) <= _MOST_COLOURS
+  colours = styles.colours(everyone) if few else {}
+  look = _Look(rule, apart, reference or _REFERENCE, target, colours)
+  drawing = _Drawing()
+  parts = []
+  for number, section in enumerate(every, start=1):
+    drawing.prefix = '' if len(every) == 1 else f'{number}_'
+    parts.append(_show(section, _differing(section, every), look, drawing))
+  script = (_HERE / 'page.js').read_text(encoding='utf-8')
+  plotly = offline.get_plotlyjs()
+  page = _template().render(
+    title=f'Results in {folder.resolve().name}',
+    runs=runs,
+    rule=rule,
+    parts=parts,
+    unfinished=tables.of_unfinished(folder, sweep, runs),
+    complaints=complaints,
+    concerns=[(run.name, told) for run in runs for told in run.concerns],
+    over_seeds=seeds.APART if apart else seeds.OVER_SEEDS,
+    single_clients=plots.SINGLE_CLIENTS,
+    data={'figures': drawing.described, 'dark': styles.DARK},
+    policy=markupsafe.Markup(f'{_digest(plotly)} {_digest(script)}'),
+    plotly=markupsafe.Markup(plotly),
+    script=markupsafe.Markup(script),
+  )
+  return _save(output, page, drawing), complaints
+
+
+def _digest(script: str) -> str:
+  """Names a script in a page's policy, which then runs no other."""
+  digest = hashlib.sha256(script.encode('utf-8')).digest()
+  return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _template() -> jinja2.Template:
+  environment = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_HERE),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+  )
+  return environment.get_template('page.html')
+
+
+def _save(output: pathlib.Path, page: str, drawing: _Drawing) -> pathlib.Path:
+  """Writes figures, tables and the page that has them; returns the page."""
+  for name, found in (('figures', drawing.files), ('tables', drawing.tables)):
+    below = output / name
+    files.make_folder(below)
+    for file, content in found.items():
+      files.write_atomically(below / file, content)
+  path = output / 'report.html'
+  files.write_atomically(path, formatting.printable(page).encode('utf-8'))
+  return path

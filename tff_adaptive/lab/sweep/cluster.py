@@ -1,0 +1,182 @@
+"""Worker processes of a sweep on the machines of a Ray cluster.
+
+An actor of Ray's holds the cores and the GPU of a trial, and starts a worker
+process like those of a sweep on one machine. All share the sweep's folder and
+its study.
+"""
+
+import dataclasses
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from typing import Any
+from typing import Optional
+
+import ray
+
+from tff_adaptive import errors
+from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.runtime.cluster import connection as cluster
+
+_SECONDS_OF_LISTENING = 1.0
+_SECONDS_BETWEEN_LOOKS = 5.0
+# What a worker process says last, with its exit code.
+_ENDED = 'ended'
+
+
+class _Host:
+  """An actor with a worker process."""
+
+  def __init__(self, sweep: flags.Sweep, folder: str):
+    """Starts the process in a folder.
+
+    Raises:
+      SettingsError: If this machine does not see the sweep.
+    """
+    if os.path.isdir(folder):
+      os.chdir(folder)
+    if sweeps.read(sweep.folder) is None:
+      raise errors.SettingsError(
+        f'{socket.gethostname()} does not see the folder of the sweep, '
+        f'{sweep.folder.absolute()}: trials on a cluster need an '
+        '--root_output_dir that all machines share.'
+      )
+    context = multiprocessing.get_context('spawn')
+    self._listening, theirs = context.Pipe(duplex=False)
+    self._process = context.Process(target=worker.serve, args=(theirs, sweep))
+    self._process.start()
+    theirs.close()
+
+  def listen(self) -> list[tuple[str, str, Any]]:
+    """Returns what the process has said since, after a second at the latest."""
+    said: list[tuple[str, str, Any]] = []
+    try:
+      while self._listening.poll(0 if said else _SECONDS_OF_LISTENING):
+        said.append(self._listening.recv())
+    except (EOFError, OSError):
+      self._process.join()
+      said.append((_ENDED, '', self._process.exitcode))
+    return said
+
+  @ray.method(concurrency_group='control')
+  def stop(self) -> None:
+    """Asks the process to save its run and to end."""
+    self._process.terminate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+  """What a trial takes of the cluster.
+
+  Attributes:
+    cpus: Cores.
+    gpus: GPUs, or a part of one.
+  """
+
+  cpus: int
+  gpus: float
+
+  def fit(self, node: dict[str, Any]) -> int:
+    """Returns how many fit on a machine."""
+    resources = node['Resources']
+    count = int(resources.get('CPU', 0) // self.cpus)
+    if self.gpus:
+      count = min(count, int(resources.get('GPU', 0) // self.gpus))
+    return count
+
+
+class Machines:
+  """The machines of a cluster, as far as a sweep has use of them."""
+
+  def __init__(self, sweep: flags.Sweep):
+    """Connects to the cluster.
+
+    Raises:
+      WorkerFailure: If it does not answer.
+    """
+    self._sweep = sweep
+    self._connected = cluster.connect(sweep.options['ray_address'])
+    gpus = sweep.options['gpus_per_trial']
+    if gpus is None:
+      gpus = any(node['Resources'].get('GPU') for node in cluster.nodes())
+    self._share = Share(sweep.options['cpus_per_trial'], float(gpus))
+    self._room = (0, 0.0)
+
+  def room(self) -> int:
+    """Returns how many trials fit at once on the machines that there are."""
+    room, since = self._room
+    if not room or time.monotonic() - since > _SECONDS_BETWEEN_LOOKS:
+      room = sum(self._share.fit(node) for node in cluster.nodes())
+      self._room = (room, time.monotonic())
+    return min(room, self._sweep.options['workers'] or room)
+
+  def start(self, connection: Any) -> 'Process':
+    """Starts a worker process where there is room, now or later.
+
+    Args:
+      connection: Takes what the process says.
+    """
+    options: dict[str, Any] = dict(concurrency_groups={'control': 1})
+    host = ray.remote(**options)(_Host).options(
+      num_cpus=self._share.cpus, num_gpus=self._share.gpus
+    )
+    return Process(host.remote(self._sweep, os.getcwd()), connection)
+
+  def close(self) -> None:
+    """Lets go of the cluster."""
+    if self._connected:
+      ray.shutdown()
+
+
+class Process:
+  """A worker process elsewhere, as `multiprocessing.Process` has one here.
+
+  Attributes:
+    pid: None of this machine's.
+    exitcode: Its exit code; `None` while it runs, and if its machine is lost.
+    lost: Why the actor that started it is gone, if it is.
+  """
+
+  pid = -1
+
+  def __init__(self, actor: Any, connection: Any):
+    self._actor = actor
+    self._connection = connection
+    self.exitcode: Optional[int] = None
+    self.lost: Optional[Exception] = None
+    self._thread = threading.Thread(target=self._listen, daemon=True)
+    self._thread.start()
+
+  def _listen(self) -> None:
+    """Passes on what the process says, until its end."""
+    try:
+      while self.exitcode is None:
+        for message in ray.get(self._actor.listen.remote()):
+          if message[0] == _ENDED:
+            self.exitcode = message[2]
+          else:
+            self._connection.send(message)
+    except (ray.exceptions.RayError, OSError) as e:
+      self.lost = e
+    self._connection.close()
+
+  def terminate(self) -> None:
+    """Asks the process to save its run and to end."""
+    self._actor.stop.remote()
+
+  def join(self) -> None:
+    """Waits for the end."""
+    self._thread.join()
+    ray.kill(self._actor)
+
+  def check_started(self) -> None:
+    """Raises `RunError` if the process could not begin."""
+    error = self.lost
+    if isinstance(error, ray.exceptions.ActorDiedError):
+      if error.actor_init_failed:
+        told = str(error).strip().splitlines()[-1].strip()
+        raise errors.RunError(told.partition(': ')[2] or told)

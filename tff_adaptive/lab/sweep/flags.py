@@ -1,0 +1,457 @@
+"""The flags of `main.py sweep`, and the runs that they ask for.
+
+Imports no TensorFlow, so that bad flags are reported at once.
+"""
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+import tasks
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import parsing as flags_lib
+from tff_adaptive.lab.flags import runtime_flags
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import papers
+from tff_adaptive.lab.sweep.blocks import Block
+
+_flag = parameters.Parameter
+_FLAGS = (
+  _flag(
+    'grid',
+    str,
+    None,
+    "A paper's grid, PAPER/TASK or PAPER/TASK/METHOD, such as "
+    'reddi2021/emnist_character; or a file NAME.json with axes by method, '
+    '{"fedadam": {"server_learning_rate": [0.01, 0.1]}}, "*" for all of them. '
+    'An --axis replaces its axis of that name.',
+  ),
+  _flag(
+    'select',
+    Literal.__getitem__(tuple(scores.RULES)),
+    None,
+    'Which configuration is best: '
+    + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
+    + f'. Unless given, {scores.DEFAULTS}.',
+  ),
+  _flag(
+    'tune',
+    bool,
+    False,
+    'Try the axes on one seed, --seed, and then repeat the best configuration '
+    'of each method on the seeds of --repeat_best, which the results are of.',
+  ),
+  _flag(
+    'repeat_best',
+    str,
+    None,
+    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. It '
+    'asks for --tune.',
+  ),
+  _flag(
+    'search',
+    Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
+    'grid',
+    'Which configurations are run. grid: all. random: --trials of them. tpe, '
+    'gp: --trials of them, each where a tree-structured Parzen estimator, or a '
+    'Gaussian process (which needs PyTorch), expects most of those that were '
+    'tried before. halving is short for grid with --pruner=halving, bayesian '
+    'for tpe.',
+  ),
+  _flag(
+    'pruner',
+    Literal['none', 'halving'],
+    'none',
+    'Which runs are given up on the way. halving: after a few rounds all but '
+    'the best part of those that came as far, after more rounds again, and so '
+    'forth (asynchronous successive halving).',
+  ),
+  _flag(
+    'trials',
+    parameters.Count,
+    None,
+    'Configurations that --search=random, tpe or gp tries; 20 unless given.',
+  ),
+  _flag(
+    'halving_factor',
+    parameters.Annotated[int, parameters.Range(low=2)],
+    None,
+    'One in so many runs goes on with --pruner=halving; 3 unless given.',
+  ),
+  _flag(
+    'storage',
+    str,
+    None,
+    "Where the sweep's state is, for several machines to share one sweep: a "
+    'URL of a database, such as postgresql://user@host/name or '
+    'sqlite:////folder/file, or journal:FILE for a file in a shared folder. '
+    "A file in the sweep's folder unless given.",
+  ),
+  _flag(
+    'workers',
+    parameters.NonNegativeInt,
+    None,
+    'Processes that run at once, each one run after the other; 0 runs them '
+    'in this process. 1 unless given; on a Ray cluster as many as there is '
+    'room for.',
+  ),
+  _flag(
+    'ray_address',
+    str,
+    None,
+    'Runs the processes on the machines of a Ray cluster: auto, or host:port '
+    'of its head. All of them must share --root_output_dir.',
+  ),
+  _flag('cpus_per_trial', parameters.Count, 1, 'Cores of a run on a cluster.'),
+  _flag(
+    'gpus_per_trial',
+    parameters.NonNegative,
+    None,
+    'GPUs of a run on a cluster, such as 0.5 for two on one; 1 unless given '
+    'where there are any.',
+  ),
+  _flag(
+    'runs_per_process',
+    parameters.Count,
+    40,
+    'Runs after which a process is replaced by a fresh one, which bounds '
+    'its memory.',
+  ),
+  _flag(
+    'divergence_factor',
+    parameters.NonNegative,
+    10.0,
+    'A run is given up when its training loss is for 3 rounds more than this '
+    'many times the loss of the untrained model, or is not finite; 0 for '
+    'only the latter.',
+  ),
+  _flag(
+    'retry_failed',
+    bool,
+    False,
+    'Run those again that failed; what diverged is not tried again.',
+  ),
+)
+_AXIS = _flag(
+  'axis',
+  str,
+  parameters.REQUIRED,
+  'FLAG=V1,V2,...: the values of a flag to try. Given several times, '
+  'all combinations are run; seed=0,1,2 repeats them. METHOD:FLAG=V1,V2,... '
+  'is for one method, in place of the axis of all.',
+)
+# Flags of a run that say something of the sweep as a whole.
+_OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
+# Seeds that the best configuration of a method is repeated on unless told.
+_REPEATS = 5
+
+
+def build_options() -> options_lib.Options:
+  """Declares the flags of `main.py sweep` beside those of a run."""
+  return options_lib.Options(*_FLAGS, repeated=[_AXIS])
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+  """The settings of a sweep: what to run.
+
+  Attributes:
+    folder: Where everything is.
+    points: The runs.
+    dry_run: Whether to list them instead.
+    options: Values of `build_options`.
+    tuned_on: The seed that configurations are chosen on, which the best of
+      each method is repeated after on others; `None` if all are run alike.
+  """
+
+  folder: pathlib.Path
+  points: Sequence[grids.Point]
+  dry_run: bool
+  options: Mapping[str, Any]
+  tuned_on: Optional[int] = None
+
+  @property
+  def select(self) -> str:
+    """The name of the rule by which configurations are chosen."""
+    return self.options['select'] or scores.default_rule(
+      point.identity for point in self.points
+    )
+
+  @property
+  def repeats(self) -> list[int]:
+    """The seeds that the best configurations are repeated on."""
+    seeds = dict.fromkeys(point.identity['seed'] for point in self.points)
+    return [seed for seed in seeds if self.tuned_on not in (None, seed)]
+
+  @property
+  def in_processes(self) -> bool:
+    """Whether runs have processes of their own."""
+    return self.options['workers'] != 0
+
+  @property
+  def sampler(self) -> str:
+    """The choice of the next configuration: 'grid', 'random', 'tpe' or 'gp'."""
+    return _read_search(self.options)[0]
+
+  @property
+  def pruner(self) -> str:
+    """The rule by which runs are given up on the way: 'none' or 'halving'."""
+    return _read_search(self.options)[1]
+
+  def log_of(self, name: str) -> pathlib.Path:
+    """Returns the file that gets a run's output."""
+    return self.folder / 'logs' / f'{name}.log'
+
+
+def parse(arguments: Sequence[str]) -> Sweep:
+  """Reads a command line.
+
+  Raises:
+    SettingsError: In one sentence, what is wrong.
+  """
+  options, rest = build_options().split(arguments)
+  _check_search(options)
+  axes = _read_axes(options)
+  parser = flags_lib.Flags()
+  parser.know(*axes.shared.get('task', ()))
+  told = parser.given(rest)
+  seeds = _read_seeds(options, axes, told)
+  if seeds:
+    axes = dataclasses.replace(axes, shared={**axes.shared, 'seed': seeds})
+    told.pop('seed', None)
+  blocks = grids.with_axes(
+    _choose_blocks(options['grid'], axes, told), axes, told
+  )
+  shared = _parse_shared(options['grid'], blocks[0], told)
+  of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
+  points = grids.points(of_runs, blocks, '')
+  _check_lengths(options, points)
+  _check_cluster(options, points)
+  name = shared.settings.experiment_name or default_name(points)
+  folder = pathlib.Path(shared.settings.root_output_dir) / name
+  return Sweep(
+    folder,
+    [_below(folder, p) for p in points],
+    shared.dry_run,
+    options,
+    tuned_on=int(seeds[0]) if seeds else None,
+  )
+
+
+def _read_seeds(
+  options: Mapping[str, Any], axes: grids.Axes, told: Mapping[str, str]
+) -> list[str]:
+  """Reads the seed to tune on and those to repeat on; none without --tune.
+
+  Raises:
+    SettingsError: If they are no seeds, or given otherwise as well.
+  """
+  if not options['tune'] and options['repeat_best'] is None:
+    return []
+  for flag in axes.flags():
+    if flag in runs.SEEDS:
+      raise errors.SettingsError(
+        f'--axis={flag} and --tune do not go together: configurations are '
+        'tried on --seed, and the best repeated on the seeds of --repeat_best.'
+      )
+  first = told.get('seed', '0')
+  if not first.isdecimal():
+    raise errors.SettingsError(f'--seed must be at least 0, got {first!r}.')
+  if options['repeat_best'] is None:
+    return [first, *(f'{int(first) + i}' for i in range(1, 1 + _REPEATS))]
+  seeds = [text.strip() for text in options['repeat_best'].split(',')]
+  wrong = [s for s in seeds if not (s.isascii() and s.isdecimal())]
+  if wrong:
+    raise errors.SettingsError(
+      '--repeat_best must be seeds with commas between, such as 1,2,3, got '
+      f'{options["repeat_best"]!r}.'
+    )
+  every = [str(int(s)) for s in (first, *seeds)]
+  if len(set(every)) < len(every):
+    raise errors.SettingsError(
+      f'--repeat_best={options["repeat_best"]} must be different seeds, and '
+      f'other ones than --seed={first}, which chooses what is repeated.'
+    )
+  return every
+
+
+def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
+  """Reads which sampler and pruner --search and --pruner ask for."""
+  if options['search'] == 'halving':
+    return 'grid', 'halving'
+  sampler = 'tpe' if options['search'] == 'bayesian' else options['search']
+  return sampler, options['pruner']
+
+
+def _check_search(options: Mapping[str, Any]) -> None:
+  sampler, pruner = _read_search(options)
+  ignored = []
+  if sampler == 'grid':
+    ignored.append(('trials', f'--search={options["search"]}'))
+  if pruner == 'none':
+    ignored.append(('halving_factor', '--pruner=none'))
+  for flag, reason in ignored:
+    if options[flag] is not None:
+      raise errors.SettingsError(
+        f'--{flag}={options[flag]} would be ignored: {reason}.'
+      )
+  if sampler == 'gp' and importlib.util.find_spec('torch') is None:
+    raise errors.SettingsError(
+      "--search=gp needs PyTorch, which is none of this program's own "
+      'requirements: pip install torch, or take --search=tpe.'
+    )
+
+
+def _check_lengths(
+  options: Mapping[str, Any], points: Sequence[grids.Point]
+) -> None:
+  totals = sorted({p.total_rounds for p in points})
+  if _read_search(options)[1] == 'halving' and len(totals) > 1:
+    raise errors.SettingsError(
+      '--pruner=halving compares runs after equal rounds, but --total_rounds '
+      f'is {", ".join(map(str, totals))}.'
+    )
+
+
+def _check_cluster(
+  options: Mapping[str, Any], points: Sequence[grids.Point]
+) -> None:
+  address = options['ray_address']
+  if address is None:
+    if options['gpus_per_trial'] is not None or options['cpus_per_trial'] != 1:
+      raise errors.SettingsError(
+        '--cpus_per_trial and --gpus_per_trial would be ignored without '
+        '--ray_address.'
+      )
+    return
+  try:
+    runtime_flags.check_ray(address)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+  if options['workers'] == 0:
+    raise errors.SettingsError(
+      '--workers=0 runs everything in this process, and --ray_address on '
+      'other machines: give one of them.'
+    )
+  if any(point.identity['runtime'] == 'ray' for point in points):
+    raise errors.SettingsError(
+      '--ray_address of a sweep runs each trial on one machine, and '
+      '--runtime=ray one trial on all of them: give one of them.'
+    )
+
+
+def _is_file(grid: str) -> bool:
+  """Tells a file of axes from the name of a paper's grid."""
+  return grid.endswith('.json')
+
+
+def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
+  """Reads the axes of --axis, and of a file that --grid names.
+
+  Raises:
+    SettingsError: If they are not as they should be.
+  """
+  axes = grids.parse_axes(options['axis'])
+  grid = options['grid']
+  if grid is not None and _is_file(grid):
+    filed = grids.read_axes(pathlib.Path(grid))
+    methods = dict.fromkeys([*filed.own, *axes.own])
+    axes = grids.Axes(
+      {**filed.shared, **axes.shared},
+      {m: {**filed.own.get(m, {}), **axes.own.get(m, {})} for m in methods},
+    )
+  for flag in axes.flags():
+    if flag in _OF_THE_SWEEP:
+      raise errors.SettingsError(f'--{flag} cannot be an axis of a sweep.')
+  for method, own in axes.own.items():
+    if 'algorithm' in own:
+      raise errors.SettingsError(
+        f'--algorithm cannot be an axis of {method}, which is one.'
+      )
+  return axes
+
+
+def _choose_blocks(
+  grid: Optional[str], axes: grids.Axes, told: Mapping[str, str]
+) -> list[Block]:
+  """Chooses the blocks of a paper's grid, or an empty one for the axes."""
+  if grid is not None and not _is_file(grid):
+    return papers.load(grid, told.get('algorithm'))
+  if not axes.flags() and not axes.own:
+    raise errors.SettingsError(
+      'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
+    )
+  return [Block()]
+
+
+def _parse_shared(
+  grid: Optional[str], block: Block, told: Mapping[str, str]
+) -> flags_lib.Parsed:
+  """Reads what all points share.
+
+  Also finds what is wrong with the flags that they share. A point stands for
+  all: what is accepted may depend on an axis.
+  """
+  if grid is not None and not _is_file(grid):
+    told = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
+    return grids.Parser(told).parse({})
+  flags = block.points()[0]
+  axes = [axis for axis in block.axes if axis not in block.own]
+  return grids.understand(grids.Parser(told), flags, axes)[0]
+
+
+def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
+  """Puts a point's results among the runs of a sweep's folder."""
+  return dataclasses.replace(point, root=str(folder / 'runs'))
+
+
+def default_name(points: Sequence[grids.Point]) -> str:
+  """Makes a name that tells the sweep's settings apart."""
+  text = json.dumps([p.identity for p in points], sort_keys=True)
+  digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
+  return f'sweep-{tasks.short(points[0].identity["task"])}-{digest}'
+
+
+def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
+  """Names the methods that do not use an axis, by axis."""
+  found: dict[str, list[str]] = {}
+  for point in points:
+    for flag in point.left_out:
+      names = found.setdefault(flag, [])
+      if point.algorithm not in names:
+        names.append(point.algorithm)
+  return found
+
+
+def describe(sweep: Sweep) -> str:
+  """Lists the points, for --dry_run."""
+  points = sweep.points
+  if sweep.tuned_on is not None:
+    points = [p for p in points if p.identity['seed'] == sweep.tuned_on]
+  lines = [f'{len(points)} runs, results in {sweep.folder}']
+  lines += [f'  {p.name}' for p in points]
+  if sweep.tuned_on is not None:
+    lines.append(
+      f"and each method's best of seed {sweep.tuned_on} again on seeds "
+      + ', '.join(map(str, sweep.repeats))
+    )
+  for flag, names in _left_out(sweep.points).items():
+    lines.append(
+      f'--{flag} is no axis of {", ".join(names)}, which '
+      f'{"has" if len(names) == 1 else "have"} no use for it'
+    )
+  total = sum(p.total_rounds for p in points)
+  also = '' if sweep.tuned_on is None else ', without those again'
+  lines.append(f'{total:,} rounds in all{also}')
+  return '\n'.join(lines)

@@ -1,0 +1,393 @@
+"""The launch of a sweep, in one process or several, here or on a cluster.
+
+A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
+there is to run and what became of it, unless --storage is elsewhere),
+`results.csv` (the same as text), `runs/` (a run's folder each), `logs/` and
+`tensorboard/`. It can be stopped or killed at any moment; the same command goes
+on with what is left, runs that were under way from their checkpoints.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import signal
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from multiprocessing import connection as connections
+from typing import Any
+from typing import IO
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import hparams
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import storage
+from tff_adaptive.lab.sweep import study as study_lib
+from tff_adaptive.lab.sweep import ticker as ticker_lib
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training.loop import stopping
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run(
+  sweep: flags.Sweep, *, stream: Optional[IO[str]] = None
+) -> list[outcomes.Row]:
+  """Runs or resumes a sweep.
+
+  Args:
+    sweep: What to run.
+    stream: Where to say what is going on; standard output unless given.
+
+  Returns:
+    The rows of the table.
+
+  Raises:
+    SettingsError: If the folder is another experiment's, or somebody else is
+      at work in it; nothing is changed.
+    Stopped: If a signal stopped it; what was run is kept.
+  """
+  scheduler = search.scheduler_of(sweep)
+  with _folder(sweep), search.open_study(sweep, scheduler) as study:
+    # Before the runs are written to the study, which takes a while for many.
+    print(_announce(sweep, scheduler), file=stream or sys.stdout, flush=True)
+    study.add(sweep.points)
+    files.make_folder(sweep.folder)
+    sweeps.write(
+      sweep.folder,
+      sweeps.SweepRecord(
+        scheduler.rule.name,
+        sweep.options['storage'] is not None,
+        sweep.tuned_on,
+      ),
+    )
+    _take_up(sweep, study)
+    ticker = ticker_lib.Ticker(
+      _rows(sweep, scheduler, study), scheduler.most_runs, stream
+    )
+    ticker.say(f'{ticker.left} of {scheduler.most_runs} runs to do.')
+    signals = stopping.Signals()
+
+    def update() -> None:
+      rows = _rows(sweep, scheduler, study)
+      ticker.update(rows)
+      outcomes.write_table(sweep.folder, _shown(sweep, rows))
+
+    def report(kind: str, name: str, value: Any) -> None:
+      if kind == 'started':
+        ticker.started(name)
+      elif kind == 'round':
+        ticker.round(name, value)
+      elif kind == 'over':
+        update()
+        ticker.over(name, value)
+      ticker.show()
+      signals.check()
+
+    try:
+      with signals.handled():
+        to_do, before = ticker.left, reuse.traces()
+        if sweep.in_processes:
+          processes = _Processes(sweep, study, report)
+          processes.run(signals, ticker)
+          traces = processes.traces
+        else:
+          worker.work(sweep, scheduler, study, signals=signals, report=report)
+          traces = reuse.traces() - before
+        if to_do:
+          ticker.say(f'Traced {traces} rounds for {to_do} runs.')
+    except stopping.Stopped:
+      ticker.say('Stopped; what was run is kept, and the same command goes on.')
+      raise
+    finally:
+      update()
+    rows = _rows(sweep, scheduler, study)
+    if any(row.status == outcomes.FINISHED for row in rows):
+      _write_axes(sweep, rows)
+    return _shown(sweep, rows)
+
+
+def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:
+  """Says how much there is to run, at most."""
+  rounds = [point.total_rounds for point in sweep.points]
+  total = scheduler.most_runs * sum(rounds) // len(rounds)
+  said = (
+    f'{scheduler.most_runs} runs, {total:,} rounds in all, in {sweep.folder}.'
+  )
+  if sweep.tuned_on is None:
+    return said
+  return (
+    f"{said} Tuned on seed {sweep.tuned_on}; then each method's best on seeds "
+    f'{", ".join(map(str, sweep.repeats))}.'
+  )
+
+
+def _shown(
+  sweep: flags.Sweep, rows: Sequence[outcomes.Row]
+) -> list[outcomes.Row]:
+  """Leaves out the repeats of configurations that were not chosen."""
+  idle = (outcomes.WAITING, outcomes.UNTRIED)
+  return [
+    row
+    for row in rows
+    if sweep.tuned_on in (None, row.settings['seed']) or row.status not in idle
+  ]
+
+
+def _rows(
+  sweep: flags.Sweep, scheduler: search.TrialScheduler, study: study_lib.Study
+) -> list[outcomes.Row]:
+  """Reads the sweep's table in its order, with what will never be run."""
+  trials = study.trials()
+  reasons = scheduler.untried(trials)
+  rows = [outcomes.row_of(trials[p.name]) for p in sweep.points]
+  return [
+    dataclasses.replace(
+      row,
+      status=outcomes.UNTRIED,
+      outcome=outcomes.Outcome(outcomes.UNTRIED, reasons[row.name]),
+    )
+    if row.name in reasons
+    else row
+    for row in rows
+  ]
+
+
+@contextlib.contextmanager
+def _folder(sweep: flags.Sweep) -> Iterator[None]:
+  """Enters the sweep's folder; keeps others out who share no storage.
+
+  Raises:
+    SettingsError: If it is another experiment's, or somebody is in it.
+  """
+  inside = files.RunFolder(sweep.folder)
+  if inside.hparams.exists() or inside.metrics.exists():
+    raise errors.SettingsError(
+      f'{sweep.folder} is the folder of a single run; choose another '
+      '--experiment_name for the sweep.'
+    )
+  storage.check_folder(sweep.folder)
+  files.check_writable(sweep.folder)
+  before = sweeps.read(sweep.folder)
+  shared = sweep.options['storage'] is not None
+  if before is not None and before.shared != shared:
+    raise errors.SettingsError(
+      f'{sweep.folder} holds a sweep that was started '
+      f'{"with" if before.shared else "without"} --storage; give the same '
+      'command, or choose another --experiment_name.'
+    )
+  if not shared:
+    with inside:
+      yield
+  else:
+    yield
+
+
+def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
+  """Adds the runs of dead processes again, and ended ones as flags say."""
+  study.take_up_dead()
+  points = {p.name: p for p in sweep.points}
+  again = {
+    outcomes.PRUNED: sweep.pruner == 'none',
+    outcomes.FAILED: sweep.options['retry_failed'],
+  }
+  for name, trial in study.trials().items():
+    status = outcomes.status_of(trial)
+    gone = (
+      status == outcomes.FINISHED
+      # With a storage elsewhere the run may have its folder elsewhere.
+      and sweep.options['storage'] is None
+      and not _is_there(points[name])
+    )
+    if gone or again.get(status, False):
+      study.run_again(trial)
+
+
+def _is_there(point: Any) -> bool:
+  try:
+    return runs.load(point.folder).finished
+  except errors.SettingsError:
+    return False
+
+
+def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
+  """Writes the axes in a process that has TensorFlow: this, or one more."""
+  arguments = (
+    sweep.folder / 'tensorboard',
+    list(sweep.points),
+    outcomes.names_of_measures(rows),
+  )
+  if not sweep.in_processes:
+    hparams.write_axes(*arguments)
+    return
+  process = multiprocessing.get_context('spawn').Process(
+    target=hparams.write_axes, args=arguments
+  )
+  process.start()
+  process.join()
+
+
+class _Here:
+  """This machine, as far as a sweep has use of it."""
+
+  def __init__(self, sweep: flags.Sweep):
+    self._sweep = sweep
+    self._context = multiprocessing.get_context('spawn')
+
+  def room(self) -> int:
+    """Returns how many processes may run at once."""
+    return self._sweep.options['workers'] or 1
+
+  def start(self, connection: Any) -> Any:
+    """Starts a worker process that speaks through a connection."""
+    process = self._context.Process(
+      target=worker.serve, args=(connection, self._sweep)
+    )
+    process.start()
+    connection.close()
+    return process
+
+  def close(self) -> None:
+    """Does nothing."""
+
+
+def _machines(sweep: flags.Sweep) -> Any:
+  """Returns where a sweep's processes run."""
+  if sweep.options['ray_address'] is None:
+    return _Here(sweep)
+  from tff_adaptive.lab.sweep import cluster  # pylint: disable=g-import-not-at-top
+
+  return cluster.Machines(sweep)
+
+
+class _Processes:
+  """Worker processes that each take one run after the other."""
+
+  def __init__(
+    self,
+    sweep: flags.Sweep,
+    study: study_lib.Study,
+    report: worker.Report,
+  ):
+    self._study = study
+    self._report = report
+    self._machines = _machines(sweep)
+    # By the connection to each; of those the ones that had a run, and which.
+    self._running: dict[Any, Any] = {}
+    self._runs: dict[Any, str] = {}
+    self._nothing_left = False
+    self.traces = 0
+
+  def run(self, signals: stopping.Signals, ticker: ticker_lib.Ticker) -> None:
+    """Runs all there is.
+
+    Raises:
+      RunError: If processes end before they begin.
+      WorkerFailure: If a cluster has no machine for them.
+      Stopped: If a signal asked to stop; the runs under way are saved.
+    """
+    try:
+      self._fill(ticker)
+      if ticker.left and not self._running:
+        raise errors.RunError(
+          'No machine of the cluster has what --cpus_per_trial and '
+          '--gpus_per_trial ask for.'
+        )
+      while self._running:
+        signals.check()
+        for connection in connections.wait(
+          list(self._running), timeout=_SECONDS_BETWEEN_LOOKS
+        ):
+          self._hear(connection)
+        self._fill(ticker)
+        ticker.show()
+    finally:
+      if self._running:
+        ticker.say('Saving the runs that are under way.')
+        self._end()
+      self._machines.close()
+
+  def _fill(self, ticker: ticker_lib.Ticker) -> None:
+    """Starts processes where there is room, unless there is nothing to run."""
+    room = 0 if self._nothing_left else self._machines.room()
+    while len(self._running) < room and len(self._running) < ticker.left:
+      self._start()
+
+  def _start(self) -> None:
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    self._running[ours] = self._machines.start(theirs)
+
+  def _hear(self, connection: Any) -> None:
+    """Takes what a process says, or its end."""
+    try:
+      kind, name, value = connection.recv()
+    except (EOFError, OSError):
+      self._bury(connection)
+      return
+    if kind == 'left':
+      self._running.pop(connection).join()
+      connection.close()
+      more, traces = value
+      self.traces += traces
+      self._nothing_left = not more
+    else:
+      self._runs[connection] = name
+      self._report(kind, name, value)
+
+  def _bury(self, connection: Any) -> None:
+    """Sees to the run of a process that ended without a word.
+
+    It failed if the process did; a run whose machine was lost goes on.
+    """
+    process = self._running.pop(connection)
+    name = self._runs.pop(connection, None)
+    connection.close()
+    process.join()
+    if process.exitcode is None:
+      process.check_started()
+      self._take_up(name)
+    else:
+      how = _describe_end(process.exitcode)
+      lost = self._study.fail_runs_of(
+        process.pid,
+        f'its process was ended {how}, as happens when memory runs out; '
+        '--retry_failed tries again',
+        name,
+      )
+      trials = self._study.trials()
+      for run in lost:
+        self._report('over', run, outcomes.outcome_of(trials[run]))
+      if not lost and process.exitcode and name is None:
+        raise errors.RunError(
+          f'A worker process was ended {how} before it had a run.'
+        )
+    self._start()
+
+  def _take_up(self, name: Optional[str]) -> None:
+    """Lets a run be taken again whose machine was lost."""
+    trial = self._study.trials().get(name or '')
+    if trial is not None and outcomes.is_running(trial):
+      self._study.run_again(trial)
+    self._study.take_up_dead()
+
+  def _end(self) -> None:
+    for process in self._running.values():
+      process.terminate()  # SIGTERM: the run is saved first.
+    for connection, process in self._running.items():
+      process.join()
+      connection.close()
+    # Of those that had no time to.
+    self._study.take_up_dead()
+
+
+def _describe_end(code: Optional[int]) -> str:
+  if code is not None and code < 0:
+    return f'by {signal.Signals(-code).name}'
+  return f'with code {code}'

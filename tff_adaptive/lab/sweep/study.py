@@ -1,0 +1,397 @@
+"""A sweep's runs as the trials of an Optuna study.
+
+Every point of a sweep is a trial, which waits from the start. A process takes
+a waiting trial, which only one can, runs it and says what became of it. What a
+process has left unfinished is failed and added once more, as Optuna's
+`RetryHeartbeatStaleTrialCallback` does: the newest trial of a name counts.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TypeVar
+
+import optuna
+
+from tff_adaptive import errors
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import storage as storages
+
+_STATE_OF = {
+  outcomes.FINISHED: optuna.trial.TrialState.COMPLETE,
+  outcomes.DIVERGED: optuna.trial.TrialState.PRUNED,
+  outcomes.PRUNED: optuna.trial.TrialState.PRUNED,
+  outcomes.FAILED: optuna.trial.TrialState.FAIL,
+}
+_SECONDS_BETWEEN_BEATS = 15.0
+# A process elsewhere that was silent for so long is taken for dead.
+_SECONDS_OF_SILENCE = 90.0
+_Method = TypeVar('_Method', bound=Callable[..., Any])
+
+
+def _complain(method: _Method) -> _Method:
+  """Makes a method report errors of the study's storage in one sentence."""
+
+  @functools.wraps(method)
+  def wrapper(self: 'Study', *args: Any, **kwargs: Any) -> Any:
+    with storages.complaints(self.place):
+      return method(self, *args, **kwargs)
+
+  return wrapper  # type: ignore[return-value]
+
+
+class Study:
+  """The trials of a sweep.
+
+  Attributes:
+    place: Where they are, as text.
+  """
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    *,
+    rule: scores.SelectionRule,
+    storage: Optional[str] = None,
+    pruner: Optional[optuna.pruners.BasePruner] = None,
+  ):
+    """Opens the study, making it if there is none.
+
+    Args:
+      folder: The sweep's; a study in a `storage` is called like it.
+      rule: Makes the value of a trial.
+      storage: A URL that Optuna takes, or journal:FILE; a file in the folder
+        unless given.
+      pruner: Decides which runs are given up on the way; none unless given.
+
+    Raises:
+      SettingsError: If there is something else in that place.
+      RunError: If it cannot be read or written.
+    """
+    self.place = storages.describe(folder, storage)
+    self._rule = rule
+    self._silence: dict[int, tuple[Any, float]] = {}
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    self._storage = storages.open_storage(folder, storage)
+    with storages.complaints(self.place):
+      self._study = optuna.create_study(
+        storage=self._storage,
+        # A file of its own stays the sweep's if its folder gets another name.
+        study_name='sweep' if storage is None else folder.name,
+        load_if_exists=True,
+        # Which trial is next is decided elsewhere.
+        sampler=optuna.samplers.RandomSampler(0),
+        pruner=pruner or optuna.pruners.NopPruner(),
+      )
+
+  def close(self) -> None:
+    """Lets go of the storage."""
+    if isinstance(self._storage, optuna.storages.RDBStorage):
+      self._storage.remove_session()
+      self._storage.engine.dispose()
+
+  def __enter__(self) -> 'Study':
+    return self
+
+  def __exit__(self, *exc_info: Any) -> None:
+    self.close()
+
+  @_complain
+  def add(self, points: Sequence[grids.Point]) -> None:
+    """Adds the points that are not there; the others must be the same ones.
+
+    Args:
+      points: All points of the sweep.
+
+    Raises:
+      SettingsError: If this is another sweep's study; nothing is changed.
+    """
+    before = self.trials()
+    strangers = sorted(set(before) - {p.name for p in points})
+    if strangers:
+      raise errors.SettingsError(
+        f'{self.place} holds another sweep, with {len(strangers)} runs that '
+        f'are not of this one, such as {strangers[0]}: choose another '
+        '--experiment_name, or give the axes that it was started with (an axis '
+        'may have more values than before).'
+      )
+    for point in points:
+      if point.name in before:
+        settings_lib.check_same(
+          before[point.name].user_attrs['settings'],
+          _plain(point.identity),
+          point.folder,
+        )
+    distributions = _distributions(points)
+    for point in points:
+      if point.name not in before:
+        params = _numbers(point.flags)
+        self._study.add_trial(
+          optuna.create_trial(
+            state=optuna.trial.TrialState.WAITING,
+            params=params,
+            distributions={k: distributions[k] for k in params},
+            user_attrs={
+              'name': point.name,
+              'flags': dict(point.flags),
+              'settings': _plain(point.identity),
+            },
+          )
+        )
+
+  @_complain
+  def trials(self) -> dict[str, outcomes.Trial]:
+    """Reads the newest trial of every run, by name."""
+    trials = outcomes.newest(self._study.get_trials(deepcopy=False))
+    for trial in trials.values():
+      outcomes.check(trial)
+    return trials
+
+  @_complain
+  def take(self, trial: outcomes.Trial) -> Optional['Taken']:
+    """Takes a waiting run for this process; `None` if another one has it."""
+    identifier = self._identifier(trial.number)
+    try:
+      mine = self._storage.set_trial_state_values(
+        identifier, optuna.trial.TrialState.RUNNING
+      )
+    except optuna.exceptions.UpdateFinishedTrialError:
+      return None
+    if not mine:
+      return None
+    taken = Taken(self, optuna.trial.Trial(self._study, identifier))
+    taken.trial.set_user_attr('owner', _owner(os.getpid()))
+    return taken
+
+  def _identifier(self, number: int) -> int:
+    return self._storage.get_trial_id_from_study_id_trial_number(
+      self._storage.get_study_id_from_name(self._study.study_name), number
+    )
+
+  @_complain
+  def run_again(
+    self, trial: outcomes.Trial, outcome: Optional[outcomes.Outcome] = None
+  ) -> None:
+    """Lets a run be taken once more, which goes on from where it is.
+
+    Args:
+      trial: The run's newest one.
+      outcome: How far it is.
+    """
+    if not trial.state.is_finished() and not self._tell(
+      trial.number, state=optuna.trial.TrialState.FAIL
+    ):
+      return  # Another process has seen to it.
+    keep = {key: trial.user_attrs[key] for key in ('name', 'flags', 'settings')}
+    if outcome is not None:
+      keep['outcome'] = _plain(dataclasses.asdict(outcome))
+    # What a pruner compared counts, unless it was that which ended the run.
+    states = optuna.trial.TrialState
+    again = trial.state in (states.RUNNING, states.FAIL)
+    self._study.add_trial(
+      optuna.create_trial(
+        state=optuna.trial.TrialState.WAITING,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={**keep, 'attempt': outcomes.attempt_of(trial) + 1},
+        system_attrs=trial.system_attrs if again else {},
+        intermediate_values=trial.intermediate_values if again else {},
+      )
+    )
+
+  def _tell(self, number: int, **what: Any) -> bool:
+    """Ends a trial; returns whether it was this process that did."""
+    try:
+      self._study.tell(number, **what)
+    except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
+      return False  # As Optuna says that it is over already.
+    return True
+
+  @_complain
+  def finish(self, taken: 'Taken', outcome: outcomes.Outcome) -> None:
+    """Says what became of a run that this process has taken."""
+    trial = self.trials()[taken.name]
+    if trial.number == taken.trial.number:
+      self._finish(trial, outcome)
+
+  @_complain
+  def fail_runs_of(
+    self, process: int, reason: str, run: Optional[str] = None
+  ) -> list[str]:
+    """Ends the runs of a process that is gone.
+
+    Args:
+      process: Its id on this machine.
+      reason: How it ended.
+      run: The run that it is known to have begun, on whatever machine.
+
+    Returns:
+      The names of the runs.
+    """
+    names = []
+    for name, trial in self.trials().items():
+      owner = trial.user_attrs.get('owner') or {}
+      here = owner.get('machine') == _machine()
+      if outcomes.is_running(trial) and (
+        name == run or (here and owner['process'] == process)
+      ):
+        self._finish(trial, outcomes.Outcome(outcomes.FAILED, reason))
+        names.append(name)
+    return names
+
+  def _finish(self, trial: outcomes.Trial, outcome: outcomes.Outcome) -> None:
+    if outcome.status == outcomes.WAITING:
+      self.run_again(trial, outcome)
+      return
+    try:
+      self._storage.set_trial_user_attr(
+        self._identifier(trial.number),
+        'outcome',
+        _plain(dataclasses.asdict(outcome)),
+      )
+    except optuna.exceptions.UpdateFinishedTrialError:
+      return  # Another process took this one for dead.
+    finished = outcome.status == outcomes.FINISHED
+    self._tell(
+      trial.number,
+      values=outcomes.score_of(self._rule, outcome) if finished else None,
+      state=_STATE_OF[outcome.status],
+    )
+
+  @_complain
+  def take_up_dead(self) -> None:
+    """Lets the runs be taken once more whose process is gone."""
+    for trial in self.trials().values():
+      interrupted = (
+        trial.state.is_finished()
+        and outcomes.status_of(trial) == outcomes.WAITING
+      )
+      if interrupted or (outcomes.is_running(trial) and self._is_dead(trial)):
+        self.run_again(trial)
+
+  def _is_dead(self, trial: outcomes.Trial) -> bool:
+    owner = trial.user_attrs.get('owner')
+    if owner is not None and owner['machine'] == _machine():
+      return _owner(owner['process']) != owner
+    # By this machine's clock alone: clocks of different machines differ.
+    sign = (owner, trial.user_attrs.get('alive'))
+    now = time.monotonic()
+    before, since = self._silence.get(trial.number, (None, now))
+    if before != sign:
+      since = now
+    self._silence[trial.number] = (sign, since)
+    return now - since > _SECONDS_OF_SILENCE
+
+
+class Taken:
+  """A run that this process has taken; a context manager that says so.
+
+  Attributes:
+    trial: Optuna's.
+  """
+
+  def __init__(self, study: Study, trial: optuna.trial.Trial):
+    self.trial = trial
+    self._study = study
+    self._ended = threading.Event()
+    self._thread = threading.Thread(target=self._beat, daemon=True)
+
+  @property
+  def name(self) -> str:
+    return self.trial.user_attrs['name']
+
+  def __enter__(self) -> 'Taken':
+    self._thread.start()
+    return self
+
+  def __exit__(self, *exc_info: Any) -> None:
+    self._ended.set()
+    self._thread.join()
+
+  def _beat(self) -> None:
+    """Shows other machines that this process is alive."""
+    count = 0
+    while not self._ended.wait(_SECONDS_BETWEEN_BEATS):
+      count += 1
+      # A storage that is away for a while is tried again with the next beat.
+      with (
+        contextlib.suppress(errors.RunError),
+        storages.complaints(self._study.place),
+      ):
+        self.trial.set_user_attr('alive', count)
+
+  def is_worse(self, score: float, round_number: int) -> bool:
+    """Returns whether the pruner gives the run up after a round.
+
+    Args:
+      score: The run's so far; less is better.
+      round_number: The round.
+    """
+    with storages.complaints(self._study.place):
+      self.trial.report(score, round_number)
+      return self.trial.should_prune()
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a mapping as it comes back from JSON."""
+  return json.loads(json.dumps(dict(value)))
+
+
+def _numbers(flags: Mapping[str, str]) -> dict[str, float]:
+  """Reads those of a point's flags that are numbers, as Optuna's parameters.
+
+  Words are not among them: the choices of a parameter of Optuna's cannot grow,
+  as the axes of a sweep can.
+  """
+  found = {flag: grids.number(text) for flag, text in flags.items()}
+  return {flag: value for flag, value in found.items() if value is not None}
+
+
+def _distributions(
+  points: Sequence[grids.Point],
+) -> dict[str, optuna.distributions.FloatDistribution]:
+  values: dict[str, list[float]] = {}
+  for point in points:
+    for flag, value in _numbers(point.flags).items():
+      values.setdefault(flag, []).append(value)
+  return {
+    flag: optuna.distributions.FloatDistribution(min(found), max(found))
+    for flag, found in values.items()
+  }
+
+
+@functools.cache
+def _machine() -> str:
+  """Identifies the machine, boot and namespace that a process id is of."""
+  boot = pathlib.Path('/proc/sys/kernel/random/boot_id').read_text('utf-8')
+  return f'{boot.strip()}/{os.stat("/proc/self/ns/pid").st_ino}'
+
+
+def _owner(process: int) -> Optional[dict[str, Any]]:
+  """Describes a process of this machine; `None` if it is gone.
+
+  A later process may have the same id, but not the same start, which is in
+  ticks since the machine's own: setting the clock does not change it.
+  """
+  try:
+    text = pathlib.Path(f'/proc/{process}/stat').read_text('utf-8')
+  except (FileNotFoundError, ProcessLookupError):
+    return None
+  # The program's name before this may hold anything.
+  state, *fields = text.rpartition(')')[2].split()
+  if state in ('Z', 'X'):
+    return None
+  return {'machine': _machine(), 'process': process, 'started': int(fields[18])}

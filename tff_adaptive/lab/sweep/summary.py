@@ -1,0 +1,177 @@
+"""The summary of a sweep, in a few lines."""
+
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Optional
+
+from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import outcomes
+
+# A configuration's runs, by seed.
+_Same = Sequence[outcomes.Row]
+
+
+def summary(
+  rows: Sequence[outcomes.Row],
+  select: str,
+  *,
+  with_target: bool = False,
+  tuned_on: Optional[int] = None,
+) -> str:
+  """Names the best configuration of every method, for each task.
+
+  Methods are in the order of what the report compares them by, a validation
+  figure where there is one.
+
+  Args:
+    rows: Of the table.
+    select: The name of a rule.
+    with_target: Whether runs with virtual time say how much of it passed until
+      --target_metric.
+    tuned_on: The seed that configurations are chosen on, of which means are not
+      if others were run; `None` if all seeds count alike.
+  """
+  rule = scores.RULES[select]
+  tasks = {row.settings['task'] for row in rows}
+  by_method: dict[str, dict[str, list[outcomes.Row]]] = {}
+  for row in rows:
+    method = runs.method_of(row.settings)
+    if len(tasks) > 1:
+      method += f' on {row.settings["task"]}'
+    configuration = ', '.join(
+      f'{k}={v}'
+      for k, v in grids.configuration(row.flags)
+      if k not in ('algorithm', 'task')
+    )
+    by_method.setdefault(method, {}).setdefault(configuration, []).append(row)
+  measures = _measures(rows, rule, with_target)
+  table = [
+    ('method', 'tried', *measures.values(), 'runs', 'configuration'),
+    *_methods(by_method, rule, list(measures), tuned_on),
+  ]
+  lines = [f'Best by --select={rule.name}: {rule.help}.']
+  if tuned_on is not None:
+    lines.append(
+      f'Chosen on seed {tuned_on}; figures are means over the other seeds.'
+    )
+  lines += formatting.aligned(table, left=len(table[0]))
+  lines += [
+    f'{row.name}: {row.outcome.reason}'
+    for row in rows
+    if row.status == outcomes.FINISHED and row.outcome.reason
+  ]
+  return '\n'.join(lines)
+
+
+def _measures(
+  rows: Sequence[outcomes.Row], rule: scores.SelectionRule, with_target: bool
+) -> dict[str, str]:
+  """Names the columns of numbers: what methods are ranked by comes first."""
+  there = {name for row in rows for name in row.outcome.measures}
+  metrics = {row.outcome.metric for row in rows if row.outcome.metric}
+  judges = [sections.Judge(rule, metric) for metric in sorted(metrics)]
+  judges = judges or [sections.Judge(rule, None)]
+  compared = [judge.compared for judge in judges]
+  shown = {
+    measure: words if len(compared) == 1 else measure
+    for measure, words in compared
+    if measure in there
+  }
+  if rule.measure in there or not shown:
+    shown.setdefault(rule.measure, rule.measure)
+  if 'virtual_seconds' in there:
+    shown['virtual_seconds'] = 'virtual s'
+    if with_target:
+      shown['virtual_seconds_to_target'] = 'virtual s to target'
+  return shown
+
+
+def _methods(
+  by_method: Mapping[str, Mapping[str, _Same]],
+  rule: scores.SelectionRule,
+  measures: Sequence[str],
+  tuned_on: Optional[int],
+) -> list[tuple[str, ...]]:
+  """Makes the rows of the table, the best method first."""
+  order = []
+  for method, configurations in by_method.items():
+    tried = sum(
+      any(row.status in outcomes.OVER for row in same)
+      for same in configurations.values()
+    )
+    scored = {
+      name: [_score(rule, row) for row in _choosing(same, tuned_on)]
+      for name, same in configurations.items()
+    }
+    best = scores.best(scored)
+    if best is None:
+      nothing = 'no configuration finished on all seeds'
+      empty = [''] * (len(measures) + 1)
+      order.append(
+        ((math.inf, math.inf), (method, str(tried), nothing, *empty))
+      )
+      continue
+    same, of = _reported(configurations[best], tuned_on)
+    count = str(len(same)) if len(same) == of else f'{len(same)} of {of}'
+    cells = (
+      method,
+      str(tried),
+      *(_mean(same, measure) for measure in measures),
+      count,
+      best,
+    )
+    place = (_compared(rule, same), scores.mean(scored[best]))
+    order.append((place, cells))
+  return [cells for _, cells in sorted(order, key=lambda item: item[0])]
+
+
+def _choosing(same: _Same, tuned_on: Optional[int]) -> _Same:
+  """Picks the runs by which a configuration is chosen."""
+  return [row for row in same if tuned_on in (None, row.settings.get('seed'))]
+
+
+def _reported(same: _Same, tuned_on: Optional[int]) -> tuple[_Same, int]:
+  """Picks the runs whose means are shown; and how many there are to be."""
+  others = [row for row in same if row.settings.get('seed') != tuned_on]
+  finished = [row for row in others if row.status == outcomes.FINISHED]
+  if tuned_on is None or not finished:
+    chosen = _choosing(same, tuned_on)
+    return chosen, len(chosen)
+  return finished, len(others)
+
+
+def _compared(rule: scores.SelectionRule, same: _Same) -> float:
+  """Returns what methods are ranked by, such that less is better."""
+  judge = sections.Judge(rule, same[0].outcome.metric)
+  measure, _ = judge.compared
+  value = _mean_of(same, measure)
+  if value is None:
+    return math.inf
+  down = measure.endswith('/metric') and judge.more_is_better
+  return -value if down else value
+
+
+def _mean_of(rows: _Same, measure: str) -> Optional[float]:
+  values = [row.outcome.measures.get(measure) for row in rows]
+  there = [value for value in values if value is not None]
+  return scores.mean(there) if len(there) == len(values) else None
+
+
+def _mean(rows: _Same, measure: str) -> str:
+  """Shows a mean over seeds; a dash where a run lacks the measure."""
+  value = _mean_of(rows, measure)
+  return '-' if value is None else formatting.number(value)
+
+
+def _score(rule: scores.SelectionRule, row: outcomes.Row) -> float:
+  return scores.score(
+    rule,
+    row.outcome.measures,
+    row.outcome.metric,
+    finished=row.status == outcomes.FINISHED,
+  )

@@ -1,0 +1,348 @@
+"""A worker that runs points of a sweep one after the other.
+
+Importing TensorFlow Federated takes as long as a small run. So a worker process
+imports it once and then takes one run after the other from the sweep's study.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import math
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from multiprocessing import connection as connections
+from typing import Any
+from typing import Optional
+from typing import TextIO
+
+from tff_adaptive import errors
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import health
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import hparams
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import study as study_lib
+from tff_adaptive.lab.sweep import watch as watching
+from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training.loop import stopping
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_BETWEEN_TRIES = 1.0
+
+# Is told 'started', 'round' or 'over', a run's name, and its round or outcome.
+Report = Callable[[str, str, Any], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """A point to run.
+
+  Attributes:
+    point: The point.
+    log: The file that gets what the run says.
+    divergence_factor: How many times the loss of the untrained model the
+      training loss may be; 0 for any.
+    rungs: The rounds after which the run is compared with others.
+    compare: Is given the run so far and the round; raises `Pruned` if the run
+      is to be given up.
+  """
+
+  point: grids.Point
+  log: pathlib.Path
+  divergence_factor: float = 0.0
+  rungs: Sequence[int] = ()
+  compare: Callable[[runs.Run, int], None] = lambda run, number: None
+
+
+def run(
+  job: Job, report: Callable[[int], None] = lambda _: None
+) -> outcomes.Outcome:
+  """Runs a point in this process, or goes on with it.
+
+  Args:
+    job: The point.
+    report: Is told the round, now and then.
+
+  Raises:
+    Stopped: If a signal stopped it.
+  """
+  point = job.point
+
+  def compare(rows: Sequence[Mapping[str, float]]) -> None:
+    number = int(rows[-1]['round'])
+    if number in job.rungs:
+      so_far = runs.Run(point.folder, point.identity, list(rows))
+      job.compare(so_far, number)
+
+  watch = watching.Watch(
+    divergence_factor=job.divergence_factor, report=report, compare=compare
+  )
+  files.make_folder(job.log.parent)
+  with (
+    open(job.log, 'a', encoding='utf-8', buffering=1) as log,
+    contextlib.redirect_stdout(log),
+    contextlib.redirect_stderr(log),
+    _redirect_tensorflow(log),
+  ):
+    try:
+      settings = point.settings
+      _wait_for_others(point.folder)
+      finished = train.prepare(settings)
+      if finished is None:
+        metrics = files.RunFolder(point.folder).metrics
+        watch.look_back(tables.RowFile(metrics).numbers)
+        train.run(settings, hooks=[watch])
+      hparams.write_values(point)
+      return outcome_of(point, outcomes.FINISHED)
+    except watching.Pruned as e:
+      print(f'Given up: {e.reason}.')
+      return outcome_of(point, outcomes.PRUNED, e.reason)
+    except watching.DivergedError as e:
+      print(f'Given up: {e}.')
+      return outcome_of(point, outcomes.DIVERGED, str(e))
+    except errors.RunError as e:
+      print(e)
+      return outcome_of(point, outcomes.FAILED, str(e))
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # One run's mistake is recorded and the others go on.
+      traceback.print_exc()
+      # TensorFlow puts the way there before what went wrong.
+      last = (str(e).strip().splitlines() or [''])[-1].strip()
+      reason = f'{type(e).__name__}: {last[:300]}'
+      return outcome_of(point, outcomes.FAILED, reason)
+    finally:
+      _clean_up()
+
+
+def outcome_of(
+  point: grids.Point, status: str, reason: Optional[str] = None
+) -> outcomes.Outcome:
+  """Makes an outcome with the results that are in the run's folder."""
+  try:
+    found = runs.load(point.folder)
+  except errors.SettingsError as e:
+    if status == outcomes.FINISHED:
+      status, reason = outcomes.FAILED, str(e)
+    return outcomes.Outcome(status, reason)
+  if status == outcomes.FINISHED and reason is None:
+    reason = ' '.join(health.concerns(found.rows).values()) or None
+  return outcomes.Outcome(
+    status,
+    reason,
+    rounds=found.rounds,
+    metric=found.metric,
+    measures=outcomes.measures_of(found, point.settings.target_metric),
+  )
+
+
+@contextlib.contextmanager
+def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
+  """Sends TensorFlow's warnings to a file, which `redirect_stderr` does not.
+
+  Its logger holds on to the stream that it was made with. Runs of one process
+  trace the same functions over and over, which it warns of.
+  """
+  before = {handler: handler.stream for handler in _tensorflow_handlers()}
+  for handler in before:
+    handler.setStream(log)
+  try:
+    yield
+  finally:
+    # A handler that TensorFlow made meanwhile took the log for standard error.
+    for handler in _tensorflow_handlers():
+      handler.setStream(before.get(handler, sys.__stderr__))
+
+
+def _tensorflow_handlers() -> list[logging.StreamHandler]:
+  return [
+    handler
+    for handler in logging.getLogger('tensorflow').handlers
+    if isinstance(handler, logging.StreamHandler)
+  ]
+
+
+def _wait_for_others(folder: pathlib.Path) -> None:
+  """Waits while another process is at work in a run's folder.
+
+  A worker whose sweep was killed saves its run, while the sweep that goes on
+  may come to the same run.
+
+  Raises:
+    Stopped: If a signal came meanwhile.
+  """
+  inside = files.RunFolder(folder)
+  signals = stopping.Signals()
+  if inside.is_busy():
+    print(f'Another process is at work in {folder}: waiting for its end.')
+  with signals.handled(), signals.interruptible():
+    while inside.is_busy():
+      time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _clean_up() -> None:
+  """Frees what Keras keeps of the models of a run."""
+  import gc  # pylint: disable=g-import-not-at-top
+
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+
+  tf.keras.backend.clear_session()
+  gc.collect()
+
+
+def job_of(
+  sweep: flags.Sweep,
+  scheduler: search.TrialScheduler,
+  point: grids.Point,
+  taken: study_lib.Taken,
+) -> Job:
+  """Makes the job that runs a point of a sweep."""
+
+  def compare(so_far: runs.Run, number: int) -> None:
+    value = scores.score(scheduler.rule, so_far.measures(), so_far.metric)
+    if taken.is_worse(value, number):
+      raise watching.Pruned(
+        f'not among the best 1/{scheduler.halving_factor} after round {number}'
+      )
+
+  return Job(
+    point,
+    log=sweep.log_of(point.name),
+    divergence_factor=sweep.options['divergence_factor'],
+    rungs=scheduler.rungs(point.name),
+    compare=compare,
+  )
+
+
+def work(
+  sweep: flags.Sweep,
+  scheduler: search.TrialScheduler,
+  study: study_lib.Study,
+  *,
+  signals: stopping.Signals,
+  report: Report,
+  most_runs: float = math.inf,
+) -> bool:
+  """Runs one run of a sweep after the other, and waits for those elsewhere.
+
+  Args:
+    sweep: The sweep.
+    scheduler: Its scheduler.
+    study: Its study, which has all points.
+    signals: Whoever handles SIGINT and SIGTERM.
+    report: Is told what is going on.
+    most_runs: After how many runs to leave.
+
+  Returns:
+    Whether there may be more to run.
+
+  Raises:
+    Stopped: If a signal asked to stop; the run under way is saved.
+  """
+  points = {p.name: p for p in sweep.points}
+  count = 0
+  while count < most_runs:
+    signals.check()
+    trials = study.trials()
+    names = scheduler.next(trials)
+    taken = next(filter(None, (study.take(trials[n]) for n in names)), None)
+    if taken is not None:
+      count += 1
+      job = job_of(sweep, scheduler, points[taken.name], taken)
+      _run_taken(job, study, taken, report)
+    elif not names:
+      if not any(map(outcomes.is_running, trials.values())):
+        return False
+      # What runs elsewhere may be left there, or decide what is next.
+      study.take_up_dead()
+      with signals.interruptible():
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+  return True
+
+
+def _run_taken(
+  job: Job,
+  study: study_lib.Study,
+  taken: study_lib.Taken,
+  report: Report,
+) -> None:
+  name = taken.name
+  with taken:
+    try:
+      report('started', name, None)
+      outcome = run(job, lambda number: report('round', name, number))
+    except (stopping.Stopped, KeyboardInterrupt):
+      study.finish(taken, outcome_of(job.point, outcomes.WAITING, 'stopped'))
+      raise
+  study.finish(taken, outcome)
+  report('over', name, outcome)
+
+
+def serve(connection: Any, sweep: flags.Sweep) -> None:
+  """Runs a worker process: its main function.
+
+  Args:
+    connection: Takes what `Report` is called with, and at last ('left', '',
+      (whether there may be more to run, the number of traced rounds)).
+    sweep: What to run.
+  """
+  _end_with_parent()
+
+  def report(kind: str, name: str, value: Any) -> None:
+    if kind == 'started':
+      _redirect_output(sweep.log_of(name))
+    try:
+      connection.send((kind, name, value))
+    except OSError as e:
+      # Nobody listens any more; the run is saved and this process ends.
+      raise stopping.Stopped(signal.SIGTERM) from e
+
+  scheduler = search.scheduler_of(sweep)
+  with (
+    contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
+    search.open_study(sweep, scheduler) as study,
+  ):
+    more = work(
+      sweep,
+      scheduler,
+      study,
+      signals=stopping.Signals(),
+      report=report,
+      most_runs=sweep.options['runs_per_process'],
+    )
+    report('left', '', (more, reuse.traces()))
+
+
+def _redirect_output(path: pathlib.Path) -> None:
+  """Sends what TensorFlow or the system says of a crash to a run's log."""
+  files.make_folder(path.parent)
+  with open(path, 'a', encoding='utf-8') as log:
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+
+
+def _end_with_parent() -> None:
+  """Stops this process, its run saved, when the sweep's process is gone."""
+  parent = multiprocessing.parent_process()
+  assert parent is not None
+
+  def wait() -> None:
+    connections.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  threading.Thread(target=wait, daemon=True).start()

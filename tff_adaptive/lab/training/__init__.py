@@ -1,0 +1,7 @@
+"""Training runs, from settings to a finished folder."""
+
+from tff_adaptive.lab.flags.resolving import settings
+from tff_adaptive.lab.training.experiment import run
+from tff_adaptive.lab.training.result import Result
+
+__all__ = ['Result', 'run', 'settings']

@@ -1,0 +1,1 @@
+"""Asynchronous training: a schedule in virtual time, and its rounds."""

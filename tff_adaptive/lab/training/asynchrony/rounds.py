@@ -1,0 +1,223 @@
+"""Asynchronous training with buffered updates, in virtual time.
+
+Nguyen et al., "Federated learning with buffered asynchronous aggregation"
+(FedBuff), arXiv 2106.06639, Algorithm 1: a fixed number of clients train at
+once, each from the model that it received when it began; whenever K of them
+have answered, the server takes a step, and a client that has answered makes
+room for another. A round here is a step of the server. With Delta_i an update
+and tau_i the steps that the server took while client i trained:
+
+  Delta = mean of s(tau_i) Delta_i,  s(tau) = 1 / sqrt(1 + tau), or 1
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TypeAlias
+from typing import Union
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import processes
+from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording.client_state import states as memories
+from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
+from tff_adaptive.lab.training.data import datasets as data_lib
+from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
+
+Clients: TypeAlias = Union[data_lib.ClientDatasets, elsewhere.ReferredClients]
+
+
+class StaggeredClients:
+  """Training clients that begin in rounds of their own.
+
+  A client's data are those of the round in which it began.
+  """
+
+  def __init__(self, clients: Clients, schedule: schedule_lib.Schedule):
+    """Takes the clients' data, and who begins when."""
+    self._clients = clients
+    self._schedule = schedule
+    self.client_ids = clients.client_ids
+    self.prepared_ahead = clients.prepared_ahead
+
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data_lib.CohortData:
+    """Returns the cohort's batches; see `ClientDatasets.for_round`.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+    flights = self._schedule.answers(round_number).flights
+    begun = {c: e.version + 1 for c, e in zip(cohort, flights, strict=True)}
+    found, failures = data_lib.read_each(
+      cohort, lambda client: self._clients.for_client(client, begun[client])
+    )
+    return data_lib.CohortData.of(cohort, found, failures)
+
+
+class AsynchronousRounds(rounds_lib.LearningRounds):
+  """Rounds in which each client trains from what it received when it began.
+
+  What clients under way have received is held by slot, of which there are as
+  many as clients train at once, in a file and perhaps in memory too, like what
+  clients keep between rounds (`client_states`).
+  """
+
+  def __init__(
+    self,
+    process: processes.BufferedLearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
+    concurrency: int,
+    first_state: Optional[Any] = None,
+    schedule: Optional[schedule_lib.Schedule] = None,
+    discount: Callable[[int], float] = lambda staleness: 1.0,
+    received_store: Optional[Callable[[client_states.Record], Any]] = None,
+    store: Optional[Callable[[client_states.Record], Any]] = None,
+    client_ids: Optional[Collection[str]] = None,
+  ):
+    """Initializes the process.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+      concurrency: Clients that train at once.
+      first_state: The state with these weights; the process's own unless given.
+      schedule: Who trains when; without one nothing can be trained, but a
+        model be restored.
+      discount: s, from the server's steps since a client began to the factor of
+        its update.
+      received_store: Makes the store of what clients have received; in memory
+        alone unless given.
+      store: The same of what clients keep between rounds, if anything.
+      client_ids: The task's clients; states of others are refused. Any unless
+        given.
+    """
+    super().__init__(
+      process, initial_weights=initial_weights, first_state=first_state
+    )
+    self._concurrency = concurrency
+    self._schedule = schedule
+    self._discount = discount
+    self._done = 0
+    self._received = memories.Memories(
+      process.message(self.state), received_store
+    )
+    self._kept: Optional[memories.Memories] = None
+    if process.initialize_client_state is not None:
+      self._kept = memories.Memories(process.initialize_client_state(), store)
+    self._client_ids = client_ids
+
+  def run(
+    self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
+  ) -> collections.OrderedDict[str, Any]:
+    """Runs a round; see `LearningRounds.run`.
+
+    Raises:
+      RunError: If a state on disk is damaged.
+    """
+    assert self._schedule is not None
+    answers = self._schedule.answers(self._done + 1)
+    message = self._process.message(self.state)
+    columns = self._nobody()
+    state = self.state
+    if cohort:
+      received = [
+        message
+        if flight.version == self._done
+        else rounds_lib.kept_by(self._received, [_seat(flight)])[0]
+        for flight in answers.flights
+      ]
+      factors = [
+        np.float32(self._discount(self._done - flight.version))
+        for flight in answers.flights
+      ]
+      output = self._step(cohort, received, factors, list(datasets))
+      state = output.state
+      self.step_records = step_sizes.rows(cohort, output.metrics)
+      columns = rounds_lib.columns_of(output.metrics)
+    # Slots of clients that have answered are free for those that began since.
+    new = [_seat(e) for e in answers.under_way if e.version == self._done]
+    self._received.keep(new, [message] * len(new))
+    self.state = state
+    self._done += 1
+    return columns
+
+  def _step(
+    self,
+    cohort: Sequence[str],
+    received: Sequence[Any],
+    factors: Sequence[np.float32],
+    datasets: Sequence[Any],
+  ) -> Any:
+    """Calls the process; keeps what it returns for clients."""
+    if self._kept is None:
+      return self._process.next(self.state, received, factors, datasets)
+    states = rounds_lib.kept_by(self._kept, cohort)
+    output = self._process.next(self.state, received, factors, states, datasets)
+    self._kept.keep(cohort, output.client_states)
+    return output
+
+  @property
+  def _stores(self) -> list[Any]:
+    kept = [] if self._kept is None else [self._kept.store]
+    return [self._received.store, *kept]
+
+  def snapshot(self) -> Any:
+    return self.state, self._done, [s.snapshot() for s in self._stores]
+
+  def roll_back(self, snapshot: Any) -> None:
+    self.state, self._done, kept = snapshot
+    for store, before in zip(self._stores, kept, strict=True):
+      store.roll_back(before)
+
+  @property
+  def program_state(self) -> Any:
+    """The server's state, the clients under way, and what clients hold."""
+    schedule = (
+      schedule_lib.nobody(self._concurrency)
+      if self._schedule is None
+      else self._schedule.saved(self._done)
+    )
+    stored = dict(received=self._received.store.save())
+    if self._kept is not None:
+      stored['clients'] = self._kept.store.save()
+    return collections.OrderedDict(
+      server=self.state,
+      rounds=np.int64(self._done),
+      schedule=schedule,
+      **stored,
+    )
+
+  def restore(self, program_state: Any) -> None:
+    assert self._schedule is not None
+    slots = [f'slot {number}' for number in range(self._concurrency)]
+    self._received.store.restore(program_state['received'], slots)
+    if self._kept is not None:
+      self._kept.store.restore(program_state['clients'], self._client_ids)
+    self.state = program_state['server']
+    self._done = int(program_state['rounds'])
+    self._schedule.restore(self._done, program_state['schedule'])
+
+  def restore_model(self, program_state: Any) -> None:
+    self.state = program_state['server']
+
+
+def _seat(flight: schedule_lib.InFlightClient) -> str:
+  return f'slot {flight.slot}'
+
+
+def discount_of(staleness: Optional[str]) -> Callable[[int], float]:
+  """Returns the discount s that --staleness names, 'polynomial' or 'none'."""
+  if staleness == 'polynomial':
+    return lambda steps: 1 / np.sqrt(1 + steps)
+  return lambda steps: 1.0

@@ -1,0 +1,1 @@
+"""The batches of a round's clients, wherever they are read."""

@@ -1,0 +1,326 @@
+"""Clients' batches from arrays, without a `tf.data` pipeline in the loop.
+
+For tasks whose preprocessing comes with a `tasks.preprocessing.Recipe`. Steps
+that never change are done once for a client and their result is kept as arrays;
+a round draws an order for each client of the cohort, gathers the rows and maps
+those of the whole cohort in one call.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import preprocessing
+from tff_adaptive import structures
+from tff_adaptive.lab.training import seeds
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.runtime import rows as rows_lib
+
+# Memory for the mapped batches of a cohort. Models on bags of words take 40 kB
+# a sentence; beyond this their batches are made one at a time.
+_COHORT_BYTES = 128 * 2**20
+
+
+def training_clients(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  *,
+  seed: int,
+  cache_bytes: int,
+  as_lists: bool,
+  **more: Any,
+) -> data.ClientDatasets:
+  """Returns a task's training clients, on arrays where it has a recipe.
+
+  Args:
+    datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
+    **more: Further arguments of it; `one_pass` is of no use without a recipe.
+  """
+  if data.has_recipe(datasets):
+    return ClientBatches(
+      datasets,
+      seed=seed,
+      cache_bytes=cache_bytes,
+      as_lists=as_lists,
+      **more,
+    )
+  more.pop('one_pass', None)
+  return data.ClientDatasets(
+    datasets, seed=seed, cache_bytes=cache_bytes, **more
+  )
+
+
+class ClientBatches(data.ClientDatasets):
+  """The training clients of a task that has a recipe.
+
+  A round's batches are a function of the run's seed, the client and the round.
+  They are the same batches whether they come as tensors, which the in-process
+  runtime reads fastest, or as datasets, which every runtime takes.
+  """
+
+  prepared_ahead = True
+
+  def __init__(
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    seed: int,
+    cache_bytes: int = 2 * 2**30,
+    as_lists: bool = True,
+    max_steps: Optional[int] = None,
+    one_pass: bool = False,
+  ):
+    """Prepares the batches; reads no client yet.
+
+    Args:
+      datasets: The task's; `data.has_recipe` says whether they will do.
+      seed: The run's seed.
+      cache_bytes: Memory for rows, in bytes; least recently used clients are
+        dropped first.
+      as_lists: Whether batches may come as lists.
+      max_steps: Most batches of a client in a round; all unless given.
+      one_pass: Whether a round is one pass over a client's examples, however
+        many passes and examples the task's own is.
+    """
+    super().__init__(
+      datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
+    )
+    self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
+    if one_pass:
+      self._recipe = dataclasses.replace(
+        self._recipe, epochs=1, max_elements=None
+      )
+    self._as_lists = as_lists
+    # Made when the first rows tell their shapes.
+    self._row_bytes: Optional[int] = None
+    self._map: Callable[..., Any]
+    self._augment: Callable[..., Any]
+    self._stream: Callable[..., tf.data.Dataset]
+    self._places: dict[str, int] = {}
+    # Rows of examples in memory need neither reading nor keeping.
+    if hasattr(self._clients, 'arrays') and self._recipe.prepare_fn is None:
+      names = self._clients.partition.client_ids
+      self._places = {name: place for place, name in enumerate(names)}
+
+  def _load(self, client_id: str) -> tuple[Any, Any]:
+    """Returns a client's rows and, if examples have several, where each begins.
+
+    Rows are NumPy arrays (strings as tensors). Where each example's rows begin
+    and end is int64 [examples + 1]; `None` if each example is one row.
+    """
+    raw = super()._load(client_id)
+    prepare = self._recipe.prepare_fn
+    if prepare is None:
+      return tf.nest.map_structure(_as_array, raw), None
+    rows = prepare(raw)
+    bounds = None
+    if self._recipe.many_rows:
+      rows, counts = rows
+      bounds = np.concatenate([[0], np.cumsum(counts)])
+    return tf.nest.map_structure(_as_array, rows), bounds
+
+  def _draw(self, client_id: str, round_number: int) -> tuple[Any, Any]:
+    """Returns rows, and the places of those that a client iterates."""
+    most = self._max_steps and self._max_steps * self._recipe.batch_size
+    seed = seeds.seed_pair(
+      self._seed, 'client order', round_number, str(client_id)
+    )
+    if client_id in self._places:
+      members = self._clients.partition.indices[self._places[client_id]]
+      rows = dict(self._clients.arrays)
+      return rows, members[self._recipe.order(len(members), seed)][:most]
+    rows, bounds = self._raw(client_id)
+    if bounds is None:
+      order = self._recipe.order(_count(rows), seed)
+    else:
+      examples = self._recipe.order(len(bounds) - 1, seed)
+      order = np.concatenate(
+        [
+          np.zeros([0], np.int64),
+          *(np.arange(bounds[e], bounds[e + 1]) for e in examples),
+        ]
+      )
+    return rows, order[:most]
+
+  def num_examples(self, client_id: str, round_number: int) -> int:
+    with self._reading(client_id):
+      return len(self._draw(client_id, round_number)[1])
+
+  def num_batches(self, client_id: str, round_number: int) -> int:
+    count = self.num_examples(client_id, round_number)
+    return -(-count // self._recipe.batch_size)
+
+  def for_client(self, client_id: str, round_number: int) -> data.Batches:
+    """Returns the client's batches for a round.
+
+    Raises:
+      RunError: If the client's data cannot be read.
+    """
+    return self.for_round(round_number, [client_id]).batches[0]
+
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
+    """Returns the cohort's batches, in the cohort's order.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+
+    def read(client: str) -> structures.Structure:
+      with self._reading(client):
+        return _take(*self._draw(client, round_number))
+
+    drawn, failures = data.read_each(cohort, read)
+    made = zip(drawn, self._finish(drawn, round_number), strict=True)
+    return data.CohortData.of(cohort, dict(made), failures)
+
+  def _finish(
+    self, drawn: Mapping[str, structures.Structure], round_number: int
+  ) -> list[data.Batches]:
+    """Cuts clients' rows into batches and maps these."""
+    if not drawn:
+      return []
+    if self._row_bytes is None:
+      self._row_bytes = self._trace(next(iter(drawn.values())))
+    sizes = [_count(rows) for rows in drawn.values()]
+    if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
+      return [
+        self._stream(rows, self._seed_of(client, round_number))
+        for client, rows in drawn.items()
+      ]
+    if self._recipe.augment_fn is not None:
+      return [
+        self._augmented(rows, self._seed_of(client, round_number))
+        for client, rows in drawn.items()
+      ]
+    if self._recipe.ragged:
+      return [
+        self._divide(self._map(rows), [size])[0]
+        for rows, size in zip(drawn.values(), sizes, strict=True)
+      ]
+    together = tf.nest.map_structure(_concatenated, *drawn.values())
+    return self._divide(self._map(together), sizes)
+
+  def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
+    return seeds.seed_pair(
+      self._seed, 'client data', round_number, str(client_id)
+    )
+
+  def _divide(
+    self, mapped: structures.Structure, sizes: Sequence[int]
+  ) -> list[data.Batches]:
+    """Divides the mapped rows of all clients."""
+    columns = [tf.split(tensor, sizes) for tensor in tf.nest.flatten(mapped)]
+    return [
+      rows_lib.RowBatches(
+        tf.nest.pack_sequence_as(mapped, list(own)), self._recipe.batch_size
+      )
+      for own in zip(*columns, strict=True)
+    ]
+
+  def _augmented(
+    self, rows: structures.Structure, seed: np.ndarray
+  ) -> data.Batches:
+    size = self._recipe.batch_size
+    return [
+      self._augment(_take(rows, slice(begin, begin + size)), seed, index)
+      for index, begin in enumerate(range(0, _count(rows), size))
+    ]
+
+  def _trace(self, rows: structures.Structure) -> int:
+    """Makes the functions from rows to the model's input.
+
+    Returns:
+      Bytes of one mapped row.
+    """
+    recipe = self._recipe
+    map_fn: Any = recipe.map_fn
+    augment_fn: Any = recipe.augment_fn
+    rows_spec = tf.nest.map_structure(
+      lambda array: tf.TensorSpec(
+        [None] * array.ndim if recipe.ragged else [None, *array.shape[1:]],
+        array.dtype,
+      ),
+      rows,
+    )
+    seed_spec = tf.TensorSpec([2], tf.int64)
+
+    def augment(
+      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+    ) -> structures.Examples:
+      return augment_fn(batch, preprocessing.batch_seed(seed, index))
+
+    # TensorFlow rewrites arithmetic in functions (a division by a constant to a
+    # product), but not inside of data sets. So that lists and datasets agree to
+    # the bit, both kinds are mapped by data sets.
+    def map_at_once(rows: structures.Structure) -> structures.Examples:
+      if map_fn is None:
+        return rows
+      return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
+
+    def augment_one(
+      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+    ) -> structures.Examples:
+      dataset = tf.data.Dataset.from_tensors(batch)
+      return dataset.map(lambda b: augment(b, seed, index)).get_single_element()
+
+    def stream(rows: structures.Structure, seed: tf.Tensor) -> tf.data.Dataset:
+      dataset = tf.data.Dataset.from_tensor_slices(rows)
+      dataset = dataset.batch(recipe.batch_size)
+      if augment_fn is not None:
+        dataset = dataset.enumerate().map(lambda i, b: augment(b, seed, i))
+      elif map_fn is not None:
+        dataset = dataset.map(map_fn)
+      return dataset.with_options(preprocessing.quick_options())
+
+    trace = lambda fn, *specs: tf.function(
+      fn, input_signature=specs, autograph=False
+    )
+    self._map = trace(map_at_once, rows_spec)
+    self._stream = trace(stream, rows_spec, seed_spec)
+    if augment_fn is not None:
+      self._augment = trace(
+        augment_one, rows_spec, seed_spec, tf.TensorSpec([], tf.int64)
+      )
+    return sum(
+      spec.dtype.size * (spec.shape[1:].num_elements() or 0)
+      for spec in tf.nest.flatten(self._datasets.element_type_structure)
+    )
+
+
+def _as_array(tensor: Any) -> Any:
+  """Returns a NumPy array, or a tensor of strings as it is."""
+  if isinstance(tensor, tf.Tensor) and tensor.dtype == tf.string:
+    return tensor
+  return np.asarray(tensor)
+
+
+def _take(rows: Any, order: Any) -> Any:
+  """Gathers rows of each array of a structure."""
+
+  def take(array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+      return array[order]
+    return array[order] if isinstance(order, slice) else tf.gather(array, order)
+
+  return tf.nest.map_structure(take, rows)
+
+
+def _count(rows: structures.Structure) -> int:
+  return int(tf.nest.flatten(rows)[0].shape[0])
+
+
+def _concatenated(*arrays: Any) -> Any:
+  """Puts arrays together along the first axis."""
+  if len(arrays) == 1:
+    return arrays[0]
+  if isinstance(arrays[0], np.ndarray):
+    return np.concatenate(arrays)
+  return tf.concat(arrays, axis=0)

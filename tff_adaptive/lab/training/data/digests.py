@@ -1,0 +1,145 @@
+"""Digests of what a run reads, so that it goes on with nothing else.
+
+Settings name files; what is in them may change between two starts. A digest of
+the data is taken where the task has put them together, so that files may be
+moved, and is kept in hparams.json.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import client_data
+from tff_adaptive import errors
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
+
+# Of data that are not in memory, a sample: clients, and examples of each.
+_CLIENTS = 8
+_EXAMPLES = 20
+# Of an array in memory, all of it or so many rows.
+_WHOLE_BYTES = 256 * 2**20
+_ROWS = 10_000
+_WORDS = {
+  'clients': 'the names of the clients',
+  'examples': "the clients' examples",
+  'test': 'the test data',
+  'client_behaviour': 'the file of --client_behaviour',
+  'client_availability': 'the file of --client_availability',
+}
+
+
+def digests(
+  settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
+) -> dict[str, Optional[str]]:
+  """Returns a digest of each thing that a run reads, by what it is.
+
+  Args:
+    settings: The run.
+    task: Its task, as `experiment.create_task` makes it.
+
+  Returns:
+    `None` for what cannot be read; the run says so when it comes to it.
+
+  Raises:
+    SettingsError: If a file about clients cannot be read.
+  """
+  train = task.datasets.train_data
+  found: dict[str, Optional[str]] = {
+    'clients': _digest(str(client).encode() for client in train.client_ids),
+    'examples': _examples(train),
+  }
+  if isinstance(task.datasets.test_data, tf.data.Dataset):
+    found['test'] = _of_datasets([task.datasets.test_data])
+  for name in ('client_behaviour', 'client_availability'):
+    if (given := getattr(settings, name)) is None:
+      continue
+    try:
+      found[name] = _digest([files.read(pathlib.Path(given))])
+    except OSError as e:
+      raise errors.SettingsError(
+        f'--{name}={given} cannot be read: {errors.reason(e)}.'
+      ) from e
+  return found
+
+
+def check_same(
+  before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
+) -> None:
+  """Checks that a run goes on with what it was started with.
+
+  Args:
+    before: What hparams.json holds of `digests`; what it lacks is not compared.
+    now: The digests of today.
+    folder: The run's.
+
+  Raises:
+    SettingsError: If something is not the same.
+  """
+  changed = [
+    _WORDS[name]
+    for name, digest in now.items()
+    if digest and before.get(name) and before[name] != digest
+  ]
+  if changed:
+    raise errors.SettingsError(
+      f'The run in {folder} was started with something else in '
+      f'{" and in ".join(changed)}, though flags are the same: bring back what '
+      'was there, or choose another --experiment_name.'
+    )
+
+
+def _digest(pieces: Iterable[bytes]) -> str:
+  digest = hashlib.blake2b(digest_size=16)
+  for piece in pieces:
+    digest.update(len(piece).to_bytes(8, 'little'))
+    digest.update(piece)
+  return digest.hexdigest()
+
+
+def _examples(data: tff.simulation.datasets.ClientData) -> Optional[str]:
+  """Returns a digest of clients' examples, all of them where that is quick."""
+  if isinstance(data, client_data.ArrayClientData):
+    pieces = [_bytes(np.concatenate(data.partition.indices))]
+    pieces.append(_bytes(data.partition.sizes))
+    for name, array in sorted(data.arrays.items()):
+      step = 1
+      if array.nbytes > _WHOLE_BYTES:
+        step = max(1, len(array) // _ROWS)
+      pieces += [name.encode(), _bytes(array[::step])]
+    return _digest(pieces)
+  ids = list(data.client_ids)
+  places = np.linspace(0, len(ids) - 1, min(len(ids), _CLIENTS)).astype(int)
+  return _of_datasets(
+    data.create_tf_dataset_for_client(ids[place]) for place in places
+  )
+
+
+def _of_datasets(datasets: Iterable[tf.data.Dataset]) -> Optional[str]:
+  """Returns a digest of the first examples; None if one cannot be read."""
+  pieces = []
+  try:
+    for dataset in datasets:
+      for example in dataset.take(_EXAMPLES).as_numpy_iterator():
+        pieces += [
+          _bytes(np.asarray(leaf)) for leaf in tf.nest.flatten(example)
+        ]
+  # A dataset's own functions may raise anything. The round that needs them
+  # reports it (`faults.Guard`), so here it is enough not to compare.
+  except Exception:  # pylint: disable=broad-exception-caught
+    return None
+  return _digest(pieces)
+
+
+def _bytes(array: np.ndarray) -> bytes:
+  if array.dtype.kind == 'O':
+    return repr(array.tolist()).encode()
+  head = f'{array.dtype.str} {array.shape} '.encode()
+  return head + np.ascontiguousarray(array).tobytes()

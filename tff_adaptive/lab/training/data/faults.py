@@ -1,0 +1,287 @@
+"""Clients that cannot take part in a round: left out, counted, named.
+
+A client without data, or whose update is not finite, is left out by the
+process itself, which counts it but cannot say which one it was. A client whose
+data cannot be read, or whose preprocessing raises an error, would end the whole
+computation. Here such clients are found once a round has failed, and the round
+is run again without them: a round in which nothing fails costs nothing more.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TypeAlias
+from typing import Union
+
+import tensorflow as tf
+
+from tff_adaptive import errors
+from tff_adaptive import runtime
+from tff_adaptive.lab.training import protocols
+from tff_adaptive.lab.training.data import datasets as data_lib
+from tff_adaptive.lab.training.data import prefetching
+
+# Of the training clients, and of one of them in a round.
+Clients: TypeAlias = Union[prefetching.Prefetcher, protocols.Clients]
+
+# Sentences of one kind that are said in full, and names in one of them.
+_SAID_IN_FULL = 3
+_MOST_NAMES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+  """The findings about a client's batches.
+
+  Attributes:
+    error: Why they cannot be read to their end, if so.
+    empty: Whether there is none.
+    finite: Whether all numbers in them are finite.
+  """
+
+  error: Optional[str]
+  empty: bool
+  finite: bool
+
+
+def examine(dataset: tf.data.Dataset) -> Finding:
+  """Looks through a client's batches."""
+  finite, count = True, 0
+  try:
+    for batch in dataset:
+      count += 1
+      for tensor in tf.nest.flatten(batch):
+        if tensor.dtype.is_floating:
+          finite &= bool(tf.reduce_all(tf.math.is_finite(tensor)))
+  except tf.errors.OpError as e:
+    return Finding(errors.reason(e), count == 0, finite)
+  return Finding(None, count == 0, finite)
+
+
+class Guard:
+  """A guard that leaves out clients which cannot take part in a round."""
+
+  def __init__(
+    self,
+    rounds: protocols.Rounds,
+    clients: Clients,
+    *,
+    most: Optional[int],
+    say: Callable[[str], None],
+  ):
+    """Prepares a watch over rounds.
+
+    Args:
+      rounds: Runs them.
+      clients: Their data.
+      most: Clients of a round that may be left out because of an error or an
+        update that is not finite; any number unless given.
+      say: Is told, in a sentence, who is left out and why.
+    """
+    self._rounds = rounds
+    self._clients = clients
+    self._most = most
+    self._say = say
+    self._counts: collections.Counter[str] = collections.Counter()
+    self._failed: dict[str, str] = {}
+    self._unread: dict[str, str] = {}
+
+  def read(self, number: int, cohort: Sequence[str]) -> list[tf.data.Dataset]:
+    """Reads the cohort's batches; none for a client whose data cannot be read.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
+    found = self._clients.for_round(number, cohort)
+    self._unread = found.failures
+    self._failed = dict(found.failures)
+    return found.batches
+
+  def run(
+    self,
+    number: int,
+    cohort: Sequence[str],
+    datasets: Sequence[tf.data.Dataset],
+  ) -> Mapping[str, Any]:
+    """Runs a round; returns the columns of its row.
+
+    Raises:
+      RunError: If no client's data can be used, or more clients had to be left
+        out than may be. The caller undoes the round.
+    """
+    try:
+      reported = self._rounds.run(cohort, datasets)
+    except runtime.WorkerFailure:
+      raise  # No client's doing.
+    except (runtime.RuntimeFailure, tf.errors.OpError) as e:
+      datasets = self._without_failing(number, cohort, datasets, e)
+      reported = self._rounds.run(cohort, datasets)
+    row = collections.OrderedDict(reported)
+    if cohort and 'clients/count' in row:
+      # The process has seen no data where these were.
+      row['clients/empty'] = int(row.get('clients/empty', 0)) - len(
+        self._failed
+      )
+      row['clients/failed'] = len(self._failed)
+    if cohort:
+      self._report(number, row, cohort, datasets)
+    else:
+      self._warn(
+        'rounds had no client that answered',
+        lambda: (
+          f'Round {number}: no client answered, so the model stays as it is.'
+        ),
+      )
+    return row
+
+  def _without_failing(
+    self,
+    number: int,
+    cohort: Sequence[str],
+    datasets: Sequence[data_lib.Batches],
+    error: Exception,
+  ) -> Sequence[data_lib.Batches]:
+    """Empties those of the round's datasets that raise an error.
+
+    Raises:
+      The error that the round ended with, if it is not of the data.
+    """
+    if len(cohort) != len(datasets):
+      raise error  # Pooled data are of nobody in particular.
+    for client, dataset in zip(cohort, datasets, strict=True):
+      found = examine(dataset)
+      if found.error is not None:
+        self._failed[client] = found.error
+    if self._failed == self._unread:
+      raise error
+    if len(self._failed) == len(cohort):
+      raise errors.RunError(
+        'The data of every client of a round raise an error: of client '
+        f'{cohort[0]!r}, {self._failed[cohort[0]]}.'
+      ) from error
+    # Made anew: what was begun may not begin alike a second time.
+    again = self._clients.for_round(number, cohort).batches
+    return [
+      data_lib.without_elements(dataset) if client in self._failed else dataset
+      for client, dataset in zip(cohort, again, strict=True)
+    ]
+
+  def _report(
+    self,
+    number: int,
+    row: protocols.Columns,
+    cohort: Sequence[str],
+    datasets: Sequence[data_lib.Batches],
+  ) -> None:
+    """Says who was left out.
+
+    Raises:
+      RunError: If those are more than may be.
+    """
+    count = int(row.get('clients/count', len(cohort)))
+    rejected = int(row.get('clients/rejected', 0))
+    failed = len(self._failed)
+    if failed:
+      client, why = next(iter(self._failed.items()))
+      self._warn(
+        'rounds left out clients whose data raise an error',
+        lambda: (
+          f'Round {number}: the data of {failed} of {count} clients raise an '
+          f'error, and they were left out: {_names(self._failed)} ({client!r}: '
+          f'{why}).'
+        ),
+      )
+    if rejected:
+      self._warn(
+        'rounds left out clients with updates that are not finite',
+        lambda: (
+          f'Round {number}: {rejected} of {count} clients sent an update that '
+          f'is not finite and were left out; '
+          f'{_blame(cohort, datasets)}'
+        ),
+      )
+    if int(row.get('clients/empty', 0)):
+      self._warn(
+        'rounds had clients without data',
+        lambda: (
+          f'Round {number}: {int(row["clients/empty"])} of {count} clients '
+          f'have no data: {_names(_empty(cohort, datasets, self._failed))}.'
+        ),
+      )
+    self._report_update(number, row)
+    if self._most is not None and rejected + failed > self._most:
+      raise errors.RunError(
+        f'Round {number} is given up: {rejected + failed} of {count} clients '
+        f'had to be left out ({rejected} with updates that are not finite, '
+        f'{failed} whose data raise an error), and --max_rejected_clients='
+        f'{self._most} allows no more. The same command with another limit '
+        'goes on from the round before.'
+      )
+
+  def _report_update(self, number: int, row: protocols.Columns) -> None:
+    """Warns of a round that did not move the model."""
+    if row.get('update/non_finite'):
+      self._warn(
+        'rounds had an update that is not finite and was not applied',
+        lambda: (
+          f'Round {number}: the aggregated update is not finite and was not '
+          'applied, so the model did not move.'
+        ),
+      )
+    elif 'update/norm' in row and not float(row['update/norm']):
+      self._warn(
+        'rounds did not move the model',
+        lambda: (
+          f'Round {number}: the model did not move (the update is zero); look '
+          "at the learning rates and at the clients' data."
+        ),
+      )
+
+  def _warn(self, kind: str, sentence: Callable[[], str]) -> None:
+    self._counts[kind] += 1
+    # Finding out who it was takes another look at the data.
+    if self._counts[kind] <= _SAID_IN_FULL:
+      self._say(sentence())
+
+  def sum_up(self) -> None:
+    """Says how often a warning applied, where not all were shown."""
+    for kind, count in self._counts.items():
+      if count > _SAID_IN_FULL:
+        self._say(f'{count} {kind}.')
+
+
+def _names(clients: Iterable[str]) -> str:
+  names = [repr(client) for client in clients]
+  more = len(names) - _MOST_NAMES
+  text = ', '.join(names[:_MOST_NAMES])
+  return f'{text} and {more} more' if more > 0 else text
+
+
+def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
+  """Names the clients whose data make updates that are not finite."""
+  wrong = [
+    client
+    for client, dataset in zip(cohort, datasets)
+    if len(cohort) == len(datasets) and not examine(dataset).finite
+  ]
+  if wrong:
+    return f'the data of {_names(wrong)} are not finite.'
+  return 'their data are finite: a lower client learning rate may help.'
+
+
+def _empty(
+  cohort: Sequence[str],
+  datasets: Sequence[data_lib.Batches],
+  failed: Collection[str],
+) -> list[str]:
+  return [
+    client
+    for client, dataset in zip(cohort, datasets)
+    if client not in failed and examine(dataset).empty
+  ]

@@ -1,0 +1,1 @@
+"""Evaluation: held-out data, the evaluator, and tests on single clients."""

@@ -1,0 +1,305 @@
+"""Tests of the trained model on single clients, also after tuning it there.
+
+Clients have test data of their own where the task's test split comes by client;
+elsewhere a share of every client's examples is held out of training.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import client_data
+from tasks import partition as partition_lib
+from tff_adaptive import errors
+from tff_adaptive import structures
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.training import seeds
+from tff_adaptive.lab.training.data import datasets as data_lib
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.evaluation import validation
+from tff_adaptive.processes import randomness
+
+# Groups of columns, of the model and of what clients made of it.
+MODEL = 'per_client'
+TUNED = 'per_client_tuned'
+_PERCENTILES = (10, 50, 90)
+
+
+def by_client(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> Optional[tff.simulation.datasets.ClientData]:
+  """Returns the test data of a task's clients, if they have some."""
+  held_out = getattr(datasets, 'client_tests', None)
+  if held_out is not None:
+    return held_out
+  test: Any = datasets.test_data
+  if not isinstance(test, tff.simulation.datasets.ClientData):
+    test = getattr(test, 'by_client', None)
+  if test is None or not {*test.client_ids} & {*datasets.train_data.client_ids}:
+    return None
+  return test
+
+
+def hold_out(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
+) -> tff.simulation.baselines.BaselineTask:
+  """Holds a share of each client's examples out of training, where needed.
+
+  Args:
+    task: The task.
+    settings: The run.
+
+  Returns:
+    The task, whose `datasets` `by_client` understands.
+
+  Raises:
+    SettingsError: If clients are to be evaluated and cannot be.
+  """
+  datasets = task.datasets
+  if settings.evaluate_clients is None or by_client(datasets) is not None:
+    return task
+  assert settings.client_test_share is not None
+  split = (
+    _split
+    if isinstance(datasets.train_data, client_data.ArrayClientData)
+    else _split_any
+  )
+  train, tests = split(
+    datasets.train_data, settings.client_test_share, settings.seed
+  )
+  apart = data_lib.on_other_data(task, train_data=train)
+  apart.datasets.client_tests = tests
+  return apart
+
+
+def _split(
+  data: client_data.ArrayClientData, share: float, seed: int
+) -> tuple[client_data.ArrayClientData, client_data.ArrayClientData]:
+  """Splits examples in memory, a client with two or more into two parts."""
+  train, tests = [], []
+  for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
+    count = min(max(round(share * len(rows)), 1), len(rows) - 1)
+    rng = np.random.default_rng(seeds.seed_pair(seed, 'client tests', client))
+    chosen = np.zeros(len(rows), bool)
+    chosen[rng.permutation(len(rows))[: max(count, 0)]] = True
+    train.append(rows[~chosen])
+    tests.append(rows[chosen])
+  ids = tuple(data.client_ids)
+  if not any(map(len, tests)):
+    raise errors.SettingsError(
+      '--evaluate_clients needs clients with two or more examples, of which '
+      'some can be held out; those of this task have one.'
+    )
+  parts = (partition_lib.Partition(ids, tuple(p)) for p in (train, tests))
+  first, second = (
+    client_data.ArrayClientData(
+      data.arrays, p, notes=data.notes, classes=data.classes
+    )
+    for p in parts
+  )
+  return first, second
+
+
+def _split_any(
+  data: tff.simulation.datasets.ClientData, share: float, seed: int
+) -> tuple[client_data.MappedClientData, client_data.MappedClientData]:
+  """Splits examples wherever they are, by their places in a client's data."""
+  chosen = validation.Chosen(share, seed)
+  return (
+    client_data.MappedClientData(data, lambda raw: chosen.of(raw, False)),
+    client_data.MappedClientData(data, lambda raw: chosen.of(raw, True)),
+  )
+
+
+class Tuner:
+  """A trainer of a client's own model: SGD steps from the trained one."""
+
+  def __init__(
+    self,
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+    rate: float,
+    seed: int,
+  ):
+    """Builds the model.
+
+    Args:
+      model_fn: Returns a `tff.learning.models.VariableModel`.
+      rate: The learning rate.
+      seed: Of dropout.
+    """
+    self._model = model_fn()
+    self._weights = tff.learning.models.ModelWeights.from_model(self._model)
+    self._rate = rate
+    self._seed = seed
+    self._step_seed = randomness.seed_variable(self._model)
+    self._step = tf.function(self._one_batch, reduce_retracing=True)
+
+  def _one_batch(self, batch: structures.Examples, step: tf.Tensor) -> None:
+    if self._step_seed is not None:
+      self._step_seed.assign(
+        randomness.step_seed(self._seed, tf.constant(0), step, batch)
+      )
+    variables = list(self._weights.trainable)
+    with tf.GradientTape() as tape:
+      loss = self._model.forward_pass(batch, training=True).loss
+    for variable, gradient in zip(
+      variables,
+      tape.gradient(
+        loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+      ),
+      strict=True,
+    ):
+      variable.assign_sub(self._rate * tf.convert_to_tensor(gradient))
+
+  def tune(
+    self,
+    weights: tff.learning.models.ModelWeights,
+    batches: Sequence[data_lib.Batches],
+  ) -> tff.learning.models.ModelWeights:
+    """Returns the weights after a step on each batch."""
+    weights.assign_weights_to(self._model)
+    step = 0
+    for dataset in batches:
+      for batch in dataset:
+        self._step(batch, tf.constant(step))
+        step += 1
+    return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientTests:
+  """An evaluation of a model client by client.
+
+  Attributes:
+    datasets: The task's, after `hold_out`.
+    evaluator: Evaluates models.
+    count: How many clients to draw; `None` for all.
+    seed: Decides which.
+    tuner: Trains on a client's data; no tuning unless given.
+    passes: From a client to its batches, one data set per pass over its data.
+  """
+
+  datasets: tff.simulation.baselines.BaselineTaskDatasets
+  evaluator: evaluation.Evaluator
+  count: Optional[int]
+  seed: int
+  tuner: Optional[Tuner] = None
+  passes: Callable[[str], Sequence[data_lib.Batches]] = lambda client: ()
+
+  @functools.cached_property
+  def _tests(self) -> tff.simulation.datasets.ClientData:
+    tests = by_client(self.datasets)
+    assert tests is not None, 'hold_out comes first.'
+    return tests
+
+  def clients(self) -> list[str]:
+    """Draws the clients, in the task's order.
+
+    Raises:
+      SettingsError: If there are fewer.
+    """
+    there = {*self._tests.client_ids}
+    ids = [c for c in self.datasets.train_data.client_ids if c in there]
+    if self.count is None:
+      return ids
+    if self.count > len(ids):
+      raise errors.SettingsError(
+        f'--evaluate_clients={self.count} is more than the {len(ids)} clients '
+        'that have test data; give at most that, or all.'
+      )
+    rng = np.random.default_rng(seeds.seed_pair(self.seed, 'clients to test'))
+    places = sorted(rng.permutation(len(ids))[: self.count])
+    return [ids[place] for place in places]
+
+  def __call__(
+    self, weights: tff.learning.models.ModelWeights
+  ) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Evaluates a model.
+
+    Args:
+      weights: The model.
+
+    Returns:
+      Values over clients by column of metrics.csv, and a row a client.
+
+    Raises:
+      RunError: If a client's data cannot be read.
+    """
+    weights = tf.nest.map_structure(np.asarray, weights)
+    rows = []
+    for client in self.clients():
+      try:
+        row = self._row(client, weights)
+      except tf.errors.OpError as e:
+        raise errors.RunError(
+          f'The data of client {client!r} cannot be read for its evaluation: '
+          f'{errors.reason(e)}.'
+        ) from e
+      if row is not None:
+        rows.append(row)
+    if not rows:
+      raise errors.RunError('No client that was to be evaluated has test data.')
+    values = over_clients(rows, MODEL)
+    if self.tuner is not None:
+      values |= over_clients(rows, TUNED)
+    return values, rows
+
+  def _row(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> Optional[dict[str, Any]]:
+    """Evaluates a client; `None` if it has no test data."""
+    raw = self._tests.create_tf_dataset_for_client(client)
+    preprocess = self.datasets.eval_preprocess_fn or (lambda data: data)
+    batches = list(preprocess(raw))
+    if not batches:
+      return None
+    values = dict(self.evaluator.evaluate(weights, batches))
+    row = {'client': client, 'num_examples': values.pop('num_examples')}
+    row |= {f'{MODEL}/{name}': value for name, value in values.items()}
+    if self.tuner is not None:
+      tuned = self.tuner.tune(weights, self.passes(client))
+      values = dict(self.evaluator.evaluate(tuned, batches))
+      del values['num_examples']
+      row |= {f'{TUNED}/{name}': value for name, value in values.items()}
+    return row
+
+
+def over_clients(
+  rows: Sequence[Mapping[str, Any]], group: str
+) -> dict[str, float]:
+  """Sums up a group of measures over clients, all weighted alike.
+
+  Args:
+    rows: A row a client.
+    group: `MODEL` or `TUNED`.
+
+  Returns:
+    For each measure its mean, standard deviation, percentiles and the mean of
+    the tenth of the clients that is worst off.
+  """
+  values: dict[str, float] = collections.OrderedDict()
+  values[f'{group}/clients'] = len(rows)
+  worst = max(math.ceil(len(rows) / 10), 1)
+  for column in rows[0]:
+    if not column.startswith(f'{group}/') or '/num_' in column:
+      continue
+    cells = np.sort([float(row[column]) for row in rows])
+    if not metric_names.higher_is_better(column):
+      cells = cells[::-1]
+    values[f'{column}/mean'] = float(np.mean(cells))
+    values[f'{column}/std'] = float(np.std(cells))
+    for percent in _PERCENTILES:
+      values[f'{column}/p{percent}'] = float(np.percentile(cells, percent))
+    values[f'{column}/worst_decile'] = float(np.mean(cells[:worst]))
+  return values

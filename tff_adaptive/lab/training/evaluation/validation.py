@@ -1,0 +1,239 @@
+"""The data that a model is evaluated on, while it trains and at the end.
+
+Whatever is chosen by looking at evaluations (a round, a configuration) is
+chosen by those on the validation split. It is set apart from what the model is
+tested on, unless a run asks for the papers' protocol, which looks at test data.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import client_data
+from tff_adaptive import errors
+from tff_adaptive import structures
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training import seeds
+from tff_adaptive.lab.training.data import datasets as data
+
+_CHUNK = 1024
+# Above errors of rounding, below what tells places apart.
+_ROUNDING = 1e-7
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+  """The data that a run's model is evaluated on.
+
+  Attributes:
+    validation: From the number of a round to what the model is evaluated on
+      after it; 0 for the untrained model.
+    test: Makes what the trained model is tested on.
+  """
+
+  validation: Callable[[int], data.Batches]
+  test: Callable[[], data.Batches]
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """Says in a line what a run is evaluated on."""
+  share = settings.validation_share
+  if settings.validation_split == 'examples':
+    return (
+      f'validation on {share:.3g} of the test examples, set apart; '
+      'test on the others'
+    )
+  if settings.validation_split == 'clients':
+    return (
+      f'validation on {share:.3g} of the clients, held out of training; '
+      'test on the test examples'
+    )
+  return 'validation on test examples, as in the papers; test on all of them'
+
+
+def hold_out_clients(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
+) -> tff.simulation.baselines.BaselineTask:
+  """Holds clients out of a task's training data, where a run asks for that.
+
+  Args:
+    task: The task.
+    settings: The run.
+
+  Returns:
+    The task; the examples of clients held out are its validation data.
+
+  Raises:
+    SettingsError: If no client is left.
+  """
+  if settings.validation_split != 'clients':
+    return task
+  assert settings.validation_share is not None
+  clients = task.datasets.train_data
+  ids = list(clients.client_ids)
+  count = max(round(settings.validation_share * len(ids)), 1)
+  if count >= len(ids):
+    raise errors.SettingsError(
+      f'--validation_share={settings.validation_share:g} of {len(ids)} clients '
+      'leaves none to train on; give a smaller share, or '
+      '--validation_split=examples.'
+    )
+  seed = seeds.seed_pair(settings.seed, 'validation clients')
+  order = np.random.default_rng(seed).permutation(len(ids))
+  held_out = client_data.subset(clients, [ids[i] for i in order[:count]])
+  left = client_data.subset(clients, [ids[i] for i in sorted(order[count:])])
+  return data.on_other_data(task, train_data=left, validation_data=held_out)
+
+
+def build(
+  settings: settings_lib.Settings,
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> Splits:
+  """Builds the splits that a run is evaluated on.
+
+  Args:
+    settings: The run.
+    datasets: The task's, after `hold_out_clients`.
+
+  Raises:
+    RunError: If there is no example to evaluate on, or it cannot be read.
+    SettingsError: If examples do not fit into memory where they have to.
+  """
+  cache_bytes = settings.cache_mib * 2**20
+  raw = tested = data.raw_test_split(datasets)
+  name = 'test split'
+  if settings.validation_split == 'clients':
+    raw = client_data.interleaved(datasets.validation_data)
+    name = 'validation split'
+  elif settings.validation_split == 'examples':
+    assert settings.validation_share is not None
+    chosen = Chosen(settings.validation_share, settings.seed)
+    raw, tested = chosen.of(raw, True), chosen.of(raw, False)
+    name = 'validation split'
+
+  def test() -> data.Batches:
+    return data.test_split(datasets, raw=tested, cache_bytes=0)
+
+  if settings.validation_sample == 'fixed':
+    split = data.test_split(
+      datasets,
+      num_examples=settings.num_validation_examples,
+      cache_bytes=cache_bytes,
+      raw=raw,
+      name=name,
+    )
+    return Splits(lambda round_number: split, test)
+  assert settings.num_validation_examples is not None  # As `resolving` checks.
+  drawn = Drawn(
+    datasets,
+    num_examples=settings.num_validation_examples,
+    seed=settings.seed,
+    cache_bytes=cache_bytes,
+    raw=raw,
+  )
+  return Splits(drawn, test)
+
+
+class Chosen:
+  """A share of the examples of a data set, by their places in it.
+
+  Of every 1 / share examples in a row one is drawn, so that the share is right
+  for few examples as well, and of every stretch of a sorted data set. A draw is
+  a function of (seed, stretch): nothing is counted or kept.
+  """
+
+  def __init__(self, share: float, seed: int):
+    self._share = share
+    self._seed = int(seeds.seed_pair(seed, 'validation examples')[0])
+
+  def of(self, raw: tf.data.Dataset, inside: bool) -> tf.data.Dataset:
+    """Returns the examples that are in the share, or the others."""
+    kept = raw.enumerate().filter(
+      lambda place, _: tf.equal(self._includes(place), inside)
+    )
+    return kept.map(lambda _, example: example)
+
+  def _includes(self, place: tf.Tensor) -> tf.Tensor:
+    """Tells whether the place is the one that is drawn of its stretch."""
+    stretch = tf.floor(tf.cast(place, tf.float64) * self._share + _ROUNDING)
+    seed = tf.stack([tf.constant(self._seed), tf.cast(stretch, tf.int64)])
+    within = tf.random.stateless_uniform([], seed, dtype=tf.float64)
+    begin, end = (
+      tf.math.ceil(s / self._share - _ROUNDING) for s in (stretch, stretch + 1)
+    )
+    drawn = begin + tf.floor(within * (end - begin))
+    return tf.equal(tf.cast(drawn, tf.int64), place)
+
+
+class Drawn:
+  """Random examples of a split, drawn anew for every evaluation.
+
+  Reddi et al. (arXiv 2003.00295, Appendix E.2) evaluate so on Stack Overflow.
+  The draw is a function of (seed, round), so that a resumed run repeats it.
+  """
+
+  def __init__(
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    num_examples: int,
+    seed: int,
+    cache_bytes: int,
+    raw: Optional[tf.data.Dataset] = None,
+  ):
+    """Reads the whole split.
+
+    Args:
+      datasets: The task's.
+      num_examples: How many to draw; all, if there are fewer.
+      seed: The run's seed.
+      cache_bytes: Memory for the split's raw examples.
+      raw: The split, before preprocessing; the test split unless given.
+
+    Raises:
+      RunError: If it has no example, or cannot be read.
+      SettingsError: If it does not fit.
+    """
+    self._preprocess = datasets.eval_preprocess_fn or (lambda raw: raw)
+    self._seed = seed
+    if raw is None:
+      raw = data.raw_test_split(datasets)
+    self._rows = _read(raw, cache_bytes)
+    self._count = len(tf.nest.flatten(self._rows)[0])
+    self._num_examples = min(num_examples, self._count)
+
+  def __call__(self, round_number: int) -> data.Batches:
+    """Draws the examples that a model is evaluated on after a round."""
+    generator = np.random.default_rng(
+      seeds.seed_pair(self._seed, 'validation', round_number)
+    )
+    places = generator.choice(self._count, self._num_examples, replace=False)
+    rows = tf.nest.map_structure(lambda leaf: leaf[places], self._rows)
+    return self._preprocess(tf.data.Dataset.from_tensor_slices(rows))
+
+
+def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:
+  """Reads all examples of a split, stacked, as NumPy arrays."""
+  chunks: list[structures.Structure] = []
+  size = 0
+  try:
+    for chunk in raw.batch(_CHUNK):
+      size += data.nbytes(chunk)
+      if size > cache_bytes:
+        raise errors.SettingsError(
+          '--validation_sample=drawn keeps the whole split in memory, '
+          f'which takes more than --cache_mib={cache_bytes // 2**20}; give '
+          'more of it, or --validation_sample=fixed.'
+        )
+      chunks.append(tf.nest.map_structure(lambda leaf: leaf.numpy(), chunk))
+  except tf.errors.OpError as e:
+    raise errors.RunError(
+      f'The validation split cannot be read: {errors.reason(e)}.'
+    ) from e
+  if not chunks:
+    raise errors.RunError('The validation split has no examples.')
+  return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *chunks)

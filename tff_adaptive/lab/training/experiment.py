@@ -1,0 +1,436 @@
+"""An experiment, from settings to a finished run."""
+
+import functools
+import importlib.metadata
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TYPE_CHECKING
+
+import tasks
+from tasks import figures as task_figures
+from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive import runtime
+from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.recording import progress as progress_lib
+from tff_adaptive.lab.recording import tables
+from tff_adaptive.lab.recording import trackers
+from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import result
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training import seeds as randomness
+from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import plateaus
+from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+
+if TYPE_CHECKING:
+  import tensorflow_federated as tff
+
+  from tff_adaptive.lab.training import parts as parts_lib
+  from tff_adaptive.lab.training.data import datasets as data_lib
+
+# TensorFlow is imported by the functions that need it: whether a run is
+# finished already, or may not be resumed, is known before.
+# pylint: disable=g-import-not-at-top
+
+
+def announce(say: Optional[Callable[[str], None]] = None) -> None:
+  """Says that TensorFlow is about to be imported, which takes seconds.
+
+  Args:
+    say: Is told; standard error unless given.
+  """
+  if 'tensorflow' in sys.modules:
+    return
+  if say is None:
+    print('Loading TensorFlow ...', file=sys.stderr, flush=True)
+  else:
+    say('Loading TensorFlow ...')
+    sys.stdout.flush()  # At once, where it goes to a file or a pipe too.
+
+
+def set_runtime(
+  settings: settings_lib.Settings,
+) -> 'tff.framework.SyncContext | tff.framework.AsyncContext':
+  """Makes the settings' execution context the one that TFF uses.
+
+  To be called before anything else is done with TFF: what it replaces, TFF's
+  own default, complains when the interpreter ends with it in place.
+  """
+  try:
+    _set_threads(settings.threads_per_operation)
+    if settings.runtime == 'native':
+      return runtime.set_native_context(**settings.runtime_options)
+    return reuse.set_context(settings.runtime, settings.runtime_options)
+  except (runtime.RuntimeFailure, ValueError) as e:
+    runtime.set_in_process_context()
+    if isinstance(e, ValueError):
+      raise errors.SettingsError(f'--runtime={settings.runtime}: {e}') from e
+    raise
+
+
+def _set_threads(count: int) -> None:
+  """Sets the threads per operation; warns if it is too late for the default.
+
+  Raises:
+    SettingsError: If it is too late for a number that was asked for.
+  """
+  try:
+    runtime.set_threads_per_operation(count)
+  except runtime.RuntimeFailure as e:
+    if count != 1:
+      raise errors.SettingsError(
+        f'--threads_per_operation={count}: {e} Start another process for it.'
+      ) from e
+    warnings.warn(
+      f'{e} The last bits of results depend on it; to avoid that, call '
+      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow '
+      'computes.',
+      stacklevel=2,
+    )
+
+
+def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
+  """Looks at what is in the run's folder already.
+
+  Returns:
+    The rows of metrics.csv if the run is finished, else `None`.
+
+  Raises:
+    SettingsError: If the folder cannot be written, or holds a sweep, or a run
+      with other settings.
+  """
+  folder = files.RunFolder(settings.folder)
+  files.check_writable(folder.path)
+  if folder.sweep.exists():
+    raise errors.SettingsError(
+      f'{folder.path} is the folder of a sweep; choose another '
+      '--experiment_name for the run.'
+    )
+  before = folder.read_hparams()
+  if before is None:
+    if folder.metrics.exists():
+      raise errors.SettingsError(
+        f'{folder.path} holds results without {folder.hparams.name}, which '
+        'says what they are of; choose another --experiment_name.'
+      )
+    return None
+  settings_lib.check_same(before['settings'], settings.identity, folder.path)
+  metrics = tables.RowFile(folder.metrics)
+  if not metrics.rows:
+    return None
+  last = metrics.rows[-1]
+  tested = any(v for name, v in last.items() if name.startswith('test/'))
+  over = int(last['round']) == settings.total_rounds or ending.is_over(
+    metrics.rows, settings.target_metric, settings.patience
+  )
+  return metrics if tested and over else None
+
+
+def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
+  """Builds the recorders that --record asks for.
+
+  Raises:
+    SettingsError: If there is none of that name, or its package is missing.
+  """
+  try:
+    return trackers.build(settings.record)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+
+
+def create_task(
+  settings: settings_lib.Settings,
+) -> 'tff.simulation.baselines.BaselineTask':
+  """Creates the settings' `tff.simulation.baselines.BaselineTask`.
+
+  Raises:
+    SettingsError: If its data cannot be used as asked.
+  """
+  options = dict(settings.task_options)
+  if not settings.plan.method.has_clients:
+    # They make up a client's share of a round, of which there is none.
+    no_share = dict(epochs=1, max_elements=None)
+    options |= {k: v for k, v in no_share.items() if k in options}
+  try:
+    task = tasks.create(settings.task, **options)
+  except parameters.ParameterError as e:
+    named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
+    raise options_lib.refusal(named) from e
+  except (tasks.DataError, tasks.PartitionError) as e:
+    raise errors.SettingsError(str(e)) from e
+  except tasks.OwnCodeError as e:
+    raise errors.SettingsError(f'--task={settings.task}: {e}') from e
+  from tff_adaptive.lab.training import parts
+  from tff_adaptive.lab.training.evaluation import client_tests
+  from tff_adaptive.lab.training.evaluation import validation
+
+  task = parts.freeze(task, settings.freeze)
+  task = validation.hold_out_clients(task, settings)
+  return client_tests.hold_out(task, settings)
+
+
+def build(
+  settings: settings_lib.Settings, task: 'tff.simulation.baselines.BaselineTask'
+) -> 'parts_lib.Built':
+  """Builds what the settings' plan describes.
+
+  Args:
+    settings: The run.
+    task: As `create_task` made it.
+
+  Raises:
+    SettingsError: If the method does not go with the task.
+  """
+  from tff_adaptive.algorithms import building
+  from tff_adaptive.lab.training import parts as parts_lib
+  from tff_adaptive.processes.local import local_model
+
+  population = len(task.datasets.train_data.client_ids)
+  ledger = accounting.open_ledger(settings, population)
+  plan = accounting.with_noise(settings.plan, ledger).with_values(
+    seed=randomness.seed_32(settings.seed, 'inside rounds')
+  )
+  # A method that counts in the population means the task's, unless told.
+  if plan.values.get('population', 0) is None:
+    plan = plan.with_values(population=population)
+  try:
+    pieces = building.make_pieces(plan)
+    process = None
+    if plan.method.has_clients:
+      _check_versions(settings, pieces)
+      process = reuse.process(
+        (
+          reuse.model_key(settings, task),
+          plan.structure,
+          settings.asynchronous,
+          settings.runtime,
+        ),
+        lambda: pieces.compose(
+          task.model_fn, takes_messages=settings.asynchronous
+        ),
+      )
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+  except local_model.NoRepresentationError as e:
+    raise errors.SettingsError(
+      f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
+      f'{e}'
+    ) from e
+  return parts_lib.Built(ledger, pieces, process)
+
+
+def _check_versions(settings: settings_lib.Settings, pieces: Any) -> None:
+  """Checks that a method's clients can train from models of their own.
+
+  Raises:
+    SettingsError: If it needs clients that all trained from one.
+  """
+  from tff_adaptive import processes
+
+  reason = processes.needs_one_version(pieces.exchange)
+  if settings.asynchronous and reason:
+    raise errors.SettingsError(
+      f'--asynchronous does not go with --algorithm={settings.algorithm}: '
+      f'{reason}, and asynchronous clients train from models of their own.'
+    )
+
+
+def run(
+  settings: settings_lib.Settings,
+  *,
+  say: Callable[[str], None] = print,
+  hooks: Sequence[Any] = (),
+) -> result.Result:
+  """Runs or resumes an experiment.
+
+  Everything is written to `settings.folder`; a run that is finished already is
+  not run again.
+
+  Args:
+    settings: The experiment, as `training.settings` or the command line makes
+      it.
+    say: Called with a sentence about each thing that is going on.
+    hooks: Listeners to the run, each a `lab.recording.hooks.Hook` or an object
+      with some of its methods; a finished run notifies none.
+
+  Raises:
+    SettingsError: If the experiment cannot run as asked; nothing is written.
+    RunError: If it cannot go on.
+    Stopped: If a signal stopped it; the last complete round is saved.
+  """
+  try:
+    return _run(settings, say, hooks)
+  except SystemExit as e:
+    raise errors.of_exit(e) from e
+
+
+def _run(
+  settings: settings_lib.Settings,
+  say: Callable[[str], None],
+  hooks: Sequence[Any],
+) -> result.Result:
+  """Runs or resumes an experiment, as `run` says."""
+  start = time.perf_counter()
+  recorders = build_trackers(settings)
+  finished = prepare(settings)
+  if finished is not None:
+    say(f'This run is finished; its results are in {settings.folder}.')
+    return result.Result(finished.rows, {})
+  announce(say)
+  from tff_adaptive.lab.training.evaluation import validation
+  from tff_adaptive.lab.training.loop import cadence
+  from tff_adaptive.lab.training.loop import loop
+  from tff_adaptive.lab.training.loop import stopping
+
+  signals = stopping.Signals()
+  with signals.handled():
+    try:
+      with signals.interruptible():
+        ready = _set_up(settings)
+    except stopping.Stopped:
+      say('Stopped before training began.')
+      raise
+    ledger = ready.ledger
+    say(ready.formula)
+    if ledger is not None:
+      say(ledger.describe())
+    whose = settings.plan.method.whose_data(
+      settings.clients_per_round, len(ready.clients.client_ids)
+    )
+    say(
+      f'{tasks.short(settings.task)}: {whose}, '
+      f'{settings.total_rounds:,} rounds, on the {settings.runtime} runtime; '
+      f'ready after {time.perf_counter() - start:.1f} s.'
+    )
+    for note in getattr(ready.task.datasets.train_data, 'notes', ()):
+      say(note)
+    say(f'{validation.describe(settings).capitalize()}.')
+    if words := availability.describe(settings):
+      say(f'{words[0].upper()}{words[1:]}.')
+    progress = progress_lib.Progress(settings.total_rounds)
+    watch = plateaus.PlateauWarning(progress.say, _bounds(settings))
+    with files.RunFolder(settings.folder) as folder:
+      _write_down(folder, settings, ready)
+      results = loop.Training(
+        ready.rounds,
+        clients=ready.clients,
+        cohort_fn=ready.cohort_fn,
+        evaluator=ready.evaluator,
+        validation=ready.splits.validation,
+        test=ready.splits.test,
+        folder=folder,
+        cadence=cadence.Cadence(
+          total_rounds=settings.total_rounds,
+          rounds_per_eval=settings.rounds_per_eval,
+          rounds_per_checkpoint=settings.rounds_per_checkpoint,
+        ),
+        title=settings.name,
+        progress=progress,
+        signals=signals,
+        hooks=[watch, *recorders, *hooks],
+        ending=ending.Ending(ready.goal, settings.patience),
+        best=ready.keeper_of_best(folder),
+        client_tests=ready.client_tests,
+        columns=ready.columns,
+        max_rejected_clients=settings.max_rejected_clients,
+      ).run()
+      # Not before the rounds, which would wait for the picture.
+      task_figures.draw_partition(
+        ready.task.datasets.train_data,
+        folder.path,
+        title=tasks.short(settings.task),
+        task=settings.task,
+      )
+      return results
+
+
+def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
+  """Returns the hyperparameters that bound the clients' own step sizes."""
+  values = settings.hyperparameters
+  names = ('gamma_b', 'max_step_size')
+  return {n: values[n] for n in names if values.get(n) is not None}
+
+
+def _write_down(
+  folder: files.RunFolder,
+  settings: settings_lib.Settings,
+  ready: 'parts_lib.Parts',
+) -> None:
+  """Writes the run's settings into its folder, unless they are there.
+
+  Raises:
+    SettingsError: If the folder has a run with other settings.
+  """
+  from tff_adaptive.lab.training.data import digests as inputs
+  from tff_adaptive.lab.training.evaluation import validation
+
+  # What a run that goes on may change, and its folder has to follow.
+  read = inputs.digests(settings, ready.task)
+  current: dict[str, Any] = {
+    'settings': settings.identity,
+    'judged_by': ready.goal.column,
+    'inputs': read,
+  }
+  if ready.ledger is not None:
+    current['privacy'] = ready.ledger.describe().splitlines()
+  # Another process may have been here since `prepare` looked.
+  before = folder.read_hparams()
+  if before is not None:
+    settings_lib.check_same(before['settings'], settings.identity, folder.path)
+    inputs.check_same(before.get('inputs', {}), read, folder.path)
+    rounds = before['settings'].get('total_rounds')
+    if rounds != settings.total_rounds:
+      before = {'first_total_rounds': rounds, **before}
+    now = {**before, **current}
+    if now != folder.read_hparams():
+      folder.write_hparams(now)
+    return
+  hparams: dict[str, Any] = {
+    **current,
+    'algorithm': ready.formula.splitlines(),
+    'evaluation': validation.describe(settings),
+    'versions': {
+      name: importlib.metadata.version(name)
+      for name in ('tensorflow', 'tensorflow-federated', 'numpy')
+    },
+  }
+  folder.write_hparams(hparams)
+  task_figures.save_partition(ready.task.datasets.train_data, folder.path)
+
+
+def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
+  """Loads data and builds the process; writes nothing."""
+  from tff_adaptive.lab.training import parts as parts_lib
+  from tff_adaptive.lab.training.data import elsewhere
+  from tff_adaptive.lab.training.participation import cohorts as sampling
+
+  set_runtime(settings)
+  task = create_task(settings)
+  cohort_fn = sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
+  behaviour = behaviour_lib.behaviour_of(
+    settings, task.datasets.train_data.client_ids
+  )
+  built = build(settings, task)
+  source = elsewhere.Source(functools.partial(training_data, settings))
+  return parts_lib.make(settings, task, built, cohort_fn, behaviour, source)
+
+
+def training_data(settings: settings_lib.Settings) -> 'data_lib.ClientDatasets':
+  """Makes a run's training data, in this process or another.
+
+  Raises:
+    SettingsError: If there are none here.
+  """
+  from tff_adaptive.lab.training import parts as parts_lib
+
+  return parts_lib.training_data(settings, create_task(settings))

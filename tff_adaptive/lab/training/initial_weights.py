@@ -1,0 +1,135 @@
+"""The initial weights of a run's model: drawn, or those of another model."""
+
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import errors
+from tff_adaptive import tff_internals
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.training import keras_files
+from tff_adaptive.lab.training import seeds
+
+_EXPORTED = 'weights.h5'
+# The model in a state, whatever else there is around it.
+_IN_A_STATE = re.compile(
+  r'state/(?:rounds/)?(?:server/)?(?:global_model_weights|weights)/'
+  r'(trainable|non_trainable)/([0-9]+)'
+)
+
+
+def draw(
+  model_fn: Callable[[], tff.learning.models.VariableModel], seed: int
+) -> tff.learning.models.ModelWeights:
+  """Draws the weights that a model starts training with.
+
+  Whatever the method: all runs of a task with the same seed start alike.
+
+  Args:
+    model_fn: Returns a `tff.learning.models.VariableModel`.
+    seed: The run's seed.
+
+  Returns:
+    The weights, as arrays.
+  """
+  tf.keras.utils.set_random_seed(seeds.seed_32(seed, 'initial weights'))
+  return _arrays_of(model_fn())
+
+
+def load(
+  model_fn: Callable[[], tff.learning.models.VariableModel], path: pathlib.Path
+) -> tff.learning.models.ModelWeights:
+  """Loads the weights that a model starts training with.
+
+  Args:
+    model_fn: Returns a `tff.learning.models.VariableModel` around a Keras
+      model.
+    path: A folder that `main.py export` wrote, a run's folder, whose last
+      checkpoint is taken, or a file of weights or of a model that Keras wrote.
+
+  Returns:
+    The weights, as arrays.
+
+  Raises:
+    SettingsError: If there is no such thing, or it is of another model.
+  """
+  model = model_fn()
+  if files.RunFolder(path).hparams.is_file():
+    return _of_run(model, path)
+  file = path / _EXPORTED if path.is_dir() else path
+  if not file.is_file():
+    raise errors.SettingsError(
+      f'--initial_weights={path} is neither an export, nor a run, nor a file '
+      'of Keras.'
+    )
+  keras_model: Optional[tf.keras.Model] = tff_internals.keras_model_of(model)
+  if keras_model is None:
+    raise errors.SettingsError(
+      f'--initial_weights={path} needs a task with a Keras model.'
+    )
+  try:
+    keras_files.check(file, [tuple(w.shape) for w in keras_model.weights])
+    keras_model.load_weights(str(file))
+  # What Keras, h5py and zipfile raise about files is of many kinds.
+  except Exception as e:  # pylint: disable=broad-exception-caught
+    raise errors.SettingsError(
+      f'--initial_weights={path} cannot be loaded into the model of the task: '
+      f'{errors.reason(e)}.'
+    ) from e
+  return _arrays_of(model)
+
+
+def _arrays_of(
+  model: tff.learning.models.VariableModel,
+) -> tff.learning.models.ModelWeights:
+  weights = tff.learning.models.ModelWeights.from_model(model)
+  return tf.nest.map_structure(lambda v: v.numpy(), weights)
+
+
+def _of_run(
+  model: tff.learning.models.VariableModel, path: pathlib.Path
+) -> tff.learning.models.ModelWeights:
+  """Takes the weights of a run's last checkpoint."""
+  kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
+  if not kept.rounds:
+    raise errors.SettingsError(
+      f'--initial_weights={path} has no checkpoint yet.'
+    )
+  try:
+    arrays = checkpoint_files.read(kept.path(kept.rounds[-1]))
+  except (errors.DamagedError, OSError) as e:
+    raise errors.SettingsError(
+      f'--initial_weights={path} cannot be read: {errors.reason(e)}.'
+    ) from e
+  found: dict[str, dict[int, np.ndarray]] = {
+    'trainable': {},
+    'non_trainable': {},
+  }
+  for name, array in arrays.items():
+    if match := _IN_A_STATE.fullmatch(name):
+      found[match.group(1)][int(match.group(2))] = array
+  here = _arrays_of(model)
+  parts = [[group[i] for i in sorted(group)] for group in found.values()]
+  wanted = [here.trainable, here.non_trainable]
+  if [[w.shape for w in p] for p in parts] != [
+    [np.shape(w) for w in p] for p in wanted
+  ]:
+    raise errors.SettingsError(
+      f'--initial_weights={path} is a run of another model, or freezes other '
+      'variables; export it, and give the folder of the export.'
+    )
+  for part, there in zip(parts, wanted, strict=True):
+    for array, weight in zip(part, there, strict=True):
+      if array.dtype != np.asarray(weight).dtype:
+        raise errors.SettingsError(
+          f'--initial_weights={path} holds weights of the dtype {array.dtype}, '
+          f'and the model of the task has {np.asarray(weight).dtype}.'
+        )
+  return tff.learning.models.ModelWeights(*parts)

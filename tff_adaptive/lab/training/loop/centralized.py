@@ -1,0 +1,258 @@
+"""Training on pooled data: the baseline of Reddi et al., Table 11.
+
+The loop, the task, its model, batches, metrics and evaluation are those of a
+federated run; what differs is here. A round is as many examples as a cohort
+brings on average, so that a round costs the same arithmetic as a federated one
+and curves can be laid over each other. Rounds go through the pooled examples
+without repetition until all were used once, then in another order.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import errors
+from tff_adaptive import structures
+from tff_adaptive.algorithms import building
+from tff_adaptive.lab.training import seeds as randomness
+from tff_adaptive.lab.training import traffic as traffic_lib
+from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.processes import randomness as in_round
+
+
+class PooledDatasets(data.ClientDatasets):
+  """All clients' examples as one client's."""
+
+  def __init__(
+    self,
+    datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    *,
+    seed: int,
+    cache_bytes: int,
+    clients_per_round: int,
+    epochs: int = 1,
+    max_elements: Optional[int] = None,
+  ):
+    """Reads all examples.
+
+    Args:
+      datasets: The task's, made with one epoch and without a bound on elements:
+        both are taken into account here.
+      seed: The run's seed.
+      cache_bytes: Memory that the examples may take.
+      clients_per_round: Clients of a cohort that a round stands for.
+      epochs: Passes of such a client over its examples.
+      max_elements: Most examples of such a client in a round.
+
+    Raises:
+      SettingsError: If the examples do not fit, or do not stack.
+    """
+    super().__init__(datasets, seed=seed, cache_bytes=0)
+    if not self._tensors:
+      raise errors.SettingsError(
+        'Training on pooled data needs examples of one shape, which those of '
+        'this task are not; choose an --algorithm with clients.'
+      )
+    parts, sizes, held = [], [], 0
+    for client in self.client_ids:
+      raw = self._raw(client)
+      held += data.nbytes(raw)
+      if held > cache_bytes:
+        raise errors.SettingsError(
+          'Training on pooled data holds all examples in memory, which need '
+          f'more than --cache_mib={cache_bytes >> 20}; give more.'
+        )
+      parts.append(raw)
+      sizes.append(int(tf.shape(tf.nest.flatten(raw)[0])[0]))
+    # Reading a client anew is what `ClientDatasets` does at this budget.
+    self._pool = tf.nest.map_structure(lambda *t: tf.concat(t, axis=0), *parts)
+    self._count = sum(sizes)
+    each = [s * epochs for s in sizes]
+    if max_elements is not None:
+      each = [min(s, max_elements) for s in each]
+    self.examples_per_round = max(
+      1, round(clients_per_round * sum(each) / len(each))
+    )
+    self._order: tuple[int, np.ndarray] = (-1, np.zeros([0], np.int64))
+
+  def _permutation(self, epoch: int) -> np.ndarray:
+    if self._order[0] != epoch:
+      seed = randomness.seed_32(self._seed, 'pooled order', epoch)
+      order = np.random.default_rng(seed).permutation(self._count)
+      self._order = (epoch, order)
+    return self._order[1]
+
+  def for_round(
+    self, round_number: int, cohort: Sequence[str]
+  ) -> data.CohortData:
+    """Builds the round's batches, a function of the seed and the round only."""
+    del cohort
+    start = (round_number - 1) * self.examples_per_round
+    end = start + self.examples_per_round
+    places = []
+    while start < end:
+      epoch, offset = divmod(start, self._count)
+      take = min(end - start, self._count - offset)
+      places.append(self._permutation(epoch)[offset : offset + take])
+      start += take
+    chosen = np.concatenate(places)
+    chunk = tf.nest.map_structure(lambda t: tf.gather(t, chosen), self._pool)
+    seed = randomness.seed_pair(self._seed, 'pooled data', round_number)
+    return data.CohortData([self._prepare(chunk, seed)], {})
+
+
+class CentralizedRounds:
+  """Rounds of plain training, as the loop drives them.
+
+  Attributes:
+    traffic: `None`: nothing is sent.
+    step_records: Empty: there are no clients.
+  """
+
+  traffic: Optional[traffic_lib.Traffic] = None
+  step_records: Sequence[Mapping[str, Any]] = ()
+
+  def __init__(
+    self,
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+    *,
+    optimizer: tff.learning.optimizers.Optimizer,
+    initial_weights: tff.learning.models.ModelWeights,
+    seed: int,
+  ):
+    """Builds the model.
+
+    Args:
+      model_fn: Returns a `tff.learning.models.VariableModel`.
+      optimizer: Applied once a batch.
+      initial_weights: Where training starts, as arrays.
+      seed: Of dropout.
+    """
+    self._model = model_fn()
+    self._weights = tff.learning.models.ModelWeights.from_model(self._model)
+    initial_weights.assign_weights_to(self._model)
+    self._optimizer = optimizer
+    self._seed = seed
+    self._step_seed = in_round.seed_variable(self._model)
+    self._finalizers = collections.OrderedDict(
+      (name, getattr(finalizer, 'python_function', finalizer))
+      for name, finalizer in self._model.metric_finalizers().items()
+    )
+    # Tuples: a list that a loop carries would be stacked to one tensor.
+    specs = tuple(
+      tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
+    )
+    # Some optimizers start with Python's numbers. In a checkpoint is what the
+    # state is made of from the first round on.
+    self._optimizer_state = tf.nest.map_structure(
+      tf.convert_to_tensor, optimizer.initialize(specs)
+    )
+    self._done = 0
+    self._train = tf.function(self._train_on)
+
+  def _train_on(
+    self,
+    dataset: tf.data.Dataset,
+    optimizer_state: structures.OptimizerState,
+    round_number: tf.Tensor,
+  ) -> tuple[structures.OptimizerState, tf.Tensor]:
+    step = tf.constant(0, tf.int32)
+    moved = tf.constant(True)
+    for batch in dataset:
+      if self._step_seed is not None:
+        self._step_seed.assign(
+          in_round.step_seed(self._seed, round_number, step, batch)
+        )
+      with tf.GradientTape() as tape:
+        output = self._model.forward_pass(batch, training=True)
+      weights = tuple(self._weights.trainable)
+      gradients = tape.gradient(output.loss, weights)
+      values = tf.nest.map_structure(lambda v: v.read_value(), weights)
+      optimizer_state, values = self._optimizer.next(
+        optimizer_state, values, gradients
+      )
+      tf.nest.map_structure(lambda v, x: v.assign(x), weights, values)
+      finite = [tf.reduce_all(tf.math.is_finite(v)) for v in values]
+      moved = moved & tf.reduce_all(tf.stack(finite))
+      step += 1
+    return optimizer_state, moved
+
+  def run(
+    self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
+  ) -> collections.OrderedDict[str, Any]:
+    """Trains on the round's batches; see `rounds.LearningRounds.run`."""
+    del cohort
+    [dataset] = datasets
+    self._model.reset_metrics()
+    before = self.model_weights().trainable
+    state, finite = self._train(
+      dataset, self._optimizer_state, tf.constant(self._done, tf.int32)
+    )
+    self._optimizer_state = state
+    self._done += 1
+    local = self._model.report_local_unfinalized_metrics()
+    columns = collections.OrderedDict(
+      (f'train/{name}', finalizer(local[name]).numpy())
+      for name, finalizer in self._finalizers.items()
+    )
+    moved = [
+      np.sum(np.square(a - b, dtype=np.float64))
+      for a, b in zip(self.model_weights().trainable, before, strict=True)
+    ]
+    columns['update/norm'] = np.sqrt(np.sum(moved))
+    columns['update/non_finite'] = np.int32(not bool(finite))
+    return columns
+
+  def model_weights(self) -> tff.learning.models.ModelWeights:
+    """Returns the model's weights, as arrays."""
+    return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
+
+  def snapshot(self) -> Any:
+    """Returns what `roll_back` takes."""
+    return self.program_state
+
+  def roll_back(self, snapshot: Any) -> None:
+    """Undoes rounds since a snapshot."""
+    self.restore(snapshot)
+
+  @property
+  def program_state(self) -> Any:
+    """The state that a checkpoint holds."""
+    return collections.OrderedDict(
+      weights=self.model_weights(),
+      optimizer=tf.nest.map_structure(np.asarray, self._optimizer_state),
+      rounds=np.int32(self._done),
+    )
+
+  def restore(self, program_state: Any) -> None:
+    """Restores a checkpoint's state."""
+    program_state['weights'].assign_weights_to(self._model)
+    self._optimizer_state = tf.nest.map_structure(
+      tf.convert_to_tensor, program_state['optimizer']
+    )
+    self._done = int(program_state['rounds'])
+
+  def restore_model(self, program_state: Any) -> None:
+    """Restores a checkpoint: there are no clients that keep anything."""
+    self.restore(program_state)
+
+
+def build_rounds(
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  pieces: building.Pieces,
+  initial_weights: tff.learning.models.ModelWeights,
+) -> CentralizedRounds:
+  """Builds the rounds of a method without clients."""
+  return CentralizedRounds(
+    model_fn,
+    optimizer=pieces.server_optimizer,
+    initial_weights=initial_weights,
+    seed=pieces.plan.values['seed'] % 2**31,
+  )

@@ -1,0 +1,355 @@
+"""The training loop: rounds, evaluation, records, checkpoints, resume."""
+
+import collections
+import contextlib
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive import runtime
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.recording import progress as progress_lib
+from tff_adaptive.lab.recording import records as records_lib
+from tff_adaptive.lab.recording import tensorboard
+from tff_adaptive.lab.recording.checkpoints import best as best_lib
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints_lib
+from tff_adaptive.lab.recording.figures import curves as figures
+from tff_adaptive.lab.training import protocols
+from tff_adaptive.lab.training import result
+from tff_adaptive.lab.training.data import datasets as data_lib
+from tff_adaptive.lab.training.data import faults
+from tff_adaptive.lab.training.data import prefetching
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.loop import averaging
+from tff_adaptive.lab.training.loop import cadence as cadence_lib
+from tff_adaptive.lab.training.loop import clock as clock_lib
+from tff_adaptive.lab.training.loop import ending as ending_lib
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.lab.training.participation import availability
+
+Row = Mapping[str, Any]
+ClientTests = Callable[[Any], tuple[Row, list[Any]]]
+
+
+class Training:
+  """A run under way.
+
+  Every row of metrics.csv is written before the checkpoint of its round, and
+  rows of rounds after the checkpoint that is resumed from are dropped: so the
+  file and the state always agree, whenever the run was killed.
+  """
+
+  def __init__(
+    self,
+    rounds: protocols.Rounds,
+    *,
+    clients: protocols.Clients,
+    cohort_fn: Callable[[int], Sequence[str]],
+    evaluator: evaluation.Evaluator,
+    validation: Callable[[int], data_lib.Batches],
+    test: Callable[[], data_lib.Batches],
+    folder: files.RunFolder,
+    cadence: cadence_lib.Cadence,
+    title: str = '',
+    progress: Optional[progress_lib.Progress] = None,
+    signals: Optional[stopping.Signals] = None,
+    ending: Optional[ending_lib.Ending] = None,
+    best: Optional[best_lib.Best] = None,
+    client_tests: Optional[ClientTests] = None,
+    hooks: Sequence[Any] = (),
+    columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
+    max_rejected_clients: Optional[int] = None,
+  ):
+    """Goes back to the last checkpoint, if there is one.
+
+    Args:
+      rounds: The process with its initial state.
+      clients: The training clients' batches.
+      cohort_fn: From the number of a round (1, 2, ...) to its clients.
+      evaluator: Evaluates the model.
+      validation: From the number of a round to what the model is evaluated on
+        after it; 0 for the untrained model.
+      test: Makes the full test split, which is looked at once, at the end.
+      folder: Where everything is written; entered by the caller.
+      cadence: How many rounds, how often what.
+      title: Over the curves.
+      progress: Shows what is going on; standard output unless given.
+      signals: The handler of SIGINT and SIGTERM; none unless given.
+      ending: The rules that end the run before its last round; none unless
+        given.
+      best: The keeper of the best round's model; none unless given.
+      client_tests: Tests the trained model on single clients, once, at the end;
+        returns values by column, and a row a client.
+      hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
+        with some of its methods.
+      columns: From the number of a round to further columns of its row.
+      max_rejected_clients: As `faults.Guard` takes `most`.
+
+    Raises:
+      RunError: If no checkpoint of those that there are can be used.
+    """
+    self._rounds = rounds
+    self._cohort_fn = cohort_fn
+    self._evaluator = evaluator
+    self._validation = validation
+    self._test_split = test
+    self._folder = folder
+    self._cadence = cadence
+    self._title = title
+    self._progress = progress or progress_lib.Progress(cadence.total_rounds)
+    self._signals = signals or stopping.Signals()
+    self._ending = ending or ending_lib.Ending(ending_lib.NO_GOAL)
+    self._best = best
+    self._client_tests = client_tests
+    self._columns = columns or (lambda number: {})
+    say = self._progress.say
+    self._checkpoints = checkpoints_lib.Checkpoints(
+      folder.checkpoints, run=folder.identity, warn=say
+    )
+    checkpoint = self._checkpoints.load_latest(
+      rounds.program_state, rounds.restore, records_lib.TABLES
+    )
+    self._resumed_from = None if checkpoint is None else checkpoint.round_number
+    # The last complete round; -1 if not even the untrained model was evaluated.
+    self._done = -1 if self._resumed_from is None else self._resumed_from
+    self._saved = self._done
+    self._records = records_lib.Records(folder, checkpoint)
+    # A round is complete once these have it; then others are told.
+    self._recorders = hooks_lib.HookList(
+      [self._records, tensorboard.TensorBoard(folder.tensorboard)]
+    )
+    self._listeners = hooks_lib.HookList(
+      [
+        self._progress,
+        self._ending,
+        *([] if best is None else [best]),
+        *(hooks_lib.Guarded(h, say) for h in hooks),
+      ]
+    )
+    self._guard = faults.Guard(
+      rounds,
+      prefetching.Prefetcher(clients, cohort_fn, cadence.total_rounds),
+      most=max_rejected_clients,
+      say=say,
+    )
+    self._spent: dict[str, float] = collections.defaultdict(float)
+
+  def run(self) -> result.Result:
+    """Trains, or goes on training, to the end.
+
+    Raises:
+      RunError: If data cannot be read, results cannot be written, or too many
+        clients of a round had to be left out; the last complete round is saved
+        where that is possible.
+      Stopped: If a signal asked to stop; the last complete round is saved.
+    """
+    try:
+      self._start()
+      if self._done < 0:
+        self._look_at_untrained_model()
+      while self._done < self._cadence.total_rounds and not self._over:
+        self._run_round()
+      self._save_last_round()
+      self._test()
+      self._end(hooks_lib.FINISHED)
+    except stopping.Stopped as e:
+      self._save_stopped()
+      self._end(hooks_lib.STOPPED, e)
+      raise
+    except BaseException as e:
+      # A runtime that broke down, say. What was trained until then is kept, if
+      # it is not writing that does not work.
+      if isinstance(e, (Exception, SystemExit)):
+        with contextlib.suppress(errors.RunError):
+          self._save_last_round()
+      self._end(hooks_lib.FAILED, e)
+      raise
+    self._guard.sum_up()
+    rows = self._records.rows
+    figures.draw_curves(rows, self._folder.curves, self._title)
+    figures.draw_step_sizes(rows, self._folder.step_figure, self._title)
+    return result.Result(rows, dict(self._spent), self._resumed_from)
+
+  def _start(self) -> None:
+    """Notifies hooks of the start."""
+    self._ending.look_back(self._records.rows)
+    if self._done < self._cadence.total_rounds and not self._over:
+      self._records.forget_final()
+    hparams = self._folder.read_hparams() or {}
+    event = hooks_lib.Start(
+      folder=self._folder.path,
+      identity=self._folder.identity,
+      settings=hparams.get('settings', {}),
+      total_rounds=self._cadence.total_rounds,
+      resumed_from=self._resumed_from,
+      rows=self._records.rows,
+      dropped=self._records.dropped,
+    )
+    self._recorders.start(event)
+    self._listeners.start(event)
+
+  @property
+  def _over(self) -> bool:
+    """Whether the run ends before its last round."""
+    return self._ending.reason is not None
+
+  def _look_at_untrained_model(self) -> None:
+    """Evaluates the model before the first round, as round 0."""
+    with self._signals.interruptible():
+      values = self._evaluate(self._validation(0))
+    event = hooks_lib.Round(row={'round': 0, **values})
+    self._recorders.round(event)
+    self._done = 0
+    self._tell(event, values)
+
+  def _run_round(self) -> None:
+    """Runs the next round, evaluates, records and saves as the cadence says."""
+    clock = clock_lib.Clock()
+    number = self._done + 1
+    before = self._rounds.snapshot()
+    try:
+      reported, values = self._train(number, clock)
+      event = hooks_lib.Round(
+        row=self._row(number, reported, values, clock),
+        steps=self._rounds.step_records,
+      )
+      self._recorders.round(event)
+    except BaseException:
+      # What is saved on the way out must be a round that has its row.
+      self._rounds.roll_back(before)
+      raise
+    self._done = number
+    clock.lap('rest')
+    if self._cadence.checkpoints(number):
+      self._save()
+      clock.lap('checkpoint')
+    clock.add_to(self._spent)
+    self._tell(event, values)
+    self._signals.check()
+
+  def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
+    """Notifies listeners of a round, and of the evaluation after it."""
+    if values:
+      self._listeners.evaluation(
+        hooks_lib.Evaluation(round_number=event.number, values=values)
+      )
+    self._listeners.round(event)
+
+  def _train(
+    self, number: int, clock: clock_lib.Clock
+  ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Trains a round; returns its report, and the evaluation if one is due."""
+    values: Mapping[str, Any] = {}
+    with self._signals.interruptible():
+      cohort = self._cohort_fn(number)
+      datasets = self._guard.read(number, cohort)
+      clock.lap('data')
+      aggregated = runtime.aggregation_seconds()
+      reported = self._guard.run(number, cohort, datasets)
+      clock.train_lap(aggregated)
+      if self._cadence.evaluates(number):
+        values = self._evaluate(self._validation(number))
+        clock.lap('evaluate')
+    return reported, values
+
+  def _row(
+    self,
+    number: int,
+    reported: Mapping[str, Any],
+    values: Mapping[str, Any],
+    clock: clock_lib.Clock,
+  ) -> dict[str, Any]:
+    row = {
+      'round': number,
+      **reported,
+      **values,
+      **clock.columns,
+    }
+    if self._rounds.traffic is not None:
+      row['bytes_down'] = self._rounds.traffic.down
+      row.setdefault('bytes_up', self._rounds.traffic.up)
+    row.update(self._columns(number))
+    if (
+      availability.ROUND_SECONDS in row
+      and metric_names.VIRTUAL_SECONDS not in row
+    ):
+      before = float(
+        self._records.rows[-1].get(metric_names.VIRTUAL_SECONDS) or 0
+      )
+      total = before + row[availability.ROUND_SECONDS]
+      row[metric_names.VIRTUAL_SECONDS] = round(total, 6)
+    return row
+
+  def _evaluate(
+    self, batches: data_lib.Batches, split: str = 'validation'
+  ) -> Row:
+    """Evaluates the model, and its average; returns values by column."""
+    return {
+      f'{group}/{name}': value
+      for group, weights in averaging.models_of(self._rounds, split).items()
+      for name, value in self._evaluator.evaluate(weights, batches).items()
+    }
+
+  def _test(self) -> None:
+    """Evaluates the trained model on test data, unless that was done."""
+    if hooks_lib.group(self._records.rows[-1], 'test'):
+      return
+    clock = clock_lib.Clock()
+    with self._signals.interruptible():
+      values = self._evaluate(self._test_split(), 'test')
+      clients: list[Any] = []
+      if self._client_tests is not None:
+        more, clients = self._client_tests(self._rounds.model_weights())
+        values = {**values, **more}
+    event = hooks_lib.Evaluation(
+      round_number=self._done, values=values, final=True, clients=clients
+    )
+    self._recorders.evaluation(event)
+    self._listeners.evaluation(event)
+    clock.lap('test')
+    clock.add_to(self._spent)
+
+  def _save(self) -> None:
+    # The rows first: a checkpoint needs those up to its round.
+    sums = self._records.sync(self._done)
+    self._checkpoints.save(self._rounds.program_state, self._done, sums)
+    self._saved = self._done
+    if self._best is not None:
+      self._best.prune(self._done)
+
+  def _save_last_round(self) -> None:
+    """Saves the last complete round, unless it is saved."""
+    if self._done > max(self._saved, 0):
+      self._save()
+
+  def _save_stopped(self) -> None:
+    """Saves the last complete round and says so."""
+    self._save_last_round()
+    if self._saved > 0:
+      self._progress.say(
+        f'Stopped after round {self._saved} of {self._cadence.total_rounds}, '
+        'which is saved; the same command goes on from there.'
+      )
+    else:
+      self._progress.say('Stopped before the first round was complete.')
+
+  def _end(self, status: str, error: Optional[BaseException] = None) -> None:
+    """Notifies hooks of the end, however it came."""
+    event = hooks_lib.End(
+      status=status,
+      round_number=self._done,
+      reason=self._ending.reason if error is None else errors.reason(error),
+    )
+    if status == hooks_lib.FINISHED and self._over:
+      self._progress.say(
+        f'Ended after round {self._done} of {self._cadence.total_rounds}: '
+        f'{self._ending.reason}.'
+      )
+    for hook in (self._listeners, self._recorders):
+      with contextlib.suppress(errors.RunError):
+        hook.end(event)

@@ -1,0 +1,131 @@
+"""Warnings about a run that goes on, but gets nowhere."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.recording import health
+from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import metric_names
+
+# Rounds in a row whose steps are all at their bound.
+_ROUNDS = 5
+# Evaluations in a row that tell no difference, and what counts as none in a
+# share; of other measures it is not known.
+_EVALUATIONS = 10
+_SAME = 2e-3
+# Above it nothing more is to be expected.
+_GOOD = 0.95
+_LAST_BIT = 1e-6
+
+
+class PlateauWarning(hooks.Hook):
+  """A listener to a run that says when it gets nowhere.
+
+  Once a run each: that every step of every client sits at its upper bound, as
+  if the clients had a fixed step size, that the metric stands still, and what
+  `health.concerns` finds; the last once more at the end.
+  """
+
+  def __init__(
+    self, say: Callable[[str], None], bounds: Optional[Mapping[str, Any]] = None
+  ):
+    """Begins to watch.
+
+    Args:
+      say: Is told, in a sentence.
+      bounds: Hyperparameters that bound the clients' steps, with their values.
+    """
+    self._say = say
+    self._bounds = bounds or {}
+    self._bounded: list[int] = []
+    self._evaluated: list[tuple[int, float]] = []
+    self._told: set[str] = set()
+    self._looks: list[Mapping[str, Any]] = []
+    self._concerns: dict[str, str] = {}
+
+  def start(self, event: hooks.Start) -> None:
+    """Looks at the rows that a resumed run has."""
+    self._look_at_health(event.rows)
+
+  def end(self, event: hooks.End) -> None:
+    """Says what is wrong with the model that the run ends with."""
+    if event.status == hooks.FINISHED:
+      for sentence in self._concerns.values():
+        self._say(sentence)
+
+  def round(self, event: hooks.Round) -> None:
+    self._look_at_steps(event.row)
+    self._look_at_metric(event.row)
+    before = self._concerns
+    self._look_at_health([event.row])
+    for kind, sentence in self._concerns.items():
+      # Of a metric, one bad evaluation may be chance.
+      if kind == 'loss' or (kind in before and before is not self._concerns):
+        self._tell(kind, sentence)
+
+  def _look_at_health(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    looks = [row for row in rows if health.evaluated([row])]
+    if looks:
+      self._looks += looks
+      self._concerns = health.concerns(self._looks)
+
+  def _tell(self, kind: str, sentence: str) -> None:
+    if kind not in self._told:
+      self._told.add(kind)
+      self._say(sentence)
+
+  def _look_at_steps(self, row: Mapping[str, Any]) -> None:
+    share = row.get('step_size/at_bound')
+    if share in (None, '') or float(share) < 1 - _LAST_BIT:
+      self._bounded = []
+      return
+    self._bounded.append(int(row['round']))
+    if len(self._bounded) < _ROUNDS:
+      return
+    low, high = (float(row[f'step_size/{end}']) for end in ('min', 'max'))
+    at = formatting.number(high)
+    if high - low > _LAST_BIT * high:
+      at = f'{formatting.number(low)} to {at}'
+    bounds = ', '.join(
+      f'--{name}={formatting.number(value)}'
+      for name, value in self._bounds.items()
+    )
+    self._tell(
+      'steps',
+      f'In rounds {self._bounded[0]} to {self._bounded[-1]} every step of '
+      f'every client was at its upper bound ({at}): clients train as with a '
+      'fixed learning rate, which may be too large or too small'
+      + (f'; another bound than {bounds} may help.' if bounds else '.'),
+    )
+
+  def _look_at_metric(self, row: Mapping[str, Any]) -> None:
+    values = {
+      name: value
+      for name, value in hooks.group(row, 'validation').items()
+      if value not in (None, '')
+    }
+    name = metric_names.main_metric(values)
+    if name is None:
+      return
+    self._evaluated.append((int(row['round']), float(values[name])))
+    recent = self._evaluated[-_EVALUATIONS:]
+    low = min(value for _, value in recent)
+    high = max(value for _, value in recent)
+    if (
+      len(recent) < _EVALUATIONS
+      or high - low > _SAME
+      or not 0 <= low <= high < _GOOD
+      or not metric_names.is_share(name)
+    ):
+      return
+    self._tell(
+      'metric',
+      f'{metric_names.short(name).capitalize()} has stood at '
+      f'{formatting.number(recent[-1][1])} for {_EVALUATIONS} evaluations, '
+      f'from round {recent[0][0]} to {recent[-1][0]}; look at the learning '
+      'rates, and at step_size/ and update/norm in metrics.csv.',
+    )

@@ -1,0 +1,304 @@
+"""Learning processes with their state, as the loop drives them."""
+
+import collections
+import math
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording.client_state import states as memories
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training import traffic as communication
+
+
+class LearningRounds:
+  """A `tff.learning.templates.LearningProcess` with its state.
+
+  Attributes:
+    state: The process's, after the last complete round.
+    traffic: Bytes per client and round; `None` if the types do not tell.
+    step_records: What the clients of the last round did, as
+      `step_sizes.rows` has it; empty unless the process records it.
+  """
+
+  def __init__(
+    self,
+    process: tff.learning.templates.LearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
+    first_state: Optional[Any] = None,
+    whole_updates: bool = False,
+  ):
+    """Initializes the process.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+      first_state: The state with these weights; the process's own unless given.
+      whole_updates: Whether clients' updates are sent and summed as they are.
+    """
+    self._process = process
+    self._whole_updates = whole_updates
+    updates = [
+      np.asarray(w) for w in tf.nest.flatten(initial_weights.trainable)
+    ]
+    self._coordinates = sum(w.size for w in updates)
+    self._update_bytes = sum(w.nbytes for w in updates)
+    self.step_records: Sequence[Mapping[str, Any]] = ()
+    if first_state is None:
+      first_state = process.set_model_weights(
+        process.initialize(), initial_weights
+      )
+    self.state = first_state
+    try:
+      self.traffic: Optional[communication.Traffic] = reuse.of_process(
+        process, communication.of_process
+      )
+    except ValueError:
+      # Something that is sent has no fixed size. Better no figure than one
+      # that is wrong.
+      self.traffic = None
+
+  def run(
+    self,
+    cohort: Sequence[str],
+    datasets: Sequence[tf.data.Dataset],
+  ) -> collections.OrderedDict[str, Any]:
+    """Runs a round and returns what it reports, by the name of its column.
+
+    Args:
+      cohort: Ids of the clients.
+      datasets: Their batches, in the same order.
+    """
+    if not cohort:
+      return self._nobody()
+    output = self._process.next(self.state, list(datasets))
+    # Only now: an interrupted round leaves the state before it.
+    self.state = output.state
+    self.step_records = step_sizes.rows(cohort, output.metrics)
+    return self._columns(output.metrics)
+
+  def _columns(self, metrics: Any) -> collections.OrderedDict[str, Any]:
+    """Returns `columns_of`, with bytes where updates need fewer than usual."""
+    columns = columns_of(metrics)
+    bits = columns.pop('clients/update_bits', None)
+    if bits is not None and self.traffic is not None and self._whole_updates:
+      needed = math.ceil(
+        bits / columns['clients/count'] * self._coordinates / 8
+      )
+      columns['bytes_up'] = self.traffic.up - self._update_bytes + needed
+    return columns
+
+  def _nobody(self) -> collections.OrderedDict[str, Any]:
+    """Reports a round in which no client answered: all stays as it is."""
+    self.step_records = ()
+    return collections.OrderedDict({'clients/count': 0})
+
+  def model_weights(self) -> tff.learning.models.ModelWeights:
+    """Returns the model after the last complete round."""
+    return self._process.get_model_weights(self.state)
+
+  def snapshot(self) -> Any:
+    """Returns what `roll_back` takes; costs nothing."""
+    return self.state
+
+  def roll_back(self, snapshot: Any) -> None:
+    """Undoes rounds since a snapshot."""
+    self.state = snapshot
+
+  @property
+  def program_state(self) -> Any:
+    """What a checkpoint holds."""
+    return self.state
+
+  def restore(self, program_state: Any) -> None:
+    """Goes on from a checkpoint.
+
+    Raises:
+      DamagedError: If a file that belongs to it is damaged.
+    """
+    self.state = program_state
+
+  def restore_model(self, program_state: Any) -> None:
+    """Takes up a checkpoint's model, without what clients keep."""
+    self.state = program_state
+
+
+class StatefulRounds(LearningRounds):
+  """A process whose clients keep something between rounds.
+
+  What they keep is held by client id, for the clients seen so far, in a file
+  and perhaps in memory too (`client_states`).
+  """
+
+  def __init__(
+    self,
+    process: processes.StatefulLearningProcess,
+    *,
+    initial_weights: tff.learning.models.ModelWeights,
+    first_state: Optional[Any] = None,
+    store: Optional[Callable[[client_states.Record], Any]] = None,
+    client_ids: Optional[Collection[str]] = None,
+    whole_updates: bool = False,
+  ):
+    """Initializes the process; see `LearningRounds`.
+
+    Args:
+      process: The process.
+      initial_weights: Where training starts, as arrays.
+      first_state: As there.
+      store: Makes the store of states from the shape of one; unless given they
+        are in memory alone, and no other process can go on.
+      client_ids: The task's clients; states of others are refused. Any unless
+        given.
+      whole_updates: As there.
+    """
+    super().__init__(
+      process,
+      initial_weights=initial_weights,
+      first_state=first_state,
+      whole_updates=whole_updates,
+    )
+    self._memories = memories.Memories(process.initialize_client_state(), store)
+    self._clients = self._memories.store
+    self._client_ids = client_ids
+
+  def run(
+    self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
+  ) -> collections.OrderedDict[str, Any]:
+    """Runs a round; see `LearningRounds.run`.
+
+    Raises:
+      RunError: If a state on disk is damaged.
+    """
+    if not cohort:
+      return self._nobody()
+    states = kept_by(self._memories, cohort)
+    output = self._process.next(self.state, states, list(datasets))
+    self.state = output.state
+    self._memories.keep(cohort, output.client_states)
+    self.step_records = step_sizes.rows(cohort, output.metrics)
+    return self._columns(output.metrics)
+
+  def snapshot(self) -> Any:
+    return self.state, self._clients.snapshot()
+
+  def roll_back(self, snapshot: Any) -> None:
+    self.state, clients = snapshot
+    self._clients.roll_back(clients)
+
+  @property
+  def program_state(self) -> Any:
+    """The server's state, and which version of the clients' goes with it."""
+    return collections.OrderedDict(
+      server=self.state, clients=self._clients.save()
+    )
+
+  def restore(self, program_state: Any) -> None:
+    self._clients.restore(program_state['clients'], self._client_ids)
+    self.state = program_state['server']
+
+  def restore_model(self, program_state: Any) -> None:
+    self.state = program_state['server']
+
+
+def kept_by(memory: memories.Memories, names: Sequence[str]) -> list[Any]:
+  """Returns what is kept by name, in the names' order.
+
+  Raises:
+    RunError: If a state on disk is damaged.
+  """
+  try:
+    return memory.of(names)
+  except errors.DamagedError as e:
+    raise errors.RunError(
+      f'{e} The same command goes on from the last checkpoint that is whole.'
+    ) from e
+
+
+def build(
+  process: Any,
+  *,
+  initial_weights: tff.learning.models.ModelWeights,
+  first_state: Optional[Any] = None,
+  whole_updates: bool = False,
+  **states: Any,
+) -> LearningRounds:
+  """Builds the rounds of a process, whether or not its clients keep anything.
+
+  Args:
+    process: The process.
+    initial_weights: Where training starts, as arrays.
+    first_state: The state with these weights; the process's own unless given.
+    whole_updates: As `LearningRounds` takes it.
+    **states: Further arguments of `StatefulRounds`, of no use to others.
+  """
+  begin: dict[str, Any] = dict(
+    initial_weights=initial_weights,
+    first_state=first_state,
+    whole_updates=whole_updates,
+  )
+  if algorithms.is_stateful(process):
+    return StatefulRounds(process, **begin, **states)
+  return LearningRounds(process, **begin)
+
+
+# Where a process reports something, and the column that shows it.
+_COLUMNS = {
+  'client_work/train/': 'train/',
+  'client_work/clients/': 'clients/',
+  'client_work/step_size/': 'step_size/',
+  'client_work/drift/': 'drift/',
+  'client_work/': 'clients/',
+  'aggregator/drift/': 'drift/',
+  'aggregator/aggregation/': 'aggregator/',
+  'finalizer/update_': 'update/',
+  'finalizer/': 'update/',
+}
+_MEANS = ('train/', 'step_size/')
+
+
+def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
+  """Flattens a process's metrics to single numbers by column.
+
+  Means over training examples and steps are left out where there were none: the
+  mean of nothing is not 0.
+  """
+  columns: collections.OrderedDict[str, Any] = collections.OrderedDict()
+
+  def walk(value: Any, path: str) -> None:
+    if isinstance(value, Mapping):
+      for key, child in value.items():
+        walk(child, f'{path}{key}/')
+      return
+    array = np.asarray(value)
+    if array.shape or array.dtype.kind not in 'biuf':
+      return  # Lists and words have no place in a table of numbers.
+    name = path.rstrip('/')
+    for prefix, replacement in _COLUMNS.items():
+      if name.startswith(prefix):
+        name = replacement + name[len(prefix) :]
+        break
+    columns[name] = array[()]
+
+  walk(metrics, '')
+  if columns.get('train/num_examples') == 0:
+    for name in list(columns):
+      if name.startswith(_MEANS) and not name.startswith('train/num_'):
+        del columns[name]
+  for name in [n for n in columns if n.startswith('drift/')]:
+    if np.isnan(columns[name]):  # It has no value in this round.
+      del columns[name]
+  return columns

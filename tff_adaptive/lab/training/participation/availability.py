@@ -1,0 +1,176 @@
+"""The clients that answer in time in a round.
+
+Time is virtual and nothing waits. So it is known before a round trains which
+answers count, and no other client is trained.
+"""
+
+import abc
+import dataclasses
+import math
+import threading
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+
+# Virtual seconds that a round took; the loop adds them up.
+ROUND_SECONDS = 'virtual/round_seconds'
+
+# Rounds that are kept: the one that trains, and the one prepared ahead.
+KEPT = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundParticipation:
+  """The clients that answered in a round.
+
+  Attributes:
+    cohort: The clients whose answers count, in the order drawn.
+    columns: The columns of the round's row about it.
+  """
+
+  cohort: list[str]
+  columns: Mapping[str, Any]
+
+
+class Participation(abc.ABC):
+  """The participation in each round; several threads may ask for it."""
+
+  def __init__(self) -> None:
+    self._rounds: dict[int, RoundParticipation] = {}
+    self._lock = threading.Lock()
+
+  def of_round(self, number: int) -> RoundParticipation:
+    """Returns a round's participation."""
+    with self._lock:
+      if number not in self._rounds:
+        self._rounds[number] = self._compute(number)
+        while len(self._rounds) > KEPT:
+          del self._rounds[next(iter(self._rounds))]
+      return self._rounds[number]
+
+  @abc.abstractmethod
+  def _compute(self, number: int) -> RoundParticipation:
+    """Computes a round's participation, a function of seed and round."""
+
+  def cohort(self, number: int) -> list[str]:
+    """Returns the clients whose answers count."""
+    return list(self.of_round(number).cohort)
+
+  def columns(self, number: int) -> Mapping[str, Any]:
+    """Returns the columns of a round's row."""
+    return self.of_round(number).columns
+
+
+class Availability(Participation):
+  """The clients of a cohort that answer in time.
+
+  A round is over when as many as wanted have answered, or at the deadline; in
+  one without a deadline, when the last of those drawn has answered or would
+  have.
+  """
+
+  def __init__(
+    self,
+    draw: Callable[[int], Sequence[str]],
+    work: Callable[[str, int], int],
+    behaviour: behaviour_lib.Behaviour,
+    *,
+    wanted: int,
+    deadline: Optional[float] = None,
+  ):
+    """Draws no client yet.
+
+    Args:
+      draw: From the number of a round to the clients drawn.
+      work: From a client and the number of a round to the examples that it
+        iterates, or to its local steps, as the behaviour counts.
+      behaviour: The clients'.
+      wanted: How many answers count.
+      deadline: Virtual seconds after which none does.
+    """
+    super().__init__()
+    self._draw = draw
+    self._work = work
+    self._behaviour = behaviour
+    self._wanted = wanted
+    self._deadline = math.inf if deadline is None else deadline
+
+  def _compute(self, number: int) -> RoundParticipation:
+    drawn = self._draw(number)
+    seconds = [
+      behaviour_lib.seconds_of(self._behaviour, self._work, client, number)
+      for client in drawn
+    ]
+    answers = [
+      (after, place)
+      for place, (client, after) in enumerate(zip(drawn, seconds, strict=True))
+      if not self._behaviour.drops_out(client, number)
+    ]
+    # Of those that answer together the first drawn counts first.
+    in_time = sorted(a for a in answers if a[0] <= self._deadline)
+    counted = in_time[: self._wanted]
+    over = self._deadline
+    if len(counted) == self._wanted:
+      over = counted[-1][0]
+    elif math.isinf(over):
+      over = max(seconds)
+    columns: dict[str, float] = {
+      'virtual/selected': len(drawn),
+      'virtual/dropped': len(drawn) - len(answers),
+      'virtual/late': len(answers) - len(counted),
+    }
+    if self._behaviour.timed:
+      columns |= {ROUND_SECONDS: round(over, 6)}
+    places = sorted(place for _, place in counted)
+    return RoundParticipation([drawn[place] for place in places], columns)
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """Describes which answers count, in a sentence; empty if all do."""
+  if not behaviour_lib.is_asked(settings):
+    return ''
+  parts = []
+  mean = settings.client_seconds_per_example
+  spread = settings.client_speed_spread or 0.0
+  apart = f' (spread {spread:g})' if spread else ''
+  if mean is not None:
+    parts.append(
+      f'clients take {mean:g} virtual seconds an example on average{apart}'
+    )
+  if settings.client_devices is not None:
+    parts.append(f'clients compute and send as {settings.client_devices}')
+  if settings.client_seconds_per_step is not None:
+    parts.append(
+      f'clients take {settings.client_seconds_per_step:g} virtual seconds a '
+      f'gradient on average{apart}'
+    )
+  link = behaviour_lib.link_of(settings)
+  if link is not None and settings.client_devices is None:
+    parts.append(
+      f'messages travel at {link.mbit_down:g} Mbit/s down and '
+      f'{link.mbit_up:g} up, and {link.latency:g} s each way'
+    )
+  if settings.client_dropout:
+    parts.append(f'{settings.client_dropout:.3g} of those drawn drop out')
+  if settings.client_behaviour is not None:
+    parts.append(f'clients behave as {settings.client_behaviour} says')
+  if settings.asynchronous:
+    parts.append(
+      f'{settings.concurrency} train at once and the server takes a step '
+      f'whenever {settings.clients_per_round} have answered (staleness '
+      f'{settings.staleness})'
+    )
+  if settings.over_selection is not None:
+    parts.append(
+      f'the first {settings.clients_per_round} of {settings.over_selection:g} '
+      'times as many to answer count'
+    )
+  if settings.deadline is not None:
+    whose = 'a client is given up' if settings.asynchronous else 'none does'
+    parts.append(f'after {settings.deadline:g} virtual seconds {whose}')
+  return ', '.join(parts)

@@ -1,0 +1,135 @@
+"""The choice of the clients that take part in a round."""
+
+import fractions
+import functools
+import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Optional
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_adaptive import errors
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training.participation import attendance as attendance_lib
+
+
+def build_cohort_fn(
+  client_ids: Sequence[str],
+  *,
+  clients_per_round: int,
+  random_seed: int = 1,
+  over_selection: float = 1.0,
+  attendance: Optional[attendance_lib.Attendance] = None,
+) -> Callable[[int], list[str]]:
+  """Builds the reference implementation's sampler: without replacement.
+
+  Round r draws with `RandomState(16807**r * s mod 2**31 - 1)`, s itself drawn
+  from `random_seed`: TFF's `build_uniform_sampling_fn`, as the released FedOpt
+  code uses it, rounds numbered 1 to T. A cohort depends on the seed and the
+  round only.
+
+  Args:
+    client_ids: The population, in the task's order.
+    clients_per_round: How many clients a cohort has.
+    random_seed: The reference's --client_datasets_random_seed.
+    over_selection: So many times that number are drawn, rounded up; the
+      cohort's own clients come first.
+    attendance: Who can be drawn when; all in every round unless given. Of fewer
+      than are wanted, all are drawn.
+
+  Returns:
+    A function from the round's number to its clients, in the order drawn.
+
+  Raises:
+    SettingsError: If there are fewer clients than a cohort needs.
+  """
+  population = len(client_ids)
+  if clients_per_round > population:
+    raise errors.SettingsError(
+      f'--clients_per_round={clients_per_round} is more than the '
+      f'{population} training clients of this task; give at most '
+      f'{population}.'
+    )
+  # As written: 1.1 times 10 are 11, which floating point rounds up to 12.
+  drawn = math.ceil(fractions.Fraction(str(over_selection)) * clients_per_round)
+  if drawn > population:
+    raise errors.SettingsError(
+      f'--over_selection={over_selection:g} draws {drawn} clients for '
+      f'--clients_per_round={clients_per_round}, but this task has '
+      f'{population} training clients; give at most '
+      f'{math.floor(1000 * population / clients_per_round) / 1000:g}.'
+    )
+  if attendance is not None:
+    return _attended(client_ids, drawn, random_seed, attendance)
+  # Positions rather than names: the draw is the same, and a population of
+  # several hundred thousand names is not turned into an array in every round.
+  sample = tff.simulation.build_uniform_sampling_fn(
+    np.arange(population), random_seed=random_seed
+  )
+
+  # Asked for twice: when a round is prepared, and when it comes.
+  @functools.lru_cache(maxsize=2)
+  def places(round_number: int) -> tuple[int, ...]:
+    return tuple(sample(round_number, drawn))
+
+  def cohort(round_number: int) -> list[str]:
+    return [client_ids[i] for i in places(round_number)]
+
+  return cohort
+
+
+def _attended(
+  client_ids: Sequence[str],
+  count: int,
+  random_seed: int,
+  attendance: attendance_lib.Attendance,
+) -> Callable[[int], list[str]]:
+  """Builds a sampler from those that can be drawn in a round."""
+
+  @functools.lru_cache(maxsize=2)
+  def cohort(round_number: int) -> tuple[str, ...]:
+    places = attendance.places(round_number)
+    sample = tff.simulation.build_uniform_sampling_fn(
+      places, random_seed=random_seed
+    )
+    drawn = sample(round_number, min(count, len(places)))
+    return tuple(client_ids[place] for place in drawn)
+
+  return lambda round_number: list(cohort(round_number))
+
+
+def cohorts_of(
+  settings: settings_lib.Settings, client_ids: Sequence[str]
+) -> Callable[[int], list[str]]:
+  """Builds the sampler of a run.
+
+  Args:
+    settings: The run.
+    client_ids: The population, in the task's order.
+
+  Returns:
+    As `build_cohort_fn`; of an asynchronous run, all clients in the order in
+    which they are asked.
+
+  Raises:
+    SettingsError: If there are fewer clients than are needed.
+  """
+  count, population = settings.clients_per_round, len(client_ids)
+  if settings.asynchronous:
+    assert settings.concurrency is not None
+    if max(settings.concurrency, count) > population:
+      name = 'concurrency' if count <= population else 'clients_per_round'
+      raise errors.SettingsError(
+        f'--{name}={getattr(settings, name)} is more than the {population} '
+        f'training clients of this task; give at most {population}.'
+      )
+    count = population
+  return build_cohort_fn(
+    client_ids,
+    clients_per_round=count,
+    random_seed=settings.client_datasets_random_seed,
+    over_selection=settings.over_selection or 1.0,
+    attendance=attendance_lib.attendance_of(settings, client_ids),
+  )

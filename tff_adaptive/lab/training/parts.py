@@ -1,0 +1,391 @@
+"""The parts of a run, made from its settings."""
+
+import dataclasses
+import fnmatch
+import pathlib
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow_federated as tff
+
+from tasks import client_data
+from tasks import fine_tuning
+from tff_adaptive import errors
+from tff_adaptive import processes
+from tff_adaptive.algorithms import building
+from tff_adaptive.algorithms import description
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import best
+from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording.client_state import storage as client_storage
+from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training import protocols
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training import traffic
+from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
+from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets as data_lib
+from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.evaluation import (
+  client_tests as client_tests_lib,
+)
+from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.evaluation import validation
+from tff_adaptive.lab.training.loop import averaging
+from tff_adaptive.lab.training.loop import centralized
+from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
+from tff_adaptive.lab.training.participation import (
+  availability as availability_lib,
+)
+from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+  """The process and the pieces that were built from a plan.
+
+  Attributes:
+    ledger: What the run's privacy costs; `None` for a run without.
+    pieces: The plan's optimizers and what else the method is made of.
+    process: The learning process; `None` for a method without clients.
+  """
+
+  ledger: Optional[accounting.Ledger]
+  pieces: building.Pieces
+  process: Optional[processes.Process]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of a run, for the loop.
+
+  Attributes:
+    task: The task.
+    formula: The method's rules, in words.
+    cohort_fn: From the number of a round to its clients.
+    availability: Who answers in which round; `None` if all do at once.
+    rounds: Runs rounds.
+    evaluator: Evaluates the model.
+    clients: The clients' training data.
+    splits: What the model is evaluated on.
+    ledger: What the run's privacy costs; `None` for a run without.
+    goal: What rounds are judged by.
+    client_tests: Tests the trained model on single clients; `None` for a run
+      that does not.
+  """
+
+  task: tff.simulation.baselines.BaselineTask
+  formula: str
+  cohort_fn: Callable[[int], Sequence[str]]
+  availability: Optional[availability_lib.Participation]
+  rounds: protocols.Rounds
+  evaluator: evaluation.Evaluator
+  clients: protocols.Clients
+  splits: validation.Splits
+  ledger: Optional[accounting.Ledger]
+  goal: ending.Goal
+  client_tests: Optional[client_tests_lib.ClientTests]
+
+  def columns(self, number: int) -> dict[str, Any]:
+    """Returns the columns of a round about privacy and clients' time."""
+    sources = [s for s in (self.ledger, self.availability) if s is not None]
+    return {k: v for s in sources for k, v in s.columns(number).items()}
+
+  def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
+    """Makes the keeper of the best round's model in the run's folder."""
+    weights = self.rounds.model_weights
+    if self.goal.column.startswith('ema/'):
+      assert isinstance(self.rounds, averaging.AveragedRounds)
+      weights = self.rounds.averaged_weights
+    return best.Best(
+      folder.checkpoints, self.goal, weights, run=folder.identity
+    )
+
+
+def freeze(
+  task: tff.simulation.baselines.BaselineTask, patterns: Optional[str]
+) -> tff.simulation.baselines.BaselineTask:
+  """Freezes the variables of a task's model that patterns name.
+
+  Raises:
+    SettingsError: If a pattern names none, or they name all.
+  """
+  if patterns is None:
+    return task
+  names = fine_tuning.variable_names(task.model_fn)
+  chosen = set()
+  for pattern in patterns.split(','):
+    found = fnmatch.filter(names, pattern)
+    if not found:
+      raise errors.SettingsError(
+        f'--freeze={pattern} is none of the variables that are trained: '
+        f'{", ".join(names)}.'
+      )
+    chosen |= {*found}
+  if chosen >= {*names}:
+    raise errors.SettingsError(
+      f'--freeze={patterns} leaves no variable to train; there are '
+      f'{", ".join(names)}.'
+    )
+  return tff.simulation.baselines.BaselineTask(
+    task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
+  )
+
+
+def make(
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  built: Built,
+  cohort_fn: Callable[[int], Sequence[str]],
+  behaviour: Optional[behaviour_lib.Behaviour],
+  source: elsewhere.Source,
+) -> Parts:
+  """Makes the parts of a run; writes nothing.
+
+  Args:
+    settings: The run.
+    task: Its task, as `experiment.create_task` makes it.
+    built: As `experiment.build` made it.
+    cohort_fn: From the number of a round to the clients drawn.
+    behaviour: The clients'; `None` if all answer at once.
+    source: Makes the training data where clients train on other machines.
+
+  Raises:
+    SettingsError: If the data or the initial weights cannot be used as asked.
+    RunError: If data cannot be read.
+  """
+  kept = checkpoints.Checkpoints(files.RunFolder(settings.folder).checkpoints)
+  # A run that goes on has its weights; where it began may be gone.
+  if settings.initial_weights is None or kept.rounds:
+    weights = initial_weights.draw(task.model_fn, settings.seed)
+  else:
+    place = pathlib.Path(settings.initial_weights)
+    weights = initial_weights.load(task.model_fn, place)
+  clients = training_data(settings, task)
+  if behaviour is not None and behaviour.timed:
+    _carry(behaviour, built.process)
+  participation = _participation(settings, clients, cohort_fn, behaviour)
+  states = {}
+  if built.process is not None:
+    states = _states(settings, clients.client_ids, built.process, participation)
+  made: asynchronous.Clients = clients
+  if settings.runtime == 'ray' and built.process is not None:
+    counts = client_data.example_counts(task.datasets.train_data)
+    most = settings.task_options.get('max_elements')
+    if most is not None:
+      counts = {name: min(count, most) for name, count in counts.items()}
+    made = elsewhere.ReferredClients(clients, counts, source)
+  trained: protocols.Clients = made
+  if isinstance(participation, schedule_lib.Schedule):
+    trained = asynchronous.StaggeredClients(made, participation)
+  rounds = build_rounds(settings, task.model_fn, built, weights, **states)
+  evaluator = reuse.evaluator(
+    reuse.model_key(settings, task),
+    lambda: evaluation.Evaluator(task.model_fn),
+  )
+  groups = ['validation']
+  if settings.ema_decay is not None:
+    groups.append('ema')
+  columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
+  return Parts(
+    task=task,
+    formula=description.describe(built.pieces),
+    cohort_fn=cohort_fn if participation is None else participation.cohort,
+    availability=participation,
+    rounds=rounds,
+    evaluator=evaluator,
+    clients=trained,
+    splits=validation.build(settings, task.datasets),
+    ledger=built.ledger,
+    goal=ending.goal_of(settings.target_metric, columns),
+    client_tests=_client_tests(settings, task, evaluator),
+  )
+
+
+def _client_tests(
+  settings: settings_lib.Settings,
+  task: tff.simulation.baselines.BaselineTask,
+  evaluator: evaluation.Evaluator,
+) -> Optional[client_tests_lib.ClientTests]:
+  """Makes the tests of the trained model on single clients, if asked for."""
+  if settings.evaluate_clients is None:
+    return None
+  every = settings.evaluate_clients == 'all'
+  tuning: dict[str, Any] = {}
+  epochs = settings.finetune_epochs
+  if epochs is not None:
+    assert settings.finetune_learning_rate is not None
+    tuning['tuner'] = client_tests_lib.Tuner(
+      task.model_fn, settings.finetune_learning_rate, settings.seed % 2**31
+    )
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=0,
+      as_lists=True,
+      one_pass=True,
+    )
+    # Rounds before the first, so that no pass is one of training.
+    tuning['passes'] = lambda client: [
+      clients.for_client(client, -number) for number in range(1, epochs + 1)
+    ]
+  tests = client_tests_lib.ClientTests(
+    datasets=task.datasets,
+    evaluator=evaluator,
+    count=None if every else int(settings.evaluate_clients),
+    seed=settings.seed,
+    **tuning,
+  )
+  tests.clients()  # Too few are told before training.
+  return tests
+
+
+def _carry(
+  behaviour: behaviour_lib.Behaviour, process: Optional[processes.Process]
+) -> None:
+  """Tells a behaviour what a round of a process sends."""
+  try:
+    sizes = reuse.of_process(process, traffic.of_process)
+  except ValueError:
+    # Something that is sent has no fixed size.
+    return
+  behaviour.carry(sizes.down, sizes.up)
+
+
+def _participation(
+  settings: settings_lib.Settings,
+  clients: data_lib.ClientDatasets,
+  cohort_fn: Callable[[int], Sequence[str]],
+  behaviour: Optional[behaviour_lib.Behaviour],
+) -> Optional[availability_lib.Participation]:
+  """Makes the participation of all rounds; `None` if all clients answer at once."""
+  if behaviour is None:
+    return None
+  more: dict[str, Any] = dict(
+    wanted=settings.clients_per_round, deadline=settings.deadline
+  )
+  work = clients.num_batches if behaviour.per_step else clients.num_examples
+  if not settings.asynchronous:
+    return availability_lib.Availability(cohort_fn, work, behaviour, **more)
+  return schedule_lib.Schedule(
+    clients.client_ids,
+    cohort_fn,
+    work,
+    behaviour,
+    concurrency=settings.concurrency or settings.clients_per_round,
+    **more,
+  )
+
+
+def training_data(
+  settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
+) -> data_lib.ClientDatasets:
+  """Makes the training data, pooled for a method without clients."""
+  shared: dict[str, Any] = dict(
+    seed=settings.seed, cache_bytes=settings.cache_mib * 2**20
+  )
+  if settings.plan.method.has_clients:
+    return batches.training_clients(
+      task.datasets,
+      as_lists=settings.runtime != 'native',
+      max_steps=settings.client_steps_per_round,
+      **shared,
+    )
+  return centralized.PooledDatasets(
+    task.datasets,
+    clients_per_round=settings.clients_per_round,
+    epochs=settings.task_options.get('epochs', 1),
+    max_elements=settings.task_options.get('max_elements'),
+    **shared,
+  )
+
+
+def build_rounds(
+  settings: settings_lib.Settings,
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  built: Built,
+  weights: tff.learning.models.ModelWeights,
+  **states: Any,
+) -> protocols.Rounds:
+  """Builds the rounds of a run, in their initial state.
+
+  Args:
+    settings: The run.
+    model_fn: Its task's.
+    built: What is built of its plan.
+    weights: Where training starts, as arrays.
+    **states: Further arguments of the rounds: who trains when, and where what
+      clients keep is held. Without them a model can be restored, and no more.
+  """
+  rounds: protocols.Rounds
+  if built.process is not None:
+    states['first_state'] = built.pieces.first_state(
+      reuse.template(built.process), weights
+    )
+  if built.process is None:
+    rounds = centralized.build_rounds(model_fn, built.pieces, weights)
+  elif isinstance(built.process, processes.BufferedLearningProcess):
+    assert settings.concurrency is not None
+    rounds = asynchronous.AsynchronousRounds(
+      built.process,
+      initial_weights=weights,
+      concurrency=settings.concurrency,
+      **states,
+    )
+  else:
+    rounds = rounds_lib.build(
+      built.process,
+      initial_weights=weights,
+      whole_updates=not settings.plan.aggregation.formula,
+      **states,
+    )
+  if settings.ema_decay is None:
+    return rounds
+  return averaging.AveragedRounds(rounds, settings.ema_decay)
+
+
+def _states(
+  settings: settings_lib.Settings,
+  client_ids: Sequence[str],
+  process: processes.Process,
+  participation: Optional[availability_lib.Participation],
+) -> dict[str, Any]:
+  """Returns what `build_rounds` takes to keep clients' states."""
+  folder = files.RunFolder(settings.folder)
+
+  def store(
+    path: pathlib.Path, clients: int, at_once: int
+  ) -> Callable[[client_states.Record], Any]:
+    return lambda record: client_storage.choose(
+      settings.client_states,
+      record,
+      path,
+      clients=clients,
+      clients_per_round=at_once,
+      total_rounds=settings.total_rounds,
+      rounds_per_checkpoint=settings.rounds_per_checkpoint,
+      memory_bytes=settings.client_state_mib * 2**20,
+    )
+
+  states: dict[str, Any] = dict(
+    client_ids=client_ids,
+    store=store(
+      folder.client_states, len(client_ids), settings.clients_per_round
+    ),
+  )
+  if isinstance(process, processes.BufferedLearningProcess):
+    assert settings.concurrency is not None
+    at_once = settings.concurrency
+    states |= dict(
+      schedule=participation,
+      discount=asynchronous.discount_of(settings.staleness),
+      received_store=store(folder.received, at_once, at_once),
+    )
+  return states

@@ -1,0 +1,1 @@
+"""Client optimizers that choose their own step size."""

@@ -1,0 +1,1 @@
+"""A client's round: its steps, passes and what it reports."""

@@ -1,0 +1,133 @@
+"""The first local step of the cohort's first client, for methods that ask.
+
+TensorFlow alone, as `trainer`, but for `first`; `client_work` places it.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import messages
+from tff_adaptive.processes import randomness
+from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import local_model
+
+
+class _SoFar(NamedTuple):
+  """The pass over a client's batches, of which the first one counts."""
+
+  batches: tf.Tensor
+  found: exchange_lib.First
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstStep:
+  """The loss and gradient of a client's first batch, of the model's loss."""
+
+  model: local_model.Model
+  exchange: exchange_lib.Exchange
+
+  def of_client(
+    self,
+    state: messages.State,
+    weights: structures.ModelWeights,
+    data: tf.data.Dataset,
+  ) -> exchange_lib.First:
+    """Measures a client, inside the graph of a TFF computation."""
+    local = local_model.create(self.model)
+
+    @tf.function(autograph=False)
+    def traced(
+      state: messages.State,
+      weights: structures.ModelWeights,
+      data: tf.data.Dataset,
+    ) -> exchange_lib.First:
+      return self._of_client(local, state, weights, data)
+
+    return traced(state, weights, data)
+
+  def _of_client(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    state: messages.State,
+    weights: structures.ModelWeights,
+    data: tf.data.Dataset,
+  ) -> exchange_lib.First:
+    carry = local.begin(weights)
+    wanted = self.exchange.wants_first(state.statistics)
+
+    def measure(batch: structures.Examples) -> exchange_lib.First:
+      # The seed of the client's first local step: the same dropout mask.
+      local.set_seed(
+        lambda: randomness.step_seed(
+          state.numbers['seed'], state.round, tf.constant(0), batch
+        )
+      )
+      _, evaluated = local.evaluate(
+        carry, batch, lambda weights, represent: tf.constant(0.0)
+      )
+      norm = tree.squared_norm(evaluated.gradients)
+      finite = tree.all_finite((evaluated.loss, norm))
+      return exchange_lib.First(
+        finite,
+        tf.where(finite, evaluated.loss, 0.0),
+        tf.where(finite, norm, 0.0),
+      )
+
+    def step(so_far: _SoFar, batch: structures.Examples) -> _SoFar:
+      # Not `take`: what is done to a dataset keeps the in-process runtime from
+      # handing over a list of batches, which is several times as fast.
+      looks = tf.logical_and(wanted, tf.equal(so_far.batches, 0))
+      found = tf.cond(looks, lambda: measure(batch), lambda: so_far.found)
+      return _SoFar(so_far.batches + 1, found)
+
+    none = _SoFar(tf.constant(0, tf.int32), _none())
+    return autograph.fold(step, none, data).found
+
+
+class _Computations(NamedTuple):
+  """The parts of a `tff.federated_aggregate` that keeps the first value."""
+
+  zero: tff.Computation
+  keep: tff.Computation
+  report: tff.Computation
+
+
+def _none() -> exchange_lib.First:
+  return exchange_lib.First(
+    tf.constant(False), tf.constant(0.0), tf.constant(0.0)
+  )
+
+
+def _computations(kind: tff.Type) -> _Computations:
+  @tff.tensorflow.computation(kind, kind)
+  def keep(
+    earlier: exchange_lib.First, later: exchange_lib.First
+  ) -> exchange_lib.First:
+    return tf.nest.map_structure(
+      lambda a, b: tf.where(earlier.measured, a, b), earlier, later
+    )
+
+  @tff.tensorflow.computation(kind)
+  def report(kept: exchange_lib.First) -> exchange_lib.First:
+    return kept
+
+  return _Computations(tff.tensorflow.computation(_none), keep, report)
+
+
+def first(measured: structures.Placed) -> structures.Placed:
+  """Places the measurement of the first client that has one, at the server.
+
+  Called inside a federated computation. The runtimes aggregate clients in the
+  cohort's order.
+
+  Args:
+    measured: As `FirstStep.of_client` makes them, at clients.
+  """
+  zero, keep, report = _computations(measured.type_signature.member)
+  return tff.federated_aggregate(measured, zero(), keep, keep, report)

@@ -1,0 +1,412 @@
+"""One interface for the two kinds of model that tff.learning knows.
+
+A `VariableModel` keeps weights and metrics in `tf.Variable`s, a
+`FunctionalModel` in tensors. The client work holds a `carry`: whatever must
+travel through the loop over batches, which is nothing for the former.
+"""
+
+import abc
+import collections
+from collections.abc import Callable
+from typing import Any
+from typing import Generic
+from typing import NamedTuple
+from typing import Optional
+from typing import Protocol
+from typing import TypeVar
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+from tff_adaptive import tff_internals
+from tff_adaptive.processes import randomness
+from tff_adaptive.processes.local import autograph
+
+Model = Union[
+  Callable[[], tff.learning.models.VariableModel],
+  tff.learning.models.FunctionalModel,
+]
+
+
+class Evaluated(NamedTuple):
+  """The outcome of one forward and backward pass.
+
+  Attributes:
+    loss: Scalar float32.
+    gradients: Flat tuple of tensors.
+    num_examples: Scalar int64.
+  """
+
+  loss: tf.Tensor
+  gradients: structures.FlatWeights
+  num_examples: tf.Tensor
+
+
+# Makes the representation of a batch under the current weights.
+Represent = Callable[[], tf.Tensor]
+
+# Maps the trainable weights and a function that makes the batch's
+# representation under them to a scalar added to the loss.
+Term = Callable[[structures.FlatWeights, Represent], tf.Tensor]
+
+Carry = TypeVar('Carry')
+_Result = TypeVar('_Result')
+
+
+class RepresentationRequest(Protocol):
+  """The part of an objective that a model must know.
+
+  Attributes:
+    needs_representation: Whether the objective's term looks at the input of
+      the model's last layer.
+  """
+
+  needs_representation: bool
+
+
+class NoRepresentationError(TypeError):
+  """A method needs the representation before the last layer; there is none."""
+
+
+class LocalModel(abc.ABC, Generic[Carry]):
+  """A client's copy of the model, inside one TensorFlow graph."""
+
+  def check_objective(self, objective: RepresentationRequest) -> None:
+    """Raises `NoRepresentationError` if the objective asks for too much."""
+    if objective.needs_representation:
+      raise NoRepresentationError(
+        'A contrastive loss (MOON) needs a Keras model with a layer before '
+        'its last one, whose output is the representation to compare; a '
+        'tff.learning.models.FunctionalModel has none to name.'
+      )
+
+  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
+    """Sets the seed of random layers, for passes up to the next call."""
+    del seed
+
+  @abc.abstractmethod
+  def begin(self, weights: structures.ModelWeights) -> Carry:
+    """Takes the received weights and returns the first carry."""
+
+  @abc.abstractmethod
+  def trainable(self, carry: Carry) -> structures.FlatWeights:
+    """Returns the trainable weights, flat."""
+
+  @abc.abstractmethod
+  def with_trainable(
+    self, carry: Carry, weights: structures.FlatWeights
+  ) -> Carry:
+    """Returns the carry with other trainable weights."""
+
+  @abc.abstractmethod
+  def evaluate(
+    self, carry: Carry, batch: structures.Examples, term: Term
+  ) -> tuple[Carry, Evaluated]:
+    """Differentiates loss plus term on a batch; counts into the metrics."""
+
+  @abc.abstractmethod
+  def gradients_at(
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
+    """Takes the gradient at other weights, leaving carry and metrics alone."""
+
+  def represent_at(
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+  ) -> tf.Tensor:
+    """Computes the last layer's input at other weights, [batch, features]."""
+    raise NotImplementedError
+
+  @abc.abstractmethod
+  def metrics(
+    self, carry: Carry, discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
+    """Returns the unfinalized metrics, those of no data if `discard`."""
+
+
+class _VariableLocalModel(LocalModel[tuple[()]]):
+  """A `VariableModel`; its variables are the state, the carry is empty."""
+
+  def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
+    self._model = model_fn()
+    self._weights = tff.learning.models.ModelWeights.from_model(self._model)
+    self._variables = tuple(tf.nest.flatten(self._weights.trainable))
+    self._seed = randomness.seed_variable(self._model)
+    self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
+
+  def check_objective(self, objective: RepresentationRequest) -> None:
+    if objective.needs_representation:
+      part = _representation_model(self._model)
+
+      # Traced once, as models trace their forward pass: every pass of a step
+      # then has the same dropout mask.
+      @tf.function(autograph=False)
+      def represent(batch: structures.Examples) -> tf.Tensor:
+        features = autograph.call(part, inputs_of(batch), training=True)
+        return tf.reshape(features, [tf.shape(features)[0], -1])
+
+      self._represent = represent
+
+  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
+    if self._seed is not None:
+      self._seed.assign(seed())
+
+  def begin(self, weights: structures.ModelWeights) -> tuple[()]:
+    tf.nest.map_structure(
+      lambda variable, value: variable.assign(value), self._weights, weights
+    )
+    return ()
+
+  def trainable(self, carry: tuple[()]) -> structures.FlatWeights:
+    return tuple(v.read_value() for v in self._variables)
+
+  def with_trainable(
+    self, carry: tuple[()], weights: structures.FlatWeights
+  ) -> tuple[()]:
+    for variable, value in zip(self._variables, weights):
+      variable.assign(value)
+    return ()
+
+  def evaluate(
+    self, carry: tuple[()], batch: structures.Examples, term: Term
+  ) -> tuple[tuple[()], Evaluated]:
+    return (), self._evaluate(batch, term)
+
+  def _evaluate(self, batch: structures.Examples, term: Term) -> Evaluated:
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(self._variables)
+      output = autograph.call(self._model.forward_pass, batch, training=True)
+      added = term(self.trainable(()), lambda: self._representation(batch))
+      loss = tf.cast(output.loss, tf.float32) + added
+    gradients = tape.gradient(
+      loss,
+      self._variables,
+      unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    if output.num_examples is None:
+      count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
+    else:
+      count = output.num_examples
+    dense = _dense(gradients, self._variables)
+    return Evaluated(loss, dense, tf.cast(count, tf.int64))
+
+  def gradients_at(
+    self,
+    carry: tuple[()],
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
+    return self._elsewhere(
+      weights, lambda: self._evaluate(batch, term).gradients
+    )
+
+  def represent_at(
+    self,
+    carry: tuple[()],
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+  ) -> tf.Tensor:
+    return self._elsewhere(weights, lambda: self._representation(batch))
+
+  def _representation(self, batch: structures.Examples) -> tf.Tensor:
+    assert self._represent is not None, 'check_objective comes first.'
+    return self._represent(batch)
+
+  def _elsewhere(
+    self, weights: structures.FlatWeights, compute: Callable[[], _Result]
+  ) -> _Result:
+    """Calls `compute` under other weights and puts everything back.
+
+    The forward pass of a `VariableModel` always counts into its metrics, and
+    may change its non-trainable weights.
+    """
+    counted = tuple(self._model.local_variables) + tuple(
+      tf.nest.flatten(self._weights.non_trainable)
+    )
+    kept = tuple(v.read_value() for v in counted)
+    here = self.trainable(())
+    self.with_trainable((), weights)
+    result = compute()
+    self.with_trainable((), here)
+    for variable, value in zip(counted, kept):
+      variable.assign(value)
+    return result
+
+  def metrics(
+    self, carry: tuple[()], discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
+    def reset() -> None:
+      autograph.call(self._model.reset_metrics)
+
+    tf.cond(tf.convert_to_tensor(discard), reset, lambda: None)
+    return autograph.call(self._model.report_local_unfinalized_metrics)
+
+
+def _representation_model(
+  model: tff.learning.models.VariableModel,
+) -> tf.keras.Model:
+  """Cuts a Keras model before its last layer that has weights."""
+  keras_model: Any = tff_internals.keras_model_of(model)
+  layers = getattr(keras_model, 'layers', [])
+  with_weights = [layer for layer in layers if layer.trainable_weights]
+  try:
+    if len(with_weights) < 2:
+      raise AttributeError('no layer before the last one')
+    return tf.keras.Model(keras_model.inputs, with_weights[-1].input)
+  # Keras raises either for layers that are not part of a graph of layers.
+  except (AttributeError, ValueError, TypeError) as e:
+    raise NoRepresentationError(
+      'A contrastive loss (MOON) needs a Keras model, built of layers in a '
+      'tf.keras.Sequential or functional model, with a layer with weights '
+      f'before its last one; the output of that part is compared. Got '
+      f'{type(keras_model or model).__name__} with '
+      f'{len(with_weights)} layers with weights.'
+    ) from e
+
+
+class _FunctionalCarry(NamedTuple):
+  """The state of a `FunctionalModel` from one batch to the next.
+
+  Attributes:
+    trainable: The trainable weights.
+    non_trainable: The others.
+    metrics: The metrics' state.
+  """
+
+  trainable: structures.FlatWeights
+  non_trainable: structures.FlatWeights
+  metrics: structures.Structure
+
+
+class _FunctionalLocalModel(LocalModel[_FunctionalCarry]):
+  """A `FunctionalModel`; its weights and metrics are the carry."""
+
+  def __init__(self, model: tff.learning.models.FunctionalModel):
+    self._model = model
+
+  def begin(self, weights: structures.ModelWeights) -> _FunctionalCarry:
+    return _FunctionalCarry(
+      tuple(weights.trainable),
+      tuple(weights.non_trainable),
+      self._model.initialize_metrics_state(),
+    )
+
+  def trainable(self, carry: _FunctionalCarry) -> structures.FlatWeights:
+    return carry.trainable
+
+  def with_trainable(
+    self, carry: _FunctionalCarry, weights: structures.FlatWeights
+  ) -> _FunctionalCarry:
+    return carry._replace(trainable=tuple(weights))
+
+  def _evaluate(
+    self,
+    weights: structures.FlatWeights,
+    fixed: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> tuple[Evaluated, tff.learning.models.BatchOutput]:
+    with tf.GradientTape() as tape:
+      tape.watch(weights)
+      predictions = self._model.predict_on_batch(
+        (weights, fixed), inputs_of(batch), training=True
+      )
+      model_loss = autograph.call(
+        self._model.loss, output=predictions, label=labels_of(batch)
+      )
+      added = term(weights, _no_representation)
+      loss = tf.cast(model_loss, tf.float32) + added
+    gradients = tape.gradient(
+      loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    count = tf.shape(tf.nest.flatten(predictions)[0])[0]
+    output = tff.learning.models.BatchOutput(
+      loss=model_loss, predictions=predictions, num_examples=count
+    )
+    dense = _dense(gradients, weights)
+    return Evaluated(loss, dense, tf.cast(count, tf.int64)), output
+
+  def evaluate(
+    self, carry: _FunctionalCarry, batch: structures.Examples, term: Term
+  ) -> tuple[_FunctionalCarry, Evaluated]:
+    evaluated, output = self._evaluate(
+      carry.trainable, carry.non_trainable, batch, term
+    )
+    metrics = autograph.call(
+      self._model.update_metrics_state,
+      carry.metrics,
+      batch_output=output,
+      labels=labels_of(batch),
+    )
+    return carry._replace(metrics=metrics), evaluated
+
+  def gradients_at(
+    self,
+    carry: _FunctionalCarry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: Term,
+  ) -> structures.FlatWeights:
+    evaluated, _ = self._evaluate(weights, carry.non_trainable, batch, term)
+    return evaluated.gradients
+
+  def metrics(
+    self, carry: _FunctionalCarry, discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
+    return tf.nest.map_structure(
+      lambda none, counted: tf.where(discard, none, counted),
+      self._model.initialize_metrics_state(),
+      carry.metrics,
+    )
+
+
+def _no_representation() -> tf.Tensor:
+  # `check_objective` has refused objectives that would ask.
+  raise NotImplementedError('A FunctionalModel has no representation.')
+
+
+def inputs_of(batch: structures.Examples) -> structures.Structure:
+  """Returns the model's inputs in a batch: its `x`, or its first part."""
+  return batch['x'] if isinstance(batch, collections.abc.Mapping) else batch[0]
+
+
+def labels_of(batch: structures.Examples) -> structures.Structure:
+  """Returns the labels of a batch: its `y`, or its second part."""
+  return batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
+
+
+def batch_size(batch: structures.Examples) -> tf.Tensor:
+  """Counts the examples in a batch, int64 scalar."""
+  first = tf.nest.flatten(inputs_of(batch))[0]
+  return tf.shape(first, out_type=tf.int64)[0]
+
+
+def create(model: Model) -> LocalModel[Any]:
+  """Builds a client's model, inside the graph that is being traced."""
+  if isinstance(model, tff.learning.models.FunctionalModel):
+    return _FunctionalLocalModel(model)
+  return _VariableLocalModel(model)
+
+
+def _dense(
+  gradients: structures.Structure, weights: structures.FlatWeights
+) -> structures.FlatWeights:
+  """Makes gradients tensors, each with its weight's static shape.
+
+  An embedding's gradient forgets the number of rows, and an optimizer state
+  that keeps it would change its shape from one local step to the next.
+  """
+  dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
+  return tuple(
+    tf.ensure_shape(g, w.shape)
+    for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
+  )

@@ -1,0 +1,121 @@
+"""Facts about a model that a process needs before anything is traced."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import NamedTuple
+from typing import Optional
+from typing import Union
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+from tff_adaptive import tff_internals
+from tff_adaptive.processes.local import local_model
+
+# Functions from a metric's unfinalized values to its value, by metric, or one
+# function of all of them, as a `FunctionalModel` has it.
+Finalizers = Union[
+  Mapping[str, Callable[..., structures.Structure]],
+  Callable[[structures.Metrics], structures.Metrics],
+]
+
+
+class ModelFacts(NamedTuple):
+  """The findings of `look_at`.
+
+  Attributes:
+    initial_weights: A TFF computation without argument that makes them.
+    weights_type: TFF type of `ModelWeights`.
+    data_type: TFF type of a client's sequence of batches.
+    metric_finalizers: As tff.learning's metric aggregators take them.
+    metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
+      which does not tell.
+  """
+
+  initial_weights: tff.Computation
+  weights_type: tff.Type
+  data_type: tff.Type
+  metric_finalizers: Finalizers
+  metric_names: Optional[tuple[str, ...]]
+
+
+def look_at(model: local_model.Model) -> ModelFacts:
+  """Builds the model once, in a graph of its own, and looks at it.
+
+  Raises:
+    TypeError: If `model` is not what tff.learning accepts.
+    ValueError: If the model has no trainable weights.
+  """
+  _check(model)
+  if isinstance(model, tff.learning.models.FunctionalModel):
+    input_spec = model.input_spec
+    finalizers = model.finalize_metrics
+    names = None
+
+    @tff.tensorflow.computation
+    def initial_weights() -> structures.ModelWeights:
+      trainable, non_trainable = model.initial_weights
+      return tff.learning.models.ModelWeights(
+        tuple(tf.convert_to_tensor(np.asarray(w)) for w in trainable),
+        tuple(tf.convert_to_tensor(np.asarray(w)) for w in non_trainable),
+      )
+
+  else:
+    with tf.Graph().as_default():
+      built = _built(model)
+      if not isinstance(built, tff.learning.models.VariableModel):
+        raise TypeError(
+          '`model` must return a tff.learning.models.VariableModel, got '
+          f'{type(built).__name__}.'
+        )
+      input_spec = built.input_spec
+      finalizers = built.metric_finalizers()
+      names = tuple(finalizers)
+
+    @tff.tensorflow.computation
+    def initial_weights() -> structures.ModelWeights:
+      return tff.learning.models.ModelWeights.from_model(model())
+
+  weights_type = initial_weights.type_signature.result
+  if not tf.nest.flatten(
+    tff.types.type_to_tf_tensor_specs(weights_type.trainable)
+  ):
+    raise ValueError('The model has no trainable weights: nothing to train.')
+  return ModelFacts(
+    initial_weights,
+    weights_type,
+    tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
+    finalizers,
+    names,
+  )
+
+
+def _built(
+  model: Callable[[], tff.learning.models.VariableModel],
+) -> tff.learning.models.VariableModel:
+  try:
+    return model()
+  except (AttributeError, TypeError) as e:
+    tff_internals.refuse_keras_3(e)
+    raise
+
+
+def _check(model: local_model.Model) -> None:
+  """Raises `TypeError` unless `model` is one that tff.learning accepts."""
+  if isinstance(model, tff.learning.models.FunctionalModel):
+    return
+  if isinstance(model, tff.learning.models.VariableModel):
+    raise TypeError(
+      '`model` must be a no-argument function that returns a '
+      'tff.learning.models.VariableModel, got the model itself: a model '
+      'whose variables exist already cannot be built anew for each client. '
+      'Pass the function.'
+    )
+  if not callable(model):
+    raise TypeError(
+      '`model` must be a no-argument function that returns a '
+      'tff.learning.models.VariableModel, or a '
+      f'tff.learning.models.FunctionalModel, got {model!r}.'
+    )

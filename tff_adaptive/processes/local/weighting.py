@@ -1,0 +1,76 @@
+"""The weight of a client in the mean of the cohort's updates."""
+
+from typing import Optional
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes.local import local_model
+
+# The metric that models of sequences count their tokens with, padding left out.
+_TOKENS_METRIC = 'num_tokens'
+
+
+def read(
+  given: Union[str, tff.learning.ClientWeighting],
+  metric_names: Optional[tuple[str, ...]],
+  exchange: exchange_lib.Exchange,
+) -> str:
+  """Reads the client weighting as a word.
+
+  Args:
+    given: 'examples', 'uniform', 'tokens' or a `tff.learning.ClientWeighting`.
+    metric_names: The model's metrics; `None` if it does not tell.
+    exchange: The method's.
+
+  Raises:
+    ValueError: If it is none of these, or tokens that nobody counts.
+  """
+  words = {
+    tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
+    tff.learning.ClientWeighting.UNIFORM: 'uniform',
+  }
+  word = given if isinstance(given, str) else words.get(given, given)
+  if word not in ('examples', 'uniform', 'tokens'):
+    raise ValueError(
+      "`client_weighting` must be 'examples', 'uniform', 'tokens' or a "
+      f'tff.learning.ClientWeighting, got {given!r}.'
+    )
+  if word == 'tokens':
+    if _TOKENS_METRIC not in (metric_names or ()):
+      raise ValueError(
+        "`client_weighting='tokens'` needs a model with the metric "
+        f'{_TOKENS_METRIC}, as the tasks that predict words and characters '
+        'have.'
+      )
+    if exchange.full_gradient_pass is not None:
+      raise ValueError(
+        f"`client_weighting='tokens'` does not go with "
+        f'{type(exchange).__name__}: its mean gradient is taken before any '
+        'token is counted.'
+      )
+  return word
+
+
+def weight(
+  word: str,
+  num_examples: tf.Tensor,
+  local: local_model.LocalModel[local_model.Carry],
+  carry: local_model.Carry,
+) -> tf.Tensor:
+  """Computes a client's weight, float32 scalar.
+
+  Args:
+    word: As `read` returned it.
+    num_examples: Examples iterated, int64 scalar.
+    local: The client's `LocalModel`.
+    carry: The model's after these examples.
+  """
+  if word == 'tokens':
+    counted = local.metrics(carry, discard=False)[_TOKENS_METRIC]
+    return tf.cast(tf.nest.flatten(counted)[0], tf.float32)
+  if word == 'examples':
+    return tf.cast(num_examples, tf.float32)
+  return tf.constant(1.0)

@@ -46,8 +46,9 @@ _MAY_USE['lab.sweep'] = _MAY_USE['lab.training'] | {
   'lab.training',
 }
 _MAY_USE['lab.commands'] = _MAY_USE['lab.sweep'] | {'lab.sweep'}
-# What users import to run something stands for a room of the laboratory.
+# What users import stands for rooms of the laboratory.
 _MAY_USE['training'] = {'lab.training'}
+_MAY_USE['recording'] = {'lab.recording'}
 # A room is no folder to scroll through.
 _MOST_FILES = 18
 # The rooms of tasks/, which know nothing of what stands around them.

@@ -16,6 +16,7 @@ _PARTS = frozenset(
     'lab',
     'training',
     'privacy',
+    'recording',
     'optimizers',
     'parameters',
     'processes',

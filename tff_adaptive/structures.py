@@ -52,7 +52,7 @@ OptimizerState: TypeAlias = collections.OrderedDict[str, Any]
 Statistics: TypeAlias = collections.OrderedDict[str, Any]
 
 # What a method's clients keep between rounds, by name; likewise.
-Memory: TypeAlias = collections.OrderedDict[str, Any]
+ClientState: TypeAlias = collections.OrderedDict[str, Any]
 
 # Measurements, and metrics before TFF finalizes them, by name.
 Metrics: TypeAlias = collections.OrderedDict[str, Any]

@@ -63,7 +63,7 @@ def test_training_starts_at_the_given_weights():
 def counting_process(model_fn):
   """Federated averaging whose clients count the rounds they took part in."""
   plain = algorithms.build('fedavg', model_fn)
-  memory_type = tff.to_type(
+  client_state_type = tff.to_type(
     collections.OrderedDict(rounds=np.int32, trace=(np.float32, [2]))
   )
 
@@ -73,7 +73,7 @@ def counting_process(model_fn):
       rounds=tf.constant(0), trace=tf.zeros([2], tf.float32)
     )
 
-  @tff.tensorflow.computation(memory_type)
+  @tff.tensorflow.computation(client_state_type)
   def count(memory):
     return collections.OrderedDict(
       rounds=memory['rounds'] + 1, trace=memory['trace'] + [1.0, 2.0]
@@ -82,7 +82,7 @@ def counting_process(model_fn):
   state_type, data_type = plain.next.type_signature.parameter
 
   @tff.federated_computation(
-    state_type, tff.FederatedType(memory_type, tff.CLIENTS), data_type
+    state_type, tff.FederatedType(client_state_type, tff.CLIENTS), data_type
   )
   def next_fn(state, memories, data):
     output = plain.next(state, data)

@@ -20,17 +20,21 @@ class KeptState(exchange.Exchange):
   def __init__(self, client_optimizer: tff.learning.optimizers.Optimizer):
     self._optimizer = client_optimizer
 
-  def _kept(self, state: structures.OptimizerState) -> structures.Memory:
+  def _kept(self, state: structures.OptimizerState) -> structures.ClientState:
     hparams = self._optimizer.get_hparams(state)
     return collections.OrderedDict(
       (name, value) for name, value in state.items() if name not in hparams
     )
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return self._kept(self._optimizer.initialize(specs))
 
   def begin(self, client: exchange.Client) -> structures.OptimizerState:
-    return collections.OrderedDict(client.optimizer_state, **client.memory)
+    return collections.OrderedDict(client.optimizer_state, **client.state)
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     return self._kept(client.optimizer_state)

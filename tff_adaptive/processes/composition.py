@@ -33,7 +33,7 @@ class StatefulOutput(NamedTuple):
   """
 
   state: tff.learning.templates.LearningAlgorithmState
-  client_states: Sequence[structures.Memory]
+  client_states: Sequence[structures.ClientState]
   metrics: structures.Metrics
 
 
@@ -148,7 +148,7 @@ def compose(
   The composition is that of `tff.learning.templates.compose_learning_process`
   with two additions, each used only by exchanges that ask for it: the server
   optimizer's state can be shared with clients (`Exchange.share`), and clients
-  can keep something between rounds (`Exchange.memory`).
+  can keep something between rounds (`Exchange.initialize_client`).
 
   Args:
     model: A no-argument function returning a
@@ -302,13 +302,13 @@ def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
     tff.TensorType(np.float32),
     parts.work.facts.data_type,
   ]
-  if parts.work.memory_type is not None:
-    of_clients.insert(2, parts.work.memory_type)
+  if parts.work.client_state_type is not None:
+    of_clients.insert(2, parts.work.client_state_type)
   known = [
     placed_state_type,
     *(tff.FederatedType(type_, tff.CLIENTS) for type_ in of_clients),
   ]
-  if parts.work.memory_type is None:
+  if parts.work.client_state_type is None:
 
     @tff.federated_computation(*known)
     def next_fn(
@@ -330,14 +330,14 @@ def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
       client_states: structures.Placed,
       client_data: structures.Placed,
     ) -> StatefulOutput:
-      next_state, metrics, memories = run(
+      next_state, metrics, client_states = run(
         state, client_data, client_states, received, factors
       )
-      return StatefulOutput(next_state, memories, metrics)
+      return StatefulOutput(next_state, client_states, metrics)
 
   return BufferedLearningProcess(
     initialize,
-    parts.work.initialize_memory,
+    parts.work.initialize_client_state,
     message,
     next_fn,
     *_weights_access(parts, state_type),
@@ -374,7 +374,7 @@ def _compose(parts: _Parts) -> Process:
     *_hparams_access(parts, state_type),
   )
 
-  if parts.work.memory_type is None:
+  if parts.work.client_state_type is None:
 
     @tff.federated_computation(placed_state_type, data_type)
     def next_fn(
@@ -395,19 +395,22 @@ def _compose(parts: _Parts) -> Process:
 
   @tff.federated_computation(
     placed_state_type,
-    tff.FederatedType(parts.work.memory_type, tff.CLIENTS),
+    tff.FederatedType(parts.work.client_state_type, tff.CLIENTS),
     data_type,
   )
-  def next_with_memory(
+  def next_with_client_states(
     state: structures.Placed,
     client_states: structures.Placed,
     client_data: structures.Placed,
   ) -> StatefulOutput:
-    next_state, metrics, memories = run(state, client_data, client_states)
-    return StatefulOutput(next_state, memories, metrics)
+    next_state, metrics, client_states = run(state, client_data, client_states)
+    return StatefulOutput(next_state, client_states, metrics)
 
   return StatefulLearningProcess(
-    initialize, parts.work.initialize_memory, next_with_memory, *access
+    initialize,
+    parts.work.initialize_client_state,
+    next_with_client_states,
+    *access,
   )
 
 
@@ -435,9 +438,9 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
   """Builds a function to call inside a federated computation.
 
   Returns:
-    A function of state, data, memories if clients keep something, and messages
+    A function of state, data, client states if clients keep any, and messages
     and factors if they are handed those; its results are the next state, the
-    metrics and the next memories.
+    metrics and the next client states.
   """
   work = parts.work
   shares = type(work.exchange).share is not exchange_lib.Exchange.share
@@ -446,7 +449,7 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
   def run(
     state: structures.Placed,
     data: structures.Placed,
-    memories: Optional[structures.Placed] = None,
+    client_states: Optional[structures.Placed] = None,
     received: Optional[structures.Placed] = None,
     factors: Optional[structures.Placed] = None,
   ) -> _PlacedRound:
@@ -458,12 +461,17 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
       distributor, distributed = broadcast.state, broadcast.measurements
       if share is not None:
         work_state = tff.federated_map(share, (work_state, state.finalizer))
-      done = work.run(work_state, broadcast.result, data, memories)
+      done = work.run(work_state, broadcast.result, data, client_states)
     else:
       distributor = state.distributor
       distributed = tff.federated_value((), tff.SERVER)
       done = work.run(
-        work_state, received.weights, data, memories, received.work, factors
+        work_state,
+        received.weights,
+        data,
+        client_states,
+        received.work,
+        factors,
       )
     mean = parts.aggregator.next(
       state.aggregator, done.result.update, done.result.update_weight
@@ -485,7 +493,7 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
         finalizer=stepped.measurements,
       )
     )
-    return next_state, metrics, done.memories
+    return next_state, metrics, done.client_states
 
   return run
 

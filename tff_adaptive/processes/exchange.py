@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
   Attributes:
     statistics: The statistics that the server broadcast.
-    memory: What the client kept from earlier rounds; empty for a method that
+    state: What the client kept from earlier rounds; empty for a method that
       keeps nothing.
     received: The received trainable weights, flat.
     full_gradient: The cohort's mean gradient at the received weights, flat, for
@@ -64,7 +64,7 @@ class Client(NamedTuple):
   """
 
   statistics: structures.Statistics
-  memory: structures.Memory
+  state: structures.ClientState
   received: structures.FlatWeights
   full_gradient: structures.FlatWeights = ()
   first: Optional[First] = None
@@ -135,8 +135,8 @@ class Exchange(numbers_lib.Numbered):
 
   The hooks of a round, in order: `share` and `broadcast` on the server;
   `start`, `begin` and `context` on each client before its steps; `update`,
-  `weight`, `report` and `remember` after them; then the server's `merge` and
-  `step`.
+  `weight`, `report` and `next_client_state` after them; then the server's
+  `merge` and `step`.
 
   Attributes:
     full_gradient_pass: When clients go over their data once more, for the
@@ -172,8 +172,10 @@ class Exchange(numbers_lib.Numbered):
     del specs
     return collections.OrderedDict()
 
-  def memory(self, specs: structures.FlatSpecs) -> Optional[structures.Memory]:
-    """Builds a new client's memory; `None` if clients keep nothing."""
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> Optional[structures.ClientState]:
+    """Builds a new client's state; `None` if clients keep nothing."""
     del specs
     return None
 
@@ -238,9 +240,9 @@ class Exchange(numbers_lib.Numbered):
     del client
     return ()
 
-  def remember(self, client: Client) -> structures.Memory:
+  def next_client_state(self, client: Client) -> structures.ClientState:
     """Returns what the client keeps, unless it had to be left out."""
-    return client.memory
+    return client.state
 
   def merge(self, server: Server) -> structures.Statistics:
     """Returns the server's next statistics.

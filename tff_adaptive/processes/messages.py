@@ -73,7 +73,7 @@ class Output(NamedTuple):
     maxima: What it contributes to the cohort's maxima.
     record: Its own step sizes, as `step_sizes.record` makes them; empty unless
       these are recorded.
-    memory: What it keeps; empty for a method that keeps nothing.
+    client_state: What it keeps; empty for a method that keeps nothing.
   """
 
   result: tff.learning.templates.ClientResult
@@ -81,7 +81,7 @@ class Output(NamedTuple):
   sums: Sums
   maxima: Maxima
   record: Union[tf.Tensor, tuple[()]]
-  memory: structures.Memory
+  client_state: structures.ClientState
 
 
 def of_client(
@@ -106,7 +106,7 @@ def of_client(
     record_drift: Whether it is measured how far clients drift apart.
   """
   report = exchange.report(client)
-  remembered = exchange.remember(client)
+  remembered = exchange.next_client_state(client)
   weight = exchange.weight(client)
   # One test for all that leaves the client: an accumulator or a step size
   # can overflow while the weights have not yet.
@@ -125,10 +125,10 @@ def of_client(
   bits = exchange.update_bits(client)
   if bits is not None:
     clients['update_bits'] = tf.cast(bits, tf.float32)
-  memory = client.memory
-  if memory:
-    memory = tf.nest.map_structure(
-      lambda new, old: tf.where(takes_part, new, old), remembered, client.memory
+  client_state = client.state
+  if client_state:
+    client_state = tf.nest.map_structure(
+      lambda new, old: tf.where(takes_part, new, old), remembered, client.state
     )
   sums = _sums(clients, report, weight, takes_part, steps)
   if record_drift and (own := exchange.preconditioner(client)):
@@ -145,7 +145,7 @@ def of_client(
       if record and steps is not None
       else ()
     ),
-    memory=memory,
+    client_state=client_state,
   )
 
 

@@ -37,17 +37,21 @@ class ErrorFeedback(exchange.Exchange):
       'e_i = Delta_i + e_i - C(Delta_i + e_i), from 0'
     )
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(error=tuple(tree.zeros(specs)))
 
   def _due(self, client: exchange.Client) -> structures.FlatWeights:
-    return tree.add(super().update(client), tuple(client.memory['error']))
+    return tree.add(super().update(client), tuple(client.state['error']))
 
   def update(self, client: exchange.Client) -> structures.FlatWeights:
     due = self._due(client)
     return encodings.split(self._compress(encodings.joined(due)), like=due)
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     error = tree.subtract(self._due(client), self.update(client))
     return collections.OrderedDict(error=error)
 

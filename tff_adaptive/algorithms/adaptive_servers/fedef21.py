@@ -52,18 +52,22 @@ class Estimates(exchange.Exchange):
   ) -> structures.Statistics:
     return collections.OrderedDict()
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(estimate=tuple(tree.zeros(specs)))
 
   def update(self, client: exchange.Client) -> structures.FlatWeights:
-    own = tuple(client.memory['estimate'])
+    own = tuple(client.state['estimate'])
     change = tree.subtract(super().update(client), own)
     return encodings.split(
       self._compress(encodings.joined(change)), like=change
     )
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
-    own = tuple(client.memory['estimate'])
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
+    own = tuple(client.state['estimate'])
     return collections.OrderedDict(estimate=tree.add(own, self.update(client)))
 
   def merge(self, server: exchange.Server) -> structures.Statistics:

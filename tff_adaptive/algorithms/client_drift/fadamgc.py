@@ -97,7 +97,9 @@ class GradientTracking(scaffold.ControlVariates):
     y    = y + (|S| / N) mean of (y_i+ - y_i)
   """
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     # The optimizer has seen g + y - y_i.
     mean = tuple(
       tf.math.divide_no_nan(total, tf.cast(client.num_steps, total.dtype))

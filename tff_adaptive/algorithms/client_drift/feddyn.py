@@ -50,15 +50,19 @@ class DynamicRegularization(exchange.Exchange):
   ) -> structures.Statistics:
     return collections.OrderedDict()
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(gradient=tuple(tree.zeros(specs)))
 
   def context(self, client: exchange.Client) -> structures.FlatWeights:
-    return tuple(-g for g in client.memory['gradient'])
+    return tuple(-g for g in client.state['gradient'])
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     gradient = tree.add_scaled(
-      client.memory['gradient'], -self._alpha, self.update(client)
+      client.state['gradient'], -self._alpha, self.update(client)
     )
     return collections.OrderedDict(gradient=gradient)
 

@@ -46,18 +46,22 @@ class LastReceived(exchange.Exchange):
   def __init__(self, rho: float):
     self._rho = rho
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(
       seen=tf.constant(False), received=tuple(tree.zeros(specs))
     )
 
   def context(self, client: exchange.Client) -> structures.FlatWeights:
-    back = tree.subtract(client.memory['received'], tuple(client.received))
+    back = tree.subtract(client.state['received'], tuple(client.received))
     scale = tf.math.divide_no_nan(self._rho, tree.norm(back))
-    scale = tf.where(client.memory['seen'], scale, 0.0)
+    scale = tf.where(client.state['seen'], scale, 0.0)
     return tuple(tf.cast(scale, b.dtype) * b for b in back)
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     return collections.OrderedDict(
       seen=tf.constant(True), received=tuple(client.received)
     )

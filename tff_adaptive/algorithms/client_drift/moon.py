@@ -21,18 +21,22 @@ class PreviousModel(exchange.Exchange):
   The first previous model of a client is the model that it receives.
   """
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(
       seen=tf.constant(False), weights=tree.zeros(specs)
     )
 
   def context(self, client: exchange.Client) -> structures.FlatWeights:
     return tuple(
-      tf.where(client.memory['seen'], previous, received)
-      for previous, received in zip(client.memory['weights'], client.received)
+      tf.where(client.state['seen'], previous, received)
+      for previous, received in zip(client.state['weights'], client.received)
     )
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     return collections.OrderedDict(seen=tf.constant(True), weights=client.end)
 
 

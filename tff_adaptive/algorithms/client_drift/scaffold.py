@@ -36,21 +36,25 @@ class ControlVariates(exchange.Exchange):
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     return collections.OrderedDict(c=tree.zeros(specs))
 
-  def memory(self, specs: structures.FlatSpecs) -> structures.Memory:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
     return collections.OrderedDict(seen=tf.constant(False), c=tree.zeros(specs))
 
   def _own(self, client: exchange.Client) -> structures.FlatWeights:
     """Returns c_i as it was before the round, flat."""
     return tuple(
-      tf.where(client.memory['seen'], own, server)
-      for own, server in zip(client.memory['c'], client.statistics['c'])
+      tf.where(client.state['seen'], own, server)
+      for own, server in zip(client.state['c'], client.statistics['c'])
     )
 
   def context(self, client: exchange.Client) -> structures.FlatWeights:
     own = self._own(client)
     return tuple(c - c_i for c, c_i in zip(client.statistics['c'], own))
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
     own = self._own(client)
     path = client.optimizer_state['learning_rate'] * client.full_steps
     renewed = tuple(
@@ -63,7 +67,7 @@ class ControlVariates(exchange.Exchange):
 
   def report(self, client: exchange.Client) -> exchange.Report:
     own = self._own(client)
-    renewed = self.remember(client)['c']
+    renewed = self.next_client_state(client)['c']
     change = tuple(new - old for new, old in zip(renewed, own))
     return exchange.report(weighted=collections.OrderedDict(c=change))
 

@@ -23,17 +23,19 @@ class Recursion(exchange.Exchange):
   c_k gamma_k, and one never seen before from c gamma_b.
   """
 
-  def __init__(self, *, counts: bool, remembers: bool):
+  def __init__(self, *, counts: bool, keeps_state: bool):
     self._counts = counts
-    self._remembers = remembers
+    self._keeps_state = keeps_state
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     if not self._counts:
       return collections.OrderedDict()
     return collections.OrderedDict(count=tf.constant(0, tf.int32))
 
-  def memory(self, specs: structures.FlatSpecs) -> Optional[structures.Memory]:
-    if not self._remembers:
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> Optional[structures.ClientState]:
+    if not self._keeps_state:
       return None
     # As the rule's own first state has it.
     return collections.OrderedDict(bound=tf.constant(1.0))
@@ -41,12 +43,14 @@ class Recursion(exchange.Exchange):
   def begin(self, client: exchange.Client) -> structures.OptimizerState:
     # Names in both are those of the rule's state.
     return collections.OrderedDict(
-      client.optimizer_state, **client.statistics, **client.memory
+      client.optimizer_state, **client.statistics, **client.state
     )
 
-  def remember(self, client: exchange.Client) -> structures.Memory:
-    if not self._remembers:
-      return client.memory
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
+    if not self._keeps_state:
+      return client.state
     return collections.OrderedDict(bound=client.optimizer_state['bound'])
 
   def report(self, client: exchange.Client) -> exchange.Report:
@@ -96,6 +100,6 @@ class FedDecSps(methods.Options):
       return {}
     return {
       'exchange': Recursion(
-        counts=self.count == 'training', remembers=self.memory == 'client'
+        counts=self.count == 'training', keeps_state=self.memory == 'client'
       )
     }

@@ -47,7 +47,7 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
     if exchange is not None:
       client = exchange_lib.Client(
         statistics=exchange.initialize(specs),
-        memory=exchange.memory(specs) or collections.OrderedDict(),
+        state=exchange.initialize_client(specs) or collections.OrderedDict(),
         received=tuple(tree.zeros(specs)),
       )
       held = _bytes(exchange.context(client))

@@ -265,7 +265,7 @@ def _participation(
   cohort_fn: Callable[[int], Sequence[str]],
   behaviour: Optional[behaviour_lib.Behaviour],
 ) -> Optional[availability_lib.Participation]:
-  """Makes the participation of all rounds; `None` if all clients answer at once."""
+  """Makes the rounds' participation; `None` if all clients answer at once."""
   if behaviour is None:
     return None
   more: dict[str, Any] = dict(

@@ -47,13 +47,13 @@ class RoundOutput(NamedTuple):
       for, at the server.
     result: The clients' `ClientResult`s.
     measurements: At the server.
-    memories: What clients keep, at clients; empty if they keep nothing.
+    client_states: What clients keep, at clients; empty if they keep nothing.
   """
 
   totals: tuple[structures.Placed, ...]
   result: structures.Placed
   measurements: structures.Placed
-  memories: structures.Placed
+  client_states: structures.Placed
 
 
 class ClientWork:
@@ -62,10 +62,10 @@ class ClientWork:
   Attributes:
     facts: What is known of the model.
     state_type: TFF type of the state.
-    memory_type: TFF type of what a client keeps; `None` if nothing.
+    client_state_type: TFF type of what a client keeps; `None` if nothing.
     initialize: TFF computation that makes the state at the server.
-    initialize_memory: TFF computation that makes what a client has that was
-      never seen; `None` if clients keep nothing.
+    initialize_client_state: TFF computation that makes the state of a client
+      that was never seen; `None` if clients keep nothing.
     get_hparams, set_hparams: TFF computations on the state.
   """
 
@@ -139,12 +139,14 @@ class ClientWork:
     initial_state = tff.tensorflow.computation(trainer.initial_state)
     self.state_type = initial_state.type_signature.result
     self._build_sending()
-    self.memory_type = self.initialize_memory = None
-    if trainer.exchange.memory(trainer.specs) is not None:
-      self.initialize_memory = tff.tensorflow.computation(
-        lambda: trainer.exchange.memory(trainer.specs)
+    self.client_state_type = self.initialize_client_state = None
+    if trainer.exchange.initialize_client(trainer.specs) is not None:
+      self.initialize_client_state = tff.tensorflow.computation(
+        lambda: trainer.exchange.initialize_client(trainer.specs)
       )
-      self.memory_type = self.initialize_memory.type_signature.result
+      self.client_state_type = (
+        self.initialize_client_state.type_signature.result
+      )
     self._build_full_gradient(trainer)
     self._build_first_step(trainer)
     self._build_training(trainer)
@@ -218,8 +220,8 @@ class ClientWork:
       extra['full_gradient'] = self._mean_gradient.type_signature.result
     if self._first_step is not None:
       extra['first'] = self._first_step.type_signature.result
-    if self.memory_type is not None:
-      extra['memory'] = self.memory_type
+    if self.client_state_type is not None:
+      extra['client_state'] = self.client_state_type
     if self._takes_messages:
       extra['factor'] = tff.TensorType(np.float32)
     known = [self._sent_type, self.facts.weights_type, self.facts.data_type]
@@ -280,7 +282,7 @@ class ClientWork:
     state: structures.Placed,
     weights: structures.Placed,
     data: structures.Placed,
-    memories: Optional[structures.Placed] = None,
+    client_states: Optional[structures.Placed] = None,
     received: Optional[structures.Placed] = None,
     factors: Optional[structures.Placed] = None,
   ) -> RoundOutput:
@@ -290,7 +292,7 @@ class ClientWork:
       state: At the server.
       weights: The model weights, at clients.
       data: The clients' batches.
-      memories: What clients keep, at clients, if they keep anything.
+      client_states: What clients keep, at clients, if they keep anything.
       received: The state as each client received it, at clients; the server's
         is broadcast unless given.
       factors: What updates are multiplied with, at clients, if messages are
@@ -314,8 +316,8 @@ class ClientWork:
       measured = tff.federated_map(self._first_step, (broadcast, weights, data))
       first = first_step_lib.first(measured)
       extra.append(tff.federated_broadcast(first))
-    if memories is not None:
-      extra.append(memories)
+    if client_states is not None:
+      extra.append(client_states)
     if factors is not None:
       extra.append(factors)
     done = tff.federated_map(self._train, (broadcast, weights, data, *extra))
@@ -333,7 +335,7 @@ class ClientWork:
       (sums, maxima, *full_gradient),
       done.result,
       tff.federated_zip(measurements),
-      () if memories is None else done.memory,
+      () if client_states is None else done.client_state,
     )
 
   def conclude(
@@ -402,7 +404,7 @@ def build_client_work(
       or `record_step_sizes` for one that does not choose its step sizes.
   """
   work = ClientWork(model, optimizer, **arguments)
-  if work.memory_type is not None:
+  if work.client_state_type is not None:
     raise TypeError(
       'A tff.learning.templates.ClientWorkProcess has no place for what '
       f'{type(work.exchange).__name__} keeps on clients; use '

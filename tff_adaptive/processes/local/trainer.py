@@ -115,7 +115,7 @@ class Trainer:
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights = (),
-    memory: Optional[structures.Memory] = None,
+    client_state: Optional[structures.ClientState] = None,
     first: Optional[exchange_lib.First] = None,
     factor: Optional[tf.Tensor] = None,
   ) -> messages.Output:
@@ -128,7 +128,7 @@ class Trainer:
       return bound._train(local, state, *arguments)
 
     train = tf.function(train, autograph=False)
-    kept = collections.OrderedDict() if memory is None else memory
+    kept = collections.OrderedDict() if client_state is None else client_state
     return train(state, weights, data, full_gradient, kept, first, factor)
 
   def _train(
@@ -138,13 +138,13 @@ class Trainer:
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
     full_gradient: structures.FlatWeights,
-    memory: structures.Memory,
+    client_state: structures.ClientState,
     first: Optional[exchange_lib.First],
     factor: Optional[tf.Tensor],
   ) -> messages.Output:
     client = exchange_lib.Client(
       statistics=state.statistics,
-      memory=memory,
+      state=client_state,
       received=tuple(tf.nest.flatten(weights.trainable)),
       full_gradient=full_gradient,
       first=first,

@@ -1,13 +1,13 @@
 """Methods whose clients keep something, as ordinary learning processes of TFF.
 
-  process = remembering.learning_process(
+  process = client_state.learning_process(
     algorithms.build('scaffold', model_fn, population=100))
   state = process.initialize()
   output = process.next(state, [('ada', ada_s_batches), ('bob', bob_s_batches)])
 
-A client's data come with its id, under which the process keeps what the client
-remembers. The server's state names the version of all memories that belongs to
-it: an earlier state has the memories of its time.
+A client's data come with its id, under which the process keeps the client's
+state. The server's state names the version of all client states that belongs
+to it: an earlier state has the client states of its time.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states as memories_lib
+from tff_adaptive.lab.recording.client_state import states as states_lib
 
 _TOKEN = ('version', 'clients', 'checksum')
 
@@ -53,9 +53,9 @@ def learning_process(
     A process whose `next` takes the state and, for each client, a pair of its
     id and its batches, or its id. It runs in the context that is set, and in an
     asynchronous one as well, such as that of `tff.learning.programs`. Its
-    `next` is no computation that others could contain: it looks up memories
-    before and keeps them after each round. The last four rounds' states can be
-    gone back to.
+    `next` is no computation that others could contain: it looks up clients'
+    states before and keeps them after each round. The last four rounds'
+    states can be gone back to.
 
   Raises:
     TypeError: If the process keeps nothing on clients, or the datasets are of
@@ -116,7 +116,7 @@ class _Access:
 
     @tff.tensorflow.computation(self.state_type, inner_type)
     def renew(state: Any, inner: Any) -> Any:
-      return _with_token(inner, state.distributor['memories'])
+      return _with_token(inner, state.distributor['client_states'])
 
     @tff.federated_computation
     def initialize() -> Any:
@@ -150,7 +150,7 @@ def _with_token(state: Any, token: Any) -> Any:
   """Puts a version into a state, in a place that trainers do not look at."""
   return state._replace(
     distributor=collections.OrderedDict(
-      memories=token, distributor=state.distributor
+      client_states=token, distributor=state.distributor
     )
   )
 
@@ -186,12 +186,14 @@ class _Next(tff.Computation):
   ):
     self._process = process
     self._path = path
-    self._memories: Optional[memories_lib.Memories] = None
+    self._client_states: Optional[states_lib.CohortStates] = None
     self._token: Optional[dict[str, int]] = None
     self._by_id = dataset_computation is not None
     self._run = process.next
     if dataset_computation is not None:
-      state_type, memory_type, data_type = process.next.type_signature.parameter
+      state_type, client_state_type, data_type = (
+        process.next.type_signature.parameter
+      )
       made = dataset_computation.type_signature.result
       if not data_type.member.is_assignable_from(made):
         raise TypeError(
@@ -200,11 +202,11 @@ class _Next(tff.Computation):
         )
 
       @tff.federated_computation(
-        state_type, memory_type, tff.FederatedType(np.str_, tff.CLIENTS)
+        state_type, client_state_type, tff.FederatedType(np.str_, tff.CLIENTS)
       )
-      def run(state: Any, memories: Any, client_ids: Any) -> Any:
+      def run(state: Any, client_states: Any, client_ids: Any) -> Any:
         data = tff.federated_map(dataset_computation, client_ids)
-        return process.next(state, memories, data)
+        return process.next(state, client_states, data)
 
       self._run = run
 
@@ -219,7 +221,7 @@ class _Next(tff.Computation):
 
     Raises:
       ValueError: If a client is there twice.
-      RunError: If the memories that go with the state are not there.
+      RunError: If the client states that go with the state are not there.
     """
     context = tff.framework.get_context_stack().current
     # That of TFF's programs accepts no results of clients; the one that it
@@ -227,12 +229,12 @@ class _Next(tff.Computation):
     within = getattr(context, 'asynchronous', context)
     if isinstance(within, tff.program.FederatedContext):
       raise TypeError(
-        'A process that remembers clients runs in the contexts of '
+        'A process that keeps client states runs in the contexts of '
         'tff_adaptive.runtime, such as set_in_process_context('
         f'asynchronous=True), got {type(context).__name__}.'
       )
     if not isinstance(within, tff.framework.AsyncContext):
-      if self._memories is None:
+      if self._client_states is None:
         self._open(self._process.initialize_client_state())
       arguments, clients = self._arguments(state, client_data)
       return self._conclude(clients, self._run(*arguments))
@@ -254,7 +256,7 @@ class _Next(tff.Computation):
         coroutine = computation(*arguments)
       return await coroutine
 
-    if self._memories is None:
+    if self._client_states is None:
       self._open(await value_of(self._process.initialize_client_state))
     state = await tff.program.materialize_value(state)
     arguments, clients = self._arguments(state, client_data)
@@ -263,7 +265,7 @@ class _Next(tff.Computation):
   def _open(self, fresh: Any) -> None:
     """Makes the store, once it is known what a client begins with."""
     # In memory or in the file, every version is in the database.
-    self._memories = memories_lib.Memories(
+    self._client_states = states_lib.CohortStates(
       fresh, lambda record: client_states.ClientStates(record, self._path)
     )
 
@@ -287,30 +289,30 @@ class _Next(tff.Computation):
         f'A client can be in a round once, but {twice[0]!r} is there '
         f'{clients.count(twice[0])} times.'
       )
-    assert self._memories is not None
-    token = {n: int(state.distributor['memories'][n]) for n in _TOKEN}
+    assert self._client_states is not None
+    token = {n: int(state.distributor['client_states'][n]) for n in _TOKEN}
     if token != self._token:
       try:
-        self._memories.store.restore(token)
+        self._client_states.store.restore(token)
       except errors.DamagedError as e:
         self._token = None
         raise errors.RunError(
-          f'What clients remember at this state is not there: {e} A process '
-          'keeps the memories of one training; go on from one of its last '
+          f'The client states of this state are not there: {e} A process '
+          'keeps the client states of one training; go on from one of its last '
           'states, or build a process for each.'
         ) from e
       self._token = token
-    memories = self._memories.of(clients)
-    return (_without_token(state), memories, data), clients
+    client_states = self._client_states.of(clients)
+    return (_without_token(state), client_states, data), clients
 
   def _conclude(
     self, clients: Sequence[str], output: Any
   ) -> tff.learning.templates.LearningProcessOutput:
-    """Keeps what clients are to remember; returns the round's output."""
-    assert self._memories is not None
+    """Keeps the clients' next states; returns the round's output."""
+    assert self._client_states is not None
     self._token = None  # Unknown, if the following fails.
-    self._memories.keep(clients, output.client_states)
-    saved = self._memories.store.save()
+    self._client_states.keep(clients, output.client_states)
+    saved = self._client_states.store.save()
     self._token = {n: int(saved[n]) for n in _TOKEN}
     token = collections.OrderedDict((n, saved[n]) for n in _TOKEN)
     return tff.learning.templates.LearningProcessOutput(

@@ -1,4 +1,4 @@
-"""The memories of clients between rounds, by client id."""
+"""The states of clients between rounds, by client id."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ import tensorflow as tf
 from tff_adaptive.lab.recording.client_state import files as client_states
 
 
-class Memories:
-  """Clients' memories, as a process takes and returns them.
+class CohortStates:
+  """Clients' states, as a process takes and returns them.
 
   A store (`client_states`) has those of clients seen before; all others have
-  the memory that a client begins with.
+  the state that a client begins with.
 
   Attributes:
     store: What is kept, as arrays by client id.

@@ -26,7 +26,7 @@ import tensorflow_federated as tff
 from tff_adaptive import processes
 from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states as memories
+from tff_adaptive.lab.recording.client_state import states
 from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import elsewhere
@@ -109,12 +109,12 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     self._schedule = schedule
     self._discount = discount
     self._done = 0
-    self._received = memories.Memories(
+    self._received = states.CohortStates(
       process.message(self.state), received_store
     )
-    self._kept: Optional[memories.Memories] = None
+    self._kept: Optional[states.CohortStates] = None
     if process.initialize_client_state is not None:
-      self._kept = memories.Memories(process.initialize_client_state(), store)
+      self._kept = states.CohortStates(process.initialize_client_state(), store)
     self._client_ids = client_ids
 
   def run(

@@ -18,7 +18,7 @@ from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states as memories
+from tff_adaptive.lab.recording.client_state import states
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import traffic as communication
 
@@ -171,8 +171,10 @@ class StatefulRounds(LearningRounds):
       first_state=first_state,
       whole_updates=whole_updates,
     )
-    self._memories = memories.Memories(process.initialize_client_state(), store)
-    self._clients = self._memories.store
+    self._client_states = states.CohortStates(
+      process.initialize_client_state(), store
+    )
+    self._clients = self._client_states.store
     self._client_ids = client_ids
 
   def run(
@@ -185,10 +187,10 @@ class StatefulRounds(LearningRounds):
     """
     if not cohort:
       return self._nobody()
-    states = kept_by(self._memories, cohort)
+    states = kept_by(self._client_states, cohort)
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
-    self._memories.keep(cohort, output.client_states)
+    self._client_states.keep(cohort, output.client_states)
     self.step_records = step_sizes.rows(cohort, output.metrics)
     return self._columns(output.metrics)
 
@@ -214,7 +216,7 @@ class StatefulRounds(LearningRounds):
     self.state = program_state['server']
 
 
-def kept_by(memory: memories.Memories, names: Sequence[str]) -> list[Any]:
+def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:
   """Returns what is kept by name, in the names' order.
 
   Raises:

@@ -15,9 +15,7 @@ from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.lab.recording.client_state import (
-  learning_process as remembering,
-)
+from tff_adaptive.recording import client_state
 
 _METHODS = {
   'scaffold': dict(population=3, client_learning_rate=paper.RATE),
@@ -35,7 +33,7 @@ def stateful(name):
 
 def build(name='scaffold', **options):
   inner = stateful(name)
-  return inner, remembering.learning_process(inner, **options)
+  return inner, client_state.learning_process(inner, **options)
 
 
 def data_of(cohort):
@@ -105,7 +103,7 @@ class TestInThisProcess:
     _, (_, state) = run(process, [(0, 1)])
     weights = process.get_model_weights(state)
     hparams = process.get_hparams(state)
-    assert hparams == inner.get_hparams(remembering._without_token(state))
+    assert hparams == inner.get_hparams(client_state._without_token(state))
     doubled = tf.nest.map_structure(lambda w: 2 * w, weights)
     changed = process.set_model_weights(state, doubled)
     assert linear.weight_of(process, changed) == pytest.approx(
@@ -113,8 +111,8 @@ class TestInThisProcess:
     )
     changed = process.set_hparams(changed, hparams)
     for name in ('version', 'clients', 'checksum'):
-      kept = state.distributor['memories'][name]
-      assert changed.distributor['memories'][name] == kept
+      kept = state.distributor['client_states'][name]
+      assert changed.distributor['client_states'][name] == kept
     run(process, [(0, 2)], changed)
 
   def test_mistakes(self):
@@ -124,7 +122,7 @@ class TestInThisProcess:
       process.next(state, data_of((0, 1, 1)))
     fedavg = algorithms.build('fedavg', linear.model_fn)
     with pytest.raises(TypeError, match='it can be used as it is'):
-      remembering.learning_process(fedavg)
+      client_state.learning_process(fedavg)
 
     @tff.tensorflow.computation(np.str_)
     def numbers(client_id):
@@ -181,7 +179,7 @@ def train(name, rounds, folder, **managers):
   metrics = tff.program.MemoryReleaseManager()
   asyncio.run(
     tff.learning.programs.train_model(
-      train_process=remembering.learning_process(
+      train_process=client_state.learning_process(
         inner,
         dataset_computation=dataset_of,
         path=folder / 'memories.sqlite',
@@ -247,7 +245,7 @@ def test_an_asynchronous_context(default_context):
   inner = algorithms.build('scaffold', linear.model_fn, **_METHODS['scaffold'])
   expected, _, _ = paper.run(inner, paper.ROUNDS)
   context = runtime.create_in_process_context(asynchronous=True)
-  process = remembering.learning_process(inner)
+  process = client_state.learning_process(inner)
 
   async def rounds():
     path, state = [], await process.initialize()

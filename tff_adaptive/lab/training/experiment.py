@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import datasets as data_lib
+  from tff_adaptive.lab.training.loop import parts as loop_parts
 
 # TensorFlow is imported by the functions that need it: whether a run is
 # finished already, or may not be resumed, is known before.
@@ -322,12 +323,7 @@ def _run(
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       results = loop.Training(
-        ready.rounds,
-        clients=ready.clients,
-        cohort_fn=ready.cohort_fn,
-        evaluator=ready.evaluator,
-        validation=ready.splits.validation,
-        test=ready.splits.test,
+        ready,
         folder=folder,
         cadence=cadence.Cadence(
           total_rounds=settings.total_rounds,
@@ -338,10 +334,7 @@ def _run(
         progress=progress,
         signals=signals,
         hooks=[watch, *recorders, *hooks],
-        ending=ending.Ending(ready.goal, settings.patience),
-        best=ready.keeper_of_best(folder),
-        client_tests=ready.client_tests,
-        columns=ready.columns,
+        patience=settings.patience,
         max_rejected_clients=settings.max_rejected_clients,
       ).run()
       # Not before the rounds, which would wait for the picture.
@@ -364,7 +357,7 @@ def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: 'parts_lib.Parts',
+  ready: 'loop_parts.Parts',
 ) -> None:
   """Writes the run's settings into its folder, unless they are there.
 
@@ -408,7 +401,7 @@ def _write_down(
   task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
-def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
+def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
   """Loads data and builds the process; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import elsewhere

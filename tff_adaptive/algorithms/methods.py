@@ -55,6 +55,7 @@ FAMILIES = {
   'client_drift': 'Against client drift',
   'own_step_sizes': 'Clients with step sizes of their own',
   'adaptive_clients': 'Adaptive clients',
+  'personal': 'Clients with layers of their own',
   '': 'Others',
 }
 

@@ -31,6 +31,7 @@ from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.lab.training.loop import plateaus
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+from tff_adaptive.processes import exchange
 
 if TYPE_CHECKING:
   import tensorflow_federated as tff
@@ -194,7 +195,6 @@ def build(
   """
   from tff_adaptive.algorithms import building
   from tff_adaptive.lab.training import parts as parts_lib
-  from tff_adaptive.processes.local import local_model
 
   population = len(task.datasets.train_data.client_ids)
   ledger = accounting.open_ledger(settings, population)
@@ -222,7 +222,7 @@ def build(
       )
   except parameters.ParameterError as e:
     raise options_lib.refusal(e) from e
-  except local_model.NoRepresentationError as e:
+  except exchange.UnsuitableModelError as e:
     raise errors.SettingsError(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'

@@ -21,6 +21,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
+from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes.local import autograph
 
@@ -66,17 +67,13 @@ class RepresentationRequest(Protocol):
   needs_representation: bool
 
 
-class NoRepresentationError(TypeError):
-  """A method needs the representation before the last layer; there is none."""
-
-
 class LocalModel(abc.ABC, Generic[Carry]):
   """A client's copy of the model, inside one TensorFlow graph."""
 
   def check_objective(self, objective: RepresentationRequest) -> None:
-    """Raises `NoRepresentationError` if the objective asks for too much."""
+    """Raises `UnsuitableModelError` if the objective asks for too much."""
     if objective.needs_representation:
-      raise NoRepresentationError(
+      raise exchange_lib.UnsuitableModelError(
         'A contrastive loss (MOON) needs a Keras model with a layer before '
         'its last one, whose output is the representation to compare; a '
         'tff.learning.models.FunctionalModel has none to name.'
@@ -264,7 +261,7 @@ def _representation_model(
     return tf.keras.Model(keras_model.inputs, with_weights[-1].input)
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
-    raise NoRepresentationError(
+    raise exchange_lib.UnsuitableModelError(
       'A contrastive loss (MOON) needs a Keras model, built of layers in a '
       'tf.keras.Sequential or functional model, with a layer with weights '
       f'before its last one; the output of that part is compared. Got '

@@ -280,7 +280,9 @@ class Training:
       values = self._evaluate(self._parts.splits.test(), 'test')
       clients: list[Any] = []
       if self._parts.client_tests is not None:
-        more, clients = self._parts.client_tests(self._rounds.model_weights())
+        more, clients = self._parts.client_tests(
+          self._rounds.model_weights(), self._rounds.weights_of
+        )
         values = {**values, **more}
     event = hooks_lib.Evaluation(
       round_number=self._done, values=values, final=True, clients=clients

@@ -208,7 +208,6 @@ def build(
     pieces = building.make_pieces(plan)
     process = None
     if plan.method.has_clients:
-      _check_versions(settings, pieces)
       process = reuse.process(
         (
           reuse.model_key(settings, task),
@@ -228,22 +227,6 @@ def build(
       f'{e}'
     ) from e
   return parts_lib.Built(ledger, pieces, process)
-
-
-def _check_versions(settings: settings_lib.Settings, pieces: Any) -> None:
-  """Checks that a method's clients can train from models of their own.
-
-  Raises:
-    SettingsError: If it needs clients that all trained from one.
-  """
-  from tff_adaptive import processes
-
-  reason = processes.needs_one_version(pieces.exchange)
-  if settings.asynchronous and reason:
-    raise errors.SettingsError(
-      f'--asynchronous does not go with --algorithm={settings.algorithm}: '
-      f'{reason}, and asynchronous clients train from models of their own.'
-    )
 
 
 def run(

@@ -15,6 +15,7 @@ from tasks import client_data
 from tasks import fine_tuning
 from tasks import partition
 from tasks import preprocessing
+from tasks.divisions import feature_skew
 
 # Refuses Keras 3, of which no task could make its model.
 from tff_adaptive import tff_internals  # noqa: F401
@@ -99,8 +100,8 @@ def partitioned_task(
     train: Training examples, arrays by name.
     test: Test examples, likewise, in an order that means nothing.
     split: Which training examples each client has.
-    options: The task's own, of which `epochs`, `batch_size` and `max_elements`
-      count.
+    options: The task's own, of which `epochs`, `batch_size`, `max_elements`,
+      and those of `divided` count.
     batch_size: Examples in a training batch, unless the options say.
     eval_batch_size: Examples in a test batch.
     to_model: From a batch of examples to the model's input.
@@ -110,9 +111,7 @@ def partitioned_task(
     **model: `build_model`, `loss` and `metrics` of `task`.
   """
   return task(
-    train_data=client_data.ArrayClientData(
-      train, split, notes=notes, classes=classes
-    ),
+    train_data=divided(train, split, options, notes=notes, classes=classes),
     test_data=tf.data.Dataset.from_tensor_slices(dict(test)),
     train_preprocess_fn=preprocessing.build_train(
       batch_size=options['batch_size'] or batch_size,
@@ -126,6 +125,44 @@ def partitioned_task(
       batch_size=eval_batch_size, map_fn=to_model
     ),
     **model,
+  )
+
+
+def divided(
+  examples: Mapping[str, np.ndarray],
+  split: partition.Partition,
+  options: Mapping[str, Any],
+  *,
+  notes: Sequence[str] = (),
+  classes: Sequence[str] = (),
+) -> client_data.ArrayClientData:
+  """Gives training examples to clients, and skews their features if asked.
+
+  Args:
+    examples: Arrays by name.
+    split: Which examples each client has.
+    options: The task's own, of which `feature_skew`, `feature_skew_strength`
+      and `seed` count, if there are some.
+    notes: Sentences about the data that a run says when it begins.
+    classes: Words for labels, by label, where the data have them.
+
+  Raises:
+    PartitionError: If the examples have no features to skew so.
+  """
+  skew = options.get('feature_skew')
+  arrays = feature_skew.apply(
+    examples,
+    split,
+    skew,
+    options.get('feature_skew_strength'),
+    seed=options['seed'],
+  )
+  return client_data.ArrayClientData(
+    arrays,
+    split,
+    notes=notes,
+    classes=classes,
+    skewed=feature_skew.features_of(arrays) or '' if skew else '',
   )
 
 

@@ -28,6 +28,8 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   Attributes:
     notes: Sentences about the data that a run says when it begins.
     classes: Words for labels, by label, where the data have them.
+    skewed: Name of the array that was transformed for each client in another
+      way; empty where none was.
   """
 
   def __init__(
@@ -37,6 +39,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     *,
     notes: Sequence[str] = (),
     classes: Sequence[str] = (),
+    skewed: str = '',
   ):
     """Takes examples.
 
@@ -45,7 +48,9 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       partition: Who has which.
       notes: Sentences about the data.
       classes: Words for labels, by label.
+      skewed: Name of the array with feature skew.
     """
+    self.skewed = skewed
     self.notes = tuple(notes)
     self.classes = tuple(classes)
     self._arrays = dict(arrays)
@@ -135,7 +140,13 @@ def subset(
     part = partition_lib.Partition(
       tuple(client_ids), tuple(indices[places[c]] for c in client_ids)
     )
-    return ArrayClientData(data.arrays, part, notes=data.notes)
+    return ArrayClientData(
+      data.arrays,
+      part,
+      notes=data.notes,
+      classes=data.classes,
+      skewed=data.skewed,
+    )
   source = getattr(data, 'source', '')
   return ListedClientData(data, client_ids, source=source)
 

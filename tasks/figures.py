@@ -19,6 +19,7 @@ import numpy as np
 import tasks
 from tasks import class_names
 from tasks import partition as partition_lib
+from tasks.divisions import distances
 from tff_adaptive import parameters
 
 # More rows than this cannot be told apart in a picture.
@@ -31,6 +32,8 @@ _HISTOGRAM = 1.6
 _LONGEST_WORD = 24
 _LETTERS_OF_A_ROW = 80
 _MOST_WORDS = 100
+# Clients, and images of each, in the picture of features.
+_ROWS_OF_FEATURES = 10
 
 
 def label_distribution(
@@ -175,7 +178,8 @@ def draw_partition(
 ) -> None:
   """Draws the labels of each client's examples, where these have labels.
 
-  Writes labels.png; nothing where the clients are those of a data set.
+  Writes labels.png, and features.png where clients have features of their own
+  (`Divided.feature_skew`); nothing where the clients are those of a data set.
 
   Args:
     data: A task's training data.
@@ -185,26 +189,93 @@ def draw_partition(
   """
   if not hasattr(data, 'partition'):
     return
-  labels = _labels(data)
-  if labels is not None:
-    path = folder / 'labels.png'
-    classes = _classes(data, labels, task)
+  if 'label' in data.arrays:
+    labels, classes = _labels(data, task)
     label_distribution(
-      data.partition, labels, path, title=title, classes=classes
+      data.partition,
+      labels,
+      folder / 'labels.png',
+      title=title,
+      classes=classes,
     )
+  if data.skewed:
+    feature_skew(data, folder / 'features.png', title=title)
 
 
-def _classes(data: Any, labels: np.ndarray, task: str) -> tuple[str, ...]:
-  """Finds the words of classes: those of the data, or of the task."""
-  return data.classes or class_names.of(task, int(labels.max()) + 1)
+def describe_partition(data: Any) -> Optional[dict[str, Any]]:
+  """Describes how uneven a partition is, see `distances.describe`.
 
-
-def _labels(data: Any) -> Optional[np.ndarray]:
-  """Reads the label of each example, int64; None without labels."""
-  labels = data.arrays.get('label')
-  if labels is None or np.any(np.mod(labels, 1)) or labels.min() < 0:
+  Returns:
+    None where the clients are those of a data set, or without labels.
+  """
+  if not hasattr(data, 'partition') or 'label' not in data.arrays:
     return None
-  return np.ravel(labels).astype(np.int64)
+  return distances.describe(data.partition, data.arrays['label'])
+
+
+def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Returns labels as int64 [examples], and the words of their classes.
+
+  These are the data's, or of the task's classes, or say between which numbers a
+  label is that is a number.
+  """
+  labels, between = distances.as_labels(data.arrays['label'])
+  known = class_names.of(task, int(labels.max()) + 1)
+  return labels, between or data.classes or known
+
+
+def feature_skew(
+  data: Any, path: Union[str, 'os.PathLike[str]'], *, title: str = ''
+) -> None:
+  """Draws the features of up to ten clients, first to last.
+
+  Of images a row a client, with its first ones; of other features a row a
+  client, with the mean of each.
+
+  Args:
+    data: Clients' data, with `skewed`.
+    path: Picture to write; its ending decides the format.
+    title: Of the picture.
+  """
+  from matplotlib import figure as figure_lib
+  from matplotlib.backends import backend_agg
+
+  features = np.asarray(data.arrays[data.skewed])
+  indices = data.partition.indices
+  count = min(_ROWS_OF_FEATURES, len(indices))
+  drawn = np.unique(np.linspace(0, len(indices) - 1, count).astype(int))
+  figure = figure_lib.Figure(figsize=(7, 7), layout='constrained')
+  backend_agg.FigureCanvasAgg(figure)
+  axes = figure.subplots()
+  if features.ndim > 2:
+    axes.imshow(_montage(features, [indices[i] for i in drawn]), cmap='gray')
+    axes.set_xticks([])
+    places = (np.arange(len(drawn)) + 0.5) * features.shape[1]
+  else:
+    means = np.stack([features[indices[i]].mean(axis=0) for i in drawn])
+    image = axes.imshow(means, aspect='auto', interpolation='none')
+    figure.colorbar(image, label='mean')
+    axes.set_xlabel('feature')
+    places = np.arange(len(drawn))
+  names = [data.client_ids[i] for i in drawn]
+  axes.set_yticks(places, names, parse_math=False)
+  if title:
+    axes.set_title(title)
+  figure.savefig(path, dpi=120)
+
+
+def _montage(images: np.ndarray, rows: Sequence[np.ndarray]) -> np.ndarray:
+  """Puts clients' first images side by side, a row a client, in [0, 1]."""
+  height, width = images.shape[1:3]
+  channels = images.shape[3] if images.ndim > 3 else 1
+  sheet = np.ones([len(rows), height, _ROWS_OF_FEATURES, width, channels])
+  scale = 255 if images.dtype == np.uint8 else 1
+  for row, indices in enumerate(rows):
+    for column, place in enumerate(indices[:_ROWS_OF_FEATURES]):
+      image = images[place].reshape(height, width, channels)
+      sheet[row, :, column] = np.clip(image / scale, 0, 1)
+  sheet = sheet.reshape(len(rows) * height, _ROWS_OF_FEATURES * width, channels)
+  return sheet if channels == 3 else sheet[..., 0]
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -230,13 +301,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
           )
         options[option] = accepted[option].parse(value)
     data = tasks.create(name, **options).datasets.train_data
-    labels = _labels(data) if hasattr(data, 'partition') else None
-    if labels is None:
+    if not hasattr(data, 'partition') or 'label' not in data.arrays:
       raise ValueError(
         f'The clients of {name} are its own, not a partition by label; there '
         'is nothing to draw.'
       )
-    classes = _classes(data, labels, name)
+    labels, classes = _labels(data, name)
     label_distribution(
       data.partition, labels, path, title=name, classes=classes
     )

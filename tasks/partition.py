@@ -10,7 +10,7 @@ same arguments and seed give the same partition.
   by_group    the natural partition: one client per value (a writer, say)
 
 Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
-`class_shares` gives every client a fixed number of labels.
+`tasks.divisions` has further rules for sizes, labels, targets and features.
 """
 
 import dataclasses
@@ -187,7 +187,7 @@ def lda(
     PartitionError: If alpha is not positive or the clients want more examples
       than there are.
   """
-  _check_positive('alpha', alpha)
+  check_positive('alpha', alpha)
   labels = check_labels(labels)
   exact = check_sizes(sizes, len(labels))
   rng = np.random.default_rng(seed)
@@ -195,7 +195,7 @@ def lda(
   clients = []
   for size in exact:
     available = np.array([len(pool) for pool in pools])
-    log_p = _log_dirichlet(alpha, len(pools), rng)
+    log_p = log_dirichlet(alpha, len(pools), rng)
     counts = _draw_counts(size, log_p, available, rng)
     clients.append(take(pools, counts, rng))
   return name_clients(clients)
@@ -231,8 +231,8 @@ def pam(
     PartitionError: If alpha or beta is not positive, the clients want more
       examples than there are, or a fine label has two coarse ones.
   """
-  _check_positive('alpha', alpha)
-  _check_positive('beta', beta)
+  check_positive('alpha', alpha)
+  check_positive('beta', beta)
   coarse, fine = check_labels(coarse), check_labels(fine)
   if len(coarse) != len(fine):
     raise data_errors.PartitionError(
@@ -255,7 +255,7 @@ def pam(
   for size in exact:
     available = np.array([len(pool) for pool in pools])
     room = np.array([available[ys].sum() for ys in children])
-    root = _log_dirichlet(alpha, len(children), rng)
+    root = log_dirichlet(alpha, len(children), rng)
     # Which coarse label each draw takes does not depend on the fine draws:
     # a coarse label goes exactly when all its fine labels have gone.
     wanted = _draw_counts(size, root, room, rng)
@@ -263,7 +263,7 @@ def pam(
     for ys, n in zip(children, wanted, strict=True):
       # Drawn for every coarse label, so that a client's draws do not shift
       # with what the others took.
-      leaf = _log_dirichlet(beta, len(ys), rng)
+      leaf = log_dirichlet(beta, len(ys), rng)
       counts[ys] = _draw_counts(n, leaf, available[ys], rng)
     clients.append(take(pools, counts, rng))
   return name_clients(clients)
@@ -306,7 +306,7 @@ def _are_counts(numbers: np.ndarray) -> bool:
   )
 
 
-def _check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: float) -> None:
   if not 0 < value < np.inf:
     raise data_errors.PartitionError(
       f'`{name}` must be positive and finite, got {value!r}.'
@@ -344,7 +344,7 @@ def take(
   return rng.permutation(np.concatenate(taken)).astype(np.int64)
 
 
-def _log_dirichlet(
+def log_dirichlet(
   alpha: float, categories: int, rng: np.random.Generator
 ) -> np.ndarray:
   """Draws the log of an unnormalised symmetric Dirichlet variate.

@@ -21,6 +21,9 @@ class Options(parameters.Described, abc.ABC):
   Attributes:
     outside_graph: Names of the options that change no operation of the model:
       runs that differ in nothing else share their traced rounds.
+    later: Names of options that were added to a task that had runs already. At
+      their defaults they are no part of a run's settings, which runs of before
+      lack.
   """
 
   outside_graph: ClassVar[frozenset[str]] = frozenset(
@@ -31,13 +34,22 @@ class Options(parameters.Described, abc.ABC):
       'classes_per_client',
       'epochs',
       'examples_per_client',
+      'feature_skew',
+      'feature_skew_strength',
+      'group_size',
       'max_elements',
       'num_clients',
       'partition',
       'seed',
+      'shards_per_client',
+      'size_skew',
+      'sizes',
       'smallest_client',
+      'strictness',
     }
   )
+
+  later: ClassVar[frozenset[str]] = frozenset()
 
   cache_dir: Optional[str] = None
   """Folder with the task's data files."""
@@ -74,24 +86,117 @@ class Options(parameters.Described, abc.ABC):
     """
 
 
+# Ways to divide one pool of labelled examples.
+Rule = Literal[
+  'lda',
+  'iid',
+  'classes',
+  'dirichlet',
+  'inner_dirichlet',
+  'pathological',
+  'shards',
+  'lognormal',
+  'continuous',
+]
+# Those among them that give out as many examples as they are told.
+_SIZED = {'lda', 'iid', 'classes', 'inner_dirichlet', 'continuous'}
+
+
 class Divided(Options):
   """Options of a task whose examples are divided over clients."""
 
-  partition: Literal['lda', 'iid', 'classes'] = 'lda'
-  """'lda' for Dirichlet label skew, 'iid', or 'classes' for a fixed number of
-  labels a client."""
+  later: ClassVar[frozenset[str]] = frozenset(
+    {
+      'feature_skew',
+      'feature_skew_strength',
+      'shards_per_client',
+      'size_skew',
+      'sizes',
+      'strictness',
+    }
+  )
+
+  partition: Rule = 'lda'
+  """'lda' for Dirichlet label skew, drawn client by client (Hsu et al.); 'iid';
+  'classes' for a fixed number of labels a client and exact sizes; 'dirichlet'
+  for each label's examples divided over clients (NIID-Bench, flwr-datasets);
+  'inner_dirichlet' as 'lda', clients in turns; 'pathological' for a fixed
+  number of labels and all examples; 'shards' sorted by label and dealt out
+  (McMahan et al.); 'lognormal' for neighbouring labels in very different
+  numbers (FedProx); 'continuous' sorted by the label as a number."""
 
   num_clients: parameters.Count
   """Number of clients."""
 
   examples_per_client: Optional[parameters.Count] = None
-  """Examples of each client; all there are, equally, unless given."""
+  """Examples of each client, or of the mean client where they differ; all there
+  are, equally, unless given."""
 
   smallest_client: Optional[parameters.Count] = None
-  """If given, sizes are drawn between this and `examples_per_client`."""
+  """If given, sizes are drawn between this and `examples_per_client`. Where
+  they follow from the partition or from `sizes`, the least of them."""
+
+  sizes: Literal[
+    'equal', 'linear', 'square', 'exponential', 'dirichlet', 'lognormal'
+  ] = 'equal'
+  """How clients differ in numbers of examples: in proportion to the client's
+  place, its square or exponential, or to Dirichlet or lognormal draws. With
+  'iid', 'lda', 'inner_dirichlet', 'classes' and 'continuous'."""
+
+  size_skew: Optional[parameters.Positive] = None
+  """Concentration of 'dirichlet' sizes, 0.5 unless given, or deviation of the
+  logarithm of 'lognormal' ones, 2 unless given."""
 
   alpha: parameters.Positive = 0.1
   """Concentration of the label skew; small means few labels a client."""
 
   classes_per_client: parameters.Count = 2
-  """Labels of a client with 'classes'."""
+  """Labels of a client with 'classes', 'pathological' and 'lognormal'."""
+
+  shards_per_client: Optional[parameters.Count] = None
+  """Shards of a client with 'shards', 2 unless given."""
+
+  strictness: Optional[parameters.Probability] = None
+  """With 'continuous', how far the label alone decides: from 0 for a division
+  at random to 1, which it is unless given."""
+
+  feature_skew: Optional[
+    Literal['noise', 'shift', 'scale', 'permutation', 'rotation', 'blur']
+  ] = None
+  """Transforms clients' features, the last client's most: Gaussian noise as in
+  NIID-Bench, brightness ('shift') or contrast ('scale'), features that change
+  places, or images rotated or blurred. None unless given."""
+
+  feature_skew_strength: Optional[parameters.Positive] = None
+  """Strength of `feature_skew` for the last client: deviation of the noise (0.1
+  unless given), what is added (0.3), by what share contrast is raised (0.5),
+  share of features that change places (1), degrees (90), or deviation of the
+  blur in pixels (1)."""
+
+  def check(self) -> None:
+    """Refuses parameters that the division would not look at."""
+    rule, sized = self.partition, self.partition in _SIZED | {None}
+    lognormal = 'lognormal' in (rule, self.sizes)
+    for name, told, used in (
+      ('sizes', '{partition} to be one of {sized}', sized),
+      (
+        'size_skew',
+        '{sizes}=dirichlet, or lognormal sizes',
+        self.sizes == 'dirichlet' or lognormal,
+      ),
+      ('shards_per_client', '{partition}=shards', rule == 'shards'),
+      ('strictness', '{partition}=continuous', rule == 'continuous'),
+      (
+        'feature_skew_strength',
+        '{feature_skew}',
+        self.feature_skew is not None,
+      ),
+    ):
+      value = getattr(self, name)
+      if not used and value not in (None, 'equal'):
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: it needs ' + told + '.',
+          given=value,
+          **({'sized': ', '.join(sorted(_SIZED))} if name == 'sizes' else {}),
+        )

@@ -15,7 +15,7 @@ import numpy as np
 from tasks import catalogue
 from tasks import partition as partition_lib
 from tasks import shared
-from tasks import splits
+from tasks.divisions import splits
 from tasks.formats import data_errors
 from tasks.images import cifar
 from tasks.lazy import assembly
@@ -46,10 +46,10 @@ _FILE = 'cifar100.sqlite'
 class Cifar100Image(shared.Divided):
   """Images [batch, crop_size, crop_size, 3], labels 0 to 99."""
 
-  partition: Literal['native', 'pam', 'lda', 'iid', 'classes'] = 'native'  # type: ignore[assignment]
+  partition: Literal['native', 'pam', shared.Rule] = 'native'  # type: ignore[assignment]
   """'native' for the 500 clients of TFF's file, or a partition made here: 'pam'
-  for Pachinko allocation, 'lda' for Dirichlet label skew, 'iid', or 'classes'
-  for a fixed number of labels a client."""
+  for Pachinko allocation, 'lda' for Dirichlet label skew, 'iid', 'classes' for
+  a fixed number of labels a client, or another one (docs/tasks.md)."""
 
   num_clients: parameters.Count = 500
   """Number of clients, unless 'native'."""
@@ -99,6 +99,15 @@ class Cifar100Image(shared.Divided):
   batch_size: Optional[parameters.Count] = None
   """Examples in a batch; the paper's 20 unless given."""
 
+  def check(self) -> None:
+    super().check()
+    if self.partition == 'native' and self.feature_skew is not None:
+      raise parameters.ParameterError(
+        'feature_skew',
+        '{}={given} needs a partition made here; {partition} is native.',
+        given=self.feature_skew,
+      )
+
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
     cifar.check_crop(self.crop_size, self.model)
@@ -127,7 +136,7 @@ class Cifar100Image(shared.Divided):
       train, test = _load_native(self.cache_dir, self.seed)
     else:
       arrays, test = _load_pooled(self.cache_dir, self.seed)
-      train = client_data.ArrayClientData(arrays, _split(arrays, options))
+      train = assembly.divided(arrays, _split(arrays, options), options)
     return assembly.task(
       train_data=train,
       test_data=test,
@@ -174,7 +183,7 @@ def _synthetic(options: Any) -> Any:
       options, partition='pam', num_clients=20, examples_per_client=20
     )
   return (
-    client_data.ArrayClientData(arrays, _split(arrays, options)),
+    assembly.divided(arrays, _split(arrays, options), options),
     tf.data.Dataset.from_tensor_slices(
       _arrays(test_images, test_labels // 5, test_labels)
     ),

@@ -12,7 +12,7 @@ from typing import Optional
 
 from tasks import catalogue
 from tasks import shared
-from tasks import splits
+from tasks.divisions import splits
 from tasks.images import cifar
 from tasks.lazy import assembly
 from tasks.lazy import sqlite_files

@@ -11,14 +11,15 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 from typing import Any
+from typing import ClassVar
 from typing import Optional
 
 import numpy as np
 
 from tasks import catalogue
-from tasks import partition
 from tasks import shared
 from tasks import synthetic
+from tasks.divisions import splits
 from tasks.formats import data_errors
 from tasks.lazy import assembly
 from tff_adaptive import parameters
@@ -34,11 +35,18 @@ _TEST_SHARE = 0.2
   model='CNN, 2 convolutions and 2 dense layers, 13,706 weights',
   clients='20 (--digits_num_clients), Dirichlet label skew',
 )
-class Digits(shared.Options):
+class Digits(shared.Divided):
   """Images [batch, 8, 8, 1] in [0, 1], labels 0 to 9."""
 
+  later: ClassVar[frozenset[str]] = shared.Divided.later | {
+    'partition',
+    'examples_per_client',
+    'smallest_client',
+    'classes_per_client',
+  }
+
   num_clients: parameters.Count = 20
-  """Number of clients, all of one size."""
+  """Number of clients, all of one size unless something else is asked for."""
 
   alpha: parameters.Positive = 0.3
   """Concentration of the Dirichlet distribution over labels from which each
@@ -57,12 +65,8 @@ class Digits(shared.Options):
     else:
       images, labels = load()
     train, test = _split(labels, self.seed)
-    split = partition.lda(
-      labels[train],
-      alpha=self.alpha,
-      sizes=partition.equal_sizes(len(train), self.num_clients),
-      seed=self.seed,
-    )
+    # Made-up digits suffice for as many clients as are asked for.
+    split = splits.build(labels[train], {**options, 'data': 'native'})
     return assembly.partitioned_task(
       train=dict(label=labels[train], pixels=images[train]),
       test=dict(label=labels[test], pixels=images[test]),

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tasks import partition
-from tasks import splits
 from tasks import synthetic
+from tasks.divisions import splits
+from tasks.divisions import targets
 from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import idx
@@ -69,7 +70,10 @@ def create(
     )
     read_groups = lambda: read_writers(place / 'train-writers.csv', len(labels))
   if options['partition'] == 'writers':
-    split = partition.by_group(read_groups(), prefix='writer_')
+    split = targets.grouped(
+      partition.by_group(read_groups(), prefix='writer_'),
+      options.get('group_size', 1),
+    )
   else:
     split = splits.build(labels, options)
   # In the files' order the first test images are the easier ones.

@@ -7,6 +7,7 @@ partition: one client for each of the 539 people who wrote the training images.
 
 from __future__ import annotations
 
+from typing import ClassVar
 from typing import Literal
 from typing import Optional
 
@@ -28,9 +29,15 @@ from tff_adaptive.lazy import tff
 class MnistCharacter(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
 
-  partition: Literal['lda', 'iid', 'classes', 'writers'] = 'lda'  # type: ignore[assignment]
-  """'lda' for Dirichlet label skew, 'iid', 'classes' for a fixed number of
-  labels a client, or 'writers' for one client per writer."""
+  later: ClassVar[frozenset[str]] = shared.Divided.later | {'group_size'}
+
+  partition: Literal[shared.Rule, 'writers'] = 'lda'  # type: ignore[assignment]
+  """'writers' for one client per writer, or a division of all digits: 'lda' for
+  Dirichlet label skew, 'iid', 'classes' for a fixed number of labels a client,
+  or another one (docs/tasks.md)."""
+
+  group_size: parameters.Count = 1
+  """Writers that become one client, with 'writers'."""
 
   num_clients: parameters.Count = 100
   """Number of clients, unless 'writers'."""
@@ -48,6 +55,15 @@ class MnistCharacter(shared.Divided):
 
   batch_size: Optional[parameters.Count] = None
   """Examples in a batch; the paper's 64 unless given."""
+
+  def check(self) -> None:
+    super().check()
+    if self.group_size > 1 and self.partition != 'writers':
+      raise parameters.ParameterError(
+        'group_size',
+        '{}={given} would be ignored: it needs {partition}=writers.',
+        given=self.group_size,
+      )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return mnist.create(

@@ -28,9 +28,7 @@ from tff_adaptive.lazy import tff
 class MnistLenet(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
 
-  partition: Literal['lda', 'iid', 'classes'] = 'classes'
-  """'lda' for Dirichlet label skew, 'iid', or 'classes' for a fixed number of
-  labels a client."""
+  partition: shared.Rule = 'classes'
 
   num_clients: parameters.Count = 100
 

@@ -29,9 +29,7 @@ from tff_adaptive.lazy import tff
 class MnistLogistic(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
 
-  partition: Literal['lda', 'iid', 'classes'] = 'iid'
-  """'lda' for Dirichlet label skew, 'iid', or 'classes' for a fixed number of
-  labels a client."""
+  partition: shared.Rule = 'iid'
 
   num_clients: parameters.Count = 10
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tasks import catalogue
 from tasks import shared
-from tasks import splits
+from tasks.divisions import splits
 from tasks.formats import libsvm
 from tasks.lazy import assembly
 from tasks.lazy import sqlite_files
@@ -50,9 +50,7 @@ class LibsvmLogistic(shared.Divided):
   dataset: Literal['a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing'] = 'w8a'
   """Which one."""
 
-  partition: Literal['iid', 'lda', 'classes'] = 'iid'
-  """'iid', 'lda' for Dirichlet label skew, or 'classes' for a fixed number of
-  labels a client."""
+  partition: shared.Rule = 'iid'
 
   num_clients: parameters.Count = 100
 

@@ -10,6 +10,7 @@ import inspect
 import pathlib
 from collections.abc import Callable
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import Optional
 
@@ -19,6 +20,8 @@ from tasks import catalogue
 from tasks import own_code
 from tasks import partition
 from tasks import shared
+from tasks.divisions import splits
+from tasks.divisions import targets
 from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.lazy import assembly
@@ -27,6 +30,17 @@ from tasks.lazy import table_encoding
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
+
+# Divisions with a concentration, and options that only divisions look at.
+_BY_ALPHA = ('lda', 'dirichlet', 'inner_dirichlet')
+_ONLY_DIVIDED = (
+  'num_clients',
+  'alpha',
+  'partition',
+  'sizes',
+  'examples_per_client',
+  'smallest_client',
+)
 
 
 @catalogue.task(
@@ -39,8 +53,17 @@ from tff_adaptive.lazy import tff
   functions=('model',),
   model_from_data=True,
 )
-class Table(shared.Options):
+class Table(shared.Divided):
   """Features float32, labels int32 or one float32."""
+
+  later: ClassVar[frozenset[str]] = shared.Divided.later | {
+    'partition',
+    'partition_by',
+    'group_size',
+    'examples_per_client',
+    'smallest_client',
+    'classes_per_client',
+  }
 
   path: Optional[str] = None
   """A CSV file whose first line names the columns, a folder of such files, or
@@ -65,13 +88,23 @@ class Table(shared.Options):
   """What a label is: one of several classes, any words, or a number to
   predict."""
 
-  num_clients: Optional[parameters.Count] = None
+  num_clients: Optional[parameters.Count] = None  # type: ignore[assignment]
   """Deals the examples out to so many clients, if no column and no file says
   whose they are."""
 
-  alpha: Optional[parameters.Positive] = None
+  partition: Optional[shared.Rule] = None  # type: ignore[assignment]
+  """With num_clients, how the examples are dealt out: one of the divisions of
+  docs/tasks.md. 'lda' if alpha is given, else 'iid', unless given."""
+
+  partition_by: Optional[str] = None
+  """Column of numbers by which 'continuous' sorts; the label unless given."""
+
+  group_size: parameters.Count = 1
+  """Clients that a column or a file names of which one is made."""
+
+  alpha: Optional[parameters.Positive] = None  # type: ignore[assignment]
   """With num_clients, concentration of a Dirichlet distribution over classes:
-  small means few classes a client. At random unless given."""
+  small means few classes a client. 0.1 unless given."""
 
   test_share: parameters.Share = 0.2
   """Share of each client's examples that is held out for testing."""
@@ -93,6 +126,22 @@ class Table(shared.Options):
 
   seed: parameters.NonNegativeInt = 0
   """Of what is held out, the dealing out, and the made-up table."""
+
+  def check(self) -> None:
+    super().check()
+    if self.partition_by is not None and self.partition != 'continuous':
+      raise parameters.ParameterError(
+        'partition_by',
+        '{}={given} would be ignored: it needs {partition}=continuous.',
+        given=self.partition_by,
+      )
+    if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):
+      raise parameters.ParameterError(
+        'alpha',
+        '{}={given} would be ignored: {partition}={rule}.',
+        given=self.alpha,
+        rule=self.partition,
+      )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
@@ -213,15 +262,23 @@ def _clients(
   """Divides the examples over clients."""
   num_clients, alpha = options['num_clients'], options['alpha']
   if examples.clients is not None:
-    for name in ('num_clients', 'alpha'):
-      if options[name] is not None:
+    for name in _ONLY_DIVIDED:
+      if options[name] not in (None, 'equal'):
         raise parameters.ParameterError(
           name,
           '{}={given} would be ignored: the table says whose examples are '
           'whose.',
           given=options[name],
         )
-    return partition.by_group(examples.clients)
+    return targets.grouped(
+      partition.by_group(examples.clients), options['group_size']
+    )
+  if options['group_size'] > 1:
+    raise parameters.ParameterError(
+      'group_size',
+      '{}={given} would be ignored: neither a column nor a file names clients.',
+      given=options['group_size'],
+    )
   if num_clients is None:
     raise parameters.ParameterError(
       'num_clients',
@@ -229,16 +286,54 @@ def _clients(
       'column does by {client}, or give {} to deal the examples out.',
       column=columns.DEFAULT_CLIENT,
     )
-  sizes = partition.equal_sizes(len(labels), num_clients)
-  if alpha is None:
-    return partition.iid(len(labels), sizes=sizes, seed=options['seed'])
-  if options['target'] != 'class':
+  rule = options['partition'] or ('iid' if alpha is None else 'lda')
+  if options['target'] != 'class' and rule not in ('iid', 'continuous'):
+    name = 'alpha' if options['partition'] is None else 'partition'
     raise parameters.ParameterError(
-      'alpha',
-      '{}={given} would be ignored: there are no classes with {target}=number.',
-      given=alpha,
+      name,
+      '{}={given} would be ignored: there are no classes with {target}=number; '
+      "take 'continuous' for {partition}.",
+      given=options[name],
     )
-  return partition.lda(labels, alpha=alpha, sizes=sizes, seed=options['seed'])
+  values = None
+  if rule == 'continuous':
+    values = _sorted_by(examples, labels, options['partition_by'])
+  return splits.build(
+    np.ravel(labels),
+    {
+      **options,
+      'partition': rule,
+      'alpha': 0.1 if alpha is None else alpha,
+      'data': 'native',  # What is made up says whose examples are whose.
+    },
+    values=values,
+  )
+
+
+def _sorted_by(
+  examples: columns.Examples, labels: np.ndarray, name: Optional[str]
+) -> np.ndarray:
+  """Returns the numbers by which 'continuous' sorts examples."""
+  if name is None:
+    return np.ravel(labels)
+  numbers = {
+    column.name: place
+    for place, column in enumerate(examples.columns)
+    if examples.features.ndim == 2
+    and not column.words
+    and len(examples.columns) == examples.features.shape[1]
+  }
+  if name not in numbers:
+    raise parameters.ParameterError(
+      'partition_by',
+      '{}={given} is no column of numbers among the features; those are '
+      '{known}.',
+      given=name,
+      known=', '.join(list(numbers)[:10]) or 'none',
+    )
+  values = examples.features[:, numbers[name]]
+  known = ~np.isnan(values)
+  return np.where(known, values, values[known].mean())
 
 
 def _hold_out(

@@ -18,8 +18,8 @@ import numpy as np
 from absl import logging
 
 from tasks import shared
-from tasks import splits
 from tasks import synthetic
+from tasks.divisions import splits
 from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import numerals

@@ -177,3 +177,39 @@ def test_whole_cifar_images_are_what_kim_and_mukherjee_have():
       options = parser.parse([f'--preset={preset}']).settings.task_options
       assert options['crop_size'] == 32 and options['stem'] == 'small'
       assert options['weight_decay'] == 0
+
+
+_POOLED = [
+  name
+  for name in tasks.names()
+  if issubclass(tasks.info(name).options, tasks.Divided) and name != 'table'
+]
+
+
+@pytest.mark.usefixtures('unbuilt')
+@pytest.mark.parametrize('name', _POOLED)
+def test_every_pool_can_be_divided_in_every_way(name):
+  kinds = tasks.parameters_of(name)['partition'].choices
+  if name not in ('digits', 'libsvm_logistic', 'cifar100_image'):
+    kinds = ('shards', 'continuous')
+  for kind in kinds:
+    # Of two labels.
+    two = name == 'libsvm_logistic'
+    changes = dict(classes_per_client=1, alpha=1.0) if two else {}
+    task = _create(name, partition=kind, **changes)
+    split = task.datasets.train_data.partition
+    assert len(split.client_ids) >= 10 and split.sizes.min() >= 1
+  sized = _create(name, partition='iid', sizes='linear')
+  sizes = sized.datasets.train_data.partition.sizes
+  assert sizes[-1] > 5 * sizes[0]
+  if name in ('ag_news', 'dbpedia'):
+    with pytest.raises(tasks.PartitionError, match='label, tokens'):
+      _create(name, partition='iid', feature_skew='noise')
+    return
+  plain, noisy = (
+    _create(name, partition='iid', feature_skew=skew).datasets.train_data
+    for skew in (None, 'noise')
+  )
+  features = noisy.arrays[noisy.skewed]
+  before = plain.arrays[noisy.skewed]
+  assert features.dtype == before.dtype and (features != before).any()

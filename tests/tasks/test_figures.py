@@ -6,6 +6,7 @@ import pytest
 from tasks import client_data
 from tasks import figures
 from tasks import partition
+from tasks.divisions import targets
 
 
 def test_every_label_of_every_client_is_drawn(tmp_path, monkeypatch):
@@ -117,10 +118,40 @@ def test_what_clients_have_is_kept_with_a_run(tmp_path):
 
 def test_without_labels_only_the_partition_is_kept(tmp_path):
   split = partition.iid(10, sizes=[5, 5])
-  for arrays in (dict(text=np.arange(10)), dict(label=np.arange(10) / 3)):
-    data = client_data.ArrayClientData(arrays, split)
-    _keep(data, tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ['partition.npz']
+  data = client_data.ArrayClientData(dict(text=np.arange(10)), split)
+  _keep(data, tmp_path)
+  assert [p.name for p in tmp_path.iterdir()] == ['partition.npz']
+  assert figures.describe_partition(data) is None
+
+
+def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
+  drawn = {}
+  monkeypatch.setattr(
+    figures,
+    'label_distribution',
+    lambda split, labels, path, title, classes: drawn.update(
+      counts=split.label_counts(labels).tolist(), classes=classes
+    ),
+  )
+  numbers = np.linspace(-5, 5, 100)
+  split = targets.continuous(numbers, strictness=1.0, sizes=[50, 50])
+  data = client_data.ArrayClientData(dict(label=numbers), split)
+  figures.draw_partition(data, tmp_path)
+  assert drawn['counts'] == [[10] * 5 + [0] * 5, [0] * 5 + [10] * 5]
+  assert drawn['classes'][0] == '< -4'
+  assert len(drawn['classes']) == 10
+
+
+@pytest.mark.parametrize('shape', [(40, 5), (40, 6, 6), (40, 6, 6, 3)])
+def test_skewed_features_have_a_picture(shape, tmp_path):
+  split = partition.iid(40, sizes=[10] * 4)
+  features = np.zeros(shape, np.float32)
+  data = client_data.ArrayClientData(
+    dict(pixels=features), split, skewed='pixels'
+  )
+  figures.draw_partition(data, tmp_path, title='some task')
+  picture = (tmp_path / 'features.png').read_bytes()
+  assert picture.startswith(b'\x89PNG') and len(picture) > 2000
 
 
 def test_nothing_is_kept_of_a_data_sets_own_clients(tmp_path):

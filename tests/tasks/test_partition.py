@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks import class_shares
 from tasks import partition
+from tasks.divisions import class_shares
 from tasks.formats import data_errors
 
 _LABELS = np.repeat(np.arange(10), 200)

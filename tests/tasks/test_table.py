@@ -1,5 +1,6 @@
 """The task of people's own tables and models."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -271,3 +272,51 @@ def test_without_a_path_it_says_what_to_give(tmp_path):
     tasks.create('table')
   with pytest.raises(tasks.DataError, match=r'There is no file .*gone.csv'):
     tasks.create('table', path='gone.csv', cache_dir=str(tmp_path))
+
+
+def test_rows_are_divided_in_ways_of_ones_own(folder):
+  path = folder / 'pool.csv'
+  rows = [f'{i},{(7 * i) % 120},{i % 4}' for i in range(120)]
+  path.write_text('\n'.join(['a,b,label', *rows]))
+
+  def divided(**options):
+    task = tasks.create(
+      'table', path=str(path), num_clients=6, standardize=False, **options
+    )
+    data = task.datasets.train_data
+    return data, [data.arrays['features'][r] for r in data.partition.indices]
+
+  data, _ = divided(partition='shards')
+  counts = data.partition.label_counts(data.arrays['label'])
+  assert ((counts > 0).sum(axis=1) <= 2).all()
+  _, clients = divided(partition='continuous', partition_by='b')
+  ends = [(c[:, 1].min(), c[:, 1].max()) for c in clients]
+  assert all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+  data, clients = divided(
+    partition='continuous', target='number', label='a', strictness=1.0
+  )
+  means = [data.arrays['label'][r].mean() for r in data.partition.indices]
+  assert means == sorted(means)
+  data, _ = divided(sizes='linear', feature_skew='shift')
+  sizes = data.partition.sizes
+  assert sizes[-1] > 4 * sizes[0] and data.skewed == 'features'
+  for options, told in (
+    (
+      dict(partition='continuous', partition_by='c'),
+      "'?c'? is no column|=c is",
+    ),
+    (dict(partition_by='b'), 'would be ignored'),
+    (dict(partition='shards', alpha=1.0), 'alpha'),
+    (dict(partition='shards', target='number'), "take 'continuous'"),
+    (dict(group_size=2), 'neither a column nor a file'),
+  ):
+    with pytest.raises(parameters.ParameterError, match=told):
+      divided(**options)
+
+
+def test_named_clients_are_grouped(folder):
+  task = tasks.create('table', path=write(folder), group_size=3)
+  sizes = task.datasets.train_data.partition.sizes
+  assert sizes.tolist() == [24, 8]
+  with pytest.raises(parameters.ParameterError, match='whose'):
+    tasks.create('table', path=write(folder), partition='iid')

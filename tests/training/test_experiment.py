@@ -127,6 +127,10 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert hparams['versions']['tensorflow-federated'] == '0.87.0'
   assert (whole.folder / 'partition.npz').exists()
   assert (whole.folder / 'labels.png').exists()
+  assert set(hparams['division']['label_distances']) == {
+    'jensen_shannon',
+    'hellinger',
+  }
 
 
 @pytest.mark.slow

@@ -23,6 +23,10 @@ def resolve(
     general: General flags by name.
     of_run: Those of them that were given.
 
+  Returns:
+    The options by name; without those of `tasks.Options.later` that are at
+    their defaults.
+
   Raises:
     ParameterError: If one is not accepted, would be ignored or is missing.
   """
@@ -72,7 +76,24 @@ def resolve(
       given=general['cache_dir'],
       ignored=ignored,
     )
-  return options
+  return _settled(task, options)
+
+
+def _settled(task: str, options: dict[str, Any]) -> dict[str, Any]:
+  """Checks that options fit each other; leaves out later ones at defaults."""
+  described = tasks.info(task).options
+  if described is None:  # Somebody's own function, which checks its own.
+    return options
+  try:
+    described(**options)
+  except parameters.ParameterError as e:
+    raise e.renamed(lambda name: settings_lib.flag_of(task, name)) from e
+  return {
+    name: value
+    for name, value in options.items()
+    if name not in described.later
+    or value != tasks.parameters_of(task)[name].default
+  }
 
 
 def _check_function(flag: str, place: str) -> None:

@@ -371,8 +371,10 @@ def _write_down(
     if now != folder.read_hparams():
       folder.write_hparams(now)
     return
+  division = task_figures.describe_partition(ready.task.datasets.train_data)
   hparams: dict[str, Any] = {
     **current,
+    **({} if division is None else {'division': division}),
     'algorithm': ready.formula.splitlines(),
     'evaluation': validation.describe(settings),
     'versions': {

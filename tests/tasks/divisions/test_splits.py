@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks import splits
+from tasks.divisions import splits
 from tasks.formats import data_errors
 
 _LABELS = np.repeat(np.arange(10), 100)

@@ -1,0 +1,293 @@
+"""Partitions in which clients differ in labels, as other programs make them.
+
+  dirichlet         each label's examples, over clients: 'noniid-labeldir' of
+                    NIID-Bench, DirichletPartitioner of flwr-datasets
+  inner_dirichlet   each client's labels, clients in turns: Acar et al., arXiv
+                    2111.04263; InnerDirichletPartitioner
+  pathological      some labels a client, each label in equal parts: '#C=k' of
+                    NIID-Bench; PathologicalPartitioner
+  shards            sorted by label and dealt out in pieces: McMahan et al.,
+                    arXiv 1602.05629; ShardPartitioner
+  lognormal         neighbouring labels in lognormal numbers: Li et al., arXiv
+                    1812.06127; DistributionPartitioner
+
+`partition.lda` draws each client's labels, too, one client after the other.
+"""
+
+import numpy as np
+
+from tasks import partition
+from tasks.divisions import sizes as sizes_lib
+from tasks.formats import data_errors
+
+# Draws before the smallest client is given up.
+_ATTEMPTS = 1000
+
+
+def dirichlet(
+  labels: np.ndarray,
+  *,
+  alpha: float,
+  num_clients: int,
+  least: int = 1,
+  seed: int = 0,
+) -> partition.Partition:
+  """Divides each label's examples by a Dirichlet distribution over clients.
+
+  Label by label, shares of the clients are drawn; one that has as many examples
+  as the mean client, or more, gets none of this label's. All examples are given
+  out. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    alpha: Concentration, positive; small means few clients a label.
+    num_clients: Number of clients.
+    least: Smallest size; shares are drawn again until no client is smaller.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If alpha is not positive, or no draw had clients that are
+      large enough.
+  """
+  partition.check_positive('alpha', alpha)
+  labels = partition.check_labels(labels)
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  mean = len(labels) / num_clients
+  for _ in range(_ATTEMPTS):
+    had = np.zeros(num_clients, np.int64)
+    counts = np.zeros([num_clients, len(pools)], np.int64)
+    for label, pool in enumerate(pools):
+      log_p = partition.log_dirichlet(alpha, num_clients, rng)
+      log_p = np.where(had < mean, log_p, -np.inf)
+      if len(pool):
+        shares = np.exp(log_p - log_p.max())
+        counts[:, label] = sizes_lib.cut(shares, len(pool))
+        had += counts[:, label]
+    if had.min() >= least:
+      return _deal(pools, counts, rng)
+  raise data_errors.PartitionError(
+    f'In {_ATTEMPTS} draws with `alpha` {alpha:g}, one of {num_clients} '
+    f'clients always had fewer than {least} of {len(labels)} examples: raise '
+    '`alpha`, or ask for fewer clients or a smaller `smallest_client`.'
+  )
+
+
+def inner_dirichlet(
+  labels: np.ndarray,
+  *,
+  alpha: float,
+  sizes: partition.Sizes,
+  seed: int = 0,
+) -> partition.Partition:
+  """Draws label skew for all clients in turns, with exact sizes.
+
+  Each client has its own distribution over labels, from the symmetric Dirichlet
+  distribution. A client that still lacks examples is drawn at random and takes
+  one, of a label that its distribution draws among those that are left: no
+  client finds the labels taken that others chose before it, as with
+  `partition.lda`.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    alpha: Concentration, positive; small means few labels a client.
+    sizes: Examples of each client.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If alpha is not positive or the clients want more examples
+      than there are.
+  """
+  partition.check_positive('alpha', alpha)
+  labels = partition.check_labels(labels)
+  left = partition.check_sizes(sizes, len(labels)).copy()
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  available = np.array([len(pool) for pool in pools])
+  log_p = np.stack(
+    [partition.log_dirichlet(alpha, len(pools), rng) for _ in left]
+  )
+  cumulative = _cumulative(log_p, available)
+  counts = np.zeros_like(log_p, np.int64)
+  unfinished = list(range(len(left)))
+  while unfinished:
+    turn = int(rng.random() * len(unfinished))
+    client = unfinished[turn]
+    label = np.searchsorted(cumulative[client], rng.random(), side='right')
+    counts[client, label] += 1
+    available[label] -= 1
+    left[client] -= 1
+    if not available[label] and available.any():
+      cumulative = _cumulative(log_p, available)
+    if not left[client]:
+      unfinished.pop(turn)
+  return _deal(pools, counts, rng)
+
+
+def _cumulative(log_p: np.ndarray, available: np.ndarray) -> np.ndarray:
+  """Sums up each client's probabilities of labels that are left."""
+  live = np.where(available > 0, log_p, -np.inf)
+  p = np.exp(live - live.max(axis=1, keepdims=True))
+  sums = np.cumsum(p, axis=1)
+  return sums / sums[:, -1:]
+
+
+def pathological(
+  labels: np.ndarray,
+  *,
+  classes_per_client: int,
+  num_clients: int,
+  seed: int = 0,
+) -> partition.Partition:
+  """Gives each client k labels, and each label in equal parts to its clients.
+
+  Client i has label i modulo the number of labels, so that no label is left
+  out, and k - 1 others at random. All examples are given out; how many a client
+  has follows from how many share its labels. With `class_shares.k_classes`
+  clients have exact sizes instead, and examples are left.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    classes_per_client: k.
+    num_clients: Number of clients.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If k exceeds the number of labels, or a label has fewer
+      examples than clients.
+  """
+  labels = partition.check_labels(labels)
+  there = np.unique(labels)
+  k = classes_per_client
+  if not 1 <= k <= len(there):
+    raise data_errors.PartitionError(
+      f'A client can have 1 to {len(there)} of the {len(there)} labels, got '
+      f'{k}.'
+    )
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  takes = np.zeros([num_clients, len(there)], bool)
+  for client in range(num_clients):
+    first = client % len(there)
+    others = np.delete(np.arange(len(there)), first)
+    takes[client, [first, *rng.choice(others, k - 1, replace=False)]] = True
+  counts = np.zeros([num_clients, len(pools)], np.int64)
+  for column, label in enumerate(there):
+    takers = np.flatnonzero(takes[:, column])
+    if len(takers) > len(pools[label]):
+      raise data_errors.PartitionError(
+        f'Label {label} has {len(pools[label])} examples, but {len(takers)} of '
+        f'{num_clients} clients with {k} labels each would share them: ask for '
+        'fewer clients or fewer labels a client.'
+      )
+    if len(takers):
+      parts = np.array_split(pools[label], len(takers))
+      counts[takers, label] = [len(part) for part in parts]
+  return _deal(pools, counts, rng)
+
+
+def shards(
+  labels: np.ndarray,
+  *,
+  shards_per_client: int,
+  num_clients: int,
+  seed: int = 0,
+) -> partition.Partition:
+  """Sorts examples by label, cuts them into shards and deals these out.
+
+  McMahan et al., arXiv 1602.05629, Section 3: 60,000 digits in 200 shards of
+  300, two for each of 100 clients, so that most have two digits.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    shards_per_client: Shards of each client.
+    num_clients: Number of clients. Where examples cannot be divided evenly,
+      some shards have one more.
+    seed: Of the order within a label, and of the dealing out.
+
+  Raises:
+    PartitionError: If there are more shards than examples.
+  """
+  labels = partition.check_labels(labels)
+  count = num_clients * shards_per_client
+  if count > len(labels):
+    raise data_errors.PartitionError(
+      f'{num_clients} clients with {shards_per_client} shards each need '
+      f'{count} examples or more, but there are {len(labels)}.'
+    )
+  rng = np.random.default_rng(seed)
+  pieces = np.array_split(
+    np.concatenate(partition.build_pools(labels, rng)), count
+  )
+  dealt = rng.permutation(count).reshape(num_clients, shards_per_client)
+  return partition.name_clients(
+    [
+      rng.permutation(np.concatenate([pieces[i] for i in shard]))
+      for shard in dealt
+    ]
+  )
+
+
+def lognormal(
+  labels: np.ndarray,
+  *,
+  classes_per_client: int,
+  num_clients: int,
+  deviation: float = 2.0,
+  least: int = 1,
+  seed: int = 0,
+) -> partition.Partition:
+  """Gives each client k neighbouring labels in very different numbers.
+
+  Client i has the labels i to i + k - 1, modulo the number of labels. After
+  `least` for every client, each label's examples are divided among its clients
+  in proportion to lognormal numbers. As Li et al. divide MNIST (arXiv
+  1812.06127: 1,000 clients of two digits, at least five of each, deviation 2).
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    classes_per_client: k.
+    num_clients: Number of clients.
+    deviation: Of the logarithm of the numbers.
+    least: Smallest number of examples of a client's label.
+    seed: Of all draws.
+
+  Raises:
+    PartitionError: If k exceeds the number of labels, or a label's examples do
+      not suffice.
+  """
+  labels = partition.check_labels(labels)
+  there = np.unique(labels)
+  k = classes_per_client
+  if not 1 <= k <= len(there):
+    raise data_errors.PartitionError(
+      f'A client can have 1 to {len(there)} of the {len(there)} labels, got '
+      f'{k}.'
+    )
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  first = np.arange(num_clients)[:, np.newaxis] % len(there)
+  has = (np.arange(len(there)) - first) % len(there) < k
+  counts = np.zeros([num_clients, len(pools)], np.int64)
+  for column, label in enumerate(there):
+    takers = np.flatnonzero(has[:, column])
+    spare = len(pools[label]) - least * len(takers)
+    weights = rng.lognormal(0, deviation, len(takers))
+    if spare < 0:
+      raise data_errors.PartitionError(
+        f'Label {label} has {len(pools[label])} examples, and {len(takers)} '
+        f'clients want at least {least} of them: ask for fewer clients or a '
+        'smaller `smallest_client`.'
+      )
+    if len(takers):
+      counts[takers, label] = least + sizes_lib.cut(weights, spare)
+  return _deal(pools, counts, rng)
+
+
+def _deal(
+  pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
+) -> partition.Partition:
+  """Deals out `counts` [clients, labels] of the pools of each label."""
+  return partition.name_clients(
+    [partition.take(pools, row, rng) for row in counts]
+  )

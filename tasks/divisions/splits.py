@@ -1,0 +1,157 @@
+"""Partitions as tasks offer them: by name, with the options that all share."""
+
+from collections.abc import Mapping
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from tasks import partition
+from tasks.divisions import class_shares
+from tasks.divisions import label_skew
+from tasks.divisions import sizes as sizes_lib
+from tasks.divisions import targets
+from tasks.formats import data_errors
+
+_STAND_IN_CLIENTS = 20
+_BY_LABEL = ('dirichlet', 'pathological', 'shards', 'lognormal')
+
+
+def build(
+  labels: np.ndarray,
+  options: Mapping[str, Any],
+  *,
+  values: Optional[np.ndarray] = None,
+) -> partition.Partition:
+  """Partitions labelled examples over clients.
+
+  Args:
+    labels: The label of each example, int [examples], from 0. Rules that look
+      at no label take any array of that length.
+    options: A task's own, of which those of `shared.Divided` count, `seed` and
+      `data`: with 'synthetic' examples are so few that numbers are taken as
+      upper bounds.
+    values: A number of each example by which 'continuous' sorts them; the
+      labels unless given.
+
+  Raises:
+    PartitionError: If the examples cannot be given out so.
+  """
+  kind, seed = options['partition'], options['seed']
+  if kind in _BY_LABEL:
+    split = _by_label(labels, options)
+  else:
+    sizes = _sizes(labels, options)
+    if kind == 'iid':
+      split = partition.iid(len(labels), sizes=sizes, seed=seed)
+    elif kind == 'classes':
+      split = class_shares.k_classes(
+        labels,
+        classes_per_client=options['classes_per_client'],
+        sizes=sizes,
+        seed=seed,
+      )
+    elif kind == 'continuous':
+      split = targets.continuous(
+        labels if values is None else values,
+        strictness=_given(options, 'strictness', 1.0),
+        sizes=sizes,
+        seed=seed,
+      )
+    else:
+      draw = partition.lda if kind == 'lda' else label_skew.inner_dirichlet
+      split = draw(labels, alpha=options['alpha'], sizes=sizes, seed=seed)
+  return split
+
+
+def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
+  """Returns an option, or what stands for it where it is not given."""
+  value = options.get(name)
+  return default if value is None else value
+
+
+def _by_label(
+  labels: np.ndarray, options: Mapping[str, Any]
+) -> partition.Partition:
+  """Divides by a rule that decides sizes itself."""
+  kind, seed = options['partition'], options['seed']
+  num_clients, least = options['num_clients'], options['smallest_client'] or 1
+  mean = int(partition.equal_sizes(len(labels), _bounded(options))[0])
+  size = options['examples_per_client']
+  if options['data'] == 'synthetic':
+    num_clients = _bounded(options)
+    least, size = min(least, mean), size and min(size, mean)
+  pool = np.arange(len(labels))
+  if size is not None:
+    partition.check_sizes([size] * num_clients, len(labels))
+    rng = np.random.default_rng([seed, 0x9001])
+    pool = rng.permutation(pool)[: size * num_clients]
+  common: dict[str, Any] = dict(num_clients=num_clients, seed=seed)
+  if kind == 'dirichlet':
+    common |= dict(alpha=options['alpha'], least=least)
+  elif kind == 'shards':
+    common |= dict(shards_per_client=_given(options, 'shards_per_client', 2))
+  else:
+    k = options['classes_per_client']
+    common |= dict(classes_per_client=k)
+    if kind == 'lognormal':
+      deviation = _given(options, 'size_skew', 2.0)
+      common |= dict(deviation=deviation, least=-(-least // k))
+  split: partition.Partition = getattr(label_skew, kind)(labels[pool], **common)
+  if split.sizes.min() < least:
+    raise data_errors.PartitionError(
+      f'The smallest client has {split.sizes.min()} examples, fewer than '
+      f'`smallest_client`, {least}: ask for fewer clients.'
+    )
+  return partition.Partition(
+    split.client_ids, tuple(pool[rows] for rows in split.indices)
+  )
+
+
+def _bounded(options: Mapping[str, Any]) -> int:
+  """Returns the number of clients; few where examples are made up."""
+  num_clients: int = options['num_clients']
+  if options['data'] == 'synthetic':
+    return min(num_clients, _STAND_IN_CLIENTS)
+  return num_clients
+
+
+def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
+  """Decides how many examples each client gets."""
+  num_clients = _bounded(options)
+  smallest = options['smallest_client']
+  if options['partition'] == 'classes':
+    largest = class_shares.largest_equal_size(
+      labels,
+      classes_per_client=options['classes_per_client'],
+      num_clients=num_clients,
+    )
+  else:
+    largest = int(partition.equal_sizes(len(labels), num_clients)[0])
+  size = options['examples_per_client'] or largest
+  if options['data'] == 'synthetic':
+    size = min(size, largest)
+    smallest = smallest and min(smallest, size)
+  rule = _given(options, 'sizes', 'equal')
+  if rule != 'equal':
+    everything = options['examples_per_client'] is None
+    return sizes_lib.draw(
+      rule,
+      len(labels)
+      if everything and options['partition'] != 'classes'
+      else size * num_clients,
+      num_clients,
+      skew=options['size_skew'],
+      least=smallest or 1,
+      seed=options['seed'],
+    )
+  if smallest is None:
+    return np.full(num_clients, size)
+  if smallest > size:
+    raise data_errors.PartitionError(
+      f'`smallest_client` must be at most {size}, the examples of the '
+      f'largest client, got {smallest}.'
+    )
+  return partition.sizes_in_range(
+    num_clients, smallest, size, seed=options['seed']
+  )

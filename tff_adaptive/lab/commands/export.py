@@ -23,6 +23,7 @@ from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import resolving
 from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.flags import task_options
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
@@ -167,7 +168,7 @@ def settings_of(
       usual,
       **{name: _READ[name].check(value) for name, value in read.items()},
       task=task,
-      task_options=options,
+      task_options=task_options.settled(task, options),
       plan=algorithms.resolve(
         algorithm, client_optimizer=clients, server_optimizer=server, **values
       ),

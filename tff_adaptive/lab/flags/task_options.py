@@ -76,11 +76,22 @@ def resolve(
       given=general['cache_dir'],
       ignored=ignored,
     )
-  return _settled(task, options)
+  return settled(task, options)
 
 
-def _settled(task: str, options: dict[str, Any]) -> dict[str, Any]:
-  """Checks that options fit each other; leaves out later ones at defaults."""
+def settled(task: str, options: dict[str, Any]) -> dict[str, Any]:
+  """Checks that options fit each other; leaves out later ones at defaults.
+
+  Args:
+    task: The task.
+    options: All of its options, by name.
+
+  Returns:
+    The options without those of `tasks.Options.later` at their defaults.
+
+  Raises:
+    ParameterError: If options do not fit each other; with the names of flags.
+  """
   described = tasks.info(task).options
   if described is None:  # Somebody's own function, which checks its own.
     return options

@@ -29,7 +29,7 @@ from benchmarks.graphs import kernels
 # Frame of what is in no loop.
 OUTSIDE: tuple[str, ...] = ()
 _METADATA = ('Shape', 'Size', 'Rank')
-_ARGUMENTS = ('Placeholder', '_Arg')
+ARGUMENTS = ('Placeholder', '_Arg')
 # Of arguments and of functions' results these stay with the host.
 _HOST_TYPES = (tf.int32, tf.resource, tf.string)
 _PASSES_ON = ('Identity', 'Enter', 'Switch', 'Merge', 'Exit', 'NextIteration')
@@ -88,7 +88,7 @@ class Placed:
     for name, sources in self.inputs.items():
       for position, (source, port) in enumerate(sources):
         self._readers[source].append((port, name, position))
-    self.frames = _frames(self.nodes)
+    self.frames = frames_of(self.nodes)
     self.on_gpu = self._place()
     self._memory = {name: self._memory_of(name) for name in self.nodes}
     self.copies = self._copies()
@@ -125,7 +125,7 @@ class Placed:
     decided: dict[str, bool] = {}
     for name in _in_order(self.nodes, self.inputs):
       node = self.nodes[name]
-      if node.op in _ARGUMENTS:
+      if node.op in ARGUMENTS:
         # A handle is where the ops that use it prefer to be.
         dtype = tf.as_dtype(node.attr['dtype'].type)
         assign(name, None if dtype == tf.resource else dtype != tf.variant)
@@ -142,7 +142,7 @@ class Placed:
 
   def _memory_of(self, name: str) -> kernels.Memory:
     node = self.nodes[name]
-    if node.op in _ARGUMENTS:
+    if node.op in ARGUMENTS:
       dtype = tf.as_dtype(node.attr['dtype'].type)
       return kernels.Memory([], [not self.on_gpu[name] or dtype in _HOST_TYPES])
     if self.on_gpu[name]:
@@ -233,7 +233,7 @@ def _sorted(kinds: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _priorities(node: Any) -> list[tuple[str, int]]:
-  if node.op in _ARGUMENTS:
+  if node.op in ARGUMENTS:
     return [('GPU', 0), ('CPU', 0)]
   kinds = ('CPU',) if 'CPU' in node.device.upper() else ('GPU', 'CPU')
   found = [(kind, kernels.find(node, kind)) for kind in kinds]
@@ -268,7 +268,7 @@ def _in_order(
   return list(order)
 
 
-def _frames(nodes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def frames_of(nodes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
   """Finds the loops that each node is in, by what its inputs are in."""
   sources: dict[str, list[str]] = {
     name: [text.lstrip('^').partition(':')[0] for text in node.input]

@@ -4,9 +4,9 @@
 
 writes placement.csv, the copies between host and GPU in a client's loop, in a
 round and in a plain Keras step, costs.csv, operations, bytes and kernels of a
-step, and rounds.csv, those of a round, with what published figures of three GPUs
-make of them (computed, not measured). With --tables it only prints the tables
-of docs/runtimes.md from these files.
+step, and rounds.csv, those of a round, with what published figures of three
+GPUs make of them (computed, not measured). With --tables it only prints the
+tables of docs/runtimes.md from these files.
 """
 
 import argparse

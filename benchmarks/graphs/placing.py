@@ -1,7 +1,8 @@
 """A flat graph, placed on a CPU and one GPU as TensorFlow's placer does.
 
-TensorFlow places with real devices only, so its rules are applied here
-(placer.cc, colocation_graph.cc), with its own list of kernels:
+TensorFlow's rules (placer.cc, colocation_graph.cc, and graph_partition.cc for
+the last) are applied here, with its own list of kernels; a test holds them to
+what TensorFlow does with a pretended GPU (pretending.py):
 
 * nodes that a resource, or a `_class` attribute, connects go to one device;
 * what names the CPU goes there; in a function that is called on the GPU all
@@ -9,7 +10,8 @@ TensorFlow places with real devices only, so its rules are applied here
 * in others a kernel's priority decides (iterators prefer the CPU), else the GPU
   is chosen;
 * `Shape`, `Size` and `Rank` go where their input is;
-* a node without inputs goes where all that read it are.
+* a node without inputs goes where all that read it are;
+* `Switch` and `Exit` are then moved to where their input is.
 
 Arguments are on the GPU, where eager tensors and variables are made if there
 is one, but for datasets. A tensor is copied between host and device where one
@@ -30,6 +32,7 @@ from benchmarks.graphs import kernels
 OUTSIDE: tuple[str, ...] = ()
 _METADATA = ('Shape', 'Size', 'Rank')
 ARGUMENTS = ('Placeholder', '_Arg')
+_FOLLOWS = ('Switch', 'Exit')
 # Of arguments and of functions' results these stay with the host.
 _HOST_TYPES = (tf.int32, tf.resource, tf.string)
 _PASSES_ON = ('Identity', 'Enter', 'Switch', 'Merge', 'Exit', 'NextIteration')
@@ -123,7 +126,8 @@ class Placed:
       placed[name] = decided[group]
 
     decided: dict[str, bool] = {}
-    for name in _in_order(self.nodes, self.inputs):
+    order = _in_order(self.nodes, self.inputs)
+    for name in order:
       node = self.nodes[name]
       if node.op in ARGUMENTS:
         # A handle is where the ops that use it prefer to be.
@@ -138,6 +142,9 @@ class Placed:
     for name in alone:
       readers = {placed.get(reader) for _, reader, _ in self._readers[name]}
       assign(name, readers.pop() if len(readers) == 1 else None)
+    for name in order:
+      if self.nodes[name].op in _FOLLOWS:
+        placed[name] = placed[self.inputs[name][0][0]]
     return placed
 
   def _memory_of(self, name: str) -> kernels.Memory:

@@ -1,3 +1,8 @@
+// A device for TensorFlow's plug-in interface that registers as GPU and computes
+// nothing. Its memory is the host's, and its streams are always idle.
+//
+// See pretending.py, which compiles and loads it.
+
 #include <stdlib.h>
 #include <string.h>
 

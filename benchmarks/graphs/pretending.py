@@ -1,14 +1,13 @@
-"""Where TensorFlow itself places a graph's nodes if it sees a GPU.
+"""TensorFlow's own placement of a graph, with a device that it takes for a GPU.
 
-pretend_gpu.c is a device of TensorFlow's plug-in interface that calls itself GPU
-and has the host's memory. TensorFlow's placer takes it for a GPU, and chooses
-among the CUDA kernels that its wheel for Linux registers on any machine. None of
-them may run: a graph is called such that all of its nodes are dead (as behind a
-branch that is not taken), so that TensorFlow places it, divides it by device,
-and executes nothing.
+pretend_gpu.c is a plug-in device that registers as GPU and whose memory is the
+host's. TensorFlow's placer chooses for it among the CUDA kernels that the wheel
+for Linux registers on any machine. None of them can run there, so a graph is
+called with all of its nodes dead, as those of a branch not taken: TensorFlow
+places and partitions it, and executes nothing.
 
-Needs a C compiler. A process that has loaded the device keeps it, so this is a
-program: graphs of a round in, as files, and devices out, as JSON.
+Needs a C compiler. A process that has loaded the device cannot unload it, so
+graphs are placed in a process of their own, which this module also is:
 
   python -m benchmarks.graphs.pretending FOLDER
 """
@@ -20,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,28 +32,40 @@ from tensorflow.python.framework import load_library
 
 from benchmarks.graphs import placing
 
+GraphDef = tf.compat.v1.GraphDef
+
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SOURCE = pathlib.Path(__file__).with_name('pretend_gpu.c')
 _GO = 'pretending_go'
 _STOP = 'pretending_stop'
 
 
+class Placement(NamedTuple):
+  """TensorFlow's placement of a graph.
+
+  Attributes:
+    on_gpu: By the node's name, whether it is on the GPU. Nodes that nothing
+      reads are missing.
+    copies: Pairs of a node, whose output is copied between host and device, and
+      whether it goes to the device. Control edges are left out.
+  """
+
+  on_gpu: dict[str, bool]
+  copies: set[tuple[str, bool]]
+
+
 def place(
-  graphs: Mapping[str, tf.compat.v1.GraphDef], called_on_gpu: Mapping[str, bool]
-) -> dict[str, dict[str, bool]]:
+  graphs: Mapping[str, GraphDef], called_on_gpu: Mapping[str, bool]
+) -> dict[str, Placement]:
   """Has TensorFlow place graphs, in a process of its own.
 
   Args:
     graphs: Flat graphs by name.
-    called_on_gpu: Whether each is called on the GPU.
-
-  Returns:
-    By the graph's name and the node's, whether it is on the GPU. Nodes that
-    TensorFlow's optimizer drops have no entry.
+    called_on_gpu: By the same names, whether each is called on the GPU.
 
   Raises:
     FileNotFoundError: If there is no C compiler, `cc`.
-    subprocess.CalledProcessError: If TensorFlow refuses a graph.
+    subprocess.CalledProcessError: If the process fails.
   """
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
@@ -68,21 +82,31 @@ def place(
     done = subprocess.run(
       [sys.executable, '-m', 'benchmarks.graphs.pretending', folder],
       cwd=_ROOT,
-      env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'PYTHONFAULTHANDLER': '1'},
+      env={
+        **os.environ,
+        'TF_CPP_MIN_LOG_LEVEL': '3',
+        'PYTHONFAULTHANDLER': '1',
+      },
       stdout=subprocess.PIPE,
       check=True,
     )
     found = json.loads(done.stdout)
-  return {key: found[str(number)] for number, key in enumerate(graphs)}
+  return {
+    key: Placement(
+      found[str(number)]['on_gpu'],
+      {(name, to_device) for name, to_device in found[str(number)]['copies']},
+    )
+    for number, key in enumerate(graphs)
+  }
 
 
-def _stopped(graph: tf.compat.v1.GraphDef) -> func_graph.FuncGraph:
+def _stopped(graph: GraphDef) -> func_graph.FuncGraph:
   """Makes a function of a graph, in which no node is executed.
 
   Its last argument must be false.
   """
   frames = placing.frames_of({node.name: node for node in graph.node})
-  stopped = tf.compat.v1.GraphDef()
+  stopped = GraphDef()
   stopped.CopyFrom(graph)
   for node in stopped.node:
     node.attr.pop('_output_shapes', None)
@@ -119,11 +143,16 @@ def _argument(tensor: tf.Tensor) -> tf.Tensor:
   """Makes a tensor of a type, which nothing will read."""
   if tensor.dtype == tf.variant:
     return tf.data.experimental.to_variant(tf.data.Dataset.range(1))
+  if tensor.dtype == tf.resource:
+    # It stays where it was made, with all that uses it.
+    if any(op.type.startswith('Iterator') for op in tensor.consumers()):
+      return iter(tf.data.Dataset.range(1))._iterator_resource
+    return tf.Variable(0.0).handle
   shape = [1 if size is None else size for size in tensor.shape.as_list()]
   return tf.convert_to_tensor(np.zeros(shape, tensor.dtype.as_numpy_dtype))
 
 
-def _devices(graph: tf.compat.v1.GraphDef, on_gpu: bool) -> dict[str, bool]:
+def _place(graph: GraphDef, on_gpu: bool) -> dict[str, Any]:
   made = _stopped(graph)
   function = atomic_function.from_func_graph('placed', made, {}, None)
   arguments = [_argument(tensor) for tensor in made.inputs]
@@ -132,20 +161,46 @@ def _devices(graph: tf.compat.v1.GraphDef, on_gpu: bool) -> dict[str, bool]:
     function.call_flat(*arguments)
   # Those of functions that it calls, too.
   for one in context.context().export_run_metadata().function_graphs:
-    placed = {n.name: n.device for n in one.post_optimization_graph.node}
-    if _STOP in placed:
-      return {name: 'GPU' in device for name, device in placed.items()}
+    nodes = [node for part in one.partition_graphs for node in part.node]
+    if any(node.name == _STOP for node in nodes):
+      return {
+        'on_gpu': {node.name: 'GPU' in node.device for node in nodes},
+        'copies': sorted(_copies(nodes)),
+      }
   raise RuntimeError('TensorFlow has not said where it placed the graph.')
+
+
+def _copies(nodes: Sequence[Any]) -> set[tuple[str, bool]]:
+  """Finds the nodes whose outputs are sent to the other memory."""
+  sent = {
+    node.attr['tensor_name'].s: node
+    for node in nodes
+    if node.op in ('_Send', '_HostSend')
+  }
+  found = set()
+  for node in nodes:
+    if node.op in ('_Recv', '_HostRecv'):
+      there = sent[node.attr['tensor_name'].s]
+      to_device = _in_gpu_memory(node)
+      if to_device != _in_gpu_memory(there) and there.input[0][0] != '^':
+        found.add((there.input[0].partition(':')[0], to_device))
+  return found
+
+
+def _in_gpu_memory(node: Any) -> bool:
+  return 'GPU' in node.device and not node.op.startswith('_Host')
 
 
 def main() -> None:
   folder = pathlib.Path(sys.argv[1])
   load_library.load_pluggable_device_library(str(folder / 'pretend_gpu.so'))
+  # It would merge and drop nodes that the rules know.
+  tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
   found = {}
   for path in sorted(folder.glob('*.pb')):
     number, where, _ = path.name.split('.')
-    graph = tf.compat.v1.GraphDef.FromString(path.read_bytes())
-    found[number] = _devices(graph, where == 'gpu')
+    graph = GraphDef.FromString(path.read_bytes())
+    found[number] = _place(graph, where == 'gpu')
   print(json.dumps(found))
 
 

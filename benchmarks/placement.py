@@ -121,13 +121,27 @@ def measure(name):
 
 def tables(folder):
   """Yields the lines of the tables in docs/runtimes.md."""
-  yield '| copies | a step, to GPU / host | Keras | a client | the server |'
-  yield '|---|---|---|---|---|'
+  yield (
+    '| copies, to GPU / host | a step | Keras | a client | the server'
+    ' | a round | Keras, as many steps |'
+  )
+  yield '|---' * 7 + '|'
+  rounds = {
+    row['task']: (int(row['clients']), int(row['steps']))
+    for row in outputs.read_rows(folder / 'rounds.csv')
+  }
   for row in outputs.read_rows(folder / 'placement.csv'):
-    cells = [
-      f'{row[f"{part}_to_gpu"]} / {row[f"{part}_to_host"]}'
+    step, keras, client, server = (
+      [int(row[f'{part}_to_{there}']) for there in ('gpu', 'host')]
       for part in ('step', 'keras_step', 'client', 'server')
+    )
+    clients, steps = rounds[row['task']]
+    whole = [
+      clients * (steps * a + b) + c for a, b, c in zip(step, client, server)
     ]
+    as_many = [clients * steps * count for count in keras]
+    pairs = (step, keras, client, server, whole, as_many)
+    cells = [f'{to_gpu:,} / {to_host:,}' for to_gpu, to_host in pairs]
     yield f'| {row["task"]} | {" | ".join(cells)} |'
   yield ''
   rows = outputs.read_rows(folder / 'costs.csv')

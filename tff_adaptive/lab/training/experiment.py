@@ -1,6 +1,6 @@
 """An experiment, from settings to a finished run."""
 
-import functools
+import dataclasses
 import importlib.metadata
 import sys
 import time
@@ -397,16 +397,25 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
     settings, task.datasets.train_data.client_ids
   )
   built = build(settings, task)
-  source = elsewhere.Source(functools.partial(training_data, settings))
+  source = elsewhere.source_of(settings, training_data)
   return parts_lib.make(settings, task, built, cohort_fn, behaviour, source)
 
 
-def training_data(settings: settings_lib.Settings) -> 'data_lib.ClientDatasets':
+def training_data(
+  settings: settings_lib.Settings, cache_dir: Optional[str] = None
+) -> 'data_lib.ClientDatasets':
   """Makes a run's training data, in this process or another.
+
+  Args:
+    settings: The run.
+    cache_dir: Where to read files, if not where the run's settings say.
 
   Raises:
     SettingsError: If there are none here.
   """
   from tff_adaptive.lab.training import parts as parts_lib
 
+  if cache_dir is not None:
+    options = {**settings.task_options, 'cache_dir': cache_dir}
+    settings = dataclasses.replace(settings, task_options=options)
   return parts_lib.training_data(settings, create_task(settings))

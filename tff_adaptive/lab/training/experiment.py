@@ -49,7 +49,7 @@ def announce(say: Optional[Callable[[str], None]] = None) -> None:
   """Says that TensorFlow is about to be imported, which takes seconds.
 
   Args:
-    say: Is told; standard error unless given.
+    say: Called with the message; printed to standard error unless given.
   """
   if 'tensorflow' in sys.modules:
     return
@@ -102,7 +102,7 @@ def _set_threads(count: int) -> None:
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
-  """Looks at what is in the run's folder already.
+  """Inspects the run's folder before anything is computed.
 
   Returns:
     The rows of metrics.csv if the run is finished, else `None`.

@@ -289,7 +289,7 @@ class ClientDatasets:
     return prepare_foreign
 
   def _raw(self, client_id: str) -> Any:
-    """Returns a client's raw examples from the cache, loading them if needed."""
+    """Returns a client's raw examples, from the cache or loaded."""
     if client_id in self._cache:
       self._cache.move_to_end(client_id)
       return self._cache[client_id]

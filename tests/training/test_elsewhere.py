@@ -123,6 +123,7 @@ def test_a_run_on_a_cluster_has_the_rows_of_one_here(address, tmp_path, more):
   _assert_same_rows(cluster, alone)
 
 
+@pytest.mark.exhaustive
 def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
   settings = _settings(tmp_path, 'run')
   # The task's batches, whatever they are.

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
@@ -95,6 +96,21 @@ def test_cuda_libraries_are_those_that_tensorflow_asks_for():
   assert asked and set(pinned) == set(asked)
   for name, version in pinned.items():
     assert version in asked[name], name
+  # Resolved by uv with all that they need themselves, for this project's extra.
+  lock = tomllib.loads((_ROOT / 'uv.lock').read_text(encoding='utf-8'))
+  packages = {package['name']: package for package in lock['package']}
+  (extra,) = packages['tff-adaptive']['optional-dependencies']['gpu']
+  waiting = list(
+    packages[extra['name']]['optional-dependencies'][extra['extra'][0]]
+  )
+  resolved = {}
+  while waiting:
+    name = waiting.pop()['name']
+    resolved[name] = packages[name]['version']
+    waiting += packages[name].get('dependencies', [])
+  assert resolved == pinned
+  for name in pinned:
+    assert any('linux' in w['url'] for w in packages[name]['wheels']), name
 
 
 def test_pip_and_uv_install_the_same():

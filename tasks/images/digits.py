@@ -17,6 +17,7 @@ from typing import Optional
 import numpy as np
 
 from tasks import catalogue
+from tasks import partition
 from tasks import shared
 from tasks import synthetic
 from tasks.divisions import splits
@@ -59,19 +60,12 @@ class Digits(shared.Divided):
   """Of the split and the partition."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    options = self.values
-    if self.data == 'synthetic':
-      images, labels = synthetic.images(400, (8, 8, 1), 10, seed=self.seed)
-    else:
-      images, labels = load()
-    train, test = _split(labels, self.seed)
-    # Made-up digits suffice for as many clients as are asked for.
-    split = splits.build(labels[train], {**options, 'data': 'native'})
+    train, test, split = divided(self)
     return assembly.partitioned_task(
-      train=dict(label=labels[train], pixels=images[train]),
-      test=dict(label=labels[test], pixels=images[test]),
+      train=train,
+      test=test,
       split=split,
-      options=options,
+      options=self.values,
       batch_size=10,
       eval_batch_size=64,
       to_model=_to_model,
@@ -79,6 +73,24 @@ class Digits(shared.Divided):
       loss=assembly.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
+
+
+def divided(
+  options: Digits,
+) -> tuple[dict[str, Any], dict[str, Any], partition.Partition]:
+  """Returns training and test examples, arrays by name, and the partition."""
+  if options.data == 'synthetic':
+    images, labels = synthetic.images(400, (8, 8, 1), 10, seed=options.seed)
+  else:
+    images, labels = load()
+  train, test = _split(labels, options.seed)
+  # Made-up digits suffice for as many clients as are asked for.
+  split = splits.build(labels[train], {**options.values, 'data': 'native'})
+  return (
+    dict(label=labels[train], pixels=images[train]),
+    dict(label=labels[test], pixels=images[test]),
+    split,
+  )
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:

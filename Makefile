@@ -2,6 +2,7 @@
 # make test    set up, then run the tests
 # make check   set up, then check format, lint, types and tests
 # make gpu     set up with TensorFlow's CUDA libraries
+# make data    set up with pyarrow, for tables in Parquet and Arrow files
 # make ray     set up with Ray, for --runtime=ray
 # make native  add TFF's worker, for --runtime=native, after PORTABLE=1
 #
@@ -29,26 +30,26 @@ TEST_WORKERS ?= 2
 FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu ray native lock clean
+.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format data gpu ray native lock clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
 
-test: $(VENV)/.installed-ray
+test: $(VENV)/.installed-ray $(VENV)/.installed-data
 	$(PY) -m pytest $(FAST)
 
 # Beside the tests of every check, what repeats one of them for more cases.
 test-all: test
 	$(PY) -m pytest $(FAST) -m 'exhaustive and not slow'
 
-test-slow: $(VENV)/.installed-ray
+test-slow: $(VENV)/.installed-ray $(VENV)/.installed-data
 	$(PY) -m pytest -m slow
 
 matrix: $(VENV)/.installed
 	$(PY) -m pytest -m slow tests/test_matrix.py
 
 # Coverage of what tests run, in processes that they start as well.
-coverage: $(VENV)/.installed-dev $(VENV)/.installed-ray
+coverage: $(VENV)/.installed-dev $(VENV)/.installed-ray $(VENV)/.installed-data
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest $(FAST) -m 'not slow'
 	$(PY) -m coverage combine -q
@@ -73,6 +74,8 @@ dist: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+data: $(VENV)/.installed-data
 
 gpu: $(VENV)/.installed-gpu
 
@@ -107,6 +110,10 @@ endif
 
 $(VENV)/.installed-ray: requirements-ray.txt $(VENV)/.installed
 	$(INSTALL) -r requirements-ray.txt
+	@touch $@
+
+$(VENV)/.installed-data: requirements-data.txt $(VENV)/.installed
+	$(INSTALL) -r requirements-data.txt
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
   from tasks import fine_tuning as fine_tuning
   from tasks import preprocessing as preprocessing
   from tasks import table_encoding as table_encoding
+  from tasks import text_encoding as text_encoding
   from tasks.formats import jpeg as jpeg
   from tasks.formats import sqlite_files as sqlite_files
   from tasks.formats import vocabulary as vocabulary
@@ -33,6 +34,7 @@ else:
   fine_tuning = lazy.Module('tasks.fine_tuning')
   preprocessing = lazy.Module('tasks.preprocessing')
   table_encoding = lazy.Module('tasks.table_encoding')
+  text_encoding = lazy.Module('tasks.text_encoding')
   jpeg = lazy.Module('tasks.formats.jpeg')
   sqlite_files = lazy.Module('tasks.formats.sqlite_files')
   vocabulary = lazy.Module('tasks.formats.vocabulary')

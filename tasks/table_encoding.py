@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tasks import text_encoding
 from tasks.formats import columns as columns_lib
 
 
@@ -161,14 +162,22 @@ def fit(
       mean, deviation = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
     mean, deviation = np.nan_to_num(mean), np.nan_to_num(deviation)
   else:
-    mean, deviation = known.mean(axis=0), known.std(axis=0)
+    # Of images a channel's, wherever in the image.
+    images = len(columns) == 1 and columns[0].image
+    axes = tuple(range(known.ndim - 1)) if images else 0
+    mean, deviation = (
+      np.broadcast_to(found, known.shape[1:])
+      for found in (known.mean(axis=axes), known.std(axis=axes))
+    )
   shift, scale = np.zeros_like(mean), np.ones_like(mean)
   if standardize:
     shift, scale = mean, np.where(deviation > 0, deviation, 1.0)
   return Encoding(tuple(columns), mean, shift, scale)
 
 
-def note(keras_model: Any, encoding: Encoding) -> Any:
+def note(
+  keras_model: Any, encoding: Encoding | text_encoding.TextEncoding
+) -> Any:
   """Notes on a Keras model how rows of a table become its inputs.
 
   Args:

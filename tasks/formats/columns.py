@@ -59,12 +59,14 @@ class Names:
     features: Those of the features; if None, all others.
     words: Those of the features whose cells are words, even where they look
       like numbers.
+    text: A column of text, which then is the only feature.
   """
 
   label: str
   client: Optional[str] = None
   features: Optional[Sequence[str]] = None
   words: Sequence[str] = ()
+  text: Optional[str] = None
 
 
 DEFAULT_CLIENT = 'client'
@@ -79,12 +81,16 @@ class Column:
     words: The different words in it, sorted; empty for a column of numbers.
     missing: How many of its cells are empty.
     width: How many features it is; more than one of an array in an archive.
+    image: Whether it is of images.
+    text: Whether it is of text.
   """
 
   name: str
   words: tuple[str, ...] = ()
   missing: int = 0
   width: int = 1
+  image: bool = False
+  text: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Examples:
 
   Attributes:
     features: float32 [examples, ...]; of a word its place among the column's
-      words, and NaN of an empty cell.
+      words, and NaN of an empty cell. Of text, strings [examples].
     labels: The label of each, as the file has it.
     clients: The client of each, words; None where the table does not say.
     columns: The columns of the features.
@@ -119,6 +125,8 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     DataError: If the file is missing, or is not what is expected; naming the
       file, and line and column where there are some.
   """
+  if names.text is not None:
+    names = dataclasses.replace(names, features=(names.text,))
   try:
     status = path.is_dir()
   except (OSError, ValueError):  # Of a path that cannot be one.
@@ -126,6 +134,8 @@ def read(path: pathlib.Path, names: Names) -> Examples:
   if status:
     return _read_folder(path, names)
   if path.suffix == '.npz':
+    if names.text is not None:
+      _wrong(path, '--table_text names a column of a CSV or Arrow file.')
     return _read_archive(path, names)
   features, labels, clients = _read_csv(path, names)
   found, described = features.finish(path)
@@ -141,7 +151,7 @@ def _read_folder(folder: pathlib.Path, names: Names) -> Examples:
   paths = sorted(folder.glob('*.csv'))
   if not paths:
     _wrong(folder, 'a folder of CSV files was expected, and there is none.')
-  features: Optional[_Features] = None
+  features: Optional[_Features | _Texts] = None
   labels: list[np.ndarray] = []
   clients: list[Optional[np.ndarray]] = []
   for path in paths:
@@ -187,8 +197,10 @@ def _check_same_columns(
 
 
 def _read_csv(
-  path: pathlib.Path, names: Names, features: Optional['_Features'] = None
-) -> tuple['_Features', np.ndarray, Optional[np.ndarray]]:
+  path: pathlib.Path,
+  names: Names,
+  features: Optional['_Features | _Texts'] = None,
+) -> tuple['_Features | _Texts', np.ndarray, Optional[np.ndarray]]:
   """Reads a CSV file; the first line names the columns.
 
   Args:
@@ -210,7 +222,11 @@ def _read_csv(
       if features is None:
         wanted = [header[place] for place in places.features]
         _check_words(path, names.words, wanted)
-        features = _Features(wanted, names.words)
+        features = (
+          _Features(wanted, names.words)
+          if names.text is None
+          else _Texts(names.text)
+        )
       for chunk in _chunks(path, csv.reader(file, delimiter=delimiter), header):
         features.add(path, chunk, places.features)
         labels += _words(path, chunk, places.label, header)
@@ -363,6 +379,79 @@ def _plain_numbers(cells: Sequence[Sequence[str]]) -> Optional[np.ndarray]:
     except (ValueError, OverflowError):
       return None
   return found if np.isfinite(found).all() else None
+
+
+class _Texts:
+  """A column of text in the place of features, read a piece at a time.
+
+  Attributes:
+    names: Its name alone.
+  """
+
+  def __init__(self, name: str):
+    self.names = [name]
+    self._texts: list[str] = []
+
+  def add(
+    self, path: pathlib.Path, chunk: Sequence[_Row], places: Sequence[int]
+  ) -> None:
+    """Adds rows; what the file is called does not matter."""
+    del path
+    [place] = places
+    self._texts += [row[place] for _, row in chunk]
+
+  def finish(self, where: Any) -> tuple[np.ndarray, tuple[Column, ...]]:
+    """Returns all texts, strings [rows], and what column they are."""
+    return described_texts(where, self.names[0], self._texts)
+
+
+def described_texts(
+  where: Any, name: str, texts: Sequence[str]
+) -> tuple[np.ndarray, tuple[Column, ...]]:
+  """Returns texts as features, and the column that they are.
+
+  Raises:
+    DataError: If all are empty.
+  """
+  missing = sum(not text.strip() for text in texts)
+  if missing == len(texts):
+    _wrong(where, f'the column {name!r} is empty; there is no text in it.')
+  return np.array(texts, object), (Column(name, missing=missing, text=True),)
+
+
+def coded_words(
+  where: str, name: str, texts: Sequence[str]
+) -> tuple[np.ndarray, Column]:
+  """Codes a column of words as `Examples.features` has them.
+
+  Args:
+    where: File and column, for errors.
+    name: The column.
+    texts: Its words, '' where a cell is empty.
+
+  Returns:
+    Codes, float32 [rows], and the column.
+
+  Raises:
+    DataError: If there are too many different words, too long ones, or none.
+  """
+  words = sorted(set(texts) - {''})
+  if not words:
+    _wrong(where, 'it is empty; leave it out with --table_features.')
+  if len(words) > _MOST_WORDS:
+    _wrong(
+      where,
+      f'it has {len(words):,} different words, and every one is an input of '
+      f'the model, of which there are {_MOST_WORDS:,} at most; leave the '
+      'column out with --table_features, or learn from it alone with '
+      '--table_text.',
+    )
+  if max(map(len, words)) > _LONGEST:
+    _wrong(where, f'a word has {_LONGEST:,} characters at most.')
+  places = {word: float(place) for place, word in enumerate(words)}
+  codes = np.array([places.get(text, np.nan) for text in texts], np.float32)
+  missing = int(np.isnan(codes).sum())
+  return codes, Column(name, tuple(words), missing)
 
 
 class _Features:

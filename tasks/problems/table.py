@@ -1,7 +1,8 @@
-"""Users' own tables: CSV files or a NumPy archive, and any Keras model.
+"""Users' own tables, texts and folders of images, and any Keras model.
 
 A row is an example: one column is its label, one may name its client, the
-others are features. A share of each client's examples is held out for testing.
+others are features, or one is a text. A share of each client's examples is held
+out for testing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import inspect
 import pathlib
 from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Annotated
 from typing import Any
 from typing import ClassVar
 from typing import Literal
@@ -24,13 +27,17 @@ from tasks.divisions import splits
 from tasks.divisions import targets
 from tasks.formats import columns
 from tasks.formats import data_errors
+from tasks.formats import tables
 from tasks.lazy import assembly
 from tasks.lazy import class_names
 from tasks.lazy import table_encoding
+from tasks.lazy import text_encoding
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
+# Tokens stand for no word, for an unknown one, and for words.
+_VocabularySize = Annotated[int, parameters.Range(low=3)]
 # Divisions with a concentration, and options that only divisions look at.
 _BY_ALPHA = ('lda', 'dirichlet', 'inner_dirichlet')
 _ONLY_DIVIDED = (
@@ -45,7 +52,7 @@ _ONLY_DIVIDED = (
 
 @catalogue.task(
   'table',
-  summary='Learn from a table of your own: CSV files, or an .npz archive.',
+  summary='Learn from data of your own: tables, texts, images in folders.',
   model='1 hidden layer of 64, or your own (--model)',
   clients='a column names them, or each is a file',
   files=('what --table_path names',),
@@ -60,14 +67,20 @@ class Table(shared.Divided):
     'partition',
     'partition_by',
     'group_size',
+    'text',
+    'vocabulary',
+    'vocab_size',
+    'max_length',
+    'image_size',
     'examples_per_client',
     'smallest_client',
     'classes_per_client',
   }
 
   path: Optional[str] = None
-  """A CSV file whose first line names the columns, a folder of such files, or
-  an .npz archive of arrays."""
+  """A CSV file whose first line names the columns, a Parquet or Arrow file, a
+  folder of such files or of folders of images, a dataset that Hugging Face's
+  `save_to_disk` wrote, or an .npz archive of arrays."""
 
   label: str = 'label'
   """Column or array with the labels."""
@@ -83,6 +96,23 @@ class Table(shared.Divided):
   words: Optional[str] = None
   """Those of the features, with commas between, that are words although they
   look like numbers or dates."""
+
+  text: Optional[str] = None
+  """Column of text to learn from, in the place of features."""
+
+  vocabulary: Optional[Literal['fitted', 'hashed']] = None
+  """With text, whether the most frequent words of training texts are known,
+  or words are hashed; 'fitted' unless given."""
+
+  vocab_size: Optional[_VocabularySize] = None
+  """With text, most tokens; 5000 unless given."""
+
+  max_length: Optional[parameters.Count] = None
+  """With text, words of a text that are used; 64 unless given."""
+
+  image_size: Optional[parameters.Count] = None
+  """Scales images to squares with edges of so many pixels. Unless given, all
+  must be of one size."""
 
   target: Literal['class', 'number'] = 'class'
   """What a label is: one of several classes, any words, or a number to
@@ -115,8 +145,10 @@ class Table(shared.Divided):
 
   model: Optional[str] = None
   """package.module:function of a function that returns a Keras model; it is
-  given `input_shape` and `num_classes` if it has arguments of these names. A
-  dense model with a hidden layer of 64 unless given."""
+  given `input_shape`, `num_classes` and, of text, `vocab_size` if it has
+  arguments of these names. A dense model with a hidden layer of 64 unless
+  given; before it, two convolutions for files of images, and for text the mean
+  of embeddings of 32."""
 
   cache_dir: Optional[str] = None
   """Folder from which a relative path starts; the current one unless given."""
@@ -135,6 +167,27 @@ class Table(shared.Divided):
         '{}={given} would be ignored: it needs {partition}=continuous.',
         given=self.partition_by,
       )
+    for name in ('vocabulary', 'vocab_size', 'max_length'):
+      if self.text is None and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: it needs {text}.',
+          given=getattr(self, name),
+        )
+    for name in ('features', 'words'):
+      if self.text is not None and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: {text} is all that is learnt from.',
+          given=getattr(self, name),
+        )
+    for name in ('text', 'image_size'):
+      if self.data == 'synthetic' and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: the made-up table has numbers only.',
+          given=getattr(self, name),
+        )
     if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):
       raise parameters.ParameterError(
         'alpha',
@@ -148,21 +201,21 @@ class Table(shared.Divided):
     if self.data == 'synthetic':
       examples = _made_up(self.seed)
     else:
-      examples = columns.read(
+      examples = tables.read(
         _path(self.path, self.cache_dir),
         columns.Names(
           self.label,
           self.client,
           _split_names(self.features),
           _split_names(self.words) or (),
+          self.text,
         ),
+        image_size=self.image_size,
       )
     labels, classes = _labels(examples, self.target, self.path or 'The table')
     who = _clients(examples, labels, options)
     train, test, split = _hold_out(who, self.test_share, self.seed)
-    encoding = table_encoding.fit(
-      examples.columns, examples.features[train], standardize=self.standardize
-    )
+    encoding = self._encoding(examples.columns, examples.features[train])
     inputs = encoding.encode(examples.features)
     return assembly.partitioned_task(
       notes=encoding.notes,
@@ -190,13 +243,30 @@ class Table(shared.Divided):
       ),
     )
 
+  def _encoding(
+    self, described: tuple[columns.Column, ...], training: np.ndarray
+  ) -> table_encoding.Encoding | text_encoding.TextEncoding:
+    """Makes the way from columns to inputs, from training examples."""
+    if self.text is None:
+      return table_encoding.fit(
+        described, training, standardize=self.standardize
+      )
+    return text_encoding.fit(
+      described[0],
+      training,
+      vocabulary=self.vocabulary or 'fitted',
+      size=self.vocab_size or 5000,
+      max_length=self.max_length or 64,
+    )
+
 
 def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
   """Finds the table."""
   if path is None:
     raise parameters.ParameterError(
       'path',
-      '{} must be given: a CSV file, a folder of CSV files or an .npz archive.',
+      '{} must be given: a file (CSV, Parquet, Arrow or .npz), a folder of '
+      'such files or of folders of images, or a saved dataset.',
     )
   return pathlib.Path(cache_dir or '', path).expanduser()
 
@@ -376,7 +446,7 @@ def _model_builder(
   place: Optional[str],
   input_shape: tuple[int, ...],
   classes: tuple[str, ...],
-  encoding: table_encoding.Encoding,
+  encoding: table_encoding.Encoding | text_encoding.TextEncoding,
 ) -> Callable[[], tf.keras.Model]:
   """Returns what builds the model, having tried it."""
   outputs = len(classes) or 1
@@ -384,10 +454,16 @@ def _model_builder(
   def noted(model: tf.keras.Model) -> tf.keras.Model:
     return table_encoding.note(class_names.note(model, classes), encoding)
 
+  sizes, begin = {}, []
+  if isinstance(encoding, text_encoding.TextEncoding):
+    sizes['vocab_size'] = encoding.size
+    begin = _text_layers(encoding.size)
+  elif len(encoding.columns) == 1 and encoding.columns[0].image:
+    begin = _image_layers()
   if place is None:
-    return lambda: noted(_dense(input_shape, outputs))
+    return lambda: noted(_dense(input_shape, outputs, begin))
   function = own_code.load(place)
-  known = dict(input_shape=input_shape, num_classes=outputs)
+  known = dict(input_shape=input_shape, num_classes=outputs, **sizes)
   taken = inspect.signature(function).parameters
   given = {name: value for name, value in known.items() if name in taken}
 
@@ -433,11 +509,36 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
     )
 
 
-def _dense(input_shape: tuple[int, ...], outputs: int) -> tf.keras.Model:
+def _text_layers(vocab_size: int) -> list[Callable[[], tf.keras.layers.Layer]]:
+  """Returns what builds the layers that make a vector of tokens."""
+  layers = tf.keras.layers
+  return [
+    lambda: layers.Embedding(vocab_size, 32, mask_zero=True),
+    layers.GlobalAveragePooling1D,
+  ]
+
+
+def _image_layers() -> list[Callable[[], tf.keras.layers.Layer]]:
+  """Returns what builds the convolutions of small images."""
+  layers = tf.keras.layers
+  return [
+    lambda: layers.Conv2D(16, 3, activation='relu', padding='same'),
+    lambda: layers.MaxPool2D(padding='same'),
+    lambda: layers.Conv2D(32, 3, activation='relu', padding='same'),
+    lambda: layers.MaxPool2D(padding='same'),
+  ]
+
+
+def _dense(
+  input_shape: tuple[int, ...],
+  outputs: int,
+  begin: Sequence[Callable[[], tf.keras.layers.Layer]],
+) -> tf.keras.Model:
   layers = tf.keras.layers
   return tf.keras.Sequential(
     [
       layers.InputLayer(input_shape),
+      *(build() for build in begin),
       layers.Flatten(),
       layers.Dense(64, activation='relu'),
       layers.Dense(outputs),

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import tasks
 from tasks import class_names
@@ -19,6 +20,7 @@ from tff_adaptive.lab.flags import parsing as flags
 
 MODELS = """
 import tensorflow as tf
+from PIL import Image
 
 layers = tf.keras.layers
 
@@ -320,3 +322,64 @@ def test_named_clients_are_grouped(folder):
   assert sizes.tolist() == [24, 8]
   with pytest.raises(parameters.ParameterError, match='whose'):
     tasks.create('table', path=write(folder), partition='iid')
+
+
+@pytest.mark.parametrize('vocabulary', ['fitted', 'hashed'])
+def test_a_column_of_text(folder, vocabulary):
+  rng = np.random.default_rng(0)
+  words = np.array(['good fine', 'bad poor', 'so so'])
+  labels = rng.integers(3, size=120)
+  rows = [
+    f'{label},"{words[label]}, {rng.integers(9)} times",{i % 4}'
+    for i, label in enumerate(labels)
+  ]
+  (folder / 'texts.csv').write_text('\n'.join(['label,text,client', *rows]))
+  task = tasks.create(
+    'table',
+    path='texts.csv',
+    text='text',
+    vocabulary=vocabulary,
+    vocab_size=60,
+    max_length=6,
+    batch_size=8,
+  )
+  data = task.datasets.train_data
+  assert data.arrays['features'].dtype == np.int32
+  assert data.arrays['features'].shape[1] == 6
+  helpers.loss_falls(task, rate=1.0, steps=60, below=0.5)
+  keras_model = tff_internals.keras_model_of(task.model_fn())
+  [told] = table_encoding.of(keras_model).describe()
+  assert told['kind'] == 'text' and told['vocabulary'] == vocabulary
+
+
+def test_folders_of_images(folder):
+  rng = np.random.default_rng(0)
+  for i in range(24):
+    level = 40 if i % 2 else 180
+    path = folder / 'photos' / f'site_{i % 3}' / ('dark' if i % 2 else 'light')
+    path.mkdir(parents=True, exist_ok=True)
+    pixels = rng.integers(level, level + 40, [6, 7, 3]).astype(np.uint8)
+    Image.fromarray(pixels).save(path / f'{i}.png')
+  task = tasks.create('table', path='photos', batch_size=4)
+  data = task.datasets.train_data
+  assert data.client_ids == ['site_0', 'site_1', 'site_2']
+  assert data.arrays['features'].shape[1:] == (6, 7, 3)
+  assert data.classes == ('dark', 'light')
+  # By channels, so that a pixel of one colour everywhere is not noise.
+  mean = data.arrays['features'].mean(axis=(0, 1, 2))
+  np.testing.assert_allclose(mean, 0, atol=1e-4)
+  helpers.loss_falls(task, rate=0.05, below=0.7)
+
+
+@pytest.mark.parametrize(
+  'options, told',
+  [
+    (dict(vocabulary='hashed'), 'needs `text`'),
+    (dict(text='a', features='b'), '`features`=b would be ignored'),
+    (dict(text='a', data='synthetic'), 'made-up table'),
+    (dict(vocab_size=2), 'at least 3'),
+  ],
+)
+def test_options_of_texts_that_do_not_fit(options, told):
+  with pytest.raises(parameters.ParameterError, match=told):
+    tasks.create('table', path='x.csv', **options)

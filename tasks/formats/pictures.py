@@ -1,0 +1,95 @@
+"""Images in files that somebody else made, as arrays of bytes."""
+
+import io
+import pathlib
+import warnings
+from collections.abc import Sequence
+from typing import Optional
+
+import numpy as np
+
+from tasks.formats import data_errors
+from tasks.formats import data_files
+
+# What is read of Pillow's many formats: none of them runs another program, as
+# PostScript would.
+_FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'WEBP', 'PPM')
+SUFFIXES = frozenset(
+  f'.{ending}'
+  for ending in ('png', 'jpg', 'jpeg', 'bmp', 'gif', 'webp', 'ppm', 'pgm')
+)
+
+
+def decode(
+  content: bytes, where: str, *, size: Optional[int] = None
+) -> np.ndarray:
+  """Decodes an image; of a moving one the first picture.
+
+  Args:
+    content: The file's bytes.
+    where: What an error says about where it is.
+    size: If given, the image is scaled to a square with such an edge.
+
+  Returns:
+    uint8 [height, width, channels], 1 for shades of grey and 3 for colours.
+
+  Raises:
+    DataError: If it is no whole image of a form that is read.
+  """
+  # A second to import, for those who have images only.
+  from PIL import Image
+
+  try:
+    with warnings.catch_warnings():
+      # A small file that says it is enormous, for one.
+      warnings.simplefilter('error', Image.DecompressionBombWarning)
+      with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+        grey = image.mode in ('1', 'L', 'LA', 'I', 'I;16', 'F')
+        if image.mode.startswith('I') or image.mode == 'F':
+          raise data_errors.DataError(
+            f'{where}: an image of bytes was expected, got one of mode '
+            f'{image.mode}; write its numbers into an .npz archive.'
+          )
+        plain = image.convert('L' if grey else 'RGB')
+      if size is not None:
+        plain = plain.resize((size, size), Image.Resampling.BILINEAR)
+      pixels = np.asarray(plain, np.uint8)
+  except data_errors.DataError:
+    raise
+  # Whatever the decoder of a damaged file raises: OSError, SyntaxError,
+  # struct.error, and others for each of the forms.
+  except Exception as e:  # pylint: disable=broad-exception-caught
+    raise data_errors.DataError(
+      f'{where} is no whole image ({", ".join(_FORMATS)}): {e}.'
+    ) from e
+  return pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
+
+
+def stack(images: Sequence[np.ndarray], places: Sequence[str]) -> np.ndarray:
+  """Stacks images of one size; grey ones get colours where others have them.
+
+  Args:
+    images: As `decode` returns them.
+    places: Where each is, for errors.
+
+  Returns:
+    float32 [images, height, width, channels], from 0 to 255.
+
+  Raises:
+    DataError: If they differ in size, or are too many.
+  """
+  first = images[0].shape[:2]
+  for image, where in zip(images, places, strict=True):
+    if image.shape[:2] != first:
+      raise data_errors.DataError(
+        f'{where} has {image.shape[1]} x {image.shape[0]} pixels, but '
+        f'{places[0]} has {first[1]} x {first[0]}; to scale them all, give '
+        '--table_image_size=PIXELS.'
+      )
+  channels = max(image.shape[2] for image in images)
+  shape = (len(images), *first, channels)
+  data_files.check_size(pathlib.Path(places[0]), 4 * int(np.prod(shape)))
+  stacked = np.empty(shape, np.float32)
+  for i, image in enumerate(images):
+    stacked[i] = image
+  return stacked

@@ -1,0 +1,289 @@
+"""Parquet, Arrow and saved datasets, in files that are written here."""
+
+import decimal
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasks.formats import arrow
+from tasks.formats import columns
+from tasks.formats import data_errors
+from tasks.formats import tables
+
+pyarrow = pytest.importorskip('pyarrow')
+
+_NAMES = columns.Names('label')
+
+
+def _table(**changed):
+  return pyarrow.table(
+    {
+      'age': pyarrow.array([40, None, 60, 20], pyarrow.int64()),
+      'kind': ['red', 'blue', None, 'red'],
+      'label': ['yes', 'no', 'no', 'yes'],
+      'client': [1, 1, 2, 2],
+      **changed,
+    }
+  )
+
+
+def _write(table, path):
+  from pyarrow import feather
+  from pyarrow import parquet
+
+  if path.suffix == '.parquet':
+    parquet.write_table(table, path)
+  elif path.suffix == '.feather':
+    feather.write_feather(table, path)
+  else:
+    kind = 'new_stream' if 'stream' in path.name else 'new_file'
+    with getattr(pyarrow.ipc, kind)(str(path), table.schema) as writer:
+      writer.write_table(table)
+  return path
+
+
+@pytest.mark.parametrize(
+  'name', ['a.parquet', 'a.feather', 'a.arrow', 'stream.arrow']
+)
+def test_a_file_of_each_kind(tmp_path, name):
+  found = tables.read(_write(_table(), tmp_path / name), _NAMES)
+  np.testing.assert_array_equal(
+    found.features, [[40, 1], [np.nan, 0], [60, np.nan], [20, 1]]
+  )
+  assert found.features.dtype == np.float32
+  assert found.labels.tolist() == ['yes', 'no', 'no', 'yes']
+  assert found.clients.tolist() == ['1', '1', '2', '2']
+  assert found.columns == (
+    columns.Column('age', missing=1),
+    columns.Column('kind', ('blue', 'red'), 1),
+  )
+
+
+def test_columns_of_other_types(tmp_path):
+  table = pyarrow.table(
+    {
+      'flag': [True, False],
+      'price': [decimal.Decimal('1.00')] * 2,
+      'grid': [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+      'fixed': pyarrow.array(
+        [[1.5, 2.5], [3.5, 4.5]], pyarrow.list_(pyarrow.float64(), 2)
+      ),
+      'label': pyarrow.array(['a', 'b']).dictionary_encode(),
+    }
+  )
+  path = _write(table, tmp_path / 'a.parquet')
+  found = tables.read(path, _NAMES)
+  assert found.features.tolist() == [
+    [1, 1, 1, 2, 3, 4, 1.5, 2.5],
+    [0, 1, 5, 6, 7, 8, 3.5, 4.5],
+  ]
+  assert [c.width for c in found.columns] == [1, 1, 4, 2]
+  assert found.clients is None
+  alone = tables.read(path, columns.Names('label', features=['grid']))
+  assert alone.features.shape == (2, 2, 2)
+  codes = tables.read(
+    _write(_table(age=[7, 5, 7, 7]), path),
+    columns.Names('label', words=['age']),
+  )
+  assert codes.columns[0].words == ('5', '7')
+
+
+def test_a_folder_of_files_is_a_folder_of_clients(tmp_path):
+  table = _table().drop_columns(['client'])
+  for name in ('north.parquet', 'south.arrow'):
+    _write(table, tmp_path / name)
+  found = tables.read(tmp_path, _NAMES)
+  assert found.clients.tolist() == ['north'] * 4 + ['south'] * 4
+  # Pieces of one table are not.
+  pieces = tmp_path / 'pieces'
+  pieces.mkdir()
+  for i in range(2):
+    _write(table, pieces / f'train-0000{i}-of-00002.parquet')
+  found = tables.read(pieces, _NAMES)
+  assert found.clients is None and len(found.labels) == 8
+  _write(table.rename_columns(['age', 'sort', 'label']), pieces / 'x.parquet')
+  with pytest.raises(data_errors.DataError, match=r"x\.parquet.*'sort'"):
+    tables.read(pieces, _NAMES)
+
+
+def _png(level, size=(6, 4), mode='RGB'):
+  file = io.BytesIO()
+  Image.new(mode, size, level).save(file, 'PNG')
+  return file.getvalue()
+
+
+def save_to_disk(folder, table, features, **state):
+  """Writes what `Dataset.save_to_disk` of Hugging Face's datasets writes."""
+  folder.mkdir()
+  half = len(table) // 2
+  files = []
+  for i, part in enumerate((table[:half], table[half:])):
+    name = f'data-{i:05}-of-00002.arrow'
+    with pyarrow.ipc.new_stream(str(folder / name), table.schema) as writer:
+      writer.write_table(part)
+    files.append({'filename': name})
+  state = {
+    '_data_files': files,
+    '_fingerprint': '5c2bb0c1',
+    '_format_columns': None,
+    '_format_type': None,
+    '_split': None,
+    **state,
+  }
+  (folder / 'state.json').write_text(json.dumps(state))
+  info = {'builder_name': 'made_up', 'features': features}
+  (folder / 'dataset_info.json').write_text(json.dumps(info))
+  return folder
+
+
+_FEATURES = {
+  'image': {'_type': 'Image'},
+  'label': {'names': ['cat', 'dog'], '_type': 'ClassLabel'},
+}
+
+
+def _pictures(**changed):
+  image = [{'bytes': _png((i, 0, 9)), 'path': None} for i in range(4)]
+  return pyarrow.table({'image': image, 'label': [0, 1, 1, 0], **changed})
+
+
+def test_a_saved_dataset(tmp_path):
+  folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
+  found = tables.read(folder, _NAMES)
+  assert found.labels.tolist() == ['cat', 'dog', 'dog', 'cat']
+  assert found.clients is None
+  assert found.features.shape == (4, 4, 6, 3)
+  assert found.features[2, 0, 0].tolist() == [2, 0, 9]
+  assert found.columns[0].image
+  small = tables.read(folder, _NAMES, image_size=2)
+  assert small.features.shape == (4, 2, 2, 3)
+  text = pyarrow.table({'text': ['a b', None, 'c', 'd'], 'label': [0, 1, 1, 0]})
+  texts = save_to_disk(tmp_path / 'texts', text, {'label': _FEATURES['label']})
+  found = tables.read(texts, columns.Names('label', text='text'))
+  assert found.features.tolist() == ['a b', '', 'c', 'd']
+  assert found.columns == (columns.Column('text', missing=1, text=True),)
+
+
+def test_no_file_elsewhere_is_opened(tmp_path):
+  """Neither one that the state names, nor one that an image names."""
+  secret = _write(_pictures(), tmp_path / 'secret.arrow')
+  for name in (f'../{secret.name}', str(secret), 5):
+    folder = tmp_path / 'outside'
+    save_to_disk(folder, _pictures(), {}, _data_files=[{'filename': name}])
+    with pytest.raises(data_errors.DataError, match='beside it'):
+      tables.read(folder, _NAMES)
+    for path in folder.iterdir():
+      path.unlink()
+    folder.rmdir()
+  (tmp_path / 'x.png').write_bytes(_png((1, 1, 1)))
+  image = [{'bytes': None, 'path': str(tmp_path / 'x.png')}] * 4
+  named = save_to_disk(tmp_path / 'named', _pictures(image=image), _FEATURES)
+  with pytest.raises(data_errors.DataError, match='row 0: the bytes of an im'):
+    tables.read(named, _NAMES)
+
+
+@pytest.mark.parametrize(
+  'changed, options, told',
+  [
+    ({'age': [1, 2, 3, np.inf]}, {}, r"'age', row 3: a finite number.*inf"),
+    ({'age': pyarrow.nulls(4)}, {}, "'age': .*null"),
+    ({'age': [[1], [1, 2], [1], [1]]}, {}, 'lists of one length.*1 to 2'),
+    ({'age': [{'x': 1}] * 4}, {}, 'numbers, words, lists of numbers or images'),
+    (
+      {'age': pyarrow.array([0] * 4, pyarrow.timestamp('s'))},
+      {},
+      'timestamp.*leave it out',
+    ),
+    ({'age': [[1, 2]] * 4}, {}, "'age' has several numbers a row and 'kind'"),
+    ({'label': ['a', None, 'b', 'b']}, {}, r"'label', row 1: it is empty"),
+    ({'client': [1.0, np.nan, 2, 2]}, {}, "'client', row 1: a word or a num"),
+    ({}, {'label': 'target'}, r"no column 'target' for the label.*'age', 'k"),
+    ({}, {'text': 'age'}, "'age': text was expected, got int64"),
+    ({}, {'words': ['client']}, "no column 'client' of features"),
+    (
+      {'kind': ['not an image', 'x', 'y', 'z']},
+      {'features': ['kind'], 'image_column': 'kind'},
+      'row 0 is no whole image',
+    ),
+  ],
+)
+def test_what_cannot_be_learnt_from(tmp_path, changed, options, told):
+  options = dict(options)
+  table = _table(**changed)
+  if options.pop('image_column', None):
+    kind = table.column('kind').cast(pyarrow.binary())
+    table = table.set_column(1, 'kind', kind)
+  path = _write(table, tmp_path / 'a.parquet')
+  names = columns.Names(**{'label': 'label', **options})
+  with pytest.raises(data_errors.DataError, match=told) as e:
+    tables.read(path, names)
+  assert str(path) in str(e.value)
+
+
+def test_damaged_files_are_named(tmp_path):
+  for name in ('a.parquet', 'a.feather', 'a.arrow', 'stream.arrow'):
+    path = _write(_table(), tmp_path / name)
+    whole = path.read_bytes()
+    for content in (b'', b'nothing of the kind', whole[: len(whole) // 2]):
+      path.write_bytes(content)
+      with pytest.raises(data_errors.DataError) as e:
+        tables.read(path, _NAMES)
+      assert str(path) in str(e.value) and '\n' not in str(e.value)
+  with pytest.raises(data_errors.DataError, match='There is no file'):
+    tables.read(tmp_path / 'none.parquet', _NAMES)
+  folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
+  for name, text, told in (
+    ('state.json', '{', 'no readable JSON'),
+    ('state.json', '[]', 'an object of JSON'),
+    ('state.json', '{}', 'a list _data_files'),
+    ('dataset_info.json', '{"features": 3}', 'an object was expected'),
+    (
+      'dataset_info.json',
+      '{"features": {"label": {"names": ["cat"]}}}',
+      'no numbers of the 1 classes',
+    ),
+  ):
+    before = (folder / name).read_text()
+    (folder / name).write_text(text)
+    with pytest.raises(data_errors.DataError, match=told):
+      tables.read(folder, _NAMES)
+    (folder / name).write_text(before)
+  indices = save_to_disk(
+    tmp_path / 'i', _pictures(), {}, _indices_files=[{'filename': 'x'}]
+  )
+  with pytest.raises(data_errors.DataError, match='flatten_indices'):
+    tables.read(indices, _NAMES)
+  splits = tmp_path / 'splits'
+  splits.mkdir()
+  (splits / 'dataset_dict.json').write_text('{"splits": ["train", "test"]}')
+  with pytest.raises(data_errors.DataError, match=r"splits.*'train'"):
+    tables.read(splits, _NAMES)
+
+
+def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
+  rng = np.random.default_rng(0)
+  for name in ('a.parquet', 'a.feather', 'stream.arrow'):
+    whole = _write(_table(), tmp_path / name).read_bytes()
+    for _ in range(60):
+      content = bytearray(whole)
+      for place in rng.integers(len(content), size=3):
+        content[place] = rng.integers(256)
+      (tmp_path / name).write_bytes(content)
+      try:
+        found = tables.read(tmp_path / name, _NAMES)
+      except data_errors.DataError as e:
+        assert str(tmp_path) in str(e)
+      else:
+        assert len(found.features) == len(found.labels)
+
+
+def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+  path = _write(_table(), tmp_path / 'a.parquet')
+  monkeypatch.setattr(arrow.importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(
+    data_errors.DataError, match=r'pyarrow.*requirements-data\.txt'
+  ):
+    tables.read(path, _NAMES)

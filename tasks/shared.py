@@ -41,6 +41,7 @@ class Options(parameters.Described, abc.ABC):
       'num_clients',
       'partition',
       'seed',
+      'self_balancing',
       'shards_per_client',
       'size_skew',
       'sizes',
@@ -109,6 +110,7 @@ class Divided(Options):
     {
       'feature_skew',
       'feature_skew_strength',
+      'self_balancing',
       'shards_per_client',
       'size_skew',
       'sizes',
@@ -153,6 +155,11 @@ class Divided(Options):
   classes_per_client: parameters.Count = 2
   """Labels of a client with 'classes', 'pathological' and 'lognormal'."""
 
+  self_balancing: bool = True
+  """With 'dirichlet', whether a client that has as many examples as the mean
+  client gets none of further labels: so in NIID-Bench, and in flwr-datasets if
+  asked."""
+
   shards_per_client: Optional[parameters.Count] = None
   """Shards of a client with 'shards', 2 unless given."""
 
@@ -184,6 +191,7 @@ class Divided(Options):
         '{sizes}=dirichlet, or lognormal sizes',
         self.sizes == 'dirichlet' or lognormal,
       ),
+      ('self_balancing', '{partition}=dirichlet', rule == 'dirichlet'),
       ('shards_per_client', '{partition}=shards', rule == 'shards'),
       ('strictness', '{partition}=continuous', rule == 'continuous'),
       (
@@ -193,7 +201,8 @@ class Divided(Options):
       ),
     ):
       value = getattr(self, name)
-      if not used and value not in (None, 'equal'):
+      default = parameters.parameters_of(type(self))[name].default
+      if not used and value != default:
         raise parameters.ParameterError(
           name,
           '{}={given} would be ignored: it needs ' + told + '.',

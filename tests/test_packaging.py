@@ -64,7 +64,7 @@ def test_a_wheel_of_tff_for_any_platform(tmp_path):
   assert 'worker' not in record.read_text(encoding='utf-8')
 
 
-@pytest.mark.parametrize('more', ['dev', 'docs', 'gpu'])
+@pytest.mark.parametrize('more', ['data', 'dev', 'docs', 'gpu'])
 def test_requirements_agree_and_are_complete_pins(more):
   locked = pins('requirements.txt')
   added = pins(f'requirements-{more}.txt')
@@ -111,6 +111,17 @@ def test_cuda_libraries_are_those_that_tensorflow_asks_for():
   assert resolved == pinned
   for name in pinned:
     assert any('linux' in w['url'] for w in packages[name]['wheels']), name
+
+
+def test_the_extra_for_tables_is_pinned_as_uv_resolved_it():
+  lock = tomllib.loads((_ROOT / 'uv.lock').read_text(encoding='utf-8'))
+  versions = {
+    package['name']: package['version']
+    for package in lock['package']
+    if 'version' in package
+  }
+  added = pins('requirements-data.txt')
+  assert added == {name: versions[name] for name in added} != {}
 
 
 def test_pip_and_uv_install_the_same():

@@ -30,19 +30,21 @@ def dirichlet(
   alpha: float,
   num_clients: int,
   least: int = 1,
+  balanced: bool = True,
   seed: int = 0,
 ) -> partition.Partition:
   """Divides each label's examples by a Dirichlet distribution over clients.
 
-  Label by label, shares of the clients are drawn; one that has as many examples
-  as the mean client, or more, gets none of this label's. All examples are given
-  out. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
+  Label by label, shares of the clients are drawn; if `balanced`, one that has
+  as many examples as the mean client, or more, gets none of this label's. All
+  examples are given out. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
 
   Args:
     labels: The label of each example, int [examples], from 0.
     alpha: Concentration, positive; small means few clients a label.
     num_clients: Number of clients.
     least: Smallest size; shares are drawn again until no client is smaller.
+    balanced: Whether clients that have enough get nothing more.
     seed: Of all draws.
 
   Raises:
@@ -59,7 +61,8 @@ def dirichlet(
     counts = np.zeros([num_clients, len(pools)], np.int64)
     for label, pool in enumerate(pools):
       log_p = partition.log_dirichlet(alpha, num_clients, rng)
-      log_p = np.where(had < mean, log_p, -np.inf)
+      if balanced:
+        log_p = np.where(had < mean, log_p, -np.inf)
       if len(pool):
         shares = np.exp(log_p - log_p.max())
         counts[:, label] = sizes_lib.cut(shares, len(pool))

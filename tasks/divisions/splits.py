@@ -88,7 +88,11 @@ def _by_label(
     pool = rng.permutation(pool)[: size * num_clients]
   common: dict[str, Any] = dict(num_clients=num_clients, seed=seed)
   if kind == 'dirichlet':
-    common |= dict(alpha=options['alpha'], least=least)
+    common |= dict(
+      alpha=options['alpha'],
+      least=least,
+      balanced=_given(options, 'self_balancing', True),
+    )
   elif kind == 'shards':
     common |= dict(shards_per_client=_given(options, 'shards_per_client', 2))
   else:

@@ -81,6 +81,10 @@ def test_dirichlet_over_clients_is_not_dirichlet_over_labels():
   assert split.sizes.std() > 10
   # Who has as many as the mean takes nothing of another label.
   assert split.sizes.max() <= 100 + 120
+  free = label_skew.dirichlet(
+    _LABELS, alpha=0.3, num_clients=12, balanced=False, seed=3
+  )
+  assert free.sizes.std() > split.sizes.std()
   with pytest.raises(data_errors.PartitionError, match='fewer than 99'):
     label_skew.dirichlet(_LABELS, alpha=0.01, num_clients=12, least=99)
 

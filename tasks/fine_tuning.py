@@ -8,6 +8,7 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import parameters
 
 ModelFn = Callable[[], tff.learning.models.VariableModel]
@@ -31,27 +32,18 @@ def is_no_head(name: str) -> bool:
   return not name.startswith('head/')
 
 
-def variable_names(model_fn: ModelFn) -> list[str]:
-  """Lists a model's trainable variables, such as 'dense/kernel', in order."""
-  with tf.Graph().as_default():
-    # Keras numbers layers through, over all models that were built before.
-    tf.keras.backend.reset_uids()
-    variables = model_fn().trainable_variables
-  return [v.name.partition(':')[0] for v in variables]
-
-
 def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
   """Freezes variables: they are not trained, and no update of them is sent.
 
   Args:
     model_fn: Makes the model.
-    is_frozen: Tells it of a variable by its name in `variable_names`.
+    is_frozen: Tells it of a variable by its name in `models.variable_names`.
 
   Returns:
     A function that makes the model with these among its non-trainable
     variables, behind those that were there.
   """
-  names = variable_names(model_fn)
+  names = models.variable_names(model_fn)
   frozen = frozenset(i for i, name in enumerate(names) if is_frozen(name))
   if not frozen:
     return model_fn
@@ -83,6 +75,11 @@ class FrozenModel(tff.learning.models.VariableModel):
       for place, variable in enumerate(self.unfrozen.trainable_variables)
       if (place in self._frozen) == frozen
     ]
+
+  @property
+  def trainable_names(self) -> Sequence[str]:
+    names = models.names_in(self.unfrozen)
+    return [n for place, n in enumerate(names) if place not in self._frozen]
 
   @property
   def trainable_variables(self) -> Sequence[tf.Variable]:

@@ -14,6 +14,7 @@ _PARTS = frozenset(
   {
     'algorithms',
     'lab',
+    'models',
     'training',
     'privacy',
     'recording',

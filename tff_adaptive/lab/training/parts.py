@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 from tasks import client_data
 from tasks import fine_tuning
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
@@ -119,7 +120,7 @@ def freeze(
   """
   if patterns is None:
     return task
-  names = fine_tuning.variable_names(task.model_fn)
+  names = models.variable_names(task.model_fn)
   chosen = set()
   for pattern in patterns.split(','):
     found = fnmatch.filter(names, pattern)

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import structures
-from tff_adaptive import tff_internals
 from tff_adaptive.processes.local import local_model
 
 # Functions from a metric's unfinalized values to its value, by metric, or one
@@ -63,12 +63,12 @@ def look_at(model: local_model.Model) -> ModelFacts:
       )
 
   else:
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), models.without_values():
       built = _built(model)
       if not isinstance(built, tff.learning.models.VariableModel):
         raise TypeError(
           '`model` must return a tff.learning.models.VariableModel, got '
-          f'{type(built).__name__}.'
+          f'{type(built).__name__}{_hint(built)}.'
         )
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
@@ -98,8 +98,15 @@ def _built(
   try:
     return model()
   except (AttributeError, TypeError) as e:
-    tff_internals.refuse_keras_3(e)
+    models.explain(e)
     raise
+
+
+def _hint(given: object) -> str:
+  """Says what to do with a Keras model, where one was given as it is."""
+  if models.kind_of(given) is None:
+    return ''
+  return ': a Keras model needs loss=, metrics= and input_spec= beside it'
 
 
 def _check(model: local_model.Model) -> None:
@@ -113,9 +120,10 @@ def _check(model: local_model.Model) -> None:
       'whose variables exist already cannot be built anew for each client. '
       'Pass the function.'
     )
-  if not callable(model):
+  if models.kind_of(model) is not None or not callable(model):
     raise TypeError(
       '`model` must be a no-argument function that returns a '
       'tff.learning.models.VariableModel, or a '
-      f'tff.learning.models.FunctionalModel, got {model!r}.'
+      'tff.learning.models.FunctionalModel, got '
+      f'{model!r:.200}{_hint(model)}.'
     )

@@ -15,7 +15,6 @@ from tasks import client_data
 from tasks import fine_tuning
 from tasks import partition
 from tasks import preprocessing
-
 from tff_adaptive import models
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -50,12 +49,8 @@ def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
   return lambda: FrozenModel(model_fn(), frozen)
 
 
-class FrozenModel(tff.learning.models.VariableModel):
-  """A model some of whose trainable variables count as non-trainable ones.
-
-  Attributes:
-    unfrozen: The model itself.
-  """
+class FrozenModel(models.Wrapped):
+  """A model some of whose trainable variables count as non-trainable ones."""
 
   def __init__(
     self, unfrozen: tff.learning.models.VariableModel, frozen: frozenset[int]
@@ -66,7 +61,7 @@ class FrozenModel(tff.learning.models.VariableModel):
       unfrozen: The model.
       frozen: Places of its trainable variables.
     """
-    self.unfrozen = unfrozen
+    super().__init__(unfrozen)
     self._frozen = frozen
 
   def _variables(self, frozen: bool) -> list[tf.Variable]:
@@ -91,26 +86,3 @@ class FrozenModel(tff.learning.models.VariableModel):
       *self.unfrozen.non_trainable_variables,
       *self._variables(frozen=True),
     ]
-
-  @property
-  def local_variables(self) -> Sequence[tf.Variable]:
-    return self.unfrozen.local_variables
-
-  @property
-  def input_spec(self) -> Any:
-    return self.unfrozen.input_spec
-
-  def forward_pass(self, batch_input: Any, training: bool = True) -> Any:
-    return self.unfrozen.forward_pass(batch_input, training)
-
-  def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
-    return self.unfrozen.predict_on_batch(batch_input, training)
-
-  def report_local_unfinalized_metrics(self) -> Any:
-    return self.unfrozen.report_local_unfinalized_metrics()
-
-  def metric_finalizers(self) -> Any:
-    return self.unfrozen.metric_finalizers()
-
-  def reset_metrics(self) -> None:
-    self.unfrozen.reset_metrics()

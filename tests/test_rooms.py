@@ -9,6 +9,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
 _BASE = {
+  'adapters',
   'errors',
   'extensions',
   'lazy',
@@ -19,6 +20,7 @@ _BASE = {
   'tff_internals',
 }
 _MAY_USE = {
+  'adapters': {'models', 'structures', 'tff_internals'},
   'errors': set(),
   'extensions': {'errors'},
   'lazy': set(),

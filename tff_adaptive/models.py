@@ -391,6 +391,7 @@ class Keras3Model(tff.learning.models.VariableModel):
         'and the server does not train: they keep their first values. '
         'GroupNormalization has none.',
         UserWarning,
+        stacklevel=2,
       )
     self._keras_model = keras_model
     self._input_spec = input_spec
@@ -405,7 +406,9 @@ class Keras3Model(tff.learning.models.VariableModel):
     }
     self._trainable = keras_model.trainable_weights
     self._fixed = keras_model.non_trainable_weights
-    self.trainable_names = [w.path.removeprefix(prefix) for w in self._trainable]
+    self.trainable_names = [
+      w.path.removeprefix(prefix) for w in self._trainable
+    ]
     self.step_seed: Optional[tf.Variable] = None
     if tff_internals.seed_generators(keras_model):
       self.step_seed = tf.Variable(
@@ -574,6 +577,40 @@ class Keras3Model(tff.learning.models.VariableModel):
     return lambda inputs: self.call(part, inputs, True)[0]
 
 
+class Wrapped(tff.learning.models.VariableModel):
+  """A model that differs from another in which variables are trained.
+
+  Attributes:
+    unfrozen: The other model.
+  """
+
+  def __init__(self, unfrozen: tff.learning.models.VariableModel):
+    self.unfrozen = unfrozen
+
+  @property
+  def local_variables(self) -> Sequence[tf.Variable]:
+    return self.unfrozen.local_variables
+
+  @property
+  def input_spec(self) -> Any:
+    return self.unfrozen.input_spec
+
+  def forward_pass(self, batch_input: Any, training: bool = True) -> Any:
+    return self.unfrozen.forward_pass(batch_input, training)
+
+  def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
+    return self.unfrozen.predict_on_batch(batch_input, training)
+
+  def report_local_unfinalized_metrics(self) -> Any:
+    return self.unfrozen.report_local_unfinalized_metrics()
+
+  def metric_finalizers(self) -> Any:
+    return self.unfrozen.metric_finalizers()
+
+  def reset_metrics(self) -> None:
+    self.unfrozen.reset_metrics()
+
+
 def _like(weight: Any, prefix: str) -> tf.Variable:
   """Makes a variable of this graph for a weight of Keras 3."""
   if getattr(_context, 'without_values', False):
@@ -722,5 +759,3 @@ def explain(error: BaseException) -> None:
       'arguments, or hand the model, with loss, metrics and input_spec, to '
       'algorithms.build.'
     ) from error
-
-

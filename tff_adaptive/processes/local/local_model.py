@@ -8,6 +8,7 @@ travel through the loop over batches, which is nothing for the former.
 import abc
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Generic
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
@@ -72,7 +74,13 @@ class NoRepresentationError(TypeError):
 
 
 class LocalModel(abc.ABC, Generic[Carry]):
-  """A client's copy of the model, inside one TensorFlow graph."""
+  """A client's copy of the model, inside one TensorFlow graph.
+
+  Attributes:
+    residuals: As `adapters.AdaptedModel` has them.
+  """
+
+  residuals: Sequence[adapters.Residual] = ()
 
   def check_objective(self, objective: RepresentationRequest) -> None:
     """Raises `NoRepresentationError` if the objective asks for too much."""
@@ -141,6 +149,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
+    self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
   def check_objective(self, objective: RepresentationRequest) -> None:

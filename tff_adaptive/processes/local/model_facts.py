@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 from typing import Optional
 from typing import Union
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.processes.local import local_model
@@ -32,6 +34,7 @@ class ModelFacts(NamedTuple):
     metric_finalizers: As tff.learning's metric aggregators take them.
     metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
       which does not tell.
+    residuals: Of adapters whose averaging the server corrects.
   """
 
   initial_weights: tff.Computation
@@ -39,6 +42,7 @@ class ModelFacts(NamedTuple):
   data_type: tff.Type
   metric_finalizers: Finalizers
   metric_names: Optional[tuple[str, ...]]
+  residuals: Sequence[adapters.Residual] = ()
 
 
 def look_at(model: local_model.Model) -> ModelFacts:
@@ -53,6 +57,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     input_spec = model.input_spec
     finalizers = model.finalize_metrics
     names = None
+    residuals: Sequence[adapters.Residual] = ()
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -73,6 +78,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
       names = tuple(finalizers)
+      residuals = getattr(built, 'residuals', ())
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -89,6 +95,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
     finalizers,
     names,
+    residuals,
   )
 
 

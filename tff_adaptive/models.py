@@ -7,8 +7,8 @@ a model of either, or for a model of Keras 3 itself. `from_keras_model` does for
 one model what `tff.learning.models.from_keras_model` does, which knows Keras 2
 alone.
 
-A model of Keras 3 is built once, outside of TFF's graphs; in a graph,
-`stateless_call` computes with variables of that graph in the place of its own.
+A model of Keras 3 is built once, outside of TFF's graphs; in a graph, a
+`keras.StatelessScope` puts variables of that graph in the place of its own.
 """
 
 import collections
@@ -152,29 +152,30 @@ class _ModelFn:
     """See `model_fn`."""
     given = kind_of(model) is not None
     self._build: Optional[Callable[[], Any]] = None if given else model
-    # Without a builder the model is shared, and nobody may change its weights.
+    # All graphs share it; nobody may change its weights.
     self._skeleton: Any = model if given else None
+    self._is_keras_2 = False
     self._rest = (loss, input_spec, metrics)
     self._lock = threading.Lock()
 
   def __call__(self) -> tff.learning.models.VariableModel:
-    if self._build is None:
-      return Keras3Model(self._skeleton, *self._rest, shared=True)
-    if self._skeleton is not None and not tf.executing_eagerly():
-      return Keras3Model(self._skeleton, *self._rest, shared=True)
-    tff_internals.reset_names()
-    built = self._build()
-    if _checked_kind(built) == 'keras_2':
-      return from_keras_model(built, *self._rest)
-    if tf.executing_eagerly():
-      return Keras3Model(built, *self._rest)
+    if tf.executing_eagerly() and self._build is not None:
+      return from_keras_model(self._built(), *self._rest)
     with self._lock:
-      if self._skeleton is None:
-        # Where its weights have values, and files of weights can be loaded.
+      if self._skeleton is None and not self._is_keras_2:
+        # Where weights have values, and files of weights can be loaded.
         with _eagerly():
-          tff_internals.reset_names()
-          self._skeleton = self._build()
+          built = self._built()
+        self._is_keras_2 = _checked_kind(built) == 'keras_2'
+        self._skeleton = None if self._is_keras_2 else built
+    if self._is_keras_2:
+      return from_keras_model(self._built(), *self._rest)
     return Keras3Model(self._skeleton, *self._rest, shared=True)
+
+  def _built(self) -> Any:
+    assert self._build is not None
+    tff_internals.reset_names()
+    return self._build()
 
 
 def keras_3_of(
@@ -481,9 +482,9 @@ class Keras3Model(tff.learning.models.VariableModel):
       Outputs, and losses of layers.
     """
 
+    import keras  # pylint: disable=g-import-not-at-top
+
     def value(weight: Any) -> tf.Tensor:
-      if id(weight) not in self._variables:  # The state of a generator.
-        return tf.zeros(weight.shape, weight.dtype)
       variable = self._variables[id(weight)]
       return self._substitutes.get(id(variable), variable.read_value)()
 
@@ -494,19 +495,21 @@ class Keras3Model(tff.learning.models.VariableModel):
         [place, self._draws[place]], tf.int32
       )
 
-    fixed = part.non_trainable_variables
-    before = [value(w) for w in fixed]
-    with tff_internals.drawing(self._keras_model, draw):
-      outputs, after, losses = part.stateless_call(
-        [value(w) for w in part.trainable_variables],
-        before,
-        inputs,
-        training=training,
-        return_losses=True,
-      )
-    for weight, old, new in zip(fixed, before, after, strict=True):
-      if training and new is not old and id(weight) in self._variables:
-        self._variables[id(weight)].assign(new)
+    weights = part.weights
+    scope = keras.StatelessScope(
+      [(w, value(w)) for w in weights], collect_losses=True
+    )
+    before = [(w, scope.get_current_value(w)) for w in weights]
+    with tff_internals.drawing(self._keras_model, draw), scope:
+      # Not `stateless_call`, which tells layers inside nothing of training
+      # unless each hands it on.
+      outputs = part(inputs, training=training)
+      losses = part.losses
+    if training:
+      for weight, old in before:
+        new = scope.get_current_value(weight)
+        if not weight.trainable and new is not old:
+          self._variables[id(weight)].assign(new)
     return outputs, losses
 
   @functools.cached_property
@@ -654,11 +657,12 @@ def _metrics_of(
   if metrics is None:
     import keras  # pylint: disable=g-import-not-at-top
 
-    compiled = keras_model.get_compile_config().get('metrics') or []
-    metrics = [
-      m if isinstance(m, str) else keras.saving.deserialize_keras_object(m)
-      for m in ([compiled] if isinstance(compiled, (str, dict)) else compiled)
-    ]
+    with _eagerly():
+      compiled = keras_model.get_compile_config().get('metrics') or []
+      metrics = [
+        m if isinstance(m, str) else keras.saving.deserialize_keras_object(m)
+        for m in ([compiled] if isinstance(compiled, (str, dict)) else compiled)
+      ]
   elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
     raise TypeError(
       f'`metrics` must be a list of metrics, got {type(metrics).__name__}.'
@@ -719,7 +723,8 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
     with _eagerly():
       found = keras.metrics.get(wanted)
       if not _is_keras_3_metric(found):
-        found = keras.metrics.MeanMetricWrapper(found, name=name)
+        found = keras.metrics.MeanMetricWrapper(found)
+      found.name = name
   except ValueError as e:
     raise TypeError(
       f'`metrics` has {name!r}, which is no metric of Keras 3.'

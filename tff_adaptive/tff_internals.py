@@ -71,7 +71,8 @@ def keras_3_model_in(error: BaseException) -> Any:
   """Returns the model of Keras 3 that an error came of; `None` without."""
   found = [getattr(error, 'obj', None)]
   for frame, _ in traceback.walk_tb(error.__traceback__):
-    found.append(frame.f_locals.get('keras_model'))
+    if frame.f_globals['__name__'].startswith('tensorflow_federated.'):
+      found.append(frame.f_locals.get('keras_model'))
   for given in found:
     if is_keras_3(type(given), 'Model'):
       return given

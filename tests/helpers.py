@@ -106,6 +106,10 @@ class GradientRounds:
   def model_weights(self):
     return tff.learning.models.ModelWeights([self._kernel, self._bias], [])
 
+  def weights_of(self, client, weights):
+    del client
+    return weights
+
   def run(self, cohort, datasets):
     self._round += 1
     if self._round == self._fail_in_round:

@@ -182,7 +182,7 @@ def test_the_guide_for_stateful_methods(in_process_context):
   names = {}
   text = text.replace('runtime.set_in_process_context()\n', '')
   exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
-  assert int(names['state'].distributor['memories']['clients']) == 4
+  assert int(names['state'].distributor['client_states']['clients']) == 4
   assert isinstance(
     names['process'], names['tff'].learning.templates.LearningProcess
   )

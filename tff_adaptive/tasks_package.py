@@ -30,7 +30,7 @@ def claim() -> None:
       raise ImportError(
         f'tff_adaptive needs its own package `tasks`, but {file or loaded} is '
         'imported under that name already: give that module another name, or '
-        'import tff_adaptive.lab.training before it.'
+        'import tff_adaptive.training before it.'
       )
     return
   module = importlib.util.module_from_spec(spec)

@@ -127,7 +127,20 @@ def _predict(weights: Any, x: tf.Tensor, training: bool) -> tf.Tensor:
   return tf.matmul(x, kernel) + bias
 
 
-@functools.cache
+# Methods for models of two layers.
+_OF_LAYERS = ('moon', 'fedper')
+
+
+def _model_of(name: str) -> Any:
+  if name in _OF_LAYERS:
+    return _two_layers()
+  model = _linear()
+  if name == 'fedbn':
+    # Its bias stands for the shift of a normalisation layer.
+    model.variable_names = ('dense/kernel', 'normalisation/beta')
+  return model
+
+
 def _linear() -> tff.learning.models.FunctionalModel:
   return tff.learning.models.FunctionalModel(
     initial_weights=(tuple(np.float32(w) for w in START), ()),
@@ -159,9 +172,7 @@ def vector(name: str) -> dict[str, Any]:
   if 'client_learning_rate' in accepted:
     settings.setdefault('client_learning_rate', 0.1)
   plan = algorithms.resolve(name, **settings)
-  process = algorithms.build(
-    name, _two_layers() if name == 'moon' else _linear(), **settings
-  )
+  process = algorithms.build(name, _model_of(name), **settings)
   state, kept, path = process.initialize(), {}, []
   for cohort in ROUNDS:
     data = [_dataset(CLIENTS[client]) for client in cohort]
@@ -183,9 +194,9 @@ def vector(name: str) -> dict[str, Any]:
       for key, value in plan.values.items()
       if value is not None and not key.startswith(_OF_THE_PROGRAM)
     },
-    'model': TWO_LAYERS if name == 'moon' else LINEAR,
+    'model': TWO_LAYERS if name in _OF_LAYERS else LINEAR,
     'loss': 'mean over a batch of |f(x) - y|^2 / 2, summed over outputs',
-    'start': START + (_SECOND_LAYER if name == 'moon' else []),
+    'start': START + (_SECOND_LAYER if name in _OF_LAYERS else []),
     'clients': [[{'x': x, 'y': y} for x, y in batches] for batches in CLIENTS],
     'rounds': ROUNDS,
     'weights': path,

@@ -26,6 +26,7 @@ def test_names_of_the_contract():
       'fedada2_blended', 'fedexp', 'fednova', 'fedcm', 'feddyn', 'fedsam',
       'fedlesam', 'fedmuon', 'fedadamw', 'fedcams', 'diloco', 'muloco',
       'bi2clip', 'fadamgc', 'fedhyper', 'fedlion', 'fedef21',
+      'fedper', 'fedbn',
   }  # fmt: skip
   for name in algorithms.names():
     assert algorithms.summary(name).endswith('.')

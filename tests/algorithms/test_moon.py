@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tests import tiers
 from tests.processes import linear
 from tff_adaptive import algorithms
-from tff_adaptive.processes.local import local_model
+from tff_adaptive.processes import exchange
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -166,10 +166,8 @@ def test_clients_losses_and_servers_combine(settings):
 
 def test_models_without_a_representation_are_refused():
   with pytest.raises(
-    local_model.NoRepresentationError, match='layer with weights before'
+    exchange.UnsuitableModelError, match='layer with weights before'
   ):
     algorithms.build('moon', linear.model_fn)
-  with pytest.raises(
-    local_model.NoRepresentationError, match='FunctionalModel'
-  ):
+  with pytest.raises(exchange.UnsuitableModelError, match='FunctionalModel'):
     algorithms.build('moon', linear.functional_model())

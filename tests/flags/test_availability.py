@@ -39,6 +39,10 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
       '--asynchronous does not go with differential',
     ),
     (
+      [_TIME, '--asynchronous', '--algorithm=scaffold'],
+      '--asynchronous does not go with --algorithm=scaffold',
+    ),
+    (
       ['--algorithm=centralized', '--asynchronous'],
       '--asynchronous would be ignored',
     ),

@@ -85,7 +85,7 @@ class TestInThisProcess:
     _, states = run(process, paper.ROUNDS[:2])
     _, others = run(build()[1], [(2,), (0, 1)])
     for stranger in (process, build()[1]):
-      with pytest.raises(errors.RunError, match='remember at this state'):
+      with pytest.raises(errors.RunError, match='client states of this state'):
         run(stranger, [(0, 1)], others[1])
     run(process, [(0, 1)], states[2])
 

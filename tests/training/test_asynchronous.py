@@ -243,6 +243,8 @@ def test_which_methods_take_messages():
     if method.has_clients:
       pieces = building.make_pieces(algorithms.resolve(name))
       reason = processes.needs_one_version(pieces.exchange)
+      own = method.options()
+      assert method.needs_one_version(own) == bool(reason), name
       (refused if reason else taken).add(name)
   assert refused == {
     'fadamgc',
@@ -263,6 +265,15 @@ def test_which_methods_take_messages():
     'scaffold',
   }
   assert {'fedadam', 'moon', 'direct_joint', 'fedcams', 'fedlesam'} <= taken
+
+
+@pytest.mark.parametrize('count', ['training', 'round'])
+@pytest.mark.parametrize('memory', ['round', 'client'])
+def test_feddecsps_takes_messages_if_it_counts_alone(count, memory):
+  plan = algorithms.resolve('feddecsps', count=count, memory=memory)
+  exchange = building.make_pieces(plan).exchange
+  needed = bool(processes.needs_one_version(exchange))
+  assert plan.method.needs_one_version(plan.build('own')) == needed
 
 
 def settings_of(folder, *arguments, name='run', asynchronous_run=True):
@@ -490,22 +501,6 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
       for one, two in zip(batches_, expected, strict=True):
         np.testing.assert_array_equal(one['x'], two['x'])
   assert stale
-
-
-@pytest.mark.parametrize(
-  'algorithm, words',
-  [
-    ('scaffold', 'puts together what clients report'),
-    ('mime', 'the mean gradient of all'),
-  ],
-)
-def test_other_methods_are_refused(tmp_path, algorithm, words):
-  settings = settings_of(tmp_path / 'runs', f'--algorithm={algorithm}')
-  for start in (run, dry_run.describe):
-    with pytest.raises(errors.SettingsError, match=words) as raised:
-      start(settings)
-    assert f'--algorithm={algorithm}' in str(raised.value)
-  assert not (tmp_path / 'runs').exists()
 
 
 def test_a_process_of_such_a_method_is_refused_too():

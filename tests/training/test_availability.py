@@ -377,7 +377,7 @@ def test_a_file_says_how_clients_behave(tmp_path):
   slowest = max(
     (0.5 + i) * made.clients.num_examples(c, 1) for i, c in enumerate(ids)
   )
-  took = made.availability.columns(1)['virtual/round_seconds']
+  took = made.participation.columns(1)['virtual/round_seconds']
   assert took == pytest.approx(slowest)
   # The flags stand in where cells are empty.
   flag = helpers.behaviour_file(

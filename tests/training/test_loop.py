@@ -16,8 +16,10 @@ from tff_adaptive.lab.recording import progress
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.lab.training.evaluation import validation
 from tff_adaptive.lab.training.loop import cadence as cadence_lib
 from tff_adaptive.lab.training.loop import loop
+from tff_adaptive.lab.training.loop import parts as loop_parts
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import cohorts as sampling
 
@@ -61,17 +63,24 @@ def train_fixture():
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)
     with files.RunFolder(path) as folder:
-      result = loop.Training(
-        rounds,
-        clients=clients,
+      parts = loop_parts.Parts(
+        task=task,
+        formula='',
         cohort_fn=sampling.build_cohort_fn(
           clients.client_ids, clients_per_round=2
         ),
+        rounds=rounds,
         evaluator=evaluator,
-        validation=lambda number: data.test_split(
-          task.datasets, num_examples=8
+        clients=clients,
+        splits=validation.Splits(
+          validation=lambda number: data.test_split(
+            task.datasets, num_examples=8
+          ),
+          test=lambda: data.test_split(task.datasets),
         ),
-        test=lambda: data.test_split(task.datasets),
+      )
+      result = loop.Training(
+        parts,
         folder=folder,
         cadence=cadence_lib.Cadence(
           total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3

@@ -16,6 +16,7 @@ from typing import ClassVar
 from typing import Optional
 from typing import TYPE_CHECKING
 from typing import TypeVar
+from typing import Union
 
 from tff_adaptive import extensions
 from tff_adaptive import optimizers
@@ -55,6 +56,7 @@ FAMILIES = {
   'client_drift': 'Against client drift',
   'own_step_sizes': 'Clients with step sizes of their own',
   'adaptive_clients': 'Adaptive clients',
+  'personal': 'Clients with layers of their own',
   '': 'Others',
 }
 
@@ -155,6 +157,8 @@ class Method:
       a side that the method fixes.
     unnoised: What its clients send beside their update, to which differential
       privacy adds no noise; such a method is refused under it.
+    one_version: Whether its clients must all train from one model, or a
+      function of its options that tells: asynchronous training refuses it.
     has_clients: Whether it is federated. One that is not has no client
       optimizer, and its server optimizer trains on pooled data.
     client_words, server_words: What the two do, for tables.
@@ -172,6 +176,7 @@ class Method:
   hides: tuple[str, ...] = ()
   accepts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   unnoised: str = ''
+  one_version: Union[bool, Callable[[Any], bool]] = False
   has_clients: bool = True
   client_words: str = ''
   server_words: str = ''
@@ -215,6 +220,16 @@ class Method:
     """Tells whether the method is nothing but a server optimizer."""
     fixed = self.server == server and self.fixes == ('server',)
     return fixed and self.options.additions is Options.additions
+
+  def needs_one_version(self, options: Options) -> bool:
+    """Tells whether clients must all train from one model.
+
+    Args:
+      options: The method's own hyperparameters.
+    """
+    if callable(self.one_version):
+      return self.one_version(options)
+    return self.one_version
 
   def whose_data(self, clients_per_round: int, population: int) -> str:
     """Describes the data of a round in words."""

@@ -3,3 +3,5 @@
 It stands on the library (`optimizers`, `processes`, `algorithms`, `privacy`)
 and on `runtime`, neither of which knows of it.
 """
+
+from tff_adaptive import tasks_package as tasks_package

@@ -53,7 +53,7 @@ __all__ = [
 _MODULES = {
   'MeasuringDrift': 'drift',
   'build_aggregator': 'aggregation',
-  'build_client_work': 'client_work',
+  'build_client_work': 'local.client_work',
 }
 
 

@@ -52,6 +52,8 @@ class StatefulLearningProcess:
       id and hands in `initialize_client_state()` for new clients.
     get_model_weights, set_model_weights, get_hparams, set_hparams: As in
       `tff.learning.templates.LearningProcess`.
+    personal_weights: Maps model weights and a client's state to the weights
+      that this client uses; `None` if all use the same.
   """
 
   initialize: tff.Computation
@@ -61,6 +63,7 @@ class StatefulLearningProcess:
   set_model_weights: tff.Computation
   get_hparams: tff.Computation
   set_hparams: tff.Computation
+  personal_weights: Optional[tff.Computation] = None
 
 
 class Message(NamedTuple):
@@ -92,6 +95,7 @@ class BufferedLearningProcess:
       `tff.learning.templates.LearningProcessOutput`.
     get_model_weights, set_model_weights, get_hparams, set_hparams: As in
       `tff.learning.templates.LearningProcess`.
+    personal_weights: As in `StatefulLearningProcess`.
   """
 
   initialize: tff.Computation
@@ -102,6 +106,7 @@ class BufferedLearningProcess:
   set_model_weights: tff.Computation
   get_hparams: tff.Computation
   set_hparams: tff.Computation
+  personal_weights: Optional[tff.Computation] = None
 
 
 Process = Union[
@@ -375,6 +380,7 @@ def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
     next_fn,
     *_weights_access(parts, state_type),
     *_hparams_access(parts, state_type),
+    personal_weights=_personal_weights(parts),
   )
 
 
@@ -444,7 +450,31 @@ def _compose(parts: _Parts) -> Process:
     parts.work.initialize_client_state,
     next_with_client_states,
     *access,
+    personal_weights=_personal_weights(parts),
   )
+
+
+def _personal_weights(parts: _Parts) -> Optional[tff.Computation]:
+  """Builds the computation that puts a client's own layers into a model."""
+  exchange, weights_type = parts.work.exchange, parts.work.facts.weights_type
+  if not exchange.keeps_layers:
+    return None
+
+  @tff.tensorflow.computation(weights_type, parts.work.client_state_type)
+  def personal_weights(
+    weights: structures.ModelWeights, client_state: structures.ClientState
+  ) -> structures.ModelWeights:
+    received = tuple(tf.nest.flatten(weights.trainable))
+    own = exchange.start(
+      exchange_lib.Client(
+        collections.OrderedDict(), client_state, received=received
+      )
+    )
+    return tff.learning.models.ModelWeights(
+      tf.nest.pack_sequence_as(weights.trainable, own), weights.non_trainable
+    )
+
+  return personal_weights
 
 
 def _initialization(parts: _Parts) -> tff.Computation:

@@ -23,6 +23,10 @@ from tff_adaptive.processes import numbers as numbers_lib
 _NOTHING: structures.Statistics = collections.OrderedDict()
 
 
+class UnsuitableModelError(TypeError):
+  """A method needs layers that the model does not have."""
+
+
 class First(NamedTuple):
   """The first client's measurement on its first batch.
 
@@ -151,6 +155,9 @@ class Exchange(numbers_lib.Numbered):
       it, or to `step` with another.
     of_one_version: Whether what the server merges makes sense only if clients
       trained from one model, as long as it merges or steps at all.
+    keeps_layers: Whether part of the model stays with each client, whose state
+      is `seen`, a bool, and the variables that stay: `start` puts these into
+      the received weights, and evaluation on single clients does so too.
     update_formula: The update Delta as text, if `update` or `step` change it.
     encoding: The form in which updates travel; as they are if `None`.
   """
@@ -160,6 +167,7 @@ class Exchange(numbers_lib.Numbered):
   weight_formula = ''
   sees_update = False
   of_one_version = True
+  keeps_layers = False
   update_formula = ''
   encoding: Optional[encodings.Encoding] = None
 

@@ -77,6 +77,7 @@ class BlockMeans(exchange.Exchange):
   costs=methods.Costs(
     down='direction, d', up='numbers', models_down=2, optimizer=3
   ),
+  one_version=True,
   look=30,
 )
 class FedAdamW(methods.Options):

@@ -70,6 +70,7 @@ class MeanMomentum(exchange.Exchange):
     models_up=2,
     optimizer=1,
   ),
+  one_version=True,
   look=37,
 )
 class FedLion(methods.Options):

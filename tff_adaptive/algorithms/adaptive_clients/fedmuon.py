@@ -71,6 +71,7 @@ class Momenta(exchange.Exchange):
     models_up=2,
     optimizer=2,
   ),
+  one_version=True,
   look=29,
 )
 class FedMuon(methods.Options):

@@ -55,6 +55,7 @@ class Accumulator(exchange.Exchange):
     models_up=2,
     optimizer=2,
   ),
+  one_version=True,
   look=21,
 )
 class LocalAdaAlter(methods.Options):

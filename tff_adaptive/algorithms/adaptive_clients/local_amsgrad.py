@@ -67,6 +67,7 @@ class Moments(exchange.Exchange):
     models_up=3,
     optimizer=3,
   ),
+  one_version=True,
   look=22,
 )
 class LocalAmsgrad(methods.Options):

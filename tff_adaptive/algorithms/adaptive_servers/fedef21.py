@@ -89,6 +89,7 @@ class Estimates(exchange.Exchange):
   client_words='SGD or any, compressed: 1/32 d up',
   server_words='any, on the estimate',
   costs=methods.Costs(keeps='estimate, d', models_up=1 / 32, kept=1),
+  one_version=True,
   look=38,
 )
 class FedEf21(fedcams.Compressing):

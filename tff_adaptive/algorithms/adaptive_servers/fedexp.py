@@ -93,6 +93,7 @@ class Extrapolation(own_rate.OwnRate):
   client_words='SGD or any',
   server_words='finds its own step',
   costs=methods.Costs(up='a number'),
+  one_version=True,
   look=23,
 )
 class FedExp(methods.Options):

@@ -127,6 +127,7 @@ class GradientTracking(scaffold.ControlVariates):
     context=1,
     kept=1,
   ),
+  one_version=True,
   look=35,
 )
 class FAdamGC(scaffold.Scaffold):

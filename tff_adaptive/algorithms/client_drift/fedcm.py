@@ -89,6 +89,7 @@ class LastDirection(exchange.Exchange):
   costs=methods.Costs(
     down='direction, d', up='a number', models_down=2, optimizer=1
   ),
+  one_version=True,
   look=25,
 )
 class FedCm(methods.Options):

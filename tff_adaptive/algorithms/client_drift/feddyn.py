@@ -88,6 +88,7 @@ class DynamicRegularization(exchange.Exchange):
   client_words='SGD or any, with a linear and a proximal term',
   server_words='its own step',
   costs=methods.Costs(keeps='lambda_i, d', context=1, kept=1),
+  one_version=True,
   look=26,
 )
 class FedDyn(methods.Options):

@@ -99,6 +99,7 @@ class NormalizedAveraging(exchange.Exchange):
   client_words='SGD, its update divided by what its steps amount to',
   server_words='any',
   costs=methods.Costs(up='a number'),
+  one_version=True,
   look=24,
 )
 class FedNova(methods.Options):

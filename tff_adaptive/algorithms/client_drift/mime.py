@@ -78,6 +78,7 @@ _ROW: dict[str, Any] = dict(
     optimizer=3,
     gradients=3,
   ),
+  one_version=True,
   look=19,
   **_ROW,
 )
@@ -114,6 +115,7 @@ class Mime(methods.Options):
     optimizer=1,
     gradients=2,
   ),
+  one_version=True,
   look=20,
   **_ROW,
 )

@@ -100,6 +100,7 @@ class ControlVariates(exchange.Exchange):
     context=1,
     kept=1,
   ),
+  one_version=True,
   look=12,
 )
 class Scaffold(methods.Options):

@@ -77,6 +77,7 @@ class Recursion(exchange.Exchange):
   client_words='decreasing Polyak steps',
   server_words='any',
   costs=methods.Costs(down='a count', up='a count'),
+  one_version=lambda own: {own.count, own.memory} != {'round'},
   look=9,
 )
 class FedDecSps(methods.Options):

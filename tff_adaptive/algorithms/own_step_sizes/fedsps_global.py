@@ -91,6 +91,7 @@ class GlobalStep(exchange.Exchange):
   client_words='one Polyak step size for all',
   server_words='any',
   costs=methods.Costs(down='a number', up='numbers', optimizer=1),
+  one_version=True,
   look=11,
 )
 class FedSpsGlobal(methods.Options):

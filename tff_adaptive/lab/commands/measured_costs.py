@@ -24,7 +24,6 @@ from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import blended
 from tff_adaptive.processes import exchange as exchange_lib
-from tff_adaptive.processes.local import local_model
 
 
 def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
@@ -37,25 +36,27 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
   Raises:
     ValueError: If something that it sends has no fixed size.
   """
-  traffic = communication.of_round(process.next)
+  traffic = communication.of_process(process)
   weights = process.get_model_weights.type_signature.result.trainable
   optimizer, exchange = pieces.client_optimizer, pieces.exchange
   specs = tuple(tf.nest.flatten(tff.types.type_to_tf_tensor_specs(weights)))
-  held = 0
+  held = kept = 0
+  client_state: Any = collections.OrderedDict()
+  if algorithms.is_stateful(process):
+    state_type = process.initialize_client_state.type_signature.result
+    kept = communication.size_of(state_type)
+    client_state = tff.types.type_to_tf_tensor_specs(state_type)
   with tf.Graph().as_default():
     state = _bytes(optimizer.initialize(specs))
     if exchange is not None:
       client = exchange_lib.Client(
         statistics=exchange.initialize(specs),
-        state=exchange.initialize_client(specs) or collections.OrderedDict(),
+        state=tf.nest.map_structure(
+          lambda s: tf.zeros(s.shape, s.dtype), client_state
+        ),
         received=tuple(tree.zeros(specs)),
       )
       held = _bytes(exchange.context(client))
-  kept = 0
-  if algorithms.is_stateful(process):
-    kept = communication.size_of(
-      process.initialize_client_state.type_signature.result
-    )
   more_pass = exchange is not None and exchange.full_gradient_pass is not None
   return cost_table.Costs(
     model=communication.size_of(weights),
@@ -117,6 +118,6 @@ def of_methods(
   for name in names:
     pieces = building.make_pieces(algorithms.resolve(name))
     found = None
-    with contextlib.suppress(local_model.NoRepresentationError):
+    with contextlib.suppress(exchange_lib.UnsuitableModelError):
       found = of_process(pieces.compose(model_fn), pieces)
     yield name, found

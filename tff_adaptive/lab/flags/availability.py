@@ -91,6 +91,15 @@ def _resolve_asynchronous(
       'first answers anyway; {concurrency} says how many clients train.',
       given=general['over_selection'],
     )
+  own = plan.build('own') or plan.method.options()
+  if plan.method.needs_one_version(own):
+    raise parameters.ParameterError(
+      'asynchronous',
+      '{} does not go with {algorithm}={method}: its server puts together what '
+      'clients found out about one model, and asynchronous clients train from '
+      'models of their own.',
+      method=plan.method.name,
+    )
   if plan.private:
     raise parameters.ParameterError(
       'asynchronous',

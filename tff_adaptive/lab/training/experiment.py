@@ -31,12 +31,14 @@ from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.lab.training.loop import plateaus
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+from tff_adaptive.processes import exchange
 
 if TYPE_CHECKING:
   import tensorflow_federated as tff
 
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import datasets as data_lib
+  from tff_adaptive.lab.training.loop import parts as loop_parts
 
 # TensorFlow is imported by the functions that need it: whether a run is
 # finished already, or may not be resumed, is known before.
@@ -195,7 +197,6 @@ def build(
   from tff_adaptive import adapters
   from tff_adaptive.algorithms import building
   from tff_adaptive.lab.training import parts as parts_lib
-  from tff_adaptive.processes.local import local_model
 
   population = len(task.datasets.train_data.client_ids)
   ledger = accounting.open_ledger(settings, population)
@@ -209,7 +210,6 @@ def build(
     pieces = building.make_pieces(plan)
     process = None
     if plan.method.has_clients:
-      _check_versions(settings, pieces)
       process = reuse.process(
         (
           reuse.model_key(settings, task),
@@ -223,28 +223,12 @@ def build(
       )
   except parameters.ParameterError as e:
     raise options_lib.refusal(e) from e
-  except (local_model.NoRepresentationError, adapters.AdapterError) as e:
+  except (exchange.UnsuitableModelError, adapters.AdapterError) as e:
     raise errors.SettingsError(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'
     ) from e
   return parts_lib.Built(ledger, pieces, process)
-
-
-def _check_versions(settings: settings_lib.Settings, pieces: Any) -> None:
-  """Checks that a method's clients can train from models of their own.
-
-  Raises:
-    SettingsError: If it needs clients that all trained from one.
-  """
-  from tff_adaptive import processes
-
-  reason = processes.needs_one_version(pieces.exchange)
-  if settings.asynchronous and reason:
-    raise errors.SettingsError(
-      f'--asynchronous does not go with --algorithm={settings.algorithm}: '
-      f'{reason}, and asynchronous clients train from models of their own.'
-    )
 
 
 def run(
@@ -324,12 +308,7 @@ def _run(
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       results = loop.Training(
-        ready.rounds,
-        clients=ready.clients,
-        cohort_fn=ready.cohort_fn,
-        evaluator=ready.evaluator,
-        validation=ready.splits.validation,
-        test=ready.splits.test,
+        ready,
         folder=folder,
         cadence=cadence.Cadence(
           total_rounds=settings.total_rounds,
@@ -340,10 +319,7 @@ def _run(
         progress=progress,
         signals=signals,
         hooks=[watch, *recorders, *hooks],
-        ending=ending.Ending(ready.goal, settings.patience),
-        best=ready.keeper_of_best(folder),
-        client_tests=ready.client_tests,
-        columns=ready.columns,
+        patience=settings.patience,
         max_rejected_clients=settings.max_rejected_clients,
       ).run()
       # Not before the rounds, which would wait for the picture.
@@ -366,7 +342,7 @@ def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: 'parts_lib.Parts',
+  ready: 'loop_parts.Parts',
 ) -> None:
   """Writes the run's settings into its folder, unless they are there.
 
@@ -410,7 +386,7 @@ def _write_down(
   task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
-def _set_up(settings: settings_lib.Settings) -> 'parts_lib.Parts':
+def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
   """Loads data and builds the process; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import elsewhere

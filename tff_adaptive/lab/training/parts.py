@@ -20,7 +20,6 @@ from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import best
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.recording.client_state import files as client_states
 from tff_adaptive.lab.recording.client_state import storage as client_storage
@@ -42,6 +41,7 @@ from tff_adaptive.lab.training.evaluation import validation
 from tff_adaptive.lab.training.loop import averaging
 from tff_adaptive.lab.training.loop import centralized
 from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import parts as loop_parts
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.participation import (
   availability as availability_lib,
@@ -62,53 +62,6 @@ class Built:
   ledger: Optional[accounting.Ledger]
   pieces: building.Pieces
   process: Optional[processes.Process]
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-  """The parts of a run, for the loop.
-
-  Attributes:
-    task: The task.
-    formula: The method's rules, in words.
-    cohort_fn: From the number of a round to its clients.
-    availability: Who answers in which round; `None` if all do at once.
-    rounds: Runs rounds.
-    evaluator: Evaluates the model.
-    clients: The clients' training data.
-    splits: What the model is evaluated on.
-    ledger: What the run's privacy costs; `None` for a run without.
-    goal: What rounds are judged by.
-    client_tests: Tests the trained model on single clients; `None` for a run
-      that does not.
-  """
-
-  task: tff.simulation.baselines.BaselineTask
-  formula: str
-  cohort_fn: Callable[[int], Sequence[str]]
-  availability: Optional[availability_lib.Participation]
-  rounds: protocols.Rounds
-  evaluator: evaluation.Evaluator
-  clients: protocols.Clients
-  splits: validation.Splits
-  ledger: Optional[accounting.Ledger]
-  goal: ending.Goal
-  client_tests: Optional[client_tests_lib.ClientTests]
-
-  def columns(self, number: int) -> dict[str, Any]:
-    """Returns the columns of a round about privacy and clients' time."""
-    sources = [s for s in (self.ledger, self.availability) if s is not None]
-    return {k: v for s in sources for k, v in s.columns(number).items()}
-
-  def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
-    """Makes the keeper of the best round's model in the run's folder."""
-    weights = self.rounds.model_weights
-    if self.goal.column.startswith('ema/'):
-      assert isinstance(self.rounds, averaging.AveragedRounds)
-      weights = self.rounds.averaged_weights
-    return best.Best(
-      folder.checkpoints, self.goal, weights, run=folder.identity
-    )
 
 
 def freeze(
@@ -189,7 +142,7 @@ def make(
   cohort_fn: Callable[[int], Sequence[str]],
   behaviour: Optional[behaviour_lib.Behaviour],
   source: elsewhere.Source,
-) -> Parts:
+) -> loop_parts.Parts:
   """Makes the parts of a run; writes nothing.
 
   Args:
@@ -237,11 +190,11 @@ def make(
   if settings.ema_decay is not None:
     groups.append('ema')
   columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
-  return Parts(
+  return loop_parts.Parts(
     task=task,
     formula=description.describe(built.pieces),
     cohort_fn=cohort_fn if participation is None else participation.cohort,
-    availability=participation,
+    participation=participation,
     rounds=rounds,
     evaluator=evaluator,
     clients=trained,

@@ -59,6 +59,11 @@ class Rounds(Protocol):
   def model_weights(self) -> tff.learning.models.ModelWeights:
     """Returns the model after the last complete round."""
 
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """Returns a model's weights with the layers that a client keeps."""
+
   def snapshot(self) -> Any:
     """Returns what `roll_back` takes."""
 

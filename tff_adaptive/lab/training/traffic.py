@@ -107,6 +107,12 @@ def of_process(process: processes.Process) -> Traffic:
     ValueError: If something sent has no fixed size.
   """
   traffic = of_round(process.next)
+  personal = getattr(process, 'personal_weights', None)
+  if personal is not None:
+    # The variables that stay on clients take part as zeros in a simulation.
+    _, state = personal.type_signature.parameter
+    stays = size_of(state) - size_of(state['seen'])
+    traffic = Traffic(down=traffic.down - stays, up=traffic.up - stays)
   if not isinstance(process, processes.BufferedLearningProcess):
     return traffic
   message = size_of(process.message.type_signature.result)

@@ -17,7 +17,6 @@ from typing import Optional
 from typing import Union
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
@@ -106,11 +105,7 @@ class ClientWork:
     exchange = exchange or exchange_lib.NoExchange()
     trainer = trainer_lib.Trainer(
       model=model,
-      specs=tuple(
-        tf.nest.flatten(
-          tff.types.type_to_tf_tensor_specs(self.facts.weights_type.trainable)
-        )
-      ),
+      specs=model_facts.trainable_specs(self.facts),
       optimizer=optimizer,
       objective=objective or objectives.Plain(),
       exchange=exchange,

@@ -24,6 +24,7 @@ from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
+from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes.local import autograph
 
@@ -69,10 +70,6 @@ class RepresentationRequest(Protocol):
   needs_representation: bool
 
 
-class NoRepresentationError(TypeError):
-  """A method needs the representation before the last layer; there is none."""
-
-
 class LocalModel(abc.ABC, Generic[Carry]):
   """A client's copy of the model, inside one TensorFlow graph.
 
@@ -83,9 +80,9 @@ class LocalModel(abc.ABC, Generic[Carry]):
   residuals: Sequence[adapters.Residual] = ()
 
   def check_objective(self, objective: RepresentationRequest) -> None:
-    """Raises `NoRepresentationError` if the objective asks for too much."""
+    """Raises `UnsuitableModelError` if the objective asks for too much."""
     if objective.needs_representation:
-      raise NoRepresentationError(
+      raise exchange_lib.UnsuitableModelError(
         'A contrastive loss (MOON) needs a Keras model with a layer before '
         'its last one, whose output is the representation to compare; a '
         'tff.learning.models.FunctionalModel has none to name.'
@@ -278,7 +275,7 @@ def _before_last_layer(
     return lambda inputs: autograph.call(part, inputs, training=True)
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
-    raise NoRepresentationError(
+    raise exchange_lib.UnsuitableModelError(
       'A contrastive loss (MOON) needs a Keras model, built of layers in a '
       'tf.keras.Sequential or functional model, with a layer with weights '
       f'before its last one; the output of that part is compared. Got '

@@ -34,6 +34,8 @@ class ModelFacts(NamedTuple):
     metric_finalizers: As tff.learning's metric aggregators take them.
     metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
       which does not tell.
+    variable_names: Names of its trainable variables, such as 'dense/kernel';
+      `None` for a `FunctionalModel` without an attribute of this name.
     residuals: Of adapters whose averaging the server corrects.
   """
 
@@ -42,6 +44,7 @@ class ModelFacts(NamedTuple):
   data_type: tff.Type
   metric_finalizers: Finalizers
   metric_names: Optional[tuple[str, ...]]
+  variable_names: Optional[tuple[str, ...]]
   residuals: Sequence[adapters.Residual] = ()
 
 
@@ -57,6 +60,8 @@ def look_at(model: local_model.Model) -> ModelFacts:
     input_spec = model.input_spec
     finalizers = model.finalize_metrics
     names = None
+    # tff.learning's own have none; whoever builds one may add them.
+    variable_names = getattr(model, 'variable_names', None)
     residuals: Sequence[adapters.Residual] = ()
 
     @tff.tensorflow.computation
@@ -78,6 +83,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
       names = tuple(finalizers)
+      variable_names = tuple(models.names_in(built))
       residuals = getattr(built, 'residuals', ())
 
     @tff.tensorflow.computation
@@ -95,7 +101,20 @@ def look_at(model: local_model.Model) -> ModelFacts:
     tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
     finalizers,
     names,
+    variable_names,
     residuals,
+  )
+
+
+def trainable_specs(facts: ModelFacts) -> structures.FlatSpecs:
+  """Returns the specs of the trainable weights, flat, with their names."""
+  specs = tf.nest.flatten(
+    tff.types.type_to_tf_tensor_specs(facts.weights_type.trainable)
+  )
+  names = facts.variable_names or [None] * len(specs)
+  return tuple(
+    tf.TensorSpec(spec.shape, spec.dtype, name)
+    for spec, name in zip(specs, names, strict=True)
   )
 
 

@@ -158,7 +158,7 @@ class Trainer:
       state, client.optimizer_state, data
     )
 
-    this_round = _Round(state.round, client.received, context, client_size)
+    this_round = _Round(state.round, client.start, context, client_size)
 
     def step(
       so_far: _SoFar[local_model.Carry], batch: structures.Examples

@@ -167,6 +167,16 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     self._kept.keep(cohort, output.client_states)
     return output
 
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """See `LearningRounds.weights_of`."""
+    if self._kept is None or self._process.personal_weights is None:
+      return weights
+    (kept,) = rounds_lib.kept_by(self._kept, [client])
+    own = self._process.personal_weights(weights, kept)
+    return tf.nest.map_structure(np.asarray, own)
+
   @property
   def _stores(self) -> list[Any]:
     kept = [] if self._kept is None else [self._kept.store]

@@ -223,12 +223,16 @@ class ClientTests:
     return [ids[place] for place in places]
 
   def __call__(
-    self, weights: tff.learning.models.ModelWeights
+    self,
+    weights: tff.learning.models.ModelWeights,
+    weights_of: Optional[Callable[[str, Any], Any]] = None,
   ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Evaluates a model.
 
     Args:
       weights: The model.
+      weights_of: From a client and the model to the weights that the client
+        uses; all use the model unless given.
 
     Returns:
       Values over clients by column of metrics.csv, and a row a client.
@@ -239,8 +243,9 @@ class ClientTests:
     weights = tf.nest.map_structure(np.asarray, weights)
     rows = []
     for client in self.clients():
+      used = weights if weights_of is None else weights_of(client, weights)
       try:
-        row = self._row(client, weights)
+        row = self._row(client, used)
       except tf.errors.OpError as e:
         raise errors.RunError(
           f'The data of client {client!r} cannot be read for its evaluation: '

@@ -78,6 +78,12 @@ class AveragedRounds:
     mixed = self._decay * average + (1 - self._decay) * value
     return np.asarray(mixed, value.dtype)
 
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """See `LearningRounds.weights_of`."""
+    return self._rounds.weights_of(client, weights)
+
   def model_weights(self) -> tff.learning.models.ModelWeights:
     """Returns the model after the last complete round."""
     return self._rounds.model_weights()

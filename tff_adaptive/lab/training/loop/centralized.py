@@ -214,6 +214,13 @@ class CentralizedRounds:
     """Returns the model's weights, as arrays."""
     return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
 
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """Returns the weights: there are no clients that keep anything."""
+    del client
+    return weights
+
   def snapshot(self) -> Any:
     """Returns what `roll_back` takes."""
     return self.program_state

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -16,24 +15,21 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import records as records_lib
 from tff_adaptive.lab.recording import tensorboard
-from tff_adaptive.lab.recording.checkpoints import best as best_lib
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints_lib
 from tff_adaptive.lab.recording.figures import curves as figures
-from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training import result
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import faults
 from tff_adaptive.lab.training.data import prefetching
-from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.loop import averaging
 from tff_adaptive.lab.training.loop import cadence as cadence_lib
 from tff_adaptive.lab.training.loop import clock as clock_lib
 from tff_adaptive.lab.training.loop import ending as ending_lib
+from tff_adaptive.lab.training.loop import parts as parts_lib
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
 
 Row = Mapping[str, Any]
-ClientTests = Callable[[Any], tuple[Row, list[Any]]]
 
 
 class Training:
@@ -46,73 +42,49 @@ class Training:
 
   def __init__(
     self,
-    rounds: protocols.Rounds,
+    parts: parts_lib.Parts,
     *,
-    clients: protocols.Clients,
-    cohort_fn: Callable[[int], Sequence[str]],
-    evaluator: evaluation.Evaluator,
-    validation: Callable[[int], data_lib.Batches],
-    test: Callable[[], data_lib.Batches],
     folder: files.RunFolder,
     cadence: cadence_lib.Cadence,
     title: str = '',
     progress: Optional[progress_lib.Progress] = None,
     signals: Optional[stopping.Signals] = None,
-    ending: Optional[ending_lib.Ending] = None,
-    best: Optional[best_lib.Best] = None,
-    client_tests: Optional[ClientTests] = None,
+    patience: Optional[int] = None,
     hooks: Sequence[Any] = (),
-    columns: Optional[Callable[[int], Mapping[str, Any]]] = None,
     max_rejected_clients: Optional[int] = None,
   ):
     """Goes back to the last checkpoint, if there is one.
 
     Args:
-      rounds: The process with its initial state.
-      clients: The training clients' batches.
-      cohort_fn: From the number of a round (1, 2, ...) to its clients.
-      evaluator: Evaluates the model.
-      validation: From the number of a round to what the model is evaluated on
-        after it; 0 for the untrained model.
-      test: Makes the full test split, which is looked at once, at the end.
+      parts: The process with its initial state, data and evaluation.
       folder: Where everything is written; entered by the caller.
       cadence: How many rounds, how often what.
       title: Over the curves.
       progress: Shows what is going on; standard output unless given.
       signals: The handler of SIGINT and SIGTERM; none unless given.
-      ending: The rules that end the run before its last round; none unless
-        given.
-      best: The keeper of the best round's model; none unless given.
-      client_tests: Tests the trained model on single clients, once, at the end;
-        returns values by column, and a row a client.
+      patience: As `ending.Ending` takes it.
       hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
         with some of its methods.
-      columns: From the number of a round to further columns of its row.
       max_rejected_clients: As `faults.Guard` takes `most`.
 
     Raises:
       RunError: If no checkpoint of those that there are can be used.
     """
-    self._rounds = rounds
-    self._cohort_fn = cohort_fn
-    self._evaluator = evaluator
-    self._validation = validation
-    self._test_split = test
+    self._parts = parts
+    self._rounds = parts.rounds
     self._folder = folder
     self._cadence = cadence
     self._title = title
     self._progress = progress or progress_lib.Progress(cadence.total_rounds)
     self._signals = signals or stopping.Signals()
-    self._ending = ending or ending_lib.Ending(ending_lib.NO_GOAL)
-    self._best = best
-    self._client_tests = client_tests
-    self._columns = columns or (lambda number: {})
+    self._ending = ending_lib.Ending(parts.goal, patience)
+    self._best = parts.keeper_of_best(folder)
     say = self._progress.say
     self._checkpoints = checkpoints_lib.Checkpoints(
       folder.checkpoints, run=folder.identity, warn=say
     )
     checkpoint = self._checkpoints.load_latest(
-      rounds.program_state, rounds.restore, records_lib.TABLES
+      self._rounds.program_state, self._rounds.restore, records_lib.TABLES
     )
     self._resumed_from = None if checkpoint is None else checkpoint.round_number
     # The last complete round; -1 if not even the untrained model was evaluated.
@@ -127,13 +99,15 @@ class Training:
       [
         self._progress,
         self._ending,
-        *([] if best is None else [best]),
+        *([] if self._best is None else [self._best]),
         *(hooks_lib.Guarded(h, say) for h in hooks),
       ]
     )
     self._guard = faults.Guard(
-      rounds,
-      prefetching.Prefetcher(clients, cohort_fn, cadence.total_rounds),
+      self._rounds,
+      prefetching.Prefetcher(
+        parts.clients, parts.cohort_fn, cadence.total_rounds
+      ),
       most=max_rejected_clients,
       say=say,
     )
@@ -201,7 +175,7 @@ class Training:
   def _look_at_untrained_model(self) -> None:
     """Evaluates the model before the first round, as round 0."""
     with self._signals.interruptible():
-      values = self._evaluate(self._validation(0))
+      values = self._evaluate(self._parts.splits.validation(0))
     event = hooks_lib.Round(row={'round': 0, **values})
     self._recorders.round(event)
     self._done = 0
@@ -246,14 +220,14 @@ class Training:
     """Trains a round; returns its report, and the evaluation if one is due."""
     values: Mapping[str, Any] = {}
     with self._signals.interruptible():
-      cohort = self._cohort_fn(number)
+      cohort = self._parts.cohort_fn(number)
       datasets = self._guard.read(number, cohort)
       clock.lap('data')
       aggregated = runtime.aggregation_seconds()
       reported = self._guard.run(number, cohort, datasets)
       clock.train_lap(aggregated)
       if self._cadence.evaluates(number):
-        values = self._evaluate(self._validation(number))
+        values = self._evaluate(self._parts.splits.validation(number))
         clock.lap('evaluate')
     return reported, values
 
@@ -273,7 +247,7 @@ class Training:
     if self._rounds.traffic is not None:
       row['bytes_down'] = self._rounds.traffic.down
       row.setdefault('bytes_up', self._rounds.traffic.up)
-    row.update(self._columns(number))
+    row.update(self._parts.columns(number))
     if (
       availability.ROUND_SECONDS in row
       and metric_names.VIRTUAL_SECONDS not in row
@@ -292,7 +266,9 @@ class Training:
     return {
       f'{group}/{name}': value
       for group, weights in averaging.models_of(self._rounds, split).items()
-      for name, value in self._evaluator.evaluate(weights, batches).items()
+      for name, value in self._parts.evaluator.evaluate(
+        weights, batches
+      ).items()
     }
 
   def _test(self) -> None:
@@ -301,10 +277,12 @@ class Training:
       return
     clock = clock_lib.Clock()
     with self._signals.interruptible():
-      values = self._evaluate(self._test_split(), 'test')
+      values = self._evaluate(self._parts.splits.test(), 'test')
       clients: list[Any] = []
-      if self._client_tests is not None:
-        more, clients = self._client_tests(self._rounds.model_weights())
+      if self._parts.client_tests is not None:
+        more, clients = self._parts.client_tests(
+          self._rounds.model_weights(), self._rounds.weights_of
+        )
         values = {**values, **more}
     event = hooks_lib.Evaluation(
       round_number=self._done, values=values, final=True, clients=clients

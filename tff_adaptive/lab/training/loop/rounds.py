@@ -110,6 +110,17 @@ class LearningRounds:
     """Returns the model after the last complete round."""
     return self._process.get_model_weights(self.state)
 
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """Returns a model's weights with the layers that a client keeps.
+
+    Raises:
+      RunError: If a state on disk is damaged.
+    """
+    del client
+    return weights
+
   def snapshot(self) -> Any:
     """Returns what `roll_back` takes; costs nothing."""
     return self.state
@@ -193,6 +204,16 @@ class StatefulRounds(LearningRounds):
     self._client_states.keep(cohort, output.client_states)
     self.step_records = step_sizes.rows(cohort, output.metrics)
     return self._columns(output.metrics)
+
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    """See `LearningRounds.weights_of`."""
+    if self._process.personal_weights is None:
+      return weights
+    (kept,) = kept_by(self._client_states, [client])
+    own = self._process.personal_weights(weights, kept)
+    return tf.nest.map_structure(np.asarray, own)
 
   def snapshot(self) -> Any:
     return self.state, self._clients.snapshot()

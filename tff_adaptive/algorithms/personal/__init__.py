@@ -1,0 +1,1 @@
+"""Methods that leave part of the model with each client."""

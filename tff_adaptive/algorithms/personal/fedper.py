@@ -1,0 +1,41 @@
+"""FedPer: clients with last layers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import personal_layers
+from tff_adaptive.lazy import tff
+
+
+@methods.method(
+  'fedper',
+  printed='FedPer',
+  client_words='SGD or any; last layers stay',
+  server_words='any',
+  costs=methods.Costs(keeps='its last layers', holds='1.007 d'),
+  look=40,
+)
+class FedPer(methods.Options):
+  """Clients with last layers of their own (Arivazhagan et al.)."""
+
+  personal_layers: parameters.Count = 1
+  """K_P, how many of the last layers with weights stay on each client; a
+  variable without a name counts as a layer."""
+
+  def additions(
+    self,
+    client_optimizer: tff.learning.optimizers.Optimizer,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+  ) -> additions.Additions:
+    del client_optimizer, server_optimizer
+
+    def choose(names: Sequence[str]) -> list[bool]:
+      layers = [n.rpartition('/')[0] or f'{i}' for i, n in enumerate(names)]
+      last = list(dict.fromkeys(layers))[-self.personal_layers :]
+      return [layer in last for layer in layers]
+
+    return {'exchange': personal_layers.PersonalLayers(choose)}

@@ -1,0 +1,72 @@
+"""Layers that stay with each client."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+from tff_adaptive import structures
+from tff_adaptive.lazy import tf
+from tff_adaptive.processes import exchange
+
+# From the names of the trainable variables to whether each stays on clients.
+Choice = Callable[[Sequence[str]], Sequence[bool]]
+
+
+class PersonalLayers(exchange.Exchange):
+  """Clients keep some variables and share the others.
+
+  A client begins with its own values of these variables, or with the server's
+  where it was never seen, and sends nothing of them, so that the server's stay
+  as they were drawn.
+  """
+
+  keeps_layers = True
+
+  def __init__(self, choose: Choice):
+    self._choose = choose
+
+  def initialize_client(
+    self, specs: structures.FlatSpecs
+  ) -> structures.ClientState:
+    chosen = self._choose([spec.name or '' for spec in specs])
+    if not any(chosen) or all(chosen):
+      names = ', '.join(spec.name or 'one without a name' for spec in specs)
+      raise exchange.UnsuitableModelError(
+        'Some of its variables would have to stay with clients and the others '
+        f'be shared, but {"all" if all(chosen) else "none"} of them would '
+        f'stay: {names}.'
+      )
+    own = {
+      f'variable_{i}': tf.zeros(spec.shape, spec.dtype)
+      for i, (spec, stays) in enumerate(zip(specs, chosen))
+      if stays
+    }
+    return collections.OrderedDict(seen=tf.constant(False), **own)
+
+  def start(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(
+      tf.where(client.state['seen'], own, x) if own is not None else x
+      for own, x in zip(self._own(client), client.received)
+    )
+
+  def update(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(
+      u if own is None else tf.zeros_like(u)
+      for own, u in zip(self._own(client), super().update(client))
+    )
+
+  def next_client_state(
+    self, client: exchange.Client
+  ) -> structures.ClientState:
+    ends = zip(self._own(client), client.end)
+    own = {f'variable_{i}': x for i, (o, x) in enumerate(ends) if o is not None}
+    return collections.OrderedDict(seen=tf.constant(True), **own)
+
+  def _own(self, client: exchange.Client) -> list[Any]:
+    """Returns the client's variables, with `None` for those that are shared."""
+    return [
+      client.state.get(f'variable_{i}') for i in range(len(client.received))
+    ]

@@ -1,0 +1,71 @@
+"""What the loop drives: the parts of a run."""
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import tensorflow_federated as tff
+
+from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording.checkpoints import best
+from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import protocols
+from tff_adaptive.lab.training.evaluation import (
+  client_tests as client_tests_lib,
+)
+from tff_adaptive.lab.training.evaluation import evaluator as evaluator_lib
+from tff_adaptive.lab.training.evaluation import validation
+from tff_adaptive.lab.training.loop import averaging
+from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.participation import availability
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of a run that the loop drives.
+
+  Attributes:
+    task: The task.
+    formula: The method's rules, in words.
+    cohort_fn: From the number of a round to its clients.
+    rounds: Runs rounds.
+    evaluator: Evaluates the model.
+    clients: The clients' training data.
+    splits: What the model is evaluated on.
+    participation: Who answers in which round; `None` if all do at once.
+    ledger: What the run's privacy costs; `None` for a run without.
+    goal: What rounds are judged by.
+    client_tests: Tests the trained model on single clients; `None` for a run
+      that does not.
+  """
+
+  task: tff.simulation.baselines.BaselineTask
+  formula: str
+  cohort_fn: Callable[[int], Sequence[str]]
+  rounds: protocols.Rounds
+  evaluator: evaluator_lib.Evaluator
+  clients: protocols.Clients
+  splits: validation.Splits
+  participation: Optional[availability.Participation] = None
+  ledger: Optional[accounting.Ledger] = None
+  goal: ending.Goal = ending.NO_GOAL
+  client_tests: Optional[client_tests_lib.ClientTests] = None
+
+  def columns(self, number: int) -> dict[str, Any]:
+    """Returns the columns of a round about privacy and clients' time."""
+    sources = [s for s in (self.ledger, self.participation) if s is not None]
+    return {k: v for s in sources for k, v in s.columns(number).items()}
+
+  def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
+    """Makes the keeper of the best round's model; `None` without a goal."""
+    if self.goal is ending.NO_GOAL:
+      return None
+    weights = self.rounds.model_weights
+    if self.goal.column.startswith('ema/'):
+      assert isinstance(self.rounds, averaging.AveragedRounds)
+      weights = self.rounds.averaged_weights
+    return best.Best(
+      folder.checkpoints, self.goal, weights, run=folder.identity
+    )

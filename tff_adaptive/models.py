@@ -489,8 +489,9 @@ class Keras3Model(tff.learning.models.VariableModel):
       return self._substitutes.get(id(variable), variable.read_value)()
 
     def draw(place: int) -> tf.Tensor:
-      assert self.step_seed is not None
       self._draws[place] += 1
+      if self.step_seed is None or place < 0:
+        return tf.constant([0, 0], tf.int32)
       return self.step_seed.read_value() + tf.constant(
         [place, self._draws[place]], tf.int32
       )
@@ -505,6 +506,13 @@ class Keras3Model(tff.learning.models.VariableModel):
       # unless each hands it on.
       outputs = part(inputs, training=training)
       losses = part.losses
+    if self._draws[-1]:  # Keras would put an error of `draw` into many lines.
+      raise TypeError(
+        f'A layer of {_name(type(self._keras_model))} draws random numbers '
+        'without a generator of its own, so that no seed decides them: give '
+        'the layer a keras.random.SeedGenerator as an attribute, and draw with '
+        'seed=self.NAME.'
+      )
     if training:
       for weight, old in before:
         new = scope.get_current_value(weight)

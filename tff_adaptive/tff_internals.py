@@ -88,21 +88,39 @@ def layers_of(keras_model: Any) -> list[Any]:
 def drawing(
   keras_model: Any, draw: Callable[[int], tf.Tensor]
 ) -> Iterator[None]:
-  """Lets the generators of a model of Keras 3 hand out other seeds.
+  """Lets a model of Keras 3 be called in a graph.
+
+  Its generators hand out other seeds, and tensors that its layers hold, which
+  no graph can use, are arrays.
 
   Args:
     keras_model: The model.
-    draw: Maps the place of a generator in the model to a seed, int32 [2].
+    draw: Maps the place of a generator in the model to a seed, int32 [2]; it is
+      asked for place -1 by layers without a generator of their own.
   """
-  generators = seed_generators(keras_model)
+  from keras.src.random import seed_generator  # pylint: disable=g-import-not-at-top
+
+  places = dict(enumerate(seed_generators(keras_model)))
+  with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
+    places[-1] = seed_generator.global_seed_generator()
+    tensors = [
+      (layer, name, value, value.numpy())
+      for layer in layers_of(keras_model)
+      for name, value in vars(layer).items()
+      if isinstance(value, tf.__internal__.EagerTensor)
+    ]
   with _drawing:
-    for place, generator in enumerate(generators):
+    for place, generator in places.items():
       generator.next = lambda ordered=True, place=place: draw(place)
+    for layer, name, _, array in tensors:
+      object.__setattr__(layer, name, array)
     try:
       yield
     finally:
-      for generator in generators:
+      for generator in places.values():
         del generator.next
+      for layer, name, tensor, _ in tensors:
+        object.__setattr__(layer, name, tensor)
 
 
 def seed_generators(keras_model: Any) -> list[Any]:

@@ -170,6 +170,16 @@ def test_ways_to_give_a_model(in_process_context):
     metrics = output.metrics['client_work']['train']
     assert list(metrics) == [*names, 'loss', 'num_examples', 'num_batches']
     assert metrics['num_examples'] == 3 and metrics['mae'] > 0
+  # Tensors that layers hold are no variables of a graph.
+  scaled = keras.layers.Normalization()
+  scaled.adapt(np.arange(400.0).reshape([2, 200]))
+  wide = keras.Sequential(
+    [keras.layers.Input((200,)), scaled, keras.layers.Dense(2)]
+  )
+  spec = (tf.TensorSpec([None, 200], tf.float32), _LINEAR[1])
+  process = algorithms.build('fedavg', wide, loss='mse', input_spec=spec)
+  wide_data = tf.data.Dataset.from_tensors((tf.ones([3, 200]), tf.ones([3, 2])))
+  process.next(process.initialize(), [wide_data])
   assert np.shape(metrics['f1_score']) == (2,)
   model = models.model_fn(compiled, input_spec=_LINEAR)
   assert models.variable_names(model) == ['dense/kernel', 'dense/bias']
@@ -229,6 +239,17 @@ def test_models_that_cannot_be_trained(monkeypatch):
     refused("`metrics` has 'x', which is no metric", model, metrics=['x'])
     refused('`metrics` must have metrics of Keras', model, metrics=[3])
     refused('`metrics` must be a list', model, metrics='mse')
+
+  class Noise(keras.layers.Layer):
+    def call(self, x):
+      return x + keras.random.normal(keras.ops.shape(x))
+
+  refused(
+    'without a generator of its own',
+    keras.Sequential(
+      [keras.layers.Input((4,)), Noise(), *linear(keras).layers]
+    ),
+  )
   built = subclass(keras)
   built(np.ones([1, 4]))
   algorithms.build('fedavg', built, loss='mse', input_spec=_LINEAR)

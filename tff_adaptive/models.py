@@ -527,6 +527,7 @@ class Keras3Model(tff.learning.models.VariableModel):
       autograph=False,
     )
 
+  @tf.autograph.experimental.do_not_convert
   def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
     return self._predict(batch_input, training)
 
@@ -535,6 +536,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     # Traced once: every pass of a step draws the same numbers.
     return tf.function(self._forward_pass, autograph=False)
 
+  @tf.autograph.experimental.do_not_convert
   def forward_pass(
     self, batch_input: Any, training: bool = True
   ) -> tff.learning.models.BatchOutput:
@@ -559,6 +561,7 @@ class Keras3Model(tff.learning.models.VariableModel):
       num_examples=count,
     )
 
+  @tf.autograph.experimental.do_not_convert
   def report_local_unfinalized_metrics(
     self,
   ) -> collections.OrderedDict[str, list[tf.Tensor]]:
@@ -571,6 +574,7 @@ class Keras3Model(tff.learning.models.VariableModel):
   ) -> collections.OrderedDict[str, Callable[[list[tf.Tensor]], Any]]:
     return collections.OrderedDict((m.name, m.finalizer) for m in self._metrics)
 
+  @tf.autograph.experimental.do_not_convert
   def reset_metrics(self) -> None:
     for metric in self._metrics:
       metric.reset()

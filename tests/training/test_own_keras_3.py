@@ -168,6 +168,7 @@ def test_a_run_and_what_follows(settings, tmp_path):
   assert np.linalg.matrix_rank(low, tol=1e-5) <= 2
 
 
+@pytest.mark.exhaustive
 def test_a_task_of_ones_own(settings, tmp_path):
   own = settings('own', task='own_keras_3:sites')
   rows = run(own)

@@ -37,7 +37,8 @@ def dirichlet(
 
   Label by label, shares of the clients are drawn; if `balanced`, one that has
   as many examples as the mean client, or more, gets none of this label's. All
-  examples are given out. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
+  examples are given out. As in `partition_data` of NIID-Bench (Li et al., arXiv
+  2102.02079).
 
   Args:
     labels: The label of each example, int [examples], from 0.

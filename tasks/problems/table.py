@@ -32,6 +32,7 @@ from tasks.lazy import assembly
 from tasks.lazy import class_names
 from tasks.lazy import table_encoding
 from tasks.lazy import text_encoding
+from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -144,8 +145,8 @@ class Table(shared.Divided):
   all training examples. An empty cell counts as its column's mean."""
 
   model: Optional[str] = None
-  """package.module:function of a function that returns a Keras model; it is
-  given `input_shape`, `num_classes` and, of text, `vocab_size` if it has
+  """package.module:function of a function that returns a model of Keras 2 or 3;
+  it is given `input_shape`, `num_classes` and, of text, `vocab_size` if it has
   arguments of these names. A dense model with a hidden layer of 64 unless
   given; before it, two convolutions for files of images, and for text the mean
   of embeddings of 32."""
@@ -481,10 +482,16 @@ def _model_builder(
 
 def _check_model(model: Any, place: str, outputs: int) -> None:
   """Refuses what could not be trained, or only badly."""
-  if not isinstance(model, tf.keras.Model):
+  from tff_adaptive import models  # pylint: disable=g-import-not-at-top
+
+  try:
+    kind = models.kind_of(model)
+  except TypeError as e:
+    raise own_code.OwnCodeError(f'{place} fails: {errors.reason(e)}.') from e
+  if kind is None:
     raise own_code.OwnCodeError(
-      f'{place} must return a Keras model (tf.keras.Model), got '
-      f'{type(model).__name__}.'
+      f'{place} must return a Keras model (tf.keras.Model, or keras.Model of '
+      f'Keras 3), got {type(model).__name__}.'
     )
   if not model.built or model.output_shape != (None, outputs):
     shape = model.output_shape if model.built else 'no shape yet'
@@ -500,12 +507,13 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
       'takes logits.'
     )
   if any(
-    isinstance(layer, tf.keras.layers.BatchNormalization)
+    base.__name__ == 'BatchNormalization'
     for layer in model.layers
+    for base in type(layer).__mro__
   ):
     raise own_code.OwnCodeError(
       f'{place} returns a model with batch normalisation, whose averages no '
-      'server aggregates; take tf.keras.layers.GroupNormalization.'
+      'server aggregates; take GroupNormalization.'
     )
 
 

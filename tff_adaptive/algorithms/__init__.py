@@ -11,9 +11,11 @@ Behind it: `resolve` makes a checked `plan.Plan` of a name and hyperparameters,
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import TYPE_CHECKING
+from typing import Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
@@ -82,7 +84,13 @@ def check(name: str, **hyperparameters: Any) -> None:
 
 
 def build(
-  name: str, model: 'local_model.Model', **hyperparameters: Any
+  name: str,
+  model: Union['local_model.Model', Any],
+  *,
+  input_spec: Any = None,
+  loss: Any = None,
+  metrics: Optional[Sequence[Any]] = None,
+  **hyperparameters: Any,
 ) -> 'processes.Process':
   """Builds a method as a learning process.
 
@@ -90,7 +98,11 @@ def build(
     name: One of `names()`.
     model: A no-argument function returning a
       `tff.learning.models.VariableModel`, or a
-      `tff.learning.models.FunctionalModel`.
+      `tff.learning.models.FunctionalModel`; with `input_spec`, a model of Keras
+      3, or a no-argument function that returns a model of either Keras.
+    input_spec: Of a batch for a Keras model: `tf.TensorSpec`s of `x` and `y`,
+      or of the pair.
+    loss, metrics: For a Keras model as `models.from_keras_model` takes them.
     **hyperparameters: As `parameters_of(name)` lists them; their defaults are
       the papers'. `client_optimizer` and `server_optimizer` may be names (see
       `optimizers.client_names`, `optimizers.server_names`) or
@@ -103,8 +115,8 @@ def build(
   Raises:
     ParameterError: If the name is unknown, or a hyperparameter has a value out
       of range or is one that the method has no use for.
-    TypeError: If `model` is not of the kinds above, or is made of a model of
-      Keras 3.
+    TypeError: If `model` is not of the kinds above, is not built, or is of
+      Keras 3 under another backend than TensorFlow's.
   """
   plan = resolve(name, **hyperparameters)
   if not plan.method.has_clients:
@@ -114,8 +126,19 @@ def build(
       name=name,
     )
   # Only here does TensorFlow come in.
-  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import models
+  from tff_adaptive.algorithms import building
 
+  if input_spec is not None:
+    model = models.model_fn(
+      model, input_spec=input_spec, loss=loss, metrics=metrics
+    )
+  elif loss is not None or metrics is not None:
+    raise TypeError(
+      '`loss` and `metrics` go with a Keras model, which also needs '
+      '`input_spec`, the tf.TensorSpecs of a batch.'
+    )
   return building.make_pieces(plan).compose(model)
 
 

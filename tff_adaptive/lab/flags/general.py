@@ -167,6 +167,26 @@ class AsGiven(parameters.Described):
   with * and ? of names such as dense/kernel; may be given several times, or
   several with commas between."""
 
+  adapters: Optional[parameters.Count] = None
+  """Rank of low-rank adapters (LoRA) on dense and attention kernels, which are
+  trained, and sent, in place of all weights; none unless given."""
+
+  adapter_rule: Optional[Literal['lora', 'ffa', 'fedex']] = None
+  """Whether A and B of the adapters are trained and averaged (lora, the
+  default), B alone (ffa), or both, with what that averages wrongly added to the
+  kernels (fedex)."""
+
+  adapter_alpha: Optional[parameters.Positive] = None
+  """Scale of the adapters times their rank; the rank unless given."""
+
+  adapter_kernels: Optional[str] = None
+  """Kernels that have adapters, as patterns like those of freeze; all unless
+  given."""
+
+  adapter_beside: Optional[str] = None
+  """Other variables that are trained as they are beside the adapters, such as
+  those of a new classifier, as patterns; none unless given."""
+
   client_datasets_random_seed: parameters.Seed32 = 1
   """Decides which clients take part, as in the reference."""
 

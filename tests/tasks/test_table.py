@@ -20,7 +20,6 @@ from tff_adaptive.lab.flags import parsing as flags
 
 MODELS = """
 import tensorflow as tf
-from PIL import Image
 
 layers = tf.keras.layers
 
@@ -383,3 +382,20 @@ def test_folders_of_images(folder):
 def test_options_of_texts_that_do_not_fit(options, told):
   with pytest.raises(parameters.ParameterError, match=told):
     tasks.create('table', path='x.csv', **options)
+
+
+def test_a_saved_dataset_of_texts(folder):
+  pyarrow = pytest.importorskip('pyarrow')
+  from tests.tasks.formats import test_arrow  # pylint: disable=g-import-not-at-top
+
+  table = pyarrow.table(
+    {'text': ['a fine day', 'a bad day'] * 20, 'label': [1, 0] * 20}
+  )
+  labels = {'names': ['neg', 'pos'], '_type': 'ClassLabel'}
+  test_arrow.save_to_disk(folder / 'days', table, {'label': labels})
+  task = tasks.create('table', path='days', text='text', num_clients=4)
+  data = task.datasets.train_data
+  assert data.classes == ('neg', 'pos') and len(data.client_ids) == 4
+  with pytest.raises(tasks.DataError, match='days'):
+    (folder / 'days' / 'data-00000-of-00002.arrow').write_bytes(b'x')
+    tasks.create('table', path='days', text='text', num_clients=4)

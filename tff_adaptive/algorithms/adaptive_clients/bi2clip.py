@@ -1,4 +1,4 @@
-"""Bi2Clip: updates clipped from above and below, on clients and server."""
+"""Bi2Clip: two-sided clipping on clients and server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tff_adaptive.algorithms import methods
   look=34,
 )
 class Bi2Clip(methods.Options):
-  """Clients and a server that clip from above and from below (Lee et al.)."""
+  """Two-sided clipping on clients and server (Lee et al.)."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all."""
+  """Whether each coordinate is clipped, or the norm of all together."""
 
   def additions(
     self, client_optimizer: Any, server_optimizer: Any

@@ -16,11 +16,11 @@ from tff_adaptive.processes import exchange
 
 
 class ServerPreconditioner(exchange.Exchange):
-  """FedAda2 (arXiv 2410.18117), the direct form: the server's v is sent.
+  """The direct form of FedAda2 (arXiv 2410.18117): the server sends its v.
 
-  v goes as it stands, in the first round its starting value, whichever of
-  AdaGrad, Adam, Yogi or AMS made it. A client Adam that starts from it does not
-  correct v for its bias, and SM3 clients start from v's maxima over slices.
+  v is sent unchanged, in the first round its initial value, for AdaGrad, Adam,
+  Yogi and AMS servers alike. A client Adam that starts from it does not
+  bias-correct v, and SM3 clients start from v's maxima over slices.
   """
 
   def __init__(
@@ -36,7 +36,7 @@ class ServerPreconditioner(exchange.Exchange):
     return collections.OrderedDict(v=tuple(tf.nest.flatten(first['v'])))
 
   def share(self, server: exchange.Server) -> structures.Statistics:
-    # A scheduled server keeps its optimizer's state one level down.
+    # A scheduled server optimizer nests the state of its base optimizer.
     state = server.optimizer_state.get('optimizer', server.optimizer_state)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(state['v'])))
 
@@ -57,9 +57,7 @@ class ServerPreconditioner(exchange.Exchange):
   look=15,
 )
 class DirectJoint(methods.Options):
-  """Adaptive clients that start from the server's preconditioner (Lee et
-  al.).
-  """
+  """Adaptive clients that start at the server's preconditioner (Lee et al.)."""
 
   def additions(
     self,

@@ -1,4 +1,4 @@
-"""FedAda2's blended form: pseudo-gradients weighted by the optimizer drawn."""
+"""Blended FedAda2: pseudo-gradients weighted by the sampled optimizer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tff_adaptive.processes import exchange
 
 
 class WeightedByOptimizer(exchange.Exchange):
-  """Updates w(O) (x_K - x_t), O the optimizer that the client drew.
+  """Updates w(O) (x_K - x_t), with O the optimizer that the client sampled.
 
   Line 7 of Algorithm 5 of FedAda2 (arXiv 2410.18117); Algorithms 8 and 10 call
-  the weights Xi. They scale what is averaged, and are not weights of the mean.
+  the weights Xi. They scale the averaged updates and are not weights of the
+  mean.
   """
 
   def __init__(self, optimizer: blended.Blended):
@@ -39,8 +40,8 @@ class WeightedByOptimizer(exchange.Exchange):
   look=18,
 )
 class FedAda2Blended(methods.Options):
-  """Clients that draw their own local optimizer under an adaptive server (Lee
-  et al.).
+  """Clients that sample their local optimizer in every round, under an adaptive
+  server (Lee et al.).
   """
 
   def additions(

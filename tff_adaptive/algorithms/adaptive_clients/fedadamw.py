@@ -1,4 +1,4 @@
-"""FedAdamW: clients' second moments as one number a variable."""
+"""FedAdamW: clients' second moments averaged as one number per variable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tff_adaptive.processes import exchange
 
 
 class BlockMeans(exchange.Exchange):
-  """Liu et al., arXiv 2510.27486.
+  """The statistics of FedAdamW: Liu et al., arXiv 2510.27486.
 
-  The server sends v, one number a variable, the direction Delta_G and a count T
-  of local steps, all 0 at first. Clients send the mean of their last v over
-  each variable, and the sum of their local rates eta K_i. With these
+  The server sends v (one number per variable), the direction Delta_G and a
+  count T of local steps, all initially 0. Clients send the mean of their last v
+  over each variable and the sum of their local learning rates, eta K_i. The
+  server computes
 
     v       = mean of the clients' means
     Delta_G = -Delta / mean of eta K_i
@@ -81,8 +82,8 @@ class BlockMeans(exchange.Exchange):
   look=30,
 )
 class FedAdamW(methods.Options):
-  """AdamW clients whose second moments are averaged, one number a variable (Liu
-  et al.).
+  """AdamW clients whose second moments are averaged, one number per variable
+  (Liu et al.).
   """
 
   def additions(

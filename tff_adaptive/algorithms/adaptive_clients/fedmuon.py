@@ -15,14 +15,15 @@ from tff_adaptive.processes import exchange
 
 
 class Momenta(exchange.Exchange):
-  """Liu et al., arXiv 2510.27403.
+  """The statistics of FedMuon: Liu et al., arXiv 2510.27403.
 
-  The server sends the mean of the clients' last momenta, of every variable of
-  rank 2 or more, and the direction Delta_g, all 0 at first:
+  The server sends the mean of the clients' last momenta, for every variable of
+  rank 2 or more, and the direction Delta_g, both initially 0:
 
     Delta_g = -Delta / mean of eta K_i
 
-  with eta K_i the sum of a client's local rates, which it sends.
+  with eta K_i the sum of a client's local learning rates, which the client
+  sends.
   """
 
   sees_update = True

@@ -1,4 +1,4 @@
-"""Local-AMSGrad: moments averaged every round."""
+"""Local-AMSGrad: moments averaged in every round."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tff_adaptive.processes import exchange
 
 
 class Moments(exchange.Exchange):
-  """The clients' m and v, averaged with the model's weights.
+  """The means of the clients' m and v, weighted as the model.
 
-  It sends both, and v_max, which takes up the average of v by its maximum.
+  The server sends both and v_max, the running maximum of the mean v.
   """
 
   def __init__(self, start: float):

@@ -1,4 +1,4 @@
-"""FedSAM: clients that look for flat minima."""
+"""FedSAM: sharpness-aware minimization on clients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tff_adaptive.optimizers import wrapped
 
 
 class SharpnessAware(wrapped.Wrapped):
-  """Caldarola et al., arXiv 2203.11834; SAM as its clients.
+  """Sharpness-aware steps: Caldarola et al., arXiv 2203.11834.
 
-  At every local step, both gradients on the same batch and the norm over all
-  weights together (e = 0 where the gradient is):
+  At every local step, with both gradients on the same batch and the norm over
+  all weights together (e = 0 if the gradient is 0):
 
     e = rho g(x) / |g(x)|
     x = x - learning_rate g(x + e)
@@ -28,7 +28,7 @@ class SharpnessAware(wrapped.Wrapped):
   note = 'with g = g(x + e), e = rho g(x) / |g(x)|'
 
   rho: parameters.NonNegative
-  """How far away the gradient is taken, in units of x."""
+  """Norm of the perturbation e, in units of x."""
 
   def next(
     self,
@@ -60,7 +60,7 @@ class FedSam(methods.Options):
   in_state = frozenset({'rho'})
 
   rho: parameters.NonNegative = 0.05
-  """How far away the gradient is taken, in units of x."""
+  """Norm of the perturbation e, in units of x."""
 
   def additions(
     self,

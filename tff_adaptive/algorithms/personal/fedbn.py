@@ -1,4 +1,4 @@
-"""FedBN: clients with normalisation layers of their own."""
+"""FedBN: normalisation layers that stay on each client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
 from tff_adaptive.lazy import tff
 
-# What Keras calls the weights of its normalisation layers.
+# Keras' names for the weights of its normalisation layers.
 _SCALE_AND_SHIFT = ('gamma', 'beta')
 
 

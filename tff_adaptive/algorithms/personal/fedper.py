@@ -1,4 +1,4 @@
-"""FedPer: clients with last layers of their own."""
+"""FedPer: last layers that stay on each client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FedPer(methods.Options):
   """Clients with last layers of their own (Arivazhagan et al.)."""
 
   personal_layers: parameters.Count = 1
-  """K_P, how many of the last layers with weights stay on each client; a
+  """K_P, the number of last layers with weights that stay on each client; a
   variable without a name counts as a layer."""
 
   def additions(

@@ -7,6 +7,8 @@ import pytest
 
 _MODULES = [
   'tff_adaptive.algorithms',
+  'tff_adaptive.lab.flags.resolving',
+  'tff_adaptive.lab.recording.hooks',
   'tff_adaptive.optimizers',
   'tff_adaptive.privacy.mechanism',
 ]

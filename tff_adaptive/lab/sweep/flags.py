@@ -41,7 +41,7 @@ _FLAGS = (
     'select',
     Literal.__getitem__(tuple(scores.RULES)),
     None,
-    'Which configuration is best: '
+    'Rule that selects the best configuration: '
     + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
     + f'. Unless given, {scores.DEFAULTS}.',
   ),
@@ -49,51 +49,53 @@ _FLAGS = (
     'tune',
     bool,
     False,
-    'Try the axes on one seed, --seed, and then repeat the best configuration '
-    'of each method on the seeds of --repeat_best, which the results are of.',
+    'Try the axes on one seed, --seed, then repeat the best configuration of '
+    'each method on the seeds of --repeat_best, from which results are '
+    'computed.',
   ),
   _flag(
     'repeat_best',
     str,
     None,
-    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. It '
-    'asks for --tune.',
+    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. '
+    'Implies --tune.',
   ),
   _flag(
     'search',
     Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
     'grid',
-    'Which configurations are run. grid: all. random: --trials of them. tpe, '
-    'gp: --trials of them, each where a tree-structured Parzen estimator, or a '
-    'Gaussian process (which needs PyTorch), expects most of those that were '
-    'tried before. halving is short for grid with --pruner=halving, bayesian '
-    'for tpe.',
+    'Configurations to run. grid: all. random: --trials of them, at random. '
+    'tpe, gp: --trials of them, proposed by a tree-structured Parzen '
+    'estimator or a Gaussian process (which needs PyTorch) from the results '
+    'so far. halving is short for grid with --pruner=halving, bayesian for '
+    'tpe.',
   ),
   _flag(
     'pruner',
     Literal['none', 'halving'],
     'none',
-    'Which runs are given up on the way. halving: after a few rounds all but '
-    'the best part of those that came as far, after more rounds again, and so '
-    'forth (asynchronous successive halving).',
+    'Early stopping of runs. halving: asynchronous successive halving, which '
+    'after a growing number of rounds stops all but the best of the runs that '
+    'have come as far.',
   ),
   _flag(
     'trials',
     parameters.Count,
     None,
-    'Configurations that --search=random, tpe or gp tries; 20 unless given.',
+    'Number of configurations that --search=random, tpe or gp tries; 20 '
+    'unless given.',
   ),
   _flag(
     'halving_factor',
     parameters.Annotated[int, parameters.Range(low=2)],
     None,
-    'One in so many runs goes on with --pruner=halving; 3 unless given.',
+    'With --pruner=halving, one in this many runs continues; 3 unless given.',
   ),
   _flag(
     'storage',
     str,
     None,
-    "Where the sweep's state is, for several machines to share one sweep: a "
+    "Storage of the sweep's state, for several machines to share a sweep: a "
     'URL of a database, such as postgresql://user@host/name or '
     'sqlite:////folder/file, or journal:FILE for a file in a shared folder. '
     "A file in the sweep's folder unless given.",
@@ -102,45 +104,44 @@ _FLAGS = (
     'workers',
     parameters.NonNegativeInt,
     None,
-    'Processes that run at once, each one run after the other; 0 runs them '
-    'in this process. 1 unless given; on a Ray cluster as many as there is '
-    'room for.',
+    'Number of parallel worker processes; 0 runs everything in this process. '
+    '1 unless given; on a Ray cluster as many as fit.',
   ),
   _flag(
     'ray_address',
     str,
     None,
-    'Runs the processes on the machines of a Ray cluster: auto, or host:port '
-    'of its head. All of them must share --root_output_dir.',
+    'Run the workers on the machines of a Ray cluster: auto, or host:port of '
+    'its head. All machines must share --root_output_dir.',
   ),
   _flag('cpus_per_trial', parameters.Count, 1, 'Cores of a run on a cluster.'),
   _flag(
     'gpus_per_trial',
     parameters.NonNegative,
     None,
-    'GPUs of a run on a cluster, such as 0.5 for two on one; 1 unless given '
-    'where there are any.',
+    'GPUs of a run on a cluster, such as 0.5 for two runs on one GPU; 1 unless '
+    'given, if the cluster has GPUs.',
   ),
   _flag(
     'runs_per_process',
     parameters.Count,
     40,
-    'Runs after which a process is replaced by a fresh one, which bounds '
-    'its memory.',
+    'Number of runs after which a worker process is replaced by a new one, '
+    'which bounds its memory.',
   ),
   _flag(
     'divergence_factor',
     parameters.NonNegative,
     10.0,
-    'A run is given up when its training loss is for 3 rounds more than this '
-    'many times the loss of the untrained model, or is not finite; 0 for '
-    'only the latter.',
+    'A run has diverged if its training loss exceeds this multiple of the '
+    "untrained model's loss for 3 rounds, or is not finite; 0 for only the "
+    'latter.',
   ),
   _flag(
     'retry_failed',
     bool,
     False,
-    'Run those again that failed; what diverged is not tried again.',
+    'Repeat failed runs; diverged ones are not repeated.',
   ),
 )
 _AXIS = _flag(

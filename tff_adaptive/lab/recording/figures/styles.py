@@ -143,7 +143,7 @@ def marked(points: int, place: int, places: int) -> list[int]:
 
 
 def layer(name: str) -> int:
-  """Returns the drawing layer of a method's line; those with gaps are on top."""
+  """Returns the drawing layer of a method's line; lines with gaps on top."""
   return _LINES.index(of_method(name)['linestyle'])
 
 

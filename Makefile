@@ -3,6 +3,7 @@
 # make check   set up, then check format, lint, types and tests
 # make gpu     set up with TensorFlow's CUDA libraries
 # make ray     set up with Ray, for --runtime=ray
+# make native  add TFF's worker, for --runtime=native, after PORTABLE=1
 #
 # make test-all           set up, then run the tests, and more cases of each
 # make lint, test-slow, coverage    parts of it, and more
@@ -14,11 +15,13 @@
 #
 # PYTHON=python3.13 names the Python to set up with, into .venv-python3.13;
 # without it the newest of 3.13, 3.12 and 3.11 that there is, into .venv. uv sets
-# up where it is installed, else pip does.
+# up where it is installed, else pip does. PORTABLE=1 leaves out TFF's worker of
+# 300 MB, which other machines than Linux on x86-64 cannot run: there it is set.
 
 VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 PY := $(VENV)/bin/python
 UV := $(shell command -v uv 2> /dev/null)
+PORTABLE ?= $(if $(filter Linux-x86_64,$(subst $() ,-,$(shell uname -sm))),,1)
 # Test files at a time; each worker takes up to 2 GB of memory.
 TEST_WORKERS ?= 2
 # A test that hangs for ten minutes ends the run, and the stacks of its threads
@@ -26,7 +29,7 @@ TEST_WORKERS ?= 2
 FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu ray lock clean
+.PHONY: demo test test-all test-slow matrix coverage lint check docs dist format gpu ray native lock clean
 
 demo: $(VENV)/.installed
 	$(PY) main.py
@@ -75,6 +78,9 @@ gpu: $(VENV)/.installed-gpu
 
 ray: $(VENV)/.installed-ray
 
+native: $(VENV)/.installed
+	$(INSTALL) --force-reinstall $(TFF)
+
 lock:
 	uv lock
 	python3 tools/lock.py
@@ -85,8 +91,14 @@ clean:
 # Without the last two options pip refuses the set: see requirements.txt.
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python
 
+TFF = $(shell grep '^tensorflow-federated==' requirements.txt)
+
 $(VENV)/.installed: requirements.txt $(wildcard tools/tff_today/*) | $(VENV)/bin/python
-ifdef UV
+ifneq ($(PORTABLE),)
+	$(PY) tools/portable_tff.py build/portable > /dev/null
+	grep -v '^tensorflow-federated==' requirements.txt > build/portable/requirements.txt
+	$(INSTALL) -r build/portable/requirements.txt build/portable/*.whl
+else ifdef UV
 	UV_PROJECT_ENVIRONMENT=$(VENV) uv sync --quiet --frozen --inexact --no-install-project
 else
 	$(INSTALL) -r requirements.txt

@@ -1,21 +1,23 @@
 """Whether this project computes on a GPU what it does on a CPU, and how fast.
 
-  python benchmarks/gpu.py [--output=results/gpu]
+  python benchmarks/gpu.py [--output=results/gpu] [--minutes=5]
 
-Run `make gpu` first. The script takes five to ten minutes, most of them for
-starting its processes. For digits, the EMNIST CNN, the
-Shakespeare LSTM and tags it
+Run `make gpu` first. For digits, the EMNIST CNN, the Shakespeare LSTM and tags
+the script, in this order,
 
 * runs three rounds on the GPU and on the CPU from the same weights and
   batches, with float32 products, and compares the losses;
-* times rounds of 1, 2, 4 and 8 clients at once, and a plain TensorFlow loop
-  over the same batches on the same GPU;
-* measures the most memory that TensorFlow took on the GPU;
-* where there are two GPUs, times 8 clients at once on both.
+* times rounds of 4 clients at once, as by default, and a plain TensorFlow loop
+  over the same batches on the same GPU; with the most memory that TensorFlow
+  took on the GPU;
+* where there are two GPUs, times 8 clients at once on both;
+* times rounds of 1, 8 and 2 clients at once.
 
-It prints a page for results/gpu/, with the device, its driver and versions;
-with --output it writes it there, and the figures as a CSV file. --small takes
-the CPU for the device, fewer examples and one round: to see that it runs.
+Each is a process of its own, most of which is its start. What does not fit into
+--minutes is left out, and named. The script prints a page for results/gpu/,
+with the device, its driver and versions; with --output it writes it there, and
+the figures as a CSV file. --small takes the CPU for the device, fewer examples
+and one round: to see that it runs.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import platform
 import re
 import statistics
 import sys
+import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # One process must leave memory to the next.
@@ -44,9 +47,16 @@ _MODELS = {
   'lstm': (20, 4, None),
   'tag': (100, 20, 10_000),
 }
-_AT_ONCE = (1, 2, 4, 8)
+# Clients at once, that of the default first.
+_DEFAULT, *_AT_ONCE = 4, 1, 8, 2
+_ON_TWO = 8
 _CLIENTS = 16
 _EQUAL_ROUNDS = 3
+_WARM_UP = 2
+# For starting, and for the page.
+_SECONDS_TO_END = 10
+# In a table, of what was left out.
+_MISSING = '-'
 # Relative difference of losses after the rounds: sums in another order.
 _TOLERANCE = 1e-3
 # TensorFlow computes float32 products in 19 bits on newer GPUs; not here.
@@ -103,64 +113,144 @@ def facts(gpus):
   yield 'Python', platform.python_version()
 
 
-def _run(options, contender, rounds, *, warm_up=0, **changed):
-  """Runs a contender in a process of its own; returns what it measured."""
-  options = copy.copy(options)
-  options.rounds, options.warm_up = rounds, warm_up
-  for key, value in changed.items():
-    setattr(options, key, value)
-  running = side_by_side.Contender(contender, 'tensorflow', options)
-  running.rounds(warm_up + rounds)
-  last = running.finish()
-  return {
-    'loss': last['loss'],
-    'seconds': statistics.median(running.seconds[warm_up:]),
-    'mib': (last['device_peak'] or last['peak']) / 2**20,
-  }
+class Measurements:
+  """What is measured, a process after another, while there is time.
 
+  Attributes:
+    rows: By model, its figures by column.
+    left_out: A sentence for each that did not fit.
+  """
 
-def measure(options, model, num_gpus):
-  """Returns a model's figures by column."""
-  examples, options.batch_size, options.width = _MODELS[model]
-  options.model, options.clients = model, _CLIENTS
-  options.examples = examples
-  at_once, rounds, warm_up = _AT_ONCE, options.rounds, 2
-  if options.small:
-    options.clients, options.examples = 2, options.batch_size
-    options.width = options.width and 100
-    at_once, warm_up = (1, 2), 0
-  both = [
-    _run(options, 'in_process', _EQUAL_ROUNDS, environment=environment)
-    for environment in (_FULL_PRODUCTS, _NO_GPU)
-  ]
-  here, cpu = (run['loss'] for run in both)
-  row = {
-    'model': model,
-    'loss': f'{here:.6f}',
-    'loss on the CPU': f'{cpu:.6f}',
-    'equal': 'yes' if abs(here - cpu) <= _TOLERANCE * abs(cpu) else 'NO',
-  }
-  plain = _run(options, 'plain', rounds, warm_up=warm_up)
-  row['plain loop, s'] = f'{plain["seconds"]:.4f}'
-  for count in at_once:
-    run = _run(options, 'in_process', rounds, warm_up=warm_up, threads=count)
-    row[f'{count} at once, s'] = f'{run["seconds"]:.4f}'
-  row['MiB'] = f'{run["mib"]:.0f}'
-  if num_gpus > 1:
-    run = _run(
-      options,
-      'in_process',
-      rounds,
-      warm_up=warm_up,
-      threads=at_once[-1],
-      devices='GPU:0,GPU:1',
+  def __init__(self, options, num_gpus):
+    """Starts the clock.
+
+    Args:
+      options: As the parser returns them.
+      num_gpus: GPUs that TensorFlow sees.
+    """
+    self._options = options
+    self._num_gpus = num_gpus
+    self._started = time.monotonic()
+    self._longest = dict.fromkeys(options.models, 0.0)
+    self.rows = {model: {'model': model} for model in options.models}
+    self.left_out = []
+
+  @property
+  def seconds(self):
+    """Seconds since the start."""
+    return time.monotonic() - self._started
+
+  def take_all(self):
+    """Takes all, the most important first."""
+    for model in self.rows:
+      self._compare(model)
+    for model in self.rows:
+      self._time(model, 'plain loop, s', contender='plain')
+    default, at_once = _DEFAULT, _AT_ONCE
+    if self._options.small:
+      default, at_once = 2, [1]
+    for model in self.rows:
+      self._time(model, f'{default} at once, s', 'MiB', threads=default)
+    if self._num_gpus > 1:
+      for model in self.rows:
+        self._time(model, 'two GPUs, s', threads=_ON_TWO, devices='GPU:0,GPU:1')
+    for count in at_once:
+      for model in self.rows:
+        self._time(model, f'{count} at once, s', threads=count)
+
+  def _compare(self, model):
+    """Fills in the losses on both devices."""
+    here, cpu = (
+      self._run(
+        model, f'losses of {model} on the {place}', environment=environment
+      )
+      for place, environment in (('GPU', _FULL_PRODUCTS), ('CPU', _NO_GPU))
     )
-    row['two GPUs, s'] = f'{run["seconds"]:.4f}'
-  return row
+    row = self.rows[model]
+    row['loss'] = f'{here["loss"]:.6f}' if here else _MISSING
+    row['loss on the CPU'] = f'{cpu["loss"]:.6f}' if cpu else _MISSING
+    row['equal'] = _MISSING
+    if here and cpu:
+      apart = abs(here['loss'] - cpu['loss'])
+      row['equal'] = 'yes' if apart <= _TOLERANCE * abs(cpu['loss']) else 'NO'
+
+  def _time(self, model, column, memory=None, contender='in_process', **more):
+    """Fills in the seconds of a round, and the memory if it has a column."""
+    run = self._run(
+      model,
+      f'{column.partition(",")[0]} of {model}',
+      contender,
+      rounds=self._options.rounds,
+      warm_up=0 if self._options.small else _WARM_UP,
+      **more,
+    )
+    self.rows[model][column] = f'{run["seconds"]:.4f}' if run else _MISSING
+    if memory:
+      self.rows[model][memory] = f'{run["mib"]:.0f}' if run else _MISSING
+
+  def _run(
+    self,
+    model,
+    what,
+    contender='in_process',
+    *,
+    rounds=_EQUAL_ROUNDS,
+    warm_up=0,
+    **changed,
+  ):
+    """Runs a contender in a process of its own.
+
+    Returns:
+      What it measured; `None` if there is no time for it.
+    """
+    limit = 60 * self._options.minutes - _SECONDS_TO_END
+    begun = self.seconds
+    # As long as the model's longest so far, or any model's if it had none.
+    expected = self._longest[model] or max(self._longest.values())
+    if begun + expected > limit:
+      self._leave_out(
+        f'{what}: it would take {expected:.0f} s of the'
+        f' {max(0.0, limit - begun):.0f} s that are left for it.'
+      )
+      return None
+    examples, batch_size, width = _MODELS[model]
+    options = copy.copy(self._options)
+    options.model, options.clients, options.examples = model, _CLIENTS, examples
+    options.batch_size, options.width = batch_size, width
+    if options.small:
+      options.clients, options.examples = 2, batch_size
+      options.width = width and 100
+    options.rounds, options.warm_up = rounds, warm_up
+    for key, value in changed.items():
+      setattr(options, key, value)
+    try:
+      running = side_by_side.Contender(
+        contender, 'tensorflow', options, seconds=limit - begun
+      )
+      running.rounds(warm_up + rounds)
+      last = running.finish()
+    except RuntimeError:
+      if self.seconds < limit:
+        raise
+      self._leave_out(f'{what}: it had not ended when the time was up.')
+      return None
+    took = self.seconds - begun
+    self._longest[model] = max(self._longest[model], took)
+    print(f'{what}: {took:.1f} s', flush=True)
+    return {
+      'loss': last['loss'],
+      'seconds': statistics.median(running.seconds[warm_up:]),
+      'mib': (last['device_peak'] or last['peak']) / 2**20,
+    }
+
+  def _leave_out(self, sentence):
+    self.left_out.append(sentence)
+    print(f'Left out: {sentence}', flush=True)
 
 
-def page(described, rows, options):
+def page(described, measured, options):
   """Yields the lines of a results page."""
+  rows = list(measured.rows.values())
   yield '# Rounds on a GPU' if not options.small else '# A trial on the CPU'
   yield ''
   yield '`python benchmarks/gpu.py`; see its first lines for what is measured.'
@@ -170,37 +260,47 @@ def page(described, rows, options):
   yield f'| {" | ".join(rows[0])} |'
   yield '|---' * len(rows[0]) + '|'
   yield from (f'| {" | ".join(row.values())} |' for row in rows)
+  if measured.left_out:
+    yield ''
+    yield f'Left out, to end within {options.minutes:g} minutes:'
+    yield ''
+    yield from (f'* {sentence}' for sentence in measured.left_out)
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--models', default=','.join(_MODELS))
   parser.add_argument('--rounds', type=int, default=5, help='after warm-up')
+  parser.add_argument(
+    '--minutes', type=float, default=5.0, help='What does not fit is left out.'
+  )
   parser.add_argument('--output', type=pathlib.Path, help='Folder to write to.')
   parser.add_argument('--small', action='store_true', help='A trial, on CPU.')
   parser.add_argument('--verbose', action='store_true')
   options = parser.parse_args()
-  models = options.models.split(',')
-  unknown = sorted(set(models) - set(_MODELS))
+  options.models = options.models.split(',')
+  unknown = sorted(set(options.models) - set(_MODELS))
   if unknown:
     parser.error(f'--models are {", ".join(_MODELS)}; got {unknown[0]!r}.')
+  if options.minutes <= 0:
+    parser.error(f'--minutes must be positive, got {options.minutes:g}.')
   options.pythons = {'tensorflow': sys.executable}
   if options.small:
     options.rounds = 1
     # Children then see no GPU either.
     os.environ.update(_NO_GPU)
   gpus = [] if options.small else check_gpus()
-  rows = []
-  for model in models:
-    rows.append(measure(options, model, len(gpus)))
-    print(', '.join(f'{k} {v}' for k, v in rows[-1].items()), flush=True)
-  text = '\n'.join(page(list(facts(gpus)), rows, options))
+  measured = Measurements(options, len(gpus))
+  measured.take_all()
+  described = [*facts(gpus), ('seconds', f'{measured.seconds:.0f}')]
+  text = '\n'.join(page(described, measured, options))
   print(f'\n{text}')
+  rows = list(measured.rows.values())
   if options.output:
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / 'README.md').write_text(f'{text}\n', encoding='utf-8')
     outputs.write_rows(options.output / 'rounds.csv', rows)
-  if any(row['equal'] != 'yes' for row in rows):
+  if any(row['equal'] == 'NO' for row in rows):
     sys.exit('The GPU and the CPU do not agree: see the column "equal".')
 
 

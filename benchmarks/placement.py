@@ -3,13 +3,14 @@
   python benchmarks/placement.py --output=results/gpu_readiness
 
 writes placement.csv, the copies between host and GPU in a client's loop, in a
-round and in a plain Keras step, and costs.csv, operations, bytes and kernels
-of a step, with what published figures of three GPUs make of them (computed, not
-measured). With --tables it only prints the tables of docs/runtimes.md from
-these files.
+round and in a plain Keras step, costs.csv, operations, bytes and kernels of a
+step, and rounds.csv, those of a round, with what published figures of three
+GPUs make of them (computed, not measured). With --tables it only prints the
+tables of docs/runtimes.md from these files.
 """
 
 import argparse
+import math
 import os
 import pathlib
 import sys
@@ -20,19 +21,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from benchmarks import outputs
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / 'results'
-# Tasks, and the batch size of the paper that introduced each.
+# Tasks, and the training examples of a client: the mean that the data set's
+# counts give (`main.py list`); of characters, 22 speeches of four sequences.
 TASKS = {
-  'digits': 20,
-  'mnist_logistic': 20,
-  'emnist_character': 20,
-  'emnist_autoencoder': 20,
-  'cifar100_image': 20,
-  'shakespeare_character': 4,
-  'stackoverflow_word': 16,
-  'stackoverflow_tag': 100,
-  'ag_news': 16,
+  'digits': 72,
+  'mnist_logistic': 6_000,
+  'emnist_character': 198,
+  'emnist_autoencoder': 198,
+  'cifar100_image': 100,
+  'shakespeare_character': 88,
+  'stackoverflow_word': 397,
+  'stackoverflow_tag': 397,
+  'ag_news': 500,
 }
+# Where no paper introduced the task.
+_BATCH_SIZE, _COHORT = 20, 10
 METHOD = 'fedadam'
+# In the order of what `measure` returns.
+FILES = ('placement', 'costs', 'rounds')
 
 
 def _count(copies, to_device, in_loop=None):
@@ -44,13 +50,16 @@ def _count(copies, to_device, in_loop=None):
   )
 
 
-def measure(name, batch_size):
+def measure(name):
   """Returns a task's row of each table."""
   import tasks
   from benchmarks.graphs import collecting
   from benchmarks.graphs import costs
   from benchmarks.graphs import placing
 
+  published = tasks.info(name).published
+  batch_size = published.batch_size if published else _BATCH_SIZE
+  cohort = published.clients_per_round if published else _COHORT
   with collecting.with_cudnn():
     task = tasks.create(name, data='synthetic')
     graphs = collecting.of_round(METHOD, task.model_fn)
@@ -86,18 +95,53 @@ def measure(name, batch_size):
   for device in costs.DEVICES:
     cost[f'{device.name} busy_us'] = f'{step.busy(device) * 1e6:.4g}'
     cost[f'{device.name} fills'] = step.fills(device)
-  return placement, cost
+  steps = math.ceil(TASKS[name] / batch_size)
+  whole = costs.of_round(graphs, batch_size, steps, cohort)
+  work = whole.all
+  row = dict(
+    task=name,
+    clients=cohort,
+    steps=steps,
+    kernels=len(work.kernels),
+    gflop=f'{work.flops / 1e9:.4g}',
+    gbyte=f'{work.bytes / 1e9:.4g}',
+    host_ms=f'{work.host() * 1e3:.4g}',
+  )
+  for device in costs.DEVICES:
+    at_once = whole.client.fills(device)
+    row[f'{device.name} busy_ms'] = f'{work.busy(device) * 1e3:.4g}'
+    row[f'{device.name} alone_ms'] = f'{whole.seconds(device, 1) * 1e3:.4g}'
+    row[f'{device.name} at_once'] = at_once
+    row[f'{device.name} shared_ms'] = (
+      f'{whole.seconds(device, at_once) * 1e3:.4g}'
+    )
+    row[f'{device.name} stacked'] = whole.batch_that_fills(device)
+  return placement, cost, row
 
 
 def tables(folder):
   """Yields the lines of the tables in docs/runtimes.md."""
-  yield '| copies | a step, to GPU / host | Keras | a client | the server |'
-  yield '|---|---|---|---|---|'
+  yield (
+    '| copies, to GPU / host | a step | Keras | a client | the server'
+    ' | a round | Keras, as many steps |'
+  )
+  yield '|---' * 7 + '|'
+  rounds = {
+    row['task']: (int(row['clients']), int(row['steps']))
+    for row in outputs.read_rows(folder / 'rounds.csv')
+  }
   for row in outputs.read_rows(folder / 'placement.csv'):
-    cells = [
-      f'{row[f"{part}_to_gpu"]} / {row[f"{part}_to_host"]}'
+    step, keras, client, server = (
+      [int(row[f'{part}_to_{there}']) for there in ('gpu', 'host')]
       for part in ('step', 'keras_step', 'client', 'server')
+    )
+    clients, steps = rounds[row['task']]
+    whole = [
+      clients * (steps * a + b) + c for a, b, c in zip(step, client, server)
     ]
+    as_many = [clients * steps * count for count in keras]
+    pairs = (step, keras, client, server, whole, as_many)
+    cells = [f'{to_gpu:,} / {to_host:,}' for to_gpu, to_host in pairs]
     yield f'| {row["task"]} | {" | ".join(cells)} |'
   yield ''
   rows = outputs.read_rows(folder / 'costs.csv')
@@ -110,6 +154,22 @@ def tables(folder):
     cells += [f'{row[f"{n} busy_us"]}, {row[f"{n} fills"]}' for n in names]
     title = f'{row["task"]}, batches of {row["batch_size"]}'
     yield f'| {title} | {" | ".join(cells)} |'
+  yield ''
+  rows = outputs.read_rows(folder / 'rounds.csv')
+  heading = [f'{name}: ms, shared, at once, stacked' for name in names]
+  yield f'| a round | kernels | GFLOP | GB | host ms | {" | ".join(heading)} |'
+  yield '|---' * (5 + len(names)) + '|'
+  for row in rows:
+    cells = [row[key] for key in ('kernels', 'gflop', 'gbyte', 'host_ms')]
+    cells += [
+      ', '.join(
+        row[f'{name} {key}']
+        for key in ('alone_ms', 'shared_ms', 'at_once', 'stacked')
+      )
+      for name in names
+    ]
+    title = f'{row["task"]}, {row["clients"]} clients of {row["steps"]} steps'
+    yield f'| {title} | {" | ".join(cells)} |'
 
 
 def main():
@@ -121,14 +181,10 @@ def main():
   parser.add_argument('--tables', action='store_true', help='Only print.')
   options = parser.parse_args()
   if not options.tables:
-    placements, costs = [], []
-    for name in options.tasks.split(','):
-      placement, cost = measure(name, TASKS[name])
-      placements.append(placement)
-      costs.append(cost)
+    rows = [measure(name) for name in options.tasks.split(',')]
     options.output.mkdir(parents=True, exist_ok=True)
-    outputs.write_rows(options.output / 'placement.csv', placements)
-    outputs.write_rows(options.output / 'costs.csv', costs)
+    for name, table in zip(FILES, zip(*rows)):
+      outputs.write_rows(options.output / f'{name}.csv', table)
   print('\n'.join(tables(options.output)))
 
 

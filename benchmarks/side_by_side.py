@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 
 _ROOT = os.path.abspath(
@@ -31,7 +32,18 @@ _PASSED = (
 class Contender:
   """A contender's process."""
 
-  def __init__(self, name: str, program: str, options):
+  def __init__(
+    self, name: str, program: str, options, seconds: float | None = None
+  ):
+    """Starts it, and waits until it is built.
+
+    Args:
+      name: The contender.
+      program: The program that runs it.
+      options: What it is told, and how it is run.
+      seconds: After which the process is ended; methods then raise
+        `RuntimeError`.
+    """
     self.name = name
     self.seconds: list[float] = []
     path = os.path.join(
@@ -57,6 +69,10 @@ class Contender:
         **getattr(options, 'environment', {}),
       },
     )
+    self._end = threading.Timer(seconds or 0, self._process.kill)
+    self._end.daemon = True
+    if seconds is not None:
+      self._end.start()
     built = self._answer()
     self.build, self.first_loss = built['build'], built['loss']
 
@@ -81,6 +97,7 @@ class Contender:
     self._process.stdin.close()
     last = self._answer()
     self._process.wait()
+    self._end.cancel()
     return last
 
 

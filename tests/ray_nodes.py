@@ -22,7 +22,7 @@ class Nodes:
     address: `host:port` of its head.
   """
 
-  def __init__(self, folder, cores_of_head):
+  def __init__(self, folder, cores_of_head, **environment):
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
     self._cluster = cluster_utils.Cluster(
       initialize_head=True,
@@ -30,11 +30,13 @@ class Nodes:
     )
     self.address = self._cluster.address
     self._others = []
-    self.add()
+    self.add(**environment)
 
-  def add(self):
-    """Adds a machine."""
-    self._others.append(self._cluster.add_node(**_NODE))
+  def add(self, **environment):
+    """Adds a machine, with variables of its own in its environment."""
+    self._others.append(
+      self._cluster.add_node(**_NODE, env_vars=environment or None)
+    )
 
   def kill(self):
     """Ends the machine that was added last, as if its power failed."""
@@ -46,10 +48,15 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def started(cores_of_head=1):
-  """Starts a cluster until the block ends."""
+def started(cores_of_head=1, **environment):
+  """Starts a cluster until the block ends.
+
+  Args:
+    cores_of_head: Those of the first machine.
+    **environment: Variables of the second machine's environment.
+  """
   folder = tempfile.mkdtemp(prefix='r', dir=_FOLDERS)
-  nodes = Nodes(folder, cores_of_head)
+  nodes = Nodes(folder, cores_of_head, **environment)
   try:
     yield nodes
   finally:

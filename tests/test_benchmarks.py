@@ -16,7 +16,7 @@ from tests import made_up
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def _run(tmp_path, *command):
+def _run(tmp_path, *command, timeout=300):
   with open(tmp_path / 'log', 'w', encoding='utf-8') as log:
     code = subprocess.run(
       [sys.executable, *command],
@@ -24,7 +24,7 @@ def _run(tmp_path, *command):
       env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
       stdout=log,
       stderr=subprocess.STDOUT,
-      timeout=300,
+      timeout=timeout,
       check=False,
     ).returncode
   text = (tmp_path / 'log').read_text(encoding='utf-8')
@@ -93,7 +93,13 @@ def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path):
-  _run(tmp_path, 'benchmarks/gpu.py', '--small', f'--output={tmp_path / "gpu"}')
+  small = ('benchmarks/gpu.py', '--small', f'--output={tmp_path / "gpu"}')
+  _run(tmp_path, *small, '--minutes=0.2', '--models=tag')
+  page = (tmp_path / 'gpu' / 'README.md').read_text(encoding='utf-8')
+  assert 'Left out, to end within 0.2 minutes' in page
+  assert '* losses of tag on the GPU: it had not ended when' in page
+  assert re.search(r'^\| tag \| - \| - \| - ', page, re.MULTILINE), page
+  _run(tmp_path, *small, '--minutes=30', timeout=1800)
   page = (tmp_path / 'gpu' / 'README.md').read_text(encoding='utf-8')
   for model in ('digits', 'cnn', 'lstm', 'tag'):
     assert re.search(rf'^\| {model} \|.*\| yes \|', page, re.MULTILINE), page

@@ -329,9 +329,10 @@ def outside_fixture(tmp_path_factory):
       ['--task=clusters', '--algorithm=anchored', '--anchor_strength=0.5'],
       'client minimises F + 0.5 / 2 |x - x_i|^2',
     ),
-    (
+    pytest.param(
       ['--data=synthetic', '--algorithm=pushed', '--push_strength=0.2'],
       '<-mu m, x>',
+      marks=pytest.mark.exhaustive,
     ),
   ],
 )

@@ -1,6 +1,7 @@
 """What a GPU would run, by TensorFlow's list of kernels; no GPU is needed."""
 
 import collections
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow as tf
 from benchmarks.graphs import collecting
 from benchmarks.graphs import kernels
 from benchmarks.graphs import placing
+from benchmarks.graphs import pretending
 from tests import test_matrix
 from tests import tiers
 
@@ -34,7 +36,7 @@ _OWN = {
 }
 # Initial weights of LSTMs are drawn anew where a model is built, once a client.
 _ONCE_A_CLIENT = {'StatelessRandomNormalV2'}
-_FAST = (('moon', 'digits'), ('fedadam', 'stackoverflow_word'))
+_FAST = (('moon', 'digits'),)
 
 
 def copies_to_host(placed, a_step, loop=None):
@@ -91,6 +93,39 @@ def _check_client(placed, keras, algorithm):
   assert sum(outside.values()) <= 7, outside
   # An LSTM is one op there and one back, not a loop over time.
   assert all(len(frame) < 2 for frame in placed.frames.values())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which('cc') is None, reason='needs a C compiler')
+@pytest.mark.parametrize(
+  'algorithm, task_name',
+  [
+    ('fedadam', 'digits'),
+    ('fedsps_global', 'cifar100_image'),
+    ('delta_sgd', 'shakespeare_character'),
+    ('scaffold', 'stackoverflow_word'),
+    ('fedada2', 'stackoverflow_tag'),
+    ('mime', 'ag_news'),
+  ],
+)
+def test_tensorflow_places_as_the_rules_say(algorithm, task_name):
+  with collecting.with_cudnn():
+    task = collecting.small_task(task_name)
+    graphs = collecting.of_round(algorithm, task.model_fn)
+    graphs['keras'] = collecting.of_keras(task)
+  called = {name: name.startswith('client') for name in graphs}
+  for name, found in pretending.place(graphs, called).items():
+    placed = placing.Placed(graphs[name], called[name])
+    left = found.on_gpu.keys() & placed.on_gpu.keys()
+    # Nodes that nothing reads are dropped.
+    assert len(left) >= 0.3 * len(placed.on_gpu), name
+    for node in left:
+      assert found.on_gpu[node] == placed.on_gpu[node], (name, node)
+    copies = {(copy.source, copy.to_device) for copy in placed.copies}
+    # TensorFlow has nodes of its own beside these.
+    assert {pair for pair in copies if pair[0] in left} == {
+      pair for pair in found.copies if pair[0] in placed.nodes
+    }, name
 
 
 def test_the_lists_can_tell():

@@ -24,10 +24,13 @@ from tff_adaptive.processes import exchange
 # Models of one layer: nothing comes before the last layer, whose input is the
 # representation that MOON compares.
 _ONE_LAYER = {
+  'fedprox_synthetic',
   'libsvm_logistic',
   'mnist_logistic',
   'quadratic',
+  'quadratics',
   'stackoverflow_tag',
+  'zipf_tags',
 }
 _NORMALISED = {
   'ag_news',
@@ -90,6 +93,12 @@ _COVERING = (
   ('muloco', 'libsvm_logistic'),
   ('fedper', 'table'),
   ('fedbn', 'ag_news'),
+  ('fedyogi', 'digits_autoencoder'),
+  ('fedadam', 'fedprox_synthetic'),
+  ('delta_sgd', 'hospitals'),
+  ('fedadagrad', 'markov_text'),
+  ('fedavg', 'quadratics'),
+  ('scaffold', 'zipf_tags'),
   ('fedavgm', 'table'),
 )
 # A model of several layers, and one weight.

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 
 import pytest
 from packaging import requirements
@@ -19,6 +21,47 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 def pins(name):
   text = (_ROOT / name).read_text(encoding='utf-8')
   return dict(re.findall(r'^([A-Za-z0-9._-]+)==([^;\s]+)', text, re.MULTILINE))
+
+
+def _made_up_wheel(folder):
+  """A wheel like TFF's, of one module and the worker."""
+  path = folder / 'tensorflow_federated-9.9-py3-none-manylinux_2_31_x86_64.whl'
+  info = 'tensorflow_federated-9.9.dist-info'
+  parts = {
+    'tensorflow_federated/__init__.py': 'x = 1\n',
+    'tensorflow_federated/data/worker_binary': 'a program',
+    f'{info}/METADATA': (
+      'Metadata-Version: 2.1\nName: tensorflow-federated\nVersion: 9.9\n'
+    ),
+    f'{info}/WHEEL': (
+      'Wheel-Version: 1.0\nGenerator: setuptools (75.1.0)\n'
+      'Root-Is-Purelib: true\nTag: py3-none-manylinux_2_31_x86_64\n'
+    ),
+    f'{info}/RECORD': '',
+  }
+  with zipfile.ZipFile(path, 'w') as wheel:
+    for name, text in parts.items():
+      wheel.writestr(name, text)
+  return path
+
+
+def test_a_wheel_of_tff_for_any_platform(tmp_path):
+  """What is made of it, pip accepts and installs without the worker."""
+  made = tmp_path / 'made'
+  tool = _ROOT / 'tools' / 'portable_tff.py'
+  wheel = _made_up_wheel(tmp_path)
+  subprocess.run([sys.executable, tool, made, wheel], check=True)
+  (portable,) = made.iterdir()
+  assert portable.name == 'tensorflow_federated-9.9-py3-none-any.whl'
+  installed = tmp_path / 'installed'
+  command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps']
+  command += ['--no-index', f'--target={installed}', portable]
+  subprocess.run(command, check=True)
+  found = {str(p.relative_to(installed)) for p in installed.rglob('*.*')}
+  assert 'tensorflow_federated/__init__.py' in found
+  assert not (installed / 'tensorflow_federated' / 'data').exists()
+  record = installed / 'tensorflow_federated-9.9.dist-info' / 'RECORD'
+  assert 'worker' not in record.read_text(encoding='utf-8')
 
 
 @pytest.mark.parametrize('more', ['dev', 'docs', 'gpu'])
@@ -53,6 +96,21 @@ def test_cuda_libraries_are_those_that_tensorflow_asks_for():
   assert asked and set(pinned) == set(asked)
   for name, version in pinned.items():
     assert version in asked[name], name
+  # Resolved by uv with all that they need themselves, for this project's extra.
+  lock = tomllib.loads((_ROOT / 'uv.lock').read_text(encoding='utf-8'))
+  packages = {package['name']: package for package in lock['package']}
+  (extra,) = packages['tff-adaptive']['optional-dependencies']['gpu']
+  waiting = list(
+    packages[extra['name']]['optional-dependencies'][extra['extra'][0]]
+  )
+  resolved = {}
+  while waiting:
+    name = waiting.pop()['name']
+    resolved[name] = packages[name]['version']
+    waiting += packages[name].get('dependencies', [])
+  assert resolved == pinned
+  for name in pinned:
+    assert any('linux' in w['url'] for w in packages[name]['wheels']), name
 
 
 def test_pip_and_uv_install_the_same():

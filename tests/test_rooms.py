@@ -46,7 +46,8 @@ _MAY_USE['lab.sweep'] = _MAY_USE['lab.training'] | {
   'lab.report',
   'lab.training',
 }
-_MAY_USE['lab.commands'] = _MAY_USE['lab.sweep'] | {'lab.sweep'}
+_MAY_USE['lab.board'] = _MAY_USE['lab.sweep'] | {'lab.sweep'}
+_MAY_USE['lab.commands'] = _MAY_USE['lab.board'] | {'lab.board'}
 # What users import stands for rooms of the laboratory.
 _MAY_USE['training'] = {'lab.training'}
 _MAY_USE['recording'] = {'lab.recording'}

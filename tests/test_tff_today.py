@@ -57,6 +57,38 @@ def test_tff_first():
   run(code + _TOUCH + _END)
 
 
+def test_tff_without_its_worker():
+  """It is imported, computes here, and says what its own runtime lacks."""
+  hidden = """
+import os.path
+there = os.path.isfile
+os.path.isfile = lambda path: 'worker_binary' not in str(path) and there(path)
+import tensorflow_federated as tff
+from tff_adaptive import runtime
+
+@tff.tensorflow.computation
+def one():
+  return 1
+
+try:
+  one()
+except RuntimeError as e:
+  assert 'context' in str(e), e
+else:
+  raise AssertionError('there was a context')
+try:
+  runtime.set_native_context()
+except runtime.RuntimeFailure as e:
+  assert 'make native' in str(e), e
+else:
+  raise AssertionError('there was a worker')
+runtime.set_in_process_context()
+assert one() == 1
+print('done')
+"""
+  run(hidden)
+
+
 @pytest.mark.exhaustive
 def test_this_package_first_and_tensorflow_next():
   code = (

@@ -1,9 +1,10 @@
 """A trial of the built wheels in a clean environment.
 
-  python tools/check_dist.py dist
+  python tools/check_dist.py FOLDER
 
-The environment sees the packages that this Python has, because the wheels are
-installed with --no-deps, but nothing of this checkout.
+Writes FOLDER/requirements.txt beside them: what the wheels run on, for people
+without a checkout. The environment sees the packages that this Python has,
+because the wheels are installed with --no-deps, but nothing of this checkout.
 """
 
 import pathlib
@@ -25,7 +26,7 @@ import tff_today
 assert tff_today.__file__.startswith(sys.prefix), tff_today.__file__
 assert (place / 'py.typed').is_file()
 for page in ('page.html', 'page.js'):
-  assert (place / 'report' / page).is_file()
+  assert (place / 'lab' / 'report' / 'web' / page).is_file()
 """
 _NAMES = """
 from tff_adaptive import algorithms
@@ -96,6 +97,14 @@ def check(wheel: pathlib.Path, today: pathlib.Path) -> None:
     assert 'bytes a round' in shown, shown
 
 
+def write_requirements(folder: pathlib.Path) -> None:
+  """Writes the pins without tff-today, whose wheel is there."""
+  lines = (_ROOT / 'requirements.txt').read_text(encoding='utf-8').splitlines()
+  pins = [line for line in lines if line and not line.startswith(('#', './'))]
+  text = '\n'.join(pins) + '\n'
+  (folder / 'requirements.txt').write_text(text, encoding='utf-8')
+
+
 def main(arguments: list[str]) -> int:
   if len(arguments) != 1:
     print(__doc__)
@@ -110,6 +119,7 @@ def main(arguments: list[str]) -> int:
     print(f'{arguments[0]} must hold the two wheels of this project: {names}.')
     return 1
   check(*wheels)
+  write_requirements(folder)
   print(f'{wheels[0].name} installs and runs.')
   return 0
 

@@ -1,4 +1,4 @@
-"""What a placed graph's loop costs on a GPU, by arithmetic.
+"""What a client's step and a round cost on a GPU, by arithmetic.
 
 Computed, not measured: floating-point operations and bytes from the shapes
 that TensorFlow infers, and seconds from published figures of devices. Nothing
@@ -15,6 +15,8 @@ from tensorflow.python.grappler import item as grappler_item
 
 from benchmarks.graphs import kernels
 from benchmarks.graphs import placing
+
+GraphDef = tf.compat.v1.GraphDef
 
 # Seconds until the GPU begins a kernel after the one before, launched ahead:
 # "Getting Started with CUDA Graphs", NVIDIA's technical blog, 2019 (3.8
@@ -62,12 +64,12 @@ _FREE = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-  """The cost of a step of a client's loop.
+class Work:
+  """The cost of executing a graph, or a loop of it, once.
 
   Attributes:
     nodes: Nodes that are executed.
-    kernels: Pairs of operations and bytes, one a kernel that is launched.
+    kernels: Pairs of operations and bytes, one for each kernel launched.
   """
 
   nodes: int
@@ -81,23 +83,83 @@ class Step:
   def bytes(self) -> float:
     return sum(size for _, size in self.kernels)
 
-  def busy(self, device: Device) -> float:
-    """Seconds that the GPU computes: each kernel's roofline."""
+  def busy(self, device: Device, stacked: int = 1) -> float:
+    """Seconds that the GPU computes: each kernel's roofline.
+
+    Args:
+      device: The GPU.
+      stacked: Clients whose tensors are stacked, so that each kernel has so
+        many times the work.
+    """
     return sum(
-      max(flops / device.flops, size / device.bandwidth, SMALLEST_SECONDS)
+      max(
+        stacked * flops / device.flops,
+        stacked * size / device.bandwidth,
+        SMALLEST_SECONDS,
+      )
       for flops, size in self.kernels
     )
 
   def host(self) -> float:
-    """Seconds that a client's thread takes to walk the graph and launch."""
+    """Seconds that one thread takes to walk the graph and launch."""
     return self.nodes * NODE_SECONDS + len(self.kernels) * LAUNCH_SECONDS
 
   def fills(self, device: Device) -> int:
-    """Clients at once that keep the GPU busy."""
+    """Threads, each with a client, that keep the GPU busy."""
     return max(1, math.ceil(self.host() / self.busy(device)))
 
 
-def of_step(graph: tf.compat.v1.GraphDef, batch_size: int) -> Step:
+def total(*parts: tuple[int, Work]) -> Work:
+  """Adds up work that is done several times."""
+  return Work(
+    sum(times * work.nodes for times, work in parts),
+    [kernel for times, work in parts for kernel in times * work.kernels],
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+  """The cost of a round.
+
+  Attributes:
+    cohort: Clients.
+    client: One of them: its steps, what is before and after them, and adding
+      its update to the others'.
+    server: Preparing what is sent, and the server's step.
+  """
+
+  cohort: int
+  client: Work
+  server: Work
+
+  @property
+  def all(self) -> Work:
+    return total((self.cohort, self.client), (1, self.server))
+
+  def seconds(self, device: Device, at_once: int) -> float:
+    """Seconds of a round in which so many clients share a GPU.
+
+    Each has a thread that launches while the GPU computes, on a core of its
+    own; the GPU computes one kernel at a time.
+    """
+    clients = max(
+      self.cohort * self.client.busy(device),
+      self.cohort * self.client.host() / min(at_once, self.cohort),
+    )
+    return clients + max(self.server.busy(device), self.server.host())
+
+  def batch_that_fills(self, device: Device) -> int:
+    """Clients stacked into one computation that keep the GPU busy.
+
+    Its launches are those of one client. The smallest power of two is returned.
+    """
+    stacked = 1
+    while self.client.busy(device, stacked) < self.client.host():
+      stacked *= 2
+    return stacked
+
+
+def of_step(graph: GraphDef, batch_size: int) -> Work:
   """Adds up a client's loop over batches.
 
   Both branches of a condition are counted but those for an empty batch, which
@@ -107,10 +169,40 @@ def of_step(graph: tf.compat.v1.GraphDef, batch_size: int) -> Step:
     graph: A client's flat graph.
     batch_size: Examples in a batch.
   """
+  return _of_nodes(graph, batch_size, called_on_gpu=True, in_loop=True)
+
+
+def of_round(
+  graphs: Mapping[str, GraphDef], batch_size: int, steps: int, cohort: int
+) -> Round:
+  """Adds up a round.
+
+  Args:
+    graphs: Its graphs, as `collecting.of_round` returns them.
+    batch_size: Examples in a batch.
+    steps: A client's batches.
+    cohort: Clients.
+  """
+  clients, servers = [], []
+  for name, graph in graphs.items():
+    if name.startswith('client'):
+      clients.append((steps, of_step(graph, batch_size)))
+    to = servers if name.startswith('server') else clients
+    work = _of_nodes(
+      graph, batch_size, name.startswith('client'), in_loop=False
+    )
+    to.append((1, work))
+  return Round(cohort, total(*clients), total(*servers))
+
+
+def _of_nodes(
+  graph: GraphDef, batch_size: int, called_on_gpu: bool, in_loop: bool
+) -> Work:
+  """Adds up the nodes of a graph that are in loops, or those that are not."""
   sized = _with_batch(graph, batch_size)
-  placed = placing.Placed(sized, called_on_gpu=True)
+  placed = placing.Placed(sized, called_on_gpu)
   shapes = _shapes(sized)
-  found = [n for n in placed.nodes if placed.frames[n]]
+  found = [n for n in placed.nodes if bool(placed.frames[n]) == in_loop]
   launched = []
   for name in found:
     node = placed.nodes[name]
@@ -126,14 +218,12 @@ def of_step(graph: tf.compat.v1.GraphDef, batch_size: int) -> Step:
     )
     flops = _flops(node, inputs, outputs, batch_size)
     launched.append((flops, size))
-  return Step(len(found), launched)
+  return Work(len(found), launched)
 
 
-def _with_batch(
-  graph: tf.compat.v1.GraphDef, batch_size: int
-) -> tf.compat.v1.GraphDef:
+def _with_batch(graph: GraphDef, batch_size: int) -> GraphDef:
   """Copies a graph, with the batch's size where batches come in."""
-  sized = tf.compat.v1.GraphDef()
+  sized = GraphDef()
   sized.CopyFrom(graph)
   for node in sized.node:
     node.attr.pop('_output_shapes', None)
@@ -145,7 +235,7 @@ def _with_batch(
   return sized
 
 
-def _shapes(graph: tf.compat.v1.GraphDef) -> Mapping[str, Mapping[int, Any]]:
+def _shapes(graph: GraphDef) -> Mapping[str, Mapping[int, Any]]:
   """Infers the shapes of all outputs, loops included."""
   meta = tf.compat.v1.MetaGraphDef()
   meta.graph_def.CopyFrom(graph)

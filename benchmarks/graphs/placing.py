@@ -1,7 +1,8 @@
 """A flat graph, placed on a CPU and one GPU as TensorFlow's placer does.
 
-TensorFlow places with real devices only, so its rules are applied here
-(placer.cc, colocation_graph.cc), with its own list of kernels:
+TensorFlow's rules (placer.cc, colocation_graph.cc, and graph_partition.cc for
+the last) are applied here, with its own list of kernels; a test holds them to
+what TensorFlow does with a pretended GPU (pretending.py):
 
 * nodes that a resource, or a `_class` attribute, connects go to one device;
 * what names the CPU goes there; in a function that is called on the GPU all
@@ -9,7 +10,8 @@ TensorFlow places with real devices only, so its rules are applied here
 * in others a kernel's priority decides (iterators prefer the CPU), else the GPU
   is chosen;
 * `Shape`, `Size` and `Rank` go where their input is;
-* a node without inputs goes where all that read it are.
+* a node without inputs goes where all that read it are;
+* `Switch` and `Exit` are then moved to where their input is.
 
 Arguments are on the GPU, where eager tensors and variables are made if there
 is one, but for datasets. A tensor is copied between host and device where one
@@ -29,7 +31,8 @@ from benchmarks.graphs import kernels
 # Frame of what is in no loop.
 OUTSIDE: tuple[str, ...] = ()
 _METADATA = ('Shape', 'Size', 'Rank')
-_ARGUMENTS = ('Placeholder', '_Arg')
+ARGUMENTS = ('Placeholder', '_Arg')
+_FOLLOWS = ('Switch', 'Exit')
 # Of arguments and of functions' results these stay with the host.
 _HOST_TYPES = (tf.int32, tf.resource, tf.string)
 _PASSES_ON = ('Identity', 'Enter', 'Switch', 'Merge', 'Exit', 'NextIteration')
@@ -88,7 +91,7 @@ class Placed:
     for name, sources in self.inputs.items():
       for position, (source, port) in enumerate(sources):
         self._readers[source].append((port, name, position))
-    self.frames = _frames(self.nodes)
+    self.frames = frames_of(self.nodes)
     self.on_gpu = self._place()
     self._memory = {name: self._memory_of(name) for name in self.nodes}
     self.copies = self._copies()
@@ -123,9 +126,10 @@ class Placed:
       placed[name] = decided[group]
 
     decided: dict[str, bool] = {}
-    for name in _in_order(self.nodes, self.inputs):
+    order = _in_order(self.nodes, self.inputs)
+    for name in order:
       node = self.nodes[name]
-      if node.op in _ARGUMENTS:
+      if node.op in ARGUMENTS:
         # A handle is where the ops that use it prefer to be.
         dtype = tf.as_dtype(node.attr['dtype'].type)
         assign(name, None if dtype == tf.resource else dtype != tf.variant)
@@ -138,11 +142,14 @@ class Placed:
     for name in alone:
       readers = {placed.get(reader) for _, reader, _ in self._readers[name]}
       assign(name, readers.pop() if len(readers) == 1 else None)
+    for name in order:
+      if self.nodes[name].op in _FOLLOWS:
+        placed[name] = placed[self.inputs[name][0][0]]
     return placed
 
   def _memory_of(self, name: str) -> kernels.Memory:
     node = self.nodes[name]
-    if node.op in _ARGUMENTS:
+    if node.op in ARGUMENTS:
       dtype = tf.as_dtype(node.attr['dtype'].type)
       return kernels.Memory([], [not self.on_gpu[name] or dtype in _HOST_TYPES])
     if self.on_gpu[name]:
@@ -233,7 +240,7 @@ def _sorted(kinds: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _priorities(node: Any) -> list[tuple[str, int]]:
-  if node.op in _ARGUMENTS:
+  if node.op in ARGUMENTS:
     return [('GPU', 0), ('CPU', 0)]
   kinds = ('CPU',) if 'CPU' in node.device.upper() else ('GPU', 'CPU')
   found = [(kind, kernels.find(node, kind)) for kind in kinds]
@@ -268,7 +275,7 @@ def _in_order(
   return list(order)
 
 
-def _frames(nodes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def frames_of(nodes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
   """Finds the loops that each node is in, by what its inputs are in."""
   sources: dict[str, list[str]] = {
     name: [text.lstrip('^').partition(':')[0] for text in node.input]

@@ -51,23 +51,12 @@ class Digits(shared.Options):
   """Of the split and the partition."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    options = self.values
-    if self.data == 'synthetic':
-      images, labels = synthetic.images(400, (8, 8, 1), 10, seed=self.seed)
-    else:
-      images, labels = load()
-    train, test = _split(labels, self.seed)
-    split = partition.lda(
-      labels[train],
-      alpha=self.alpha,
-      sizes=partition.equal_sizes(len(train), self.num_clients),
-      seed=self.seed,
-    )
+    train, test, split = divided(self)
     return assembly.partitioned_task(
-      train=dict(label=labels[train], pixels=images[train]),
-      test=dict(label=labels[test], pixels=images[test]),
+      train=train,
+      test=test,
       split=split,
-      options=options,
+      options=self.values,
       batch_size=10,
       eval_batch_size=64,
       to_model=_to_model,
@@ -75,6 +64,28 @@ class Digits(shared.Options):
       loss=assembly.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
+
+
+def divided(
+  options: Digits,
+) -> tuple[dict[str, Any], dict[str, Any], partition.Partition]:
+  """Returns training and test examples, arrays by name, and the partition."""
+  if options.data == 'synthetic':
+    images, labels = synthetic.images(400, (8, 8, 1), 10, seed=options.seed)
+  else:
+    images, labels = load()
+  train, test = _split(labels, options.seed)
+  split = partition.lda(
+    labels[train],
+    alpha=options.alpha,
+    sizes=partition.equal_sizes(len(train), options.num_clients),
+    seed=options.seed,
+  )
+  return (
+    dict(label=labels[train], pixels=images[train]),
+    dict(label=labels[test], pixels=images[test]),
+    split,
+  )
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:

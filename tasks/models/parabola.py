@@ -1,4 +1,4 @@
-"""A model that is its own loss: the value of a parabola at its weights."""
+"""Models that are their own loss: the value of a quadratic at their weights."""
 
 from typing import Any
 
@@ -24,6 +24,32 @@ class Parabola(tf.keras.layers.Layer):
     value = tf.reduce_sum(curvature * self.x**2 / 2 + noise * self.x, axis=1)
     distance = tf.fill(tf.shape(value), tf.norm(self.x))
     return tf.stack([value, distance], axis=1)
+
+
+class Bowl(tf.keras.layers.Layer):
+  """Value of a quadratic and distance from its minimum, [batch, 2].
+
+  Inputs [batch, 2 d] are the minimum and what noise adds to the gradient.
+  """
+
+  def __init__(self, start: float, curvature: Any):
+    super().__init__()
+    self._start = start
+    self._curvature = curvature
+
+  def build(self, input_shape: Any) -> None:
+    self.x = self.add_weight(
+      'x',
+      [input_shape[-1] // 2],
+      initializer=tf.keras.initializers.Constant(self._start),
+    )
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    minimum, noise = tf.split(inputs, 2, axis=1)
+    away = self.x - minimum
+    curvature = tf.constant(self._curvature, inputs.dtype)
+    value = tf.reduce_sum(curvature * away**2 / 2 + noise * self.x, axis=1)
+    return tf.stack([value, tf.norm(away, axis=1)], axis=1)
 
 
 class Value(tf.keras.losses.Loss):

@@ -72,6 +72,7 @@ def test_draws_repeat_and_follow_seed_and_round():
   assert pattern != moved(build(**settings, seed=1))
 
 
+@pytest.mark.exhaustive
 def test_draws_do_not_depend_on_the_order_of_clients():
   process = build()
   forward, _ = linear.run(process, 2)
@@ -113,6 +114,7 @@ def test_a_part_of_the_batches_is_rounded_up():
     assert optimizer.draw(state, seed, count)[1] == used
 
 
+@pytest.mark.exhaustive
 def test_the_optimizer_drawn_decides_epochs_delay_start_and_weight():
   """Algorithm 5, client after client, with the draws read off the steps.
 

@@ -18,7 +18,7 @@ _WIDE = [
 @pytest.mark.parametrize(
   'arguments',
   tiers.exhaustive_but(
-    [['--runtime=in_process']],
+    [],
     [
       ['--runtime=in_process'],
       ['--runtime=native'],

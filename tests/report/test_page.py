@@ -236,6 +236,7 @@ def test_tables_and_figures_for_papers(page):
     assert b'CreationDate' not in drawn
 
 
+@pytest.mark.exhaustive
 def test_of_many_methods_the_best_and_the_reference_have_colours(tmp_path):
   names = ['fedavg', *(f'method{n:02d}' for n in range(9))]
   for number, name in enumerate(names):
@@ -265,6 +266,7 @@ def test_of_many_methods_the_best_and_the_reference_have_colours(tmp_path):
     report.write(tmp_path, reference='fedvag')
 
 
+@pytest.mark.exhaustive
 def test_single_runs_on_request(tmp_path, capsys):
   for seed in range(3):
     made_up.run(tmp_path, f's{seed}', f'--seed={seed}', '--total_rounds=4')

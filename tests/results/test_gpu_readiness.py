@@ -34,9 +34,40 @@ def test_two_to_five_clients_fill_a_gpu_but_for_the_largest_models():
     assert float(row['mflop']) / 19.5 <= busy
 
 
+def test_where_launches_decide_a_round():
+  """What docs/runtimes.md says of the table of rounds."""
+  rows = outputs.read_rows(_FOLDER / 'rounds.csv')
+  larger = {
+    gpu: {
+      row['task']
+      for row in rows
+      if float(row[f'{gpu} alone_ms']) > float(row['host_ms'])
+    }
+    for gpu in ('T4', 'A100 80GB SXM', 'H100 SXM')
+  }
+  assert larger['T4'] == {
+    'cifar100_image',
+    'stackoverflow_word',
+    'stackoverflow_tag',
+    'ag_news',
+  }
+  assert larger['A100 80GB SXM'] == {'ag_news'} and not larger['H100 SXM']
+  steps = {row['task']: row for row in outputs.read_rows(_FOLDER / 'costs.csv')}
+  for row in rows:
+    # Of which most are the clients' steps.
+    in_steps = int(row['clients']) * int(row['steps'])
+    kernels = in_steps * int(steps[row['task']]['kernels'])
+    assert kernels < int(row['kernels']) < 1.4 * kernels
+    for gpu in larger:
+      alone, shared = (
+        float(row[f'{gpu} {key}_ms']) for key in ('alone', 'shared')
+      )
+      assert float(row[f'{gpu} busy_ms']) <= 1.2 * shared <= 1.2 * alone
+
+
 @pytest.mark.exhaustive
 def test_a_row_is_made_again():
-  made = placement.measure('digits', placement.TASKS['digits'])
-  for name, row in zip(('placement', 'costs'), made):
+  made = placement.measure('digits')
+  for name, row in zip(placement.FILES, made):
     kept, *_ = outputs.read_rows(_FOLDER / f'{name}.csv')
     assert kept == {key: str(value) for key, value in row.items()}

@@ -366,6 +366,7 @@ _TINY = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_runs_in_one_process_equal_runs_alone(tmp_path):
   told = [
     *_TINY,

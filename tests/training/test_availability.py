@@ -218,6 +218,7 @@ def quick(trained):
   return trained('quick', *_SLOW, '--rounds_per_eval=1', '--over_selection=4')
 
 
+@pytest.mark.exhaustive
 def test_time_alone_changes_nothing_else(trained):
   rows = table(sure(trained))
   plain = trained('plain', '--rounds_per_eval=1')
@@ -445,6 +446,7 @@ def test_dry_run_says_what_is_in_force(tmp_path):
     assert part in text, text
 
 
+@pytest.mark.exhaustive
 def test_runs_are_compared_by_virtual_time(trained, capsys):
   both = [sure(trained), quick(trained)]
   capsys.readouterr()

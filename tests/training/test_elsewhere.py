@@ -12,6 +12,7 @@ import time
 import numpy as np
 import psutil
 import pytest
+import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -23,8 +24,15 @@ from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.runtime.cluster import connection
+from tff_adaptive.runtime.cluster import shared_files
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# As the task's file, 60 examples.
+_W8A = ''.join(
+  f'{1 if i % 3 else -1} {i % 7 + 1}:1 {i % 31 + 20}:1\n' for i in range(60)
+)
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -115,6 +123,7 @@ def test_a_run_on_a_cluster_has_the_rows_of_one_here(address, tmp_path, more):
   _assert_same_rows(cluster, alone)
 
 
+@pytest.mark.exhaustive
 def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
   settings = _settings(tmp_path, 'run')
   # The task's batches, whatever they are.
@@ -156,9 +165,50 @@ def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
   context.close()
 
 
-def _without_data(settings):
-  del settings
+def _without_data(settings, folder=None):
+  del settings, folder
   _no_data()
+
+
+def test_what_a_machine_lacks_it_gets_from_the_store(
+  ray_nodes, tmp_path, monkeypatch
+):
+  there, here = tmp_path / 'there', tmp_path / 'here'
+  (there / 'libsvm').mkdir(parents=True)
+  (there / 'libsvm' / 'w8a').write_text(_W8A)
+  (there / 'other').write_text('of nobody')
+  connected = connection.connect(ray_nodes.address)
+  shared = shared_files.share(there, ['libsvm/*', 'none'])
+  assert shared.are_in(there) and not shared.are_in(here)
+  monkeypatch.setenv('XDG_CACHE_HOME', str(here))
+  folder = shared.write()
+  copy = folder / 'libsvm' / 'w8a'
+  assert folder.is_relative_to(here) and copy.read_text() == _W8A
+  assert [p.name for p in folder.rglob('*') if p.is_file()] == ['w8a']
+  # What is there is checked, and kept.
+  before = copy.stat().st_ino
+  assert shared.write() == folder and copy.stat().st_ino == before
+  copy.write_text('damaged')
+  shared.write()
+  assert copy.read_text() == _W8A
+
+  # A source uses them where making the data fails for want of them.
+  def make(cache_dir):
+    return cache_dir or _no_data()
+
+  source = elsewhere.Source(make, str(here), shared)
+  assert source.clients() == str(folder)
+  for machine, files in ((there, shared), (here, None)):
+    with pytest.raises(runtime.RuntimeFailure, match='no emnist'):
+      elsewhere.Source(make, str(machine), files).clients()
+  # Whatever is larger must be there, and a full disk is said.
+  monkeypatch.setattr(shared_files, 'MAX_BYTES', len(_W8A) - 1)
+  assert shared_files.share(there, ['libsvm/*']) is None
+  monkeypatch.setenv('XDG_CACHE_HOME', str(there / 'other'))
+  with pytest.raises(runtime.RuntimeFailure, match='could not be written'):
+    shared.write()
+  if connected:
+    ray.shutdown()
 
 
 class _Run:
@@ -239,6 +289,31 @@ def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
       cluster.add()
     _Run(tmp_path, 'lost', *on_cluster).ends_with(0)
     assert recorded.rows(lost.folder) == expected
+
+
+@pytest.mark.slow
+def test_a_machine_without_files_trains_on_those_of_the_store(
+  tmp_path, monkeypatch
+):
+  """Machines of which each has a home of its own; one home is empty."""
+  full, empty = tmp_path / 'full', tmp_path / 'empty'
+  (full / 'data' / 'libsvm').mkdir(parents=True)
+  (full / 'data' / 'libsvm' / 'w8a').write_text(_W8A)
+  empty.mkdir()
+  flags_ = (
+    *('--task=libsvm_logistic', '--data=native', '--cache_dir=~/data'),
+    *('--libsvm_logistic_num_clients=10', '--clients_per_round=6'),
+    *('--total_rounds=3', '--rounds_per_eval=3'),
+  )
+  monkeypatch.setenv('HOME', str(full))
+  with nodes.started(cores_of_head=1, HOME=str(empty)) as cluster:
+    on_cluster = ['--runtime=ray', f'--ray_address={cluster.address}']
+    run = _Run(tmp_path, 'cluster', *flags_, *on_cluster).ends_with(0)
+    alone = _Run(tmp_path, 'alone', *flags_).ends_with(0)
+    _assert_same_rows(run, alone)
+    (copy,) = empty.rglob('w8a')
+    assert copy.read_text() == _W8A
+    assert not list(full.rglob('.cache/tff_adaptive/*'))
 
 
 def ray_actors():

@@ -255,6 +255,7 @@ def test_weights_that_do_not_fit(tmp_path):
       initial_weights.load(model_fn, tmp_path / name)
 
 
+@pytest.mark.exhaustive
 def test_frozen_variables_stay_where_they_start(tmp_path):
   whole = settings_of(tmp_path, '--total_rounds=2', name='whole')
   run(whole)

@@ -96,6 +96,7 @@ def test_every_methods_shared_round_gives_the_same_bits(method, tmp_path):
   _check(method, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_what_is_in_the_graph_is_traced_again(tmp_path):
   reuse.clear()
   before = reuse.traces()

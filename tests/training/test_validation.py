@@ -159,6 +159,7 @@ def test_a_share_of_nothing_is_refused():
     parsing.Flags().parse(words)
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_what_it_was_evaluated_on(tmp_path):
   settings, _ = digits(
     '--total_rounds=1',

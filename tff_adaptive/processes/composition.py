@@ -47,7 +47,7 @@ class StatefulLearningProcess:
     initialize_client_state: Makes the state of a client never seen before.
     next: Maps (state, client states, client data), both lists in the same
       order, to a `StatefulOutput`. Who keeps client states keeps them by client
-      id and hands in `initialize_client_state()` for new clients.
+      id and passes `initialize_client_state()` for new clients.
     get_model_weights, set_model_weights, get_hparams, set_hparams: As in
       `tff.learning.templates.LearningProcess`.
     personal_weights: Maps model weights and a client's state to the weights

@@ -1,4 +1,4 @@
-"""The exchange of statistics beside the model.
+"""Statistics that clients and server exchange in addition to the model.
 
 Some methods share statistics: FedDecSPS a count of steps, Local-AdaAlter an
 accumulator, FedSPS-Global a step size. Some let clients keep something between
@@ -34,7 +34,7 @@ class First(NamedTuple):
     measured: Whether there is one: a batch whose loss and gradient are finite
       at the received weights. Bool scalar.
     loss: Of the batch, float32 scalar; 0 without a measurement.
-    squared_norm: Of its gradient over all weights, likewise.
+    squared_norm: Of its gradient over all weights, float32 scalar; 0 likewise.
   """
 
   measured: tf.Tensor
@@ -82,7 +82,7 @@ class Client(NamedTuple):
 
 
 class Report(NamedTuple):
-  """A client's message beside its update; each part an ordered dict.
+  """A client's message in addition to its update; each part an ordered dict.
 
   Attributes:
     weighted: Averaged over clients with the weights of their updates.
@@ -135,7 +135,7 @@ def share_of(
 
 
 class Exchange(numbers_lib.Numbered):
-  """A method's exchange beside the model; by default nothing.
+  """Statistics that a method exchanges in addition to the model; none here.
 
   The hooks of a round, in order: `share` and `broadcast` on the server;
   `start`, `begin` and `context` on each client before its steps; `update`,
@@ -227,7 +227,7 @@ class Exchange(numbers_lib.Numbered):
     return client.weight
 
   def report(self, client: Client) -> Report:
-    """Returns what the client sends beside its update."""
+    """Returns the statistics that the client sends along with its update."""
     del client
     return report()
 
@@ -275,7 +275,7 @@ class Exchange(numbers_lib.Numbered):
   def restarted(
     self, statistics: structures.Statistics
   ) -> structures.Statistics:
-    """Returns the statistics after somebody has set the model's weights."""
+    """Returns the statistics after the model's weights were replaced."""
     return statistics
 
 

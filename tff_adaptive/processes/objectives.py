@@ -59,7 +59,7 @@ class Objective(numbers_lib.Numbered, abc.ABC):
   needs_representation = False
 
   def constants(self, at: LossContext, represent_at: RepresentAt) -> Constants:
-    """Computes what is not to be differentiated, once per batch.
+    """Computes the term's constants, which are not differentiated, per batch.
 
     Args:
       at: Where the step starts.

@@ -119,7 +119,7 @@ def create_in_process_context(
 def set_threads_per_operation(count: int = 1) -> None:
   """Sets into how many threads TensorFlow divides an operation.
 
-  Unless told, TensorFlow divides an operation among all cores, and sums inside
+  By default TensorFlow divides an operation among all cores, and sums inside
   it are added in an order that depends on their number. A number that is fixed
   gives the same bits on any machine with the same kind of processor. With 1,
   clients that train at once do not wait for parts of each other's operations.

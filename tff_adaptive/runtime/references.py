@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Reference(abc.ABC):
-  """A client's dataset, in words: a few bytes that stand for it.
+  """A reference to a client's dataset: a few bytes in its place.
 
   A context on other machines takes it wherever a client's data may be a dataset
   or a list of batches, and loads it there. References to one source that train
@@ -14,7 +14,7 @@ class Reference(abc.ABC):
   them before where shares allow it.
 
   Attributes:
-    name: The client, in words.
+    name: The client's name, for messages.
     work: The size of the data, in any unit that all have; 0 if it is not known.
   """
 

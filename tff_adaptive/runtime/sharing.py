@@ -1,4 +1,4 @@
-"""A cohort's work, shared out by what is known of its size."""
+"""Division of a cohort's work by its estimated size."""
 
 import heapq
 from collections.abc import Iterator

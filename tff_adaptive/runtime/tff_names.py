@@ -134,8 +134,9 @@ def worker_binary_path() -> str:
   if not os.path.isfile(path):
     raise FileNotFoundError(
       f"TFF's worker was expected at {path}: this installation of"
-      ' tensorflow-federated has none; use the in-process runtime or install'
-      ' the Linux x86-64 wheel.'
+      ' tensorflow-federated has none. Use the in-process runtime; on Linux on'
+      ' x86-64, `make native` or a reinstallation of tensorflow-federated'
+      ' brings the worker.'
     )
   return path
 

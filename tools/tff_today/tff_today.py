@@ -2,7 +2,7 @@
 
 TFF is pure Python and one program, but its imports are of 2023. Once `install`
 has run (`tff_today.pth` calls it when Python starts, so that it does not matter
-which package is imported first), four things are different:
+which package is imported first), five things are different:
 
 1. TFF and tensorflow-privacy import `jax`, `vizier` and `tensorflow_estimator`
    for a handful of functions that nothing else in them uses, in versions that
@@ -19,9 +19,14 @@ which package is imported first), four things are different:
    somebody first looks into it. Whoever imports it before TFF, or after, gets
    it as ever.
 
+5. TFF's import makes its native runtime the default one. Where the program of
+   that runtime is missing (`tools/portable_tff.py`), TFF is imported without a
+   default: a computation then asks for a context to be set.
+
 It costs one entry in `sys.meta_path`.
 """
 
+import functools
 import importlib.abc
 import importlib.machinery
 import os
@@ -56,6 +61,8 @@ STANDINS = {
     'tensorflow_privacy.v1.DNNClassifier',
   ),
 }
+# Where TFF's default context is set.
+_NATIVE = 'tensorflow_federated.python.core.backends.native.execution_contexts'
 # Imported by TFF, or by what it imports, and used by few of their functions;
 # with the functions that importers take out of it.
 LATER = {
@@ -215,6 +222,24 @@ class _StandinLoader(_Loader):
       setattr(module, attribute, _Missing(name, needs, e))
 
 
+class _NativeLoader(_Loader):
+  """A loader that lets TFF be imported without the native runtime's program."""
+
+  def exec_module(self, module):
+    self._real.exec_module(module)
+    set_default = module.set_sync_local_cpp_execution_context
+
+    @functools.wraps(set_default)
+    def set_if_there(*args, **kwargs):
+      try:
+        set_default(*args, **kwargs)
+      except RuntimeError as e:
+        if not (_FederatedLoader.importing and 'worker binary' in str(e)):
+          raise
+
+    module.set_sync_local_cpp_execution_context = set_if_there
+
+
 class _QuietLoader(_Loader):
   """A loader that holds back logs below TF_CPP_MIN_LOG_LEVEL."""
 
@@ -259,6 +284,8 @@ class _Finder(importlib.abc.MetaPathFinder):
       wrap = _QuietLoader
     elif fullname in STANDINS:
       wrap = _StandinLoader
+    elif fullname == _NATIVE:
+      wrap = _NativeLoader
     elif fullname == 'tensorflow_federated':
       wrap = _FederatedLoader
     elif fullname in LATER and _FederatedLoader.importing:

@@ -58,6 +58,7 @@ def _model_fn():
   )
 
 
+@pytest.mark.exhaustive
 def test_programs_run_and_can_be_cancelled(context, tmp_path):
   del context
   for client in range(4):

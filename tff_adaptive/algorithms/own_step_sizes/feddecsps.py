@@ -69,6 +69,11 @@ class Recursion(exchange.Exchange):
     )
 
 
+def _exchanges(own: FedDecSps) -> bool:
+  """Tells whether anything lasts longer than a round."""
+  return {own.count, own.memory} != {'round'}
+
+
 @methods.method(
   'feddecsps',
   printed='FedDecSPS',
@@ -78,7 +83,7 @@ class Recursion(exchange.Exchange):
   client_words='decreasing Polyak steps',
   server_words='any',
   costs=methods.Costs(down='a count', up='a count'),
-  one_version=lambda own: {own.count, own.memory} != {'round'},
+  one_version=_exchanges,
   look=9,
 )
 class FedDecSps(methods.Options):
@@ -99,7 +104,7 @@ class FedDecSps(methods.Options):
     server_optimizer: tff.learning.optimizers.Optimizer,
   ) -> additions.Additions:
     del client_optimizer, server_optimizer
-    if self.count == 'round' and self.memory == 'round':
+    if not _exchanges(self):
       return {}
     return {
       'exchange': Recursion(

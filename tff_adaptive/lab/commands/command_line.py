@@ -83,7 +83,7 @@ def _check_tff() -> None:
 
 
 def _check_command(command: str) -> None:
-  """Raises `SettingsError` about a command that there is not."""
+  """Raises `SettingsError` if the command is unknown."""
   if command not in _COMMANDS:
     raise errors.SettingsError(
       f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'

@@ -1,4 +1,4 @@
-"""The costs of a method for a client, beside those in FedAda2's paper."""
+"""A table of a method's costs per client, compared with FedAda2's paper."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class Costs:
 
   @property
   def memory(self) -> float:
-    """Model, optimizer state, context and what is kept, in units of d.
+    """Memory for model, optimizer, context and client state, in units of d.
 
     As ADA2 counts: the model itself is among it once; batches, activations, the
     gradient at hand and the received model are not.
@@ -89,7 +89,7 @@ def lines(
 ) -> Iterator[str]:
   """Renders the table line by line, as soon as each row is measured.
 
-  The paper's figures stand beside those that it has.
+  Figures of the paper are shown next to the measured ones.
 
   Args:
     task: The task whose model was measured.

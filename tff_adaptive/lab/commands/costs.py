@@ -25,7 +25,7 @@ methods are taken as they come, unless --algorithm and its flags choose one."""
 
 
 def build_options() -> options_lib.Options:
-  """Builds the flags of `main.py costs`, beside an experiment's."""
+  """Builds the flags that only `main.py costs` has."""
   return options_lib.Options(
     parameters.Parameter(
       'methods',

@@ -66,7 +66,7 @@ def describe(
 
 
 def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
-  """Says what is run, on which clients, and what was published of the task."""
+  """Renders the run, its clients and the published settings of its task."""
   info = tasks.info(settings.task)
   whose = settings.plan.method.whose_data(
     settings.clients_per_round, len(task.datasets.train_data.client_ids)

@@ -13,7 +13,7 @@ from tff_adaptive.lab.recording import files
 
 
 def main(arguments: Sequence[str]) -> int:
-  """Runs an experiment, or goes on with it; returns the exit code."""
+  """Runs or resumes an experiment; returns the exit code."""
   parsed = parsing.Flags().parse(arguments)
   if parsed.dry_run:
     print(dry_run.describe(parsed.settings, parsed.preset))

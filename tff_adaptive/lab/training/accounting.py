@@ -15,7 +15,7 @@ class Ledger:
   """The account of what a private run has spent.
 
   Attributes:
-    budget: What is counted, and how.
+    budget: The privacy budget and how it is accounted.
     noise_multiplier: sigma, as given or as found for a target.
     target: The epsilon that sigma was found for, if it was.
   """

@@ -1,6 +1,6 @@
 """An experiment, from settings to a finished run."""
 
-import functools
+import dataclasses
 import importlib.metadata
 import sys
 import time
@@ -49,7 +49,7 @@ def announce(say: Optional[Callable[[str], None]] = None) -> None:
   """Says that TensorFlow is about to be imported, which takes seconds.
 
   Args:
-    say: Is told; standard error unless given.
+    say: Called with the message; printed to standard error unless given.
   """
   if 'tensorflow' in sys.modules:
     return
@@ -102,7 +102,7 @@ def _set_threads(count: int) -> None:
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
-  """Looks at what is in the run's folder already.
+  """Inspects the run's folder before anything is computed.
 
   Returns:
     The rows of metrics.csv if the run is finished, else `None`.
@@ -397,16 +397,25 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
     settings, task.datasets.train_data.client_ids
   )
   built = build(settings, task)
-  source = elsewhere.Source(functools.partial(training_data, settings))
+  source = elsewhere.source_of(settings, training_data)
   return parts_lib.make(settings, task, built, cohort_fn, behaviour, source)
 
 
-def training_data(settings: settings_lib.Settings) -> 'data_lib.ClientDatasets':
+def training_data(
+  settings: settings_lib.Settings, cache_dir: Optional[str] = None
+) -> 'data_lib.ClientDatasets':
   """Makes a run's training data, in this process or another.
+
+  Args:
+    settings: The run.
+    cache_dir: Where to read files, if not where the run's settings say.
 
   Raises:
     SettingsError: If there are none here.
   """
   from tff_adaptive.lab.training import parts as parts_lib
 
+  if cache_dir is not None:
+    options = {**settings.task_options, 'cache_dir': cache_dir}
+    settings = dataclasses.replace(settings, task_options=options)
   return parts_lib.training_data(settings, create_task(settings))

@@ -272,7 +272,7 @@ def build_rounds(
   Args:
     settings: The run.
     model_fn: Its task's.
-    built: What is built of its plan.
+    built: The process and pieces built from its plan.
     weights: Where training starts, as arrays.
     **states: Further arguments of the rounds: who trains when, and where what
       clients keep is held. Without them a model can be restored, and no more.

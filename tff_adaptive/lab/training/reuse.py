@@ -123,7 +123,7 @@ def _get(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
-  """Returns whatever decides the graph of a task's model.
+  """Returns the key of the graph of a task's model.
 
   Args:
     settings: The run.

@@ -27,7 +27,7 @@ def seed_pair(seed: int, purpose: str, *parts: Union[int, str]) -> np.ndarray:
   Args:
     seed: The run's seed.
     purpose: What the draw is for, such as 'client data'.
-    *parts: Round number, client id and whatever else tells draws apart.
+    *parts: What distinguishes the draw: round number, client id and the like.
   """
   pair = np.frombuffer(_digest(seed, purpose, parts), dtype='<i8')
   return (pair & np.int64(2**63 - 1)).astype(np.int64)

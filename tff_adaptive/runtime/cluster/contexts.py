@@ -314,7 +314,7 @@ class Cluster:
   def _read_part(
     sent: _Sent, server: Any, seats: Sequence[fleet_lib.Seat]
   ) -> Any:
-    """Drops what of an argument no client reads."""
+    """Removes the parts of an argument that no client reads."""
     if sent.read is None:
       # All of them compile it meanwhile.
       asked = [
@@ -457,7 +457,7 @@ class _Running:
 
 
 def _stop(running: Sequence[_Running]) -> None:
-  """Ends what actors compute; an actor that goes on is replaced."""
+  """Cancels running computations; replaces actors that do not stop."""
   for one in running:
     if not one.future.done():
       one.seat.actor.cancel.remote(one.identifier)

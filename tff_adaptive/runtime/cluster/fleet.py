@@ -56,7 +56,7 @@ class Seat:
 
 
 class Fleet:
-  """The actors of a context, on the machines that there are."""
+  """The actors of a context, on all machines of the cluster."""
 
   def __init__(
     self,

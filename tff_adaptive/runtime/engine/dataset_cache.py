@@ -44,7 +44,7 @@ _WITH_OWN_THREADS = _options(None)
 
 
 def form_of(variant: tf.Tensor | None) -> forms.Form:
-  """Returns the form in which a dataset's batches are at hand."""
+  """Returns the form in which a dataset's batches are cached."""
   return _stand_in(variant)[0]
 
 
@@ -58,13 +58,13 @@ def _stand_in(variant: tf.Tensor | None) -> tuple[forms.Form, tf.Tensor]:
 
 
 def _noted(variant: tf.Tensor | None, name: str, otherwise: Any) -> Any:
-  """Returns what is noted on a tensor; most tensors are asked in vain."""
+  """Returns the cache entry of a tensor, or `None`, as for most tensors."""
   # Where there is nothing, `getattr` searches the tensor's class for it twice.
   return otherwise if variant is None else vars(variant).get(name, otherwise)
 
 
 def batch_count(variant: tf.Tensor | None) -> int:
-  """Returns how many batches are at hand; 0 where none are."""
+  """Returns the number of cached batches."""
   return _noted(variant, _COUNT, 0)
 
 

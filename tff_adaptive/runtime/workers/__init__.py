@@ -1,1 +1,1 @@
-"""TFF's own worker, a process beside this one, and the contexts on it."""
+"""Execution contexts on TFF's own worker, a separate process."""

@@ -272,6 +272,14 @@ class NativeContext(tff.framework.SyncContext):
     self._async.close()
 
 
+def _installed_worker() -> str:
+  """Finds TFF's worker; raises `RuntimeFailure` if there is none."""
+  try:
+    return tff_names.worker_binary_path()
+  except FileNotFoundError as e:
+    raise failures.RuntimeFailure(str(e)) from e
+
+
 def create_async(
   *,
   default_num_clients: int,
@@ -303,7 +311,7 @@ def create_async(
       default_num_clients=default_num_clients,
       max_concurrent_clients=max_concurrent_clients,
       worker_timeout=worker_timeout,
-      binary=binary or tff_names.worker_binary_path(),
+      binary=binary or _installed_worker(),
     ),
     retries=retries,
     memory_limit=memory_limit,

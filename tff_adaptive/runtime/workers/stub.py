@@ -84,7 +84,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     return True
 
   def close(self) -> None:
-    """Cancels what is under way; later calls fail."""
+    """Cancels pending calls; later calls fail."""
     with self._lock:
       self._closed = True
       calls = list(self._calls)

@@ -78,7 +78,7 @@ def read_each(
     read: Reads it of one, or raises `RunError`.
 
   Returns:
-    What was read, and why the others' could not be read, by client.
+    Data of the clients that could be read, and errors of the others, by id.
 
   Raises:
     RunError: If no client's could be read.
@@ -193,7 +193,7 @@ class ClientDatasets:
         as repeatable but traces anew for every client.
       seed: The run's seed.
       cache_bytes: Memory for raw examples, in bytes; least recently used
-        clients are dropped first. 0 reads every client anew.
+        clients are dropped first. 0 disables the cache.
       max_steps: Most batches of a client in a round; all unless given.
     """
     self._max_steps = max_steps
@@ -289,7 +289,7 @@ class ClientDatasets:
     return prepare_foreign
 
   def _raw(self, client_id: str) -> Any:
-    """Returns what is kept of a client, from the cache or loaded."""
+    """Returns a client's raw examples, from the cache or loaded."""
     if client_id in self._cache:
       self._cache.move_to_end(client_id)
       return self._cache[client_id]
@@ -362,7 +362,7 @@ class ClientDatasets:
 
   @contextlib.contextmanager
   def _reading(self, client_id: str) -> Iterator[None]:
-    """Names the client in whatever is raised while its data are read."""
+    """Adds the client's name to errors raised while its data are read."""
     try:
       yield
     # A task's own preprocessing may raise anything.

@@ -1,4 +1,4 @@
-"""Digests of what a run reads, so that it goes on with nothing else.
+"""Digests of a run's input files, compared when the run is resumed.
 
 Settings name files; what is in them may change between two starts. A digest of
 the data is taken where the task has put them together, so that files may be
@@ -73,7 +73,7 @@ def digests(
 def check_same(
   before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
 ) -> None:
-  """Checks that a run goes on with what it was started with.
+  """Checks that a resumed run reads the files that it was started with.
 
   Args:
     before: What hparams.json holds of `digests`; what it lacks is not compared.

@@ -18,13 +18,20 @@ from collections.abc import MutableMapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TYPE_CHECKING
 
 import cachetools
 import cloudpickle
 
+import tasks
+from tasks.formats import sqlite_files
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
+
+if TYPE_CHECKING:
+  from tff_adaptive.runtime.cluster import shared_files
 
 # The clients of the last source that this process loaded anything from.
 _made: MutableMapping[str, data_lib.ClientDatasets] = cachetools.LRUCache(1)
@@ -34,12 +41,23 @@ _lock = threading.Lock()
 class Source:
   """A run's training data, to be made on any machine."""
 
-  def __init__(self, make: Callable[[], data_lib.ClientDatasets]):
+  def __init__(
+    self,
+    make: Callable[[Optional[str]], data_lib.ClientDatasets],
+    folder: Optional[str] = None,
+    files: Optional['shared_files.SharedFiles'] = None,
+  ):
     """Makes nothing yet.
 
     Args:
-      make: Makes them; cloudpickle can pickle it.
+      make: Makes them from the files in a folder, or where `None` is given in
+        the run's own; cloudpickle can pickle it.
+      folder: The run's own.
+      files: Those files, for machines that lack them; `None` if they are none
+        or too large.
     """
+    self._data_folder = folder
+    self._files = files
     # Text, which costs little where it has been read before.
     self._make = cloudpickle.dumps(make)
     # That relative paths of files begin in.
@@ -62,11 +80,52 @@ class Source:
       if self._key not in _made:
         if os.path.isdir(self._folder):
           os.chdir(self._folder)
+        make = cloudpickle.loads(self._make)
         try:
-          _made[self._key] = cloudpickle.loads(self._make)()
+          try:
+            _made[self._key] = make(None)
+          except errors.SettingsError:
+            if self._are_here():
+              raise
+            assert self._files is not None
+            _made[self._key] = make(str(self._files.write()))
         except (errors.SettingsError, errors.RunError) as e:
           raise runtime.RuntimeFailure(str(e)) from e
       return _made[self._key]
+
+  def _are_here(self) -> bool:
+    """Returns whether this machine has the files, or nobody could send them."""
+    folder = sqlite_files.cache_folder(self._data_folder)
+    return self._files is None or self._files.are_in(folder)
+
+
+def source_of(
+  settings: settings_lib.Settings,
+  make: Callable[
+    [settings_lib.Settings, Optional[str]], data_lib.ClientDatasets
+  ],
+) -> Source:
+  """Returns a run's training data, with its files if they are small.
+
+  Args:
+    settings: The run. Files go into the store only with Ray.
+    make: Makes the data, from the files in a folder if one is given.
+  """
+  folder = settings.task_options.get('cache_dir')
+  files = None
+  if (
+    settings.runtime == 'ray'
+    and settings.task_options.get('data') != 'synthetic'
+  ):
+    from tff_adaptive.runtime.cluster import shared_files
+
+    patterns = []
+    for name in tasks.info(settings.task).files:
+      # What lies in a folder belongs together, packed or not.
+      inside = name.rpartition('/')[0]
+      patterns += [f'{inside}/*'] if inside else [name, f'datasets/{name}']
+    files = shared_files.share(sqlite_files.cache_folder(folder), patterns)
+  return Source(functools.partial(make, settings), folder, files)
 
 
 class ClientBatches(runtime.Reference):

@@ -82,7 +82,7 @@ class Guard:
       clients: Their data.
       most: Clients of a round that may be left out because of an error or an
         update that is not finite; any number unless given.
-      say: Is told, in a sentence, who is left out and why.
+      say: Called with a message naming each excluded client and the reason.
     """
     self._rounds = rounds
     self._clients = clients

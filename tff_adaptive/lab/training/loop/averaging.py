@@ -29,7 +29,7 @@ def models_of(
 
 
 class AveragedRounds:
-  """Rounds that keep an average of the model beside it.
+  """Rounds that also maintain a moving average of the model.
 
   After every round, with d the decay, x the model and a the average, which
   starts as the initial model:

@@ -45,7 +45,7 @@ class Clock:
     }
 
   def add_to(self, totals: dict[str, float]) -> None:
-    """Adds what was spent to totals of the same names."""
+    """Adds the seconds of each phase to totals of the same names."""
     for what, seconds in self.spent.items():
       totals[what] += seconds
 

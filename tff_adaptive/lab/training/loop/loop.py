@@ -60,7 +60,7 @@ class Training:
       folder: Where everything is written; entered by the caller.
       cadence: How many rounds, how often what.
       title: Over the curves.
-      progress: Shows what is going on; standard output unless given.
+      progress: Displays progress; on standard output unless given.
       signals: The handler of SIGINT and SIGTERM; none unless given.
       patience: As `ending.Ending` takes it.
       hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
@@ -68,7 +68,7 @@ class Training:
       max_rejected_clients: As `faults.Guard` takes `most`.
 
     Raises:
-      RunError: If no checkpoint of those that there are can be used.
+      RunError: If there are checkpoints, but none can be used.
     """
     self._parts = parts
     self._rounds = parts.rounds
@@ -114,7 +114,7 @@ class Training:
     self._spent: dict[str, float] = collections.defaultdict(float)
 
   def run(self) -> result.Result:
-    """Trains, or goes on training, to the end.
+    """Trains or resumes training until the run ends.
 
     Raises:
       RunError: If data cannot be read, results cannot be written, or too many

@@ -1,4 +1,4 @@
-"""Warnings about a run that goes on, but gets nowhere."""
+"""Warnings about a run that makes no progress."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class PlateauWarning(hooks.Hook):
     """Begins to watch.
 
     Args:
-      say: Is told, in a sentence.
+      say: Called with each warning, a sentence.
       bounds: Hyperparameters that bound the clients' steps, with their values.
     """
     self._say = say
@@ -52,7 +52,7 @@ class PlateauWarning(hooks.Hook):
     self._look_at_health(event.rows)
 
   def end(self, event: hooks.End) -> None:
-    """Says what is wrong with the model that the run ends with."""
+    """Warns if the final model has not learned anything."""
     if event.status == hooks.FINISHED:
       for sentence in self._concerns.values():
         self._say(sentence)

@@ -169,12 +169,12 @@ class StatefulRounds(LearningRounds):
     Args:
       process: The process.
       initial_weights: Where training starts, as arrays.
-      first_state: As there.
+      first_state: As in `LearningRounds`.
       store: Makes the store of states from the shape of one; unless given they
         are in memory alone, and no other process can go on.
       client_ids: The task's clients; states of others are refused. Any unless
         given.
-      whole_updates: As there.
+      whole_updates: As in `LearningRounds`.
     """
     super().__init__(
       process,
@@ -238,7 +238,7 @@ class StatefulRounds(LearningRounds):
 
 
 def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:
-  """Returns what is kept by name, in the names' order.
+  """Returns the stored states of clients, in the order of their names.
 
   Raises:
     RunError: If a state on disk is damaged.

@@ -1,4 +1,4 @@
-"""Stopping a run by a signal without losing what was done."""
+"""Graceful shutdown on SIGINT and SIGTERM, without losing finished rounds."""
 
 import contextlib
 import signal

@@ -140,7 +140,7 @@ class Behaviour:
       spread: s.
       jitter: j.
       dropout: Probability that a client does not answer in a round.
-      known: What is known of single clients, in place of these.
+      known: Measured figures of single clients, which override the others.
     """
     self._seed = seed
     self.per_step = seconds_per_step is not None
@@ -234,7 +234,7 @@ def seconds_on_the_way(
   Args:
     latency: Seconds one way.
     sizes: Bytes down and up.
-    rates: Mbit/s, likewise; infinite if they take no time.
+    rates: Mbit/s down and up; infinite if transfers take no time.
   """
   travels = [
     8e-6 * size / rate for size, rate in zip(sizes, rates, strict=True)

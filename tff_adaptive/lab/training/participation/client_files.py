@@ -28,7 +28,7 @@ def read(
     check: Raises `SettingsError` unless it gets the columns that there may be.
 
   Yields:
-    For each row its place in words, and its cells by column.
+    For each row its location, for messages, and its cells by column.
 
   Raises:
     SettingsError: If it cannot be read, or a row names no client of the task.

@@ -1,0 +1,150 @@
+"""Tags of made-up texts: sparse bags of words by Zipf's law, many labels.
+
+A stand-in for Stack Overflow's tags that needs no file: the r-th most frequent
+word has a frequency of 1 / r, so that most weights get a gradient rarely, which
+is where adaptive servers pay. A text has one to three tags; half of its words
+come of all texts alike and half of words that its tags prefer.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from tasks import catalogue
+from tasks import partition
+from tasks import shared
+from tasks.lazy import assembly
+from tasks.lazy import multi_label
+from tff_adaptive import parameters
+from tff_adaptive.lazy import tf
+from tff_adaptive.lazy import tff
+
+_WORDS_A_TEXT = 20
+_PREFERRED = 20
+_TEST_TEXTS = 1000
+
+
+@catalogue.task(
+  'zipf_tags',
+  summary="Tags of made-up texts, bags of words by Zipf's law.",
+  model='logistic regression, 50,050 weights',
+  clients='100 (--zipf_tags_num_clients), tags by Dirichlet skew',
+)
+class ZipfTags(shared.Options):
+  """Shares of words [batch, words], tags 0 or 1 [batch, tags]."""
+
+  num_clients: parameters.Count = 100
+  """Number of clients."""
+
+  examples_per_client: parameters.Count = 30
+  """Texts of each client."""
+
+  words: parameters.Count = 1000
+  """Words in the vocabulary."""
+
+  tags: parameters.Count = 50
+  """Number of tags; their frequencies follow Zipf's law, too."""
+
+  alpha: parameters.Positive = 1.0
+  """Concentration of the clients' own distributions over tags; small means few
+  tags a client."""
+
+  batch_size: Optional[parameters.Count] = None
+  """Texts in a batch; 10 unless given."""
+
+  seed: parameters.NonNegativeInt = 0
+  """Of everything that is drawn."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    rng = np.random.default_rng([self.seed, 0x21BF])
+    frequency = _zipf(self.words)
+    liked = np.stack(
+      [
+        _preferences(rng, frequency, min(_PREFERRED, self.words))
+        for _ in range(self.tags)
+      ]
+    )
+    popular = _zipf(self.tags)
+    texts = functools.partial(_texts, rng, frequency, liked)
+    own = rng.dirichlet(self.alpha * self.tags * popular, self.num_clients)
+    train = [texts(shares, self.examples_per_client) for shares in own]
+    count = self.num_clients * self.examples_per_client
+    return assembly.partitioned_task(
+      train={
+        name: np.concatenate([client[name] for client in train])
+        for name in ('words', 'tags')
+      },
+      test=texts(popular, _TEST_TEXTS),
+      split=partition.Partition(
+        tuple(f'client_{i}' for i in range(self.num_clients)),
+        tuple(np.split(np.arange(count), self.num_clients)),
+      ),
+      options=self.values,
+      batch_size=10,
+      eval_batch_size=256,
+      to_model=_to_model,
+      build_model=lambda: _build_model(self.words, self.tags),
+      loss=lambda: tf.keras.losses.BinaryCrossentropy(from_logits=True),
+      metrics=[
+        functools.partial(
+          multi_label.Recall, top_k=min(5, self.tags), name='recall_at_5'
+        ),
+        functools.partial(multi_label.Precision, name='precision'),
+      ],
+    )
+
+
+def _zipf(count: int) -> np.ndarray:
+  shares = 1 / np.arange(1, count + 1)
+  return shares / shares.sum()
+
+
+def _preferences(
+  rng: np.random.Generator, frequency: np.ndarray, count: int
+) -> np.ndarray:
+  """Draws the words that a tag prefers; returns their distribution."""
+  chosen = rng.choice(len(frequency), count, replace=False)
+  liked = np.zeros(len(frequency))
+  liked[chosen] = rng.dirichlet(np.ones(count))
+  return liked
+
+
+def _texts(
+  rng: np.random.Generator,
+  frequency: np.ndarray,
+  liked: np.ndarray,
+  shares: np.ndarray,
+  count: int,
+) -> dict[str, np.ndarray]:
+  """Draws texts whose tags have the given shares.
+
+  Returns:
+    'words', float32 [count, words], and 'tags', float32 [count, tags].
+  """
+  words = np.zeros([count, len(frequency)], np.float32)
+  tags = np.zeros([count, len(shares)], np.float32)
+  possible = np.count_nonzero(shares)
+  for place in range(count):
+    some = min(rng.integers(1, 4), possible)
+    own = rng.choice(len(shares), some, replace=False, p=shares)
+    tags[place, own] = 1
+    law = (frequency + liked[own].mean(axis=0)) / 2
+    words[place] = rng.multinomial(_WORDS_A_TEXT, law) / _WORDS_A_TEXT
+  return dict(words=words, tags=tags)
+
+
+def _to_model(batch: Any) -> Any:
+  return batch['words'], batch['tags']
+
+
+def _build_model(words: int, tags: int) -> tf.keras.Model:
+  return tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer((words,)),
+      tf.keras.layers.Dense(tags, kernel_initializer='zeros'),
+    ]
+  )

@@ -1,0 +1,188 @@
+"""Scores against the formulas, written out, and against published examples."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tff_adaptive.lab.board import scoring
+
+
+def curve(cost, loss):
+  return scoring.Curve(np.array(cost, float), np.array(loss, float))
+
+
+def made_up(rng, quickness, *, evaluations=60, floor=0.2):
+  """A noisy descent from 1; some never come near its floor."""
+  cost = np.cumsum(rng.uniform(0.5, 1.5, evaluations))
+  loss = floor + (1 - floor) * np.exp(-quickness * cost / 20)
+  return curve(cost, loss + rng.normal(0, 0.02, evaluations))
+
+
+def hit(c, target):
+  for e in range(2, len(c.loss)):
+    if (c.loss[e - 2] + c.loss[e - 1] + c.loss[e]) / 3 <= target:
+      return c.cost[e]
+  return None
+
+
+def expected(curves, target):
+  total, hits = 0.0, 0
+  for c in curves:
+    at = hit(c, target)
+    total += c.cost[-1] if at is None else at
+    hits += at is not None
+  return total / hits if hits else math.inf
+
+
+def single(t, t_ref):
+  if t == math.inf:
+    return 0.0
+  s = (math.log(4) - math.log(t / t_ref)) / (2 * math.log(4))
+  return min(max(s, 0.0), 1.0)
+
+
+def test_targets():
+  np.testing.assert_allclose(
+    scoring.targets(2.0, 1.0), [1.5, 1.3, 1.15, 1.05, 1.0]
+  )
+  finals = {'a': [1.0, 5.0, 2.0], 'b': [1.9, 1.9, 9.0], 'c': [3.0]}
+  assert scoring.reference_loss(finals) == 1.9
+
+
+def test_a_target_is_reached_by_the_mean_of_three():
+  c = curve([1, 2, 3, 4, 5, 6], [9, 0, 9, 3, 0, 3])
+  # One value below is not enough: the means are 6, 4, 4, 2.
+  assert c.hit(4) == 4 and c.hit(2) == 6 and c.hit(1.9) is None
+  assert curve([1, 2], [0, 0]).hit(1) is None
+  broken = curve([1, 2, 3, 4, 5], [1, np.nan, 1, 1, 1])
+  assert broken.hit(1) == 5
+
+
+def test_expected_running_time_as_coco_defines_it():
+  """Two hits after 10 and 20, and a run of 100 without one: 130 / 2."""
+  runs = [
+    curve([8, 9, 10, 11], [0, 0, 0, 0]),
+    curve([5, 15, 20, 30], [0, 0, 0, 0]),
+    curve([50, 60, 70, 100], [5, 5, 5, 5]),
+  ]
+  assert scoring.expected_cost(runs, 1.0) == 65
+  assert scoring.expected_cost(runs[2:], 1.0) == math.inf
+
+
+@pytest.mark.parametrize('ratio', [0.1, 0.25, 0.6, 1, 2, 3.9, 4, 7, math.inf])
+def test_a_score_is_the_integral_of_a_performance_profile(ratio):
+  """AlgoPerf's profile of one workload, over ln tau from 1/4 to 4."""
+  taus = np.exp(np.linspace(-math.log(4), math.log(4), 200_001))
+  profile = np.mean(ratio <= taus)
+  found = scoring.score(np.array([ratio * 3]), np.array([3.0]))
+  assert abs(found[0] - profile) < 1e-4
+  assert found[0] == pytest.approx(single(ratio * 3, 3.0))
+
+
+def test_scores_against_the_formulas():
+  rng = np.random.default_rng(0)
+  names = ['convex', 'deep', 'noisy']
+  losses = {n: scoring.targets(1.0, 0.25) for n in names}
+  baselines = {
+    n: {
+      m: [made_up(rng, q) for _ in range(10)] for m, q in (('a', 1), ('b', 2))
+    }
+    for n in names
+  }
+  references = {n: scoring.reference_of(losses[n], baselines[n]) for n in names}
+  entry = {
+    n: [
+      scoring.Setting(0.75, [made_up(rng, 3) for _ in range(5)]),
+      scoring.Setting(0.25, [made_up(rng, 0.3) for _ in range(5)]),
+    ]
+    for n in names
+  }
+  found = scoring.scores_of(entry, references, draws=200)
+  total = 0.0
+  for n in names:
+    t_ref = [
+      min(expected(c, t) for c in baselines[n].values()) for t in losses[n]
+    ]
+    np.testing.assert_allclose(references[n].costs, t_ref)
+    mean = 0.0
+    for setting in entry[n]:
+      s = [
+        single(expected(setting.curves, t), r)
+        for t, r in zip(losses[n], t_ref, strict=True)
+      ]
+      mean += setting.share * sum(s) / len(s)
+    assert found.by_workload[n] == pytest.approx(mean)
+    total += mean / len(names)
+  assert found.total == pytest.approx(total)
+  low, high = found.interval
+  assert low < found.total < high and low >= 0 and high <= 1
+  again = scoring.scores_of(entry, references, draws=200)
+  np.testing.assert_array_equal(found.draws, again.draws)
+
+
+def test_a_target_that_all_baselines_miss_is_left_out():
+  slow = [curve([1, 2, 3, 4], [1, 0.6, 0.6, 0.6])] * 3
+  reference = scoring.reference_of(np.array([0.8, 0.1]), {'a': slow})
+  np.testing.assert_array_equal(reference.targets, [0.8])
+  np.testing.assert_array_equal(reference.costs, [3.0])
+
+
+def test_selection_is_the_best_of_the_first_trials():
+  losses = [0.5, math.nan, 0.1, 0.3]
+  every = scoring.selection(losses, 4)
+  np.testing.assert_array_equal(every, [0, 0, 1, 0])
+  one = scoring.selection(losses, 1, orders=20_000)
+  np.testing.assert_allclose(one, 0.25, atol=0.02)
+  # Of two: the best is there in half of the orders; the diverged one never
+  # wins against another.
+  two = scoring.selection(losses, 2, orders=20_000)
+  np.testing.assert_allclose(two, [1 / 6, 0, 1 / 2, 1 / 3], atol=0.02)
+  with pytest.raises(ValueError, match='from 1 to 4'):
+    scoring.selection(losses, 5)
+
+
+def scores(total, spread, seed=0):
+  draws = total + spread * np.random.default_rng(seed).normal(size=2000)
+  return scoring.Scores(total, {}, draws, 1.0, 0)
+
+
+def test_places_are_shared_where_nothing_tells_apart():
+  entries = {
+    'last': scores(0.2, 0.01, 1),
+    'first': scores(0.8, 0.02, 2),
+    'near': scores(0.79, 0.02, 3),
+    'middle': scores(0.5, 0.01, 4),
+  }
+  assert scoring.places(entries) == {
+    'first': 1,
+    'near': 1,
+    'middle': 3,
+    'last': 4,
+  }
+
+
+def test_holm_is_stricter_than_no_correction():
+  """Of many comparisons one by chance is not taken for a difference."""
+  p = {f'm{i}': 0.04 for i in range(10)}
+  assert scoring._holm(p) == set()
+  assert scoring._holm({'a': 0.001, 'b': 0.04}) == {'a', 'b'}
+
+
+def test_missing_runs():
+  reference = scoring.Reference(np.array([1.0]), np.array([1.0]))
+  with pytest.raises(ValueError, match='no runs on deep'):
+    scoring.scores_of({}, {'deep': reference})
+
+
+def test_it_imports_no_tensorflow():
+  code = (
+    'import sys; from tff_adaptive.lab.board import scoring; '
+    'print("tensorflow" in sys.modules)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout == 'False\n'

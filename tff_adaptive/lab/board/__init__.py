@@ -1,0 +1,1 @@
+"""A board of methods: how much each needs, when all are tuned alike."""

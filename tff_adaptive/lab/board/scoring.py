@@ -1,0 +1,328 @@
+"""Scores of methods on a board, from costs and losses alone.
+
+A target loss is reached at the cost at which the mean of three successive
+evaluations first lies at or below it. Over the seeds of a setting, with each
+run counted up to its hit or its end,
+
+  t = (total cost of all runs) / (number of hits),
+
+the expected running time of COCO (Hansen et al., arXiv 1603.08785). Against the
+frozen t_ref of tuned baselines a workload's target scores
+
+  s = clip((ln 4 - ln(t / t_ref)) / (2 ln 4), 0, 1),
+
+the integral of a performance profile over ln tau from 1/4 to 4 (Dahl et al.,
+AlgoPerf, arXiv 2306.07179): 0.5 for the baselines' time, 1 for a quarter of it,
+0 for four times as much or a miss. A method's score is the mean over workloads
+of the mean over targets.
+
+Everything here takes tables of numbers; nothing imports TensorFlow.
+"""
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Optional
+
+import numpy as np
+
+# Of the way from the untrained model's loss to the reference loss.
+FRACTIONS = (0.5, 0.7, 0.85, 0.95, 1.0)
+# Evaluations whose mean has to reach a target.
+_WINDOW = 3
+# The slowest and, inverted, the quickest ratio to the reference that counts.
+_WIDEST = 4.0
+_DRAWS = 10_000
+_SEED = 20260
+_SIGNIFICANT = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """The evaluations of a run.
+
+  Attributes:
+    cost: What was spent until each, increasing; [evaluations].
+    loss: Validation loss at each, not finite where the run diverged; likewise.
+  """
+
+  cost: np.ndarray
+  loss: np.ndarray
+
+  def hit(self, target: float) -> Optional[float]:
+    """Returns the cost at which a target is reached; `None` if it is not."""
+    if len(self.loss) < _WINDOW:
+      return None
+    windows = np.lib.stride_tricks.sliding_window_view(self.loss, _WINDOW)
+    with np.errstate(invalid='ignore', over='ignore'):
+      reached = np.flatnonzero(windows.mean(axis=1) <= target)
+    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """What a workload is scored against, frozen with its version.
+
+  Attributes:
+    targets: Losses to reach, [targets]; those that no baseline reaches are
+      left out.
+    costs: The least expected cost of each among the tuned baselines, likewise.
+  """
+
+  targets: np.ndarray
+  costs: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """The runs of one setting of a method on one workload.
+
+  Attributes:
+    share: How often tuning selects this setting; shares of a workload add up
+      to 1.
+    curves: A run a seed, in an order of seeds that all methods have.
+  """
+
+  share: float
+  curves: Sequence[Curve]
+
+
+# A method's settings by workload.
+Entry = Mapping[str, Sequence[Setting]]
+
+
+def targets(untrained: float, reference: float) -> np.ndarray:
+  """Returns the target losses of a workload, [5].
+
+  Args:
+    untrained: L0, the loss before training.
+    reference: Q, as `reference_loss` finds it.
+  """
+  return untrained - np.array(FRACTIONS) * (untrained - reference)
+
+
+def reference_loss(finals: Mapping[str, Sequence[float]]) -> float:
+  """Returns the least of the baselines' median final losses.
+
+  Args:
+    finals: By baseline, the final validation loss of each seed.
+  """
+  return min(float(np.median(losses)) for losses in finals.values())
+
+
+def expected_cost(curves: Sequence[Curve], target: float) -> float:
+  """Returns the expected cost of a target; infinite without a hit."""
+  hits = [curve.hit(target) for curve in curves]
+  number = sum(hit is not None for hit in hits)
+  if not number:
+    return math.inf
+  spent = [
+    float(curve.cost[-1]) if hit is None else hit
+    for curve, hit in zip(curves, hits, strict=True)
+  ]
+  return sum(spent) / number
+
+
+def reference_of(
+  losses: np.ndarray, baselines: Mapping[str, Sequence[Curve]]
+) -> Reference:
+  """Builds a workload's reference.
+
+  Args:
+    losses: All targets.
+    baselines: By baseline, the runs of its tuned setting.
+  """
+  costs = np.array(
+    [min(expected_cost(c, t) for c in baselines.values()) for t in losses]
+  )
+  reached = np.isfinite(costs)
+  return Reference(losses[reached], costs[reached])
+
+
+def score(cost: np.ndarray, reference: np.ndarray) -> np.ndarray:
+  """Scores expected costs against those of the reference, from 0 to 1."""
+  widest = math.log(_WIDEST)
+  with np.errstate(divide='ignore'):
+    ratio = np.log(np.asarray(cost, float) / reference)
+  return np.clip((widest - ratio) / (2 * widest), 0, 1)
+
+
+def selection(
+  losses: Sequence[float], budget: int, *, orders: int = 1000, seed: int = 0
+) -> np.ndarray:
+  """Returns how often each trial is the best of the first `budget`.
+
+  Args:
+    losses: Final validation loss of each trial; not finite if it diverged,
+      which is the worst.
+    budget: Trials that are looked at, at most as many as there are.
+    orders: Random orders of the trials.
+    seed: Of these.
+
+  Returns:
+    Shares that add up to 1, [trials].
+  """
+  if not 1 <= budget <= len(losses):
+    raise ValueError(
+      f'`budget` must be from 1 to {len(losses)}, the number of trials, got '
+      f'{budget}.'
+    )
+  ranked = np.where(np.isfinite(losses), losses, np.inf)
+  rng = np.random.default_rng(seed)
+  shuffled = rng.permuted(np.tile(np.arange(len(losses)), (orders, 1)), axis=1)
+  first = shuffled[:, :budget]
+  best = first[np.arange(orders), np.argmin(ranked[first], axis=1)]
+  return np.bincount(best, minlength=len(losses)) / orders
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+  """The scores of a method.
+
+  Attributes:
+    total: The mean over workloads.
+    by_workload: The mean over targets of each.
+    draws: Totals of bootstrap draws, [draws]; the same draws for all methods.
+    speed: Geometric mean of reference cost over own cost, over targets that
+      were hit; not a number without any.
+    misses: Targets of which some setting that counts has no hit.
+  """
+
+  total: float
+  by_workload: Mapping[str, float]
+  draws: np.ndarray
+  speed: float
+  misses: int
+
+  @property
+  def interval(self) -> tuple[float, float]:
+    """A 95 % interval of the total."""
+    low, high = np.percentile(self.draws, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def scores_of(
+  entry: Entry,
+  references: Mapping[str, Reference],
+  *,
+  draws: int = _DRAWS,
+  seed: int = _SEED,
+) -> Scores:
+  """Scores a method, with a hierarchical bootstrap over workloads and seeds.
+
+  Args:
+    entry: Its settings on every workload of `references`.
+    references: By workload.
+    draws: Of the bootstrap.
+    seed: Of these; workloads and seeds drawn are the same for all methods.
+
+  Raises:
+    ValueError: If a workload is missing.
+  """
+  if missing := [name for name in references if name not in entry]:
+    raise ValueError(f'The entry has no runs on {", ".join(missing)}.')
+  names = sorted(references)
+  by_workload, drawn, ratios, misses = {}, [], [], 0
+  for name in names:
+    reference = references[name]
+    of_draws = np.zeros(draws)
+    value = 0.0
+    for setting in entry[name]:
+      spent, hits = _hits(setting.curves, reference.targets)
+      costs = _expected(spent, hits)
+      value += setting.share * float(score(costs, reference.costs).mean())
+      of_draws += setting.share * _resampled(
+        spent, hits, reference.costs, draws, [seed, zlib.crc32(name.encode())]
+      )
+      if setting.share:
+        hit = np.isfinite(costs)
+        ratios += [*np.log(reference.costs[hit] / costs[hit])]
+        misses += int(np.sum(~hit))
+    by_workload[name] = value
+    drawn.append(of_draws)
+  chosen = np.random.default_rng(seed).integers(
+    len(names), size=(len(names), draws)
+  )
+  resampled = np.stack(drawn)[chosen, np.arange(draws)].mean(axis=0)
+  return Scores(
+    total=float(np.mean([*by_workload.values()])),
+    by_workload=by_workload,
+    draws=resampled,
+    speed=float(np.exp(np.mean(ratios))) if ratios else math.nan,
+    misses=misses,
+  )
+
+
+def _hits(
+  curves: Sequence[Curve], losses: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns costs up to hit or end, and whether there was a hit."""
+  found = [[curve.hit(loss) for loss in losses] for curve in curves]
+  spent = [
+    [float(curve.cost[-1]) if hit is None else hit for hit in hits]
+    for curve, hits in zip(curves, found, strict=True)
+  ]
+  is_hit = [[hit is not None for hit in hits] for hits in found]
+  return np.array(spent), np.array(is_hit)
+
+
+def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:
+  """Returns expected costs over the seeds, the first axis."""
+  number = hits.sum(axis=0)
+  with np.errstate(divide='ignore'):
+    return np.where(number > 0, spent.sum(axis=0) / number, np.inf)
+
+
+def _resampled(
+  spent: np.ndarray,
+  hits: np.ndarray,
+  reference: np.ndarray,
+  draws: int,
+  seed: Sequence[int],
+) -> np.ndarray:
+  """Returns a workload's scores over resampled seeds, [draws]."""
+  rng = np.random.default_rng(seed)
+  chosen = rng.integers(len(spent), size=(len(spent), draws))
+  costs = _expected(spent[chosen], hits[chosen])
+  return score(costs, reference).mean(axis=-1)
+
+
+def places(entries: Mapping[str, Scores]) -> dict[str, int]:
+  """Ranks methods; who is not significantly behind the best shares its place.
+
+  Differences from the best of those that are left are taken on the same
+  bootstrap draws, two-sided, at 5 % after Holm's correction.
+
+  Returns:
+    From method to place, 1 for the first, in order of total scores.
+  """
+  left = sorted(entries, key=lambda name: -entries[name].total)
+  found: dict[str, int] = {}
+  while left:
+    best, *others = left
+    p = {n: _p_value(entries[best].draws - entries[n].draws) for n in others}
+    behind = _holm(p)
+    place = len(found) + 1
+    group = [best, *(n for n in others if n not in behind)]
+    found.update(dict.fromkeys(group, place))
+    left = [n for n in left if n not in group]
+  return found
+
+
+def _p_value(differences: np.ndarray) -> float:
+  """A two-sided p-value of a difference of 0, by its bootstrap draws."""
+  count = len(differences)
+  sides = (np.sum(differences <= 0), np.sum(differences >= 0))
+  return min(1.0, 2 * (min(sides) + 1) / (count + 1))
+
+
+def _holm(p: Mapping[str, float]) -> set[str]:
+  """Returns the names that are significant after Holm's correction."""
+  significant: set[str] = set()
+  for rank, name in enumerate(sorted(p, key=lambda n: p[n])):
+    if p[name] > _SIGNIFICANT / (len(p) - rank):
+      break
+    significant.add(name)
+  return significant

@@ -1,0 +1,122 @@
+"""Small files that other machines get through Ray's object store."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import ray
+
+from tff_adaptive.runtime import failures
+
+# Of all files together, which stay in the store for as long as the run lasts,
+# beside its weights: a store has 30 % of its machine's memory unless told
+# otherwise, 600 MB of 2 GB.
+MAX_BYTES = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+  """A file in the store.
+
+  Attributes:
+    name: Its path in the folder, with '/' between parts.
+    digest: SHA-256 of its content, in hexadecimal.
+    content: A reference to its bytes, an array of uint8.
+  """
+
+  name: str
+  digest: str
+  content: ray.ObjectRef
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedFiles:
+  """Files of a folder that are in Ray's store for as long as this is kept."""
+
+  files: Sequence[_File]
+
+  def are_in(self, folder: pathlib.Path) -> bool:
+    """Returns whether a folder has files of all names; reads none."""
+    return all((folder / file.name).is_file() for file in self.files)
+
+  def write(self) -> pathlib.Path:
+    """Writes those that this machine has not got from the store before.
+
+    Returns:
+      The folder they are in: in `tff_adaptive` in `XDG_CACHE_HOME` or ~/.cache,
+      named by what they contain.
+
+    Raises:
+      RuntimeFailure: If they cannot be written, or arrive damaged.
+    """
+    base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    told = '\n'.join(f'{file.digest} {file.name}' for file in self.files)
+    key = hashlib.sha256(told.encode()).hexdigest()[:16]
+    folder = pathlib.Path(base) / 'tff_adaptive' / key
+    try:
+      for file in self.files:
+        path = folder / file.name
+        if not path.is_file() or _digest_of(path) != file.digest:
+          _write(path, file)
+    except OSError as e:
+      raise failures.RuntimeFailure(
+        'The files of the task could not be written here, as this machine lacks'
+        f' them: {e}.'
+      ) from e
+    return folder
+
+
+def share(folder: pathlib.Path, patterns: Iterable[str]) -> SharedFiles | None:
+  """Puts files into the store of the cluster that this process is connected to.
+
+  Args:
+    folder: Where they are.
+    patterns: Their paths in it, in which `*` stands for any characters.
+
+  Returns:
+    The files; `None` if there are none, or they are too large together.
+  """
+  paths = sorted(
+    {path for pattern in patterns for path in folder.glob(pattern)}
+  )
+  paths = [path for path in paths if path.is_file()]
+  if not paths or sum(path.stat().st_size for path in paths) > MAX_BYTES:
+    return None
+  found = []
+  for path in paths:
+    content = np.fromfile(path, np.uint8)
+    name = path.relative_to(folder).as_posix()
+    digest = hashlib.sha256(content.data).hexdigest()
+    found.append(_File(name, digest, ray.put(content)))
+  return SharedFiles(found)
+
+
+def _digest_of(path: pathlib.Path) -> str:
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def _write(path: pathlib.Path, file: _File) -> None:
+  """Writes a file aside, then renames it: another actor may do the same."""
+  content: Any = ray.get(file.content)
+  if hashlib.sha256(content).hexdigest() != file.digest:
+    raise failures.RuntimeFailure(
+      f'{file.name} arrived damaged from the machine of the program.'
+    )
+  path.parent.mkdir(parents=True, exist_ok=True)
+  handle, aside = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+  try:
+    with os.fdopen(handle, 'wb') as out:
+      content.tofile(out)
+      out.flush()
+      os.fsync(out.fileno())
+    os.replace(aside, path)
+  except BaseException:
+    os.unlink(aside)
+    raise

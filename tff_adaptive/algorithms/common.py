@@ -12,9 +12,8 @@ class Common(parameters.Described):
   in_state: ClassVar[frozenset[str]] = frozenset({'proximal_strength'})
 
   client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples'
-  """Weight of a client in the mean: 'examples', the number of examples it
-  iterated; 'uniform'; or 'tokens', the number of tokens it predicted, as in the
-  FedOpt code of 2021 for words and characters."""
+  """Weight of a client: 'examples' it iterated; 'uniform'; or 'tokens' it
+  predicted, as in the FedOpt code of 2021 for words and characters."""
 
   proximal_strength: parameters.NonNegative = 0.0
   """mu of the term (mu / 2) |x - x_t|^2 added to the clients' loss (FedProx); 0

@@ -37,8 +37,8 @@ class Aggregation(parameters.Described):
   """
 
   aggregator: Literal['mean', 'compression', 'secure'] = 'mean'
-  """Aggregation of updates, by TFF's own aggregators: a plain mean, a mean with
-  8-bit quantisation of tensors above 20,000 elements, or secure summation."""
+  """TFF's aggregator of updates: a plain mean, one with 8-bit quantisation of
+  tensors above 20,000 elements, or secure summation."""
 
   aggregator_zeroing: bool = False
   """Whether to zero updates far larger than the others' (TFF's adaptive

@@ -19,16 +19,16 @@ class Choices(parameters.Described):
   flags override them."""
 
   task: str = 'digits'
-  """Name (main.py list), or MODULE:FUNCTION of your own task."""
+  """Name (main.py list), or MODULE:FUNCTION of your own."""
 
   algorithm: Optional[str] = None
   """The method; determined by the two optimizers unless given."""
 
   client_optimizer: str = 'delta_sgd'
-  """The client optimizer; the algorithm's own if an algorithm is given."""
+  """Client optimizer; the algorithm's own if one is given."""
 
   server_optimizer: str = 'adam'
-  """The server optimizer; the algorithm's own if an algorithm is given."""
+  """Server optimizer; the algorithm's own if one is given."""
 
   client_epochs_per_round: parameters.Count = 1
   """Passes of a client over its examples per round."""
@@ -55,7 +55,7 @@ class Choices(parameters.Described):
   """Folder with the task's data files."""
 
   data: Literal['native', 'synthetic'] = 'native'
-  """The task's own data, or a small synthetic data set of the same shapes."""
+  """The task's own data, or small synthetic data of the same shapes."""
 
 
 class AsGiven(parameters.Described):

@@ -15,9 +15,7 @@ from tasks import client_data
 from tasks import fine_tuning
 from tasks import partition
 from tasks import preprocessing
-
-# Refuses Keras 3, of which no task could make its model.
-from tff_adaptive import tff_internals  # noqa: F401
+from tff_adaptive import models
 
 
 def cross_entropy() -> tf.keras.losses.Loss:
@@ -36,7 +34,7 @@ def task(
   test_data: Union[tff.simulation.datasets.ClientData, tf.data.Dataset],
   train_preprocess_fn: Callable[..., tf.data.Dataset],
   eval_preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset],
-  build_model: Callable[[], tf.keras.Model],
+  build_model: Callable[[], Any],
   loss: Callable[[], tf.keras.losses.Loss],
   metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
   validation_data: Optional[tf.data.Dataset] = None,
@@ -49,7 +47,7 @@ def task(
     test_data: The test split, before preprocessing.
     train_preprocess_fn: `(dataset, seed=None)`, see `preprocessing`.
     eval_preprocess_fn: For test and validation data.
-    build_model: Builds the Keras model with fresh weights.
+    build_model: Builds the model with fresh weights, of Keras 2 or 3.
     loss: Constructs the loss.
     metrics: Construct the metrics. TFF adds `loss`, `num_examples` and
       `num_batches`.
@@ -65,14 +63,9 @@ def task(
     eval_preprocess_fn=eval_preprocess_fn,
   )
   input_spec: Any = datasets.element_type_structure
-
-  def model_fn() -> tff.learning.models.VariableModel:
-    return tff.learning.models.from_keras_model(
-      keras_model=build_model(),
-      loss=loss(),
-      input_spec=input_spec,
-      metrics=list(metrics),
-    )
+  model_fn = models.model_fn(
+    build_model, input_spec=input_spec, loss=loss(), metrics=metrics
+  )
 
   if head_only:
     model_fn = fine_tuning.freeze(model_fn, fine_tuning.is_no_head)

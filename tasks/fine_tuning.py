@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import parameters
 
 ModelFn = Callable[[], tff.learning.models.VariableModel]
@@ -31,39 +31,26 @@ def is_no_head(name: str) -> bool:
   return not name.startswith('head/')
 
 
-def variable_names(model_fn: ModelFn) -> list[str]:
-  """Lists a model's trainable variables, such as 'dense/kernel', in order."""
-  with tf.Graph().as_default():
-    # Keras numbers layers through, over all models that were built before.
-    tf.keras.backend.reset_uids()
-    variables = model_fn().trainable_variables
-  return [v.name.partition(':')[0] for v in variables]
-
-
 def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
   """Freezes variables: they are not trained, and no update of them is sent.
 
   Args:
     model_fn: Makes the model.
-    is_frozen: Tells it of a variable by its name in `variable_names`.
+    is_frozen: Tells it of a variable by its name in `models.variable_names`.
 
   Returns:
     A function that makes the model with these among its non-trainable
     variables, behind those that were there.
   """
-  names = variable_names(model_fn)
+  names = models.variable_names(model_fn)
   frozen = frozenset(i for i, name in enumerate(names) if is_frozen(name))
   if not frozen:
     return model_fn
   return lambda: FrozenModel(model_fn(), frozen)
 
 
-class FrozenModel(tff.learning.models.VariableModel):
-  """A model some of whose trainable variables count as non-trainable ones.
-
-  Attributes:
-    unfrozen: The model itself.
-  """
+class FrozenModel(models.Wrapped):
+  """A model some of whose trainable variables count as non-trainable ones."""
 
   def __init__(
     self, unfrozen: tff.learning.models.VariableModel, frozen: frozenset[int]
@@ -74,7 +61,7 @@ class FrozenModel(tff.learning.models.VariableModel):
       unfrozen: The model.
       frozen: Places of its trainable variables.
     """
-    self.unfrozen = unfrozen
+    super().__init__(unfrozen)
     self._frozen = frozen
 
   def _variables(self, frozen: bool) -> list[tf.Variable]:
@@ -83,6 +70,11 @@ class FrozenModel(tff.learning.models.VariableModel):
       for place, variable in enumerate(self.unfrozen.trainable_variables)
       if (place in self._frozen) == frozen
     ]
+
+  @property
+  def trainable_names(self) -> Sequence[str]:
+    names = models.names_in(self.unfrozen)
+    return [n for place, n in enumerate(names) if place not in self._frozen]
 
   @property
   def trainable_variables(self) -> Sequence[tf.Variable]:
@@ -94,26 +86,3 @@ class FrozenModel(tff.learning.models.VariableModel):
       *self.unfrozen.non_trainable_variables,
       *self._variables(frozen=True),
     ]
-
-  @property
-  def local_variables(self) -> Sequence[tf.Variable]:
-    return self.unfrozen.local_variables
-
-  @property
-  def input_spec(self) -> Any:
-    return self.unfrozen.input_spec
-
-  def forward_pass(self, batch_input: Any, training: bool = True) -> Any:
-    return self.unfrozen.forward_pass(batch_input, training)
-
-  def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
-    return self.unfrozen.predict_on_batch(batch_input, training)
-
-  def report_local_unfinalized_metrics(self) -> Any:
-    return self.unfrozen.report_local_unfinalized_metrics()
-
-  def metric_finalizers(self) -> Any:
-    return self.unfrozen.metric_finalizers()
-
-  def reset_metrics(self) -> None:
-    self.unfrozen.reset_metrics()

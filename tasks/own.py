@@ -89,10 +89,10 @@ def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
 
 def _keras_3(error: BaseException) -> Optional[TypeError]:
   """Returns the error about a model of Keras 3 that an error came of."""
-  from tff_adaptive import tff_internals  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import models  # pylint: disable=g-import-not-at-top
 
   try:
-    tff_internals.refuse_keras_3(error)
+    models.explain(error)
   except TypeError as told:
     return told
   return None

@@ -64,6 +64,11 @@ def failure(error: BaseException, module_name: str) -> str:
   for ours in _OURS:
     if f"'{ours}" in told:
       told += hint(ours).rstrip('.)') + ')'
+  backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
+  if isinstance(error, ModuleNotFoundError) and backend != 'tensorflow':
+    told += (
+      f' (KERAS_BACKEND is {backend}; only tensorflow can be trained here)'
+    )
   module = sys.modules.get(module_name)
   file = getattr(module, '__file__', None)
   if file is None:

@@ -188,6 +188,14 @@ def test_the_guide_for_stateful_methods(in_process_context):
   )
 
 
+@pytest.mark.exhaustive
+def test_the_snippet_about_models(in_process_context, capsys):
+  pytest.importorskip('keras')
+  (text,) = (b[2] for b in blocks('models.md') if b[0] == 'python')
+  exec(compile(text, 'models.md', 'exec'), {})
+  assert "('accuracy'," in capsys.readouterr().out
+
+
 def test_the_snippets_about_hooks(in_process_context, capsys):
   del in_process_context
   texts = [b[2] for b in blocks('runs.md') if b[0] == 'python']

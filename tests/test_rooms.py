@@ -9,18 +9,22 @@ import pytest
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
 _BASE = {
+  'adapters',
   'errors',
   'extensions',
   'lazy',
+  'models',
   'parameters',
   'structures',
   'tasks_package',
   'tff_internals',
 }
 _MAY_USE = {
+  'adapters': {'models', 'structures', 'tff_internals'},
   'errors': set(),
   'extensions': {'errors'},
   'lazy': set(),
+  'models': {'structures', 'tff_internals'},
   'parameters': set(),
   'structures': set(),
   'tasks_package': set(),

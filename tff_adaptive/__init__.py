@@ -12,8 +12,10 @@ __version__ = '0.1.0'
 
 _PARTS = frozenset(
   {
+    'adapters',
     'algorithms',
     'lab',
+    'models',
     'training',
     'privacy',
     'recording',

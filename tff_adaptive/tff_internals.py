@@ -4,7 +4,12 @@ An upgrade of one of them is a change of this file. (The runtime has such files
 of its own, because it does not import the rest of the package.)
 """
 
+import contextlib
+import sys
+import threading
 import traceback
+from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 from typing import Optional
 
@@ -29,6 +34,9 @@ autograph_config.CONVERSION_RULES = (
   *autograph_config.CONVERSION_RULES,
 )
 
+# Models may be traced in several threads, and generators belong to a model.
+_drawing = threading.RLock()
+
 
 class Keras3Error(errors.SettingsError, ImportError):
   """TensorFlow was told to use Keras 3, which TFF does not know."""
@@ -46,27 +54,91 @@ if not _is_keras_2(tf.keras.Model):
   )
 
 
-def refuse_keras_3(error: BaseException) -> None:
-  """Raises `TypeError` if an error came of a model of Keras 3.
+def is_keras_3(kind: type, name: str) -> bool:
+  """Tells whether a class is one of Keras 3, or derived from it.
 
   Args:
-    error: Raised by a function that was to make a model of tff.learning.
+    kind: The class.
+    name: Keras' name for the class, such as 'Model'. Nothing is imported.
   """
+  return not issubclass(kind, tf.Module) and any(
+    base.__name__ == name and base.__module__.split('.')[0] == 'keras'
+    for base in kind.__mro__
+  )
+
+
+def keras_3_model_in(error: BaseException) -> Any:
+  """Returns the model of Keras 3 that an error came of; `None` without."""
   found = [getattr(error, 'obj', None)]
   for frame, _ in traceback.walk_tb(error.__traceback__):
-    found.append(frame.f_locals.get('keras_model'))
+    if frame.f_globals['__name__'].startswith('tensorflow_federated.'):
+      found.append(frame.f_locals.get('keras_model'))
   for given in found:
-    kind = type(given)
-    if not _is_keras_2(kind) and any(
-      base.__name__ == 'Model' and base.__module__.split('.')[0] == 'keras'
-      for base in kind.__mro__
-    ):
-      raise TypeError(
-        f'`model` makes a {kind.__module__}.{kind.__name__}, a model of Keras '
-        '3, which tff.learning cannot train: write `import tf_keras as keras` '
-        'in place of `import keras`, or build it with tf.keras, with '
-        'TF_USE_LEGACY_KERAS=1 set before TensorFlow is imported.'
-      ) from error
+    if is_keras_3(type(given), 'Model'):
+      return given
+  return None
+
+
+def layers_of(keras_model: Any) -> list[Any]:
+  """Lists all layers of a model of Keras 3, those inside of others too."""
+  return list(keras_model._flatten_layers(include_self=False))
+
+
+@contextlib.contextmanager
+def drawing(
+  keras_model: Any, draw: Callable[[int], tf.Tensor]
+) -> Iterator[None]:
+  """Lets a model of Keras 3 be called in a graph.
+
+  Its generators hand out other seeds, and tensors that its layers hold, which
+  no graph can use, are arrays.
+
+  Args:
+    keras_model: The model.
+    draw: Maps the place of a generator in the model to a seed, int32 [2]; it is
+      asked for place -1 by layers without a generator of their own.
+  """
+  from keras.src.random import seed_generator  # pylint: disable=g-import-not-at-top
+
+  places = dict(enumerate(seed_generators(keras_model)))
+  with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
+    places[-1] = seed_generator.global_seed_generator()
+    tensors = [
+      (layer, name, value, value.numpy())
+      for layer in layers_of(keras_model)
+      for name, value in vars(layer).items()
+      if isinstance(value, tf.__internal__.EagerTensor)
+    ]
+  with _drawing:
+    for place, generator in places.items():
+      generator.next = lambda ordered=True, place=place: draw(place)
+    for layer, name, _, array in tensors:
+      object.__setattr__(layer, name, array)
+    try:
+      yield
+    finally:
+      for generator in places.values():
+        del generator.next
+      for layer, name, tensor, _ in tensors:
+        object.__setattr__(layer, name, tensor)
+
+
+def seed_generators(keras_model: Any) -> list[Any]:
+  """Lists the generators of random numbers of a model of Keras 3."""
+  found = {
+    id(generator): generator
+    for layer in (keras_model, *layers_of(keras_model))
+    for generator in layer._seed_generators
+  }
+  return list(found.values())
+
+
+def reset_names() -> None:
+  """Lets Keras number layers from the start again, Keras 3 if imported."""
+  tf.keras.backend.reset_uids()
+  naming = sys.modules.get('keras.src.utils.naming')
+  if naming is not None:
+    naming.reset_uids()
 
 
 def keras_model_of(

@@ -24,6 +24,7 @@ from tasks.formats import data_errors
 from tasks.lazy import assembly
 from tasks.lazy import class_names
 from tasks.lazy import table_encoding
+from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -81,9 +82,9 @@ class Table(shared.Options):
   all training examples. An empty cell counts as its column's mean."""
 
   model: Optional[str] = None
-  """package.module:function of a function that returns a Keras model; it is
-  given `input_shape` and `num_classes` if it has arguments of these names. A
-  dense model with a hidden layer of 64 unless given."""
+  """package.module:function of a function that returns a model of Keras 2 or 3;
+  it is given `input_shape` and `num_classes` if it has arguments of these
+  names. A dense model with a hidden layer of 64 unless given."""
 
   cache_dir: Optional[str] = None
   """Folder from which a relative path starts; the current one unless given."""
@@ -310,10 +311,16 @@ def _model_builder(
 
 def _check_model(model: Any, place: str, outputs: int) -> None:
   """Refuses what could not be trained, or only badly."""
-  if not isinstance(model, tf.keras.Model):
+  from tff_adaptive import models  # pylint: disable=g-import-not-at-top
+
+  try:
+    kind = models.kind_of(model)
+  except TypeError as e:
+    raise own_code.OwnCodeError(f'{place} fails: {errors.reason(e)}.') from e
+  if kind is None:
     raise own_code.OwnCodeError(
-      f'{place} must return a Keras model (tf.keras.Model), got '
-      f'{type(model).__name__}.'
+      f'{place} must return a Keras model (tf.keras.Model, or keras.Model of '
+      f'Keras 3), got {type(model).__name__}.'
     )
   if not model.built or model.output_shape != (None, outputs):
     shape = model.output_shape if model.built else 'no shape yet'
@@ -329,12 +336,13 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
       'takes logits.'
     )
   if any(
-    isinstance(layer, tf.keras.layers.BatchNormalization)
+    base.__name__ == 'BatchNormalization'
     for layer in model.layers
+    for base in type(layer).__mro__
   ):
     raise own_code.OwnCodeError(
       f'{place} returns a model with batch normalisation, whose averages no '
-      'server aggregates; take tf.keras.layers.GroupNormalization.'
+      'server aggregates; take GroupNormalization.'
     )
 
 

@@ -5,6 +5,7 @@ import tensorflow_federated as tff
 
 import tasks
 from tasks import fine_tuning
+from tff_adaptive import models
 from tff_adaptive import tff_internals
 
 _NAMES = [
@@ -22,7 +23,7 @@ def test_names_do_not_depend_on_models_built_before():
   task = digits()
   for _ in range(2):
     task.model_fn()
-    assert fine_tuning.variable_names(task.model_fn) == _NAMES
+    assert models.variable_names(task.model_fn) == _NAMES
 
 
 def test_frozen_variables_are_not_trained_and_nothing_else_changes():
@@ -30,7 +31,7 @@ def test_frozen_variables_are_not_trained_and_nothing_else_changes():
   frozen_fn = fine_tuning.freeze(
     task.model_fn, lambda name: name.startswith('conv2d')
   )
-  assert fine_tuning.variable_names(frozen_fn) == _NAMES[4:]
+  assert models.variable_names(frozen_fn) == _NAMES[4:]
   with tf.Graph().as_default():
     weights = tff.learning.models.ModelWeights.from_model(frozen_fn())
     assert len(weights.trainable) == 4 and len(weights.non_trainable) == 4
@@ -56,7 +57,7 @@ def test_what_is_frozen_twice():
   first = fine_tuning.freeze(digits().model_fn, lambda n: n == 'dense/bias')
   both = fine_tuning.freeze(first, lambda name: name == 'conv2d/kernel')
   assert len(both().non_trainable_variables) == 2
-  assert fine_tuning.variable_names(both) == [
+  assert models.variable_names(both) == [
     n for n in _NAMES if n not in ('dense/bias', 'conv2d/kernel')
   ]
   assert tff_internals.keras_model_of(both()) is not None

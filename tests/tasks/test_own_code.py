@@ -224,5 +224,5 @@ def test_a_keras_3_model_of_a_task(module):
   if keras.__version__.startswith('2.'):
     pytest.skip('`import keras` gives Keras 2 here')
   name = module(_THIRD_CALL.replace('KERAS', "__import__('keras')"), 'own_k3')
-  with pytest.raises(tasks.OwnCodeError, match='`import tf_keras as keras` in'):
+  with pytest.raises(tasks.OwnCodeError, match='use tff_adaptive'):
     tasks.create(f'{name}:points')

@@ -11,9 +11,11 @@ and `describe` import TensorFlow.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import TYPE_CHECKING
+from typing import Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
@@ -82,25 +84,29 @@ def check(name: str, **hyperparameters: Any) -> None:
 
 
 def build(
-  name: str, model: 'local_model.Model', **hyperparameters: Any
+  name: str,
+  model: Union['local_model.Model', Any],
+  *,
+  input_spec: Any = None,
+  loss: Any = None,
+  metrics: Optional[Sequence[Any]] = None,
+  **hyperparameters: Any,
 ) -> 'processes.Process':
   """Builds a method as a learning process.
 
   Example:
 
-    >>> import collections
     >>> import tensorflow as tf
-    >>> import tensorflow_federated as tff
     >>> from tff_adaptive import algorithms, runtime
     >>> def model_fn():
     ...   layer = tf.keras.layers.Dense(1, input_shape=[2])
-    ...   return tff.learning.models.from_keras_model(
-    ...     tf.keras.Sequential([layer]),
-    ...     loss=tf.keras.losses.MeanSquaredError(),
-    ...     input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
-    ...   )
+    ...   return tf.keras.Sequential([layer])
     >>> process = algorithms.build(
-    ...   'fedadam', model_fn, client_learning_rate=0.1, server_adaptivity=0.01
+    ...   'fedadam',
+    ...   model_fn,
+    ...   input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
+    ...   loss=tf.keras.losses.MeanSquaredError(),
+    ...   client_learning_rate=0.1,
     ... )
     >>> _ = runtime.set_in_process_context()
     >>> state = process.initialize()
@@ -113,7 +119,12 @@ def build(
     name: One of `names()`.
     model: A no-argument function that returns a
       `tff.learning.models.VariableModel`, or a
-      `tff.learning.models.FunctionalModel`.
+      `tff.learning.models.FunctionalModel`. With `input_spec`, a Keras 3 model,
+      or a no-argument function that returns a model of either Keras.
+    input_spec: The batches of a Keras model: `tf.TensorSpec`s of `x` and `y`,
+      or of the pair.
+    loss, metrics: The loss and metrics of a Keras model, as for
+      `models.from_keras_model`.
     **hyperparameters: Hyperparameters listed by `parameters_of(name)`; their
       defaults are those of the papers. `client_optimizer` and
       `server_optimizer` may be names (see `optimizers.client_names`,
@@ -126,7 +137,9 @@ def build(
   Raises:
     ParameterError: If the name is unknown, or if a hyperparameter is out of
       range or not used by the method.
-    TypeError: If `model` is not of the kinds above, or wraps a Keras 3 model.
+    TypeError: If `model` is not of the kinds above, is not built, or is a Keras
+      3 model of a backend other than TensorFlow, or if `loss` or `metrics` is
+      given without `input_spec`.
   """
   plan = resolve(name, **hyperparameters)
   if not plan.method.has_clients:
@@ -135,9 +148,20 @@ def build(
       'The algorithm {name} is no federated process; training.run trains it.',
       name=name,
     )
-  # Imports TensorFlow.
-  from tff_adaptive.algorithms import building  # pylint: disable=g-import-not-at-top
+  # These import TensorFlow.
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import models
+  from tff_adaptive.algorithms import building
 
+  if input_spec is not None:
+    model = models.model_fn(
+      model, input_spec=input_spec, loss=loss, metrics=metrics
+    )
+  elif loss is not None or metrics is not None:
+    raise TypeError(
+      '`loss` and `metrics` go with a Keras model, which also needs '
+      '`input_spec`, the tf.TensorSpecs of a batch.'
+    )
   return building.make_pieces(plan).compose(model)
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import messages as messages_lib
 from tff_adaptive.processes import objectives
@@ -179,7 +181,8 @@ def compose(
 
   Raises:
     ValueError: If messages are to be taken, but the exchange needs clients that
-      all trained from the same.
+      all trained from the same; if the rule of the model's adapters does not go
+      with the method or the aggregator (`adapters.AdapterError`).
   """
   work = client_work_lib.ClientWork(
     model, client_optimizer, takes_messages=takes_messages, **client_work
@@ -189,6 +192,7 @@ def compose(
       f'{type(work.exchange).__name__} cannot take messages: {reason}.'
     )
   weights_type = work.facts.weights_type
+  _check_averaging(work, model_aggregator, takes_messages)
   if server_schedule is not None:
     server_optimizer = tff.learning.optimizers.schedule_learning_rate(
       server_optimizer, server_schedule
@@ -206,6 +210,35 @@ def compose(
     ),
   )
   return _compose_buffered(parts) if takes_messages else _compose(parts)
+
+
+def _check_averaging(
+  work: client_work_lib.ClientWork,
+  aggregator: Optional[tff.aggregators.WeightedAggregationFactory],
+  takes_messages: bool,
+) -> None:
+  """Checks that the server sees the adapters whose averaging it corrects.
+
+  Raises:
+    AdapterError: If it does not.
+  """
+  if work.correct is None:
+    return
+  exchange = work.exchange
+  changed = type(exchange).update is not exchange_lib.Exchange.update
+  if isinstance(aggregator, drift.MeasuringDrift):
+    aggregator = aggregator.aggregation
+  plain = aggregator is None or isinstance(
+    aggregator, tff.aggregators.MeanFactory
+  )
+  if takes_messages or changed or exchange.encoding is not None or not plain:
+    raise adapters.AdapterError(
+      'The rule fedex corrects the mean of A and B by the products of what '
+      'each client sends, so that clients must train from one model and send '
+      'their A and B as they are, to a plain mean: it goes neither with '
+      'asynchronous rounds, nor with clipping, noise or secure sums, nor with '
+      'a method that sends another update. Take the rule lora or ffa.'
+    )
 
 
 def first_state(
@@ -510,9 +543,15 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
     stepped = parts.finalizer.next(
       state.finalizer, state.global_model_weights, update
     )
+    weights = stepped.result
+    if work.correct is not None:
+      weights = tff.federated_map(
+        work.correct,
+        (weights, state.global_model_weights, done.totals[0], mean.result),
+      )
     next_state = tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
-        stepped.result, distributor, work_state, mean.state, stepped.state
+        weights, distributor, work_state, mean.state, stepped.state
       )
     )
     metrics = tff.federated_zip(

@@ -34,16 +34,20 @@ SIMULATED = 'simulated'
 
 
 class MeasuringDrift(tff.aggregators.WeightedAggregationFactory):
-  """An aggregation whose measurements have the drift of its clients too."""
+  """An aggregation whose measurements have the drift of its clients too.
+
+  Attributes:
+    aggregation: The aggregation of updates.
+  """
 
   def __init__(self, aggregation: tff.aggregators.WeightedAggregationFactory):
     """Takes the aggregation of updates."""
-    self._aggregation = aggregation
+    self.aggregation = aggregation
 
   def create(
     self, value_type: tff.Type, weight_type: tff.Type
   ) -> tff.templates.AggregationProcess:
-    inner = self._aggregation.create(value_type, weight_type)
+    inner = self.aggregation.create(value_type, weight_type)
 
     @tff.tensorflow.computation
     def nothing() -> structures.Structure:

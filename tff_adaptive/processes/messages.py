@@ -5,6 +5,7 @@ TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 from typing import Optional
 from typing import Union
@@ -12,6 +13,7 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import drift
@@ -48,6 +50,8 @@ class Sums(NamedTuple):
     step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
     preconditioner: Of `drift.spread`, if drift is recorded and the exchange
       tells preconditioners.
+    products: Of `adapters.products`, times the weights. The server makes them
+      of the updates, so that a client does not send them.
   """
 
   clients: collections.OrderedDict[str, tf.Tensor]
@@ -57,6 +61,7 @@ class Sums(NamedTuple):
   mean: structures.Statistics
   step_size: Union[step_sizes.StepSums, tuple[()]]
   preconditioner: Union[structures.Statistics, tuple[()]] = ()
+  products: tuple[tf.Tensor, ...] = ()
 
 
 # What the cohort's largest values are taken of, by name.
@@ -92,6 +97,7 @@ def of_client(
   steps: Optional[step_sizes.Steps],
   record: bool,
   record_drift: bool,
+  products: tuple[tf.Tensor, ...] = (),
 ) -> Output:
   """Makes what a client sends and keeps; nothing counts if it is left out.
 
@@ -104,6 +110,7 @@ def of_client(
     steps: The steps' own sizes; `None` for an optimizer without.
     record: Whether the client's own step sizes are recorded.
     record_drift: Whether it is measured how far clients drift apart.
+    products: As `adapters.products` makes them.
   """
   report = exchange.report(client)
   remembered = exchange.next_client_state(client)
@@ -133,6 +140,9 @@ def of_client(
   sums = _sums(clients, report, weight, takes_part, steps)
   if record_drift and (own := exchange.preconditioner(client)):
     sums = sums._replace(preconditioner=drift.spread(own, takes_part))
+  if products:
+    weighed = tuple(weight * product for product in products)
+    sums = sums._replace(products=_zero_unless(takes_part, weighed))
   return Output(
     result=tff.learning.templates.ClientResult(
       update=_zero_unless(takes_part, update), update_weight=weight
@@ -239,6 +249,42 @@ def next_state(
     step = tf.nest.pack_sequence_as(update, [-u for u in exchange.step(server)])
   state = state._replace(round=state.round + 1, statistics=merged)
   return state, step
+
+
+def corrected(
+  residuals: Sequence[adapters.Residual],
+  stepped: structures.ModelWeights,
+  before: structures.ModelWeights,
+  sums: Sums,
+  update: structures.Structure,
+) -> structures.ModelWeights:
+  """Adds to a model's frozen weights what averaging adapters leaves out.
+
+  Args:
+    residuals: Of the adapters.
+    stepped: The model after the server's step.
+    before: The model that clients trained from.
+    sums: The cohort's.
+    update: The aggregated update, as gradients.
+  """
+  mean = tuple(
+    x - u
+    for x, u in zip(
+      tf.nest.flatten(before.trainable), tf.nest.flatten(update), strict=True
+    )
+  )
+  products = [tf.math.divide_no_nan(p, sums.weight) for p in sums.products]
+  fixed = adapters.corrected(residuals, stepped, mean, products)
+  counts = tf.logical_and(tree.all_finite(update), sums.weight > 0)
+  kept = [
+    tf.where(counts, new, old)
+    for new, old in zip(
+      fixed, tf.nest.flatten(stepped.non_trainable), strict=True
+    )
+  ]
+  return tff.learning.models.ModelWeights(
+    stepped.trainable, tf.nest.pack_sequence_as(stepped.non_trainable, kept)
+  )
 
 
 def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:

@@ -15,6 +15,7 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
@@ -97,6 +98,9 @@ def seed_variable(
 ) -> Optional[tf.Variable]:
   """Makes a Keras model's random layers draw from a seed held in a variable.
 
+  Those of Keras 2 and of Keras 3 draw the same numbers in layers of the same
+  place in a model.
+
   Args:
     model: A model just built; its layers are changed in place.
 
@@ -105,6 +109,9 @@ def seed_variable(
     for a model without random layers (or not made by Keras: such a model keeps
     its own generators).
   """
+  of_keras_3 = models.keras_3_of(model)
+  if of_keras_3 is not None:
+    return of_keras_3.step_seed
   keras_model = tff_internals.keras_model_of(model)
   if keras_model is None:
     return None

@@ -70,7 +70,7 @@ class Recursion(exchange.Exchange):
 
 
 def _exchanges(own: FedDecSps) -> bool:
-  """Tells whether anything lasts longer than a round."""
+  """Returns whether any state is carried across rounds."""
   return {own.count, own.memory} != {'round'}
 
 

@@ -31,8 +31,8 @@ from tff_adaptive.privacy import mechanism as privacy
 
 USAGE = """export RUN DIR
 
-Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel,
-which load without TensorFlow Federated."""
+Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel, and
+of a model of Keras 3 a .keras file, which load without TensorFlow Federated."""
 
 # Settings without which nobody knows what was run.
 _NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
@@ -201,8 +201,8 @@ def export(
 
   Args:
     path: The run's folder.
-    target: The folder to make: `weights.h5`, `saved_model/` and
-      `export.json`.
+    target: The folder to make: `saved_model/`, `export.json` and `weights.h5`;
+      of a model of Keras 3 `model.keras` and `model.weights.h5`.
     cache_dir: Where the task's data are, if its model depends on them. Without
       it the model is built from made-up data of the same shapes.
     which: 'last', 'best' or 'ema', as --which has it.
@@ -247,12 +247,6 @@ def export(
     'which': which,
     'run': str(path.resolve()),
     'results': run.measures(),
-    'load': {
-      'saved_model': (
-        "tf.saved_model.load('saved_model').signatures['serving_default']"
-      ),
-      'weights': "the same Keras model's load_weights('weights.h5')",
-    },
   }
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
@@ -285,6 +279,7 @@ def _restore(
   import tensorflow as tf
   import tensorflow_federated as tff
 
+  from tff_adaptive import adapters
   from tff_adaptive import tff_internals
   from tff_adaptive.lab.recording import records
   from tff_adaptive.lab.recording.checkpoints import best
@@ -343,6 +338,8 @@ def _restore(
   elif which == 'ema':
     weights = rounds.averaged_weights()
   weights.assign_weights_to(model)
+  if isinstance(model, adapters.AdaptedModel):
+    model = model.merge()
   return round_number, model
 
 
@@ -381,7 +378,8 @@ def main(arguments: Sequence[str]) -> int:
   model = target / 'saved_model'
   print(
     f'{described["method"]} on {described["task"]} after round '
-    f'{described["round"]}: {model} and {target / "weights.h5"}.\n'
+    f'{described["round"]}: {model} and '
+    f'{" and ".join(str(target / name) for name in described["keras"])}.\n'
     f'Load it with tf.saved_model.load({str(model)!r}).signatures['
     "'serving_default']; no TensorFlow Federated is needed. "
     f'{target / "export.json"} says what goes in and what comes out.'

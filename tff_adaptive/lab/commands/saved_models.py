@@ -13,6 +13,7 @@ from absl import logging as absl_logging
 
 from tasks import class_names
 from tasks import table_encoding
+from tff_adaptive import models
 
 _SIGNATURE = 'serving_default'
 
@@ -40,7 +41,7 @@ def _quiet() -> Iterator[None]:
 def write(
   keras_model: Any, folder: pathlib.Path, *, task: str, logits: Optional[bool]
 ) -> dict[str, Any]:
-  """Writes `weights.h5` and `saved_model/` into a folder.
+  """Writes Keras' files and `saved_model/` into a folder.
 
   Args:
     keras_model: The model.
@@ -49,24 +50,18 @@ def write(
     logits: Whether it ends in logits; `None` if that is not known.
 
   Returns:
-    What export.json says of the SavedModel: its signature, and the names, the
-    shapes and dtypes of what goes in and what comes out. A model of a table
-    takes rows as they are in its file; `columns` has their order and meaning.
+    What export.json says: how to `load` what was written, Keras' files
+    (`keras`), and of the SavedModel its signature, and the names, the shapes
+    and dtypes of what goes in and what comes out. A model of a table takes rows
+    as they are in its file; `columns` has their order and meaning.
   """
   place = str(folder / 'saved_model')
   encoding = table_encoding.of(keras_model)
-  signatures = {}
-  if encoding is not None:
-    # Whoever uses the model has rows, not what it was trained on.
-    signatures = {_SIGNATURE: _of_rows(keras_model, encoding)}
+  write_all = _write_keras_2
+  if models.kind_of(keras_model) == 'keras_3':
+    write_all = _write_keras_3
   with _quiet():
-    keras_model.save_weights(str(folder / 'weights.h5'))
-    keras_model.save(
-      place,
-      save_format='tf',
-      include_optimizer=False,
-      signatures=signatures or None,
-    )
+    load = write_all(keras_model, folder, place, encoding)
     # As whoever loads it finds it; Keras' own tensors are called otherwise.
     signature = tf.saved_model.load(place).signatures[_SIGNATURE]
   _, inputs = signature.structured_input_signature
@@ -74,6 +69,13 @@ def write(
   if logits is not None:
     outputs = [{**output, 'logits': logits} for output in outputs]
   told: dict[str, Any] = {
+    'load': {
+      'saved_model': (
+        f"tf.saved_model.load('saved_model').signatures['{_SIGNATURE}']"
+      ),
+      **load,
+    },
+    'keras': sorted(f.name for f in folder.iterdir() if f.is_file()),
     'signature': _SIGNATURE,
     'inputs': _described(inputs),
     'outputs': outputs,
@@ -87,9 +89,56 @@ def write(
   return told
 
 
-def _of_rows(keras_model: Any, encoding: table_encoding.Encoding) -> Any:
+def _write_keras_2(
+  keras_model: Any,
+  folder: pathlib.Path,
+  place: str,
+  encoding: Optional[table_encoding.Encoding],
+) -> dict[str, str]:
+  """Writes a model of Keras 2; returns how its files are loaded."""
+  signatures = {}
+  if encoding is not None:
+    # Whoever uses the model has rows, not what it was trained on.
+    [output] = keras_model.output_names
+    signatures = {_SIGNATURE: _of_rows(keras_model, encoding, output)}
+  keras_model.save_weights(str(folder / 'weights.h5'))
+  keras_model.save(
+    place,
+    save_format='tf',
+    include_optimizer=False,
+    signatures=signatures or None,
+  )
+  return {'weights': "the same Keras model's load_weights('weights.h5')"}
+
+
+def _write_keras_3(
+  keras_model: Any,
+  folder: pathlib.Path,
+  place: str,
+  encoding: Optional[table_encoding.Encoding],
+) -> dict[str, str]:
+  """Writes a model of Keras 3; returns how its files are loaded."""
+  import keras  # pylint: disable=g-import-not-at-top
+
+  keras_model.save_weights(str(folder / 'model.weights.h5'))
+  keras_model.save(str(folder / 'model.keras'))
+  if encoding is None:
+    keras_model.export(place, verbose=False)
+  else:
+    archive = keras.export.ExportArchive()
+    archive.track(keras_model)
+    archive.add_endpoint(_SIGNATURE, _of_rows(keras_model, encoding, 'output'))
+    archive.write_out(place, verbose=False)
+  return {
+    'keras': "keras.models.load_model('model.keras')",
+    'weights': "the same Keras model's load_weights('model.weights.h5')",
+  }
+
+
+def _of_rows(
+  keras_model: Any, encoding: table_encoding.Encoding, output: str
+) -> Any:
   """Returns a traced function from rows of a table to the model's outputs."""
-  [output] = keras_model.output_names
 
   @tf.function(input_signature=[encoding.input_spec])
   def serve(rows: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -167,6 +167,26 @@ class AsGiven(parameters.Described):
   names such as dense/kernel; may be given several times, or several separated
   by commas."""
 
+  adapters: Optional[parameters.Count] = None
+  """Rank of low-rank adapters (LoRA) on dense and attention kernels, which are
+  trained and sent in place of all weights; no adapters unless given."""
+
+  adapter_rule: Optional[Literal['lora', 'ffa', 'fedex']] = None
+  """Training of the adapters' factors A and B: lora, the default, trains and
+  averages both; ffa B alone; fedex both, and adds the error of averaging to the
+  kernels."""
+
+  adapter_alpha: Optional[parameters.Positive] = None
+  """Scale of the adapters times their rank; the rank unless given."""
+
+  adapter_kernels: Optional[str] = None
+  """Kernels that have adapters, as patterns like those of freeze; all unless
+  given."""
+
+  adapter_beside: Optional[str] = None
+  """Other variables that are trained beside the adapters, such as those of a
+  new classifier, as patterns; none unless given."""
+
   client_datasets_random_seed: parameters.Seed32 = 1
   """Seed of the sampling of clients, as in the reference."""
 

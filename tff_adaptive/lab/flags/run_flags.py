@@ -22,6 +22,10 @@ _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
 _NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
+_OF_ADAPTERS = {
+  f'adapter_{name}': ('adapters',)
+  for name in ('rule', 'alpha', 'kernels', 'beside')
+}
 # Default fraction that is set apart for validation.
 _SHARES = {'examples': 0.5, 'clients': 0.1}
 
@@ -154,6 +158,7 @@ def check(
   _check_epochs(general['client_epochs_per_round'], plan, flag_of)
   given = [n for n, value in general.items() if value not in (None, False)]
   _check_needed(general, given, plan)
+  _check_adapters(general, plan)
   client_tests.resolve(general, plan)
   availability.resolve(general, plan, given)
 
@@ -169,7 +174,8 @@ def _check_needed(
         '{} would be ignored: {algorithm}={method} has no clients.',
         method=plan.method.name,
       )
-  for name, needed in {**client_tests.NEEDS, **availability.NEEDS}.items():
+  needs = {**client_tests.NEEDS, **availability.NEEDS, **_OF_ADAPTERS}
+  for name, needed in needs.items():
     if name in given and not {*needed} & {*given}:
       value = general[name]
       raise parameters.ParameterError(
@@ -178,6 +184,28 @@ def _check_needed(
         f'{" or ".join(f"{{{other}}}" for other in needed)}.',
         given=f'{value:g}' if isinstance(value, float) else value,
       )
+
+
+def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
+  """Checks that the server sees the updates that the rule fedex corrects."""
+  if general['adapter_rule'] != 'fedex':
+    return
+  reason = ''
+  if not plan.method.has_clients:
+    reason = '{algorithm} has no clients whose adapters are averaged'
+  elif general['asynchronous']:
+    reason = 'with {asynchronous} clients train from models of their own'
+  elif plan.aggregation.formula:
+    reason = (
+      'the server is not to see each update as it is, with what decides the '
+      'aggregation here'
+    )
+  if reason:
+    raise parameters.ParameterError(
+      'adapter_rule',
+      '{}=fedex corrects the mean of the adapters by what each client sends, '
+      f'but {reason}; take lora or ffa.',
+    )
 
 
 def _check_epochs(

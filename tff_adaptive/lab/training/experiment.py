@@ -177,6 +177,7 @@ def create_task(
   from tff_adaptive.lab.training.evaluation import validation
 
   task = parts.freeze(task, settings.freeze)
+  task = parts.adapt(task, settings)
   task = validation.hold_out_clients(task, settings)
   return client_tests.hold_out(task, settings)
 
@@ -193,6 +194,7 @@ def build(
   Raises:
     SettingsError: If the method does not go with the task.
   """
+  from tff_adaptive import adapters
   from tff_adaptive.algorithms import building
   from tff_adaptive.lab.training import parts as parts_lib
 
@@ -221,7 +223,7 @@ def build(
       )
   except parameters.ParameterError as e:
     raise options_lib.refusal(e) from e
-  except exchange.UnsuitableModelError as e:
+  except (exchange.UnsuitableModelError, adapters.AdapterError) as e:
     raise errors.SettingsError(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'

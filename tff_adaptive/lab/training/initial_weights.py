@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,8 @@ from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import keras_files
 from tff_adaptive.lab.training import seeds
 
-_EXPORTED = 'weights.h5'
+# Of a model of Keras 2, and of Keras 3.
+_EXPORTED = ('weights.h5', 'model.weights.h5')
 # The model in a state, whatever else there is around it.
 _IN_A_STATE = re.compile(
   r'state/(?:rounds/)?(?:server/)?(?:global_model_weights|weights)/'
@@ -63,13 +64,14 @@ def load(
   model = model_fn()
   if files.RunFolder(path).hparams.is_file():
     return _of_run(model, path)
-  file = path / _EXPORTED if path.is_dir() else path
-  if not file.is_file():
+  there = [path / name for name in _EXPORTED] if path.is_dir() else [path]
+  file = next((file for file in there if file.is_file()), None)
+  if file is None:
     raise errors.SettingsError(
       f'--initial_weights={path} is neither an export, nor a run, nor a file '
       'of Keras.'
     )
-  keras_model: Optional[tf.keras.Model] = tff_internals.keras_model_of(model)
+  keras_model: Any = tff_internals.keras_model_of(model)
   if keras_model is None:
     raise errors.SettingsError(
       f'--initial_weights={path} needs a task with a Keras model.'

@@ -12,7 +12,9 @@ import tensorflow_federated as tff
 
 from tasks import client_data
 from tasks import fine_tuning
+from tff_adaptive import adapters
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
@@ -72,16 +74,8 @@ def freeze(
   """
   if patterns is None:
     return task
-  names = fine_tuning.variable_names(task.model_fn)
-  chosen = set()
-  for pattern in patterns.split(','):
-    found = fnmatch.filter(names, pattern)
-    if not found:
-      raise errors.SettingsError(
-        f'--freeze={pattern} is none of the variables that are trained: '
-        f'{", ".join(names)}.'
-      )
-    chosen |= {*found}
+  names = models.variable_names(task.model_fn)
+  chosen = _chosen('freeze', patterns, names)
   if chosen >= {*names}:
     raise errors.SettingsError(
       f'--freeze={patterns} leaves no variable to train; there are '
@@ -90,6 +84,55 @@ def freeze(
   return tff.simulation.baselines.BaselineTask(
     task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
   )
+
+
+def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
+  """Returns the variables that a flag's patterns name.
+
+  Raises:
+    SettingsError: If a pattern names none.
+  """
+  chosen: set[str] = set()
+  for pattern in patterns.split(','):
+    found = fnmatch.filter(names, pattern)
+    if not found:
+      raise errors.SettingsError(
+        f'--{flag}={pattern} is none of the variables that are trained: '
+        f'{", ".join(names)}.'
+      )
+    chosen |= {*found}
+  return chosen
+
+
+def adapt(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
+) -> tff.simulation.baselines.BaselineTask:
+  """Gives a task's model the adapters that the settings ask for.
+
+  Raises:
+    SettingsError: If a pattern names no variable, or there is no kernel that
+      could have adapters.
+  """
+  if settings.adapters is None:
+    return task
+  names = models.variable_names(task.model_fn)
+  options: dict[str, Any] = {}
+  for option, flag in (('adapts', 'kernels'), ('trains', 'beside')):
+    patterns = getattr(settings, f'adapter_{flag}')
+    if patterns is not None:
+      chosen = _chosen(f'adapter_{flag}', patterns, names)
+      options[option] = chosen.__contains__
+  try:
+    model_fn = adapters.adapt(
+      task.model_fn,
+      settings.adapters,
+      rule=settings.adapter_rule or 'lora',
+      alpha=settings.adapter_alpha,
+      **options,
+    )
+  except adapters.AdapterError as e:
+    raise errors.SettingsError(f'--adapters={settings.adapters}: {e}') from e
+  return tff.simulation.baselines.BaselineTask(task.datasets, model_fn)
 
 
 def make(

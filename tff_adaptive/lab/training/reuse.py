@@ -21,6 +21,7 @@ import cachetools
 import tasks
 from tasks import own_code
 from tff_adaptive import runtime
+from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import settings as settings_lib
 
 # A process of a small model takes some 50 MB with all that TensorFlow keeps.
@@ -148,5 +149,10 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     tuple(options.items()),
     tuple(functions),
     settings.freeze,
+    *(
+      getattr(settings, name)
+      for name in general.AsGiven.__dataclass_fields__
+      if name.startswith('adapter')
+    ),
     repr(task.datasets.element_type_structure),
   )

@@ -3,7 +3,9 @@
 Read off the computation that TFF runs, not estimated from the model: a round is
 flattened into its federated operations, and the types of what these broadcast
 and aggregate are added up. Metrics that clients report count too, as they are
-sent, but not what only a simulation collects (`processes.drift`).
+sent, but not what only a simulation collects (`processes.drift`), nor the
+weights that nobody trains, which clients have from the start. Where the server
+corrects such weights (`adapters`), the correction is received, as it is.
 """
 
 import dataclasses
@@ -45,6 +47,10 @@ _UP = frozenset(
     'federated_weighted_mean',
   }
 )
+# The products of adapters, which the server itself makes of what is sent, and
+# of which it makes a correction of their size.
+_PRODUCTS = 'products'
+_NOT_SENT = frozenset({drift.SIMULATED, _PRODUCTS, 'non_trainable'})
 _SELECT = frozenset({'federated_select', 'federated_secure_select'})
 
 
@@ -60,7 +66,7 @@ def size_of(type_signature: tff.Type) -> int:
     return sum(
       size_of(child)
       for name, child in tff.structure.to_elements(type_signature)
-      if name != drift.SIMULATED
+      if name not in _NOT_SENT
     )
   if isinstance(type_signature, tff.TensorType):
     shape, dtype = type_signature.shape, np.dtype(type_signature.dtype)
@@ -68,6 +74,18 @@ def size_of(type_signature: tff.Type) -> int:
       raise ValueError(f'{type_signature} has no fixed size.')
     return math.prod(shape) * dtype.itemsize
   raise ValueError(f'{type_signature} has no fixed size.')
+
+
+def _corrections(type_signature: tff.Type) -> int:
+  """Computes the bytes of what the server makes of sums of products."""
+  if isinstance(type_signature, tff.FederatedType):
+    return _corrections(type_signature.member)
+  if not isinstance(type_signature, tff.StructType):
+    return 0
+  return sum(
+    size_of(child) if name == _PRODUCTS else _corrections(child)
+    for name, child in tff.structure.to_elements(type_signature)
+  )
 
 
 def _children(operation: tff.framework.Call) -> list[tff.Type]:
@@ -124,11 +142,13 @@ def of_round(next_computation: tff.Computation) -> Traffic:
       if operation == 'federated_broadcast':
         down += size_of(block.argument.type_signature)
       elif operation in _UP:
-        up += sum(
-          size_of(t)
+        sent = [
+          t
           for t in _children(block)
           if isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS
-        )
+        ]
+        up += sum(map(size_of, sent))
+        down += sum(map(_corrections, sent))
       elif operation in _SELECT:
         keys, _, _, select_fn = _children(block)
         up += size_of(keys)

@@ -66,6 +66,8 @@ class ClientWork:
     initialize_client_state: TFF computation that makes the state of a client
       that was never seen; `None` if clients keep nothing.
     get_hparams, set_hparams: TFF computations on the state.
+    correct: TFF computation that corrects the averaging of adapters, as
+      `messages.corrected`; `None` if there is nothing to correct.
   """
 
   def __init__(
@@ -255,6 +257,15 @@ class ClientWork:
     }[self._mean_gradient is not None, exchange.sees_update]
     self._next_state = tff.tensorflow.computation(next_state, known)
     self._measure = tff.tensorflow.computation(messages.measure, totals)
+    self.correct: Optional[tff.Computation] = None
+    if self.facts.residuals:
+      weights_type = self.facts.weights_type
+      self.correct = tff.tensorflow.computation(
+        lambda after, before, sums, update: messages.corrected(
+          self.facts.residuals, after, before, sums, update
+        ),
+        [weights_type, weights_type, totals[0], weights_type.trainable],
+      )
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
     """Builds the computation from both states to the state to send."""

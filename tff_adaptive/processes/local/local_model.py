@@ -8,6 +8,7 @@ travel through the loop over batches, which is nothing for the former.
 import abc
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Generic
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.processes import exchange as exchange_lib
@@ -68,7 +71,13 @@ class RepresentationRequest(Protocol):
 
 
 class LocalModel(abc.ABC, Generic[Carry]):
-  """A client's copy of the model, inside one TensorFlow graph."""
+  """A client's copy of the model, inside one TensorFlow graph.
+
+  Attributes:
+    residuals: As `adapters.AdaptedModel` has them.
+  """
+
+  residuals: Sequence[adapters.Residual] = ()
 
   def check_objective(self, objective: RepresentationRequest) -> None:
     """Raises `UnsuitableModelError` if the objective asks for too much."""
@@ -137,17 +146,18 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
+    self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
   def check_objective(self, objective: RepresentationRequest) -> None:
     if objective.needs_representation:
-      part = _representation_model(self._model)
+      part = _before_last_layer(self._model)
 
       # Traced once, as models trace their forward pass: every pass of a step
       # then has the same dropout mask.
       @tf.function(autograph=False)
       def represent(batch: structures.Examples) -> tf.Tensor:
-        features = autograph.call(part, inputs_of(batch), training=True)
+        features = part(inputs_of(batch))
         return tf.reshape(features, [tf.shape(features)[0], -1])
 
       self._represent = represent
@@ -248,9 +258,9 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     return autograph.call(self._model.report_local_unfinalized_metrics)
 
 
-def _representation_model(
+def _before_last_layer(
   model: tff.learning.models.VariableModel,
-) -> tf.keras.Model:
+) -> Callable[[structures.Structure], tf.Tensor]:
   """Cuts a Keras model before its last layer that has weights."""
   keras_model: Any = tff_internals.keras_model_of(model)
   layers = getattr(keras_model, 'layers', [])
@@ -258,7 +268,11 @@ def _representation_model(
   try:
     if len(with_weights) < 2:
       raise AttributeError('no layer before the last one')
-    return tf.keras.Model(keras_model.inputs, with_weights[-1].input)
+    of_keras_3 = models.keras_3_of(model)
+    if of_keras_3 is not None:
+      return of_keras_3.up_to(with_weights[-1])
+    part = tf.keras.Model(keras_model.inputs, with_weights[-1].input)
+    return lambda inputs: autograph.call(part, inputs, training=True)
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
     raise exchange_lib.UnsuitableModelError(
@@ -391,7 +405,8 @@ def create(model: Model) -> LocalModel[Any]:
   """Builds a client's model, inside the graph that is being traced."""
   if isinstance(model, tff.learning.models.FunctionalModel):
     return _FunctionalLocalModel(model)
-  return _VariableLocalModel(model)
+  with models.without_values():
+    return _VariableLocalModel(model)
 
 
 def _dense(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 from typing import Optional
 from typing import Union
@@ -10,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
+from tff_adaptive import models
 from tff_adaptive import structures
-from tff_adaptive import tff_internals
 from tff_adaptive.processes.local import local_model
 
 # Functions from a metric's unfinalized values to its value, by metric, or one
@@ -34,6 +36,7 @@ class ModelFacts(NamedTuple):
       which does not tell.
     variable_names: Names of its trainable variables, such as 'dense/kernel';
       `None` for a `FunctionalModel` without an attribute of this name.
+    residuals: Of adapters whose averaging the server corrects.
   """
 
   initial_weights: tff.Computation
@@ -42,6 +45,7 @@ class ModelFacts(NamedTuple):
   metric_finalizers: Finalizers
   metric_names: Optional[tuple[str, ...]]
   variable_names: Optional[tuple[str, ...]]
+  residuals: Sequence[adapters.Residual] = ()
 
 
 def look_at(model: local_model.Model) -> ModelFacts:
@@ -58,6 +62,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     names = None
     # tff.learning's own have none; whoever builds one may add them.
     variable_names = getattr(model, 'variable_names', None)
+    residuals: Sequence[adapters.Residual] = ()
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -68,19 +73,18 @@ def look_at(model: local_model.Model) -> ModelFacts:
       )
 
   else:
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), models.without_values():
       built = _built(model)
       if not isinstance(built, tff.learning.models.VariableModel):
         raise TypeError(
           '`model` must return a tff.learning.models.VariableModel, got '
-          f'{type(built).__name__}.'
+          f'{type(built).__name__}{_hint(built)}.'
         )
       input_spec = built.input_spec
       finalizers = built.metric_finalizers()
       names = tuple(finalizers)
-      variable_names = tuple(
-        v.name.partition(':')[0] for v in built.trainable_variables
-      )
+      variable_names = tuple(models.names_in(built))
+      residuals = getattr(built, 'residuals', ())
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -98,6 +102,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     finalizers,
     names,
     variable_names,
+    residuals,
   )
 
 
@@ -119,8 +124,15 @@ def _built(
   try:
     return model()
   except (AttributeError, TypeError) as e:
-    tff_internals.refuse_keras_3(e)
+    models.explain(e)
     raise
+
+
+def _hint(given: object) -> str:
+  """Says what to do with a Keras model, where one was given as it is."""
+  if models.kind_of(given) is None:
+    return ''
+  return ': a Keras model needs loss=, metrics= and input_spec= beside it'
 
 
 def _check(model: local_model.Model) -> None:
@@ -134,9 +146,10 @@ def _check(model: local_model.Model) -> None:
       'whose variables exist already cannot be built anew for each client. '
       'Pass the function.'
     )
-  if not callable(model):
+  if models.kind_of(model) is not None or not callable(model):
     raise TypeError(
       '`model` must be a no-argument function that returns a '
       'tff.learning.models.VariableModel, or a '
-      f'tff.learning.models.FunctionalModel, got {model!r}.'
+      'tff.learning.models.FunctionalModel, got '
+      f'{model!r:.200}{_hint(model)}.'
     )

@@ -15,6 +15,7 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import schedules
@@ -413,6 +414,7 @@ class Trainer:
       trained.steps if self.has_step_size else None,
       self.record_step_sizes,
       self.record_drift,
+      adapters.products(local.residuals, client.end),
     )
 
 

@@ -1,0 +1,212 @@
+"""Runs whose model is one of Keras 3, with all that a run does with a model."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import recorded
+from tff_adaptive import adapters
+from tff_adaptive import errors
+from tff_adaptive import models
+from tff_adaptive import parameters
+from tff_adaptive import training
+from tff_adaptive.lab.commands import export
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import initial_weights
+
+pytestmark = pytest.mark.usefixtures('undrawn')
+
+_MODULE = '''
+import collections
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import models
+from tff_adaptive import parameters
+
+
+def net(input_shape, num_classes):
+  return keras.Sequential(
+    [
+      keras.layers.Input(input_shape),
+      keras.layers.Dense(8, activation='relu'),
+      keras.layers.Dropout(0.2),
+      keras.layers.Dense(num_classes),
+    ]
+  )
+
+
+def unbuilt(num_classes):
+  return keras.Sequential([keras.layers.Dense(num_classes)])
+
+
+def sites():
+  """Points of two classes."""
+  rng = np.random.default_rng(0)
+
+  def points():
+    x = rng.normal(size=[16, 3]).astype(np.float32)
+    return collections.OrderedDict(x=x, y=(x.sum(1) > 0).astype(np.int32))
+
+  data = tff.simulation.datasets.TestClientData
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=data({f'site_{i}': points() for i in range(4)}),
+    test_data=data({f'site_{i}': points() for i in range(4)}),
+    train_preprocess_fn=lambda dataset: dataset.batch(8),
+    eval_preprocess_fn=lambda dataset: dataset.batch(16),
+  )
+  return tff.simulation.baselines.BaselineTask(
+    datasets,
+    models.model_fn(
+      lambda: net((3,), 2),
+      loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      metrics=['accuracy'],
+      input_spec=datasets.element_type_structure,
+    ),
+  )
+'''
+
+
+@pytest.fixture(name='settings')
+def _settings(tmp_path, monkeypatch):
+  """Makes settings of a run with the module's model."""
+  pytest.importorskip('keras')
+  (tmp_path / 'own_keras_3.py').write_text(_MODULE)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.syspath_prepend(tmp_path)
+
+  def settings(name, **more):
+    of_table = dict(task='table', data='synthetic', model='own_keras_3:net')
+    return training.settings(
+      **{
+        **(of_table if 'task' not in more else {}),
+        'algorithm': 'fedavg',
+        'client_learning_rate': 0.1,
+        'clients_per_round': 3,
+        'total_rounds': 1,
+        'rounds_per_eval': 1,
+        'root_output_dir': str(tmp_path),
+        'experiment_name': name,
+        **more,
+      }
+    )
+
+  return settings
+
+
+def run(settings):
+  return training.run(settings, say=lambda _: None).rows
+
+
+def test_a_run_and_what_follows(settings, tmp_path):
+  keras = pytest.importorskip('keras')
+  first = settings(
+    'first',
+    freeze='dense/bias',
+    evaluate_clients='2',
+    finetune_epochs=1,
+  )
+  rows = run(first)
+  assert float(rows[-1]['train/loss']) > 0
+  assert {'per_client/loss/mean', 'per_client_tuned/loss/mean'} <= {*rows[-1]}
+  model_fn = experiment.create_task(first).model_fn
+  assert models.variable_names(model_fn) == [
+    'dense/kernel',
+    'dense_1/kernel',
+    'dense_1/bias',
+  ]
+  target = tmp_path / 'exported'
+  own = {'model': 'own_keras_3:net'}
+  told = export.export(first.folder, target, **own)
+  assert told['keras'] == ['model.keras', 'model.weights.h5']
+  saved = keras.models.load_model(target / 'model.keras')
+  x = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
+  serve = tf.saved_model.load(str(target / 'saved_model')).signatures
+  [outputs] = serve[told['signature']](rows=tf.constant(x)).values()
+  columns = told['columns']
+  scaled = (x - [c['shift'] for c in columns]) / [c['scale'] for c in columns]
+  np.testing.assert_allclose(
+    outputs, saved(scaled.astype(np.float32)), rtol=1e-4, atol=1e-5
+  )
+  plain = experiment.create_task(settings('plain')).model_fn
+  drawn = initial_weights.draw(plain, first.seed)
+  for place in (target, target / 'model.keras', target / 'model.weights.h5'):
+    loaded = initial_weights.load(plain, place)
+    for weight, variable in zip(loaded.trainable, saved.trainable_weights):
+      np.testing.assert_array_equal(weight, variable.numpy())
+  assert not np.array_equal(loaded.trainable[0], drawn.trainable[0])
+  np.testing.assert_array_equal(loaded.trainable[1], drawn.trainable[1])
+  # Adapters on what was trained: no more than they is trained and sent.
+  second = settings(
+    'second',
+    adapters=2,
+    adapter_rule='ffa',
+    adapter_kernels='dense/kernel',
+    adapter_beside='dense_1/bias',
+    initial_weights=str(target),
+  )
+  rows = run(second)
+  assert int(rows[-1]['bytes_up']) < int(
+    recorded.rows(first.folder)[-1]['bytes_up']
+  )
+  made = experiment.create_task(second).model_fn
+  assert models.variable_names(made) == ['dense/kernel/b', 'dense_1/bias']
+  assert isinstance(made(), adapters.AdaptedModel)
+  export.export(second.folder, tmp_path / 'merged', **own)
+  merged = keras.models.load_model(tmp_path / 'merged' / 'model.keras')
+  moved = [
+    np.abs(a - b).max() > 0
+    for a, b in zip(merged.get_weights(), saved.get_weights(), strict=True)
+  ]
+  assert moved == [True, False, False, True]
+  low = merged.get_weights()[0] - saved.get_weights()[0]
+  assert np.linalg.matrix_rank(low, tol=1e-5) <= 2
+
+
+@pytest.mark.exhaustive
+def test_a_task_of_ones_own(settings, tmp_path):
+  own = settings('own', task='own_keras_3:sites')
+  rows = run(own)
+  assert 0 <= float(rows[-1]['test/accuracy']) <= 1
+  told = export.export(
+    own.folder, tmp_path / 'exported', task='own_keras_3:sites'
+  )
+  assert json.loads((tmp_path / 'exported' / 'export.json').read_text()) == told
+  assert told['outputs'][0]['logits'] and told['inputs'][0]['shape'] == [
+    None,
+    3,
+  ]
+
+
+def test_what_is_refused(settings, monkeypatch):
+  for more, words in (
+    ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
+    ({'adapters': 2, 'adapter_kernels': 'x'}, '--adapter_kernels=x is none of'),
+    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'No dense or attention'),
+  ):
+    table = dict(task='table', data='synthetic', model='own_keras_3:net')
+    with pytest.raises(errors.SettingsError, match=words):
+      experiment.create_task(settings('none', **{**table, **more}))
+  for more, words in (
+    ({'adapter_rule': 'ffa'}, 'would be ignored without .adapters'),
+    (
+      {'adapters': 2, 'adapter_rule': 'fedex', 'dp_clip_norm': 1.0},
+      'fedex corrects the mean',
+    ),
+  ):
+    with pytest.raises(parameters.ParameterError, match=words):
+      settings('none', **more)
+  with pytest.raises(errors.SettingsError, match='Take the rule lora'):
+    made = settings(
+      'none', adapters=2, adapter_rule='fedex', algorithm='fednova'
+    )
+    experiment.build(made, experiment.create_task(made))
+  keras = pytest.importorskip('keras')
+  monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')
+  with pytest.raises(errors.SettingsError, match="its backend 'jax'"):
+    experiment.create_task(settings('none'))

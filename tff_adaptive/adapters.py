@@ -1,0 +1,376 @@
+"""Low-rank adapters: LoRA, Hu et al., arXiv 2106.09685, trained federatedly.
+
+The kernel W0 of a dense or attention layer is frozen, and what is added to it
+is of low rank r. With kernels as Keras has them, which inputs are multiplied
+with from the left, of m rows and n columns:
+
+  W = W0 + (alpha / r) A B        A is m x r, B is r x n
+
+A starts uniform in +-1/sqrt(m), as in the authors' code, and B at zero, so that
+training starts from the model itself. (The papers write W x, so that theirs are
+the transposes: their A, of r rows, is the A here.)
+
+  lora    clients train A and B, of which the server averages each
+  ffa     clients train B alone: FFA-LoRA, Sun et al., arXiv 2403.12313
+  fedex   as lora, and what averaging A and B apart leaves out is added to W0:
+          FedEx-LoRA, Singhal et al., arXiv 2410.09432,
+
+            W0 = W0 + (alpha / r) (mean(A_i B_i) - mean(A_i) mean(B_i))
+
+          with the weights of clients' updates in every mean. With a server
+          that takes the mean itself (SGD, rate 1) the model is then the mean
+          of the clients' models; another server moves A and B from there.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+from typing import Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import models
+from tff_adaptive import structures
+from tff_adaptive import tff_internals
+
+Rule = Literal['lora', 'ffa', 'fedex']
+
+
+class AdapterError(ValueError):
+  """A model cannot have adapters, or a method cannot train them as asked."""
+
+
+class Matrix(NamedTuple):
+  """A kernel seen as a matrix from inputs to outputs.
+
+  Attributes:
+    shape: Of the kernel.
+    order: Its axes, those of inputs first.
+    rows: Product of the dimensions of inputs.
+    columns: Product of those of outputs.
+  """
+
+  shape: tuple[int, ...]
+  order: tuple[int, ...]
+  rows: int
+  columns: int
+
+  def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
+    """Gives a matrix the form of the kernel."""
+    sides = [self.shape[axis] for axis in self.order]
+    kernel = tf.reshape(matrix, sides)
+    if self.order == tuple(range(len(self.order))):
+      return kernel
+    back = [self.order.index(axis) for axis in range(len(self.order))]
+    return tf.transpose(kernel, back)
+
+
+class Residual(NamedTuple):
+  """Where the parts of an adapter are whose server keeps averaging exact.
+
+  Attributes:
+    a, b: Places of A and B among the trainable weights.
+    kernel: Place of W0 among the non-trainable ones.
+    matrix: W0 as a matrix.
+    scale: alpha / r.
+  """
+
+  a: int
+  b: int
+  kernel: int
+  matrix: Matrix
+  scale: float
+
+
+def products(
+  residuals: Sequence[Residual], trainable: structures.FlatWeights
+) -> tuple[tf.Tensor, ...]:
+  """Computes a client's A_i B_i, which its server makes of what it sends."""
+  return tuple(tf.matmul(trainable[r.a], trainable[r.b]) for r in residuals)
+
+
+def corrected(
+  residuals: Sequence[Residual],
+  weights: structures.ModelWeights,
+  mean_trainable: structures.FlatWeights,
+  mean_products: Sequence[tf.Tensor],
+) -> tuple[tf.Tensor, ...]:
+  """Adds to W0 what the means of A and of B leave out.
+
+  Args:
+    residuals: The adapters.
+    weights: The model's, after the server's step.
+    mean_trainable: Mean of the clients' trainable weights, flat.
+    mean_products: Mean of what `products` makes.
+
+  Returns:
+    The non-trainable weights, flat.
+  """
+  fixed = list(tf.nest.flatten(weights.non_trainable))
+  for found, product in zip(residuals, mean_products, strict=True):
+    apart = tf.matmul(mean_trainable[found.a], mean_trainable[found.b])
+    rest = found.matrix.kernel(found.scale * (product - apart))
+    fixed[found.kernel] = fixed[found.kernel] + rest
+  return tuple(fixed)
+
+
+def adapt(
+  model_fn: models.ModelFn,
+  rank: int,
+  *,
+  rule: Rule = 'lora',
+  alpha: Optional[float] = None,
+  adapts: Callable[[str], bool] = lambda name: True,
+  trains: Callable[[str], bool] = lambda name: False,
+) -> models.ModelFn:
+  """Gives a model adapters, which are trained in place of its weights.
+
+  Args:
+    model_fn: Makes the model, around one of Keras 2 or 3, as
+      `models.model_fn` and `tff.learning.models.from_keras_model` do.
+    rank: r, at least 1.
+    rule: What is averaged, and how, as above.
+    alpha: The adapters' scale times r; r unless given.
+    adapts: Tells of a dense or attention kernel by its name, such as
+      'dense/kernel', whether it gets an adapter.
+    trains: Tells of any other variable whether it is trained as it is.
+
+  Returns:
+    A function that makes the model. Its trainable variables are A and B of each
+    kernel, in order, and then those that are trained as they are.
+
+  Raises:
+    AdapterError: If no kernel gets an adapter.
+  """
+  if rank < 1:
+    raise AdapterError(f'The rank of adapters must be at least 1, got {rank}.')
+  names = models.variable_names(model_fn)
+  with tf.Graph().as_default(), models.without_values():
+    kernels = kernels_of(model_fn())
+  if not kernels:
+    raise AdapterError(
+      'The model has no dense or attention layer whose kernel is trained, and '
+      'adapters go on nothing else.'
+    )
+  chosen = {place for place in kernels if adapts(names[place])}
+  if not chosen:
+    raise AdapterError(
+      'No dense or attention kernel is to have an adapter; there are '
+      f'{", ".join(names[place] for place in kernels)}.'
+    )
+  whole = {
+    place
+    for place, name in enumerate(names)
+    if place not in chosen and trains(name)
+  }
+  scale = (rank if alpha is None else alpha) / rank
+  return functools.partial(_make, model_fn, rank, rule, scale, chosen, whole)
+
+
+def _make(model_fn: models.ModelFn, *options: Any) -> 'AdaptedModel':
+  return AdaptedModel(model_fn(), *options)
+
+
+def kernels_of(
+  model: tff.learning.models.VariableModel,
+) -> dict[int, tuple[Any, Matrix]]:
+  """Finds the kernels that can have adapters.
+
+  Returns:
+    Layer and matrix by the kernel's place among the trainable variables, in
+    their order.
+
+  Raises:
+    AdapterError: If the model is not around a Keras model.
+  """
+  of_keras_3 = models.keras_3_of(model)
+  keras_model: Any = tff_internals.keras_model_of(model)
+  if of_keras_3 is not None:
+    layers = of_keras_3.layers_with('Dense', 'EinsumDense')
+  elif keras_model is None:
+    raise AdapterError('Adapters need a Keras model.')
+  else:
+    kinds = (tf.keras.layers.Dense, tf.keras.layers.EinsumDense)
+    layers = [
+      (layer, layer.kernel)
+      for layer in keras_model.submodules
+      if isinstance(layer, kinds)
+    ]
+  places = {id(v): i for i, v in enumerate(model.trainable_variables)}
+  found = {}
+  for layer, kernel in layers:
+    matrix = _matrix_of(layer, tuple(kernel.shape))
+    if id(kernel) in places and matrix is not None:
+      found[places[id(kernel)]] = layer, matrix
+  return dict(sorted(found.items()))
+
+
+def _matrix_of(layer: Any, shape: tuple[int, ...]) -> Optional[Matrix]:
+  """Sees a layer's kernel as a matrix; `None` if it is several."""
+  equation = getattr(layer, 'equation', 'bi,io->bo').replace(' ', '')
+  given, _, outputs = equation.partition('->')
+  inputs, _, axes = given.partition(',')
+  of_inputs = [i for i, a in enumerate(axes) if a not in outputs]
+  of_outputs = [i for i, a in enumerate(axes) if a not in inputs]
+  if len(axes) != len(shape) or len(of_inputs) + len(of_outputs) != len(axes):
+    return None
+  return Matrix(
+    shape,
+    (*of_inputs, *of_outputs),
+    math.prod(shape[i] for i in of_inputs),
+    math.prod(shape[i] for i in of_outputs),
+  )
+
+
+class _Adapter(NamedTuple):
+  """An adapter in a graph."""
+
+  place: int
+  layer: Any
+  matrix: Matrix
+  a: tf.Variable
+  b: tf.Variable
+
+
+class _Sum:
+  """Stands for the kernel of a layer of Keras 2: a sum, made where it is used.
+
+  Attributes:
+    shape, dtype: The kernel's.
+  """
+
+  def __init__(self, make: Callable[[], tf.Tensor], kernel: tf.Variable):
+    self._make = make
+    self.shape, self.dtype = kernel.shape, kernel.dtype
+
+  def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
+    return tf.convert_to_tensor(self._make(), dtype=dtype, name=name)
+
+
+class AdaptedModel(models.Wrapped):
+  """A model whose kernels are sums of frozen ones and adapters.
+
+  Attributes:
+    unfrozen: The model itself.
+    residuals: For the server, with the rule `fedex`; empty with others.
+  """
+
+  def __init__(
+    self,
+    unfrozen: tff.learning.models.VariableModel,
+    rank: int,
+    rule: Rule,
+    scale: float,
+    chosen: set[int],
+    whole: set[int],
+  ):
+    """Puts adapters into a model just built.
+
+    Args:
+      unfrozen: The model; its layers are changed in place.
+      rank, rule: As in `adapt`.
+      scale: alpha / r.
+      chosen, whole: Places of its trainable variables that get adapters, and
+        that are trained as they are.
+    """
+    super().__init__(unfrozen)
+    self._rule = rule
+    self._scale = scale
+    self._kernels = list(unfrozen.trainable_variables)
+    self._whole = sorted(whole)
+    self._fixed = [i for i in range(len(self._kernels)) if i not in whole]
+    self._adapters = [
+      _Adapter(
+        place,
+        layer,
+        matrix,
+        tf.Variable(
+          tf.random.uniform(
+            [matrix.rows, rank], -(matrix.rows**-0.5), matrix.rows**-0.5
+          ),
+          name='adapter_a',
+          trainable=rule != 'ffa',
+        ),
+        tf.Variable(tf.zeros([rank, matrix.columns]), name='adapter_b'),
+      )
+      for place, (layer, matrix) in kernels_of(unfrozen).items()
+      if place in chosen
+    ]
+    of_keras_3 = models.keras_3_of(unfrozen)
+    for adapter in self._adapters:
+      kernel = self._kernels[adapter.place]
+      made = functools.partial(self._adapted, adapter)
+      if of_keras_3 is not None:
+        of_keras_3.substitute(kernel, made)
+      else:
+        # Past Keras, which would forget that the kernel is a weight.
+        object.__setattr__(adapter.layer, 'kernel', _Sum(made, kernel))
+    self.residuals: tuple[Residual, ...] = ()
+    if rule == 'fedex':
+      first = len(unfrozen.non_trainable_variables)
+      self.residuals = tuple(
+        Residual(
+          2 * i,
+          2 * i + 1,
+          first + self._fixed.index(adapter.place),
+          adapter.matrix,
+          scale,
+        )
+        for i, adapter in enumerate(self._adapters)
+      )
+
+  def _adapted(self, adapter: _Adapter) -> tf.Tensor:
+    """Computes W."""
+    kernel = self._kernels[adapter.place]
+    low = tf.matmul(adapter.a, adapter.b)
+    added = adapter.matrix.kernel(self._scale * low)
+    return kernel.read_value() + tf.cast(added, kernel.dtype)
+
+  @property
+  def _of_adapters(self) -> list[tuple[str, tf.Variable]]:
+    names = models.names_in(self.unfrozen)
+    return [
+      (f'{names[adapter.place]}/{part}', variable)
+      for adapter in self._adapters
+      for part, variable in (('a', adapter.a), ('b', adapter.b))
+      if part == 'b' or self._rule != 'ffa'
+    ]
+
+  @property
+  def trainable_names(self) -> Sequence[str]:
+    names = models.names_in(self.unfrozen)
+    return [n for n, _ in self._of_adapters] + [names[i] for i in self._whole]
+
+  @property
+  def trainable_variables(self) -> Sequence[tf.Variable]:
+    own = [variable for _, variable in self._of_adapters]
+    return own + [self._kernels[i] for i in self._whole]
+
+  @property
+  def non_trainable_variables(self) -> Sequence[tf.Variable]:
+    return [
+      *self.unfrozen.non_trainable_variables,
+      *(self._kernels[i] for i in self._fixed),
+      *(a.a for a in self._adapters if self._rule == 'ffa'),
+    ]
+
+  def merge(self) -> tff.learning.models.VariableModel:
+    """Puts the adapters' sums into the kernels, for use without adapters.
+
+    Returns:
+      The model itself, which this one must not be used beside any more.
+    """
+    of_keras_3 = models.keras_3_of(self.unfrozen)
+    for adapter in self._adapters:
+      kernel = self._kernels[adapter.place]
+      kernel.assign(self._adapted(adapter))
+      if of_keras_3 is not None:
+        of_keras_3.substitute(kernel, kernel.read_value)
+      else:
+        object.__setattr__(adapter.layer, 'kernel', kernel)
+    return self.unfrozen

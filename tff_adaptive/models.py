@@ -1,0 +1,778 @@
+"""Keras models for learning processes, of Keras 2 and of Keras 3.
+
+  models.model_fn(build, loss=..., metrics=..., input_spec=...)
+
+is what `algorithms.build` and a task take, for a function `build` that returns
+a model of either, or for a model of Keras 3 itself. `from_keras_model` does for
+one model what `tff.learning.models.from_keras_model` does, which knows Keras 2
+alone.
+
+A model of Keras 3 is built once, outside of TFF's graphs; in a graph, a
+`keras.StatelessScope` puts variables of that graph in the place of its own.
+"""
+
+import collections
+import contextlib
+import functools
+import threading
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import structures
+from tff_adaptive import tff_internals
+
+ModelFn = Callable[[], tff.learning.models.VariableModel]
+# Makes what takes the place of a weight in a pass, in the graph of the pass.
+Substitute = Callable[[], tf.Tensor]
+
+
+def kind_of(model: Any) -> Optional[Literal['keras_2', 'keras_3']]:
+  """Tells of which Keras a model is; `None` for what is no Keras model.
+
+  Raises:
+    TypeError: If it is a model of Keras 3 under another backend than
+      TensorFlow's, or a PyTorch module.
+  """
+  if isinstance(model, tf.keras.Model):
+    return 'keras_2'
+  kind = type(model)
+  if tff_internals.is_keras_3(kind, 'Model'):
+    import keras  # pylint: disable=g-import-not-at-top
+
+    backend = keras.config.backend()
+    if backend != 'tensorflow':
+      raise TypeError(
+        f'{_name(kind)} is a model of Keras 3 under its backend {backend!r}; '
+        'learning processes here are TensorFlow graphs: start Python with '
+        'KERAS_BACKEND=tensorflow, or without KERAS_BACKEND.'
+      )
+    return 'keras_3'
+  if any(
+    base.__name__ == 'Module' and base.__module__.startswith('torch.nn.')
+    for base in kind.__mro__
+  ):
+    raise TypeError(
+      f'{_name(kind)} is a PyTorch module (torch.nn.Module); models here are '
+      'Keras models, of tf.keras or of Keras 3 under its TensorFlow backend.'
+    )
+  return None
+
+
+def _name(kind: type) -> str:
+  return f'{kind.__module__}.{kind.__qualname__}'
+
+
+def from_keras_model(
+  keras_model: Any,
+  loss: Any = None,
+  input_spec: Any = None,
+  metrics: Optional[Sequence[Any]] = None,
+) -> tff.learning.models.VariableModel:
+  """Makes a `tff.learning.models.VariableModel` of a model of either Keras.
+
+  Args:
+    keras_model: A `tf.keras.Model`, or a built `keras.Model` of Keras 3, made
+      by the function that calls this one.
+    loss: For Keras 2 as `tff.learning.models.from_keras_model` takes it. For
+      Keras 3 a loss, its name, or a function of labels and predictions; that
+      which the model was compiled with unless given.
+    input_spec: Of a batch: `tf.TensorSpec`s of `x` and `y`, or of the pair.
+    metrics: For Keras 2 as there. For Keras 3 metrics of either Keras,
+      functions that make one, or names; those which the model was compiled with
+      unless given. `loss`, `num_examples` and `num_batches` are added.
+
+  Raises:
+    TypeError: If one of the arguments is not of these kinds; if the model is
+      not built.
+  """
+  _check_spec(input_spec)
+  if _checked_kind(keras_model) == 'keras_2':
+    return tff.learning.models.from_keras_model(
+      keras_model,
+      loss=loss,
+      input_spec=input_spec,
+      metrics=None if metrics is None else list(metrics),
+    )
+  return Keras3Model(keras_model, loss, input_spec, metrics)
+
+
+def model_fn(
+  model: Any,
+  *,
+  input_spec: Any,
+  loss: Any = None,
+  metrics: Optional[Sequence[Any]] = None,
+) -> ModelFn:
+  """Makes the function that learning processes and tasks take for a model.
+
+  Args:
+    model: A function without arguments that returns a Keras model with fresh
+      weights, or a model of Keras 3, whose weights are where training starts.
+    input_spec: As in `from_keras_model`.
+    loss: Likewise.
+    metrics: Likewise.
+
+  Returns:
+    A function that makes a `tff.learning.models.VariableModel`.
+
+  Raises:
+    TypeError: As in `from_keras_model`.
+  """
+  _check_spec(input_spec)
+  if isinstance(model, tf.keras.Model):
+    raise TypeError(
+      '`model` is a model of Keras 2 (tf.keras), which cannot be built anew '
+      'for each client; give a function that returns one.'
+    )
+  # A Keras model can be called, too.
+  if kind_of(model) is None and not callable(model):
+    _checked_kind(model)
+  return _ModelFn(model, loss, metrics, input_spec)
+
+
+class _ModelFn:
+  """A function that makes models of one Keras model, or of a builder's."""
+
+  def __init__(
+    self,
+    model: Any,
+    loss: Any,
+    metrics: Optional[Sequence[Any]],
+    input_spec: Any,
+  ):
+    """See `model_fn`."""
+    given = kind_of(model) is not None
+    self._build: Optional[Callable[[], Any]] = None if given else model
+    # All graphs share it; nobody may change its weights.
+    self._skeleton: Any = model if given else None
+    self._is_keras_2 = False
+    self._rest = (loss, input_spec, metrics)
+    self._lock = threading.Lock()
+
+  def __call__(self) -> tff.learning.models.VariableModel:
+    if tf.executing_eagerly() and self._build is not None:
+      return from_keras_model(self._built(), *self._rest)
+    with self._lock:
+      if self._skeleton is None and not self._is_keras_2:
+        # Where weights have values, and files of weights can be loaded.
+        with _eagerly():
+          built = self._built()
+        self._is_keras_2 = _checked_kind(built) == 'keras_2'
+        self._skeleton = None if self._is_keras_2 else built
+    if self._is_keras_2:
+      return from_keras_model(self._built(), *self._rest)
+    return Keras3Model(self._skeleton, *self._rest, shared=True)
+
+  def _built(self) -> Any:
+    assert self._build is not None
+    tff_internals.reset_names()
+    return self._build()
+
+
+def keras_3_of(
+  model: tff.learning.models.VariableModel,
+) -> Optional['Keras3Model']:
+  """Returns the model of Keras 3 that others are wrapped around, if one is."""
+  while hasattr(model, 'unfrozen'):
+    model = model.unfrozen
+  return model if isinstance(model, Keras3Model) else None
+
+
+def variable_names(model: ModelFn) -> list[str]:
+  """Lists a model's trainable variables, such as 'dense/kernel', in order."""
+  with tf.Graph().as_default():
+    # Keras numbers layers through, over all models that were built before.
+    tff_internals.reset_names()
+    made = model()
+    return names_in(made)
+
+
+def names_in(model: tff.learning.models.VariableModel) -> list[str]:
+  """Returns the names of a model's trainable variables, in order."""
+  named = getattr(model, 'trainable_names', None)
+  if named is not None:
+    return list(named)
+  return [v.name.partition(':')[0] for v in model.trainable_variables]
+
+
+def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
+  kind = kind_of(model)
+  if kind is None:
+    raise TypeError(
+      'A Keras model was expected, a tf.keras.Model or a keras.Model of Keras '
+      f'3, or a function that returns one, got {_name(type(model))}.'
+    )
+  return kind
+
+
+def _check_spec(input_spec: Any) -> None:
+  words = (
+    '`input_spec` must have the specs of `x` and `y` of a batch, as '
+    'tf.TensorSpecs with None for the size of a batch'
+  )
+  if isinstance(input_spec, Mapping):
+    if not {'x', 'y'} <= {*input_spec}:
+      raise TypeError(f'{words}; got the names {", ".join(input_spec)}.')
+  elif not isinstance(input_spec, Sequence) or len(input_spec) != 2:
+    raise TypeError(f'{words}; got {input_spec!r}.')
+
+
+_context = threading.local()
+
+
+@contextlib.contextmanager
+def without_values() -> Iterator[None]:
+  """Lets models be made whose weights are zeros until they are assigned.
+
+  Clients assign the weights that they receive. The values that a model of
+  Keras 3 has, which a graph holds as constants, would be there for nothing.
+  """
+  before = getattr(_context, 'without_values', False)
+  _context.without_values = True
+  try:
+    yield
+  finally:
+    _context.without_values = before
+
+
+@contextlib.contextmanager
+def _eagerly() -> Iterator[None]:
+  """Leaves the graph that is being traced, and TFF's record of variables."""
+  with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
+    yield
+
+
+def _array_of(variable: Any) -> Any:
+  with _eagerly():
+    return variable.value.numpy()
+
+
+def _is_here(variable: tf.Variable) -> bool:
+  """Tells whether a variable can be read in the current context."""
+  eager = isinstance(variable.handle, tf.__internal__.EagerTensor)
+  if tf.executing_eagerly() or eager:
+    return eager and tf.executing_eagerly()
+  return variable.handle.graph is tf.compat.v1.get_default_graph()
+
+
+class _Metric:
+  """A metric of either Keras, with variables of its own in this graph.
+
+  Attributes:
+    name: Its name.
+    variables: Sums over the examples seen.
+    finalizer: Maps their values to the metric's.
+  """
+
+  name: str
+  variables: Sequence[tf.Variable]
+  finalizer: Callable[[list[tf.Tensor]], Any]
+
+  def update(self, labels: Any, predictions: Any) -> None:
+    """Counts a batch."""
+    raise NotImplementedError
+
+  def reset(self) -> None:
+    """Forgets what was counted."""
+    raise NotImplementedError
+
+
+class _Keras2Metric(_Metric):
+  """A metric of tf.keras, made anew."""
+
+  def __init__(self, made: Any):
+    """Makes the metric.
+
+    Args:
+      made: A metric, to be made once more, or a function that makes one.
+    """
+    again = made
+    if isinstance(made, tf.keras.metrics.Metric):
+      again = functools.partial(type(made).from_config, made.get_config())
+    self._metric = again()
+    self.name = self._metric.name
+    self.variables = self._metric.variables
+    self.finalizer = tff.learning.metrics.create_keras_metric_finalizer(again)
+
+  def update(self, labels: Any, predictions: Any) -> None:
+    self._metric.update_state(y_true=labels, y_pred=predictions)
+
+  def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
+    """Counts a value, for a metric that is a mean."""
+    self._metric.update_state(value, weight)
+
+  def reset(self) -> None:
+    self._metric.reset_state()
+
+
+class _Keras3Metric(_Metric):
+  """A metric of Keras 3, computed on other variables than its own."""
+
+  def __init__(self, metric: Any):
+    """Makes variables like the metric's.
+
+    Args:
+      metric: The metric, whose own variables stay as they are.
+    """
+    self._metric = metric
+    self.name = metric.name
+    self.variables = [
+      tf.Variable(value, trainable=False, name=f'{metric.name}/{v.name}')
+      for v, value in zip(metric.variables, self._first(), strict=True)
+    ]
+    self.finalizer = tf.function(
+      lambda values: metric.stateless_result(list(values)), autograph=False
+    )
+
+  def _first(self) -> list[tf.Tensor]:
+    return [
+      tf.convert_to_tensor(value) if tf.is_tensor(value) else tf.zeros(v.shape)
+      for v, value in zip(
+        self._metric.variables, self._metric.stateless_reset_state()
+      )
+    ]
+
+  def update(self, labels: Any, predictions: Any) -> None:
+    values = self._metric.stateless_update_state(
+      [v.read_value() for v in self.variables], labels, predictions
+    )
+    for variable, value in zip(self.variables, values, strict=True):
+      variable.assign(value)
+
+  def reset(self) -> None:
+    for variable, value in zip(self.variables, self._first(), strict=True):
+      variable.assign(value)
+
+
+class Keras3Model(tff.learning.models.VariableModel):
+  """A model of Keras 3 as tff.learning knows models.
+
+  Attributes:
+    step_seed: Seed of a pass' random layers, int32 [2], to assign before it;
+      `None` for a model without random layers. Their n-th draws are functions
+      of the seed, of the layer's place in the model and of n.
+    trainable_names: Names of the trainable variables, such as 'dense/kernel'.
+  """
+
+  def __init__(
+    self,
+    keras_model: Any,
+    loss: Any,
+    input_spec: Any,
+    metrics: Optional[Sequence[Any]],
+    shared: bool = False,
+  ):
+    """Wraps a built model; see `from_keras_model`.
+
+    Args:
+      keras_model, loss, input_spec, metrics: As there.
+      shared: Whether the model belongs to others, too, and is left as it is.
+    """
+    if not (keras_model.built and keras_model.weights):
+      raise TypeError(
+        f'{_name(type(keras_model))} is not built, so that it has no weights '
+        'yet: call it on a batch once, or call its build(input_shape), before '
+        'it is handed over.'
+      )
+    if any(
+      'BatchNormalization' in type(layer).__name__
+      for layer in tff_internals.layers_of(keras_model)
+    ):
+      warnings.warn(
+        'Batch normalization keeps moving averages, which clients do not send '
+        'and the server does not train: they keep their first values. '
+        'GroupNormalization has none.',
+        UserWarning,
+        stacklevel=2,
+      )
+    self._keras_model = keras_model
+    self._input_spec = input_spec
+    self._loss = _loss_of(keras_model, loss)
+    # Where others look whether the model ends in logits.
+    self._loss_fns = [self._loss]
+    weights = keras_model.weights
+    prefix = f'{keras_model.name}/'
+    own = not shared and all(_is_here(w.value) for w in weights)
+    self._variables = {
+      id(w): w.value if own else _like(w, prefix) for w in weights
+    }
+    self._trainable = keras_model.trainable_weights
+    self._fixed = keras_model.non_trainable_weights
+    self.trainable_names = [
+      w.path.removeprefix(prefix) for w in self._trainable
+    ]
+    self.step_seed: Optional[tf.Variable] = None
+    if tff_internals.seed_generators(keras_model):
+      self.step_seed = tf.Variable(
+        [0, 0], trainable=False, dtype=tf.int32, name='step_seed'
+      )
+    # As for Keras 2: tracing fixes which draw is the n-th.
+    self._draws: collections.Counter[int] = collections.Counter()
+    self._substitutes: dict[int, Substitute] = {}
+    self._metrics = [
+      _metric_of(m, keras_model, input_spec)
+      for m in _metrics_of(keras_model, metrics)
+    ]
+    self._mean_loss = _Keras2Metric(
+      functools.partial(tf.keras.metrics.Mean, 'loss')
+    )
+    self._metrics.append(self._mean_loss)
+    named = {m.name for m in self._metrics}
+    for name, make in (
+      ('num_examples', tff.learning.metrics.NumExamplesCounter),
+      ('num_batches', tff.learning.metrics.NumBatchesCounter),
+    ):
+      if name not in named:
+        self._metrics.append(_Keras2Metric(make))
+
+  def substitute(self, variable: tf.Variable, make: Substitute) -> None:
+    """Lets passes compute with something else in the place of a weight."""
+    self._substitutes[id(variable)] = make
+
+  def layers_with(self, *kinds: str) -> list[tuple[Any, tf.Variable]]:
+    """Lists the layers of kinds that have a kernel, with their kernels.
+
+    Args:
+      *kinds: Names of Keras' classes.
+    """
+    found = []
+    for layer in tff_internals.layers_of(self._keras_model):
+      if any(tff_internals.is_keras_3(type(layer), kind) for kind in kinds):
+        for weight in self._trainable:
+          if weight is layer.kernel:
+            found.append((layer, self._variables[id(weight)]))
+    return found
+
+  @property
+  def trainable_variables(self) -> Sequence[tf.Variable]:
+    return [self._variables[id(w)] for w in self._trainable]
+
+  @property
+  def non_trainable_variables(self) -> Sequence[tf.Variable]:
+    return [self._variables[id(w)] for w in self._fixed]
+
+  @property
+  def local_variables(self) -> Sequence[tf.Variable]:
+    return [v for metric in self._metrics for v in metric.variables]
+
+  @property
+  def input_spec(self) -> Any:
+    return self._input_spec
+
+  def call(
+    self, part: Any, inputs: structures.Structure, training: bool
+  ) -> tuple[Any, list[tf.Tensor]]:
+    """Computes a model made of this one's layers, with this one's variables.
+
+    Args:
+      part: The Keras model, or one between two of its layers.
+      inputs: Its inputs.
+      training: Whether dropout is on, and averages move.
+
+    Returns:
+      Outputs, and losses of layers.
+    """
+
+    import keras  # pylint: disable=g-import-not-at-top
+
+    def value(weight: Any) -> tf.Tensor:
+      variable = self._variables[id(weight)]
+      return self._substitutes.get(id(variable), variable.read_value)()
+
+    def draw(place: int) -> tf.Tensor:
+      self._draws[place] += 1
+      if self.step_seed is None or place < 0:
+        return tf.constant([0, 0], tf.int32)
+      return self.step_seed.read_value() + tf.constant(
+        [place, self._draws[place]], tf.int32
+      )
+
+    weights = part.weights
+    scope = keras.StatelessScope(
+      [(w, value(w)) for w in weights], collect_losses=True
+    )
+    before = [(w, scope.get_current_value(w)) for w in weights]
+    with tff_internals.drawing(self._keras_model, draw), scope:
+      # Not `stateless_call`, which tells layers inside nothing of training
+      # unless each hands it on.
+      outputs = part(inputs, training=training)
+      losses = part.losses
+    if self._draws[-1]:  # Keras would put an error of `draw` into many lines.
+      raise TypeError(
+        f'A layer of {_name(type(self._keras_model))} draws random numbers '
+        'without a generator of its own, so that no seed decides them: give '
+        'the layer a keras.random.SeedGenerator as an attribute, and draw with '
+        'seed=self.NAME.'
+      )
+    if training:
+      for weight, old in before:
+        new = scope.get_current_value(weight)
+        if not weight.trainable and new is not old:
+          self._variables[id(weight)].assign(new)
+    return outputs, losses
+
+  @functools.cached_property
+  def _predict(self) -> Callable[..., Any]:
+    return tf.function(
+      lambda x, training: self.call(self._keras_model, x, training)[0],
+      autograph=False,
+    )
+
+  @tf.autograph.experimental.do_not_convert
+  def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
+    return self._predict(batch_input, training)
+
+  @functools.cached_property
+  def _forward(self) -> Callable[..., Any]:
+    # Traced once: every pass of a step draws the same numbers.
+    return tf.function(self._forward_pass, autograph=False)
+
+  @tf.autograph.experimental.do_not_convert
+  def forward_pass(
+    self, batch_input: Any, training: bool = True
+  ) -> tff.learning.models.BatchOutput:
+    return self._forward(batch_input, training)
+
+  def _forward_pass(
+    self, batch: structures.Examples, training: bool
+  ) -> tff.learning.models.BatchOutput:
+    x, y = (
+      (batch['x'], batch['y']) if isinstance(batch, Mapping) else tuple(batch)
+    )
+    predictions, losses = self.call(self._keras_model, x, training)
+    loss = tf.cast(tf.reduce_mean(self._loss(y, predictions)), tf.float32)
+    count = tf.shape(tf.nest.flatten(x)[0])[0]
+    for metric in self._metrics:
+      if metric is not self._mean_loss:
+        metric.update(y, predictions)
+    self._mean_loss.weigh(loss, count)
+    return tff.learning.models.BatchOutput(
+      loss=tf.add_n([loss, *(tf.cast(added, tf.float32) for added in losses)]),
+      predictions=predictions,
+      num_examples=count,
+    )
+
+  @tf.autograph.experimental.do_not_convert
+  def report_local_unfinalized_metrics(
+    self,
+  ) -> collections.OrderedDict[str, list[tf.Tensor]]:
+    return collections.OrderedDict(
+      (m.name, [v.read_value() for v in m.variables]) for m in self._metrics
+    )
+
+  def metric_finalizers(
+    self,
+  ) -> collections.OrderedDict[str, Callable[[list[tf.Tensor]], Any]]:
+    return collections.OrderedDict((m.name, m.finalizer) for m in self._metrics)
+
+  @tf.autograph.experimental.do_not_convert
+  def reset_metrics(self) -> None:
+    for metric in self._metrics:
+      metric.reset()
+
+  def up_to(self, layer: Any) -> Callable[[structures.Structure], tf.Tensor]:
+    """Returns the part of the model before a layer, for training.
+
+    Raises:
+      AttributeError, ValueError: If the model is no graph of layers.
+    """
+    import keras  # pylint: disable=g-import-not-at-top
+
+    with _eagerly():
+      part = keras.Model(self._keras_model.inputs, layer.input)
+    return lambda inputs: self.call(part, inputs, True)[0]
+
+
+class Wrapped(tff.learning.models.VariableModel):
+  """A model that differs from another in which variables are trained.
+
+  Attributes:
+    unfrozen: The other model.
+  """
+
+  def __init__(self, unfrozen: tff.learning.models.VariableModel):
+    self.unfrozen = unfrozen
+
+  @property
+  def local_variables(self) -> Sequence[tf.Variable]:
+    return self.unfrozen.local_variables
+
+  @property
+  def input_spec(self) -> Any:
+    return self.unfrozen.input_spec
+
+  def forward_pass(self, batch_input: Any, training: bool = True) -> Any:
+    return self.unfrozen.forward_pass(batch_input, training)
+
+  def predict_on_batch(self, batch_input: Any, training: bool = True) -> Any:
+    return self.unfrozen.predict_on_batch(batch_input, training)
+
+  def report_local_unfinalized_metrics(self) -> Any:
+    return self.unfrozen.report_local_unfinalized_metrics()
+
+  def metric_finalizers(self) -> Any:
+    return self.unfrozen.metric_finalizers()
+
+  def reset_metrics(self) -> None:
+    self.unfrozen.reset_metrics()
+
+
+def _like(weight: Any, prefix: str) -> tf.Variable:
+  """Makes a variable of this graph for a weight of Keras 3."""
+  if getattr(_context, 'without_values', False):
+    first = tf.zeros(weight.shape, weight.dtype)
+  else:
+    first = _array_of(weight)
+  return tf.Variable(
+    first,
+    trainable=weight.trainable,
+    dtype=weight.dtype,
+    name=weight.path.removeprefix(prefix),
+  )
+
+
+def _loss_of(keras_model: Any, loss: Any) -> Callable[[Any, Any], tf.Tensor]:
+  """Returns the loss of labels and predictions."""
+  import keras  # pylint: disable=g-import-not-at-top
+
+  if loss is None:
+    loss = getattr(keras_model, 'loss', None)
+  if isinstance(loss, str):
+    try:
+      loss = keras.losses.get(loss)
+    except ValueError as e:
+      raise TypeError(
+        f'`loss` is {loss!r}, which is no loss of Keras 3.'
+      ) from e
+  if not callable(loss):
+    raise TypeError(
+      '`loss` must be a loss of Keras, its name or a function of labels and '
+      'predictions, or the model must be compiled with one; got '
+      f'{type(loss).__name__}.'
+    )
+  return loss
+
+
+def _metrics_of(
+  keras_model: Any, metrics: Optional[Sequence[Any]]
+) -> Sequence[Any]:
+  """Returns the metrics given, or those that the model was compiled with."""
+  if metrics is None:
+    import keras  # pylint: disable=g-import-not-at-top
+
+    with _eagerly():
+      compiled = keras_model.get_compile_config().get('metrics') or []
+      metrics = [
+        m if isinstance(m, str) else keras.saving.deserialize_keras_object(m)
+        for m in ([compiled] if isinstance(compiled, (str, dict)) else compiled)
+      ]
+  elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
+    raise TypeError(
+      f'`metrics` must be a list of metrics, got {type(metrics).__name__}.'
+    )
+  return metrics
+
+
+def _metric_of(given: Any, keras_model: Any, input_spec: Any) -> _Metric:
+  """Makes a metric of what names or makes one.
+
+  Raises:
+    TypeError: If nothing does.
+  """
+  if isinstance(given, tf.keras.metrics.Metric):
+    return _Keras2Metric(given)
+  if isinstance(given, str):
+    given = _named_metric(given, keras_model, input_spec)
+  elif not _is_keras_3_metric(given) and callable(given):
+    with _eagerly():
+      made = given()
+    if isinstance(made, tf.keras.metrics.Metric):
+      return _Keras2Metric(given)
+    given = made
+  if not _is_keras_3_metric(given):
+    raise TypeError(
+      '`metrics` must have metrics of Keras, functions that make one or '
+      f'names of metrics, got {_name(type(given))}.'
+    )
+  if not given.variables:
+    _build_metric(given, keras_model, input_spec)
+  return _Keras3Metric(given)
+
+
+def _is_keras_3_metric(given: Any) -> bool:
+  return tff_internals.is_keras_3(type(given), 'Metric')
+
+
+def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
+  """Returns a metric of Keras 3 by its name.
+
+  'accuracy' is that of labels as they are in `input_spec`: one class of two, a
+  number per class, or one of several classes.
+  """
+  import keras  # pylint: disable=g-import-not-at-top
+
+  wanted = name
+  if name in ('accuracy', 'acc'):
+    y = input_spec['y'] if isinstance(input_spec, Mapping) else input_spec[1]
+    outputs = keras_model.output_shape[-1]
+    labels = y.shape[-1] if y.shape.rank else None
+    if outputs == 1:
+      wanted = 'binary_accuracy'
+    elif labels == outputs and y.shape.rank == len(keras_model.output_shape):
+      wanted = 'categorical_accuracy'
+    else:
+      wanted = 'sparse_categorical_accuracy'
+  try:
+    with _eagerly():
+      found = keras.metrics.get(wanted)
+      if not _is_keras_3_metric(found):
+        found = keras.metrics.MeanMetricWrapper(found)
+      found.name = name
+  except ValueError as e:
+    raise TypeError(
+      f'`metrics` has {name!r}, which is no metric of Keras 3.'
+    ) from e
+  return found
+
+
+def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
+  """Lets a metric that waits for its first batch make its variables."""
+  x, y = (
+    (input_spec['x'], input_spec['y'])
+    if isinstance(input_spec, Mapping)
+    else input_spec
+  )
+  with _eagerly():
+
+    def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+      return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
+
+    inputs, labels = tf.nest.map_structure(zeros, (x, y))
+    metric.update_state(labels, keras_model(inputs, training=False))
+    metric.reset_state()
+
+
+def explain(error: BaseException) -> None:
+  """Raises `TypeError` if an error came of Keras 3 where TFF wants Keras 2.
+
+  Args:
+    error: Raised by a function that was to make a model of tff.learning.
+  """
+  given = tff_internals.keras_3_model_in(error)
+  if given is not None:
+    raise TypeError(
+      f'`model` makes a {_name(type(given))}, a model of Keras 3, of which '
+      'tff.learning.models.from_keras_model knows nothing: use '
+      'tff_adaptive.models.from_keras_model in its place, which takes the same '
+      'arguments, or hand the model, with loss, metrics and input_spec, to '
+      'algorithms.build.'
+    ) from error

@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive import processes
+from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 
 
@@ -93,11 +94,9 @@ class Pieces:
 
 def make_pieces(plan: plan_lib.Plan) -> Pieces:
   """Builds the optimizers, the objective and the method's additions."""
-  made: dict[str, Any] = {
-    f'{side}_optimizer': _optimizer(plan, side) for side in optimizers.SIDES
-  }
+  chosen = methods.Chosen(*(_optimizer(plan, s) for s in optimizers.SIDES))
   own = plan.build('own') or plan.method.options()
-  made |= own.additions(**made)
+  made: dict[str, Any] = {**chosen._asdict(), **own.additions(chosen)}
   terms = [made.pop('objective')] if 'objective' in made else []
   if plan.values.get('proximal_strength'):
     terms.insert(0, processes.Proximal(plan.values['proximal_strength']))

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import ClassVar
+from typing import NamedTuple
 from typing import Optional
 from typing import TYPE_CHECKING
 from typing import TypeVar
@@ -23,8 +24,6 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
-  import tensorflow_federated as tff
-
   from tff_adaptive.algorithms import additions
 
 # Stand for the names of all optimizers registered as adaptive, or as building
@@ -61,6 +60,17 @@ FAMILIES = {
 }
 
 
+class Chosen(NamedTuple):
+  """The optimizers that a method is built with.
+
+  Attributes:
+    client_optimizer, server_optimizer: `tff.learning.optimizers.Optimizer`s.
+  """
+
+  client_optimizer: Any
+  server_optimizer: Any
+
+
 class Options(parameters.Described):
   """A method's own hyperparameters, and the pieces that it adds.
 
@@ -75,21 +85,16 @@ class Options(parameters.Described):
 
   in_state: ClassVar[frozenset[str]] = frozenset()
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
+  def additions(self, chosen: Chosen) -> additions.Additions:
     """Builds the pieces that the method adds; none by default.
 
     Args:
-      client_optimizer: The client optimizer.
-      server_optimizer: The server optimizer.
+      chosen: The optimizers of both sides.
 
     Raises:
       ParameterError: If the method cannot be built with one of these.
     """
-    del client_optimizer, server_optimizer
+    del chosen
     return {}
 
   @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 from typing import Literal
 
 from tff_adaptive.algorithms import additions
@@ -27,11 +26,9 @@ class Bi2Clip(methods.Options):
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
   """Whether each coordinate is clipped, or the norm of all together."""
 
-  def additions(
-    self, client_optimizer: Any, server_optimizer: Any
-  ) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     client, server = (
       dataclasses.replace(rule, clip_mode=self.clip_mode)
-      for rule in (client_optimizer, server_optimizer)
+      for rule in (chosen.client_optimizer, chosen.server_optimizer)
     )
     return {'client_optimizer': client, 'server_optimizer': server}

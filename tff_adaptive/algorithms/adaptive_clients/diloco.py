@@ -7,7 +7,6 @@ from typing import Literal
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import kept_state
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 
 
 class KeepingClients(methods.Options):
@@ -18,15 +17,10 @@ class KeepingClients(methods.Options):
   round in which the client took part, or is reset in every round. With small
   cohorts of many clients, kept moments are stale when they are used."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     if self.client_state == 'fresh':
       return {}
-    return {'exchange': kept_state.KeptState(client_optimizer)}
+    return {'exchange': kept_state.KeptState(chosen.client_optimizer)}
 
 
 @methods.method(

@@ -9,7 +9,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers.clients import preconditioned
 from tff_adaptive.optimizers.servers import fedopt
 from tff_adaptive.processes import exchange
@@ -59,27 +58,25 @@ class ServerPreconditioner(exchange.Exchange):
 class DirectJoint(methods.Options):
   """Adaptive clients that start at the server's preconditioner (Lee et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    if not isinstance(server_optimizer, fedopt.AdaptiveServerOptimizer):
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    if not isinstance(chosen.server_optimizer, fedopt.AdaptiveServerOptimizer):
       raise parameters.ParameterError(
         'server_optimizer',
         'direct_joint needs a server optimizer with a second moment, a '
         'fedopt.AdaptiveServerOptimizer, got {given}.',
-        given=type(server_optimizer).__name__,
+        given=type(chosen.server_optimizer).__name__,
       )
-    if not isinstance(client_optimizer, preconditioned.PreconditionedClient):
+    if not isinstance(
+      chosen.client_optimizer, preconditioned.PreconditionedClient
+    ):
       raise parameters.ParameterError(
         'client_optimizer',
         'direct_joint needs a client optimizer with a preconditioner, a '
         'preconditioned.PreconditionedClient, got {given}.',
-        given=type(client_optimizer).__name__,
+        given=type(chosen.client_optimizer).__name__,
       )
-    client = client_optimizer.received_form()
+    client = chosen.client_optimizer.received_form()
     return {
       'client_optimizer': client,
-      'exchange': ServerPreconditioner(client, server_optimizer),
+      'exchange': ServerPreconditioner(client, chosen.server_optimizer),
     }

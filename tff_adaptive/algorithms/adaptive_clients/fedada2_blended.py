@@ -6,7 +6,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers.clients import blended
 from tff_adaptive.processes import exchange
 
@@ -44,12 +43,7 @@ class FedAda2Blended(methods.Options):
   server (Lee et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: blended.Blended,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    if not client_optimizer.weighs:
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    if not chosen.client_optimizer.weighs:
       return {}
-    return {'exchange': WeightedByOptimizer(client_optimizer)}
+    return {'exchange': WeightedByOptimizer(chosen.client_optimizer)}

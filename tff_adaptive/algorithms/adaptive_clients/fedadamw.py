@@ -9,7 +9,6 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
@@ -86,10 +85,6 @@ class FedAdamW(methods.Options):
   (Liu et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': BlockMeans()}

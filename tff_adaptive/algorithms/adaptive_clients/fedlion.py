@@ -9,9 +9,7 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
-from tff_adaptive.optimizers.clients import lion
 from tff_adaptive.processes import exchange
 
 
@@ -79,10 +77,5 @@ class FedLion(methods.Options):
   and Chang).
   """
 
-  def additions(
-    self,
-    client_optimizer: lion.Lion,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    return {'exchange': MeanMomentum(client_optimizer.weight_decay)}
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    return {'exchange': MeanMomentum(chosen.client_optimizer.weight_decay)}

@@ -8,7 +8,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import muon_global
 from tff_adaptive.processes import exchange
@@ -78,10 +77,6 @@ class Momenta(exchange.Exchange):
 class FedMuon(methods.Options):
   """Clients that step along orthogonalised momenta (Liu et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': Momenta()}

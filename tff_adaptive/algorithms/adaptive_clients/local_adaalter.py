@@ -9,7 +9,6 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
@@ -64,13 +63,8 @@ class LocalAdaAlter(methods.Options):
   initial_accumulator: Optional[parameters.NonNegative] = None
   """b0^2, the initial value of A^2; client_adaptivity^2 unless given."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    start = client_optimizer.epsilon**2
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    start = chosen.client_optimizer.epsilon**2
     if self.initial_accumulator is not None:
       start = self.initial_accumulator
     return {'exchange': Accumulator(start)}

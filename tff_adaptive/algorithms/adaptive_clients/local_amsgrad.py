@@ -8,7 +8,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
@@ -73,10 +72,5 @@ class Moments(exchange.Exchange):
 class LocalAmsgrad(methods.Options):
   """AMSGrad clients whose moments are averaged (Chen et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    return {'exchange': Moments(client_optimizer.epsilon)}
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    return {'exchange': Moments(chosen.client_optimizer.epsilon)}

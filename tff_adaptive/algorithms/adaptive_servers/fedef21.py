@@ -11,7 +11,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.adaptive_servers import fedcams
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import encodings
 from tff_adaptive.processes import exchange
@@ -106,10 +105,6 @@ class FedEf21(fedcams.Compressing):
   """N, the number of all clients; the cohort size (full participation) unless
   given. A wrong number scales every step."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': Estimates(*self.compression(), self.population)}

@@ -10,7 +10,6 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.client_drift import scaffold
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import rule
 from tff_adaptive.optimizers import tree
@@ -136,12 +135,8 @@ class FAdamGC(scaffold.Scaffold):
   enter the moments (Chen et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': GradientTracking(self.population),
       'objective': objectives.Correction('y - y_i'),

@@ -10,7 +10,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
@@ -103,15 +102,10 @@ class FedCm(methods.Options):
   alpha: parameters.Ratio = 0.1
   """Weight of a client's own gradient; 1 is federated averaging."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': ClientMomentum(
-        base=client_optimizer, alpha=self.alpha
+        base=chosen.client_optimizer, alpha=self.alpha
       ),
       'exchange': LastDirection(),
     }

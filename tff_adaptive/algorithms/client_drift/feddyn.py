@@ -9,7 +9,6 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
@@ -107,12 +106,8 @@ class FedDyn(methods.Options):
   """N, the number of all clients; the cohort size (full participation) unless
   given."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': DynamicRegularization(
         self.proximal_strength, self.population

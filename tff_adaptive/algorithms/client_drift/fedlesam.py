@@ -10,7 +10,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
 from tff_adaptive.processes import exchange
@@ -85,13 +84,8 @@ class FedLesam(methods.Options):
   rho: parameters.NonNegative = 0.1
   """Norm of the perturbation e, in units of x."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
-      'client_optimizer': Displaced(base=client_optimizer),
+      'client_optimizer': Displaced(base=chosen.client_optimizer),
       'exchange': LastReceived(self.rho),
     }

@@ -12,7 +12,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import wrapped
 from tff_adaptive.processes import exchange
@@ -125,15 +124,10 @@ class FedNova(methods.Options):
         momentum=values['client_momentum'],
       )
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': CountedSgd(
-        base=client_optimizer, strength=self.proximal_strength
+        base=chosen.client_optimizer, strength=self.proximal_strength
       ),
       'exchange': NormalizedAveraging(self.proximal_strength > 0),
     }

@@ -9,7 +9,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
@@ -62,12 +61,9 @@ class FedSam(methods.Options):
   rho: parameters.NonNegative = 0.05
   """Norm of the perturbation e, in units of x."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
-      'client_optimizer': SharpnessAware(base=client_optimizer, rho=self.rho)
+      'client_optimizer': SharpnessAware(
+        base=chosen.client_optimizer, rho=self.rho
+      )
     }

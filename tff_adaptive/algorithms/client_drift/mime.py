@@ -88,17 +88,12 @@ class Mime(methods.Options):
 
   corrects: ClassVar[bool] = True
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': frozen.Frozen(
-        base=client_optimizer, corrects=self.corrects
+        base=chosen.client_optimizer, corrects=self.corrects
       ),
-      'exchange': ServerStatistics(client_optimizer, self.corrects),
+      'exchange': ServerStatistics(chosen.client_optimizer, self.corrects),
     }
 
 

@@ -11,7 +11,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients.own_step_sizes import polyak_global
 from tff_adaptive.processes import exchange
@@ -107,10 +106,6 @@ class FedSpsGlobal(methods.Options):
   """Step size of the first round; unless given, the local Polyak step of the
   cohort's first client at the received model, on its first batch."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': GlobalStep(self.aggregation, self.gamma_0)}

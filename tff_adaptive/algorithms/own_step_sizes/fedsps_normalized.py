@@ -7,7 +7,6 @@ from typing import Literal
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.processes import exchange
 
 
@@ -49,10 +48,6 @@ class FedSpsNormalized(methods.Options):
   it (D.1.1), or 'printed', all but the last, as printed in its Algorithm 2,
   where a client with a single step has nu = 0."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': InverseStepSum(self.nu)}

@@ -8,7 +8,6 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
-from tff_adaptive.lazy import tff
 
 
 @methods.method(
@@ -26,12 +25,8 @@ class FedPer(methods.Options):
   """K_P, the number of last layers with weights that stay on each client; a
   variable without a name counts as a layer."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
 
     def choose(names: Sequence[str]) -> list[bool]:
       layers = [n.rpartition('/')[0] or f'{i}' for i, n in enumerate(names)]

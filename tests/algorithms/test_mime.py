@@ -11,6 +11,7 @@ from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.client_drift import mime as mime_lib
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
@@ -127,10 +128,9 @@ def test_adam_counts_the_received_steps_and_one():
 
 
 def test_only_the_correction_needs_an_exchange_of_its_own():
+  rule = tff.learning.optimizers.build_sgdm(RATE)
   exchanges = [
-    options().additions(tff.learning.optimizers.build_sgdm(RATE), None)[
-      'exchange'
-    ]
+    options().additions(methods.Chosen(rule, None))['exchange']
     for options in (mime_lib.Mime, mime_lib.MimeLite)
   ]
   assert [e.full_gradient_pass for e in exchanges] == ['before', 'after']

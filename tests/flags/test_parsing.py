@@ -419,14 +419,14 @@ def test_full_help_has_the_text_of_each_method():
     "fedcm: Weight of a client's own gradient; 1 is federated averaging.\n"
     '      Default: 0.1.'
   ) in entry
-  assert 'fedadamw: Weight of the cohort' in entry
+  assert 'fedadamw: Weight of the last global' in entry
   decay = text[text.index('\n  --beta_2\n') :]
   assert decay.splitlines()[2].startswith('      local_amsgrad: Decay of v per')
   assert 'server adam, server ams, server yogi: Decay of v per round.' in decay
   strength = text[text.rindex('\n  --proximal_strength\n') :]
   assert strength.splitlines()[2].startswith('      the other methods: mu of')
   # What all mean alike is said once, and before that in the short help.
-  assert text.count('Whether clients count by the examples that they') == 2
+  assert text.count("Weight of a client: 'examples' it iterated") == 2
 
 
 @pytest.mark.parametrize(

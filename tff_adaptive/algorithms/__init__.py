@@ -1,13 +1,13 @@
-"""The published methods, by name, as tff.learning processes.
+"""Published federated optimization methods as tff.learning processes.
 
   process = algorithms.build('fedadam', model_fn, client_learning_rate=0.03,
                              server_learning_rate=0.003)
   state = process.initialize()
   output = process.next(state, client_datasets)
 
-Behind it: `resolve` makes a checked `plan.Plan` of a name and hyperparameters,
-`building` makes its pieces and the process of these. Only `build` and
-`describe` import TensorFlow.
+`resolve` checks a name and hyperparameters and returns a `plan.Plan`;
+`building` builds the pieces of a plan and composes the process. Only `build`
+and `describe` import TensorFlow.
 """
 
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ __all__ = [
 
 
 def names() -> list[str]:
-  """Lists the names that `build` accepts."""
+  """Lists the method names that `build` accepts."""
   return [name for name, m in methods.table().items() if m.has_clients]
 
 
 def summary(name: str) -> str:
-  """Returns one line that says what a method is."""
+  """Returns a one-line summary of a method."""
   return methods.find(name).summary
 
 
@@ -69,8 +69,8 @@ def parameters_of(
       with; the method's own unless given.
 
   Raises:
-    ParameterError: If there is no such method or optimizer, or the method does
-      not let that optimizer be replaced.
+    ParameterError: If the method or an optimizer is unknown, or the method does
+      not allow that optimizer.
   """
   row = methods.find(name)
   chosen = plan_lib.optimizers_of(row, client_optimizer, server_optimizer)
@@ -79,7 +79,7 @@ def parameters_of(
 
 
 def check(name: str, **hyperparameters: Any) -> None:
-  """Raises `ParameterError` unless `build` would accept the hyperparameters."""
+  """Raises `ParameterError` if `build` would reject the hyperparameters."""
   resolve(name, **hyperparameters)
 
 
@@ -94,29 +94,52 @@ def build(
 ) -> 'processes.Process':
   """Builds a method as a learning process.
 
+  Example:
+
+    >>> import tensorflow as tf
+    >>> from tff_adaptive import algorithms, runtime
+    >>> def model_fn():
+    ...   layer = tf.keras.layers.Dense(1, input_shape=[2])
+    ...   return tf.keras.Sequential([layer])
+    >>> process = algorithms.build(
+    ...   'fedadam',
+    ...   model_fn,
+    ...   input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
+    ...   loss=tf.keras.losses.MeanSquaredError(),
+    ...   client_learning_rate=0.1,
+    ... )
+    >>> _ = runtime.set_in_process_context()
+    >>> state = process.initialize()
+    >>> client_data = tf.data.Dataset.from_tensors(([[1.0, 2.0]], [[3.0]]))
+    >>> output = process.next(state, [client_data, client_data])
+    >>> int(output.metrics['client_work']['train']['num_examples'])
+    2
+
   Args:
     name: One of `names()`.
-    model: A no-argument function returning a
+    model: A no-argument function that returns a
       `tff.learning.models.VariableModel`, or a
-      `tff.learning.models.FunctionalModel`; with `input_spec`, a model of Keras
-      3, or a no-argument function that returns a model of either Keras.
-    input_spec: Of a batch for a Keras model: `tf.TensorSpec`s of `x` and `y`,
+      `tff.learning.models.FunctionalModel`. With `input_spec`, a Keras 3 model,
+      or a no-argument function that returns a model of either Keras.
+    input_spec: The batches of a Keras model: `tf.TensorSpec`s of `x` and `y`,
       or of the pair.
-    loss, metrics: For a Keras model as `models.from_keras_model` takes them.
-    **hyperparameters: As `parameters_of(name)` lists them; their defaults are
-      the papers'. `client_optimizer` and `server_optimizer` may be names (see
-      `optimizers.client_names`, `optimizers.server_names`) or
-      `tff.learning.optimizers.Optimizer` objects. `model_aggregator` may be a
-      `tff.aggregators.WeightedAggregationFactory`.
+    loss, metrics: The loss and metrics of a Keras model, as for
+      `models.from_keras_model`.
+    **hyperparameters: Hyperparameters listed by `parameters_of(name)`; their
+      defaults are those of the papers. `client_optimizer` and
+      `server_optimizer` may be names (see `optimizers.client_names`,
+      `optimizers.server_names`) or `tff.learning.optimizers.Optimizer` objects.
+      `model_aggregator` may be a `tff.aggregators.WeightedAggregationFactory`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
 
   Raises:
-    ParameterError: If the name is unknown, or a hyperparameter has a value out
-      of range or is one that the method has no use for.
-    TypeError: If `model` is not of the kinds above, is not built, or is of
-      Keras 3 under another backend than TensorFlow's.
+    ParameterError: If the name is unknown, or if a hyperparameter is out of
+      range or not used by the method.
+    TypeError: If `model` is not of the kinds above, is not built, or is a Keras
+      3 model of a backend other than TensorFlow, or if `loss` or `metrics` is
+      given without `input_spec`.
   """
   plan = resolve(name, **hyperparameters)
   if not plan.method.has_clients:
@@ -125,7 +148,7 @@ def build(
       'The algorithm {name} is no federated process; training.run trains it.',
       name=name,
     )
-  # Only here does TensorFlow come in.
+  # These import TensorFlow.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive import models
   from tff_adaptive.algorithms import building
@@ -143,7 +166,29 @@ def build(
 
 
 def describe(name: str, **hyperparameters: Any) -> str:
-  """Renders the rule that `build` would follow, one assignment a line."""
+  """Renders the update rule of a method as text, one assignment per line.
+
+  Example:
+
+    >>> from tff_adaptive import algorithms
+    >>> print(algorithms.describe('fedavg', client_learning_rate=0.1))
+    algorithm fedavg: Federated averaging: SGD clients, their mean applied.
+    client minimises F
+    client optimizer sgd:
+      x = x - learning_rate g
+      with learning_rate = 0.1
+    server optimizer sgd:
+      x = x + learning_rate Delta
+      with learning_rate = 1
+    a client counts with weight the examples it iterated
+
+  Args:
+    name: One of `names()`.
+    **hyperparameters: As for `build`.
+
+  Raises:
+    ParameterError: If `build` would raise it.
+  """
   plan = resolve(name, **hyperparameters)
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.algorithms import building
@@ -153,5 +198,5 @@ def describe(name: str, **hyperparameters: Any) -> str:
 
 
 def is_stateful(process: 'processes.Process') -> bool:
-  """Tells whether a process keeps state for each client between rounds."""
+  """Returns whether a process keeps state for each client between rounds."""
   return hasattr(process, 'initialize_client_state')

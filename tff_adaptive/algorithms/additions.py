@@ -1,4 +1,4 @@
-"""The pieces that a method's own module adds to a process, by name."""
+"""The pieces that a method contributes to a process, by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tff_adaptive.lazy import tff
 
 
 class Additions(TypedDict, total=False):
-  """The pieces that a method adds, or puts in the place of those chosen.
+  """The pieces that a method adds to a process or replaces.
 
   Attributes:
-    client_optimizer, server_optimizer: In place of those that were asked for.
-    exchange: What is exchanged beside the model.
-    objective: What clients add to their loss.
+    client_optimizer, server_optimizer: Replacements of the chosen optimizers.
+    exchange: The statistics exchanged beside the model.
+    objective: The terms added to the clients' loss.
   """
 
   client_optimizer: tff.learning.optimizers.Optimizer

@@ -1,4 +1,4 @@
-"""Learning processes, made of plans."""
+"""Builders of learning processes from plans."""
 
 import dataclasses
 from typing import Any
@@ -9,18 +9,20 @@ import tensorflow_federated as tff
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive import processes
+from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan as plan_lib
 
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-  """The pieces of a learning process, built of a plan.
+  """The pieces of a learning process.
 
   Attributes:
-    plan: The plan.
-    client_optimizer, server_optimizer: The rules; no client's without clients.
-    objective: What is added to the clients' loss.
-    exchange: What the method exchanges beside the model, if anything.
+    plan: The plan that the pieces are built from.
+    client_optimizer, server_optimizer: The optimizers; the client's is `None`
+      for a method without clients.
+    objective: The terms added to the clients' loss.
+    exchange: The statistics that the method exchanges beside the model, if any.
   """
 
   plan: plan_lib.Plan
@@ -32,11 +34,11 @@ class Pieces:
   def compose(
     self, model: Any, *, takes_messages: bool = False
   ) -> processes.Process:
-    """Makes the learning process; see `algorithms.build`.
+    """Composes the learning process; see `algorithms.build`.
 
     Args:
-      model: As there.
-      takes_messages: As `processes.compose` takes it.
+      model: As for `algorithms.build`.
+      takes_messages: As for `processes.compose`.
     """
     return processes.compose(
       model,
@@ -46,16 +48,16 @@ class Pieces:
     )
 
   def first_state(self, template: Any, weights: Any) -> Any:
-    """Builds the first state of a process of the same structure.
+    """Builds the initial state of a process of the same structure.
 
     Args:
-      template: The first state of that process.
-      weights: The model's weights at the start of training, as arrays.
+      template: The initial state of that process.
+      weights: The model's initial weights, as arrays.
     """
     return processes.first_state(template, weights, **self._arguments())
 
   def _arguments(self) -> dict[str, Any]:
-    """Returns the arguments of `processes.compose` about pieces and numbers."""
+    """Returns the arguments of `processes.compose` but model and aggregator."""
     values = self.plan.values
     return dict(
       client_optimizer=self.client_optimizer,
@@ -91,12 +93,10 @@ class Pieces:
 
 
 def make_pieces(plan: plan_lib.Plan) -> Pieces:
-  """Builds the optimizers, the objective and what the method itself adds."""
-  made: dict[str, Any] = {
-    f'{side}_optimizer': _optimizer(plan, side) for side in optimizers.SIDES
-  }
+  """Builds the optimizers, the objective and the method's additions."""
+  chosen = methods.Chosen(*(_optimizer(plan, s) for s in optimizers.SIDES))
   own = plan.build('own') or plan.method.options()
-  made |= own.additions(**made)
+  made: dict[str, Any] = {**chosen._asdict(), **own.additions(chosen)}
   terms = [made.pop('objective')] if 'objective' in made else []
   if plan.values.get('proximal_strength'):
     terms.insert(0, processes.Proximal(plan.values['proximal_strength']))
@@ -110,12 +110,12 @@ def make_pieces(plan: plan_lib.Plan) -> Pieces:
 def _optimizer(plan: plan_lib.Plan, side: str) -> Any:
   chosen = plan.optimizer[side]
   if not isinstance(chosen, str):
-    # A rule of somebody's own, or an optimizer of TFF's.
+    # A user's own rule, or one of TFF's optimizers.
     described = isinstance(chosen, parameters.Described)
     return chosen.build() if described else chosen
   if side == 'client' and not plan.method.has_clients:
     return None
-  # A method may hide all that the optimizer takes.
+  # A method may hide all of the optimizer's hyperparameters.
   description = optimizers.entry_of(side, chosen).description
   return (plan.build(side) or description()).build()
 

@@ -1,4 +1,4 @@
-"""The resolved rule of a method as text, one assignment a line."""
+"""Rendering of a method's resolved update rule as text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _WEIGHTS = {
 
 
 def describe(pieces: building.Pieces) -> str:
-  """Renders the rule that a process of these pieces follows."""
+  """Renders the update rule of a process built from these pieces."""
   plan, exchange = pieces.plan, pieces.exchange
   if not plan.method.has_clients:
     return _pooled(plan)
@@ -53,7 +53,7 @@ def _pooled(plan: plan_lib.Plan) -> str:
 
 
 def _rule(pieces: building.Pieces, side: str) -> list[str]:
-  """Lists an optimizer's rule, and what it adds where it wraps another."""
+  """Returns the lines of an optimizer's rule and of its wrapper's note."""
   optimizer = getattr(pieces, f'{side}_optimizer')
   base = getattr(optimizer, 'base', optimizer)
   formula = getattr(base, 'formula', None) or _sgd_formula(pieces.plan, side)
@@ -68,7 +68,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _sgd_formula(plan: plan_lib.Plan, side: str) -> str:
-  """Writes the rule of tff.learning's SGD, which has no formula of its own."""
+  """Renders the rule of tff.learning's SGD, which has no formula of its own."""
   arguments = plan.arguments(side)
   g, sign = ('g', '-') if side == 'client' else ('Delta', '+')
   if 'learning_rate' not in arguments:

@@ -1,8 +1,8 @@
-"""The cohort's mean direction, which some servers send with the model.
+"""The global update direction of the last round, sent with the model.
 
-Per unit of the clients' learning rate: with eta K_i the sum of a client's local
-rates, it is minus the mean update over the mean of these. So it is of the size
-of a gradient, whatever the number of steps, the schedule and the warm-up.
+The direction is minus the mean update, divided by the mean of eta K_i, the sums
+of the clients' local learning rates. It has the scale of a gradient, whatever
+the number of steps, the schedule and the warm-up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tff_adaptive.processes import exchange
 
 
 def path(client: exchange.Client, learning_rate: tf.Tensor) -> tf.Tensor:
-  """Computes what a client reports, weighted: the sum of its local rates."""
+  """Computes the sum of a client's local learning rates, float32 scalar."""
   return learning_rate * client.full_steps
 
 
 def of_round(
   server: exchange.Server, mean_path: tf.Tensor
 ) -> structures.FlatWeights:
-  """Computes the direction that the round went, uphill as gradients; flat."""
+  """Computes the direction of a round, with the sign of a gradient; flat."""
   return tuple(
     tf.math.divide_no_nan(-u, tf.cast(mean_path, u.dtype))
     for u in server.update

@@ -1,4 +1,4 @@
-"""Client optimizers that go on where they stopped."""
+"""Client optimizers that keep their state between rounds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tff_adaptive.processes import exchange
 
 
 class KeptState(exchange.Exchange):
-  """Each client keeps its optimizer's state from round to round.
+  """Each client keeps the state of its optimizer between rounds.
 
-  All of the state but its hyperparameters: moments, and the count of steps that
-  their bias correction looks at. It starts as the optimizer has it where a
-  client takes part for the first time.
+  Hyperparameters are not kept; moments and the step count of their bias
+  correction are. A client that takes part for the first time starts from the
+  optimizer's initial state.
   """
 
   def __init__(self, client_optimizer: tff.learning.optimizers.Optimizer):

@@ -1,8 +1,8 @@
-"""The table of methods, to which each method's file adds its own.
+"""The registry of methods.
 
-A method is a client optimizer, a server optimizer, hyperparameters of its own
-and, where it has more to it, an objective or an exchange of statistics. All of
-that is one class in one file; this module imports no TensorFlow.
+A method consists of a client optimizer, a server optimizer, its own
+hyperparameters and optionally an objective or an exchange of statistics. It is
+declared by one class in one file. This module imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import ClassVar
+from typing import NamedTuple
 from typing import Optional
 from typing import TYPE_CHECKING
 from typing import TypeVar
@@ -23,15 +24,13 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
-  import tensorflow_federated as tff
-
   from tff_adaptive.algorithms import additions
 
-# In place of names: the optimizers whose rows say that they are adaptive, or
-# that they make no method of their own.
+# Stand for the names of all optimizers registered as adaptive, or as building
+# blocks.
 ADAPTIVE = 'adaptive'
 BUILDING_BLOCKS = 'building blocks'
-# Client optimizers that look at nothing but gradients.
+# Client optimizers whose steps depend on gradients only.
 GRADIENTS_ALONE = (
   'adagrad',
   'adam',
@@ -46,11 +45,11 @@ GRADIENTS_ALONE = (
   'sm3_adam',
 )
 JOINT = dict.fromkeys(optimizers.SIDES, ADAPTIVE)
-# Of methods whose server steps with what they make of the update.
+# Shared by methods that compute the server's step themselves.
 OWN_STEP: Mapping[str, Any] = dict(
   fixes=('server',), hides=('server_learning_rate', 'momentum', 'nesterov')
 )
-# The folders of methods, in the order of lists.
+# The folders of methods, in the order of listings.
 FAMILIES = {
   'adaptive_servers': 'Adaptive servers',
   'client_drift': 'Against client drift',
@@ -61,35 +60,41 @@ FAMILIES = {
 }
 
 
-class Options(parameters.Described):
-  """A method's own hyperparameters, and what they make of its optimizers.
-
-  The first paragraph of a subclass's docstring is the method's summary. A
-  hyperparameter that every method has, such as `proximal_strength`, is the
-  method's own if it declares it.
+class Chosen(NamedTuple):
+  """The optimizers that a method is built with.
 
   Attributes:
-    in_state: Names of its numbers that are part of the process's state and
-      change no graph: runs that differ in nothing else share one.
+    client_optimizer, server_optimizer: `tff.learning.optimizers.Optimizer`s.
+  """
+
+  client_optimizer: Any
+  server_optimizer: Any
+
+
+class Options(parameters.Described):
+  """A method's own hyperparameters, and the pieces that it adds.
+
+  The first paragraph of a subclass's docstring is the method's summary. A
+  subclass may redeclare a hyperparameter that every method has, such as
+  `proximal_strength`, to give it a meaning of its own.
+
+  Attributes:
+    in_state: Names of the numbers that are stored in the process's state and do
+      not change the graph; runs that differ only in these share one graph.
   """
 
   in_state: ClassVar[frozenset[str]] = frozenset()
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    """Builds what the method adds to its optimizers; nothing by default.
+  def additions(self, chosen: Chosen) -> additions.Additions:
+    """Builds the pieces that the method adds; none by default.
 
     Args:
-      client_optimizer: The clients' rule.
-      server_optimizer: The server's.
+      chosen: The optimizers of both sides.
 
     Raises:
       ParameterError: If the method cannot be built with one of these.
     """
-    del client_optimizer, server_optimizer
+    del chosen
     return {}
 
   @classmethod
@@ -100,20 +105,22 @@ class Options(parameters.Described):
       values: All hyperparameters by their public names.
 
     Raises:
-      ParameterError: If they do not fit each other.
+      ParameterError: If they contradict each other.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-  """What a client receives, sends, keeps and holds, beside model and update.
+  """Communication and memory of a client, beside the model and its update.
 
   Attributes:
-    down, up, keeps: In words, for tables; empty for nothing.
-    models_down, models_up: Everything that is received and sent, in units of
+    down, up, keeps: What a client receives, sends and keeps between rounds, in
+      words for tables; empty for nothing.
+    models_down, models_up: Total size received and sent, in units of the
+      model's size.
+    optimizer, context, kept: Size of the optimizer's state, of further values
+      held during local steps, and of the state kept between rounds, in units of
       the model's size.
-    optimizer, context, kept: What is held from step to step by the optimizer
-      and beside it, and kept between rounds, likewise.
     gradients: Gradient evaluations per local step.
     holds: A client's memory in words, if it is not the sum of these.
   """
@@ -131,39 +138,42 @@ class Costs:
 
   @property
   def memory(self) -> str:
-    """A client's memory in words, in units of the model's size d."""
+    """A client's memory as text, in units of the model's size d."""
     total = 1 + self.optimizer + self.context + self.kept
     return self.holds or f'{total:g} d'
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-  """One published method.
+  """A published method.
 
   Attributes:
     name: The name that users type.
     options: The class of its own hyperparameters.
-    printed: The name that papers print; `name` unless given.
-    client: Client optimizer, a name that `optimizers` knows.
-    server: Server optimizer, likewise.
-    fixes: The sides ('client', 'server') whose optimizer makes the method what
-      it is and cannot be replaced, but by one that it `accepts`.
-    defaults: Defaults of hyperparameters that are not its own, by their public
-      names; those of an optimizer hold for the method's own optimizer.
-    hides: Hyperparameters of the optimizers that the method has no use for; a
-      learning rate takes its schedule with it.
-    accepts: Per side, the optimizers that may replace the method's own, by
-      name, as `ADAPTIVE` or as `BUILDING_BLOCKS`; all unless given, and none of
-      a side that the method fixes.
-    unnoised: What its clients send beside their update, to which differential
-      privacy adds no noise; such a method is refused under it.
-    one_version: Whether its clients must all train from one model, or a
-      function of its options that tells: asynchronous training refuses it.
-    has_clients: Whether it is federated. One that is not has no client
-      optimizer, and its server optimizer trains on pooled data.
-    client_words, server_words: What the two do, for tables.
-    costs: What it costs a client, with the method's own optimizers.
-    look: Its place among the styles of figures; no two methods share one.
+    printed: The name as papers print it; `name` if empty.
+    client: Name of the client optimizer, one known to `optimizers`.
+    server: Name of the server optimizer, one known to `optimizers`.
+    fixes: The sides ('client', 'server') whose optimizer defines the method and
+      can only be replaced by one listed in `accepts`.
+    defaults: Defaults of hyperparameters that are not the method's own, by
+      public name; those of an optimizer apply to the method's own optimizer
+      only.
+    hides: Hyperparameters of the optimizers that the method does not use.
+      Hiding a learning rate hides its schedule.
+    accepts: Per side, the optimizers that may replace the method's own: names,
+      `ADAPTIVE` or `BUILDING_BLOCKS`. A side that is not listed accepts all, or
+      none if the method fixes it.
+    unnoised: What clients send beside their update, without the noise of
+      differential privacy; a method that sets it is refused under differential
+      privacy.
+    one_version: Whether all clients of a round must train from the same model,
+      or a function of the method's options that returns it. Such methods are
+      refused in asynchronous training.
+    has_clients: Whether the method is federated. One that is not has no client
+      optimizer; its server optimizer trains on pooled data.
+    client_words, server_words: Descriptions of the two sides, for tables.
+    costs: Costs of a client, with the method's own optimizers.
+    look: Index of the method's style in figures, unique among methods.
   """
 
   name: str
@@ -185,13 +195,13 @@ class Method:
 
   @property
   def summary(self) -> str:
-    """One sentence or two for lists and help."""
+    """The summary in listings and help, one or two sentences."""
     paragraph = (self.options.__doc__ or '').partition('\n\n')[0]
     return ' '.join(paragraph.split())
 
   @property
   def family(self) -> str:
-    """The name of the family that the method belongs to, for people."""
+    """The printed name of the method's family."""
     return FAMILIES[self._folder]
 
   @property
@@ -201,12 +211,12 @@ class Method:
 
   @property
   def order(self) -> tuple[int, int]:
-    """The method's place in lists: by family, then in order of their looks."""
+    """Sort key of the method in listings: family, then index of its style."""
     look = len(_TABLE) if self.look is None else self.look
     return (list(FAMILIES).index(self._folder), look)
 
   def accepted(self, side: str) -> list[str]:
-    """Lists the optimizers that may take the place of the method's own."""
+    """Lists the optimizers that may replace the method's own."""
     names = optimizers.names(side)
     allowed = self.accepts.get(side, () if side in self.fixes else names)
     rows = {name: optimizers.entry_of(side, name) for name in names}
@@ -217,12 +227,12 @@ class Method:
     return list(allowed)
 
   def is_server_method(self, server: str) -> bool:
-    """Tells whether the method is nothing but a server optimizer."""
+    """Returns whether the method is defined by its server optimizer alone."""
     fixed = self.server == server and self.fixes == ('server',)
     return fixed and self.options.additions is Options.additions
 
   def needs_one_version(self, options: Options) -> bool:
-    """Tells whether clients must all train from one model.
+    """Returns whether all clients of a round must train from the same model.
 
     Args:
       options: The method's own hyperparameters.
@@ -232,7 +242,7 @@ class Method:
     return self.one_version
 
   def whose_data(self, clients_per_round: int, population: int) -> str:
-    """Describes the data of a round in words."""
+    """Describes the data of a round as text."""
     cohort = f'{clients_per_round} of {population:,} clients'
     if self.has_clients:
       return f'{cohort} a round'
@@ -247,14 +257,14 @@ _Class = TypeVar('_Class', bound=type[Options])
 
 
 def method(name: str, **row: Any) -> Callable[[_Class], _Class]:
-  """Registers the class below, of `Options`, as a method.
+  """Registers the decorated `Options` class as a method.
 
   Args:
     name: The name that users choose it by.
     **row: Further attributes of `Method`.
 
   Raises:
-    ValueError: If the name is taken.
+    ValueError: If the name is already registered.
   """
 
   def add(options: _Class) -> _Class:
@@ -265,10 +275,10 @@ def method(name: str, **row: Any) -> Callable[[_Class], _Class]:
 
 
 def table() -> dict[str, Method]:
-  """Returns every method by name, family by family, those without clients last.
+  """Returns every method by name, sorted by family, centralized methods last.
 
-  A server optimizer that no method is made of has one of its own, `fed` and the
-  optimizer's name, unless it is a building block.
+  A server optimizer without a method gets one named `fed` plus the optimizer's
+  name, unless it is a building block.
   """
   rows = dict(_TABLE)
   for server in optimizers.server_names():
@@ -287,10 +297,10 @@ def table() -> dict[str, Method]:
 
 
 def find(name: str) -> Method:
-  """Looks a method up.
+  """Returns the method of a name.
 
   Raises:
-    ParameterError: If there is none of that name.
+    ParameterError: If the name is not registered.
   """
   known = table()
   if not isinstance(name, str) or name not in known:
@@ -305,17 +315,17 @@ def find(name: str) -> Method:
 
 
 def has_clients(name: Any) -> bool:
-  """Tells whether a method is federated; one that is not known here is."""
+  """Returns whether a method is federated; true for an unknown name."""
   method = table().get(name)
   return method is None or method.has_clients
 
 
 def of_server(server: str, asked: Iterable[str]) -> Method:
-  """Finds the method that a server optimizer makes.
+  """Returns the method that a server optimizer defines.
 
   Args:
     server: The server optimizer; a building block is the server of `fedavg`.
-    asked: Public names of hyperparameters that it should have a use for.
+    asked: Public names of hyperparameters that the method should accept.
   """
   if server in optimizers.server_names():
     if not optimizers.entry_of('server', server).makes_method:

@@ -1,4 +1,4 @@
-"""Servers that step along the mean update at a rate of their own making."""
+"""Server step sizes computed from statistics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tff_adaptive.processes import exchange
 
 
 class OwnRate(exchange.Exchange):
-  """The server steps with `rate`, one of its statistics, times the update.
+  """An exchange whose server steps with `rate`, one of its statistics.
 
-  Clients receive none of the statistics.
+  The step is `rate` times the mean update. Statistics are not broadcast.
   """
 
   sees_update = True

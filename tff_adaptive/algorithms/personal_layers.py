@@ -1,4 +1,4 @@
-"""Layers that stay with each client."""
+"""Layers that stay on each client."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tff_adaptive import structures
 from tff_adaptive.lazy import tf
 from tff_adaptive.processes import exchange
 
-# From the names of the trainable variables to whether each stays on clients.
+# Maps the names of the trainable variables to whether each stays on clients.
 Choice = Callable[[Sequence[str]], Sequence[bool]]
 
 
 class PersonalLayers(exchange.Exchange):
   """Clients keep some variables and share the others.
 
-  A client begins with its own values of these variables, or with the server's
-  where it was never seen, and sends nothing of them, so that the server's stay
-  as they were drawn.
+  A client starts from its own values of these variables, or from the server's
+  if it takes part for the first time. It sends no updates of them, so the
+  server's values keep their initialization.
   """
 
   keeps_layers = True
@@ -66,7 +66,7 @@ class PersonalLayers(exchange.Exchange):
     return collections.OrderedDict(seen=tf.constant(True), **own)
 
   def _own(self, client: exchange.Client) -> list[Any]:
-    """Returns the client's variables, with `None` for those that are shared."""
+    """Returns the client's own variables, with `None` for shared ones."""
     return [
       client.state.get(f'variable_{i}') for i in range(len(client.received))
     ]

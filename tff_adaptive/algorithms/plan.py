@@ -1,4 +1,4 @@
-"""Checked plans, made of a name and hyperparameters without TensorFlow."""
+"""Plans: methods with checked hyperparameters, resolved without TensorFlow."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-  """The place of a hyperparameter.
+  """The place of a hyperparameter among the pieces of a process.
 
   Attributes:
-    piece: What it is an argument of: 'client', 'server' (the optimizers),
+    piece: The piece that takes it: 'client' or 'server' (the optimizers),
       'client_schedule', 'server_schedule', 'aggregation', 'common' or 'own'
       (the method's options).
     description: The class of that piece.
-    argument: Its name there.
-    parameter: By its public name, with the method's default.
+    argument: The argument's name in that class.
+    parameter: The parameter under its public name, with the method's default.
   """
 
   piece: str
@@ -44,13 +44,13 @@ class Slot:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """A method with everything chosen and checked.
+  """A method with all choices made and checked.
 
   Attributes:
-    method: The method's row.
+    method: The method.
     optimizer: Per side, an optimizer's name or the object that was given.
-    slots: Where hyperparameters go, by their public names.
-    values: Their values, likewise.
+    slots: Places of the hyperparameters, by public name.
+    values: Values of the hyperparameters, by public name.
     model_aggregator: As given to `algorithms.build`.
   """
 
@@ -68,21 +68,21 @@ class Plan:
     return {s.argument: n for n, s in self.slots.items() if s.piece == piece}
 
   def arguments(self, piece: str) -> dict[str, Any]:
-    """Returns the arguments to build a piece with."""
+    """Returns the arguments of a piece with their values."""
     return {a: self.values[n] for a, n in self.public(piece).items()}
 
   def build(self, piece: str) -> Any:
-    """Builds a piece's description of the plan's values.
+    """Builds the description of a piece from the plan's values.
 
     Args:
-      piece: As `Slot` names it.
+      piece: A piece, as named in `Slot`.
 
     Returns:
       The `parameters.Described` object, or `None` if the plan has no such
       piece.
 
     Raises:
-      ParameterError: If a value is not accepted, by its public name.
+      ParameterError: If a value is not accepted; it names the public name.
     """
     if piece not in self._built:
       slots = [slot for slot in self.slots.values() if slot.piece == piece]
@@ -100,16 +100,16 @@ class Plan:
 
   @property
   def aggregation(self) -> mechanism.Aggregation:
-    """The options of aggregation, unless `model_aggregator` is given."""
+    """The aggregation options; unused if `model_aggregator` is given."""
     return self.build('aggregation')
 
   @property
   def structure(self) -> tuple[Any, ...]:
-    """Whatever decides the graph of a process; hashable.
+    """A hashable key of everything that determines the graph of a process.
 
-    Processes of equal structure differ in numbers that are part of their state
-    (`numbers`), of which only tells whether they are there and whether they are
-    0: some pieces are left out then.
+    Processes of equal structure differ only in numbers stored in their state
+    (`_numbers`). Of these numbers, the structure holds whether they are `None`
+    and whether they are 0, because zeros may leave pieces out.
     """
     inside = {
       name: ('number', value is None, not value)
@@ -126,23 +126,23 @@ class Plan:
 
   @property
   def _numbers(self) -> frozenset[str]:
-    """Public names of the hyperparameters that are part of the state."""
+    """Public names of the hyperparameters that are stored in the state."""
     names = {
       name
       for name, slot in self.slots.items()
       if slot.argument in getattr(slot.description, 'in_state', ())
     }
     if self.schedule('server'):
-      # TFF's scheduled optimizer starts from a constant of its graph.
+      # TFF's scheduled optimizer has the rate as a constant of its graph.
       names.discard(optimizers.public_name('server', 'learning_rate'))
-    # Noise has its seed in the graph.
+    # The seed of the noise is a constant of the graph.
     if not self.private:
       names.add('seed')
     return frozenset(names)
 
   @property
   def gradients_per_step(self) -> int:
-    """Gradient evaluations of a local step, as docs/costs.md has them."""
+    """Gradient evaluations per local step, as listed in docs/costs.md."""
     count = self.method.costs.gradients
     chosen = self.optimizer['client']
     if isinstance(chosen, str) and chosen != self.method.client:
@@ -152,11 +152,11 @@ class Plan:
 
   @property
   def private(self) -> bool:
-    """Whether updates are clipped and noised for differential privacy."""
+    """Whether updates are clipped for differential privacy."""
     return mechanism.is_asked(self.arguments('aggregation'))
 
   def with_values(self, **values: Any) -> 'Plan':
-    """Returns the plan with other values."""
+    """Returns a copy of the plan with some values replaced."""
     changed = {self.slots[name].piece for name in values if name in self.slots}
     kept = {k: v for k, v in self._built.items() if k not in changed}
     return dataclasses.replace(
@@ -169,15 +169,15 @@ def optimizers_of(
   client: Optional[Optimizer] = None,
   server: Optional[Optimizer] = None,
 ) -> dict[str, Optimizer]:
-  """Chooses the optimizer of each side.
+  """Resolves the optimizer of each side.
 
   Args:
     method: A method.
     client, server: Names or objects; the method's own unless given.
 
   Raises:
-    ParameterError: If there is no such optimizer, or the method does not let
-      its own be replaced by it.
+    ParameterError: If an optimizer is unknown, or the method does not accept it
+      in place of its own.
   """
   return {
     'client': _choose(method, 'client', client),
@@ -186,7 +186,7 @@ def optimizers_of(
 
 
 def _choose(method: methods.Method, side: str, asked: Any) -> Any:
-  """Chooses the optimizer of a side."""
+  """Resolves the optimizer of one side."""
   own = getattr(method, side)
   if asked is None or asked == own:
     return own
@@ -225,11 +225,11 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
 def slots_of(
   method: methods.Method, optimizer: Mapping[str, Optimizer]
 ) -> dict[str, Slot]:
-  """Lists where a method's hyperparameters go, by their public names.
+  """Returns the places of a method's hyperparameters, by public name.
 
   Args:
     method: A method.
-    optimizer: By side, as `optimizers_of` chose it.
+    optimizer: Optimizers by side, as returned by `optimizers_of`.
   """
   slots: dict[str, Slot] = {}
   for piece, description, argument, public in _offered(method, optimizer):
@@ -252,7 +252,7 @@ def slots_of(
 def _offered(
   method: methods.Method, optimizer: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, str, str]]:
-  """Yields piece, its class, argument and public name of hyperparameters."""
+  """Yields piece, class, argument and public name of each hyperparameter."""
   for side in optimizers.SIDES if method.has_clients else ['server']:
     rate = optimizers.public_name(side, 'learning_rate')
     scheduled = method.has_clients and rate not in method.hides
@@ -296,10 +296,19 @@ def resolve(
   ] = None,
   **given: Any,
 ) -> Plan:
-  """Checks what `algorithms.build` takes, and fills in what is not given.
+  """Checks the arguments of `algorithms.build` and fills in defaults.
+
+  Example:
+
+    >>> from tff_adaptive import algorithms
+    >>> plan = algorithms.resolve('fedadam', server_learning_rate=0.003)
+    >>> plan.optimizer
+    {'client': 'sgd', 'server': 'adam'}
+    >>> plan.values['server_learning_rate'], plan.values['server_adaptivity']
+    (0.003, 0.001)
 
   Raises:
-    ParameterError: As `algorithms.build` says.
+    ParameterError: If `algorithms.build` would raise it.
   """
   method = methods.find(name)
   optimizer = optimizers_of(method, client_optimizer, server_optimizer)
@@ -326,7 +335,7 @@ def resolve(
     }
   if method.has_clients:
     values |= requirements.check(plan, 'client_weighting' in given)
-    plan._built.pop('common')  # Whose weighting may be another now.
+    plan._built.pop('common')  # The weighting may have changed.
   for side in optimizers.SIDES:
     if plan.schedule(side) and not isinstance(optimizer[side], str):
       raise parameters.ParameterError(
@@ -337,7 +346,7 @@ def resolve(
 
 
 def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
-  """Makes the error about a hyperparameter that nothing has a use for."""
+  """Builds the error about a hyperparameter that the method does not use."""
   known = ', '.join(f'{{{n}}}' for n in sorted(plan.slots))
   client, server = (
     o if isinstance(o, str) else type(o).__name__
@@ -357,7 +366,7 @@ def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
 
 
 def _weighting_word(value: Any) -> Any:
-  """Translates tff.learning's `ClientWeighting` to this package's words."""
+  """Translates tff.learning's `ClientWeighting` to this package's names."""
   words = {'NUM_EXAMPLES': 'examples', 'UNIFORM': 'uniform'}
   if type(value).__name__ == 'ClientWeighting':
     return words[value.name]

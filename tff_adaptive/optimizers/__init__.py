@@ -1,10 +1,11 @@
-"""Update rules, for clients and servers alike, by name.
+"""Client and server optimizers, built by name.
 
-Each rule is a file of its own, in which a frozen dataclass of hyperparameters
-registers itself under its name. Rules that look at more than the gradient (the
-loss, the gradient at another point) derive from `protocol.LocalOptimizer`.
+Each update rule has a file of its own and registers a frozen dataclass of
+hyperparameters under its name. Rules that need more than the gradient (the
+loss, or the gradient at another point) derive from `protocol.LocalOptimizer`.
 
-Importing this module imports no TensorFlow; `client` and `server` do.
+TensorFlow is not imported with this module, but on the first call of `client`
+or `server`.
 """
 
 from collections.abc import Mapping
@@ -25,8 +26,8 @@ from tff_adaptive.optimizers.registry import TABLES
 if TYPE_CHECKING:
   import tensorflow_federated as tff
 
-# A hyperparameter of one side only, or of the server, keeps its own name in
-# `algorithms.build`; what both sides have is told apart by these.
+# `algorithms.build` takes the hyperparameters of both sides; these names
+# distinguish those that both have. All others keep their own names.
 _PUBLIC = {
   'client': {
     'learning_rate': 'client_learning_rate',
@@ -54,7 +55,7 @@ def names(side: str) -> list[str]:
 
 
 def client_names() -> list[str]:
-  """Lists the client optimizers that go with any server."""
+  """Lists the client optimizers that combine with any server optimizer."""
   return names('client')
 
 
@@ -64,10 +65,12 @@ def server_names() -> list[str]:
 
 
 def entry_of(side: str, name: str) -> Entry:
-  """Returns the row of an optimizer, also of a method's own.
+  """Returns the registry entry of an optimizer.
+
+  Optimizers that only a method may use are found too.
 
   Raises:
-    ParameterError: If there is no such optimizer.
+    ParameterError: If the name is not registered.
   """
   if not isinstance(name, str) or name not in TABLES[side]:
     raise parameters.ParameterError(
@@ -82,21 +85,21 @@ def entry_of(side: str, name: str) -> Entry:
 
 
 def public_name(side: str, parameter: str, optimizer: str = '') -> str:
-  """Returns the name that `algorithms.build` has for a builder's parameter."""
+  """Returns a hyperparameter's name in `algorithms.build`."""
   if optimizer and parameter in TABLES[side][optimizer].shared:
     return parameter
   return _PUBLIC[side].get(parameter, parameter)
 
 
 def parameters_of(side: str, name: str) -> Mapping[str, parameters.Parameter]:
-  """Returns the hyperparameters of an optimizer, by its builder's names.
+  """Returns an optimizer's hyperparameters by name.
 
   Args:
     side: 'client' or 'server'.
     name: An optimizer of that side.
 
   Raises:
-    ParameterError: If there is no such optimizer.
+    ParameterError: If the name is not registered.
   """
   return parameters.parameters_of(entry_of(side, name).description)
 
@@ -106,16 +109,28 @@ def client(
 ) -> 'tff.learning.optimizers.Optimizer':
   """Builds a client optimizer.
 
+  Example:
+
+    >>> import tensorflow as tf
+    >>> from tff_adaptive import optimizers
+    >>> lion = optimizers.client('lion', learning_rate=0.5)
+    >>> state = lion.initialize(tf.TensorSpec([2]))
+    >>> weights, gradients = tf.constant([1.0, 2.0]), tf.constant([3.0, -4.0])
+    >>> state, weights = lion.next(state, weights, gradients)
+    >>> print(weights.numpy())
+    [0.5 2.5]
+
   Args:
     name: One of `client_names()`.
-    **hyperparameters: As `parameters_of('client', name)` lists them, or by the
-      names that `algorithms.build` uses (`client_learning_rate`, ...).
+    **hyperparameters: Hyperparameters listed by `parameters_of('client',
+      name)`, under their own names or those of `algorithms.build`
+      (`client_learning_rate`, ...). Each has the default listed there.
 
   Returns:
     A `tff.learning.optimizers.Optimizer`.
 
   Raises:
-    ParameterError: If the name, or a hyperparameter or its value, is not
+    ParameterError: If the optimizer, a hyperparameter or its value is not
       accepted.
   """
   return _build('client', name, hyperparameters)
@@ -124,7 +139,31 @@ def client(
 def server(
   name: str, **hyperparameters: Any
 ) -> 'tff.learning.optimizers.Optimizer':
-  """Builds a server optimizer; see `client`."""
+  """Builds a server optimizer.
+
+  Example:
+
+    >>> import tensorflow as tf
+    >>> from tff_adaptive import optimizers
+    >>> adam = optimizers.server('adam', learning_rate=0.1)
+    >>> state = adam.initialize(tf.TensorSpec([2]))
+    >>> print(state['v'].numpy())  # epsilon^2, as in the FedOpt paper
+    [1.e-06 1.e-06]
+
+  Args:
+    name: One of `server_names()`.
+    **hyperparameters: Hyperparameters listed by `parameters_of('server',
+      name)`, under their own names or those of `algorithms.build`
+      (`server_learning_rate`, ...).
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer`. Its gradient is the negative mean
+    client update.
+
+  Raises:
+    ParameterError: If the optimizer, a hyperparameter or its value is not
+      accepted.
+  """
   return _build('server', name, hyperparameters)
 
 

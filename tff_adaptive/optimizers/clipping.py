@@ -1,4 +1,4 @@
-"""BiClip's clipping from above and from below, for clients and servers."""
+"""BiClip, two-sided clipping for client and server optimizers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tff_adaptive.optimizers import tree
 
 
 class TwoSided(rule.Rule):
-  """A step along B(g): TailOPT, arXiv 2502.04164.
+  """A step along the clipped gradient B(g): TailOPT, arXiv 2502.04164.
 
-    B(g) = sign(g) min(max(|g|, clip_lower), clip_upper), elementwise
-    B(g) = g min(max(|g|, clip_lower), clip_upper) / |g|, of the norm
+    B(g) = sign(g) min(max(|g|, clip_lower), clip_upper)      'coordinate'
+    B(g) = g min(max(|g|, clip_lower), clip_upper) / |g|      'norm'
 
-  The norm is over all weights together. What is 0 stays 0.
+  The norm is over all weights together. Zeros stay zero.
 
   Attributes:
     step_text: The step as text.
-    clipped_name: What B is taken of, as text.
+    clipped_name: The symbol of the clipped quantity in the text.
   """
 
   fixed = frozenset({'clip_upper'})
@@ -31,14 +31,14 @@ class TwoSided(rule.Rule):
   clipped_name: ClassVar[str]
 
   clip_upper: Optional[parameters.Positive] = None
-  """u, the largest absolute value, in units of what is clipped; none unless
-  given."""
+  """u, the largest absolute value, in units of the clipped quantity; unlimited
+  unless given."""
 
   clip_lower: parameters.NonNegative = 0.0
-  """d, the smallest absolute value of what is not 0, in the same units."""
+  """d, the smallest absolute value of a nonzero entry, in the same units."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all."""
+  """Whether each coordinate is clipped, or the norm of all together."""
 
   def check(self) -> None:
     if self.clip_upper is not None and self.clip_lower > self.clip_upper:
@@ -85,7 +85,7 @@ class TwoSided(rule.Rule):
     return state, tree.add_scaled(weights, -rate, steps)
 
   def _clipped(self, size: tf.Tensor, lower: tf.Tensor) -> tf.Tensor:
-    """Brings sizes between the two bounds."""
+    """Clips sizes to the interval between the two bounds."""
     size = tf.maximum(size, lower)
     return (
       size if self.clip_upper is None else tf.minimum(size, self.clip_upper)

@@ -1,11 +1,11 @@
-"""The protocol of client optimizers that look beyond the gradient.
+"""The protocol of client optimizers that need more than the gradient.
 
-`tff.learning.optimizers.Optimizer.next` sees the state, the weights and the
+`tff.learning.optimizers.Optimizer.next` takes the state, the weights and the
 gradients. A stochastic Polyak step also needs the loss of the batch, and
 Delta-SGD the gradient of the same batch at the previous point. `LocalOptimizer`
-adds these as keywords to `next` (as optax adds them to `update`), and
-`take_step` hands them to the rules that declare them, so that one client work
-drives TFF's own optimizers and these alike.
+adds these as keyword arguments of `next` (as optax adds them to `update`).
+`take_step` passes them only to rules that accept them, so that one client work
+runs both TFF's own optimizers and these.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tff_adaptive.optimizers import rule as rule_lib
 
 
 class Batch(NamedTuple, Generic[structures.WeightsT]):
-  """The current batch beside its gradient.
+  """The current batch, for update rules that need more than its gradient.
 
   Attributes:
-    loss: Scalar float32, the objective that was differentiated, at the current
-      weights: the batch mean loss, with a proximal or contrastive term where
-      the objective has one.
-    gradient_fn: Maps other weights (the structure of `weights`) to the gradient
-      of the same objective on the same batch there, under the same dropout
-      mask unless the optimizer has `own_masks`. Costs one more forward and
-      backward pass.
-    size: Scalar int64, examples in the batch.
-    client_size: Scalar int64, examples that the client iterates in the round,
-      or `None` unless the optimizer asks for it (`needs_client_size`).
+    loss: Scalar float32, the differentiated objective at the current weights:
+      the mean loss of the batch, plus a proximal or contrastive term if the
+      objective has one.
+    gradient_fn: Maps other weights (in the structure of `weights`) to the
+      gradient of the same objective on the same batch at those weights, with
+      the same dropout mask unless the optimizer sets `own_masks`. Costs one
+      more forward and backward pass.
+    size: Scalar int64, number of examples in the batch.
+    client_size: Scalar int64, number of examples that the client iterates in
+      the round; `None` unless the optimizer sets `needs_client_size`.
   """
 
   loss: tf.Tensor
@@ -46,11 +46,12 @@ class Batch(NamedTuple, Generic[structures.WeightsT]):
 
 
 class StepSize(NamedTuple):
-  """The step size that a rule has just used.
+  """The step size that a rule used in its last step.
 
   Attributes:
     value: Scalar float32.
-    at_bound: Scalar bool: an upper bound, not the curvature, decided it.
+    at_bound: Scalar bool, whether an upper bound rather than the curvature
+      determined the step size.
   """
 
   value: tf.Tensor
@@ -58,17 +59,18 @@ class StepSize(NamedTuple):
 
 
 class LocalOptimizer(rule_lib.Rule):
-  """An optimizer whose step may depend on the batch, not on its gradient only.
+  """An optimizer whose step may depend on the batch, not only on its gradient.
 
-  Its methods are called without AutoGraph: what depends on a tensor's value is
-  a `tf.where` or a `tf.cond`, not an `if`.
+  Methods are called without AutoGraph: conditions on tensors need `tf.where` or
+  `tf.cond`.
 
   Attributes:
     needs_client_size: Whether `Batch.client_size` must be known from the first
       step on; counting it costs one more pass over the client's data.
-    own_masks: Whether `Batch.gradient_fn` draws dropout masks of its own.
-    uses_batch: Whether a step depends on `batch` at all.
-    draws: Whether the client draws its choices before its first step (`draw`).
+    own_masks: Whether `Batch.gradient_fn` draws its own dropout masks.
+    uses_batch: Whether a step depends on `batch`.
+    draws: Whether the client samples its choices before the first step
+      (`draw`).
   """
 
   needs_client_size: ClassVar[bool] = False
@@ -82,15 +84,15 @@ class LocalOptimizer(rule_lib.Rule):
     seed: tf.Tensor,
     num_batches: tf.Tensor,
   ) -> tuple[structures.OptimizerState, tf.Tensor]:
-    """Draws what this client does in this round; called if `draws`.
+    """Samples the client's choices for this round; called if `draws` is set.
 
     Args:
-      state: As `initialize` made it.
+      state: The state returned by `initialize`.
       seed: int32 of shape [2], a function of (seed, round, client).
-      num_batches: How many batches the client has, int64 scalar.
+      num_batches: Number of the client's batches, int64 scalar.
 
     Returns:
-      The state, and how many batches to use.
+      The state and the number of batches to use.
     """
     del seed
     return state, num_batches
@@ -101,14 +103,18 @@ class LocalOptimizer(rule_lib.Rule):
     weights: structures.WeightsT,
     context: structures.FlatWeights,
   ) -> Optional[structures.WeightsT]:
-    """Says where the next gradient is taken; `None` for the weights.
+    """Returns the weights at which to evaluate the next gradient.
 
-    Elsewhere, the batch's loss and metrics are those of that point too.
+    The loss and the metrics of the batch are evaluated at the same point.
 
     Args:
-      state: As `initialize` made it.
+      state: The state returned by `initialize` or `next`.
       weights: The current weights.
-      context: What the method's exchange made for this client and round.
+      context: Values that the method's exchange computed for this client and
+        round.
+
+    Returns:
+      A structure like `weights`, or `None` for the current weights.
     """
     del state, weights, context
     return None
@@ -125,17 +131,20 @@ class LocalOptimizer(rule_lib.Rule):
     """Takes a step; see `tff.learning.optimizers.Optimizer.next`.
 
     Args:
-      state: As `initialize` made it.
+      state: The state returned by `initialize` or `next`.
       weights: The current weights.
       gradients: The gradient of the objective at `gradient_point`.
-      batch: What else the rule may use.
+      batch: The batch, for rules that use its loss, sizes or other gradients.
+
+    Returns:
+      The next state and the next weights.
 
     Raises:
-      TypeError: If the rule uses `batch` and none was given.
+      TypeError: If the rule uses `batch` and none is given.
     """
 
   def step_size(self, state: structures.OptimizerState) -> Optional[StepSize]:
-    """Returns the step size that led to `state`, if the rule has one."""
+    """Returns the step size that led to `state`, or `None` if there is none."""
     del state
     return None
 
@@ -147,7 +156,7 @@ def take_step(
   gradients: structures.WeightsT,
   batch: Batch[structures.WeightsT],
 ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-  """Calls `optimizer.next` with as much of the batch as it can take."""
+  """Calls `optimizer.next`, with the batch if the optimizer accepts it."""
   if isinstance(optimizer, LocalOptimizer):
     return optimizer.next(state, weights, gradients, batch=batch)
   return optimizer.next(state, weights, gradients)
@@ -156,7 +165,7 @@ def take_step(
 def require_batch(
   batch: Optional[Batch[structures.WeightsT]], rule: str
 ) -> Batch[structures.WeightsT]:
-  """Returns `batch`, or raises `TypeError` saying what the rule lacks."""
+  """Returns `batch`; raises `TypeError` naming the rule if it is `None`."""
   if batch is None:
     raise TypeError(
       f'{rule} needs the batch, not its gradient alone: call '

@@ -1,4 +1,4 @@
-"""The tables of optimizers, to which each rule's file adds its own."""
+"""Registries of client and server optimizers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDES = ('client', 'server')
 
 
 class Buildable(Protocol):
-  """A description of an optimizer: a `parameters.Described` with `build`."""
+  """A `parameters.Described` with a method `build`."""
 
   def build(self) -> tff.learning.optimizers.Optimizer:
     """Builds the optimizer."""
@@ -27,20 +27,20 @@ class Buildable(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """A row of a table of optimizers.
+  """A registered optimizer.
 
   Attributes:
     description: The class whose fields are the hyperparameters.
-    printed: The name that papers print; the rule's own unless given.
+    printed: The name as papers print it; the registered name if empty.
     adaptive: Whether the rule divides steps by a preconditioner that a client
-      can start from, as methods of joint adaptivity require.
-    chooses_step_size: Whether the rule has a step size of its own to measure.
-    shared: Hyperparameters of a client's rule that belong to statistics which
-      the server keeps too; they keep their names.
-    gradients: Gradient evaluations of a client's step.
-    of_method: Whether only methods use the rule, not users.
-    makes_method: Of a server's rule, whether there is a method of its name; one
-      without is a building block, and alone it is the server of `fedavg`.
+      can be initialized with, as methods of joint adaptivity require.
+    chooses_step_size: Whether the rule adapts a step size that can be recorded.
+    shared: Hyperparameters of a client optimizer that also belong to statistics
+      of the server; they have no `client_` prefix.
+    gradients: Gradient evaluations per client step.
+    of_method: Whether the optimizer is reserved for methods, not for users.
+    makes_method: Whether a server optimizer defines a method of its name. One
+      that does not is a building block, used as the server of `fedavg`.
   """
 
   description: Callable[..., Buildable]
@@ -60,20 +60,20 @@ _Class = TypeVar('_Class', bound=type)
 
 
 def client_optimizer(name: str, **row: Any) -> Callable[[_Class], _Class]:
-  """Registers the class below as a client optimizer.
+  """Registers the decorated class as a client optimizer.
 
   Args:
     name: The name that users choose it by.
     **row: Further attributes of `Entry`.
 
   Raises:
-    ValueError: If the name is taken.
+    ValueError: If the name is already registered.
   """
   return _adds('client', name, row)
 
 
 def server_optimizer(name: str, **row: Any) -> Callable[[_Class], _Class]:
-  """Registers the class below as a server optimizer; see `client_optimizer`."""
+  """Registers a class as a server optimizer; see `client_optimizer`."""
   return _adds('server', name, row)
 
 

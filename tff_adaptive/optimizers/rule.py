@@ -1,4 +1,4 @@
-"""The base of all update rules: frozen dataclasses of hyperparameters."""
+"""The base class of update rules, frozen dataclasses of hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tff_adaptive.lazy import tff
 class Rule(parameters.Described, abc.ABC):
   """An update rule whose fields are its hyperparameters.
 
-  Numeric hyperparameters are part of the state, so that a schedule, or a caller
-  who holds the state, can change them between rounds. `build` returns the rule
-  as a `tff.learning.optimizers.Optimizer`.
+  Numeric hyperparameters are stored in the state, so that a schedule, or a
+  caller who holds the state, can change them between rounds. `build` returns
+  the rule as a `tff.learning.optimizers.Optimizer`.
 
   Attributes:
-    fixed: Names of numbers that are constants of the rule and not of its state.
-    starts: Names of further numbers that only `initialize` looks at, where that
-      is no part of a round: on the server.
-    in_state: Names of the numbers that change no graph; runs that differ in
-      nothing else share one. None of a rule from outside this package, unless
-      it declares them: it might look at its fields in `next`.
-    formula: The rule as text, one assignment a line.
+    fixed: Names of numbers that are constants of the rule and not stored in its
+      state.
+    starts: Names of further numbers that only `initialize` reads. A server
+      optimizer is initialized outside of the round's computation.
+    in_state: Names of the numbers that do not change the graph; runs that
+      differ only in these share one graph. Empty for rules defined outside this
+      package, unless they declare it, because their `next` may read the fields.
+    formula: The rule as text, one assignment per line.
   """
 
   fixed: ClassVar[frozenset[str]] = frozenset()
@@ -43,7 +44,7 @@ class Rule(parameters.Described, abc.ABC):
 
   @classmethod
   def _float_names(cls) -> frozenset[str]:
-    """Names of the fields that hold numbers of the state."""
+    """Returns the names of the fields that are numbers in the state."""
     return frozenset(
       name
       for name, parameter in parameters.parameters_of(cls).items()
@@ -51,17 +52,17 @@ class Rule(parameters.Described, abc.ABC):
     )
 
   def build(self) -> tff.learning.optimizers.Optimizer:
-    """Returns the rule as an optimizer of TFF's.
+    """Returns the rule as a `tff.learning.optimizers.Optimizer`.
 
-    The rule has all methods of one but cannot inherit from TFF's class, which
-    would import TensorFlow wherever a rule is declared.
+    The rule implements TFF's class without inheriting from it: inheriting would
+    import TensorFlow in every module that declares a rule.
     """
     tff.learning.optimizers.Optimizer.register(Rule)
     return self
 
   @property
   def hparams(self) -> collections.OrderedDict[str, float]:
-    """The hyperparameters that are part of the state, by name."""
+    """The hyperparameters stored in the state, by name."""
     return collections.OrderedDict(
       (name, getattr(self, name))
       for name, parameter in parameters.parameters_of(type(self)).items()
@@ -74,14 +75,14 @@ class Rule(parameters.Described, abc.ABC):
     return 'with ' + ', '.join(f'{k} = {v:g}' for k, v in self.hparams.items())
 
   def initial_hparams(self) -> structures.OptimizerState:
-    """Builds the part of the first state that holds the hyperparameters."""
+    """Builds the part of the initial state that holds the hyperparameters."""
     return collections.OrderedDict(
       (k, tf.constant(v, tf.float32)) for k, v in self.hparams.items()
     )
 
   @abc.abstractmethod
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
-    """Builds the first state; see `tff.learning.optimizers.Optimizer`.
+    """Builds the initial state; see `tff.learning.optimizers.Optimizer`.
 
     Args:
       specs: A structure of `tf.TensorSpec`s, one for each weight.
@@ -97,20 +98,20 @@ class Rule(parameters.Described, abc.ABC):
     """Takes a step; see `tff.learning.optimizers.Optimizer`.
 
     Args:
-      state: As `initialize` or `next` returned it.
+      state: The state returned by `initialize` or `next`.
       weights: A structure of tensors.
       gradients: The same structure.
 
     Returns:
-      The next state, and the next weights.
+      The next state and the next weights.
     """
 
   def get_hparams(self, state: structures.OptimizerState) -> structures.HParams:
-    """Returns the hyperparameters in a state, by name."""
+    """Returns the hyperparameters of a state, by name."""
     return collections.OrderedDict((k, state[k]) for k in self.hparams)
 
   def set_hparams(
     self, state: structures.OptimizerState, hparams: structures.HParams
   ) -> structures.OptimizerState:
-    """Returns the state with other hyperparameters."""
+    """Returns a copy of the state with the given hyperparameters."""
     return collections.OrderedDict(state, **hparams)

@@ -1,7 +1,7 @@
-"""Learning rates that depend on the number of completed rounds.
+"""Learning rate schedules over completed rounds.
 
-The FedOpt reference's schedules under its names, and the step decay of
-Delta-SGD's baselines.
+The schedules of the FedOpt reference code, under its names; the step decay of
+Delta-SGD's baselines; and cosine, linear and warmup-stable-decay schedules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Optional
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 
-# Which arguments each schedule needs, and which others it takes.
+# Required and optional arguments of each schedule.
 _SMOOTH = (('lr_decay_steps', 'lr_decay_rate'), ('lr_staircase',))
 _ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
   'constant': ((), ()),
@@ -35,7 +35,8 @@ _ARGUMENT_NAMES = (
   'lr_stable_steps',
   'lr_minimum',
 )
-# Schedules that end at a share of the rate, on the command line with the run.
+# Schedules that decay to a fraction of the initial rate. On the command line
+# they end with the run by default.
 TO_MINIMUM = ('cosine', 'linear', 'wsd', 'wsd_sqrt')
 
 
@@ -55,12 +56,12 @@ class Schedule(parameters.Described):
     linear, wsd      lr (f + (1 - f) (1 - p))
     wsd_sqrt         lr (f + (1 - f) (1 - sqrt(p)))
 
-  with f = minimum and p = (r - stable_steps) / decay_steps, held to 0 .. 1.
-  During the warm-up of W rounds, round r (from 0) has the rate
-  lr (r + 1) / W.
+  with f = minimum and p = (r - stable_steps) / decay_steps, clipped to [0, 1].
+  During a warm-up of W rounds, round r (from 0) has the rate lr (r + 1) / W.
 
   Raises:
-    ParameterError: If the schedule lacks an argument or would ignore one.
+    ParameterError: If a required argument is missing, or an argument does not
+      apply to the schedule.
   """
 
   lr_schedule: Literal[
@@ -74,29 +75,29 @@ class Schedule(parameters.Described):
     'wsd',
     'wsd_sqrt',
   ] = 'constant'
-  """Which schedule."""
+  """Name of the schedule."""
 
   lr_decay_steps: Optional[parameters.Count] = None
-  """Rounds of one unit of decay; for step_decay all rounds of the run. Needed
-  by every schedule but constant."""
+  """Number of rounds per unit of decay; for step_decay, all rounds of the run.
+  Required by every schedule but constant."""
 
   lr_decay_rate: Optional[parameters.Positive] = None
-  """How much one unit decays; needed by exp_decay, inv_lin_decay and
-  inv_sqrt_decay, 0.1 for step_decay unless given."""
+  """Decay per unit; required by exp_decay, inv_lin_decay and inv_sqrt_decay,
+  0.1 for step_decay unless given."""
 
   lr_staircase: Optional[bool] = None
-  """Whether the decay goes in whole units; no unless given."""
+  """Whether the rate decays at whole units only; no unless given."""
 
   lr_stable_steps: Optional[parameters.NonNegativeInt] = None
-  """Rounds between warm-up and decay that have the full rate; needed by wsd and
+  """Rounds at the full rate between warm-up and decay; required by wsd and
   wsd_sqrt."""
 
   lr_minimum: Optional[parameters.Probability] = None
-  """f, the share of the rate that cosine, linear, wsd and wsd_sqrt end at; 0
-  unless given."""
+  """f, the final rate of cosine, linear, wsd and wsd_sqrt as a fraction of the
+  initial rate; 0 unless given."""
 
   lr_warmup_steps: parameters.NonNegativeInt = 0
-  """Rounds of linear warm-up."""
+  """Number of rounds of linear warm-up."""
 
   def check(self) -> None:
     needed, others = _ARGUMENTS[self.lr_schedule]
@@ -121,17 +122,18 @@ class Schedule(parameters.Described):
 
   @property
   def is_constant(self) -> bool:
-    """Whether the schedule leaves the rate as it is."""
+    """Whether the rate never changes."""
     return self.lr_schedule == 'constant' and not self.lr_warmup_steps
 
   def build(self, learning_rate: float) -> Optional[Scheduled]:
-    """Returns the function of completed rounds, or `None` for a constant rate.
+    """Returns the schedule as a function, or `None` for a constant rate.
 
     Args:
-      learning_rate: The rate lr that the schedule starts from.
+      learning_rate: The base rate lr.
 
     Returns:
-      A function from an integer scalar to a float32 scalar.
+      A function from the completed rounds, an integer scalar, to the rate, a
+      float32 scalar.
     """
     return None if self.is_constant else Scheduled(self, learning_rate)
 
@@ -141,8 +143,8 @@ class Schedule(parameters.Described):
     """Computes the rate after some rounds, float32 scalar.
 
     Args:
-      learning_rate: lr, float32 scalar.
-      round_number: Completed rounds, integer scalar.
+      learning_rate: The base rate lr, float32 scalar.
+      round_number: Number of completed rounds, integer scalar.
     """
     completed = tf.cast(round_number, tf.float32)
     after = tf.maximum(completed - self.lr_warmup_steps, 0.0)
@@ -163,7 +165,7 @@ class Schedule(parameters.Described):
     return rate
 
   def _towards_minimum(self, rate: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
-    """Computes the rate some rounds after the warm-up, float32 scalars."""
+    """Computes the rate of schedules that end at a minimum, float32 scalar."""
     assert self.lr_decay_steps is not None
     progress = tf.clip_by_value(
       (after - (self.lr_stable_steps or 0)) / self.lr_decay_steps, 0.0, 1.0
@@ -178,7 +180,7 @@ class Schedule(parameters.Described):
     return rate * (least + (1 - least) * left)
 
   def _decayed(self, rate: tf.Tensor, units: tf.Tensor) -> tf.Tensor:
-    """Computes the rate after some units of decay, float32 scalars."""
+    """Computes the rate after some units of decay, float32 scalar."""
     decay_rate = 0.1 if self.lr_decay_rate is None else self.lr_decay_rate
     if self.lr_schedule == 'exp_decay':
       return rate * tf.pow(decay_rate, units)
@@ -193,11 +195,11 @@ class Schedule(parameters.Described):
 
 @dataclasses.dataclass(frozen=True)
 class Scheduled:
-  """A schedule as a function of completed rounds.
+  """A schedule with a base rate, callable with the completed rounds.
 
   Attributes:
-    schedule: What happens to the rate.
-    learning_rate: Where it starts.
+    schedule: The schedule.
+    learning_rate: The base rate.
   """
 
   schedule: Schedule
@@ -207,10 +209,10 @@ class Scheduled:
     return self.of(tf.constant(self.learning_rate, tf.float32), round_number)
 
   def of(self, learning_rate: tf.Tensor, round_number: tf.Tensor) -> tf.Tensor:
-    """Computes the rate of one that starts elsewhere; see `Schedule.rate`."""
+    """Computes the rate for another base rate; see `Schedule.rate`."""
     return self.schedule.rate(learning_rate, round_number)
 
 
 def _listed(names: Sequence[str], between: str) -> str:
-  """Lists names for the problem of a `ParameterError`."""
+  """Joins names as placeholders in the message of a `ParameterError`."""
   return between.join(f'{{{name}}}' for name in names)

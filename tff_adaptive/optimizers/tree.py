@@ -12,12 +12,16 @@ from tff_adaptive.lazy import tff
 def dense(
   weights: structures.WeightsT, gradients: structures.WeightsT
 ) -> structures.WeightsT:
-  """Makes gradients tensors of the weights' shapes, none missing or sparse.
+  """Converts gradients to dense tensors of the weights' shapes.
 
   Args:
     weights: A structure of tensors.
-    gradients: The same structure, with `None` where the loss does not depend on
-      a weight, and `tf.IndexedSlices` where only some rows do.
+    gradients: The same structure, with `None` for weights that the loss does
+      not depend on, and `tf.IndexedSlices` for weights of which only some rows
+      have a gradient.
+
+  Returns:
+    The same structure, with zeros in place of missing gradients.
 
   Raises:
     ValueError: If structures, shapes or dtypes do not match.
@@ -30,7 +34,7 @@ def dense(
 
 
 def zeros(specs: structures.Specs, value: float = 0.0) -> structures.Structure:
-  """Makes tensors of the given `tf.TensorSpec`s, filled with one value."""
+  """Builds tensors of the given `tf.TensorSpec`s, filled with one value."""
   return tf.nest.map_structure(
     lambda s: tf.fill(s.shape, tf.cast(value, s.dtype)), specs
   )
@@ -109,7 +113,7 @@ def map_cast(
 
 
 def all_finite(structure: structures.Structure) -> tf.Tensor:
-  """Tells whether no floating-point leaf has a NaN or an infinity."""
+  """Returns whether all floating-point leaves are finite, bool scalar."""
   checks = [
     tf.reduce_all(tf.math.is_finite(leaf))
     for leaf in tf.nest.flatten(structure)

@@ -1,4 +1,4 @@
-"""An optimizer around another one, whose steps it prepares or counts."""
+"""The base class of optimizers that wrap another one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tff_adaptive.optimizers import tree
 
 
 class Wrapped(protocol.LocalOptimizer):
-  """Steps as its base does; subclasses change the gradient or the place of it.
+  """An optimizer that takes the steps of a base optimizer.
 
-  The state is the base's, under `base`, with the wrapper's own hyperparameters
-  and whatever else a subclass keeps.
+  Subclasses change the gradient or the point at which it is evaluated. The
+  state holds the base's state under `base`, the wrapper's own hyperparameters
+  and any further values of a subclass.
 
   Attributes:
-    note: The change of the base's rule, as text.
+    note: The change to the base's rule, as text.
 
   Raises:
-    ValueError: If the base looks at the batch, whose loss and gradient are not
-      those that it would step with.
+    ValueError: If the base uses the batch, whose loss and gradient belong to
+      another point than the base's step.
   """
 
   base: Any
-  """The wrapped optimizer, which needs nothing but the gradient."""
+  """The wrapped optimizer; its step must depend on the gradient only."""
 
   def check(self) -> None:
     if isinstance(self.base, protocol.LocalOptimizer) and self.base.uses_batch:
@@ -35,7 +36,7 @@ class Wrapped(protocol.LocalOptimizer):
         f'{type(self).__name__} needs an optimizer that steps from gradients '
         f'alone; {type(self.base).__name__} looks at the batch.'
       )
-    self.build()  # Registers it as TFF's; a base of TFF's own does not.
+    self.build()  # Registers `Rule` with TFF even if the base is TFF's own.
 
   @property
   def note(self) -> str:

@@ -1,4 +1,4 @@
-"""Differential privacy: the mechanism that clips and noises, its accounting."""
+"""Differential privacy: the Gaussian mechanism and its accounting."""
 
 from tff_adaptive.privacy.mechanism import Budget
 

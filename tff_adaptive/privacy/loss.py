@@ -1,7 +1,7 @@
-"""The privacy loss of one round of a Gaussian mechanism on sampled clients.
+"""The privacy loss of a Gaussian mechanism on sampled clients, per round.
 
-As Renyi divergences and as a privacy loss distribution; `privacy` has what is
-made of them. Importing this module does not import dp_accounting.
+Computed as Renyi divergences or as a privacy loss distribution, for
+`mechanism.Budget`. Importing this module does not import dp_accounting.
 """
 
 import functools
@@ -17,10 +17,10 @@ MOST_NOISE = 10_000
 
 
 class _Once(logging.Filter):
-  """Passes a warning of dp_accounting once, whatever numbers it is about.
+  """A logging filter that passes each warning of dp_accounting once.
 
-  On few clients it gives one up for every Renyi order that does not converge,
-  at every noise multiplier that is tried; epsilon is that of the other orders.
+  With few clients, dp_accounting warns at every noise multiplier tried about
+  every Renyi order that does not converge; epsilon uses the other orders.
   """
 
   def __init__(self) -> None:
@@ -48,15 +48,15 @@ def renyi_epsilon(
   rounds: int,
   delta: float,
 ) -> tuple[float, float]:
-  """Computes epsilon by Renyi orders, and the order that gives it.
+  """Computes epsilon by Renyi orders, and the order that attains it.
 
   Args:
-    clients: Clients that there are.
-    clients_per_round: Of them, drawn in each round.
-    sampling: How; as `privacy.Budget`.
+    clients: Number of all clients.
+    clients_per_round: Number of clients sampled per round.
+    sampling: 'fixed' or 'poisson'; see `mechanism.Budget`.
     noise_multiplier: sigma.
-    rounds: How many.
-    delta: The delta that epsilon is stated at.
+    rounds: Number of rounds.
+    delta: The delta at which epsilon is computed.
   """
   from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
 
@@ -70,11 +70,11 @@ def renyi_epsilon(
 def _renyi_divergences(
   clients: int, clients_per_round: int, sampling: str, noise_multiplier: float
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Computes one round's Renyi divergence at each order."""
+  """Computes the orders and one round's Renyi divergence at each order."""
   import dp_accounting  # pylint: disable=g-import-not-at-top
   from dp_accounting import rdp  # pylint: disable=g-import-not-at-top
 
-  logging.getLogger('absl').addFilter(_ONCE)  # Once, however often it is added.
+  logging.getLogger('absl').addFilter(_ONCE)  # Adding it again has no effect.
   if sampling == 'poisson':
     accountant = rdp.RdpAccountant()
     event = dp_accounting.PoissonSampledDpEvent(
@@ -85,15 +85,15 @@ def _renyi_divergences(
     accountant = rdp.RdpAccountant(
       neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
     )
-    # Two clipped updates are up to 2 c apart.
+    # The distance of two clipped updates is at most 2 c.
     event = dp_accounting.SampledWithoutReplacementDpEvent(
       clients,
       clients_per_round,
       dp_accounting.GaussianDpEvent(noise_multiplier / 2),
     )
   accountant.compose(event)
-  # Divergences of rounds add up; the accountant itself would work each round's
-  # out again for every epsilon asked of it.
+  # Divergences add up over rounds. Composing rounds in the accountant would
+  # recompute them for every epsilon.
   return accountant._orders, accountant._rdp  # pylint: disable=protected-access
 
 
@@ -105,9 +105,9 @@ def distribution(
 
   Args:
     noise_multiplier: sigma.
-    share: Of the clients, drawn in a round.
-    sampling: How; as `privacy.Budget`.
-    interval: Width of its bins.
+    share: Fraction of the clients sampled per round.
+    sampling: 'fixed' or 'poisson'; see `mechanism.Budget`.
+    interval: Bin width of the discretized privacy loss.
 
   Returns:
     A `dp_accounting.pld.PrivacyLossDistribution`.
@@ -121,7 +121,7 @@ def distribution(
       value_discretization_interval=interval,
       sampling_prob=share,
     )
-  # The largest loss that still has a mass worth a bin.
+  # The largest loss with non-negligible mass.
   shift = 2 / noise_multiplier
   largest = math.log1p(share * math.expm1(min(shift**2 / 2 + 9 * shift, 700.0)))
   bins = max(1, math.ceil(largest / interval))
@@ -140,23 +140,27 @@ def fixed_size_delta(
 ) -> np.ndarray:
   """Computes delta of one round with a fixed cohort size, by epsilon.
 
-  Neighbours differ in the data of one client, whose clipped update moves by up
-  to 2 c. For that Gaussian mechanism, of shift s = 2 / sigma,
+  Neighbouring data sets differ in the data of one client, which moves the
+  clipped update by at most 2 c. The Gaussian mechanism with shift s = 2 / sigma
+  has
 
     delta_G(e) = Phi(s / 2 - e / s) - exp(e) Phi(-s / 2 - e / s),
 
-  and drawing a share q without replacement gives, for epsilon >= 0 (Balle,
+  and sampling a fraction q without replacement gives, for epsilon >= 0 (Balle,
   Barthe and Gaboardi, arXiv 1807.01647, Theorem 9),
 
     delta(epsilon) = q delta_G(log(1 + (exp(epsilon) - 1) / q)).
 
-  Replacing is symmetric, so that for epsilon < 0
-  delta(epsilon) = 1 - exp(epsilon) + exp(epsilon) delta(-epsilon).
+  The replacement relation is symmetric, so that for epsilon < 0 delta(epsilon)
+  = 1 - exp(epsilon) + exp(epsilon) delta(-epsilon).
 
   Args:
-    epsilons: Any real numbers.
+    epsilons: Real numbers of any sign.
     noise_multiplier: sigma.
     share: q.
+
+  Returns:
+    The deltas, an array of the shape of `epsilons`.
   """
   from scipy import special  # pylint: disable=g-import-not-at-top
 
@@ -178,17 +182,17 @@ def fixed_size_delta(
 def smallest_noise(
   epsilon: Callable[[float], float], target: float, delta: float
 ) -> Optional[float]:
-  """Finds the smallest noise multiplier that keeps an epsilon, to 3 decimals.
+  """Finds the smallest noise multiplier within a target, to 3 decimals.
 
-  The search is dp_accounting's; the result is rounded up.
+  Uses dp_accounting's search; the result is rounded up.
 
   Args:
-    epsilon: From noise multipliers, falling.
-    target: What it may be at most.
-    delta: The delta that it is stated at.
+    epsilon: A decreasing function of the noise multiplier.
+    target: The largest epsilon allowed.
+    delta: The delta at which epsilon is stated.
 
   Returns:
-    The noise multiplier; `None` if none up to `MOST_NOISE` does.
+    The noise multiplier; `None` if none up to `MOST_NOISE` attains the target.
   """
   import dp_accounting  # pylint: disable=g-import-not-at-top
 
@@ -204,7 +208,7 @@ def smallest_noise(
     low, high = low / 2, low
 
   class Accountant(dp_accounting.PrivacyAccountant):
-    """This module's accounting, as dp_accounting's search drives it."""
+    """Adapts `epsilon` to dp_accounting's search."""
 
     def _maybe_compose(self, event: Any, count: Any, do_compose: Any) -> None:
       del count
@@ -224,7 +228,7 @@ def smallest_noise(
     tol=1e-4,
   )
   rounded = math.ceil(found * 1000) / 1000
-  # Discretisation makes epsilon a little uneven.
+  # Discretization makes epsilon slightly non-monotone.
   while excess(rounded) > 0:
     rounded = round(rounded + 0.001, 3)
   return rounded

@@ -1,11 +1,11 @@
-"""Differential privacy: what may be asked for, and what it costs.
+"""Differential privacy: the accepted options and the resulting guarantee.
 
-The unit of privacy is a client with all of its examples. In a round each
-client's update is clipped to a norm c, the updates are summed, Gaussian noise
-of standard deviation sigma c is added to every coordinate, and the sum is
-divided by a number of clients that depends on no client's data. `processes`
-does that (`aggregation`); here is what is accepted, and the (epsilon, delta)
-that comes of it. Importing this module imports neither TensorFlow nor
+The unit of privacy is a client with all of its examples. In a round, each
+client's update is clipped to norm c, the updates are summed, Gaussian noise of
+standard deviation sigma c is added to every coordinate, and the sum is divided
+by a number of clients that does not depend on any client's data. `processes`
+implements the mechanism (`aggregation`); this module checks its options and
+computes (epsilon, delta). Importing it imports neither TensorFlow nor
 dp_accounting.
 """
 
@@ -24,54 +24,54 @@ from tff_adaptive.privacy import loss as privacy_loss
 Accounting = Literal['pld', 'rdp']
 Sampling = Literal['fixed', 'poisson']
 
-# Where an adaptive clipping norm starts, as TFF's does.
+# Initial value of an adaptive clipping norm, TFF's default.
 _FIRST_ADAPTIVE_NORM = 0.1
 
 
 class Aggregation(parameters.Described):
-  """How clients' updates are aggregated.
+  """The aggregation of clients' updates.
 
   Raises:
-    ParameterError: If values contradict each other, or are not private although
-      privacy is asked for.
+    ParameterError: If options contradict each other, or if differential privacy
+      is asked for and they are not private.
   """
 
   aggregator: Literal['mean', 'compression', 'secure'] = 'mean'
-  """How updates reach their mean: as they are, with 8-bit quantisation of
-  tensors above 20,000 elements, or by secure summation, all three TFF's own."""
+  """TFF's aggregator of updates: a plain mean, one with 8-bit quantisation of
+  tensors above 20,000 elements, or secure summation."""
 
   aggregator_zeroing: bool = False
-  """Whether updates far larger than others' are zeroed (TFF's adaptive
+  """Whether to zero updates far larger than the others' (TFF's adaptive
   zeroing)."""
 
   aggregator_clipping: bool = False
-  """Whether updates are clipped to a norm that adapts to the 0.8 quantile,
-  without noise and without privacy (TFF's adaptive clipping)."""
+  """Whether to clip updates to a norm that tracks the 0.8 quantile, without
+  noise and without privacy (TFF's adaptive clipping)."""
 
   dp_clip_norm: Optional[parameters.Positive] = None
-  """Norm c that every client's update is clipped to, for differential privacy;
-  with adaptive clipping, where c starts."""
+  """Norm c to which every client's update is clipped, for differential privacy;
+  with adaptive clipping, the initial c."""
 
   dp_noise_multiplier: Optional[parameters.NonNegative] = None
   """sigma; Gaussian noise of standard deviation sigma c is added to the sum of
   the clipped updates."""
 
   dp_adaptive_clipping: bool = False
-  """Whether c follows a quantile of the updates' norms, learned with a part of
+  """Whether c tracks a quantile of the updates' norms, estimated with a part of
   the noise (Andrew et al., arXiv 1905.03871)."""
 
   dp_clip_quantile: parameters.Probability = 0.5
-  """The quantile that an adaptive c follows."""
+  """The quantile that an adaptive c tracks."""
 
   dp_clip_learning_rate: parameters.NonNegative = 0.2
-  """How fast it does: by at most this much in log c a round."""
+  """Learning rate of an adaptive c: the largest change of log c per round."""
 
   dp_clients_per_round: Optional[parameters.Count] = None
-  """What the noised sum is divided by."""
+  """Number of clients that the noised sum is divided by."""
 
   @property
   def clip_norm(self) -> Optional[float]:
-    """The norm c, where it starts if it adapts; `None` without clipping."""
+    """The norm c, initially if it adapts; `None` without clipping."""
     if self.dp_clip_norm is None and self.dp_adaptive_clipping:
       return _FIRST_ADAPTIVE_NORM
     return self.dp_clip_norm
@@ -83,18 +83,18 @@ class Aggregation(parameters.Described):
 
   @property
   def count_stddev(self) -> float:
-    """Noise on the number of clients whose update was not clipped."""
+    """Standard deviation of the noise on the count of unclipped updates."""
     if not self.dp_noise_multiplier or not self.dp_adaptive_clipping:
       return 0.0
     return 0.05 * (self.dp_clients_per_round or 0)
 
   @property
   def sum_noise_multiplier(self) -> float:
-    """Noise on the sum, in units of c.
+    """Noise multiplier of the sum of updates, in units of c.
 
-    Under adaptive clipping a client also moves the count of unclipped updates,
-    by 1/2 as it is counted; sum and count together have the noise multiplier
-    that was asked for, hence the sum alone a little more.
+    Under adaptive clipping a client also contributes to the count of unclipped
+    updates, by 1/2. Sum and count together have the requested noise multiplier,
+    so the sum alone needs slightly more.
     """
     sigma = self.dp_noise_multiplier or 0.0
     if not self.count_stddev:
@@ -162,7 +162,7 @@ class Aggregation(parameters.Described):
     self._check_private()
 
   def _check_private(self) -> None:
-    """Raises `ParameterError` if what is asked for would not be private."""
+    """Raises `ParameterError` if the requested options would not be private."""
     for name in ('aggregator_zeroing', 'aggregator_clipping'):
       if getattr(self, name):
         raise parameters.ParameterError(
@@ -200,7 +200,7 @@ class Aggregation(parameters.Described):
 
 
 def is_asked(given: Mapping[str, Any]) -> bool:
-  """Tells whether hyperparameters ask for differential privacy."""
+  """Returns whether hyperparameters ask for differential privacy."""
   return bool(
     given.get('dp_clip_norm') is not None
     or given.get('dp_adaptive_clipping')
@@ -210,24 +210,40 @@ def is_asked(given: Mapping[str, Any]) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-  """The privacy that a run's noise gives.
+  """The privacy guarantee of a run.
 
-  The unit of privacy is a client with all of its examples; every
-  round's model is counted, nothing else that a run writes.
+  The unit of privacy is a client with all of its examples. The guarantee covers
+  the models of all rounds and nothing else that a run writes.
+
+  Example:
+
+    >>> from tff_adaptive import privacy
+    >>> budget = privacy.Budget(
+    ...   clients=1000, clients_per_round=50, delta=1e-4, rounds=100
+    ... )
+    >>> round(budget.epsilon(noise_multiplier=1.0, rounds=100), 2)
+    16.52
+    >>> budget.noise_for(target_epsilon=4.0)
+    1.802
 
   Attributes:
-    clients: Clients that there are.
-    clients_per_round: Of them, drawn in each round.
-    delta: The delta that epsilon is stated at.
-    rounds: Rounds of the whole run.
-    sampling: 'fixed': every round draws exactly `clients_per_round` clients
-      without replacement, as this program does; neighbours differ in one
-      client's data. 'poisson': every client takes part with probability
-      `clients_per_round / clients`, independently; neighbours differ in the
-      presence of one client. Papers account the latter.
-    accounting: 'pld' (privacy loss distributions, tight up to its
-      discretisation, which only ever adds) or 'rdp' (Renyi orders, as most
-      papers do; an upper bound).
+    clients: Number of all clients.
+    clients_per_round: Number of clients sampled per round.
+    delta: The delta at which epsilon is stated.
+    rounds: Number of rounds of the whole run.
+    sampling: 'fixed': every round samples exactly `clients_per_round` clients
+      without replacement, as runs do; neighbouring data sets differ in one
+      client's data. 'poisson': every client participates with probability
+      `clients_per_round / clients`, independently; neighbouring data sets
+      differ in the presence of one client. Papers usually account for the
+      latter.
+    accounting: 'pld' (privacy loss distributions, tight up to discretization,
+      which only increases epsilon) or 'rdp' (Renyi orders, an upper bound used
+      by most papers).
+
+  Raises:
+    ParameterError: If `delta` is not in (0, 1), or `clients_per_round` not in
+      [1, `clients`].
   """
 
   clients: int
@@ -255,7 +271,7 @@ class Budget:
 
   @property
   def share(self) -> float:
-    """The share of clients that a round draws."""
+    """The fraction of clients sampled per round."""
     return self.clients_per_round / self.clients
 
   def epsilon(self, noise_multiplier: float, rounds: int) -> float:
@@ -279,11 +295,11 @@ class Budget:
     )
 
   def renyi_order(self, noise_multiplier: float) -> float:
-    """Finds the order at which RDP's bound is smallest, after the whole run."""
+    """Returns the order with the smallest RDP bound, after the whole run."""
     return self._renyi(noise_multiplier, self.rounds)[1]
 
   def _renyi(self, noise_multiplier: float, rounds: int) -> tuple[float, float]:
-    """Computes epsilon by Renyi orders, and the order that gives it."""
+    """Computes epsilon by Renyi orders, and the order that attains it."""
     return privacy_loss.renyi_epsilon(
       self.clients,
       self.clients_per_round,
@@ -294,9 +310,9 @@ class Budget:
     )
 
   def _interval(self, noise_multiplier: float) -> float:
-    """Chooses bins of the privacy loss: fine enough for the run, not finer.
+    """Chooses the bin width of the privacy loss from the run's epsilon.
 
-    The same for all rounds of a run, so that its epsilons grow steadily.
+    All rounds of a run share it, so that epsilon increases steadily.
     """
     poisson = dataclasses.replace(self, sampling='poisson')
     rough, _ = poisson._renyi(noise_multiplier, self.rounds)
@@ -306,15 +322,15 @@ class Budget:
   def noise_for(self, target_epsilon: float) -> float:
     """Finds the smallest noise multiplier that keeps the run within an epsilon.
 
-    Rounded up to three decimals.
+    The result is rounded up to three decimals.
 
     Raises:
-      ParameterError: If no noise multiplier up to 10,000 does.
+      ParameterError: If no noise multiplier up to 10,000 suffices.
     """
     return _calibrate(self, target_epsilon)
 
   def describe(self, noise_multiplier: float) -> str:
-    """Describes what is guaranteed and under which assumptions."""
+    """Describes the guarantee and its assumptions as text."""
     table = []
     for sampling in typing.get_args(Sampling):
       for accounting in typing.get_args(Accounting):
@@ -356,14 +372,14 @@ def default_delta(clients: int) -> float:
 
 
 def check_delta(delta: float, clients: int) -> None:
-  """Checks a delta that was asked for.
+  """Checks a requested delta.
 
-  Publishing everything about one client in n, drawn at random, is (0, 1 / n)
-  differentially private.
+  Publishing all data of one client in n, chosen at random, is (0, 1 / n)
+  differentially private, so a larger delta guarantees nothing.
 
   Args:
-    delta: The delta that epsilon is to be stated at.
-    clients: Clients that there are.
+    delta: The delta at which epsilon is to be stated.
+    clients: Number of all clients.
 
   Raises:
     ParameterError: If delta is above 1 / clients.

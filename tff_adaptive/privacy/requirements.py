@@ -1,4 +1,4 @@
-"""The requirements of differential privacy on the rest of a plan."""
+"""Requirements of differential privacy on the rest of a plan."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ from tff_adaptive.privacy import mechanism
 
 
 def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
-  """Checks how updates are aggregated against the rest of a method's plan.
+  """Checks a plan's aggregation options against the rest of the plan.
 
   Args:
     plan: An `algorithms.plan.Plan`.
-    weighting_given: Whether somebody asked for the plan's `client_weighting`.
+    weighting_given: Whether `client_weighting` was given explicitly.
 
   Returns:
-    Values to change: under differential privacy clients weigh the same unless
-    asked otherwise, which is refused.
+    Values to change: under differential privacy, `client_weighting` becomes
+    'uniform' unless it was given.
 
   Raises:
-    ParameterError: If something would be ignored, or not be private.
+    ParameterError: If an option would be ignored or is not private.
   """
   if plan.model_aggregator is not None:
     for name, parameter in parameters.parameters_of(

@@ -1,1 +1,1 @@
-"""Methods whose clients step adaptively, a file each."""
+"""Methods with adaptive client optimizers, one per file."""

@@ -1,9 +1,8 @@
-"""Bi2Clip: updates clipped from above and below, on clients and server."""
+"""Bi2Clip: two-sided clipping on clients and server."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 from typing import Literal
 
 from tff_adaptive.algorithms import additions
@@ -22,16 +21,14 @@ from tff_adaptive.algorithms import methods
   look=34,
 )
 class Bi2Clip(methods.Options):
-  """Clients and a server that clip from above and from below (Lee et al.)."""
+  """Two-sided clipping on clients and server (Lee et al.)."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all."""
+  """Whether each coordinate is clipped, or the norm of all together."""
 
-  def additions(
-    self, client_optimizer: Any, server_optimizer: Any
-  ) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     client, server = (
       dataclasses.replace(rule, clip_mode=self.clip_mode)
-      for rule in (client_optimizer, server_optimizer)
+      for rule in (chosen.client_optimizer, chosen.server_optimizer)
     )
     return {'client_optimizer': client, 'server_optimizer': server}

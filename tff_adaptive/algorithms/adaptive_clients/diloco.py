@@ -1,4 +1,4 @@
-"""DiLoCo: AdamW clients, Nesterov's momentum on the server."""
+"""DiLoCo: AdamW clients and Nesterov momentum on the server."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from typing import Literal
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import kept_state
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 
 
 class KeepingClients(methods.Options):
-  """Options of methods whose clients' optimizers go on where they stopped."""
+  """Options of methods whose client optimizers keep state between rounds."""
 
   client_state: Literal['kept', 'fresh'] = 'kept'
-  """Whether a client's optimizer goes on with the moments and the step count of
-  the last round in which the client took part, or starts afresh in every round.
-  With small cohorts of many clients, kept moments are old when they are
-  used."""
+  """Whether a client's optimizer keeps its moments and step count from the last
+  round in which the client took part, or is reset in every round. With small
+  cohorts of many clients, kept moments are stale when they are used."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     if self.client_state == 'fresh':
       return {}
-    return {'exchange': kept_state.KeptState(client_optimizer)}
+    return {'exchange': kept_state.KeptState(chosen.client_optimizer)}
 
 
 @methods.method(
@@ -48,9 +41,9 @@ class KeepingClients(methods.Options):
   look=32,
 )
 class DiLoCo(KeepingClients):
-  """AdamW clients whose moments go on from round to round, many steps between
-  rounds, and Nesterov's momentum on the server (Douillard et al.).
+  """AdamW clients that keep their moments between rounds, many local steps, and
+  Nesterov momentum on the server (Douillard et al.).
 
   arXiv 2311.08105. The defaults are OpenDiLoCo's, for language models and
-  hundreds of local steps; it has beta_2 = 0.95.
+  hundreds of local steps; OpenDiLoCo sets beta_2 = 0.95.
   """

@@ -9,18 +9,17 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers.clients import preconditioned
 from tff_adaptive.optimizers.servers import fedopt
 from tff_adaptive.processes import exchange
 
 
 class ServerPreconditioner(exchange.Exchange):
-  """FedAda2 (arXiv 2410.18117), the direct form: the server's v is sent.
+  """The direct form of FedAda2 (arXiv 2410.18117): the server sends its v.
 
-  v goes as it stands, in the first round its starting value, whichever of
-  AdaGrad, Adam, Yogi or AMS made it. A client Adam that starts from it does not
-  correct v for its bias, and SM3 clients start from v's maxima over slices.
+  v is sent unchanged, in the first round its initial value, for AdaGrad, Adam,
+  Yogi and AMS servers alike. A client Adam that starts from it does not
+  bias-correct v, and SM3 clients start from v's maxima over slices.
   """
 
   def __init__(
@@ -36,7 +35,7 @@ class ServerPreconditioner(exchange.Exchange):
     return collections.OrderedDict(v=tuple(tf.nest.flatten(first['v'])))
 
   def share(self, server: exchange.Server) -> structures.Statistics:
-    # A scheduled server keeps its optimizer's state one level down.
+    # A scheduled server optimizer nests the state of its base optimizer.
     state = server.optimizer_state.get('optimizer', server.optimizer_state)
     return collections.OrderedDict(v=tuple(tf.nest.flatten(state['v'])))
 
@@ -57,31 +56,27 @@ class ServerPreconditioner(exchange.Exchange):
   look=15,
 )
 class DirectJoint(methods.Options):
-  """Adaptive clients that start from the server's preconditioner (Lee et
-  al.).
-  """
+  """Adaptive clients that start at the server's preconditioner (Lee et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    if not isinstance(server_optimizer, fedopt.AdaptiveServerOptimizer):
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    if not isinstance(chosen.server_optimizer, fedopt.AdaptiveServerOptimizer):
       raise parameters.ParameterError(
         'server_optimizer',
         'direct_joint needs a server optimizer with a second moment, a '
         'fedopt.AdaptiveServerOptimizer, got {given}.',
-        given=type(server_optimizer).__name__,
+        given=type(chosen.server_optimizer).__name__,
       )
-    if not isinstance(client_optimizer, preconditioned.PreconditionedClient):
+    if not isinstance(
+      chosen.client_optimizer, preconditioned.PreconditionedClient
+    ):
       raise parameters.ParameterError(
         'client_optimizer',
         'direct_joint needs a client optimizer with a preconditioner, a '
         'preconditioned.PreconditionedClient, got {given}.',
-        given=type(client_optimizer).__name__,
+        given=type(chosen.client_optimizer).__name__,
       )
-    client = client_optimizer.received_form()
+    client = chosen.client_optimizer.received_form()
     return {
       'client_optimizer': client,
-      'exchange': ServerPreconditioner(client, server_optimizer),
+      'exchange': ServerPreconditioner(client, chosen.server_optimizer),
     }

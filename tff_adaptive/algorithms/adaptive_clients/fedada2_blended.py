@@ -1,4 +1,4 @@
-"""FedAda2's blended form: pseudo-gradients weighted by the optimizer drawn."""
+"""Blended FedAda2: pseudo-gradients weighted by the sampled optimizer."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers.clients import blended
 from tff_adaptive.processes import exchange
 
 
 class WeightedByOptimizer(exchange.Exchange):
-  """Updates w(O) (x_K - x_t), O the optimizer that the client drew.
+  """Updates w(O) (x_K - x_t), with O the optimizer that the client sampled.
 
   Line 7 of Algorithm 5 of FedAda2 (arXiv 2410.18117); Algorithms 8 and 10 call
-  the weights Xi. They scale what is averaged, and are not weights of the mean.
+  the weights Xi. They scale the averaged updates and are not weights of the
+  mean.
   """
 
   def __init__(self, optimizer: blended.Blended):
@@ -39,16 +39,11 @@ class WeightedByOptimizer(exchange.Exchange):
   look=18,
 )
 class FedAda2Blended(methods.Options):
-  """Clients that draw their own local optimizer under an adaptive server (Lee
-  et al.).
+  """Clients that sample their local optimizer in every round, under an adaptive
+  server (Lee et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: blended.Blended,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    if not client_optimizer.weighs:
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    if not chosen.client_optimizer.weighs:
       return {}
-    return {'exchange': WeightedByOptimizer(client_optimizer)}
+    return {'exchange': WeightedByOptimizer(chosen.client_optimizer)}

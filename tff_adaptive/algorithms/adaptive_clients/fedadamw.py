@@ -1,4 +1,4 @@
-"""FedAdamW: clients' second moments as one number a variable."""
+"""FedAdamW: clients' second moments averaged as one number per variable."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class BlockMeans(exchange.Exchange):
-  """Liu et al., arXiv 2510.27486.
+  """The statistics of FedAdamW: Liu et al., arXiv 2510.27486.
 
-  The server sends v, one number a variable, the direction Delta_G and a count T
-  of local steps, all 0 at first. Clients send the mean of their last v over
-  each variable, and the sum of their local rates eta K_i. With these
+  The server sends v (one number per variable), the direction Delta_G and a
+  count T of local steps, all initially 0. Clients send the mean of their last v
+  over each variable and the sum of their local learning rates, eta K_i. The
+  server computes
 
     v       = mean of the clients' means
     Delta_G = -Delta / mean of eta K_i
@@ -81,14 +81,10 @@ class BlockMeans(exchange.Exchange):
   look=30,
 )
 class FedAdamW(methods.Options):
-  """AdamW clients whose second moments are averaged, one number a variable (Liu
-  et al.).
+  """AdamW clients whose second moments are averaged, one number per variable
+  (Liu et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': BlockMeans()}

@@ -1,4 +1,4 @@
-"""FedLion: Lion clients that begin with the mean of their momenta."""
+"""FedLion: Lion clients initialized with the mean of their momenta."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
-from tff_adaptive.optimizers.clients import lion
 from tff_adaptive.processes import exchange
 
 
 class MeanMomentum(exchange.Exchange):
-  """Tang and Chang, arXiv 2402.09941: m starts at the mean of the last m_i.
+  """The statistics of FedLion: Tang and Chang, arXiv 2402.09941.
 
-  The mean is over the last cohort, with the weights of the model's mean; it is
-  0 in the first round.
+  Clients start from the mean of the last cohort's momenta m_i, taken with the
+  weights of the model's mean; from 0 in the first round.
 
-  Without weight decay a client's update over its rate is an integer from -K to
-  K in every coordinate, K being its local steps.
+  Without weight decay, a client's update divided by its learning rate is an
+  integer from -K to K in every coordinate, with K the number of its local
+  steps.
   """
 
   def __init__(self, weight_decay: float):
@@ -47,7 +46,7 @@ class MeanMomentum(exchange.Exchange):
       return None
     steps = tf.cast(client.num_steps, tf.float32)
     bits = tf.math.ceil(tf.math.log(2 * steps + 1) / tf.math.log(2.0) - 1e-5)
-    # In a warm-up steps differ in length.
+    # During a warm-up, steps differ in length and the sums are not integers.
     return tf.where(tf.equal(client.full_steps, steps), bits, 32.0)
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
@@ -74,14 +73,9 @@ class MeanMomentum(exchange.Exchange):
   look=37,
 )
 class FedLion(methods.Options):
-  """Lion clients that begin with the mean of the last cohort's momenta (Tang
+  """Lion clients initialized with the mean of the last cohort's momenta (Tang
   and Chang).
   """
 
-  def additions(
-    self,
-    client_optimizer: lion.Lion,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    return {'exchange': MeanMomentum(client_optimizer.weight_decay)}
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    return {'exchange': MeanMomentum(chosen.client_optimizer.weight_decay)}

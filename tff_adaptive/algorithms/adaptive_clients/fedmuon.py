@@ -8,21 +8,21 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import muon_global
 from tff_adaptive.processes import exchange
 
 
 class Momenta(exchange.Exchange):
-  """Liu et al., arXiv 2510.27403.
+  """The statistics of FedMuon: Liu et al., arXiv 2510.27403.
 
-  The server sends the mean of the clients' last momenta, of every variable of
-  rank 2 or more, and the direction Delta_g, all 0 at first:
+  The server sends the mean of the clients' last momenta, for every variable of
+  rank 2 or more, and the direction Delta_g, both initially 0:
 
     Delta_g = -Delta / mean of eta K_i
 
-  with eta K_i the sum of a client's local rates, which it sends.
+  with eta K_i the sum of a client's local learning rates, which the client
+  sends.
   """
 
   sees_update = True
@@ -77,10 +77,6 @@ class Momenta(exchange.Exchange):
 class FedMuon(methods.Options):
   """Clients that step along orthogonalised momenta (Liu et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': Momenta()}

@@ -1,4 +1,4 @@
-"""JointZeroInit."""
+"""JointZeroInit: adaptive clients and an adaptive server."""
 
 from tff_adaptive.algorithms import methods
 

@@ -1,4 +1,4 @@
-"""Local-AdaAlter: an accumulator averaged every round."""
+"""Local-AdaAlter: an accumulator averaged in every round."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class Accumulator(exchange.Exchange):
-  """The clients' A^2, averaged with the model's weights and sent as B^2."""
+  """The mean of the clients' A^2, weighted as the model and sent as B^2."""
 
   def __init__(self, start: float):
     self._start = start
@@ -59,18 +58,13 @@ class Accumulator(exchange.Exchange):
   look=21,
 )
 class LocalAdaAlter(methods.Options):
-  """AdaGrad clients whose accumulator is averaged (Xie et al.)."""
+  """AdaGrad clients whose accumulators are averaged (Xie et al.)."""
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """b0^2, where A^2 starts; client_adaptivity^2 unless given."""
+  """b0^2, the initial value of A^2; client_adaptivity^2 unless given."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    start = client_optimizer.epsilon**2
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    start = chosen.client_optimizer.epsilon**2
     if self.initial_accumulator is not None:
       start = self.initial_accumulator
     return {'exchange': Accumulator(start)}

@@ -1,4 +1,4 @@
-"""Local-AMSGrad: moments averaged every round."""
+"""Local-AMSGrad: moments averaged in every round."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class Moments(exchange.Exchange):
-  """The clients' m and v, averaged with the model's weights.
+  """The means of the clients' m and v, weighted as the model.
 
-  It sends both, and v_max, which takes up the average of v by its maximum.
+  The server sends both and v_max, the running maximum of the mean v.
   """
 
   def __init__(self, start: float):
@@ -73,10 +72,5 @@ class Moments(exchange.Exchange):
 class LocalAmsgrad(methods.Options):
   """AMSGrad clients whose moments are averaged (Chen et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
-    return {'exchange': Moments(client_optimizer.epsilon)}
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    return {'exchange': Moments(chosen.client_optimizer.epsilon)}

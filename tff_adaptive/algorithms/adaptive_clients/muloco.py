@@ -26,6 +26,6 @@ class MuLoCo(diloco.KeepingClients):
   """DiLoCo with Muon clients, whose updates are better aligned with one another
   (Therien et al.).
 
-  arXiv 2505.23725; the defaults are those of its authors' library. Variables of
-  rank 1 keep two moments.
+  arXiv 2505.23725; the defaults are those of the authors' library. Variables of
+  rank 0 and 1 keep two moments.
   """

@@ -1,1 +1,1 @@
-"""Methods whose server steps adaptively, a file each."""
+"""Methods with adaptive server optimizers, one per file."""

@@ -1,4 +1,4 @@
-"""Centralized."""
+"""Centralized training on pooled data, the baseline without federation."""
 
 from tff_adaptive.algorithms import methods
 
@@ -13,5 +13,5 @@ from tff_adaptive.algorithms import methods
 )
 class Centralized(methods.Options):
   """No federation: --server_optimizer trains on the pooled data of all clients,
-  as many examples a round as a cohort has on average.
+  with as many examples per round as a cohort has on average.
   """

@@ -1,4 +1,4 @@
-"""FedAdagrad."""
+"""FedAdagrad: Adagrad on the server."""
 
 from tff_adaptive.algorithms import methods
 

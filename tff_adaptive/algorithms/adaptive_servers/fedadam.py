@@ -1,4 +1,4 @@
-"""FedAdam."""
+"""FedAdam: Adam on the server."""
 
 from tff_adaptive.algorithms import methods
 

@@ -1,4 +1,4 @@
-"""FedAms."""
+"""FedAMS: AMSGrad on the server."""
 
 from tff_adaptive.algorithms import methods
 

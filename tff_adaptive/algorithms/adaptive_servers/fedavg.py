@@ -1,4 +1,4 @@
-"""FedAvg."""
+"""FedAvg: federated averaging."""
 
 from tff_adaptive.algorithms import methods
 
@@ -14,4 +14,4 @@ from tff_adaptive.algorithms import methods
   look=0,
 )
 class FedAvg(methods.Options):
-  """Federated averaging: SGD clients, their mean applied as it is."""
+  """Federated averaging: SGD clients, their mean applied."""

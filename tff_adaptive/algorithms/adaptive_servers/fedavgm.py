@@ -1,4 +1,4 @@
-"""FedAvgM."""
+"""FedAvgM: federated averaging with server momentum."""
 
 from tff_adaptive.algorithms import methods
 

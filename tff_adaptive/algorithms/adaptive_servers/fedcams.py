@@ -1,4 +1,4 @@
-"""FedCAMS: compressed updates with an error that each client keeps."""
+"""FedCAMS: compressed updates with client-side error feedback."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import encodings
 from tff_adaptive.processes import exchange
 
 
 class ErrorFeedback(exchange.Exchange):
-  """Wang et al., arXiv 2205.02719: what is not sent now is sent later.
+  """Error feedback of compressed updates: Wang et al., arXiv 2205.02719.
 
-  With C the compressor, on all trainable weights as one vector:
+  With C the compressor, applied to all trainable weights as one vector:
 
     u   = x_K - x_t + e_i
-    e_i = u - C(u)                                     from 0
+    e_i = u - C(u)                                     initially 0
 
-  and C(u) is what the client sends. A client that is left out keeps its e_i.
+  The client sends C(u). A client outside the cohort keeps its e_i.
   """
 
   def __init__(self, encoding: encodings.Encoding, name: str):
@@ -57,11 +56,11 @@ class ErrorFeedback(exchange.Exchange):
 
 
 class Compressing(methods.Options):
-  """Options of methods whose clients know what was lost in compression."""
+  """Options of methods with compressed client updates and error feedback."""
 
   compressor: Literal['sign', 'topk'] = 'sign'
-  """What is sent of u, of d entries: 'sign', sign(u) |u|_1 / d; 'topk', the
-  max(floor(r d), 1) entries of largest absolute value."""
+  """Compressor of the d entries of u: 'sign' sends sign(u) |u|_1 / d; 'topk'
+  the max(floor(r d), 1) entries of largest absolute value."""
 
   compression_ratio: Optional[parameters.Ratio] = None
   """r of 'topk'; 1/64 unless given."""
@@ -87,7 +86,7 @@ class Compressing(methods.Options):
       )
 
   def compression(self) -> tuple[encodings.Encoding, str]:
-    """Returns the compressor and its name, as text."""
+    """Returns the compressor and its formula as text."""
     if self.compressor == 'sign':
       return encodings.Signs(), 'sign(u) |u|_1 / d'
     ratio = 1 / 64 if self.compression_ratio is None else self.compression_ratio
@@ -105,14 +104,10 @@ class Compressing(methods.Options):
   look=31,
 )
 class FedCams(Compressing):
-  """Clients that compress their updates and keep the error, under FedAMS (Wang
+  """Clients that compress their updates with error feedback, under FedAMS (Wang
   et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': ErrorFeedback(*self.compression())}

@@ -1,4 +1,4 @@
-"""FedEF21: compressed changes of an estimate that both ends keep."""
+"""FedEF21: compressed changes of an estimate shared by client and server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.adaptive_servers import fedcams
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import encodings
 from tff_adaptive.processes import exchange
@@ -20,14 +19,15 @@ from tff_adaptive.processes import exchange
 class Estimates(exchange.Exchange):
   """EF21 with partial participation: arXiv 2106.05203 and 2110.03294.
 
-  On the updates of clients in place of their gradients. With C the compressor,
-  on all trainable weights as one vector, S the cohort and N all clients:
+  Applied to the clients' updates in place of gradients. With C the compressor,
+  applied to all trainable weights as one vector, S the cohort and N the number
+  of all clients:
 
     c_i = C(Delta_i - g_i), which the client sends
-    g_i = g_i + c_i                                    from 0
-    g   = g + (|S| / N) mean of c_i                    from 0
+    g_i = g_i + c_i                                    initially 0
+    g   = g + (|S| / N) mean of c_i                    initially 0
 
-  and the server steps with g. A client that is left out keeps its g_i.
+  The server steps with g. A client outside the cohort keeps its g_i.
   """
 
   sees_update = True
@@ -93,22 +93,18 @@ class Estimates(exchange.Exchange):
   look=38,
 )
 class FedEf21(fedcams.Compressing):
-  """Clients that send the compressed change of an estimate of their update,
-  which both ends keep (Richtarik et al.; Fatkhullin et al.).
+  """Clients that send compressed changes of an estimate of their update, which
+  the server tracks too (Richtarik et al.; Fatkhullin et al.).
   """
 
   compressor: Literal['sign', 'topk'] = 'topk'
-  """What is sent of u, of d entries: 'topk', the max(floor(r d), 1) entries of
-  largest absolute value; 'sign', sign(u) |u|_1 / d."""
+  """Compressor of the d entries of u: 'topk' sends the max(floor(r d), 1)
+  entries of largest absolute value; 'sign' sends sign(u) |u|_1 / d."""
 
   population: Optional[parameters.Count] = None
-  """N, all clients there are; the cohort itself (full participation) unless
+  """N, the number of all clients; the cohort size (full participation) unless
   given. A wrong number scales every step."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': Estimates(*self.compression(), self.population)}

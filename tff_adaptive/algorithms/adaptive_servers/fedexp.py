@@ -1,4 +1,4 @@
-"""FedExP: a server that steps further the more its clients disagree."""
+"""FedExP: server step sizes that grow with the disagreement of clients."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
 class Extrapolation(own_rate.OwnRate):
-  """Jhunjhunwala et al., arXiv 2301.09604.
+  """FedExP's extrapolation: Jhunjhunwala et al., arXiv 2301.09604.
 
   With p_i the weights of the model's mean, and Delta the mean of the Delta_i:
 
     Delta = max(1, sum p_i |Delta_i|^2 / (2 (|Delta|^2 + epsilon))) Delta
 
   A client sends |Delta_i|^2, one number. To evaluate the mean of the last two
-  models, the server also keeps its last step, if it was not its first.
+  models, the server also keeps its last step, unless that was its first.
   """
 
   update_formula = (
@@ -97,8 +96,8 @@ class Extrapolation(own_rate.OwnRate):
   look=23,
 )
 class FedExp(methods.Options):
-  """A server that steps further the more its clients disagree (Jhunjhunwala et
-  al.).
+  """A server whose step grows with the disagreement of its clients
+  (Jhunjhunwala et al.).
   """
 
   in_state = frozenset({'server_adaptivity'})
@@ -108,15 +107,11 @@ class FedExp(methods.Options):
   and at 0.1 for EMNIST."""
 
   average_last_two: bool = True
-  """Whether the model that is evaluated and saved is the mean of the last two,
-  as in the authors' code; training goes on from the last."""
+  """Whether to evaluate and save the mean of the last two models, as in the
+  authors' code; training continues from the last model."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': Extrapolation(self.server_adaptivity, self.average_last_two)
     }

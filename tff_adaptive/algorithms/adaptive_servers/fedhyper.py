@@ -1,4 +1,4 @@
-"""FedHyper: a server whose rate follows the turns of its updates."""
+"""FedHyper: a server learning rate adapted by hypergradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
@@ -20,12 +19,13 @@ from tff_adaptive.processes import exchange
 class Hypergradient(own_rate.OwnRate):
   """FedHyper-G: Wang et al., arXiv 2310.03156.
 
-  With Delta_t the mean update of round t and alpha_1 the rate that was given:
+  With Delta_t the mean update of round t and alpha_1 the given learning rate:
 
     alpha_t = clip(alpha_(t-1) + <Delta_t, Delta_(t-1)>, lower, upper)
     x       = x + alpha_t Delta_t
 
-  The clipped rate goes on. A round without an update leaves both as they are.
+  The clipped rate is carried over to the next round. A round without an update
+  changes neither.
   """
 
   of_one_version = False
@@ -79,14 +79,14 @@ class Hypergradient(own_rate.OwnRate):
   look=36,
 )
 class FedHyper(methods.Options):
-  """A server whose rate grows while its updates point the same way and shrinks
-  when they turn (Wang et al.).
+  """A server whose learning rate grows while successive updates agree and
+  shrinks when they do not (Wang et al.).
   """
 
   in_state = frozenset({'server_learning_rate', 'hyper_lower', 'hyper_upper'})
 
   server_learning_rate: parameters.Positive = 1.0
-  """alpha_1, the rate of the first round, in units of Delta."""
+  """alpha_1, the learning rate of the first round, in units of Delta."""
 
   hyper_lower: parameters.Positive = 0.2
   """Smallest rate after the first round."""
@@ -104,12 +104,8 @@ class FedHyper(methods.Options):
         upper=values['hyper_upper'],
       )
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': Hypergradient(
         self.server_learning_rate, self.hyper_lower, self.hyper_upper

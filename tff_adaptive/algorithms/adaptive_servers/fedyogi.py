@@ -1,4 +1,4 @@
-"""FedYogi."""
+"""FedYogi: Yogi on the server."""
 
 from tff_adaptive.algorithms import methods
 

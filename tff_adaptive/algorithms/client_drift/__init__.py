@@ -1,1 +1,1 @@
-"""Methods against the drift of clients, a file each."""
+"""Methods that correct client drift, one per file."""

@@ -1,4 +1,4 @@
-"""FAdamGC: control variates that enter Adam before its moments."""
+"""FAdamGC: AMSGrad clients with gradient tracking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.client_drift import scaffold
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import rule
 from tff_adaptive.optimizers import tree
@@ -20,17 +19,18 @@ from tff_adaptive.processes import objectives
 
 @registry.client_optimizer('amsgrad_tracking', of_method=True)
 class TrackingAmsgrad(rule.Rule):
-  """FAdamGC's client optimizer: arXiv 2502.02727.
+  """The FAdamGC client optimizer: arXiv 2502.02727.
 
-  Elementwise at every local step, all from 0 in every round:
+  At every local step, elementwise, with m, v and v_max starting at 0 in every
+  round:
 
     m = beta_1 m + (1 - beta_1) g
     v = beta_2 v + (1 - beta_2) g^2
     v_max = max(v_max, v)
     x = x - learning_rate m / (sqrt(v_max) + epsilon)
 
-  There is no bias correction. The sum of the gradients is kept for the control
-  variate.
+  There is no bias correction. The state also accumulates the sum of the
+  gradients, from which the control variate is computed.
   """
 
   learning_rate: parameters.Positive = 1e-3
@@ -70,7 +70,7 @@ class TrackingAmsgrad(rule.Rule):
     squares = tf.nest.map_structure(tf.square, gradients)
     v = tree.moving_average(state['beta_2'], state['v'], squares)
     v_max = tf.nest.map_structure(tf.maximum, state['v_max'], v)
-    # A coordinate whose gradients were all 0 stays where it is.
+    # 0 / 0, a coordinate whose gradients were all 0, means no step.
     weights = tree.map_cast(
       lambda rate, e, x, m, v: (
         x - rate * tf.math.divide_no_nan(m, tf.sqrt(v) + e)
@@ -88,10 +88,10 @@ class TrackingAmsgrad(rule.Rule):
 
 
 class GradientTracking(scaffold.ControlVariates):
-  """FAdamGC's control variates y and y_i: arXiv 2502.02727.
+  """The control variates y and y_i of FAdamGC: arXiv 2502.02727.
 
-  Those of SCAFFOLD, but for the client's next one, which is the mean of its raw
-  gradients: its updates no longer tell them.
+  As in SCAFFOLD, except that the client's next control variate is the mean of
+  its raw gradients, which cannot be recovered from its update:
 
     y_i+ = (1 / K_i) sum_k g_k
     y    = y + (|S| / N) mean of (y_i+ - y_i)
@@ -100,7 +100,7 @@ class GradientTracking(scaffold.ControlVariates):
   def next_client_state(
     self, client: exchange.Client
   ) -> structures.ClientState:
-    # The optimizer has seen g + y - y_i.
+    # The optimizer's gradients are g + y - y_i.
     mean = tuple(
       tf.math.divide_no_nan(total, tf.cast(client.num_steps, total.dtype))
       for total in tf.nest.flatten(client.optimizer_state['gradients'])
@@ -135,12 +135,8 @@ class FAdamGC(scaffold.Scaffold):
   enter the moments (Chen et al.).
   """
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': GradientTracking(self.population),
       'objective': objectives.Correction('y - y_i'),

@@ -1,4 +1,4 @@
-"""FedCM: clients that step along the cohort's last direction too."""
+"""FedCM: client-level momentum along the last global update direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import direction
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
@@ -18,7 +17,7 @@ from tff_adaptive.processes import exchange
 
 
 class ClientMomentum(wrapped.Wrapped):
-  """SGD along a mix of its gradient and the direction received."""
+  """SGD along a mix of the client's gradient and the received direction."""
 
   note = 'with g = alpha g + (1 - alpha) Delta_t, Delta_t as received'
 
@@ -48,13 +47,14 @@ class ClientMomentum(wrapped.Wrapped):
 
 
 class LastDirection(exchange.Exchange):
-  """Xu et al., arXiv 2106.10874.
+  """The global direction of FedCM: Xu et al., arXiv 2106.10874.
 
-  The server sends Delta_t, 0 at first, and renews it by
+  The server sends Delta_t, initially 0, and updates it by
 
     Delta_(t+1) = -Delta / mean of eta K_i
 
-  with eta K_i the sum of a client's local rates, which it sends.
+  with eta K_i the sum of a client's local learning rates, which the client
+  sends.
   """
 
   sees_update = True
@@ -93,22 +93,19 @@ class LastDirection(exchange.Exchange):
   look=25,
 )
 class FedCm(methods.Options):
-  """SGD clients that step along the cohort's last direction too (Xu et al.)."""
+  """SGD clients that mix the last global update direction into their steps (Xu
+  et al.).
+  """
 
   in_state = frozenset({'alpha'})
 
   alpha: parameters.Ratio = 0.1
   """Weight of a client's own gradient; 1 is federated averaging."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': ClientMomentum(
-        base=client_optimizer, alpha=self.alpha
+        base=chosen.client_optimizer, alpha=self.alpha
       ),
       'exchange': LastDirection(),
     }

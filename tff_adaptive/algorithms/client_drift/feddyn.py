@@ -1,4 +1,4 @@
-"""FedDyn: clients' objectives that change so that their minima agree."""
+"""FedDyn: dynamic regularization, which aligns the clients' minima."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
 
 
 class DynamicRegularization(exchange.Exchange):
-  """Acar et al., arXiv 2111.04263.
+  """The regularization of FedDyn: Acar et al., arXiv 2111.04263.
 
-  A client adds -<lambda_i, x> + (alpha / 2) |x - x_t|^2 to its loss, then
+  A client adds -<lambda_i, x> + (alpha / 2) |x - x_t|^2 to its loss and updates
 
-    lambda_i = lambda_i - alpha (x_K - x_t)            from 0
+    lambda_i = lambda_i - alpha (x_K - x_t)            initially 0
 
-  With Delta the mean update, S the cohort and N all clients, the server's
+  With Delta the mean update, S the cohort and N the number of all clients, the
+  server updates
 
-    h = h - alpha (|S| / N) Delta                      from 0
+    h = h - alpha (|S| / N) Delta                      initially 0
     x = x + Delta - h / alpha
 
-  Only the model and the update travel. A client that is left out keeps its
-  lambda_i.
+  Only the model and the update are communicated. A client outside the cohort
+  keeps its lambda_i.
   """
 
   sees_update = True
@@ -92,26 +92,22 @@ class DynamicRegularization(exchange.Exchange):
   look=26,
 )
 class FedDyn(methods.Options):
-  """Clients whose objectives change so that their minima agree (Acar et
-  al.).
+  """Clients with dynamically regularized objectives, whose minima agree (Acar
+  et al.).
   """
 
   in_state = frozenset({'proximal_strength'})
 
   proximal_strength: parameters.Positive = 0.01
-  """alpha, of the proximal term and of what is learned of the clients'
-  gradients."""
+  """alpha, the strength of the proximal term and the rate of the clients'
+  gradient estimates lambda_i."""
 
   population: Optional[parameters.Count] = None
-  """N, all clients there are; the cohort itself (full participation) unless
+  """N, the number of all clients; the cohort size (full participation) unless
   given."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': DynamicRegularization(
         self.proximal_strength, self.population

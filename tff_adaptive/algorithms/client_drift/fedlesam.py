@@ -1,4 +1,4 @@
-"""FedLESAM: sharpness-aware clients at one gradient a step."""
+"""FedLESAM: sharpness-aware clients with one gradient per step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
 from tff_adaptive.processes import exchange
 
 
 class Displaced(wrapped.Wrapped):
-  """Steps with the gradient at x + e; e is the exchange's context."""
+  """Steps with the gradient at x + e, where e is the exchange's context."""
 
   note = 'with g = g(x + e), e = rho (x_old - x_t) / |x_old - x_t|'
 
@@ -31,14 +30,15 @@ class Displaced(wrapped.Wrapped):
 
 
 class LastReceived(exchange.Exchange):
-  """Fan et al., arXiv 2405.18890.
+  """The perturbation of FedLESAM: Fan et al., arXiv 2405.18890.
 
   A client keeps x_old, the model that it received when it last took part, and
-  takes all of a round's gradients at x + e, with e constant:
+  evaluates all gradients of a round at x + e with a constant e:
 
     e = rho (x_old - x_t) / |x_old - x_t|
 
-  e is 0 for a client never seen before, and where the model has not changed.
+  e is 0 for a client that takes part for the first time, and if the model has
+  not changed.
   """
 
   number_names = ('_rho',)
@@ -77,20 +77,15 @@ class LastReceived(exchange.Exchange):
   look=28,
 )
 class FedLesam(methods.Options):
-  """Sharpness-aware clients at one gradient a step (Fan et al.)."""
+  """Sharpness-aware clients with one gradient per step (Fan et al.)."""
 
   in_state = frozenset({'rho'})
 
   rho: parameters.NonNegative = 0.1
-  """How far away gradients are taken, in units of x."""
+  """Norm of the perturbation e, in units of x."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
-      'client_optimizer': Displaced(base=client_optimizer),
+      'client_optimizer': Displaced(base=chosen.client_optimizer),
       'exchange': LastReceived(self.rho),
     }

@@ -1,4 +1,4 @@
-"""FedNova: updates that count the same however many steps made them."""
+"""FedNova: updates normalized by the number of local steps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import wrapped
 from tff_adaptive.processes import exchange
 
 
 class CountedSgd(wrapped.Wrapped):
-  """SGD that follows how much its gradients weigh in x_t - x.
+  """SGD that tracks the total weight of its gradients in x_t - x.
 
-  With a momentum rho, x_t - x is the sum of the velocities; a proximal term of
-  strength mu shrinks it at every step. So the weights' sum follows
+  With momentum rho, x_t - x is the sum of the velocities; a proximal term of
+  strength mu shrinks it at every step. The total weight a is updated by
 
     c = rho c + 1
     a = (1 - eta mu) a + eta c
 
-  and a / eta is the paper's |a_i|_1, for constant rates and others.
+  a / eta is the paper's |a_i|_1, for constant and for scheduled learning rates.
   """
 
   strength: parameters.NonNegative
@@ -55,13 +54,13 @@ class CountedSgd(wrapped.Wrapped):
 
 
 class NormalizedAveraging(exchange.Exchange):
-  """Wang et al., arXiv 2007.07481.
+  """FedNova's normalized averaging: Wang et al., arXiv 2007.07481.
 
   A client sends Delta_i / |a_i|_1. The server steps with
 
     Delta = tau mean of Delta_i / |a_i|_1
 
-  tau being the mean of |a_i|_1, or of K_i where clients have a proximal term.
+  where tau is the mean of |a_i|_1, or of K_i if clients have a proximal term.
   """
 
   sees_update = True
@@ -103,15 +102,15 @@ class NormalizedAveraging(exchange.Exchange):
   look=24,
 )
 class FedNova(methods.Options):
-  """SGD clients whose updates count alike however many steps made them (Wang et
-  al.).
+  """SGD clients whose updates are normalized by their number of local steps
+  (Wang et al.).
   """
 
   in_state = frozenset({'proximal_strength'})
 
   proximal_strength: parameters.NonNegative = 0.0
   """mu of the term (mu / 2) |x - x_t|^2 added to the clients' loss; 0 for none.
-  Not together with a momentum."""
+  Cannot be combined with momentum."""
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
@@ -125,15 +124,10 @@ class FedNova(methods.Options):
         momentum=values['client_momentum'],
       )
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': CountedSgd(
-        base=client_optimizer, strength=self.proximal_strength
+        base=chosen.client_optimizer, strength=self.proximal_strength
       ),
       'exchange': NormalizedAveraging(self.proximal_strength > 0),
     }

@@ -1,4 +1,4 @@
-"""FedProx."""
+"""FedProx: a proximal term in the clients' loss."""
 
 from tff_adaptive.algorithms import methods
 
@@ -12,4 +12,4 @@ from tff_adaptive.algorithms import methods
   look=13,
 )
 class FedProx(methods.Options):
-  """Clients held near the received model by a proximal term (Li et al.)."""
+  """Clients kept near the received model by a proximal term (Li et al.)."""

@@ -1,4 +1,4 @@
-"""FedSAM: clients that look for flat minima."""
+"""FedSAM: sharpness-aware minimization on clients."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers import wrapped
 
 
 class SharpnessAware(wrapped.Wrapped):
-  """Caldarola et al., arXiv 2203.11834; SAM as its clients.
+  """Sharpness-aware steps: Caldarola et al., arXiv 2203.11834.
 
-  At every local step, both gradients on the same batch and the norm over all
-  weights together (e = 0 where the gradient is):
+  At every local step, with both gradients on the same batch and the norm over
+  all weights together (e = 0 if the gradient is 0):
 
     e = rho g(x) / |g(x)|
     x = x - learning_rate g(x + e)
@@ -28,7 +27,7 @@ class SharpnessAware(wrapped.Wrapped):
   note = 'with g = g(x + e), e = rho g(x) / |g(x)|'
 
   rho: parameters.NonNegative
-  """How far away the gradient is taken, in units of x."""
+  """Norm of the perturbation e, in units of x."""
 
   def next(
     self,
@@ -60,14 +59,11 @@ class FedSam(methods.Options):
   in_state = frozenset({'rho'})
 
   rho: parameters.NonNegative = 0.05
-  """How far away the gradient is taken, in units of x."""
+  """Norm of the perturbation e, in units of x."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
-      'client_optimizer': SharpnessAware(base=client_optimizer, rho=self.rho)
+      'client_optimizer': SharpnessAware(
+        base=chosen.client_optimizer, rho=self.rho
+      )
     }

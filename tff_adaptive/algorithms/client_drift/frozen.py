@@ -1,4 +1,4 @@
-"""An optimizer whose state stays as the server sent it (MIME)."""
+"""The client optimizer of MIME, whose state is frozen during a round."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tff_adaptive.optimizers import wrapped
 
 
 class Frozen(wrapped.Wrapped):
-  """MIME's client: Karimireddy et al., arXiv 2008.03606.
+  """The MIME client optimizer: Karimireddy et al., arXiv 2008.03606.
 
-  Every local step applies the base optimizer from the same, received state and
-  throws the new state away (Adam's count is the received one plus 1 at every
-  step). With `corrects`, the gradient is MIME's
+  Every local step applies the base optimizer to the same received state and
+  discards the new state (Adam's step count is the received count plus 1 at
+  every step). With `corrects`, the gradient is MIME's
 
     g(x) - g(x_t) + the cohort's mean gradient at x_t
 
-  both g on the current batch: two gradients a step.
+  with both g on the current batch: two gradients per step.
   """
 
   corrects: bool

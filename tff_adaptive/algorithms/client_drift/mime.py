@@ -18,10 +18,10 @@ from tff_adaptive.processes import exchange
 class ServerStatistics(exchange.Exchange):
   """The server's optimizer state: Karimireddy et al., arXiv 2008.03606.
 
-  The server keeps the base optimizer's state and sends it; after the round it
-  steps it once with the cohort's mean gradient at x_t. MIME also corrects the
-  clients' gradients with that mean, for which clients must know it before they
-  start: one more exchange in the round.
+  The server sends the state of the base optimizer and, after the round, updates
+  it once with the cohort's mean gradient at x_t. MIME also corrects the
+  clients' gradients with that mean. Clients must know it before they start,
+  which takes one more exchange per round.
   """
 
   def __init__(self, base: tff.learning.optimizers.Optimizer, corrects: bool):
@@ -36,8 +36,7 @@ class ServerStatistics(exchange.Exchange):
     )
 
   def begin(self, client: exchange.Client) -> structures.OptimizerState:
-    # The clients' learning rate is the state's own or a schedule's, not what
-    # the server's copy was made with.
+    # Clients keep their own learning rate, which a schedule may have changed.
     hparams = self._base.get_hparams(client.optimizer_state['base'])
     received = self._base.set_hparams(client.statistics['base'], hparams)
     state = collections.OrderedDict(client.optimizer_state, base=received)
@@ -47,7 +46,7 @@ class ServerStatistics(exchange.Exchange):
     return state
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
-    # Optimizers move weights and state together; only the state is wanted.
+    # The step's weights are discarded, so any starting point will do.
     anywhere = tuple(tf.zeros_like(g) for g in server.full_gradient)
     state, _ = self._base.next(
       server.statistics['base'], anywhere, server.full_gradient
@@ -56,7 +55,7 @@ class ServerStatistics(exchange.Exchange):
 
 
 _ROW: dict[str, Any] = dict(
-  # The base optimizer's state is frozen in the round anyway.
+  # The base optimizer's state does not change within a round.
   hides=('delay', 'delay_unit', 'local_epochs'),
   accepts={'client': ('adagrad', 'adam', 'sgd')},
   unnoised='their gradients at the received weights',
@@ -68,7 +67,7 @@ _ROW: dict[str, Any] = dict(
 @methods.method(
   'mime',
   printed='Mime',
-  # With momentum a step goes ten times as far.
+  # With momentum 0.9 the steady-state step is ten times as long.
   defaults={'client_momentum': 0.9, 'client_learning_rate': 0.02},
   costs=methods.Costs(
     down='state and gradient, 2 d',
@@ -83,23 +82,18 @@ _ROW: dict[str, Any] = dict(
   **_ROW,
 )
 class Mime(methods.Options):
-  """Clients that step with the server's statistics and a corrected gradient
+  """Clients that use the server's statistics and corrected gradients
   (Karimireddy et al.).
   """
 
   corrects: ClassVar[bool] = True
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
     return {
       'client_optimizer': frozen.Frozen(
-        base=client_optimizer, corrects=self.corrects
+        base=chosen.client_optimizer, corrects=self.corrects
       ),
-      'exchange': ServerStatistics(client_optimizer, self.corrects),
+      'exchange': ServerStatistics(chosen.client_optimizer, self.corrects),
     }
 
 
@@ -120,6 +114,6 @@ class Mime(methods.Options):
   **_ROW,
 )
 class MimeLite(Mime):
-  """MIME without the correction of gradients."""
+  """MIME without gradient correction."""
 
   corrects = False

@@ -1,4 +1,4 @@
-"""MOON: clients kept near the server's representations."""
+"""MOON: a contrastive term in the clients' loss."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
 
 
 class PreviousModel(exchange.Exchange):
-  """The model that a client's last round ended with, kept on the client.
+  """The model at the end of a client's last round, kept on the client.
 
-  The first previous model of a client is the model that it receives.
+  A client that takes part for the first time uses the received model instead.
   """
 
   def initialize_client(
@@ -49,22 +48,20 @@ class PreviousModel(exchange.Exchange):
   look=14,
 )
 class Moon(methods.Options):
-  """Clients held near the server's representations (Li et al.)."""
+  """Clients kept near the server's representations by a contrastive term (Li et
+  al.).
+  """
 
   in_state = frozenset({'contrastive_strength', 'temperature'})
 
   contrastive_strength: parameters.NonNegative = 1.0
-  """mu, what the term is multiplied with."""
+  """mu, the factor of the contrastive term."""
 
   temperature: parameters.Positive = 0.5
-  """T, what cosines are divided by."""
+  """T, the divisor of the cosine similarities."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': PreviousModel(),
       'objective': objectives.Contrastive(

@@ -10,7 +10,6 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 from tff_adaptive.processes import objectives
@@ -19,15 +18,17 @@ from tff_adaptive.processes import objectives
 class ControlVariates(exchange.Exchange):
   """Control variates: Karimireddy et al., 1910.06378, option II, batched.
 
-  As Algorithm 6 of Reddi et al. (arXiv 2003.00295). With c the server's and c_i
-  the client's control variate, K_i its local steps and S the cohort:
+  As in Algorithm 6 of Reddi et al. (arXiv 2003.00295). With c the server's and
+  c_i the client's control variate, K_i its local steps, S the cohort and N the
+  number of all clients:
 
     c_i+ = c_i - c + (x_t - x_K) / (K_i learning_rate)
     c    = c + (|S| / N) mean of (c_i+ - c_i)
 
-  (K_i learning_rate is the sum of the steps' rates, which under a warm-up is
-  less.) The mean uses the weights of the model's mean. c starts at 0; a client
-  never seen before has c_i = c. A client that is left out keeps its c_i.
+  K_i learning_rate stands for the sum of the learning rates of all steps, which
+  is smaller during a warm-up. The mean uses the weights of the model's mean. c
+  starts at 0; a client that takes part for the first time has c_i = c. A client
+  outside the cohort keeps its c_i.
   """
 
   def __init__(self, population: Optional[int]):
@@ -42,7 +43,7 @@ class ControlVariates(exchange.Exchange):
     return collections.OrderedDict(seen=tf.constant(False), c=tree.zeros(specs))
 
   def _own(self, client: exchange.Client) -> structures.FlatWeights:
-    """Returns c_i as it was before the round, flat."""
+    """Returns c_i before the round, flat."""
     return tuple(
       tf.where(client.state['seen'], own, server)
       for own, server in zip(client.state['c'], client.statistics['c'])
@@ -104,18 +105,16 @@ class ControlVariates(exchange.Exchange):
   look=12,
 )
 class Scaffold(methods.Options):
-  """SGD clients corrected by control variates (Karimireddy et al.)."""
+  """SGD clients with gradients corrected by control variates (Karimireddy et
+  al.).
+  """
 
   population: Optional[parameters.Count] = None
-  """N, all clients there are; the cohort itself (full participation) unless
+  """N, the number of all clients; the cohort size (full participation) unless
   given."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': ControlVariates(self.population),
       'objective': objectives.Correction(),

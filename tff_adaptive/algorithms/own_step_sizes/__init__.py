@@ -1,1 +1,1 @@
-"""Methods whose clients find their own step sizes, a file each."""
+"""Methods whose clients adapt their own step sizes, one per file."""

@@ -1,4 +1,4 @@
-"""DeltaSgd."""
+"""Delta-SGD: clients that adapt their own step size."""
 
 from tff_adaptive.algorithms import methods
 

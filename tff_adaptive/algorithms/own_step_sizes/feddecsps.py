@@ -10,17 +10,17 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.processes import exchange
 
 
 class Recursion(exchange.Exchange):
-  """The parts of c_k gamma_k = min(ratio, c_(k-1) gamma_(k-1)) that stay.
+  """The state of c_k gamma_k = min(ratio, c_(k-1) gamma_(k-1)) across rounds.
 
-  Where the server counts local steps, a round advances the count by the most
-  steps that one of its clients did; all clients of a round start from the same
-  count. Where clients remember, each goes on from its own last positive
-  c_k gamma_k, and one never seen before from c gamma_b.
+  With `counts`, the server counts local steps: all clients of a round start
+  from the same count, which the round advances by the largest number of steps
+  among its clients. With `keeps_state`, each client continues from its own last
+  positive c_k gamma_k, and one that takes part for the first time from c
+  gamma_b.
   """
 
   def __init__(self, *, counts: bool, keeps_state: bool):
@@ -37,11 +37,11 @@ class Recursion(exchange.Exchange):
   ) -> Optional[structures.ClientState]:
     if not self._keeps_state:
       return None
-    # As the rule's own first state has it.
+    # The initial value of the optimizer's own state.
     return collections.OrderedDict(bound=tf.constant(1.0))
 
   def begin(self, client: exchange.Client) -> structures.OptimizerState:
-    # Names in both are those of the rule's state.
+    # All three use the names of the optimizer's state.
     return collections.OrderedDict(
       client.optimizer_state, **client.statistics, **client.state
     )
@@ -69,7 +69,7 @@ class Recursion(exchange.Exchange):
 
 
 def _exchanges(own: FedDecSps) -> bool:
-  """Tells whether anything lasts longer than a round."""
+  """Returns whether any state is carried across rounds."""
   return {own.count, own.memory} != {'round'}
 
 
@@ -86,22 +86,19 @@ def _exchanges(own: FedDecSps) -> bool:
   look=9,
 )
 class FedDecSps(methods.Options):
-  """FedSPS with steps that shrink as training goes on."""
+  """FedSPS with steps that shrink during training."""
 
   count: Literal['training', 'round'] = 'training'
-  """Whether the k of c_k counts local steps over the whole training, or anew in
-  every round."""
+  """Whether the k of c_k counts the local steps of the whole training, or
+  restarts in every round."""
 
   memory: Literal['round', 'client'] = 'round'
-  """Whether the bound c_(k-1) gamma_(k-1) starts every round at c gamma_b, or
-  each client keeps its own between rounds, as the paper's recursion has it."""
+  """Whether the bound c_(k-1) gamma_(k-1) restarts from c gamma_b in every
+  round, or each client keeps its own between rounds, as in the paper's
+  recursion."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     if not _exchanges(self):
       return {}
     return {

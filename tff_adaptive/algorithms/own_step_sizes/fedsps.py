@@ -1,4 +1,4 @@
-"""FedSps."""
+"""FedSPS: stochastic Polyak step sizes on clients."""
 
 from tff_adaptive.algorithms import methods
 

@@ -1,4 +1,4 @@
-"""FedSPS-Global: one stochastic Polyak step size for all clients of a round."""
+"""FedSPS-Global: one stochastic Polyak step size per round."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from tff_adaptive import structures
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients.own_step_sizes import polyak_global
 from tff_adaptive.processes import exchange
 
 
 class GlobalStep(exchange.Exchange):
-  """The next round's gamma, made from what clients saw at their last steps."""
+  """The next round's gamma, computed from the clients' last local steps."""
 
   def __init__(self, aggregation: str, gamma_0: Optional[float]):
     self._aggregation = aggregation
@@ -26,8 +25,8 @@ class GlobalStep(exchange.Exchange):
     self.probes_first_client = gamma_0 is None
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
-    # A negative number stands for "none yet": the first round then takes what
-    # its first client measures.
+    # A negative gamma is unset: the first round then uses the measurement of
+    # its first client.
     first = -1.0 if self._gamma_0 is None else self._gamma_0
     return collections.OrderedDict(gamma=tf.constant(first, tf.float32))
 
@@ -44,7 +43,7 @@ class GlobalStep(exchange.Exchange):
         state['c'],
         state['gamma_b'],
       )
-      # A cohort in which nobody could measure anything has the bound.
+      # If no client could measure it, gamma is the bound.
       own = tf.where(first.measured, own, state['gamma_b'])
       gamma = tf.where(self.wants_first(client.statistics), own, gamma)
     return collections.OrderedDict(state, gamma=gamma)
@@ -84,7 +83,7 @@ class GlobalStep(exchange.Exchange):
   'fedsps_global',
   printed='FedSPS-Global',
   client='polyak_global',
-  # One step for all, at its bound at first: 1.0 is too large for networks.
+  # The first steps are often at the bound; 1.0 is too large for networks.
   defaults={'gamma_b': 0.3},
   fixes=('client',),
   unnoised='their losses and step sizes',
@@ -98,18 +97,15 @@ class FedSpsGlobal(methods.Options):
   """FedSPS with one step size for all clients of a round."""
 
   aggregation: Literal['a', 'b', 'c'] = 'a'
-  """How the next step size comes of the clients' last steps: 'a' the mean of
-  their own bounded steps, 'b' min(sum F / (c sum |g|^2), gamma_b), 'c' min(mean
-  F / (c |mean g|^2), gamma_b), for which clients send their gradients."""
+  """How the next step size is computed from the clients' last steps: 'a' is the
+  mean of their own bounded steps; 'b' is min(sum F / (c sum |g|^2), gamma_b);
+  'c' is min(mean F / (c |mean g|^2), gamma_b), for which clients send their
+  gradients."""
 
   gamma_0: Optional[parameters.Positive] = None
   """Step size of the first round; unless given, the local Polyak step of the
   cohort's first client at the received model, on its first batch."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': GlobalStep(self.aggregation, self.gamma_0)}

@@ -1,4 +1,4 @@
-"""FedSPS-Normalized: clients count by the inverse of how far they stepped."""
+"""FedSPS-Normalized: clients weighted by the inverse of their total step."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Literal
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
-from tff_adaptive.lazy import tff
 from tff_adaptive.processes import exchange
 
 
 class InverseStepSum(exchange.Exchange):
-  """A client weight of 1 / nu_i, nu_i a sum of the client's step sizes.
+  """A client weight of 1 / nu_i, with nu_i a sum of the client's step sizes.
 
-  A client with nu_i = 0 is left out; if all are, the model stays.
+  A client with nu_i = 0 has weight 0; if all have, the model does not change.
   """
 
   def __init__(self, nu: str):
@@ -42,17 +41,13 @@ class InverseStepSum(exchange.Exchange):
   look=10,
 )
 class FedSpsNormalized(methods.Options):
-  """FedSPS with clients weighted by the inverse of their steps."""
+  """FedSPS with clients weighted by the inverse of their summed step sizes."""
 
   nu: Literal['all', 'printed'] = 'all'
-  """Which step sizes of a client's round nu adds up: 'all' of them, as the
-  paper describes it (D.1.1), or as its Algorithm 2 is 'printed', all but the
-  last, by which a client with a single step has nu = 0."""
+  """Step sizes of a client's round that nu sums: 'all', as the paper describes
+  it (D.1.1), or 'printed', all but the last, as printed in its Algorithm 2,
+  where a client with a single step has nu = 0."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {'exchange': InverseStepSum(self.nu)}

@@ -1,1 +1,1 @@
-"""Methods that leave part of the model with each client."""
+"""Personalized methods, which keep part of the model on each client."""

@@ -1,13 +1,12 @@
-"""FedBN: clients with normalisation layers of their own."""
+"""FedBN: normalisation layers that stay on each client."""
 
 from __future__ import annotations
 
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
-from tff_adaptive.lazy import tff
 
-# What Keras calls the weights of its normalisation layers.
+# Keras' names for the weights of its normalisation layers.
 _SCALE_AND_SHIFT = ('gamma', 'beta')
 
 
@@ -22,12 +21,8 @@ _SCALE_AND_SHIFT = ('gamma', 'beta')
 class FedBN(methods.Options):
   """Clients with normalisation layers of their own (Li et al.)."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
     return {
       'exchange': personal_layers.PersonalLayers(
         lambda names: [n.rpartition('/')[2] in _SCALE_AND_SHIFT for n in names]

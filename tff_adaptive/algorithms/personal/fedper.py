@@ -1,4 +1,4 @@
-"""FedPer: clients with last layers of their own."""
+"""FedPer: last layers that stay on each client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
-from tff_adaptive.lazy import tff
 
 
 @methods.method(
@@ -23,15 +22,11 @@ class FedPer(methods.Options):
   """Clients with last layers of their own (Arivazhagan et al.)."""
 
   personal_layers: parameters.Count = 1
-  """K_P, how many of the last layers with weights stay on each client; a
+  """K_P, the number of last layers with weights that stay on each client; a
   variable without a name counts as a layer."""
 
-  def additions(
-    self,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-  ) -> additions.Additions:
-    del client_optimizer, server_optimizer
+  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+    del chosen
 
     def choose(names: Sequence[str]) -> list[bool]:
       layers = [n.rpartition('/')[0] or f'{i}' for i, n in enumerate(names)]

@@ -1,1 +1,1 @@
-"""Flags of the command line, and the checked settings made of them."""
+"""Command-line flags, and the checked settings resolved from them."""

@@ -1,4 +1,4 @@
-"""The flags that say how fast clients are, and which of them answer."""
+"""Flags of client speed, availability and participation."""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,9 +13,9 @@ _COMPUTING = (
 )
 _LINKS = ('client_mbit_down', 'client_mbit_up', 'client_latency')
 _TIME = (*_COMPUTING, *_LINKS, 'client_behaviour')
-# Without all of these every client answers, and at once.
+# If none of these is given, every client answers immediately.
 ABSENCE = (*_TIME, 'client_dropout')
-# Each needs one of those behind it.
+# Each flag requires at least one of the listed flags.
 NEEDS = {
   'client_speed_spread': _COMPUTING,
   'client_speed_jitter': (*_COMPUTING, 'client_behaviour'),
@@ -31,23 +31,23 @@ NEEDS = {
   'concurrency': ('asynchronous',),
   'staleness': ('asynchronous',),
 }
-# All flags here, of which none is of use to a method without clients.
+# All flags of this module, refused for methods without clients.
 FLAGS = (*ABSENCE, *NEEDS, 'client_availability', 'asynchronous')
 
 
 def resolve(
   general: dict[str, Any], plan: plan_lib.Plan, given: Collection[str]
 ) -> None:
-  """Checks the flags, and fills in what was not given.
+  """Checks the flags and fills in defaults.
 
   Args:
-    general: General flags by name; changed in place.
-    plan: The run's.
-    given: Those of them that were given.
+    general: General flags by name; updated in place.
+    plan: The run's plan.
+    given: Names of the general flags that were given.
 
   Raises:
-    ParameterError: If one would be ignored, or differential privacy does not
-      cover what it asks for.
+    ParameterError: If a flag would be ignored, or is not covered by
+      differential privacy.
   """
   if plan.private and 'client_availability' in given:
     raise parameters.ParameterError(
@@ -77,7 +77,7 @@ def resolve(
 def _resolve_asynchronous(
   general: dict[str, Any], plan: plan_lib.Plan, given: Collection[str]
 ) -> None:
-  """Checks the flags of an asynchronous run; fills in its defaults."""
+  """Checks the flags of an asynchronous run and fills in defaults."""
   if not {*_TIME} & {*given}:
     raise parameters.ParameterError(
       'asynchronous',

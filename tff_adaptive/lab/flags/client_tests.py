@@ -1,4 +1,4 @@
-"""The flags that say whether and how clients are tested one by one."""
+"""Flags of the evaluation on individual clients."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
 
 _SHARE = 0.2
-# Each needs the other behind it.
+# Each flag requires the listed flag.
 NEEDS = {
   'client_test_share': ('evaluate_clients',),
   'finetune_epochs': ('evaluate_clients',),
@@ -17,14 +17,14 @@ NEEDS = {
 
 
 def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
-  """Checks the flags, and fills in what was not given.
+  """Checks the flags and fills in defaults.
 
   Args:
-    general: General flags by name; changed in place.
-    plan: The run's.
+    general: General flags by name; updated in place.
+    plan: The run's plan.
 
   Raises:
-    ParameterError: If one is not accepted, or lacks what it needs.
+    ParameterError: If a flag is not accepted or lacks a required flag.
   """
   clients = general['evaluate_clients']
   if clients is None:

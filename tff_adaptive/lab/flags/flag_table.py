@@ -1,7 +1,7 @@
 """The table of all flags.
 
-They are the fields of what they configure, so that no name or default stands
-twice. Nothing here imports TensorFlow.
+Flags are the fields of the classes that they configure, so that each name and
+default is defined once. This module imports no TensorFlow.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
 
-# Hyperparameters of methods that a run decides by other flags.
+# Hyperparameters that a run sets from other flags.
 DECIDED = {'seed': 'seed', 'dp_clients_per_round': 'clients_per_round'}
 
-# Names that other programs and papers give to flags.
+# Names of the same settings in other programs and papers.
 ALIASES: dict[str, str] = {
   'algorithm': 'method algo strategy aggregation_method',
   'cache_dir': 'data_dir',
@@ -56,13 +56,14 @@ class Flag:
   """A flag.
 
   Attributes:
-    name: Without the dashes.
-    parameter: What it sets, or one of the things that it sets, by its name.
-    public: The hyperparameter of `algorithms.build` or the option of
-      `tasks.create` that it sets; its own name if it sets nothing of the kind.
-    owner: The kind and name of the only thing that it configures, if there is
-      just one: ('client', 'adam'), ('task', 'digits').
-    takers: Who takes the hyperparameter, and as what.
+    name: The name, without dashes.
+    parameter: The parameter that it sets, or one of several, under the flag's
+      name.
+    public: The hyperparameter of `algorithms.build` or option of `tasks.create`
+      that it sets; otherwise its own name.
+    owner: Kind and name of what it configures if that is unique, such as
+      ('client', 'adam') or ('task', 'digits').
+    takers: Names of what takes the hyperparameter, with the parameter there.
   """
 
   name: str
@@ -78,16 +79,16 @@ class FlagTable:
   """All flags, by name.
 
   Attributes:
-    general: Those that depend on no task, algorithm or optimizer.
-    algorithm: Hyperparameters of any algorithm.
-    optimizer: Those of one optimizer only, as in the FedOpt reference.
+    general: Flags that do not depend on a task, algorithm or optimizer.
+    algorithm: Hyperparameters of algorithms.
+    optimizer: Flags of one optimizer only, as in the FedOpt reference code.
     task: Options of one task only.
-    own: Those that `know` added, by their task.
-    flags: All of them.
+    own: Flags added by `know`, by task.
+    flags: All flags.
   """
 
   def __init__(self, *more: parameters.Parameter):
-    """Reads them.
+    """Collects the flags.
 
     Args:
       *more: Further general flags.
@@ -102,7 +103,7 @@ class FlagTable:
       own = plan.optimizers_of(method)
       for public, slot in plan.slots_of(method, own).items():
         flag = self._hyperparameter(public, slot.parameter)
-        # An optimizer speaks for itself, below.
+        # The hyperparameters of optimizers are added below.
         side = slot.piece
         if side not in own or own[side] not in optimizers.names(side):
           flag.takers.append((name, slot.parameter))
@@ -123,7 +124,7 @@ class FlagTable:
     for name in DECIDED:
       del self.algorithm[name]
     for task in tasks.names():
-      # What is somebody's own may be slow to look at, or not be there.
+      # A user's own task may be slow to import, or missing.
       if not tasks.info(task).own:
         for flag in _of_task(task):
           if flag.name not in self.general:
@@ -133,21 +134,23 @@ class FlagTable:
   def _hyperparameter(
     self, public: str, parameter: parameters.Parameter
   ) -> Flag:
-    """Returns a hyperparameter's flag, as the first builder declares it."""
+    """Returns a hyperparameter's flag, created by its first declaration."""
     named = dataclasses.replace(parameter, name=public)
     return self.algorithm.setdefault(public, Flag(public, named, public))
 
   def know(self, task: Any) -> list[Flag]:
-    """Adds the flags of a user's own task, once it is chosen.
+    """Adds the flags of a user's own task.
 
     Args:
-      task: What --task is; nothing is done for one that has its flags.
+      task: The value of --task; a task whose flags are known already is
+        ignored.
 
     Returns:
-      The flags that were added.
+      The added flags.
 
     Raises:
-      ParameterError: If there is no such function, or a name is taken.
+      ParameterError: If the task's function does not exist, or a flag's name is
+        taken.
     """
     if not isinstance(task, str) or not (
       tasks.is_place(task) or (task in tasks.names() and tasks.info(task).own)
@@ -157,7 +160,7 @@ class FlagTable:
       flags = _of_task(task)
     except tasks.OwnCodeError as e:
       raise parameters.ParameterError(
-        'task', '{}={named}: {told}', named=task, told=str(e)
+        'task', '{}={named}: {reason}', named=task, reason=str(e)
       ) from e
     added = []
     for flag in flags:
@@ -179,17 +182,17 @@ class FlagTable:
     return added
 
   def find(self, name: str) -> Flag:
-    """Looks a flag up.
+    """Returns the flag of a name.
 
     Raises:
-      ParameterError: If there is none of that name.
+      ParameterError: If there is no flag of that name.
     """
     if name not in self.flags:
       raise self.unknown(name)
     return self.flags[name]
 
   def unknown(self, name: str) -> parameters.ParameterError:
-    """Makes the error about a name that no flag has."""
+    """Builds the error about an unknown flag."""
     spelled = name.lower().replace('-', '_')
     close = difflib.get_close_matches(spelled, list(self.flags), n=3)
     hint = 'see main.py --help'
@@ -204,7 +207,7 @@ class FlagTable:
 
 
 def _of_task(task: str) -> list[Flag]:
-  """Lists the flags of a task's options."""
+  """Returns the flags of a task's options."""
   return [
     Flag(name, dataclasses.replace(parameter, name=name), option, owner)
     for option, parameter in tasks.parameters_of(task).items()
@@ -213,7 +216,7 @@ def _of_task(task: str) -> list[Flag]:
 
 
 def _general() -> list[parameters.Parameter]:
-  """Lists the general flags; words that are rows of tables are choices."""
+  """Returns the general flags; names from registries become choices."""
   tables: dict[str, Iterable[str]] = {
     'algorithm': methods.table(),
     'client_optimizer': optimizers.client_names(),

@@ -1,4 +1,4 @@
-"""The help text of the flags."""
+"""The help text of flags."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import options
 
-# General flags that most people need; the full help shows the others.
+# General flags of the short help; the full help shows the others.
 _SECTIONS = {
   'What to train:': (
     'preset',
@@ -46,9 +46,9 @@ _SECTIONS = {
     'dry_run',
   ),
 }
-# More are not listed by name where a text is theirs.
+# Takers of a hyperparameter are listed by name up to this many.
 _MOST_TAKERS = 8
-# Hyperparameters that the short help shows.
+# Hyperparameters of the short help.
 _USUAL = (
   'client_learning_rate',
   'server_learning_rate',
@@ -63,7 +63,7 @@ _USUAL = (
 
 
 def usual(table: flag_table.FlagTable) -> str:
-  """Renders the flags that most people need, by group."""
+  """Renders the flags that most users need, by group."""
   return '\n'.join([*_usual(table), *_of_own(table)])
 
 
@@ -109,20 +109,20 @@ def full(table: flag_table.FlagTable) -> str:
 
 
 def _shared(flag: flag_table.Flag) -> list[str]:
-  """Renders a flag whose default depends on who takes it."""
+  """Renders a flag without its default, which depends on the taker."""
   return options.entry(flag.parameter, default=None)
 
 
 def _by_taker(flag: flag_table.Flag) -> list[str]:
-  """Renders it with what the flag means to each taker, if they differ."""
+  """Renders a flag with a text for each taker, if texts differ."""
   meanings: dict[str, list[tuple[str, Any]]] = {}
   for taker, parameter in flag.takers:
     meanings.setdefault(parameter.help, []).append((taker, parameter.default))
   if len(meanings) < 2:
     return _shared(flag)
   lines = options.entry(dataclasses.replace(flag.parameter, help=''))[:1]
-  for text, told in meanings.items():
-    takers, defaults = (list(dict.fromkeys(column)) for column in zip(*told))
+  for text, pairs in meanings.items():
+    takers, defaults = (list(dict.fromkeys(column)) for column in zip(*pairs))
     who = 'the other methods'
     if len(takers) <= _MOST_TAKERS:
       who = ', '.join(takers)
@@ -133,7 +133,7 @@ def _by_taker(flag: flag_table.Flag) -> list[str]:
 
 
 def _of_own(table: flag_table.FlagTable) -> list[str]:
-  """Renders the flags of the user's own tasks that are known."""
+  """Renders the flags of the user's own tasks."""
   lines = []
   for task, flags in table.own.items():
     lines += ['', f'Of --task={task}:']

@@ -1,4 +1,4 @@
-"""The flags of one command, beside those of an experiment."""
+"""The flags of one command, beside those of a run."""
 
 import difflib
 import textwrap
@@ -10,7 +10,7 @@ from tff_adaptive import parameters
 
 
 def refusal(error: parameters.ParameterError) -> errors.SettingsError:
-  """Turns an error about a hyperparameter into one about its flag."""
+  """Converts an error about a hyperparameter to one about its flag."""
   return errors.SettingsError(error.told(lambda name: f'--{name}'))
 
 
@@ -18,7 +18,7 @@ def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
   """Renders a flag's lines in the help.
 
   Args:
-    parameter: What it sets.
+    parameter: The parameter that the flag sets.
     default: The default to show; the parameter's own unless given.
   """
   head = f'  --{parameter.name}'
@@ -36,7 +36,7 @@ def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
 
 
 def refuse_words(words: Sequence[str]) -> None:
-  """Raises `SettingsError` about what is left of a command line, if any is."""
+  """Raises `SettingsError` if a command line has words left."""
   if words:
     raise errors.SettingsError(
       f'{words[0]!r} is not a flag; flags are written --name=value.'
@@ -44,10 +44,10 @@ def refuse_words(words: Sequence[str]) -> None:
 
 
 class Options:
-  """Flags with their defaults, read from a command line.
+  """Flags with defaults, parsed from a command line.
 
-  They come before the experiment's own flags: whatever is not among them is
-  handed back untouched.
+  They are parsed before the flags of the run, to which other arguments are
+  passed on unchanged.
   """
 
   def __init__(
@@ -58,7 +58,7 @@ class Options:
     """Declares the flags.
 
     Args:
-      *declared: Flags that are given once at most.
+      *declared: Flags that may be given once.
       repeated: Flags that may be given several times; their value is a list.
     """
     self._declared = {p.name: p for p in declared}
@@ -70,7 +70,7 @@ class Options:
     return {*self._declared, *self._repeated}
 
   def split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns values by name, and the arguments that are something else.
+    """Returns values by name, and the remaining arguments.
 
     Raises:
       SettingsError: If a value is not accepted.
@@ -110,7 +110,11 @@ class Options:
     return values, rest
 
   def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Splits like `split`; what is left must be words without dashes."""
+    """Like `split`, but refuses unknown flags among the remaining arguments.
+
+    Raises:
+      SettingsError: If a value is not accepted or a flag is unknown.
+    """
     values, rest = self.split(arguments)
     for word in rest:
       if word.startswith('-'):
@@ -124,6 +128,6 @@ class Options:
     return values, rest
 
   def help(self) -> str:
-    """Renders the flags, a paragraph each."""
+    """Renders the flags, one paragraph each."""
     declared = (*self._repeated.values(), *self._declared.values())
     return '\n'.join(line for p in declared for line in entry(p))

@@ -1,7 +1,7 @@
-"""The flags of the command line, as absl reads them.
+"""Parsing of the command line with absl.
 
-Nothing here imports TensorFlow: help, lists and every error about a flag come
-at once.
+This module imports no TensorFlow, so that help, listings and errors about flags
+are immediate.
 """
 
 import dataclasses
@@ -34,9 +34,9 @@ class Parsed:
   """A parsed command line.
 
   Attributes:
-    settings: The experiment.
-    dry_run: Whether to print it instead of running it.
-    preset: The preset that it starts from, if any.
+    settings: The settings of the run.
+    dry_run: Whether to print the settings instead of running them.
+    preset: The preset that they are based on, if any.
   """
 
   settings: settings_lib.Settings
@@ -48,7 +48,7 @@ class Flags:
   """The flags of the command line.
 
   Attributes:
-    values: absl's, to which callers may add flags.
+    values: absl's flag values, to which callers may add flags.
   """
 
   def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Flags:
     """Adds the flags of users' own tasks; see `FlagTable.know`.
 
     Raises:
-      SettingsError: If there is no such function, or a name is taken.
+      SettingsError: If a task's function does not exist, or a name is taken.
     """
     for task in tasks:
       try:
@@ -74,14 +74,17 @@ class Flags:
         self._define(flag)
 
   def _define(self, flag: flag_table.Flag) -> None:
-    """Defines a flag whose value is its text, which other flags may decide."""
+    """Defines a flag whose value is unparsed text.
+
+    Parsing it may depend on other flags.
+    """
     name, text = flag.name, flag.parameter.help
     parser = absl_flags.ArgumentParser[str]()
     serializer = absl_flags.ArgumentSerializer[str]()
     defined: absl_flags.Flag
     if flag.parameter.kind is bool:
       defined = absl_flags.BooleanFlag(name, None, text)
-      # So that `--name`, `--noname`, `--name=...` work.
+      # Accepts `--name`, `--noname` and `--name=...`.
       defined.parser = parser
     else:
       several = name in _REPEATED
@@ -90,26 +93,26 @@ class Flags:
     absl_flags.DEFINE_flag(defined, self.values)
 
   def parse(self, arguments: Sequence[str]) -> Parsed:
-    """Reads a command line.
+    """Parses a command line.
 
     Args:
-      arguments: Without the program's name and the command.
+      arguments: The arguments without the names of program and command.
 
     Raises:
-      SettingsError: In one sentence, what is wrong.
+      SettingsError: If a flag is not accepted; the message is one sentence.
     """
-    told = {
+    typed = {
       name: self._table.find(name).parameter.read(text)
       for name, text in self.given(arguments).items()
     }
-    given, preset = told, None
+    given, preset = typed, None
     try:
-      dry_run = _DRY_RUN.check(told.pop('dry_run', _DRY_RUN.default))
-      given, preset = resolving.with_preset(self._table, told)
+      dry_run = _DRY_RUN.check(typed.pop('dry_run', _DRY_RUN.default))
+      given, preset = resolving.with_preset(self._table, typed)
       settings = resolving.resolve(self._table, given)
     except parameters.ParameterError as e:
       refusal = options.refusal(e)
-      added = [name for name in e.names if name in given and name not in told]
+      added = [name for name in e.names if name in given and name not in typed]
       if added and preset is not None:
         raise errors.SettingsError(
           f'{refusal} (--{added[0]} is a part of --preset={preset.name}.)'
@@ -124,7 +127,7 @@ class Flags:
       SettingsError: If a flag is unknown or has no value.
     """
     try:
-      # Which flags there are depends on the task.
+      # The set of flags depends on the task.
       arguments = self.values.read_flags_from_files(list(arguments), True)
       self.know(*tasks_named(arguments))
       self.values.unparse_flags()
@@ -134,9 +137,9 @@ class Flags:
     except absl_flags.UnrecognizedFlagError as e:
       raise options.refusal(self._table.unknown(e.flagname)) from e
     except absl_flags.Error as e:
-      told = errors.reason(e).removeprefix('ERROR:: ')
-      raise errors.SettingsError(f'{told}.') from e
-    # What absl lets through.
+      message = errors.reason(e).removeprefix('ERROR:: ')
+      raise errors.SettingsError(f'{message}.') from e
+    # Errors that absl does not convert.
     except (OSError, UnicodeDecodeError) as e:
       raise errors.SettingsError(
         f'The file that --flagfile names cannot be read as text: {e}.'
@@ -158,12 +161,12 @@ class Flags:
     }
 
   def help(self, full: bool = False) -> str:
-    """Renders the flags that most people need, or all of them."""
+    """Renders the flags that most users need, or all of them."""
     return (flag_help.full if full else flag_help.usual)(self._table)
 
 
 def tasks_named(arguments: Sequence[str]) -> list[str]:
-  """Lists the values of --task on a command line."""
+  """Returns the values of --task on a command line."""
   named = []
   for place, word in enumerate(arguments):
     if word == '--':
@@ -181,5 +184,5 @@ def _text(value: Any) -> str:
 
 
 def words(flags: Mapping[str, str]) -> list[str]:
-  """Writes flags as arguments of a command line."""
+  """Formats flags as arguments of a command line."""
   return [f'--{name}={text}' for name, text in flags.items()]

@@ -1,7 +1,7 @@
-"""Settings that papers published, by name, without TensorFlow.
+"""Published settings by name, without TensorFlow.
 
-The papers' tables are in `flags/papers`; a preset is made of its row when it is
-asked for.
+The papers' tables are in `flags/papers`; presets are built from their rows on
+first use.
 """
 
 import difflib
@@ -23,15 +23,15 @@ def _table() -> Mapping[str, Preset]:
 
 
 def names() -> list[str]:
-  """Lists the presets that there are."""
+  """Lists the names of all presets."""
   return sorted(_table())
 
 
 def load(name: str) -> Preset:
-  """Looks a preset up.
+  """Returns the preset of a name.
 
   Raises:
-    ParameterError: If there is none of that name.
+    ParameterError: If there is no preset of that name.
   """
   if name not in _table():
     raise parameters.ParameterError(
@@ -44,7 +44,7 @@ def load(name: str) -> Preset:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-  """Suggests the nearest names, or those one level up."""
+  """Suggests similar names, or those one level up."""
   close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
   folder = name.strip('/')
   if below := _below(folder, known):

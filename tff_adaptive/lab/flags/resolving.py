@@ -1,7 +1,7 @@
-"""The settings of a run, made of flags.
+"""Resolution of flags to the settings of a run.
 
-Flags that would have no effect are refused. Errors name flags; whether as
---flag or as `keyword` is for the caller to say.
+Flags without effect are refused. Errors refer to flags by name; the caller
+formats them as --flag or `keyword`.
 """
 
 import dataclasses
@@ -35,33 +35,48 @@ def with_preset(
 
   Args:
     table: All flags.
-    given: Values by flag; each overrides the preset's.
+    given: Values by flag; they override the preset's.
 
   Raises:
-    ParameterError: If there is no such preset, or no flag of a name.
+    ParameterError: If the preset or a flag is unknown.
   """
-  said = {table.find(name).public for name in given}
+  set_by_user = {table.find(name).public for name in given}
   if 'preset' not in given:
     return dict(given), None
   preset = presets.load(given['preset'])
   added = {
     name: table.find(name).parameter.read(text)
     for name, text in preset.flags.items()
-    if table.find(name).public not in said
+    if table.find(name).public not in set_by_user
   }
   return {**added, **given}, preset
 
 
 def settings(**given: Any) -> settings_lib.Settings:
-  """Makes the settings of a run.
+  """Builds the settings of a run from keyword arguments.
+
+  Example:
+
+    >>> from tff_adaptive import training
+    >>> settings = training.settings(
+    ...   task='digits', algorithm='fedadam', client_learning_rate=0.1
+    ... )
+    >>> settings.total_rounds, settings.clients_per_round
+    (200, 10)
+    >>> settings.hyperparameters['client_learning_rate']
+    0.1
 
   Args:
     **given: The flags of the command line as keywords (`main.py --helpfull`
-      lists them): task='digits', algorithm='fedadam', total_rounds=5,
-      client_learning_rate=0.1, digits_alpha=0.3, preset='PAPER/TASK/METHOD'.
+      lists them), such as task='digits', algorithm='fedadam', total_rounds=5,
+      client_learning_rate=0.1, digits_alpha=0.3 or preset='PAPER/TASK/METHOD'.
+
+  Returns:
+    The settings, an argument of `training.run`.
 
   Raises:
-    ParameterError: In one sentence, what is wrong.
+    ParameterError: If a keyword or its value is not accepted; the message is
+      one sentence.
   """
   table = flag_table.FlagTable()
   table.know(given.get('task'))
@@ -69,14 +84,14 @@ def settings(**given: Any) -> settings_lib.Settings:
 
 
 def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
-  """Makes settings of flags, checking every value once.
+  """Resolves flags to settings, checking every value once.
 
   Args:
     table: All flags.
     given: Values by flag, without a preset's name.
 
   Raises:
-    ParameterError: In one sentence, what is wrong.
+    ParameterError: If a flag is not accepted; the message is one sentence.
   """
   of_run = {n: v for n, v in given.items() if n in table.general}
   of_task = {n: v for n, v in given.items() if n in table.task}
@@ -116,9 +131,9 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
 def _choose(
   general: Given, of_run: Given, asked: Collection[str]
 ) -> tuple[methods.Method, dict[str, Any]]:
-  """Chooses the method that is asked for, or that the optimizers make."""
+  """Returns the method asked for, or the one that the optimizers define."""
   if general['algorithm'] is None:
-    # Plain averaging has no momentum; asking for it asks for fedavgm.
+    # fedavg has no momentum, so a given momentum selects fedavgm.
     method = methods.of_server(general['server_optimizer'], asked)
     given = general
   else:
@@ -132,11 +147,11 @@ def _hyperparameters(
   of_method: Mapping[str, tuple[flag_table.Flag, Any]],
   optimizer: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """Returns the hyperparameters that flags set, and these flags.
+  """Returns hyperparameters set by flags, and the flags that set them.
 
   Raises:
-    ParameterError: If two set the same, or one is of an optimizer that was not
-      chosen.
+    ParameterError: If two flags set the same hyperparameter, or a flag belongs
+      to an optimizer that is not used.
   """
   values: dict[str, Any] = {}
   flag_of: dict[str, str] = {}
@@ -161,11 +176,11 @@ def _hyperparameters(
 
 
 def _fill_in(values: dict[str, Any], general: Given) -> None:
-  """Adds the hyperparameters that follow from others and from the run."""
+  """Adds hyperparameters that follow from others and from the run."""
   for side in optimizers.SIDES:
     schedule = values.get(f'{side}_lr_schedule')
     if schedule == 'step_decay':
-      # The decay in steps is stated in shares of the whole run.
+      # Step decay is defined relative to the whole run.
       values.setdefault(f'{side}_lr_decay_steps', general['total_rounds'])
     elif schedule in schedules.TO_MINIMUM:
       before = (f'{side}_lr_warmup_steps', f'{side}_lr_stable_steps')

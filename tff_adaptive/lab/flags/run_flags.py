@@ -1,4 +1,4 @@
-"""The general flags of a run: their values, and how they must fit together."""
+"""The general flags of a run: values and consistency checks."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from tff_adaptive.lab.flags import general as general_lib
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.optimizers.clients import mixes
 
-# Of surrogates only those that stand for bytes can be in a folder's name.
+# Of surrogates, only those that represent bytes can be in a folder's name.
 _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
@@ -26,21 +26,21 @@ _OF_ADAPTERS = {
   f'adapter_{name}': ('adapters',)
   for name in ('rule', 'alpha', 'kernels', 'beside')
 }
-# How much is set apart for validation, unless told.
+# Default fraction that is set apart for validation.
 _SHARES = {'examples': 0.5, 'clients': 0.1}
 
 
 def resolve(
   table: flag_table.FlagTable, of_run: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Returns the general flags by name, those that were not given included.
+  """Returns the general flags by name, with defaults filled in.
 
   Args:
     table: All flags.
-    of_run: Values of those that were given.
+    of_run: Values of the general flags that were given.
 
   Raises:
-    ParameterError: If one is not accepted.
+    ParameterError: If a flag is not accepted.
   """
   general = {
     name: flag.parameter.check(of_run[name])
@@ -90,7 +90,7 @@ def resolve(
 
 
 def _check_task(task: str) -> None:
-  """Refuses a name that no task has."""
+  """Raises `ParameterError` for an unknown task."""
   if not tasks.is_place(task) and task not in tasks.names():
     raise parameters.ParameterError(
       'task',
@@ -103,7 +103,7 @@ def _check_task(task: str) -> None:
 
 
 def _set_validation(general: dict[str, Any]) -> None:
-  """Fills in what is set apart for validation."""
+  """Fills in the flags of validation data."""
   split = general['validation_split']
   if split is None:
     is_problem = tasks.info(general['task']).test_is_problem
@@ -144,14 +144,15 @@ def check(
 ) -> None:
   """Checks the general flags against the method's plan.
 
+  Fills in the flags of client tests and of asynchronous runs.
+
   Args:
-    general: As `resolve` returned them; those of tests by client and of
-      asynchronous runs are filled in.
+    general: General flags as returned by `resolve`; updated in place.
     plan: The method with its hyperparameters.
-    flag_of: The flags that set these, by hyperparameter.
+    flag_of: The flags that set hyperparameters, by hyperparameter.
 
   Raises:
-    ParameterError: If the two do not fit each other.
+    ParameterError: If flags and plan contradict each other.
   """
   _check_accounting(general, plan, flag_of)
   _check_epochs(general['client_epochs_per_round'], plan, flag_of)
@@ -165,7 +166,7 @@ def check(
 def _check_needed(
   general: Mapping[str, Any], given: Sequence[str], plan: plan_lib.Plan
 ) -> None:
-  """Refuses flags that are given without those that they need."""
+  """Raises `ParameterError` for flags that lack a required flag."""
   for name in ('client_steps_per_round', *availability.FLAGS):
     if name in given and not plan.method.has_clients:
       raise parameters.ParameterError(
@@ -186,7 +187,7 @@ def _check_needed(
 
 
 def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
-  """Checks that the server sees what the rule fedex corrects."""
+  """Checks that the server sees the updates that the rule fedex corrects."""
   if general['adapter_rule'] != 'fedex':
     return
   reason = ''
@@ -210,7 +211,7 @@ def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
 def _check_epochs(
   epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
 ) -> None:
-  """Checks the optimizers' epochs against the data's."""
+  """Checks the optimizers' epochs against those of the data."""
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
     if name not in flag_of:
       continue
@@ -235,7 +236,7 @@ def _check_accounting(
   plan: plan_lib.Plan,
   flag_of: Mapping[str, str],
 ) -> None:
-  """Checks the flags of accounting against those of the mechanism."""
+  """Checks the flags of privacy accounting against those of the mechanism."""
   target = general['target_epsilon']
   if plan.private:
     if target and 'dp_noise_multiplier' in flag_of:

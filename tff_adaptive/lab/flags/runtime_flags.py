@@ -1,8 +1,8 @@
-"""Flags that choose and configure the runtime, and the options they give.
+"""Flags that choose and configure the runtime.
 
-A flag that sets an argument of an execution context is derived from it: the
-runtime's signatures say which context has the argument, and its docstrings what
-the argument means.
+A flag for an argument of an execution context is derived from the context's
+factory: its signature determines which contexts take the argument, and its
+docstring the help.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ RUNTIME = parameters.Parameter(
   "What runs the computations: TensorFlow in this process, TFF's own "
   'worker beside it, or a Ray cluster.',
 )
-# What flags accept, where the runtime's annotation does not say it.
+# Accepted values of flags, where the runtime's annotation is less specific.
 _ACCEPTED = {
   'cpus_per_actor': parameters.Count,
   'devices': str,
@@ -56,9 +56,10 @@ def flags_of(
     function: A function with annotations and an `Args:` section.
 
   Returns:
-    The flags by name, in the order of the signature. The default of a required
-    argument, and of one that may be `None`, is `None`; that is no value that
-    one could write.
+    The flags by name, in the order of the signature. The default is `None`,
+      which
+    cannot be written as text, for required arguments and those that may be
+    `None`.
   """
   helps = parameters.argument_help(inspect.getdoc(function) or '')
   flags = {}
@@ -84,9 +85,9 @@ class _Setting:
   """A flag that sets an argument of execution contexts.
 
   Attributes:
-    argument: The argument's name.
-    flag: The flag's name; the argument's unless given.
-    help: The flag's help; the argument's unless given.
+    argument: The name of the argument.
+    flag: The name of the flag; that of the argument if empty.
+    help: The help of the flag; that of the argument if empty.
   """
 
   argument: str
@@ -100,7 +101,7 @@ class _Setting:
 
   @property
   def takers(self) -> list[str]:
-    """The contexts that have the argument."""
+    """The contexts that take the argument."""
     return [
       name
       for name, create in _CONTEXTS.items()
@@ -108,7 +109,7 @@ class _Setting:
     ]
 
   def parameter(self) -> parameters.Parameter:
-    """Declares the flag, whose default leaves the argument to the context."""
+    """Declares the flag; its default leaves the argument to the context."""
     derived = flags_of(_CONTEXTS[self.takers[0]])[self.argument]
     text = self.help or derived.help
     if derived.default is not None:
@@ -159,13 +160,13 @@ def device_names(text: Optional[str]) -> Optional[list[str]]:
 
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
-  """Reads the arguments of the chosen execution context from the flags.
+  """Returns the arguments of the chosen execution context.
 
   Args:
-    values: Of the flags, by name.
+    values: Values of the flags, by name.
 
   Raises:
-    ParameterError: If one would be ignored, or cannot be.
+    ParameterError: If a flag would be ignored, or is not accepted.
   """
   chosen = values['runtime']
   result: dict[str, Any] = {}
@@ -191,7 +192,7 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_ray(address: str) -> None:
-  """Raises `ParameterError` if Ray is not installed or an address is none."""
+  """Raises `ParameterError` if Ray is missing or the address is invalid."""
   try:
     requirements.require_ray()
   except ValueError as e:

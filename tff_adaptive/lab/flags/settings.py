@@ -1,4 +1,4 @@
-"""A run with everything chosen, without TensorFlow."""
+"""The resolved settings of a run, without TensorFlow."""
 
 import dataclasses
 import hashlib
@@ -15,19 +15,19 @@ from tff_adaptive.lab.flags import general
 
 
 class Settings(general.AsGiven):
-  """The settings of a run: what, how long, and where the results go.
+  """The settings of a run.
 
   Attributes:
-    task: A name that `tasks.create` takes.
-    task_options: Its options.
-    plan: The method with all of its hyperparameters; `seed` decides the plan's.
-    num_validation_examples: Examples to evaluate on during training; `None` for
-      all that are set apart.
-    record: Trackers that the run is recorded with, as --record names them.
-    runtime: Which execution context.
-    runtime_options: What that context is made with.
+    task: A name that `tasks.create` accepts.
+    task_options: The task's options.
+    plan: The method with all hyperparameters; its seed is set from `seed`.
+    num_validation_examples: Number of examples to evaluate on during training;
+      `None` for all that are set apart.
+    record: Trackers that record the run, as values of --record.
+    runtime: The name of the execution context.
+    runtime_options: The arguments of the execution context.
 
-  All others are as the flags of their names.
+  All other attributes are flags of the same name; see `general.AsGiven`.
   """
 
   task: str
@@ -55,15 +55,15 @@ class Settings(general.AsGiven):
 
   @property
   def hyperparameters(self) -> dict[str, Any]:
-    """The plan's, but the seed."""
+    """The hyperparameters of the plan, except the seed."""
     return {k: v for k, v in self.plan.values.items() if k != 'seed'}
 
   @property
   def identity(self) -> dict[str, Any]:
-    """The settings that decide the results, by flag; the same when resumed.
+    """The settings that affect results, by flag; unchanged by resuming.
 
-    Where data lie, where results go, how much memory may be used and when to
-    give up or to end early change no round, and are left out.
+    Locations of data and results, memory limits, and the rules that end a run
+    early do not affect any round and are left out.
     """
     options = dict(self.task_options)
     shared = {
@@ -77,34 +77,39 @@ class Settings(general.AsGiven):
       'algorithm': self.algorithm,
       'client_optimizer': self.client_optimizer,
       'server_optimizer': self.server_optimizer,
-      **{k: v for k, v in self.hyperparameters.items() if self._is_told(k, v)},
-      **self._told_as_given,
+      **{
+        k: v
+        for k, v in self.hyperparameters.items()
+        if self._is_in_identity(k, v)
+      },
+      **self._general_identity,
       'num_validation_examples': self.num_validation_examples,
       'runtime': self.runtime,
     }
 
   @property
-  def _told_as_given(self) -> dict[str, Any]:
+  def _general_identity(self) -> dict[str, Any]:
     """The general flags that are part of the identity.
 
-    Most are only where they differ from the default: older runs lack them.
+    Most are included only if they differ from the default, because older runs
+    lack them.
     """
     usual = {f.name: f.default for f in dataclasses.fields(general.AsGiven)}
-    # Unless given it is decided, and runs that lack it looked at test data.
+    # Older runs lack it and were evaluated on test data.
     usual['validation_split'] = 'test'
-    always = _ALWAYS_TOLD | (_ACCOUNTING if self.plan.private else set())
+    always = _ALWAYS_IN_IDENTITY | (_ACCOUNTING if self.plan.private else set())
     return {
       name: value
       for name, default in usual.items()
       for value in [getattr(self, name)]
-      if name in always or (name not in _UNTOLD and value != default)
+      if name in always or (name not in _NOT_IN_IDENTITY and value != default)
     }
 
-  def _is_told(self, name: str, value: Any) -> bool:
-    """Tells whether a hyperparameter is part of the identity.
+  def _is_in_identity(self, name: str, value: Any) -> bool:
+    """Returns whether a hyperparameter is part of the identity.
 
-    The aggregation is unless it is the plain mean, and what is recorded is if
-    it is more than usual. Runs of before lack what came later.
+    Options of aggregation and recording are included only if they differ from
+    the default, because older runs lack them.
     """
     if name == 'dp_clients_per_round':
       return False
@@ -114,9 +119,9 @@ class Settings(general.AsGiven):
 
   @property
   def name(self) -> str:
-    """The experiment's name; unless given, one that tells its settings apart.
+    """The experiment's name; unless given, derived from the settings.
 
-    The same command finds its results again, another one starts its own.
+    The same command thus finds its results again, and another one has its own.
     """
     if self.experiment_name is not None:
       return self.experiment_name
@@ -131,8 +136,8 @@ class Settings(general.AsGiven):
     return pathlib.Path(self.root_output_dir) / self.name
 
 
-# Settings that decide no round.
-_UNTOLD = {
+# Settings that do not affect any round.
+_NOT_IN_IDENTITY = {
   'max_rejected_clients',
   'target_metric',
   'patience',
@@ -142,7 +147,7 @@ _UNTOLD = {
   'client_states',
   'client_state_mib',
 }
-# Hyperparameters that are part of the identity where they are not the default.
+# Hyperparameters that are part of the identity only if not the default.
 _QUIET = {
   'record_drift',
   'record_step_sizes',
@@ -153,7 +158,7 @@ _QUIET = {
     for name in ('lr_stable_steps', 'lr_minimum')
   ),
 }
-_ALWAYS_TOLD = {
+_ALWAYS_IN_IDENTITY = {
   'total_rounds',
   'clients_per_round',
   'client_datasets_random_seed',
@@ -161,10 +166,10 @@ _ALWAYS_TOLD = {
   'rounds_per_eval',
   'rounds_per_checkpoint',
 }
-# Told of every private run, and of no other.
+# Part of the identity of all private runs, and of no others.
 _ACCOUNTING = {'target_epsilon', 'dp_delta', 'dp_sampling', 'dp_accounting'}
 
-# Flags of all tasks that have the options which these are called.
+# Flags that set an option of every task that has it.
 TASK_FLAGS = {
   'cache_dir': 'cache_dir',
   'data': 'data',
@@ -175,12 +180,12 @@ TASK_FLAGS = {
 
 
 def shared_flags(task: str) -> dict[str, str]:
-  """Returns a task's options that a flag of all tasks sets, by that flag."""
+  """Returns the task's options that are set by `TASK_FLAGS`, by flag."""
   accepted = tasks.parameters_of(task)
   return {
     flag: option
     for flag, option in TASK_FLAGS.items()
-    # Somebody's own `data` may be anything, the name of a file for one.
+    # In a user's own task, `data` may mean something else, such as a file.
     if option in accepted and (option != 'data' or accepted[option].choices)
   }
 
@@ -197,10 +202,10 @@ def check_same(
 ) -> None:
   """Checks that a resumed run has the settings that it was started with.
 
-  It may have more rounds, if no round before depends on how many there are.
+  The number of rounds may grow, unless earlier rounds depend on it.
 
   Raises:
-    SettingsError: With the difference, if there is one.
+    SettingsError: If settings differ; the message lists the differences.
   """
   first, total = (s.get('total_rounds') for s in (before, now))
   grows = isinstance(first, int) and isinstance(total, int) and first < total

@@ -1,4 +1,4 @@
-"""The options of a task, made of its flags."""
+"""The options of a task, resolved from flags."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,20 +15,20 @@ def resolve(
   general: Mapping[str, Any],
   of_run: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """Checks the flags of tasks, and returns the options of the one that is run.
+  """Checks the flags of tasks, and returns the options of the chosen task.
 
   Args:
     table: All flags.
-    of_task: Those that belong to one task only and were given.
+    of_task: Given flags that belong to one task only.
     general: General flags by name.
-    of_run: Those of them that were given.
+    of_run: General flags that were given.
 
   Returns:
     The options by name; without those of `tasks.Options.later` that are at
     their defaults.
 
   Raises:
-    ParameterError: If one is not accepted, would be ignored or is missing.
+    ParameterError: If a flag is not accepted, would be ignored or is missing.
   """
   task = general['task']
   options = {p.name: p.default for p in tasks.parameters_of(task).values()}
@@ -108,10 +108,10 @@ def settled(task: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_function(flag: str, place: str) -> None:
-  """Refuses the name of a function that is not there."""
+  """Raises `ParameterError` if a function does not exist."""
   try:
     tasks.look_up(place)
   except tasks.OwnCodeError as e:
     raise parameters.ParameterError(
-      flag, '{}={place}: {told}', place=place, told=str(e)
+      flag, '{}={place}: {reason}', place=place, reason=str(e)
     ) from e

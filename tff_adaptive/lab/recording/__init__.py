@@ -1,1 +1,1 @@
-"""A run's folder: rows, checkpoints, clients' states, figures."""
+"""Files of a run's folder: rows, checkpoints, client states and figures."""

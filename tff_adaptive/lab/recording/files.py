@@ -1,4 +1,4 @@
-"""A run's folder: whole files or none, and one writer at a time."""
+"""A run's folder, with atomic writes and a lock against other writers."""
 
 import fcntl
 import hashlib
@@ -29,12 +29,12 @@ _KINDS = {
 
 
 def check_regular(path: pathlib.Path) -> None:
-  """Checks that a path leads to a file that can be read to its end.
+  """Checks that a path leads to a regular file.
 
-  Whoever opens a FIFO waits for a writer, and a device need not have an end.
+  Opening a FIFO waits for a writer, and a device may have no end.
 
   Raises:
-    OSError: If it does not; `FileNotFoundError` if nothing is there.
+    OSError: If it does not; `FileNotFoundError` if it does not exist.
   """
   kind = stat.S_IFMT(os.stat(path).st_mode)
   if kind != stat.S_IFREG:
@@ -46,7 +46,7 @@ def read(path: pathlib.Path) -> bytes:
   """Reads a regular file.
 
   Raises:
-    OSError: If it is none, or cannot be read.
+    OSError: If it is not a regular file, or cannot be read.
   """
   check_regular(path)
   return path.read_bytes()
@@ -55,17 +55,16 @@ def read(path: pathlib.Path) -> bytes:
 def write_atomically(
   path: pathlib.Path, content: Union[bytes, Iterable[bytes]]
 ) -> None:
-  """Writes a file so that readers see the old one or the new one.
+  """Writes a file atomically: readers see the old or the new content.
 
   Args:
     path: The file.
-    content: What it is to hold, whole or in pieces.
+    content: The content, whole or in pieces.
 
   Raises:
     RunError: If the file cannot be written; the old one is kept.
   """
-  # A process id is not enough of a name: containers that share a folder count
-  # their processes alike.
+  # Process ids are not unique between containers that share a folder.
   aside = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')
   try:
     try:
@@ -84,7 +83,7 @@ def write_atomically(
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-  """Flushes a folder to the disk: a rename is durable only after that."""
+  """Flushes a folder to disk; a rename is durable only after that."""
   descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(descriptor)
@@ -93,15 +92,15 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-  """Removes the temporary files of writers that were killed.
+  """Removes temporary files of killed writers.
 
-  Only for whoever keeps other writers out of the folder.
+  The caller must hold the lock of the folder.
 
   Raises:
     OSError: If one cannot be removed.
   """
   for path in folder.glob('.*.tmp'):
-    # A folder of that name is none of ours.
+    # A folder of that name was not created by a run.
     if re.fullmatch(r'\..+\.[0-9a-f]{8}\.tmp', path.name) and path.is_file():
       path.unlink(missing_ok=True)
 
@@ -109,17 +108,17 @@ def remove_leftovers(folder: pathlib.Path) -> None:
 def check_writable(
   folder: pathlib.Path, flag: str = '--root_output_dir'
 ) -> None:
-  """Finds out whether files can be written below `folder`; leaves no trace.
+  """Checks that files can be written below `folder`, leaving no trace.
 
-  Several processes may ask for the same folder at once: what they make and
-  remove has a name that no other has, and folders on the way are not made.
+  Several processes may check the same folder at once: temporary files have
+  unique names, and missing parent folders are not created.
 
   Args:
-    folder: Which need not exist.
-    flag: What names it on the command line.
+    folder: The folder, which need not exist.
+    flag: The flag that names it, for the message.
 
   Raises:
-    SettingsError: If they cannot.
+    SettingsError: If files cannot be written.
   """
   folder = folder.absolute()
   try:
@@ -136,7 +135,7 @@ def check_writable(
 
 
 def _nearest(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the folder, or the first above it that exists."""
+  """Returns the folder, or its nearest parent that exists."""
   for place in (folder, *folder.parents):
     try:
       os.stat(place)
@@ -147,10 +146,10 @@ def _nearest(folder: pathlib.Path) -> pathlib.Path:
 
 
 def make_folder(folder: pathlib.Path) -> None:
-  """Makes a folder and those above it, unless they are there.
+  """Creates a folder and its parents if they do not exist.
 
   Raises:
-    RunError: If it cannot be made.
+    RunError: If it cannot be created.
   """
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -161,12 +160,12 @@ def make_folder(folder: pathlib.Path) -> None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-  """Opens a file, even a FIFO, at once or not at all."""
+  """Opens a file without blocking, even if it is a FIFO."""
   return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 class RunFolder:
-  """`{root_output_dir}/{experiment_name}` and the names of what is in it."""
+  """`{root_output_dir}/{experiment_name}` and the names of its files."""
 
   def __init__(self, path: pathlib.Path):
     self.path = pathlib.Path(path)
@@ -184,11 +183,10 @@ class RunFolder:
     self._lock: Optional[IO[str]] = None
 
   def __enter__(self) -> 'RunFolder':
-    """Creates the folder and keeps other processes out of it.
+    """Creates the folder and locks it against other processes.
 
     Raises:
-      SettingsError: If it cannot be created, or another process is at work
-        in it.
+      SettingsError: If it cannot be created, or another process holds the lock.
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
@@ -223,7 +221,7 @@ class RunFolder:
       self._lock = None
 
   def is_busy(self) -> bool:
-    """Returns whether another process is at work in the folder."""
+    """Returns whether another process holds the folder's lock."""
     try:
       with open(
         self.path / '.lock', encoding='utf-8', opener=_without_waiting
@@ -232,23 +230,23 @@ class RunFolder:
     except BlockingIOError:
       return True
     except OSError:
-      return False  # Whoever enters it is told what is wrong.
+      return False  # Entering the folder reports the error.
     return False
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-    """Writes hparams.json, with an id that no other run has."""
+    """Writes hparams.json with a unique id."""
     text = json.dumps({'id': uuid.uuid4().hex, **hparams}, indent=2) + '\n'
     write_atomically(self.hparams, text.encode('utf-8'))
 
   def read_hparams(self) -> Optional[dict[str, Any]]:
-    """Reads hparams.json; `None` if there is none.
+    """Reads hparams.json; `None` if it does not exist.
 
     Raises:
-      SettingsError: If the file is not one that a run wrote.
+      SettingsError: If the file was not written by a run.
     """
     try:
       hparams = json.loads(read(self.hparams).decode('utf-8'))
-      # A lone surrogate passes as JSON, but can be neither shown nor written.
+      # Lone surrogates are valid JSON but cannot be encoded as UTF-8.
       json.dumps(hparams, ensure_ascii=False).encode('utf-8')
     except FileNotFoundError:
       return None
@@ -269,17 +267,17 @@ class RunFolder:
 
   @property
   def identity(self) -> str:
-    """An id that tells this run from any other, also of the same settings.
+    """An id that distinguishes this run from others, even of the same settings.
 
-    A digest of the id and the settings in hparams.json; checkpoints carry it. A
-    copy of the whole folder is the same run.
+    A digest of the id and the settings in hparams.json, stored in checkpoints.
+    A copy of the whole folder has the same identity.
 
     Raises:
-      SettingsError: If hparams.json is not one that a run wrote.
+      SettingsError: If hparams.json was not written by a run.
     """
     hparams = self.read_hparams() or {}
     settings = hparams.get('settings')
-    # A run that was given more rounds is still the same.
+    # Extending a run by more rounds keeps its identity.
     if settings is not None and 'first_total_rounds' in hparams:
       settings = {**settings, 'total_rounds': hparams['first_total_rounds']}
     words = json.dumps([hparams.get('id'), settings], sort_keys=True)

@@ -1,9 +1,9 @@
-"""Numbers, times and tables as text for people."""
+"""Formatting of numbers, times and tables."""
 
 import math
 from collections.abc import Sequence
 
-# Units of time, from how many seconds on an axis has them.
+# Units of time: seconds, name, and the smallest axis end that uses the unit.
 _UNITS = (
   (1.0, 'seconds', 0.0),
   (60.0, 'minutes', 300.0),
@@ -12,19 +12,19 @@ _UNITS = (
 
 
 def time_unit(longest: float) -> tuple[float, str]:
-  """Chooses the unit of an axis of times.
+  """Chooses the unit of a time axis.
 
   Args:
-    longest: Seconds at the axis' end.
+    longest: The end of the axis, in seconds.
 
   Returns:
-    The unit's seconds, and its name.
+    The unit's length in seconds, and its name.
   """
   return [(s, name) for s, name, least in _UNITS if longest >= least][-1]
 
 
 def duration(seconds: float) -> str:
-  """Formats a time: '42 s', '3 min 20 s', '2 h 05 min'."""
+  """Formats a duration: '42 s', '3 min 20 s', '2 h 05 min'."""
   seconds = round(seconds)
   if seconds < 100:
     return f'{seconds} s'
@@ -36,26 +36,26 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-  """Formats a number with four significant digits, or all before the point."""
+  """Formats a number with four significant digits, or as an integer."""
   if 9999.5 <= abs(value) < 1e9:
     return f'{value:,.0f}'
   return f'{value:.4g}'
 
 
 def with_interval(middle: float, low: float, high: float) -> str:
-  """Formats a number and an interval around it: '0.932 [0.927, 0.936]'.
+  """Formats a number with an interval: '0.932 [0.927, 0.936]'.
 
-  The interval's half width has two significant digits, and the numbers as many
-  decimals: more would tell what is not known.
+  The number of decimals shows two significant digits of the interval's half
+  width.
   """
   half = (high - low) / 2
   if not (math.isfinite(half) and math.isfinite(middle)) or half <= 0:
     return number(middle)
-  # No more than six significant digits of the number itself.
+  # Shows at most six significant digits of the largest number.
   largest = max(abs(v) for v in (middle, low, high))
   most = 5 - math.floor(math.log10(largest))
   decimals = min(1 - math.floor(math.log10(half)), most)
-  # What is not zero does not look like it.
+  # Nonzero numbers must not be printed as zero.
   while decimals < most and any(
     v and not float(f'{v:.{max(decimals, 0)}f}') for v in (middle, low, high)
   ):
@@ -67,7 +67,7 @@ def with_interval(middle: float, low: float, high: float) -> str:
 
 
 def printable(text: str) -> str:
-  """Escapes lone surrogates, as in names of folders that are no text."""
+  """Escapes lone surrogates, as in folder names that are not valid text."""
   return text.encode('utf-8', 'backslashreplace').decode('utf-8')
 
 
@@ -75,8 +75,8 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
   """Formats a table as lines.
 
   Args:
-    rows: Cells; as many in every row.
-    left: Columns that are set flush left; those after them flush right.
+    rows: Cells, equally many in every row.
+    left: Number of left-aligned columns; the others are right-aligned.
   """
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   return [

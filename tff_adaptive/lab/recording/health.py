@@ -1,4 +1,4 @@
-"""Whether a run has learned anything, by the rows of its metrics.csv."""
+"""Checks of whether a run has learned anything, from its metrics.csv."""
 
 import math
 from collections.abc import Iterable
@@ -9,34 +9,34 @@ from typing import Optional
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 
-# How many times the loss of the untrained model is called grown.
+# Ratio to the untrained model's loss above which a loss has grown.
 _GROWN = 10.0
-# And under the noise of differential privacy, where it should still fall.
+# The same under the noise of differential privacy.
 _GROWN_UNDER_NOISE = 1.1
-# A share that lost more than this, and more than a third of itself, has fallen.
+# A metric has fallen if it lost more than this and more than a third of its
+# best value.
 _LOST = 0.2
 _LOST_SHARE = 1 / 3
-# A share no further from the untrained model's is at chance, unless the loss
-# has left the untrained model's behind.
+# A metric this close to the untrained model's is at chance, unless the loss
+# has fallen below this ratio to the untrained model's.
 _CHANCE = 0.02
 _LOSS_LEFT = 0.95
-# One that starts above it was trained elsewhere.
+# A model with a higher initial metric was pretrained.
 _UNTRAINED = 0.6
-# Evaluations before a model is expected to be better than at first.
+# Number of evaluations before an improvement is expected.
 _PATIENCE = 4
 
 
 def evaluated(
   rows: Iterable[Mapping[str, Any]],
 ) -> list[tuple[int, float, Optional[tuple[str, float]]]]:
-  """Returns the evaluations on validation data among the rows of a run.
+  """Returns a run's evaluations on validation data.
 
   Args:
-    rows: Of metrics.csv, as text or as numbers; empty cells may be missing.
+    rows: Rows of metrics.csv, as text or numbers; empty cells may be missing.
 
   Returns:
-    Round, loss (1 where it is missing), and the main metric with its name, if
-    there is one.
+    Round, loss (1 if missing), and name and value of the main metric, if any.
   """
   found = []
   for row in rows:
@@ -54,16 +54,17 @@ def evaluated(
 
 
 def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-  """Finds what is wrong with the model of the last evaluation.
+  """Describes problems of the model at the last evaluation.
 
   Args:
-    rows: Of metrics.csv.
+    rows: Rows of metrics.csv.
 
   Returns:
-    Sentences by kind: 'loss' has grown tenfold since the untrained model or is
-    not finite, it has grown under the 'noise' of differential privacy, the
-    metric has 'fallen' far below its best, or is at 'chance'. Measures that are
-    no shares, such as errors, have the first two kinds alone.
+    Sentences by kind. 'loss': the loss has grown tenfold since the untrained
+    model or is not finite. 'noise': it has grown under the noise of
+      differential
+    privacy. 'fallen': the metric is far below its best. 'chance': the metric is
+    at chance level. The last two are checked for metrics between 0 and 1 only.
   """
   rows = list(rows)
   looks = evaluated(rows)
@@ -74,7 +75,7 @@ def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
   last_round, last_loss, last_metric = looks[-1]
   grown = last_loss > _GROWN * first_loss > 0
   noised = any(row.get('privacy/epsilon') not in ('', None) for row in rows)
-  told = (
+  text = (
     f'The validation loss is {formatting.number(last_loss)} after round '
     f'{last_round}, and was {formatting.number(first_loss)} after round '
     f'{first_round}: '
@@ -86,9 +87,9 @@ def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
   )
   if grown or not math.isfinite(last_loss + first_loss):
     usual = 'training diverges; smaller learning rates may help.'
-    found['loss'] = told + (noise if noised else usual)
+    found['loss'] = text + (noise if noised else usual)
   elif noised and last_loss > _GROWN_UNDER_NOISE * first_loss > 0:
-    found['noise'] = told + noise
+    found['noise'] = text + noise
   if last_metric is None or not metric_names.is_share(last_metric[0]):
     return found
   name, value = last_metric

@@ -1,9 +1,9 @@
-"""Hooks: listeners that a run notifies.
+"""Hooks: listeners that a run notifies of its progress.
 
-A run notifies them of its start, of every round, of every evaluation and of its
-end. Such hooks write its own files (`records`, `tensorboard`) and what is shown
-on a terminal (`progress`); others are recorders for other programs (`trackers`)
-and whatever a caller adds:
+A run notifies hooks of its start, every round, every evaluation and its end. It
+uses hooks to write its own files (`records`, `tensorboard`) and to show
+progress (`progress`). Others record runs for other programs (`trackers`), and
+callers add their own:
 
   class Loss(hooks.Hook):
     def round(self, event):
@@ -31,17 +31,16 @@ FAILED = 'failed'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-  """The start of a run, or of the rest of one.
+  """The start of a run, or of its resumption.
 
   Attributes:
-    folder: The run's; its name is the run's.
-    identity: An id that tells the run from any other, and stays when it is
-      resumed.
-    settings: All that decides its results, by flag.
+    folder: The run's folder, named like the run.
+    identity: An id of the run, which stays the same when it is resumed.
+    settings: All settings that affect its results, by flag.
     total_rounds: The last round.
-    resumed_from: The round of the checkpoint that it goes on from, if any.
-    rows: Of metrics.csv, of the rounds up to that, as text by column.
-    dropped: How many rows of later rounds there were; those are run again.
+    resumed_from: The round of the checkpoint from which it resumes, if any.
+    rows: Rows of metrics.csv up to that round, as text by column.
+    dropped: Number of dropped rows of later rounds, which are run again.
   """
 
   folder: pathlib.Path
@@ -58,12 +57,13 @@ class Evaluation:
   """An evaluation of the model.
 
   Attributes:
-    round_number: The round after which; 0 for the untrained model.
+    round_number: The round after which the model was evaluated; 0 for the
+      untrained model.
     values: Numbers by column, such as 'validation/loss'.
-    final: Whether it is of the trained model, after the last round was told
-      of. The values of other evaluations are in the row of their round too,
-      which is told of next.
-    clients: A row for every client that was evaluated by itself.
+    final: Whether it evaluates the trained model, after the last round's event.
+      Values of other evaluations are also in the row of their round, whose
+      event follows.
+    clients: One row per client, if clients were evaluated individually.
   """
 
   round_number: int
@@ -74,11 +74,11 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-  """A round that is complete; round 0 is the look at the untrained model.
+  """A completed round; round 0 is the evaluation of the untrained model.
 
   Attributes:
-    row: Its row of metrics.csv, `row['round']` included.
-    steps: Step sizes of its clients, a row a client, where they are recorded.
+    row: Its row of metrics.csv, including `row['round']`.
+    steps: Step sizes, one row per client, if they are recorded.
   """
 
   row: Row
@@ -91,12 +91,12 @@ class Round:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class End:
-  """The end of a run, or of this part of it.
+  """The end of a run, or of this process' part of it.
 
   Attributes:
     status: `FINISHED`, `STOPPED` by a signal, or `FAILED`.
-    round_number: The last round that is complete.
-    reason: In words, where it did not come to its last round.
+    round_number: The last completed round.
+    reason: The reason as text, if the run ended before its last round.
   """
 
   status: str
@@ -105,28 +105,38 @@ class End:
 
 
 class Hook:
-  """A listener to a run; every method does nothing unless it is overridden.
+  """The base class of listeners to a run; by default all methods do nothing.
 
-  A hook that a caller adds may raise `RunError` to give the run up, or
-  `training.stopping.Stopped` to save it and leave. Any other exception that it
-  raises is reported in a sentence, and the run goes on without it.
+  A caller's hook may raise `RunError` to end the run, or
+  `training.stopping.Stopped` to save and stop it. Any other exception is
+  reported in one sentence, and the run continues without the hook.
+
+  Example:
+
+    >>> from tff_adaptive.recording import hooks
+    >>> class Losses(hooks.Hook):
+    ...   def round(self, event):
+    ...     print(f'round {event.number}: loss {event.row["train/loss"]:.3g}')
+    >>> losses = Losses()
+    >>> losses.round(hooks.Round(row={'round': 1, 'train/loss': 0.25}))
+    round 1: loss 0.25
   """
 
   def start(self, event: Start) -> None:
-    """Receives the start of the run, before its first round."""
+    """Called at the start of the run, before its first round."""
 
   def evaluation(self, event: Evaluation) -> None:
-    """Receives an evaluation."""
+    """Called after an evaluation."""
 
   def round(self, event: Round) -> None:
-    """Receives a round, once its row is written."""
+    """Called after a round, once its row is written."""
 
   def end(self, event: End) -> None:
-    """Receives the end of the run, however it ended."""
+    """Called at the end of the run, however it ended."""
 
 
 class HookList(Hook):
-  """Hooks that are notified one after the other."""
+  """A hook that notifies several hooks one after the other."""
 
   def __init__(self, hooks: Sequence[Hook]):
     self._hooks = list(hooks)
@@ -149,9 +159,9 @@ class HookList(Hook):
 
 
 class Guarded(Hook):
-  """A hook from outside, whose unexpected errors end no run.
+  """A wrapper of a user's hook, whose unexpected errors do not end the run.
 
-  It need not be a `Hook`: an object with some of the methods will do.
+  The wrapped object need not be a `Hook`; missing methods are skipped.
   """
 
   def __init__(self, hook: Any, say: Callable[[str], None]):
@@ -159,20 +169,20 @@ class Guarded(Hook):
 
     Args:
       hook: The hook.
-      say: Is told, in a sentence, when it raises an exception.
+      say: Called with a message when the hook raises an exception.
     """
     self._hook = hook
     self._say = say
     self._failed = False
 
-  def _tell(self, method: str, event: Any) -> None:
+  def _notify(self, method: str, event: Any) -> None:
     if self._failed or not hasattr(self._hook, method):
       return
     try:
       getattr(self._hook, method)(event)
     except errors.RunError:
       raise
-    # It may raise anything, and the run is worth more than its records.
+    # A user's hook may raise anything, which must not end the run.
     except (Exception, SystemExit) as e:  # pylint: disable=broad-exception-caught
       self._failed = True
       name = getattr(self._hook, 'name', type(self._hook).__name__)
@@ -182,29 +192,30 @@ class Guarded(Hook):
       )
 
   def start(self, event: Start) -> None:
-    self._tell('start', event)
+    self._notify('start', event)
 
   def evaluation(self, event: Evaluation) -> None:
-    self._tell('evaluation', event)
+    self._notify('evaluation', event)
 
   def round(self, event: Round) -> None:
-    self._tell('round', event)
+    self._notify('round', event)
 
   def end(self, event: End) -> None:
-    self._tell('end', event)
+    self._notify('end', event)
 
 
 def number(cell: Any) -> float:
-  """Reads a value as metrics.csv has it.
+  """Parses a value as written to metrics.csv.
 
-  A float32 is written with the fewest digits that give it back, which are those
-  of another float64: what compares values must not depend on a resume.
+  A float32 is written with the fewest digits that identify it, which are those
+  of another float64. Comparing parsed values makes resumed runs equal to
+  uninterrupted ones.
   """
   return float(str(cell))
 
 
 def group(row: Row, prefix: str) -> dict[str, Any]:
-  """Returns the columns of a group, such as 'train', by name without it."""
+  """Returns the columns of a group, such as 'train', without the prefix."""
   return {
     name[len(prefix) + 1 :]: value
     for name, value in row.items()

@@ -1,17 +1,17 @@
-"""Names of metrics: which one matters, and how it is shown."""
+"""Names and properties of metrics."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
-# The column of metrics.csv with the virtual time until the end of a round.
+# The column of metrics.csv with the virtual time at the end of a round.
 VIRTUAL_SECONDS = 'virtual/seconds'
 _NOT_QUALITY = frozenset({'loss', 'num_examples', 'num_batches', 'num_tokens'})
 
 
 def main_metric(metrics: Mapping[str, Any]) -> Optional[str]:
-  """Returns the measure of quality that a task names first, after the loss."""
+  """Returns the first metric that measures quality, besides the loss."""
   return next((name for name in metrics if name not in _NOT_QUALITY), None)
 
 
@@ -22,24 +22,24 @@ def short(name: str) -> str:
   return name.replace('_', ' ')
 
 
-# Measures of quality of which less is better, by a part of their names. None of
-# them is negative.
+# Parts of the names of metrics that are better when lower. All of these metrics
+# are nonnegative.
 _LESS_IS_BETTER = ('loss', 'error', 'distance', 'perplexity')
 _SHARES = ('accuracy', 'recall', 'precision', 'auc')
 
 
 def higher_is_better(name: Optional[str]) -> bool:
-  """Tells whether a measure of this name should go up; `None` is the loss."""
+  """Returns whether a higher metric is better; `None` stands for the loss."""
   return name is not None and not any(word in name for word in _LESS_IS_BETTER)
 
 
 def is_share(name: str) -> bool:
-  """Tells whether a measure of this name is a share, from 0 to 1."""
+  """Returns whether a metric is a fraction between 0 and 1."""
   return higher_is_better(name) and any(word in name for word in _SHARES)
 
 
 def bounds(name: str) -> tuple[float, float]:
-  """Returns the least and the greatest value of a measure of this name."""
+  """Returns the smallest and the largest possible value of a metric."""
   if not higher_is_better(name):
     return 0.0, math.inf
   if is_share(name):

@@ -1,4 +1,4 @@
-"""Names as papers print them: of methods, optimizers and measures."""
+"""Printed names of methods, optimizers and metrics, as in papers."""
 
 from collections.abc import Collection
 from typing import Optional
@@ -12,8 +12,8 @@ def method(name: str) -> str:
   """Returns the printed name of a method, such as 'FedAdam + \u0394-SGD'.
 
   Args:
-    name: As `report.runs.method_of` names it; a name that nobody here knows
-      stays as it is.
+    name: A name as returned by `report.runs.method_of`; unknown names are
+      returned unchanged.
   """
   rest, _, server = name.partition(' / ')
   base, _, client = rest.partition(' + ')
@@ -33,18 +33,18 @@ def _optimizer(name: str) -> str:
 
 
 def methods(names: Collection[str]) -> dict[str, str]:
-  """Returns printed names of methods, of which no two are the same."""
+  """Returns printed names of methods, without duplicates."""
   printed = {name: method(name) for name in names}
   taken = list(printed.values())
   return {n: p if taken.count(p) == 1 else n for n, p in printed.items()}
 
 
 def heading(words: str, metric: Optional[str]) -> str:
-  """Writes words as a heading: 'Test accuracy (%)'.
+  """Formats words as a heading, such as 'Test accuracy (%)'.
 
   Args:
-    words: Such as 'test accuracy'.
-    metric: The metric that they are about, if it is one.
+    words: The words, such as 'test accuracy'.
+    metric: The metric that they describe, if any.
   """
   text = words[:1].upper() + words[1:]
   share = metric is not None and metric_names.is_share(metric)

@@ -1,4 +1,4 @@
-"""Progress of a run: a line on a terminal, plain lines elsewhere."""
+"""The progress display of a run, redrawn on a terminal and plain elsewhere."""
 
 import contextlib
 import errno
@@ -22,21 +22,21 @@ _COLUMNS = 80
 
 
 class _Line(tqdm.tqdm):
-  """A line of a terminal that tqdm redraws in place."""
+  """A tqdm line that is redrawn in place."""
 
-  # No thread that looks after it: rounds report by themselves.
+  # Disables tqdm's monitor thread.
   monitor_interval = 0
 
 
-# Its own default is a semaphore between processes, which forks inherit.
+# tqdm's default lock is an inter-process semaphore, which forks inherit.
 _Line.set_lock(threading.RLock())
 
 
 class Progress(hooks.Hook):
-  """A run's progress: round, loss, quality, seconds a round and time left.
+  """The progress of a run: round, loss, metric, speed and time left.
 
   On a terminal it is one line, redrawn by tqdm and no wider than the terminal;
-  elsewhere a plain line of at most 80 columns now and then.
+  elsewhere plain lines of at most 80 columns, every so often.
   """
 
   def __init__(
@@ -47,15 +47,15 @@ class Progress(hooks.Hook):
     stream: Optional[IO[str]] = None,
     seconds_between_lines: float = 10.0,
   ):
-    """Draws nothing yet.
+    """Creates the display; nothing is drawn yet.
 
     Args:
       total_rounds: The last round.
       first_round: The first round of this process; later than 1 in a resumed
         run.
-      stream: Where to write; standard output unless given.
-      seconds_between_lines: Where the stream is no terminal, lines come no
-        closer than this, apart from those of an evaluation.
+      stream: The stream to write to; standard output unless given.
+      seconds_between_lines: The smallest interval between lines if the stream
+        is not a terminal; lines of evaluations are always written.
     """
     self._stream = stream or sys.stdout
     self._terminal = self._stream.isatty()
@@ -63,14 +63,14 @@ class Progress(hooks.Hook):
     self._first = first_round
     self._between = seconds_between_lines
     self._last_line = time.monotonic()
-    # When the first round was done. It compiles, which tells nothing of those
-    # that follow.
+    # Time after the first round, which is excluded from the speed because it
+    # includes compilation.
     self._compiled: Optional[float] = None
     self._validation: Mapping[str, Any] = {}
     self._line: Optional[_Line] = None
 
   def start(self, event: hooks.Start) -> None:
-    """Says where a resumed run goes on."""
+    """Prints the round from which a resumed run continues."""
     if event.resumed_from is None:
       return
     self._first = event.resumed_from + 1
@@ -101,14 +101,13 @@ class Progress(hooks.Hook):
 
     Args:
       round_number: The round; 0 for the untrained model.
-      train: Its training metrics by name.
-      validation: Those of the evaluation after it; empty if there was none.
+      train: Training metrics by name.
+      validation: Validation metrics by name; empty without an evaluation.
     """
     now = time.monotonic()
     speed = self._speed(round_number, now)
     if self._terminal:
-      # A line that is redrawn keeps the last evaluation; one that stays has had
-      # a line of its own for it.
+      # The redrawn line keeps showing the last evaluation.
       self._validation = validation or self._validation
       line = self._text(round_number, train, self._validation, speed)
       self._draw(line, round_number)
@@ -121,7 +120,7 @@ class Progress(hooks.Hook):
       self._write(self._text(round_number, train, validation, speed) + '\n')
 
   def _speed(self, round_number: int, now: float) -> list[str]:
-    """Returns seconds a round and the time left, once they can be told."""
+    """Returns seconds per round and the time left, once they are known."""
     if round_number < self._first:
       return []
     if self._compiled is None:
@@ -143,7 +142,7 @@ class Progress(hooks.Hook):
     validation: Mapping[str, Any],
     speed: Sequence[str],
   ) -> str:
-    """Returns the text that fits in a line, without its least needed parts."""
+    """Returns the longest text that fits in a line."""
     count = f'{round_number}/{self._total}'
     start = f'round {count}'
     named = [_pair('train', train), _pair('validation', validation)]
@@ -163,10 +162,10 @@ class Progress(hooks.Hook):
     return next(fitting, lines[-1][:width])
 
   def _width(self) -> int:
-    """Returns how long a line may be; a full one would wrap on a terminal."""
+    """Returns the largest line length; a full line would wrap on a terminal."""
     columns = 0
     if self._terminal:
-      with contextlib.suppress(OSError):  # No terminal that tells.
+      with contextlib.suppress(OSError):  # The terminal has no size.
         columns = os.get_terminal_size(self._stream.fileno()).columns
     return (columns or _COLUMNS) - 1
 
@@ -185,7 +184,7 @@ class Progress(hooks.Hook):
     self._line.set_description_str(line)
 
   def say(self, sentence: str) -> None:
-    """Writes a line of its own."""
+    """Prints a line that is not redrawn."""
     if self._line is not None:
       self._line.clear()
     self._write(sentence + '\n')
@@ -199,21 +198,21 @@ class Progress(hooks.Hook):
     except OSError as e:
       if e.errno != errno.EIO:
         raise
-      # The terminal was closed, which is no reason to lose a round: what else
-      # is written there, at the end of the program too, goes nowhere.
+      # The terminal was closed. The run continues, and all further output to it
+      # is discarded.
       nowhere = os.open(os.devnull, os.O_WRONLY)
       os.dup2(nowhere, self._stream.fileno())
       os.close(nowhere)
 
   def end_line(self) -> None:
-    """Leaves the redrawn line as it is and goes to the next."""
+    """Ends the redrawn line."""
     if self._line is not None:
       self._line.close()
       self._line = None
 
 
 def _pair(label: str, metrics: Mapping[str, Any], names: bool = True) -> str:
-  """Formats the loss and the first other measure of quality, if any."""
+  """Formats the loss and the main metric, if any."""
   words = []
   for name in ('loss', metric_names.main_metric(metrics)):
     if name is not None and name in metrics:

@@ -1,4 +1,4 @@
-"""The records of a run's rounds: rows, and clients' step sizes."""
+"""The hook that records a run's rounds and clients' step sizes."""
 
 import zlib
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 
-# Tables whose rows a checkpoint holds checksums of.
+# Tables whose rows have checksums in checkpoints.
 TABLES = ('metrics', 'step_sizes')
-# Groups of columns that come to the last row when all is done.
+# Groups of columns that are added to the last row at the end of the run.
 _FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
 
 
 class Records(hooks.Hook):
-  """The records of a run, up to a round that it goes on from.
+  """The records of a run, truncated to the round from which it resumes.
 
-  A row whose digits were changed still looks like one, and a resumed run would
-  carry it on. So a checkpoint holds a CRC-32 of each row up to its round.
+  A checkpoint holds a CRC-32 of each row up to its round. Without it, a row
+  with altered digits would still be valid and be carried over by a resumed run.
 
   Attributes:
-    rows: Of metrics.csv.
-    dropped: How many rows there were of later rounds; they are gone.
+    rows: Rows of metrics.csv.
+    dropped: Number of rows of later rounds, which were dropped.
   """
 
   def __init__(
@@ -36,15 +36,15 @@ class Records(hooks.Hook):
     folder: files.RunFolder,
     checkpoint: Optional[checkpoints.Checkpoint] = None,
   ):
-    """Reads what there is and drops what is of later rounds.
+    """Reads existing rows and drops those of later rounds.
 
     Args:
-      folder: The run's, entered by the caller.
-      checkpoint: What the run goes on from, with checksums of `TABLES`; it
-        starts afresh unless given.
+      folder: The run's folder, entered by the caller.
+      checkpoint: The checkpoint from which the run resumes, with checksums of
+        `TABLES`; all rows are dropped unless given.
 
     Raises:
-      RunError: If rows up to the checkpoint are missing or were changed, or
+      RunError: If rows up to the checkpoint are missing or were changed, or if
         files cannot be read or written.
     """
     self._metrics = tables.RowFile(folder.metrics)
@@ -68,7 +68,7 @@ class Records(hooks.Hook):
     return self._metrics.rows
 
   def round(self, event: hooks.Round) -> None:
-    """Adds a round's row, and the step sizes of its clients.
+    """Appends a round's row and the step sizes of its clients.
 
     Raises:
       RunError: If they cannot be written.
@@ -78,7 +78,7 @@ class Records(hooks.Hook):
     self._metrics.append(event.row)
 
   def evaluation(self, event: hooks.Evaluation) -> None:
-    """Writes the clients' rows, and adds values to the last round's row.
+    """Writes the clients' rows and adds final values to the last round's row.
 
     Raises:
       RunError: If they cannot be written.
@@ -89,18 +89,18 @@ class Records(hooks.Hook):
       self._metrics.extend_last(event.values)
 
   def forget_final(self) -> None:
-    """Drops the values of a final evaluation: more rounds are to come."""
+    """Drops the values of a final evaluation, because more rounds follow."""
     self._metrics.clear_last(_FINAL)
 
   def sync(self, last_round: int) -> dict[str, np.ndarray]:
-    """Flushes rows to the disk; returns checksums by table.
+    """Flushes rows to disk; returns checksums by table.
 
     Args:
-      last_round: Checksums are of the rows up to this round. A row after it is
-        of a round that failed once its row was written.
+      last_round: The last round whose row gets a checksum. A later row belongs
+        to a round that failed after its row was written.
 
     Raises:
-      RunError: If they cannot be written.
+      RunError: If rows cannot be written.
     """
     for table, file in self._files.items():
       sums = self._sums[table]
@@ -109,15 +109,15 @@ class Records(hooks.Hook):
       end = len(file.rows)
       while end and int(file.rows[end - 1]['round']) > last_round:
         end -= 1
-      # Rows before do not change but in what `_sum` leaves out.
+      # Earlier rows change only in columns that `_sum` excludes.
       sums += [_sum(row) for row in file.rows[len(sums) : end]]
     return {t: np.array(sums, np.uint32) for t, sums in self._sums.items()}
 
 
 def _sum(row: Mapping[str, str]) -> int:
-  """Returns a row's checksum, whatever columns others have.
+  """Returns a row's checksum, independent of other rows' columns.
 
-  The test split's figures come to the last row behind the last checkpoint.
+  Final columns are excluded, because they are added after the last checkpoint.
   """
   cells = [
     f'{name}={value}'
@@ -128,12 +128,12 @@ def _sum(row: Mapping[str, str]) -> int:
 
 
 def _check(file: tables.RowFile, sums: Sequence[int], last_round: int) -> None:
-  """Compares rows with what they were when a checkpoint was written.
+  """Checks rows against the checksums of a checkpoint.
 
   Args:
-    file: Of the rows.
+    file: The file with the rows.
     sums: Checksums of all rows up to the checkpoint.
-    last_round: The checkpoint's.
+    last_round: The round of the checkpoint.
 
   Raises:
     RunError: If a row is missing, was added or was changed.

@@ -1,4 +1,4 @@
-"""Recorders of runs as release managers of TFF's programs."""
+"""Hooks as release managers of TFF programs."""
 
 import dataclasses
 import hashlib
@@ -13,7 +13,7 @@ from tff_adaptive.lab.recording import hooks
 
 
 class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
-  """A `tff.program.ReleaseManager` that hands what is released to a hook.
+  """A `tff.program.ReleaseManager` that passes released values to a hook.
 
     mlflow = trackers.MLflow('sqlite:///mlflow.db')
     with releases.HookReleaseManager(
@@ -21,8 +21,7 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
     ) as manager:
       await manager.release(metrics, round_number)
 
-  Names of nested values are joined with slashes; only single numbers are
-  handed on.
+  Names of nested values are joined with slashes; only scalars are passed on.
   """
 
   def __init__(
@@ -33,18 +32,18 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
     total_rounds: int,
     **more: Any,
   ):
-    """Tells the hook that the program starts.
+    """Notifies the hook of the start of the program.
 
     Args:
       hook: The hook.
-      folder: A folder for what the hook keeps; its name is the run's.
+      folder: A folder for the hook's files; the run has its name.
       total_rounds: The last round.
       **more: Further attributes of `hooks.Start`, such as `settings`.
     """
     self._hook = hook
     self._last = 0
     path = pathlib.Path(folder)
-    # Without an identity of its own a program is told apart by its folder.
+    # A program without an identity is identified by its folder.
     place = path.resolve().as_posix().encode('utf-8', 'surrogateescape')
     more.setdefault('identity', hashlib.sha256(place).hexdigest())
     self._hook.start(
@@ -52,10 +51,10 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
     )
 
   async def release(self, value: Any, key: int) -> None:
-    """Tells the hook of a round.
+    """Notifies the hook of a round.
 
     Args:
-      value: A structure of metrics, which may hold value references.
+      value: A structure of metrics, which may contain value references.
       key: The round.
     """
     found = await tff.program.materialize_value(value)
@@ -71,7 +70,7 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
     return self
 
   def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-    """Tells the hook of the end."""
+    """Notifies the hook of the end."""
     self._hook.end(
       hooks.End(
         status=hooks.FINISHED if error is None else hooks.FAILED,
@@ -82,7 +81,7 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
 
 
 def _plain(value: Any) -> Any:
-  """Takes a structure apart down to what `tree` knows."""
+  """Converts dataclasses to dictionaries, recursively."""
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     return {
       f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)

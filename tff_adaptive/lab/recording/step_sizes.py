@@ -1,4 +1,4 @@
-"""Every client's step sizes in a round, as rows of step_sizes.csv."""
+"""Every client's step sizes per round, as rows of step_sizes.csv."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ _WHOLE = ('took_part', 'steps')
 
 
 class StepFile(tables.RowFile):
-  """step_sizes.csv: a row a client and round, which names the client."""
+  """step_sizes.csv: one row per client and round, with the client's id."""
 
   _WORDS = frozenset({'client'})
-  # A round in which nobody answered has no row.
+  # A round without answers has no row.
   _MAY_BE_LATER = range(10**9)
 
 
 def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:
-  """Makes a row a client, in the cohort's order; none without records.
+  """Builds one row per client, in the cohort's order; empty without records.
 
   Args:
     cohort: Ids of the round's clients.
-    metrics: What the process reported of the round.
+    metrics: The metrics that the process returned for the round.
   """
   work = metrics.get('client_work') if isinstance(metrics, Mapping) else None
   if not isinstance(work, Mapping) or 'step_size_of_clients' not in work:

@@ -19,13 +19,13 @@ import numpy as np
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
-# To whoever finds a run's file damaged.
+# The end of messages about damaged files.
 ADVICE = "restore it or delete the run's folder"
 _FINITE = r'[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?'
 _NOT_FINITE = r'[-+]?inf|nan'
-# Far beyond what float32 holds, and far enough from where sums overflow.
+# Far beyond float32, and small enough that sums do not overflow.
 _LARGEST = 1e100
-# What is counted or measured by this program is finite, whatever diverges.
+# Columns that the program counts or measures, finite even if training diverges.
 _COUNTED = re.compile(
   r'seconds(/.*)?|bytes_(down|up)|clients/(count|empty|rejected|failed)'
   '|(virtual|staleness)/.*'
@@ -33,7 +33,7 @@ _COUNTED = re.compile(
 
 
 def _is_number(cell: str, column: str) -> bool:
-  """Returns whether a cell holds a number as a run writes them."""
+  """Returns whether a cell holds a number as a run writes it."""
   if re.fullmatch(_NOT_FINITE, cell):
     return not _COUNTED.fullmatch(column)
   return bool(
@@ -42,7 +42,7 @@ def _is_number(cell: str, column: str) -> bool:
 
 
 def _text(value: Any) -> str:
-  """Writes a value with the fewest digits that give it back."""
+  """Formats a value with the fewest digits that identify it."""
   if value is None:
     return ''
   if isinstance(value, np.generic) and not isinstance(value, np.floating):
@@ -51,27 +51,25 @@ def _text(value: Any) -> str:
 
 
 class RowFile:
-  """A CSV file with one row a round, whose first column is the round.
+  """A CSV file with one row per round and the round in the first column.
 
-  TFF's `CSVFileReleaseManager` was considered and does not fit: it appends a
-  row in place, so that a run killed in between leaves half a line that its next
-  start cannot read, numbers are not written in columns of a stable order once
-  rows differ in what they report, and every new column is a read of the whole
-  file through the event loop. Here a row is one write of one line; whatever
-  else changes the file (new columns, rows dropped at a resume) writes it aside
-  and renames it.
+  TFF's `CSVFileReleaseManager` is not used. It appends a row in place, so that
+  a run killed in between leaves half a line, which its next start cannot read;
+  its column order is not stable if rows differ in their columns; and every new
+  column rereads the whole file through the event loop. Here a row is one write
+  of one line. All other changes (new columns, rows dropped on resuming) rewrite
+  the file atomically.
   """
 
-  # Columns that hold no number, and how many rounds a row may be after the one
-  # before.
+  # Columns without numbers, and allowed differences of successive rounds.
   _WORDS: frozenset[str] = frozenset()
   _MAY_BE_LATER: Container[int] = (1,)
 
   def __init__(self, path: pathlib.Path):
-    """Reads the rows that are there; a last, unfinished line is left out.
+    """Reads existing rows, except an incomplete last line.
 
     Raises:
-      RunError: If the file is not one that a run wrote.
+      RunError: If the file was not written by a run.
     """
     self.path = path
     self.columns: list[str] = []
@@ -107,11 +105,11 @@ class RowFile:
 
   @property
   def numbers(self) -> list[dict[str, float]]:
-    """Rows as numbers, empty cells left out."""
+    """The rows as numbers, without empty cells."""
     return [{k: float(v) for k, v in row.items() if v} for row in self.rows]
 
   def _may_follow(self, row: Mapping[str, str]) -> bool:
-    """Returns whether a row has numbers in its cells, and the next round."""
+    """Returns whether a row is well-formed and of an allowed next round."""
     if len(row) != len(self.columns) or not re.fullmatch(
       '[0-9]{1,9}', row['round']
     ):
@@ -127,22 +125,25 @@ class RowFile:
     )
 
   def drop_after(self, last_round: int) -> int:
-    """Drops the rows of later rounds; returns how many there were."""
+    """Drops the rows of later rounds; returns their number."""
     kept = [row for row in self.rows if int(row['round']) <= last_round]
     dropped = len(self.rows) - len(kept)
-    # Also when nothing is dropped: an unfinished line has to go.
+    # Rewritten even if nothing is dropped, to remove an incomplete line.
     self.rows = kept
     if self.columns:
       self._rewrite()
     return dropped
 
   def append(self, row: Mapping[str, Any]) -> None:
-    """Adds a row; columns that it lacks stay empty.
+    """Appends a row; missing columns stay empty.
 
-    Columns not seen before are added in the order of the contract: the round,
-    training, validation and test metrics, then what the round cost.
+    New columns are inserted in the documented order: round, training,
+    validation and test metrics, then costs.
+
+    Raises:
+      RunError: If the row cannot be written.
     """
-    # Rows are many and names few: without `intern` every row holds its own.
+    # `intern` shares the names of columns between rows.
     texts = {sys.intern(name): _text(value) for name, value in row.items()}
     self.rows.append(texts)
     if self._add_columns(texts):
@@ -152,7 +153,7 @@ class RowFile:
     data = line.encode('utf-8')
     try:
       with open(self.path, 'ab', buffering=0) as file:
-        # A disk that is nearly full takes a part and says so here only.
+        # A nearly full disk writes a part without raising an error.
         written = file.write(data)
         if written != len(data):
           raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -165,7 +166,7 @@ class RowFile:
     )
 
   def sync(self) -> None:
-    """Flushes the rows to the disk.
+    """Flushes the rows to disk.
 
     Raises:
       RunError: If they cannot be written.
@@ -184,7 +185,7 @@ class RowFile:
     self._rewrite()
 
   def clear_last(self, prefixes: tuple[str, ...]) -> None:
-    """Empties the last row's cells in columns that begin with a prefix."""
+    """Empties the last row's cells in columns with one of the prefixes."""
     if not self.rows:
       return
     found = [
@@ -212,7 +213,7 @@ class RowFile:
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-  """Writes a table as a CSV file; its columns are those of the first row.
+  """Writes a table as a CSV file, with the columns of the first row.
 
   Raises:
     RunError: If it cannot be written.
@@ -247,7 +248,7 @@ _GROUPS = (
 
 
 def _place(column: str) -> tuple[int, int]:
-  """Sorts columns by group and keeps the order within a group, loss first."""
+  """Returns a sort key that orders columns by group, with the loss first."""
   group, _, name = column.partition('/')
   place = _GROUPS.index(group) if group in _GROUPS else len(_GROUPS)
   return place, 0 if name == 'loss' else 1

@@ -1,4 +1,4 @@
-"""The rows of metrics.csv as TensorBoard scalars."""
+"""The hook that writes rows of metrics.csv as TensorBoard scalars."""
 
 import contextlib
 import pathlib
@@ -15,27 +15,27 @@ import tensorflow as tf
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks
 
-# How long an event may wait in memory.
+# Longest time that an event is buffered.
 _FLUSH_SECONDS = 5
 
 
 class TensorBoard(hooks.Hook):
-  """A recorder for TensorBoard.
+  """A hook that records a run for TensorBoard.
 
-  TFF's `TensorBoardReleaseManager` only adds: after a resume the rounds that
-  are run again would show twice. Here the events are written anew from the rows
-  that are kept. They go into their file as records: TensorFlow's operations for
-  summaries take four times as long, and memory that TensorFlow keeps.
+  TFF's `TensorBoardReleaseManager` only appends, so that rounds repeated after
+  a resume would show twice. This hook rewrites events from the rows that are
+  kept. It writes them as records: TensorFlow's summary operations take four
+  times as long, and memory that TensorFlow does not free.
   """
 
   def __init__(self, folder: pathlib.Path):
-    """Writes nothing yet; what is in `folder` goes when the run starts."""
+    """Creates the hook; `folder` is emptied when the run starts."""
     self._folder = folder
     self._writer: Optional[tf.io.TFRecordWriter] = None
     self._flushed = 0.0
 
   def start(self, event: hooks.Start) -> None:
-    """Writes the rows that are there.
+    """Writes the existing rows.
 
     Raises:
       RunError: If they cannot be written.

@@ -1,7 +1,7 @@
-"""Recorders for experiment trackers: MLflow and Weights & Biases.
+"""Hooks for experiment trackers: MLflow and Weights & Biases.
 
-Neither is needed for a run: each is an extra of the package, looked for when it
-is asked for by name.
+Both are optional: each is an extra of the package, imported only when asked for
+by name.
 """
 
 import importlib.util
@@ -14,14 +14,14 @@ from typing import Any
 from tff_adaptive import parameters
 from tff_adaptive.lab.recording import hooks
 
-# Numbers and settings that MLflow takes in one request.
+# MLflow's limits of metrics and parameters per request.
 _MOST_METRICS = 1000
 _MOST_SETTINGS = 100
 _IDENTITY = 'tff_adaptive.run'
 
 
 def _numbers(values: hooks.Row) -> dict[str, float]:
-  """Returns what a row has besides its round, as floats."""
+  """Returns the values of a row, without its round, as floats."""
   return {
     name: float(value)
     for name, value in values.items()
@@ -30,22 +30,22 @@ def _numbers(values: hooks.Row) -> dict[str, float]:
 
 
 class MLflow(hooks.Hook):
-  """A recorder for MLflow: a run's settings as parameters, rows as metrics.
+  """A hook that logs settings as MLflow parameters and rows as metrics.
 
-  A resumed run goes on in its MLflow run, which a tag with the run's identity
-  finds. Rounds that are run again are logged again, with the same values.
+  A resumed run continues its MLflow run, found by a tag with the run's
+  identity. Repeated rounds are logged again, with the same values.
 
   Attributes:
-    name: What it is called in messages.
+    name: The name in messages.
   """
 
   def __init__(self, uri: str, experiment: str = 'tff_adaptive'):
-    """Connects to nothing yet.
+    """Creates the hook without connecting.
 
     Args:
-      uri: The tracking server's address, or the database that MLflow is to
-        write to, such as sqlite:///mlflow.db.
-      experiment: The name of the experiment that runs belong to.
+      uri: The address of a tracking server, or a database for MLflow, such as
+        sqlite:///mlflow.db.
+      experiment: The name of the MLflow experiment.
     """
     self.name = f'mlflow:{uri}'
     self._uri = uri
@@ -54,7 +54,7 @@ class MLflow(hooks.Hook):
     self._run_id = ''
 
   def start(self, event: hooks.Start) -> None:
-    # A server that is away should cost a run seconds, not minutes.
+    # An unreachable server should delay a run by seconds, not minutes.
     os.environ.setdefault('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '2')
     import mlflow  # pylint: disable=g-import-not-at-top
 
@@ -87,14 +87,14 @@ class MLflow(hooks.Hook):
   def _log_settings(self, settings: Mapping[str, Any]) -> None:
     from mlflow import entities  # pylint: disable=g-import-not-at-top
 
-    told = [
+    params = [
       entities.Param(name, str(value))
       for name, value in settings.items()
       if value is not None
     ]
-    for first in range(0, len(told), _MOST_SETTINGS):
+    for first in range(0, len(params), _MOST_SETTINGS):
       self._client.log_batch(
-        self._run_id, params=told[first : first + _MOST_SETTINGS]
+        self._run_id, params=params[first : first + _MOST_SETTINGS]
       )
 
   def round(self, event: hooks.Round) -> None:
@@ -125,20 +125,20 @@ class MLflow(hooks.Hook):
 
 
 class Wandb(hooks.Hook):
-  """A recorder for Weights & Biases: settings as config, rows as history.
+  """A hook that logs settings as W&B config and rows as history.
 
-  A resumed run goes on in its W&B run, whose id is made of the run's identity.
-  WANDB_MODE=offline keeps everything in the run's folder.
+  A resumed run continues its W&B run, whose id is derived from the run's
+  identity. WANDB_MODE=offline keeps everything in the run's folder.
 
   Attributes:
-    name: What it is called in messages.
+    name: The name in messages.
   """
 
   def __init__(self, project: str):
-    """Connects to nothing yet.
+    """Creates the hook without connecting.
 
     Args:
-      project: The project that runs belong to.
+      project: The name of the W&B project.
     """
     self.name = f'wandb:{project}'
     self._project = project
@@ -154,7 +154,7 @@ class Wandb(hooks.Hook):
       dir=str(event.folder),
       config=dict(event.settings),
       resume='allow',
-      # What a run prints is its own; theirs would stand among it.
+      # Keeps W&B's messages out of the run's output.
       settings=wandb.Settings(console='off', silent=True),
     )
 
@@ -172,8 +172,7 @@ class Wandb(hooks.Hook):
     self._run.finish(exit_code=int(event.status == hooks.FAILED))
 
 
-# By the word before the colon: the recorder, the module that it imports, the
-# package that installs it, and what stands behind the colon.
+# Hook, imported module, its package and placeholder of the argument, by kind.
 _TRACKERS = {
   'mlflow': (MLflow, 'mlflow', 'mlflow-skinny', 'URI'),
   'wandb': (Wandb, 'wandb', 'wandb', 'PROJECT'),
@@ -181,11 +180,10 @@ _TRACKERS = {
 
 
 def build(names: Sequence[str]) -> list[hooks.Hook]:
-  """Builds recorders by what --record says: 'mlflow:URI', 'wandb:PROJECT'.
+  """Builds hooks from values of --record: 'mlflow:URI' or 'wandb:PROJECT'.
 
   Raises:
-    ParameterError: If there is no such recorder, or its package is not
-      installed.
+    ParameterError: If the kind is unknown, or its package is not installed.
   """
   built = []
   for name in names:

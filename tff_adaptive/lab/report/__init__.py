@@ -1,1 +1,1 @@
-"""Reading, scoring and showing finished runs."""
+"""Reading, scoring and reporting of finished runs."""

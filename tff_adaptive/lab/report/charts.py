@@ -1,7 +1,7 @@
-"""The content of figures, apart from how it is drawn.
+"""The content of figures, independent of how they are drawn.
 
-`static` draws a chart for papers and `interactive` for the page: both show the
-same lines, axes and words.
+`static` draws a chart for papers and `interactive` for the page, with the same
+lines, axes and labels.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import styles
 
-# Of more methods than this nothing is said one by one.
+# Captions list methods up to this many.
 _MOST_LISTED = 10
 
 
@@ -26,15 +26,15 @@ class Line:
   """A line of a chart.
 
   Attributes:
-    method: Whose it is: decides its looks and its entry in the legend.
-    x: Where its points are.
-    y: Their values; those that are not finite are gaps.
-    low: Lower end of an interval at every point, if there is one.
-    high: Upper end.
-    seed: The one seed that it is of, if it stands for no others.
-    thin: Whether it is one of several of its method.
-    like: The method whose looks it has; its own unless given.
-    colour: Its colour, as #rrggbb; that of its looks unless given.
+    method: The method; determines the style and the entry in the legend.
+    x: Horizontal positions of the points.
+    y: Values; non-finite values are gaps.
+    low: Lower ends of the intervals, one per point, if any.
+    high: Upper ends.
+    seed: The seed of the run, if the line is of a single run.
+    thin: Whether the line is one of several of its method.
+    like: The method whose style it has; `method` if empty.
+    colour: The colour as #rrggbb; that of the style if empty.
   """
 
   method: str
@@ -49,13 +49,13 @@ class Line:
 
   @property
   def style(self) -> dict[str, Any]:
-    """Its colour, line style and marker, as matplotlib has them."""
+    """The colour, line style and marker, as matplotlib takes them."""
     style = styles.of_method(self.looks)
     return {**style, 'color': self.colour or style['color']}
 
   @property
   def looks(self) -> str:
-    """Names the method that `styles` knows the looks of."""
+    """The method whose style the line has."""
     return self.like or self.method
 
 
@@ -64,20 +64,20 @@ class Chart:
   """One panel with lines.
 
   Attributes:
-    name: Of its files.
+    name: Base name of its files.
     title: Its heading, which several charts may share.
-    caption: What it shows, also for those who cannot see it.
-    x_label: Below the horizontal axis.
-    y_label: Beside the vertical axis.
-    lines: What is drawn.
+    caption: A description of its content, also used as alternative text.
+    x_label: Label of the horizontal axis.
+    y_label: Label of the vertical axis.
+    lines: The lines.
     log_x: Whether the horizontal axis is logarithmic.
-    log_y: Whether the vertical axis is.
-    whole_x: Whether the horizontal axis counts something.
-    plain_x: Whether its numbers are written out, not as powers of ten.
-    x_limits: Ends of the horizontal axis; `None` where the data decide.
-    y_limits: The same of the vertical axis.
-    bars: Whether intervals are bars at the points instead of bands.
-    share: Whether the vertical axis is of shares, to be shown in percent.
+    log_y: Whether the vertical axis is logarithmic.
+    whole_x: Whether the horizontal axis shows integers only.
+    plain_x: Whether horizontal ticks are written out, not as powers of ten.
+    x_limits: Ends of the horizontal axis; `None` to fit the data.
+    y_limits: Ends of the vertical axis; `None` to fit the data.
+    bars: Whether intervals are drawn as error bars instead of bands.
+    share: Whether the vertical axis shows fractions, to be printed in percent.
   """
 
   name: str
@@ -97,17 +97,17 @@ class Chart:
 
   @property
   def methods(self) -> list[str]:
-    """Lists the methods that have lines, each once."""
+    """Lists the methods that have lines, without repetition."""
     return list(dict.fromkeys(line.method for line in self.lines))
 
   def drawn(self) -> list[tuple[int, Line]]:
-    """Lists places of methods and lines; those with gaps lie on the others."""
+    """Returns the lines in drawing order, each with its method's index."""
     places = {method: place for place, method in enumerate(self.methods)}
     return [
       (places[line.method], line)
       for line in sorted(
         self.lines,
-        # What is grey is below all others.
+        # Grey lines are drawn below all others.
         key=lambda one: (one.colour != styles.GREY, styles.layer(one.looks)),
       )
     ]
@@ -115,21 +115,21 @@ class Chart:
 
 @dataclasses.dataclass(frozen=True)
 class HeatMap:
-  """Numbers over two axes of rates.
+  """Values over two axes of learning rates.
 
   Attributes:
-    name: Of its files.
+    name: Base name of its files.
     title: Its heading.
-    caption: What it shows.
-    method: Whose numbers they are.
-    x_label: Below the horizontal axis.
-    y_label: Beside the vertical axis.
-    value_label: What the numbers are.
+    caption: A description of its content.
+    method: The method.
+    x_label: Label of the horizontal axis.
+    y_label: Label of the vertical axis.
+    value_label: Label of the values.
     x: Rates of the columns.
-    y: Rates of the rows, from below.
-    values: A row of numbers for every y; not finite where there is none.
-    share: Whether they are shares, to be shown in percent.
-    form: How they are written, as `format` takes it.
+    y: Rates of the rows, from the bottom.
+    values: Array of shape [len(y), len(x)]; non-finite where there is no value.
+    share: Whether values are fractions, to be printed in percent.
+    form: Format specification of the values.
   """
 
   name: str
@@ -150,11 +150,11 @@ Figure = Union[Chart, HeatMap]
 
 
 def printed(chart: Figure, colours: Mapping[str, str]) -> Figure:
-  """Returns a chart with names, labels and units as papers print them.
+  """Returns a chart with names, labels and units as printed in papers.
 
   Args:
-    chart: With methods as users type them.
-    colours: Of the methods that have one; the others are grey.
+    chart: A chart with methods as users type them.
+    colours: Colours by method; other methods are grey.
   """
   factor = 100.0 if chart.share else 1.0
   unit = ' (%)' if chart.share else ''
@@ -176,7 +176,7 @@ def printed(chart: Figure, colours: Mapping[str, str]) -> Figure:
   lines = []
   for line in chart.lines:
     colour = colours.get(line.method, styles.GREY)
-    # What is grey stays in the background.
+    # Grey lines stay in the background, without intervals.
     plain = colour == styles.GREY
     lines.append(
       dataclasses.replace(
@@ -201,7 +201,10 @@ def printed(chart: Figure, colours: Mapping[str, str]) -> Figure:
 
 
 def power(value: float) -> Optional[str]:
-  """Returns the exponent of a rate that is a power of ten, or half of one."""
+  """Returns the exponent of a power of ten with a multiple of 1/2 as exponent.
+
+  `None` for other numbers.
+  """
   exponent = math.log10(value)
   nearest = round(2 * exponent) / 2
   if abs(exponent - nearest) >= 1e-3:
@@ -210,11 +213,12 @@ def power(value: float) -> Optional[str]:
 
 
 def coinciding(lines: Sequence[Line], share: float = 0.02) -> list[list[str]]:
-  """Groups the methods whose lines lie on each other.
+  """Groups the methods whose lines coincide.
 
   Args:
-    lines: Of a chart; of several lines of a method the first counts.
-    share: How far apart lines may be everywhere, as a share of all heights.
+    lines: Lines of a chart; of several lines of a method the first is used.
+    share: Largest distance of coinciding lines, relative to the range of all
+      values.
   """
   first: dict[str, Line] = {}
   for line in lines:
@@ -242,7 +246,7 @@ def _near(one: Line, other: Line, distance: float) -> bool:
 
 
 def limits(lines: Sequence[Line]) -> tuple[float, float]:
-  """Returns the ends of an axis that has room for lines and their bands."""
+  """Returns the ends of an axis that fits lines and their intervals."""
   drawn = [ys for line in lines for ys in (line.y, line.low, line.high)]
   values = [v for ys in drawn for v in (ys or ()) if math.isfinite(v)]
   margin = 0.05 * ((max(values) - min(values)) or abs(values[0]) or 1.0)
@@ -250,9 +254,9 @@ def limits(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def together(lines: Sequence[Line]) -> str:
-  """Says which methods' lines lie on each other, if any do.
+  """Renders a sentence about methods whose lines coincide; empty if none do.
 
-  Of many methods several always do, and a list would say little.
+  Also empty for many methods, of which several always coincide.
   """
   groups = coinciding(lines)
   if not groups or len({line.method for line in lines}) > _MOST_LISTED:
@@ -265,10 +269,10 @@ def together(lines: Sequence[Line]) -> str:
 
 
 def sentence(words: str) -> str:
-  """Writes words as the begin of a sentence."""
+  """Capitalizes the first letter."""
   return words[:1].upper() + words[1:]
 
 
 def _listed(names: Sequence[str]) -> str:
-  """Lists two or more names in words."""
+  """Joins two or more names as an enumeration."""
   return f'{", ".join(names[:-1])} and {names[-1]}'

@@ -1,4 +1,4 @@
-"""Figures of the columns of metrics.csv that have none of their own."""
+"""Figures of those columns of metrics.csv that have no figure of their own."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from tff_adaptive.lab.report import charts
 from tff_adaptive.lab.report import figures
 from tff_adaptive.lab.report import seeds
 
-# Headings that several functions here, or the page, know.
+# The heading of columns about clients, which the page looks up.
 CLIENTS = 'Clients'
-# Names of columns in words; others are their own names with spaces.
+# Names of columns in words; other columns use their own names.
 _WORDS = {
   'clients/count': 'clients that took part',
   'clients/empty': 'clients without examples',
@@ -60,12 +60,12 @@ _SPLITS = {
   'ema': 'validation, averaged model:',
   'test_ema': 'test, averaged model:',
 }
-# Their figures have other places, or they are of one round only.
+# Columns with figures elsewhere, or of one round only.
 _ELSEWHERE = ('round', 'step_size', 'test', *figures.CLIENT_GROUPS)
 
 
 def column_words(column: str) -> str:
-  """Writes the name of a column of metrics.csv in words."""
+  """Returns the name of a column of metrics.csv in words."""
   if column in _WORDS:
     return _WORDS[column]
   group, _, rest = column.partition('/')
@@ -79,7 +79,7 @@ def column_words(column: str) -> str:
 
 
 def _column_bounds(column: str, group: str) -> tuple[float, float]:
-  """Returns the least and the greatest value of a column."""
+  """Returns the smallest and the largest possible value of a column."""
   low, high = metric_names.bounds(column)
   counted = group in (
     'clients',
@@ -95,15 +95,15 @@ def _column_bounds(column: str, group: str) -> tuple[float, float]:
 def everything_else(
   best: seeds.Best, drawn: Sequence[str]
 ) -> tuple[dict[str, list[charts.Chart]], dict[str, float], list[str]]:
-  """Draws every column of metrics.csv by round that has no figure of its own.
+  """Builds charts by round of columns that have no figure of their own.
 
   Args:
     best: The best configuration of every method.
-    drawn: Columns that have one.
+    drawn: Columns that have a figure.
 
   Returns:
-    Charts by heading; the columns that are the same in every round of all runs,
-    with their value; and those that only the last round has.
+    Charts by heading; columns with the same value in every round of all runs,
+    with that value; and columns that only the last round has.
   """
   runs = [run for c in best.values() for run in c.runs]
   columns = dict.fromkeys(c for run in runs for c in run.columns)

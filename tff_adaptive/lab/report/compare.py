@@ -1,4 +1,4 @@
-"""Runs side by side, as a table for the terminal."""
+"""Comparison of runs as tables for the terminal."""
 
 import itertools
 import pathlib
@@ -18,8 +18,7 @@ from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.report import verdict
 
-# Measures in the table, their headings, and whether less is better; `None`
-# where the metric decides.
+# Measure, heading, and whether lower is better (`None`: depends on the metric).
 _Column = tuple[str, str, Optional[bool]]
 _COLUMNS: tuple[_Column, ...] = (
   ('train/loss', 'train loss', True),
@@ -39,13 +38,13 @@ _TO_LEVEL = 'virtual_seconds_to_level'
 def find(
   paths: Sequence[pathlib.Path],
 ) -> tuple[list[results.Run], list[str]]:
-  """Finds the runs in folders: a run's own, or those below another folder.
+  """Loads the runs in folders: a run's own folder, or all runs below a folder.
 
   Returns:
-    The runs, and a sentence for each below a folder that has nothing to show.
+    The runs, and a sentence for each run below a folder that has no results.
 
   Raises:
-    SettingsError: If a folder has no run with results in it.
+    SettingsError: If a folder contains no run with results.
   """
   runs: list[results.Run] = []
   left_out: list[str] = []
@@ -66,7 +65,7 @@ def find(
 
 
 def differences(runs: Sequence[results.Run]) -> list[str]:
-  """Names the settings that are not the same in all runs."""
+  """Lists the settings that differ between runs."""
   names = dict.fromkeys(k for run in runs for k in run.settings)
   return [
     name
@@ -80,17 +79,16 @@ def tables(
   target: Optional[float] = None,
   select: Optional[str] = None,
 ) -> str:
-  """Makes a table for every task and its data: others do not compare.
+  """Renders a table for every task and its data.
 
-  Methods with several runs have a table of means as well, and a verdict, which
-  is that of the report.
+  If methods have several runs, a table of means over seeds and the report's
+  verdict follow.
 
   Args:
     runs: The runs.
-    target: Value of the validation metric until which rounds and time count;
-      unless given, until where all runs of a table come.
-    select: The name of the rule that chooses configurations; that of the runs'
-      sweep unless given.
+    target: Value of the validation metric until which rounds and time are
+      counted; unless given, the best value that all runs of a table reach.
+    select: Name of the selection rule; that of the runs' sweep unless given.
   """
   labels = (
     ''.join(letters)
@@ -106,7 +104,7 @@ def tables(
   for title, same in problems.items():
     members = list(same.values())
     lines = [] if len(problems) == 1 else [title, '']
-    # Of runs that differ in their seeds none is better than all others.
+    # Runs that differ only in their seeds are not ranked.
     repeated = len({run.configuration for run in members}) < len(members)
     lines.append(table(same, target, starred=not repeated))
     lines += _verdicts(members, rule, target, with_means=repeated)
@@ -121,7 +119,7 @@ def _verdicts(
   *,
   with_means: bool,
 ) -> list[str]:
-  """Writes means over seeds and a verdict on each experiment of some runs."""
+  """Renders means over seeds and a verdict for each experiment."""
   lines = []
   every = sections.sections(runs)
   for section in every:
@@ -148,7 +146,7 @@ def _verdicts(
 def _experiment(
   section: sections.Section, every: Sequence[sections.Section]
 ) -> str:
-  """Names what an experiment has otherwise than others, if there are others."""
+  """Describes the settings that distinguish an experiment from the others."""
   task = section.setting.get('task')
   differing = [
     name
@@ -165,7 +163,7 @@ def means(
   target: Optional[float] = None,
   select: Optional[str] = None,
 ) -> str:
-  """Makes tables of means over seeds, with intervals, for papers.
+  """Renders tables of means over seeds, with intervals, for papers.
 
   Args:
     runs: The runs.
@@ -174,7 +172,7 @@ def means(
     select: As for `tables`.
 
   Raises:
-    SettingsError: If no method has finished on all its seeds.
+    SettingsError: If no configuration has finished on all its seeds.
   """
   rule = results.rule_of(runs, select)
   _, write = results_table.FORMATS[form]
@@ -202,7 +200,7 @@ def means(
 
 
 def _titles(runs: Sequence[results.Run]) -> list[str]:
-  """Names every run's task, and what its data have of their own."""
+  """Returns a title per run: its task, and data settings that differ."""
   problems = [_problem(run) for run in runs]
   titles = []
   for problem in problems:
@@ -218,7 +216,7 @@ def _titles(runs: Sequence[results.Run]) -> list[str]:
 
 
 def _problem(run: results.Run) -> dict[str, Any]:
-  """Returns the settings that decide what is learned from which data."""
+  """Returns the settings that define the task and its data."""
   of_task = sections.prefix(run.settings['task'])
   return {
     name: value
@@ -233,12 +231,12 @@ def table(
   *,
   starred: bool = True,
 ) -> str:
-  """Tabulates one task's results.
+  """Renders one task's results.
 
   Args:
-    named: The runs, by the letters that stand for them.
+    named: The runs, by the letters that denote them.
     target: As for `tables`.
-    starred: Whether the best of every column is marked.
+    starred: Whether to mark the best value of every column.
   """
   runs = list(named.values())
   measures = {label: run.measures() for label, run in named.items()}
@@ -295,7 +293,7 @@ def _best(
   measures: Mapping[str, Mapping[str, float]],
   columns: Sequence[_Column],
 ) -> dict[str, Optional[float]]:
-  """Finds the value of every column that is better than all others."""
+  """Returns the unique best value of every column, if there is one."""
   finished = [measures[label] for label, run in named.items() if run.finished]
   metrics = {run.metric for run in named.values()}
   best: dict[str, Optional[float]] = {}
@@ -310,7 +308,7 @@ def _best(
 
 
 def _gaps(named: Mapping[str, results.Run]) -> list[str]:
-  """Tells how far every run is behind the best centralized one."""
+  """Renders how far every run is behind the best centralized one."""
   metrics = {run.metric for run in named.values()}
   if len(metrics) > 1:
     return []

@@ -1,4 +1,4 @@
-"""The figures of a report, made from many runs: the papers' and more."""
+"""The figures of a report over several runs."""
 
 import dataclasses
 import math
@@ -17,15 +17,15 @@ from tff_adaptive.lab.report import seeds
 
 COST = 'Quality against time and traffic'
 SINGLE_CLIENTS = 'Quality on single clients'
-# Groups of columns about single clients, and what they are of.
+# Groups of columns about single clients, with their descriptions.
 CLIENT_GROUPS = {
   'per_client': '',
   'per_client_tuned': 'after training there',
 }
-# From how many times as much on values have a logarithmic axis.
+# Ratios of largest to smallest value above which an axis is logarithmic.
 _WIDE = 10
 _WIDE_STEPS = 50
-# A method that diverged leaves no room for the others otherwise.
+# Large, so that the axis is logarithmic only if a method has diverged.
 _WIDE_ROUNDS = 1000
 
 
@@ -40,17 +40,17 @@ def by_round(
   bounds: tuple[float, float],
   share: bool = False,
 ) -> Optional[charts.Chart]:
-  """Draws a column of metrics.csv by round.
+  """Builds a chart of a column of metrics.csv by round.
 
   Args:
     best: The best configuration of every method.
-    column: Of metrics.csv.
-    label: Its name in words.
-    name: Of the figure's files.
-    title: Its heading.
-    caption: What it shows.
-    bounds: The least and the greatest value of the column.
-    share: Whether its values are shares.
+    column: A column of metrics.csv.
+    label: The column's name in words.
+    name: Base name of the figure's files.
+    title: The figure's heading.
+    caption: The figure's caption.
+    bounds: The smallest and the largest possible value of the column.
+    share: Whether values are fractions.
   """
 
   def series(run: results.Run) -> seeds.Points:
@@ -77,7 +77,7 @@ def by_round(
 
 
 def curves(best: seeds.Best, judge: sections.Judge) -> list[charts.Chart]:
-  """Draws loss and quality by round, best configuration of every method."""
+  """Builds charts of training loss and validation quality by round."""
   panels = {'train/loss': ('training loss', 'training_loss', 'loss')}
   panels[judge.column] = (
     judge.label,
@@ -104,9 +104,9 @@ def curves(best: seeds.Best, judge: sections.Judge) -> list[charts.Chart]:
 def against_time(
   best: seeds.Best, judge: sections.Judge
 ) -> Optional[charts.Chart]:
-  """Draws quality by the time that rounds took until then.
+  """Builds a chart of quality against elapsed time.
 
-  That is virtual time where runs have it, and that of the machine elsewhere.
+  Time is virtual if runs have virtual time, otherwise the machine's.
   """
   columns = {c for b in best.values() for run in b.runs for c in run.columns}
   virtual = metric_names.VIRTUAL_SECONDS in columns
@@ -138,7 +138,7 @@ def against_time(
 def against_bytes(
   best: seeds.Best, judge: sections.Judge
 ) -> Optional[charts.Chart]:
-  """Draws quality by what was sent until then."""
+  """Builds a chart of quality against the traffic until then."""
 
   def sent(run: results.Run, row: Mapping[str, float]) -> float:
     clients = int(run.settings.get('clients_per_round') or 0)
@@ -148,7 +148,7 @@ def against_bytes(
   if not lines:
     return None
   totals = [max(line.x) for line in lines]
-  # Methods that send about as much are told apart on an even scale.
+  # A linear scale separates methods with similar traffic better.
   wide = max(totals) > _WIDE * min(totals)
   return charts.Chart(
     'bytes',
@@ -168,7 +168,7 @@ def against_bytes(
 
 
 def _against(column: str, other: str) -> seeds.Series:
-  """Makes a series of a column by another one."""
+  """Builds a series of one column against another."""
 
   def series(run: results.Run) -> seeds.Points:
     rows = [row for row in run.rows if column in row and other in row]
@@ -184,7 +184,7 @@ def _against(column: str, other: str) -> seeds.Series:
 def _summed(
   column: str, amount: Callable[[results.Run, Mapping[str, float]], float]
 ) -> seeds.Series:
-  """Makes a series of a column by the sum of an amount until then."""
+  """Builds a series of a column against the running sum of an amount."""
 
   def series(run: results.Run) -> seeds.Points:
     rounds, x, y, total = [], [], [], 0.0
@@ -205,7 +205,7 @@ def _scaled(line: charts.Line, factor: float) -> charts.Line:
 
 
 def step_sizes(best: seeds.Best) -> list[charts.Chart]:
-  """Draws the step sizes that clients chose: a chart for every spread."""
+  """Builds charts of the step sizes that clients chose."""
   first = {
     method: configuration.runs[0]
     for method, configuration in best.items()
@@ -261,7 +261,7 @@ def step_sizes(best: seeds.Best) -> list[charts.Chart]:
 def single_clients(
   best: seeds.Best, judge: sections.Judge
 ) -> list[charts.Chart]:
-  """Draws what the trained model is worth to each client, worst first."""
+  """Builds charts of the trained model's quality by client, worst first."""
   metric = judge.metric or 'loss'
   drawn = []
   for group, after in CLIENT_GROUPS.items():

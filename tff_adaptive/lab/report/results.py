@@ -1,4 +1,4 @@
-"""The results of methods as a table: for the page, a terminal or a paper."""
+"""Tables of the results of methods, for the page, a terminal or a paper."""
 
 import csv
 import dataclasses
@@ -20,9 +20,9 @@ from tff_adaptive.lab.report import spreads
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.report import verdict as verdicts
 
-# The headings of what is no measure.
+# Headings of the columns that are not measures.
 _FIRST = ('Method', 'Settings tried', 'Seeds')
-# Measure, heading, less is better (None: as the metric).
+# Measure, heading, and whether lower is better (`None`: depends on the metric).
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
   ('validation/metric', 'validation {metric}', None),
@@ -40,10 +40,10 @@ class Column:
   """A column of numbers.
 
   Attributes:
-    heading: Such as 'Test accuracy (%)'.
-    cells: One a method.
-    share: Whether they are in percent.
-    less: Whether less is better; `None` where nothing is.
+    heading: The heading, such as 'Test accuracy (%)'.
+    cells: One cell per method.
+    share: Whether numbers are in percent.
+    less: Whether lower is better; `None` if the column is not ranked.
   """
 
   heading: str
@@ -52,12 +52,12 @@ class Column:
   less: Optional[bool] = None
 
   def texts(self) -> list[tuple[str, str]]:
-    """Writes the cells, all with as many decimals: numbers and intervals."""
+    """Formats the cells with equal decimals, as (number, interval)."""
     places = spreads.decimals(self.cells, share=self.share)
     return [spreads.texts(cell, places) for cell in self.cells]
 
   def best(self) -> Optional[int]:
-    """Finds the place of the number that is better than all others."""
+    """Returns the index of the unique best number; `None` if there is none."""
     if self.less is None:
       return None
     there = [(c.mean, i) for i, c in enumerate(self.cells) if c is not None]
@@ -73,10 +73,10 @@ class Results:
   """The results of one experiment, the best method first.
 
   Attributes:
-    methods: Printed names.
-    tried: How many settings of each were tried.
-    seeds: How many runs its numbers are of.
-    columns: The numbers.
+    methods: Printed names of the methods.
+    tried: Number of configurations tried, per method.
+    seeds: Number of runs behind the results, per method, as text.
+    columns: The columns of numbers.
   """
 
   methods: Sequence[str]
@@ -100,7 +100,7 @@ def tabulate(
   Args:
     section: All configurations of the methods.
     best: The best configuration of every method that has one.
-    judge: Says what is better.
+    judge: The judge of the experiment.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
   """
@@ -145,7 +145,7 @@ def _until(
   judge: sections.Judge,
   target: Optional[float],
 ) -> list[Column]:
-  """Counts rounds and seconds until the validation metric was so good."""
+  """Returns columns of rounds and seconds until a level is reached."""
   level = target
   if level is None:
     level = runs_lib.common_level([run for c in chosen for run in c.runs])
@@ -178,7 +178,7 @@ def _until(
 def _gaps(
   chosen: Sequence[sections.Configuration], judge: sections.Judge
 ) -> list[Column]:
-  """Tells how far methods are behind the best centralized training."""
+  """Returns a column of gaps to the best centralized training, if any."""
   central = judge.best(
     [c for c in chosen if not methods.has_clients(c.method.partition(' ')[0])]
   )
@@ -203,9 +203,10 @@ def _gaps(
 
 
 def as_csv(results: Results) -> str:
-  """Writes numbers as they are, the ends of intervals in columns of their own.
+  """Formats results as CSV, with unrounded numbers.
 
-  Intervals of two seeds are their range; a cell without a number is empty.
+  The ends of intervals have columns of their own; intervals of two seeds are
+  their range. A cell without a number is empty.
   """
   head = [*_FIRST]
   for column in results.columns:
@@ -249,14 +250,14 @@ def joined(tables: Mapping[str, str]) -> str:
 
 
 def as_markdown(results: Results) -> str:
-  """Writes a table of Markdown, the best of every column in bold."""
+  """Formats results as a Markdown table, the best of every column in bold."""
   rows = [results.head(), ['---', *['---:'] * (len(results.head()) - 1)]]
   rows += _rows(results, lambda text: f'**{text}**', _markdown)
   return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
 
 
 def as_latex(results: Results) -> str:
-  """Writes a tabular of LaTeX, which needs \\usepackage{booktabs}."""
+  """Formats results as a LaTeX tabular, which needs \\usepackage{booktabs}."""
   head = [_latex(heading) for heading in results.head()]
   rows = _rows(
     results,
@@ -278,7 +279,7 @@ def as_latex(results: Results) -> str:
 
 
 def as_text(results: Results) -> str:
-  """Writes a table for the terminal, the best of every column with a star."""
+  """Formats results for the terminal, the best of every column with a star."""
   rows = _rows(results, lambda text: f'{text}*', lambda text: text)
   return '\n'.join(formatting.aligned([results.head(), *rows], left=1))
 
@@ -289,7 +290,7 @@ def _rows(
   escape: Callable[[str], str],
   beside: Callable[[str], str] = lambda text: text,
 ) -> list[list[str]]:
-  """Writes the rows; `mark` marks the best and `beside` writes intervals."""
+  """Formats rows; `mark` marks the best and `beside` formats intervals."""
   columns = []
   for column in results.columns:
     top = column.best()
@@ -311,7 +312,7 @@ def _rows(
 
 
 def _markdown(text: str) -> str:
-  """Escapes what Markdown reads as its own; no brackets make links here."""
+  """Escapes Markdown's special characters; nothing here needs brackets."""
   for letter in '\\`*_|<':
     text = text.replace(letter, f'\\{letter}')
   return ' '.join(formatting.printable(text).split())
@@ -339,7 +340,7 @@ def _latex(text: str) -> str:
   return ''.join(_LATEX.get(letter, letter) for letter in text)
 
 
-# By the name of a format: the ending of its files, and what writes it.
+# File ending and writer, by name of the format.
 FORMATS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
   'csv': ('csv', as_csv),
   'markdown': ('md', as_markdown),

@@ -1,4 +1,4 @@
-"""Runs, read back from their folders without TensorFlow."""
+"""Runs loaded from their folders, without TensorFlow."""
 
 import csv
 import dataclasses
@@ -26,15 +26,15 @@ SEEDS = ('seed', 'client_datasets_random_seed')
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One run's folder.
+  """One run, loaded from its folder.
 
   Attributes:
     path: The folder.
-    settings: What hparams.json says, by flag.
-    rows: Of metrics.csv, as numbers by column; empty cells are left out.
-    clients: Of clients.csv, a row a client that the trained model was tested
-      on, likewise; empty where it was not.
-    sweep: The sweep that it is of, if it is of one.
+    settings: The settings in hparams.json, by flag.
+    rows: Rows of metrics.csv, as numbers by column, without empty cells.
+    clients: Rows of clients.csv, one per client on which the trained model was
+      tested, as numbers by column; empty if it was not.
+    sweep: The sweep that the run belongs to, if any.
   """
 
   path: pathlib.Path
@@ -45,12 +45,12 @@ class Run:
 
   @property
   def tuned_on(self) -> Optional[int]:
-    """The seed on which its sweep chose configurations, if it was one."""
+    """The seed on which the run's sweep selected configurations, if any."""
     return None if self.sweep is None else self.sweep.tuned_on
 
   @property
   def chose(self) -> bool:
-    """Whether configurations were chosen by it, and results are of others."""
+    """Whether the run was used to select configurations, not for results."""
     return self.tuned_on is not None and self.tuned_on == self.settings.get(
       'seed'
     )
@@ -66,9 +66,9 @@ class Run:
 
   @property
   def finished(self) -> bool:
-    """Whether it came to its end, which may be before the last round."""
+    """Whether the run has ended, possibly before its last round."""
     return self.rounds == self.settings['total_rounds'] or any(
-      # The trained model alone is evaluated on the test split.
+      # Only the final model is evaluated on the test split.
       column.startswith('test/')
       for row in self.rows[-1:]
       for column in row
@@ -76,12 +76,12 @@ class Run:
 
   @functools.cached_property
   def concerns(self) -> tuple[str, ...]:
-    """Sentences about what is wrong with the model of the last evaluation."""
+    """Sentences about problems of the model at the last evaluation."""
     return tuple(health.concerns(self.rows).values())
 
   @functools.cached_property
   def metric(self) -> Optional[str]:
-    """Finds the task's first measure of quality besides the loss."""
+    """The task's first metric besides the loss, if it has one."""
     train = [c for c in self.columns if c.startswith('train/')]
     return metric_names.main_metric({c.partition('/')[2]: None for c in train})
 
@@ -90,22 +90,22 @@ class Run:
     return list(dict.fromkeys(c for row in self.rows for c in row))
 
   def series(self, column: str) -> tuple[list[int], list[float]]:
-    """Returns rounds and values of a column, where it has some."""
+    """Returns the rounds in which a column has values, and the values."""
     cells = [(int(r['round']), r[column]) for r in self.rows if column in r]
     return [r for r, _ in cells], [v for _, v in cells]
 
   @property
   def judged(self) -> str:
-    """The column that tells how good the model is: validation, or its loss."""
+    """The column of the model's quality: validation metric or loss."""
     return f'validation/{self.metric or "loss"}'
 
   def rounds_to(self, level: float) -> Optional[float]:
-    """Returns the round of the first evaluation at least so good."""
+    """Returns the round of the first evaluation that reaches a level."""
     row = self._first_at(level)
     return None if row is None else row['round']
 
   def seconds_to(self, level: float) -> Optional[float]:
-    """Returns the seconds that rounds took until then."""
+    """Returns the seconds until the first evaluation that reaches a level."""
     first = self._first_at(level)
     if first is None or not any('seconds' in row for row in self.rows):
       return None
@@ -113,14 +113,14 @@ class Run:
     return math.fsum(row.get('seconds', 0.0) for row in until)
 
   def virtual_seconds_to(self, level: float) -> Optional[float]:
-    """Returns the virtual time of the first evaluation at least so good."""
+    """Returns the virtual time of the first evaluation that reaches a level."""
     row = self._first_at(level, metric_names.VIRTUAL_SECONDS)
     return None if row is None else row[metric_names.VIRTUAL_SECONDS]
 
   def _first_at(
     self, level: float, column: str = 'round'
   ) -> Optional[Mapping[str, float]]:
-    """Finds the first row at least so good that has a column."""
+    """Returns the first row that reaches a level and has a column."""
     better = metric_names.higher_is_better(self.metric)
     for row in self.rows:
       value = row.get(self.judged, math.nan)
@@ -131,13 +131,12 @@ class Run:
 
   @property
   def method(self) -> str:
-    """The method of the run: the algorithm, and the client optimizer if the
-    algorithm leaves it open and it is another than the algorithm's own."""
+    """The method: the algorithm, with optimizers that are not its own."""
     return method_of(self.settings)
 
   @property
   def configuration(self) -> tuple[tuple[str, Any], ...]:
-    """Everything but the seeds: runs that share it are averaged."""
+    """All settings but the seeds; runs that share it are averaged."""
     return tuple(
       sorted(
         ((k, v) for k, v in self.settings.items() if k not in SEEDS),
@@ -146,7 +145,7 @@ class Run:
     )
 
   def measures(self) -> dict[str, float]:
-    """Returns the run in a few numbers: see `scores.measures`."""
+    """Returns summary figures of the run; see `scores.measures`."""
     return dict(self._measures)
 
   @functools.cached_property
@@ -156,10 +155,11 @@ class Run:
 
 
 def common_level(runs: Sequence[Run]) -> Optional[float]:
-  """Finds the best level that all runs reach.
+  """Computes the best level that all runs reach.
 
   Returns:
-    `None` if a run was never evaluated, or they have different measures.
+    The level; `None` if a run was never evaluated, or the runs have different
+    metrics.
   """
   if len({run.metric for run in runs}) != 1:
     return None
@@ -181,15 +181,15 @@ def common_level(runs: Sequence[Run]) -> Optional[float]:
 def rule_of(
   runs: Sequence[Run], select: Optional[str] = None
 ) -> scores.SelectionRule:
-  """Returns the rule by which configurations are chosen.
+  """Returns the rule that selects configurations.
 
   Args:
     runs: The runs.
-    select: Its name; that of the runs' sweeps unless given, and the default of
-      runs of no sweep, or of sweeps with different ones.
+    select: The rule's name. Unless given, that of the runs' sweep, or the
+      default for runs without a sweep or with sweeps of different rules.
 
   Raises:
-    SettingsError: If a sweep has a rule that there is not.
+    SettingsError: If a sweep names an unknown rule.
   """
   if select is None:
     names = {None if run.sweep is None else run.sweep.select for run in runs}
@@ -204,7 +204,7 @@ def rule_of(
 
 
 def method_of(settings: Mapping[str, Any]) -> str:
-  """Names a method in tables and figures, from a run's settings."""
+  """Returns a method's name in tables and figures, from a run's settings."""
   algorithm = str(settings.get('algorithm'))
   name = algorithm
   client = settings.get('client_optimizer')
@@ -219,7 +219,7 @@ def method_of(settings: Mapping[str, Any]) -> str:
 
 
 def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
-  """Holds settings to what every run has, so that whoever reads it may count.
+  """Checks that settings have what every run has, with the expected types.
 
   Raises:
     SettingsError: If they are not those of a run.
@@ -244,10 +244,10 @@ def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
 
 
 def load(path: pathlib.Path) -> Run:
-  """Reads a run's folder.
+  """Loads a run's folder.
 
   Raises:
-    SettingsError: If it is none, or what is in it is damaged.
+    SettingsError: If it is not a run's folder, or its files are damaged.
   """
   folder = files.RunFolder(path)
   if not path.is_dir():
@@ -277,7 +277,7 @@ def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
   """Reads a table of single clients, without their names.
 
   Raises:
-    SettingsError: If it is damaged.
+    SettingsError: If the table is damaged.
   """
   try:
     text = files.read(path).decode('utf-8')
@@ -295,13 +295,14 @@ def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
 
 
 def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
-  """Finds every run in a folder and below it.
+  """Loads every run in and below a folder.
 
   Returns:
-    The runs, by path, and a sentence for each folder that could not be read.
+    The runs, sorted by path, and a sentence for each folder that could not be
+    read.
 
   Raises:
-    SettingsError: If there is no such folder.
+    SettingsError: If the folder does not exist.
   """
   if not folder.is_dir():
     raise errors.SettingsError(f'{folder} is no folder.')

@@ -1,7 +1,7 @@
-"""The scores of runs: which of many configurations is best, and how sure.
+"""Scores of runs, which select configurations, and their uncertainty.
 
-A rule makes one number of a run; runs that differ in their seeds only are
-averaged, and the best average wins.
+A rule maps a run to one number. Scores of runs that differ only in their seeds
+are averaged, and the configuration with the best average is selected.
 """
 
 import dataclasses
@@ -18,19 +18,19 @@ from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 
 _Key = TypeVar('_Key', bound=Hashable)
-# Seeds from which on a spread over seeds is drawn or shown as an interval.
+# Number of seeds from which on a confidence interval is shown.
 SEEDS_FOR_AN_INTERVAL = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class SelectionRule:
-  """The rule that runs are judged by.
+  """A rule that scores runs.
 
   Attributes:
-    name: As --select takes it.
-    help: What it is and whose.
-    measure: Which of `measures` it looks at.
-    of_loss: Whether that is a loss; else it is the task's metric.
+    name: The name, as accepted by --select.
+    help: A description with its source.
+    measure: The measure, one of those of `measures`.
+    of_loss: Whether the measure is a loss rather than the task's metric.
   """
 
   name: str
@@ -81,8 +81,8 @@ RULES: Mapping[str, SelectionRule] = {
     ),
   )
 }
-# The rule unless one is given; and where validation looks at test data, which
-# choose nothing unless somebody asks for it.
+# The default rule, and the default if validation uses test data, which must not
+# select anything unless asked to.
 DEFAULT = 'validation_metric'
 WITHOUT_VALIDATION = 'train_loss'
 DEFAULTS = (
@@ -92,29 +92,32 @@ DEFAULTS = (
 
 
 def default_rule(settings: Iterable[Mapping[str, Any]]) -> str:
-  """Names the rule by which runs with these settings are judged."""
+  """Returns the name of the default rule for runs with these settings."""
   looks = any(s.get('validation_split', 'test') == 'test' for s in settings)
   return WITHOUT_VALIDATION if looks else DEFAULT
 
 
 def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
-  """Returns the least and the greatest value of one of `measures`."""
+  """Returns the smallest and the largest possible value of a measure."""
   kind = measure.partition('/')[2]
   return metric_names.bounds((metric or '') if kind == 'metric' else 'loss')
 
 
 def window(total_rounds: int) -> int:
-  """Returns how many rounds at the end are averaged."""
+  """Returns the number of final rounds to average."""
   return max(1, min(100, math.ceil(total_rounds / 10)))
 
 
 def mean(values: Sequence[float]) -> float:
-  """Returns the mean; not a number where there are no values."""
+  """Returns the mean; NaN without values."""
   return math.fsum(values) / len(values) if values else math.nan
 
 
 def interval(values: Sequence[float]) -> float:
-  """Returns half of the mean's 95 % confidence interval; 0 for one value."""
+  """Returns half the width of the mean's 95 % confidence interval.
+
+  It is 0 for a single value.
+  """
   if len(values) < 2:
     return 0.0
   # Takes a second to import, which tables of single runs should not pay.
@@ -128,11 +131,12 @@ def confidence(
 ) -> tuple[float, float]:
   """Returns the ends of the mean's 95 % confidence interval.
 
-  It ends where the measure does, unless values themselves are beyond.
+  The interval is clipped to the measure's bounds, unless values lie beyond
+  them.
 
   Args:
-    values: One a seed.
-    bounds: The least and the greatest value of the measure.
+    values: One value per seed.
+    bounds: The smallest and the largest possible value of the measure.
   """
   middle, half = mean(values), interval(values)
   return (
@@ -144,17 +148,17 @@ def confidence(
 def difference(
   one: Mapping[_Key, float], other: Mapping[_Key, float]
 ) -> Optional[tuple[float, float]]:
-  """Returns the ends of the 95 % confidence interval of a difference of means.
+  """Returns the 95 % confidence interval of a difference of means.
 
-  Runs of the same seed have the same clients in the same rounds, so that they
-  are compared in pairs; without such pairs Welch's interval stands.
+  Runs of the same seed have the same clients in the same rounds and are
+  compared in pairs. If the seeds differ, Welch's interval is used.
 
   Args:
     one: A configuration's values by seed.
-    other: Those that are taken off them.
+    other: The values to subtract, by seed.
 
   Returns:
-    `None` where there are too few seeds for an interval.
+    The ends of the interval; `None` if there are too few seeds.
   """
   if min(len(one), len(other)) < SEEDS_FOR_AN_INTERVAL:
     return None
@@ -178,18 +182,18 @@ def measures(
   metric: Optional[str],
   clients_per_round: int = 0,
 ) -> dict[str, float]:
-  """Sums a run up in a few numbers.
+  """Summarizes a run in a few numbers.
 
   Args:
-    rows: Of metrics.csv, empty cells left out.
-    metric: The task's first measure of quality, if it has one.
-    clients_per_round: To add up what the whole cohort sends.
+    rows: Rows of metrics.csv, without empty cells.
+    metric: The task's first metric, if it has one.
+    clients_per_round: Cohort size, to compute the traffic of all clients.
 
   Returns:
     Means over the last rounds (`window`) of train/loss, train/metric,
-    validation/loss and validation/metric; last/loss, best/metric,
-    recent/metric as the rules say; test/loss and test/metric; megabytes,
-    seconds and virtual_seconds of the whole run. What a run lacks is left out.
+    validation/loss and validation/metric; last/loss, best/metric and
+    recent/metric as defined by the rules; test/loss and test/metric; megabytes,
+    seconds and virtual_seconds of the whole run. Missing measures are left out.
   """
   if not rows:
     return {}
@@ -203,14 +207,14 @@ def measures(
   for split in ('train', 'validation'):
     for kind, name in (('loss', 'loss'), ('metric', metric)):
       values = column(late, f'{split}/{name}') if name else []
-      # Evaluated too seldom for the window: the last evaluation stands.
+      # Without an evaluation in the window, the last one is used.
       values = values or column(rows, f'{split}/{name}')[-1:]
       if values:
         result[f'{split}/{kind}'] = mean(values)
   losses = column(rows, 'train/loss')
   if losses:
     result['last/loss'] = losses[-1]
-  # The first row is the untrained model.
+  # The first row belongs to the untrained model.
   values = column(rows[1:], f'validation/{metric}')
   if values:
     result['best/metric'] = (
@@ -231,13 +235,13 @@ def measures(
 
 
 def bytes_sent(row: Mapping[str, float], clients_per_round: int) -> float:
-  """Returns the bytes that the server and all clients of a round sent.
+  """Returns the bytes that the server and all clients sent in a round.
 
   Clients that dropped out or answered too late have received the model.
 
   Args:
-    row: Of metrics.csv.
-    clients_per_round: The size of a cohort of which everybody answers.
+    row: A row of metrics.csv.
+    clients_per_round: The cohort size, if all clients answer.
   """
   down = up = float(clients_per_round)
   if 'virtual/selected' in row:
@@ -253,16 +257,16 @@ def score(
   *,
   finished: bool = True,
 ) -> float:
-  """Scores a run under a rule, such that less is better.
+  """Scores a run under a rule; lower is better.
 
-  Infinite where the run is not finished, or has no such number or one that is
-  not finite.
+  The score is infinite if the run is not finished, or if its measure is missing
+  or not finite.
 
   Args:
     rule: The rule.
     values: The run's `measures`.
-    metric: The task's first measure of quality, if it has one.
-    finished: Whether the run came to its end.
+    metric: The task's first metric, if it has one.
+    finished: Whether the run finished.
   """
   measure = rule.measure
   if metric is None and not rule.of_loss:
@@ -280,13 +284,13 @@ def score(
 
 
 def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
-  """Finds the configuration with the best mean, the first if equal.
+  """Returns the configuration with the best mean score, the first if equal.
 
   Args:
-    scores: Of every configuration's runs, as `score` gives them.
+    scores: Scores of the runs of every configuration; see `score`.
 
   Returns:
-    `None` if no configuration finished on all its seeds.
+    The configuration; `None` if none finished on all its seeds.
   """
   means = {k: mean(v) if v else math.inf for k, v in scores.items()}
   finite = {k: m for k, m in means.items() if math.isfinite(m)}
@@ -294,13 +298,13 @@ def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
 
 
 def unique_best(values: Sequence[float], *, less: bool) -> Optional[float]:
-  """Finds the value that is better than all others; `None` if none is.
+  """Returns the value that is better than all others; `None` if none is.
 
-  Values are equal if they look alike with the digits that tables show.
+  Values are equal if they are printed alike in tables.
 
   Args:
-    values: Those that are not finite are left out.
-    less: Whether less is better.
+    values: The values; non-finite ones are ignored.
+    less: Whether lower is better.
   """
   finite = [v for v in values if math.isfinite(v)]
   if len(finite) < 2:

@@ -1,4 +1,4 @@
-"""The experiments that a report is about, and the runs of each."""
+"""The experiments of a report, and the runs of each."""
 
 import dataclasses
 import math
@@ -12,10 +12,10 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 
-# Those that decide what is learned from which data, and judged by which.
+# Settings that define the task and its training and validation data.
 PROBLEM = ('task', 'data', 'validation_split', 'validation_share')
-# Settings that make an experiment another one, so that its runs have a section
-# of their own, beside those of the task.
+# Settings that, with the task's own, define an experiment. Each experiment has
+# its own section in the report.
 SETTING = (
   *PROBLEM,
   'total_rounds',
@@ -43,16 +43,15 @@ SETTING = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """The runs that differ in their seeds only.
+  """The runs that differ only in their seeds.
 
   Attributes:
-    method: As `runs.Run.method`.
-    settings: What they share.
-    runs: The finished ones that results are of.
-    complete: Whether none that it is chosen by failed or is unfinished.
-    chosen_by: The runs that it is chosen by; those that results are of unless
-      given.
-    planned: How many runs results are to be of; all there are unless given.
+    method: The method; see `runs.Run.method`.
+    settings: The settings that the runs share.
+    runs: The finished runs that results are computed from.
+    complete: Whether all runs that it is selected by have finished.
+    chosen_by: The runs that it is selected by; `runs` if empty.
+    planned: Number of runs that results are planned on; all runs unless given.
     apart: Whether figures show its runs one by one.
   """
 
@@ -66,24 +65,24 @@ class Configuration:
 
   @property
   def seeds(self) -> str:
-    """Counts the runs, and those there should be if these are more."""
+    """The number of runs, and the number planned if that is larger."""
     count = f'{len(self.runs)}'
     return (
       f'{count} of {self.planned}' if self.planned > len(self.runs) else count
     )
 
   def as_chosen(self) -> 'Configuration':
-    """Returns it with the runs that it is chosen by, to look at a search."""
+    """Returns a copy whose results are those of the runs it is selected by."""
     runs = self.chosen_by or self.runs
     return dataclasses.replace(self, runs=runs, planned=len(runs))
 
   def values(self, measure: str) -> list[float]:
-    """Lists a measure of every run that has it."""
+    """Lists the finite values of a measure over the runs."""
     found = [r.measures().get(measure, math.nan) for r in self.runs]
     return [v for v in found if math.isfinite(v)]
 
   def by_seed(self, measure: str) -> dict[tuple, float]:
-    """Returns a measure of every run that has it, by the run's seeds."""
+    """Returns the finite values of a measure by the runs' seeds."""
     return {
       tuple(run.settings.get(name) for name in results.SEEDS): value
       for run in self.runs
@@ -91,17 +90,17 @@ class Configuration:
     }
 
   def mean(self, measure: str) -> float:
-    """Returns the mean over seeds; not a number where there is none."""
+    """Returns the mean of a measure over seeds; NaN without values."""
     return scores.mean(self.values(measure))
 
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-  """The measure that is shown, and which of several configurations is best.
+  """The measure that methods are compared by, and the selection rule.
 
   Attributes:
-    rule: The rule by which configurations are chosen.
-    metric: The task's first measure of quality, if it has one.
+    rule: The rule that selects configurations.
+    metric: The task's first metric, if it has one.
   """
 
   rule: scores.SelectionRule
@@ -109,17 +108,17 @@ class Judge:
 
   @property
   def quality(self) -> str:
-    """The metric's short name; the loss where a task has no metric."""
+    """The metric's short name; 'loss' if the task has no metric."""
     return 'loss' if self.metric is None else metric_names.short(self.metric)
 
   @property
   def column(self) -> str:
-    """The column of metrics.csv that is drawn."""
+    """The column of metrics.csv that figures show."""
     return f'validation/{self.metric or "loss"}'
 
   @property
   def measure(self) -> str:
-    """The same as one of `scores.measures`."""
+    """The measure of `scores.measures` that corresponds to `column`."""
     return 'validation/loss' if self.metric is None else 'validation/metric'
 
   @property
@@ -130,8 +129,8 @@ class Judge:
   def compared(self) -> tuple[str, str]:
     """The measure that methods are compared by, and its name in words.
 
-    A rule that looks at training chooses configurations, but methods are
-    compared by what they are for: as Reddi et al. do.
+    Even if configurations are selected by training measures, methods are
+    compared by validation, as in Reddi et al.
     """
     words = {
       'best/metric': f'best validation {self.quality}',
@@ -148,16 +147,16 @@ class Judge:
 
   @property
   def is_share(self) -> bool:
-    """Whether the metric is a share, which is shown in percent."""
+    """Whether the metric is a fraction, which is printed in percent."""
     return metric_names.is_share(self.metric or '')
 
   @property
   def bounds(self) -> tuple[float, float]:
-    """The least and the greatest value of what is drawn."""
+    """The smallest and the largest possible value of `column`."""
     return metric_names.bounds(self.metric or 'loss')
 
   def score(self, configuration: Configuration) -> list[float]:
-    """Scores a configuration's runs; less is better."""
+    """Scores a configuration's runs; lower is better."""
     if not configuration.complete or not configuration.runs:
       return [math.inf]
     return [
@@ -170,7 +169,7 @@ class Judge:
   def best(
     self, configurations: Sequence[Configuration]
   ) -> Optional[Configuration]:
-    """Finds the best by the rule."""
+    """Returns the best configuration under the rule."""
     chosen = scores.best(
       {i: self.score(c) for i, c in enumerate(configurations)}
     )
@@ -179,19 +178,19 @@ class Judge:
   def best_of(
     self, by_method: Mapping[str, Sequence[Configuration]]
   ) -> dict[str, Configuration]:
-    """Finds the best configuration of every method that has one."""
+    """Returns the best configuration of every method that has one."""
     found = {m: self.best(c) for m, c in by_method.items()}
     return {m: c for m, c in found.items() if c is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """The runs of one experiment: a task with one setting.
+  """The runs of one experiment, a task with one setting.
 
   Attributes:
-    setting: What they share, by flag.
+    setting: The settings that the runs share, by flag.
     by_method: Configurations by method.
-    metric: The task's first measure of quality, if it has one.
+    metric: The task's first metric, if it has one.
   """
 
   setting: Mapping[str, Any]
@@ -200,12 +199,12 @@ class Section:
 
 
 def prefix(task: str) -> str:
-  """Returns how the names of a task's own settings begin."""
+  """Returns the prefix of a task's own settings."""
   return f'{tasks.short(task)}_'
 
 
 def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-  """Picks the settings that runs of one experiment share."""
+  """Returns the settings that define a run's experiment."""
   of_task = prefix(settings.get('task', ''))
   return tuple(
     (k, v)
@@ -215,7 +214,7 @@ def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def sections(runs: Sequence[results.Run]) -> list[Section]:
-  """Sorts runs by experiment, method and configuration."""
+  """Groups runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
     methods = groups.setdefault(experiment(run.settings), {})
@@ -241,10 +240,10 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
 
 
 def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
-  """Makes a configuration of the runs that differ in their seeds only.
+  """Builds a configuration from runs that differ only in their seeds.
 
-  If a sweep chose it on one seed and repeated it on others, results are of the
-  others.
+  If a sweep selected it on one seed and repeated it on others, results are
+  those of the others.
   """
   chosen_by = [run for run in same if run.chose] or list(same)
   others = [run for run in same if not run.chose]
@@ -261,12 +260,12 @@ def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
 
 
 def _key(configuration: tuple) -> tuple:
-  """Makes something that can be a key, whatever JSON held."""
+  """Converts a configuration to a hashable key, whatever JSON values it has."""
   return tuple((k, repr(v)) for k, v in configuration)
 
 
 def varied(section: Section) -> list[str]:
-  """Names the flags that differ between configurations of a method."""
+  """Lists the flags that differ between configurations of a method."""
   names: dict[str, None] = {}
   for configurations in section.by_method.values():
     for flag in configurations[0].settings:

@@ -1,4 +1,4 @@
-"""The lines of methods over their seeds."""
+"""Lines of methods, averaged over their seeds."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 
-# Makes rounds, x and y of a run: as many of each.
+# Rounds, x and y of a run, of equal length.
 Points = tuple[Sequence[float], Sequence[float], Sequence[float]]
 Series = Callable[[results.Run], Points]
 Best = Mapping[str, sections.Configuration]
@@ -26,12 +26,12 @@ APART = 'Every line is one run; runs of a method differ in their seeds.'
 def lines(
   best: Best, series: Series, bounds: tuple[float, float]
 ) -> list[charts.Line]:
-  """Makes the lines of every method over its seeds.
+  """Builds the lines of every method over its seeds.
 
   Args:
     best: The configuration of every method.
-    series: Makes x and y of a run.
-    bounds: The least and the greatest value that y can have.
+    series: Returns rounds, x and y of a run.
+    bounds: The smallest and the largest possible y.
   """
   drawn = []
   for method, configuration in best.items():
@@ -78,7 +78,7 @@ def _mean_line(
 def _ends(
   values: Sequence[float], bounds: tuple[float, float]
 ) -> tuple[float, float]:
-  """Returns the ends of a mean's interval, or of the range of two values."""
+  """Returns the ends of a mean's interval, or the range of two values."""
   if len(values) < scores.SEEDS_FOR_AN_INTERVAL:
     return min(values), max(values)
   return scores.confidence(values, bounds)

@@ -1,4 +1,4 @@
-"""Means over seeds with their intervals, as the numbers of a column."""
+"""Means over seeds with intervals, formatted as the numbers of a column."""
 
 import dataclasses
 import math
@@ -8,24 +8,24 @@ from typing import Optional
 
 from tff_adaptive.lab.report import scores
 
-# Decimals of a column; numbers from `_HUGE` on have four digits instead.
+# Most decimals of a column; numbers from `_HUGE` on have four digits instead.
 _MOST_DECIMALS = 6
 _HUGE = 1e7
-# Decimals of shares in percent, at least and at most.
+# Fewest and most decimals of fractions printed in percent.
 _OF_SHARES = (1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-  """A mean over seeds, and how far these are from each other.
+  """A mean over seeds with its interval.
 
   Attributes:
     mean: The mean.
-    low: The lower end of the mean's 95 % confidence interval, or the least of
-      two seeds; `None` where all seeds have the same value.
-    high: The upper end.
-    count: The seeds that have a value.
-    planned: The seeds there are.
+    low: Lower end of the mean's 95 % confidence interval, or the smaller of two
+      values; `None` if all seeds have the same value.
+    high: Upper end of the interval, or the larger of two values.
+    count: Number of seeds that have a value.
+    planned: Number of all seeds.
   """
 
   mean: float
@@ -36,7 +36,7 @@ class Spread:
 
   @property
   def is_interval(self) -> bool:
-    """Whether the ends are those of an interval, not of two seeds."""
+    """Whether the ends are a confidence interval rather than a range."""
     return self.low is not None and self.count >= scores.SEEDS_FOR_AN_INTERVAL
 
 
@@ -50,10 +50,10 @@ def spread(
   """Returns the mean of values and its interval; `None` without values.
 
   Args:
-    values: One a seed; those that are not finite are left out.
-    bounds: The least and the greatest value that there can be.
-    planned: How many seeds there are, if more.
-    share: Whether to give percent of what are shares.
+    values: One value per seed; non-finite values are ignored.
+    bounds: The smallest and the largest possible value.
+    planned: Number of all seeds, if larger.
+    share: Whether values are fractions, to be converted to percent.
   """
   values = [v for v in values if math.isfinite(v)]
   if not values:
@@ -75,10 +75,10 @@ def spread(
 
 
 def decimals(column: Sequence[Optional[Spread]], *, share: bool = False) -> int:
-  """Chooses the decimals of all numbers of a column.
+  """Chooses the number of decimals for a column.
 
-  Two significant digits of the usual interval, or four of the usual number
-  where there are no intervals; and no number but 0 looks like 0.
+  Shows two significant digits of the median interval, or four of the median
+  number if there are no intervals. No number but 0 is printed as 0.
   """
   there = [s for s in column if s is not None and abs(s.mean) < _HUGE]
   widths = [
@@ -98,21 +98,21 @@ def decimals(column: Sequence[Optional[Spread]], *, share: bool = False) -> int:
     chosen = 3 - math.floor(math.log10(statistics.median(sizes)))
   if share:
     return min(max(chosen, _OF_SHARES[0]), _OF_SHARES[1])
-  # Seven digits of the largest are more than anybody reads.
+  # Shows at most seven digits of the largest number.
   chosen = min(chosen, 6 - math.floor(math.log10(max(sizes))))
   visible = -math.floor(math.log10(min(sizes)))
   return min(max(chosen, visible, 0), _MOST_DECIMALS)
 
 
 def texts(spread_: Optional[Spread], places: int) -> tuple[str, str]:
-  """Writes a number of a column, and what stands beside it.
+  """Formats a number of a column and its annotation.
 
   Args:
     spread_: The number; `None` for a dash.
     places: The column's `decimals`.
 
   Returns:
-    Such as '92.7' and '[92.1, 93.3]', or '(92.1 to 93.3)' of two seeds.
+    A pair such as '92.7' and '[92.1, 93.3]', or '(92.1 to 93.3)' for two seeds.
   """
   if spread_ is None:
     return '\N{EN DASH}', ''
@@ -131,7 +131,7 @@ def texts(spread_: Optional[Spread], places: int) -> tuple[str, str]:
 
 
 def number(value: float, places: int) -> str:
-  """Writes a number with so many decimals."""
+  """Formats a number with a fixed number of decimals."""
   if abs(value) >= _HUGE:
     return f'{value:.3e}'
   return f'{value:,.{places}f}'

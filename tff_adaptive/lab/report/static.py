@@ -1,4 +1,4 @@
-"""Charts as pictures for papers, drawn by matplotlib."""
+"""Figures for papers, drawn by matplotlib."""
 
 import io
 import math
@@ -15,20 +15,20 @@ from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lab.report import charts
 
-# Letters beside a vertical axis, which is about as long.
+# Characters per line of a vertical axis' label, about the axis' length.
 _LABEL_WIDTH = 32
 # Inches of a panel without a legend.
 _PANEL = (5.2, 3.6)
-# Width of the lines of single seeds, and their markers' share of others' size.
+# Width of the lines of single seeds, and relative size of their markers.
 _THIN = 0.7
 _SMALL = 0.6
-# Inches of a heat map's cell, and around all of them.
+# Size of a heat map's cell, and margins of the map, in inches.
 _CELL = (0.62, 0.42)
 _AROUND = (2.2, 1.4)
 
 
 def draw(chart: charts.Figure) -> figure_lib.Figure:
-  """Draws matplotlib's figure of a chart."""
+  """Draws a chart as a matplotlib figure."""
   with matplotlib.rc_context(styles.RC):
     if isinstance(chart, charts.HeatMap):
       return _draw_heat_map(chart)
@@ -38,11 +38,11 @@ def draw(chart: charts.Figure) -> figure_lib.Figure:
 def draw_together(
   panels: Sequence[charts.Chart], *, columns: int = 2
 ) -> figure_lib.Figure:
-  """Draws several charts into one figure, with one legend below all of them.
+  """Draws several charts into one figure, with a common legend below.
 
   Args:
-    panels: Row by row; several have their titles above them.
-    columns: How many stand in a row.
+    panels: The charts, row by row; with several, titles are shown.
+    columns: Number of panels per row.
   """
   with matplotlib.rc_context(styles.RC):
     rows = -(-len(panels) // columns)
@@ -64,9 +64,9 @@ def draw_together(
 
 
 def image(figure: figure_lib.Figure, format_: str) -> bytes:
-  """Renders a figure as 'svg', 'pdf' or 'png'; the same one every time."""
+  """Renders a figure as 'svg', 'pdf' or 'png', deterministically."""
   buffer = io.BytesIO()
-  # Neither dates nor random names in it.
+  # Dates and random identifiers are left out.
   with matplotlib.rc_context(styles.RC):
     dates = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
     metadata = dates.get(format_, {})
@@ -122,7 +122,7 @@ def _draw_line(
 
 
 def _draw_heat_map(chart: charts.HeatMap) -> figure_lib.Figure:
-  """Draws numbers in cells; those without one are hatched."""
+  """Draws values in cells; cells without a value are hatched."""
   figure = figure_lib.Figure(
     figsize=(
       _AROUND[0] + _CELL[0] * len(chart.x),
@@ -162,6 +162,6 @@ def _draw_heat_map(chart: charts.HeatMap) -> figure_lib.Figure:
 
 
 def _rate(value: float) -> str:
-  """Writes a rate as a power of ten, or as it is."""
+  """Formats a rate as a power of ten, if it is one."""
   exponent = charts.power(value)
   return f'{value:.3g}' if exponent is None else f'$10^{{{exponent}}}$'

@@ -1,6 +1,6 @@
-"""The files of a sweep's folder that tell of its runs as a whole.
+"""The files that describe a sweep's runs as a whole.
 
-A sweep writes them and a report reads them, so that neither needs the other,
+A sweep writes them and a report reads them, so that neither imports the other
 and a report needs no access to the sweep's storage.
 """
 
@@ -17,22 +17,22 @@ from typing import Optional
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
-# A formula as spreadsheets see it. A number may begin like one.
+# Text that spreadsheets take for a formula; numbers are excepted.
 _FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*(e[+\-]?\d+)?$)")
 
-# The status of a run that came to its end.
+# The status of a finished run.
 FINISHED = 'finished'
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepRecord:
-  """The record of a sweep in its folder.
+  """The content of sweep.json.
 
   Attributes:
-    select: The name of the rule by which configurations were chosen.
-    shared: Whether the sweep's state is elsewhere, for other machines too.
-    tuned_on: The seed that configurations were chosen on, of which results
-      are not; `None` if all seeds count alike.
+    select: Name of the rule that selects configurations.
+    shared: Whether the sweep uses a --storage that other machines may share.
+    tuned_on: The seed that configurations are selected on, excluded from
+      results; `None` if all seeds are equal.
   """
 
   select: str
@@ -41,7 +41,7 @@ class SweepRecord:
 
 
 def table_path(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the path of the table of a sweep's runs."""
+  """Returns the path of a sweep's results.csv."""
   return pathlib.Path(folder) / 'results.csv'
 
 
@@ -54,10 +54,10 @@ def write(folder: pathlib.Path, sweep: SweepRecord) -> None:
 def write_table(
   folder: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-  """Writes results.csv; a cell that is `None` stays empty.
+  """Writes results.csv; cells that are `None` stay empty.
 
-  Text that a spreadsheet would take for a formula gets a quote in front, which
-  `read_unfinished` takes off.
+  Text that a spreadsheet would take for a formula is prefixed with a quote,
+  which `read_unfinished` removes.
   """
   buffer = io.StringIO()
   writer = csv.writer(buffer, lineterminator='\n')
@@ -67,17 +67,17 @@ def write_table(
 
 
 def cell(value: Any) -> Any:
-  """Makes text that a spreadsheet could run text and nothing else."""
+  """Escapes text that a spreadsheet could evaluate as a formula."""
   if isinstance(value, str) and _FORMULA.match(value):
     return f"'{value}"
   return '' if value is None else value
 
 
 def read(folder: pathlib.Path) -> Optional[SweepRecord]:
-  """Reads sweep.json; `None` if a folder is no sweep's.
+  """Reads sweep.json; `None` if the folder is not a sweep's.
 
   Raises:
-    SettingsError: If it is damaged.
+    SettingsError: If the file is damaged.
   """
   path = files.RunFolder(folder).sweep
   try:
@@ -132,6 +132,6 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
 
 
 def _text(found: str) -> str:
-  """Reads what `cell` made of text."""
+  """Reverses `cell`."""
   plain = found[1:]
   return plain if found[:1] == "'" and _FORMULA.match(plain) else found

@@ -1,4 +1,4 @@
-"""The tables of a report."""
+"""The tables of the report."""
 
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.report import verdict as verdicts
 
 _RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')
-# Columns of the table of single clients: the ends of their names, and headings.
+# Suffixes of columns about single clients, with their headings.
 _OVER_CLIENTS = {
   'mean': 'mean over clients',
   'std': 'standard deviation',
@@ -35,11 +35,11 @@ class Cell:
   """A cell of a table.
 
   Attributes:
-    text: What it says; a dash where it is empty.
-    note: What stands below it, smaller.
+    text: The text.
+    note: A smaller line below the text.
     best: Whether it is the best of its column.
-    words: Whether it may be long, and break.
-    flags: Flags with their values, in place of a text.
+    words: Whether the text may be long and wrap.
+    flags: Flags with their values, shown in place of a text.
   """
 
   text: str
@@ -56,18 +56,18 @@ class Table:
 
 
 def as_flags(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-  """Writes settings as a command line has them."""
+  """Formats settings as command-line flags."""
   return [f'--{n}={settings[n]}' for n in names if settings.get(n) is not None]
 
 
 def named_flags(section: sections.Section) -> list[str]:
-  """Lists the flags that tell configurations apart, learning rates first."""
+  """Lists the flags that distinguish configurations, learning rates first."""
   varying = [f for f in sections.varied(section) if f not in sections.SETTING]
   return list(dict.fromkeys((*_RATES, *varying)))
 
 
 def of_results(found: results_lib.Results) -> Table:
-  """Tabulates methods by measures, the best of every column in bold."""
+  """Builds the table of methods by measures, the best of columns in bold."""
   columns = []
   for column in found.columns:
     top = column.best()
@@ -92,7 +92,7 @@ def of_results(found: results_lib.Results) -> Table:
 def of_clients(
   best: Mapping[str, sections.Configuration], judge: sections.Judge
 ) -> Optional[Table]:
-  """Tabulates what the trained models are worth to single clients."""
+  """Builds the table of the trained models' quality on single clients."""
   metric = judge.metric or 'loss'
   bounds = metric_names.bounds(metric)
   names = printed_names.methods(best)
@@ -139,7 +139,7 @@ def of_last_rounds(
   columns: Sequence[str],
   judge: sections.Judge,
 ) -> Optional[Table]:
-  """Tabulates columns that only the last round has, a row a column."""
+  """Builds the table of columns that only the last round has, one per row."""
   order = verdicts.ranked(best, judge)
   rows = []
   for column in columns:
@@ -165,12 +165,12 @@ def of_settings(
   flags: Sequence[str],
   judge: sections.Judge,
 ) -> Table:
-  """Tabulates the settings of every method, in words and as flags.
+  """Builds the table of every method's settings, in words and as flags.
 
   Args:
     best: The best configuration of every method that has one.
-    flags: Those that are shown.
-    judge: Says what is better.
+    flags: The flags to show.
+    judge: The judge of the experiment.
   """
   rows = []
   names = printed_names.methods(best)
@@ -192,7 +192,7 @@ def of_unfinished(
   sweep: Optional[sweeps.SweepRecord],
   runs: Sequence[runs_lib.Run],
 ) -> Optional[Table]:
-  """Lists the runs that have no result, and why."""
+  """Builds the table of runs without a result, with the reasons."""
   if sweep is not None:
     rows = sweeps.read_unfinished(folder)
   else:

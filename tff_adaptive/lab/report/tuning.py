@@ -1,4 +1,4 @@
-"""Figures of tuning: what the configurations of a sweep came to."""
+"""Figures of hyperparameter tuning: the configurations of a sweep."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ TUNING = 'Tuning'
 def _numbers(
   configurations: Sequence[sections.Configuration], *flags: str
 ) -> list[sections.Configuration]:
-  """Picks those in which all of the flags are positive numbers."""
+  """Returns the configurations in which all flags are positive numbers."""
   return [
     c
     for c in configurations
@@ -44,7 +44,7 @@ def heat_map(
   configurations: Sequence[sections.Configuration],
   judge: sections.Judge,
 ) -> Optional[charts.HeatMap]:
-  """Draws client by server rate, the best of whatever else was varied."""
+  """Builds a heat map over learning rates, with the best of other axes."""
   usable = _numbers(configurations, _CLIENT, _SERVER)
   across, up = (_axis(usable, f) for f in (_CLIENT, _SERVER))
   if len(across) < 2 or len(up) < 2:
@@ -81,7 +81,7 @@ def heat_map(
 def best_server_rates(
   by_method: _ByMethod, judge: sections.Judge
 ) -> Optional[charts.Chart]:
-  """Draws the best server rate for every client rate."""
+  """Builds a chart of the best server rate for every client rate."""
   lines = []
   for method, configurations in by_method.items():
     usable = _numbers(configurations, _CLIENT, _SERVER)
@@ -114,7 +114,7 @@ def best_server_rates(
 def adaptivity(
   by_method: _ByMethod, judge: sections.Judge
 ) -> Optional[charts.Chart]:
-  """Draws quality by the server's adaptivity, the best rates at each."""
+  """Builds a chart of quality by server adaptivity, at the best rates."""
   lines = []
   for method, configurations in by_method.items():
     usable = _numbers(configurations, _TAU)
@@ -152,7 +152,7 @@ def adaptivity(
 def sorted_sweeps(
   by_method: _ByMethod, judge: sections.Judge
 ) -> Optional[charts.Chart]:
-  """Draws all configurations of a method, from the best to the worst."""
+  """Builds a chart of all configurations of each method, sorted by quality."""
   lines = []
   for method, configurations in by_method.items():
     if len(configurations) < 2:
@@ -162,7 +162,7 @@ def sorted_sweeps(
       (v for v in values if math.isfinite(v)), reverse=judge.more_is_better
     )
     if values:
-      # As a share of all that were tried: failures make a line end early.
+      # Relative to all configurations, so that failures shorten the line.
       x = [(i + 1) / len(configurations) for i in range(len(values))]
       lines.append(charts.Line(method, x, values))
   if not lines:

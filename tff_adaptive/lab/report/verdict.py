@@ -1,4 +1,4 @@
-"""The verdict of a report: which method is best, by how much, at what cost."""
+"""The verdict of a report: the best method, its margin and its cost."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 
-# What validation figures are of, by --validation_split.
+# The data behind validation figures, by --validation_split.
 _VALIDATION = {
   'examples': 'on test examples set apart, of which test figures are not',
   'clients': 'on clients held out from training',
@@ -26,8 +26,8 @@ class Verdict:
   """The verdict on one experiment.
 
   Attributes:
-    headline: In a few words.
-    points: Headings and what there is to say of each.
+    headline: The verdict in a few words.
+    points: Headings with a text for each.
   """
 
   headline: str
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def words(flag: str, task: Optional[str] = None) -> str:
-  """Writes a flag's name in words; a task's own without the task's name."""
+  """Returns a flag's name in words; a task's own without the task's name."""
   if task:
     flag = flag.removeprefix(sections.prefix(task))
   return flag.replace('_', ' ')
@@ -44,7 +44,7 @@ def words(flag: str, task: Optional[str] = None) -> str:
 def settings_words(
   settings: Mapping[str, Any], flags: Sequence[str], task: Optional[str] = None
 ) -> str:
-  """Writes settings in words: 'client learning rate 0.1, ...'."""
+  """Formats settings in words, such as 'client learning rate 0.1, ...'."""
   return ', '.join(
     f'{words(flag, task)} {_value(settings[flag])}'
     for flag in flags
@@ -61,15 +61,15 @@ def _value(value: Any) -> str:
 def spread(
   values: Sequence[float], bounds: tuple[float, float], of: int = 0
 ) -> str:
-  """Writes a mean over seeds, and how far they are from each other.
+  """Formats a mean over seeds with its interval.
 
-  That is a 95 % confidence interval, in brackets. Two seeds leave one degree
-  of freedom, and an interval that says nothing: there is their range instead.
+  The interval is the 95 % confidence interval, in brackets. For two seeds it
+  would be too wide to mean anything, so that their range is shown instead.
 
   Args:
-    values: The seeds'.
-    bounds: The least and the greatest value that there can be.
-    of: How many seeds there are, with those that have no value.
+    values: One value per seed.
+    bounds: The smallest and the largest possible value.
+    of: Number of all seeds, including those without a value.
   """
   middle = scores.mean(values)
   low, high = formatting.number(min(values)), formatting.number(max(values))
@@ -104,13 +104,13 @@ def reach(
   judge: sections.Judge,
   flags: Sequence[str],
 ) -> Optional[Verdict]:
-  """Reaches a verdict; `None` if no method has a result.
+  """Builds the verdict; `None` if no method has a result.
 
   Args:
     section: All configurations.
     best: The best configuration of every method that has one.
-    judge: Says what is better.
-    flags: The settings that are named.
+    judge: The judge of the experiment.
+    flags: The settings to name.
   """
   federated = {
     m: c for m, c in best.items() if methods.has_clients(m.partition(' ')[0])
@@ -155,7 +155,7 @@ def _chosen(
   first: sections.Configuration,
   judge: sections.Judge,
 ) -> str:
-  """Says how the settings of each method were chosen, and of how many."""
+  """Describes how the settings of each method were selected."""
   counts = sorted(set(tried.values()))
   number = (
     f'{counts[0]}' if len(counts) == 1 else f'{counts[0]} to {counts[-1]}'
@@ -188,7 +188,7 @@ def _more_is_better(measure: str, judge: sections.Judge) -> bool:
 def _test_point(
   first: sections.Configuration, judge: sections.Judge
 ) -> list[tuple[str, str]]:
-  """Says how the best method does on the test split, if that was looked at."""
+  """Returns the best method's result on the test split, if there is one."""
   measure = 'test/metric' if judge.metric else 'test/loss'
   values = first.values(measure)
   if not values:
@@ -201,7 +201,7 @@ def _is_share(measure: str, judge: sections.Judge) -> bool:
 
 
 def _number(value: float, measure: str, judge: sections.Judge) -> str:
-  """Writes a measure, in percent if it is a share."""
+  """Formats a measure, in percent if it is a fraction."""
   if _is_share(measure, judge):
     return f'{formatting.number(100 * value)} %'
   return formatting.number(value)
@@ -210,7 +210,7 @@ def _number(value: float, measure: str, judge: sections.Judge) -> str:
 def _spread(
   values: Sequence[float], measure: str, judge: sections.Judge
 ) -> str:
-  """Writes a measure's mean and spread, in percent if it is a share."""
+  """Formats a measure's mean and spread, in percent if it is a fraction."""
   bounds = scores.measure_bounds(measure, judge.metric)
   if not _is_share(measure, judge):
     return spread(values, bounds)
@@ -227,7 +227,7 @@ def _margin(
   label: str,
   judge: sections.Judge,
 ) -> tuple[str, str]:
-  """Returns a headline, and how far the best method is ahead of the next."""
+  """Returns a headline, and the margin of the best method over the next."""
   first, second = order[:2]
   names = printed_names.methods(order)
   means = [_number(best[m].mean(measure), measure, judge) for m in order]
@@ -262,7 +262,7 @@ def _margin(
 
 
 def _cost(configuration: sections.Configuration) -> str:
-  """Says what a run cost, mean over seeds."""
+  """Describes the cost of a run, mean over seeds."""
   # Runs may end early.
   fewest, most = (
     f(run.rounds for run in configuration.runs) for f in (min, max)

@@ -1,1 +1,1 @@
-"""Many runs: grids, searches and the processes that run them."""
+"""Sweeps over grids and searches, and the processes that run them."""

@@ -1,7 +1,7 @@
-"""The grid of a sweep as blocks: fixed flags, and a product of axes.
+"""The grid of a sweep as blocks of fixed flags and axes.
 
-Several blocks let every method have its own axes (no adaptivity for plain
-averaging).
+Each block is a product of axes. Several blocks let every method have its own
+axes (no adaptivity for plain averaging).
 """
 
 import dataclasses
@@ -21,9 +21,8 @@ class Block:
 
   Attributes:
     fixed: Flags that all points of the block share, as text.
-    axes: Values of a flag, as text, by flag.
-    own: Which of the axes are there for this block's method, which must have
-      a use for them.
+    axes: Values by flag, as text.
+    own: Axes specific to the block's method, which must accept them.
   """
 
   fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -31,7 +30,7 @@ class Block:
   own: Collection[str] = ()
 
   def points(self) -> Sequence[Flags]:
-    """Returns all combinations, each made when it is asked for.
+    """Returns all combinations, each built on access.
 
     The last axis changes fastest.
     """
@@ -39,7 +38,7 @@ class Block:
 
 
 class _Product(Sequence[Flags]):
-  """The combinations of a block's values, by number."""
+  """A lazy sequence of the combinations of a block's values."""
 
   def __init__(self, block: Block):
     self._block = block

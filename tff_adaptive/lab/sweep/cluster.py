@@ -1,8 +1,8 @@
 """Worker processes of a sweep on the machines of a Ray cluster.
 
-An actor of Ray's holds the cores and the GPU of a trial, and starts a worker
-process like those of a sweep on one machine. All share the sweep's folder and
-its study.
+A Ray actor reserves the cores and the GPU of a trial and starts a worker
+process, the same as in a sweep on one machine. All workers share the sweep's
+folder and its study.
 """
 
 import dataclasses
@@ -24,18 +24,18 @@ from tff_adaptive.runtime.cluster import connection as cluster
 
 _SECONDS_OF_LISTENING = 1.0
 _SECONDS_BETWEEN_LOOKS = 5.0
-# What a worker process says last, with its exit code.
+# Kind of the last message, which carries the worker process' exit code.
 _ENDED = 'ended'
 
 
 class _Host:
-  """An actor with a worker process."""
+  """A Ray actor that owns a worker process."""
 
   def __init__(self, sweep: flags.Sweep, folder: str):
-    """Starts the process in a folder.
+    """Starts the worker process in a folder.
 
     Raises:
-      SettingsError: If this machine does not see the sweep.
+      SettingsError: If this machine cannot see the sweep's folder.
     """
     if os.path.isdir(folder):
       os.chdir(folder)
@@ -52,36 +52,36 @@ class _Host:
     theirs.close()
 
   def listen(self) -> list[tuple[str, str, Any]]:
-    """Returns what the process has said since, after a second at the latest."""
-    said: list[tuple[str, str, Any]] = []
+    """Returns new messages of the process, waiting up to a second for one."""
+    messages: list[tuple[str, str, Any]] = []
     try:
-      while self._listening.poll(0 if said else _SECONDS_OF_LISTENING):
-        said.append(self._listening.recv())
+      while self._listening.poll(0 if messages else _SECONDS_OF_LISTENING):
+        messages.append(self._listening.recv())
     except (EOFError, OSError):
       self._process.join()
-      said.append((_ENDED, '', self._process.exitcode))
-    return said
+      messages.append((_ENDED, '', self._process.exitcode))
+    return messages
 
   @ray.method(concurrency_group='control')
   def stop(self) -> None:
-    """Asks the process to save its run and to end."""
+    """Asks the process to save its run and exit."""
     self._process.terminate()
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-  """What a trial takes of the cluster.
+  """The resources of the cluster that one trial uses.
 
   Attributes:
-    cpus: Cores.
-    gpus: GPUs, or a part of one.
+    cpus: Number of cores.
+    gpus: Number of GPUs, possibly a fraction.
   """
 
   cpus: int
   gpus: float
 
   def fit(self, node: dict[str, Any]) -> int:
-    """Returns how many fit on a machine."""
+    """Returns how many trials fit on a machine."""
     resources = node['Resources']
     count = int(resources.get('CPU', 0) // self.cpus)
     if self.gpus:
@@ -90,13 +90,13 @@ class Share:
 
 
 class Machines:
-  """The machines of a cluster, as far as a sweep has use of them."""
+  """The machines of a cluster on which a sweep starts worker processes."""
 
   def __init__(self, sweep: flags.Sweep):
     """Connects to the cluster.
 
     Raises:
-      WorkerFailure: If it does not answer.
+      WorkerFailure: If the cluster does not answer.
     """
     self._sweep = sweep
     self._connected = cluster.connect(sweep.options['ray_address'])
@@ -107,7 +107,7 @@ class Machines:
     self._room = (0, 0.0)
 
   def room(self) -> int:
-    """Returns how many trials fit at once on the machines that there are."""
+    """Returns how many trials fit on the machines at once."""
     room, since = self._room
     if not room or time.monotonic() - since > _SECONDS_BETWEEN_LOOKS:
       room = sum(self._share.fit(node) for node in cluster.nodes())
@@ -115,10 +115,10 @@ class Machines:
     return min(room, self._sweep.options['workers'] or room)
 
   def start(self, connection: Any) -> 'Process':
-    """Starts a worker process where there is room, now or later.
+    """Starts a worker process, as soon as its resources are free.
 
     Args:
-      connection: Takes what the process says.
+      connection: Receives the messages of the process.
     """
     options: dict[str, Any] = dict(concurrency_groups={'control': 1})
     host = ray.remote(**options)(_Host).options(
@@ -127,18 +127,19 @@ class Machines:
     return Process(host.remote(self._sweep, os.getcwd()), connection)
 
   def close(self) -> None:
-    """Lets go of the cluster."""
+    """Disconnects from the cluster."""
     if self._connected:
       ray.shutdown()
 
 
 class Process:
-  """A worker process elsewhere, as `multiprocessing.Process` has one here.
+  """A worker process on another machine, like a `multiprocessing.Process`.
 
   Attributes:
-    pid: None of this machine's.
-    exitcode: Its exit code; `None` while it runs, and if its machine is lost.
-    lost: Why the actor that started it is gone, if it is.
+    pid: -1, which is no process on this machine.
+    exitcode: The exit code; `None` while the process runs, and if its machine
+      is lost.
+    lost: The exception with which the process' actor was lost, if it was.
   """
 
   pid = -1
@@ -152,7 +153,7 @@ class Process:
     self._thread.start()
 
   def _listen(self) -> None:
-    """Passes on what the process says, until its end."""
+    """Forwards the messages of the process until it ends."""
     try:
       while self.exitcode is None:
         for message in ray.get(self._actor.listen.remote()):
@@ -165,18 +166,18 @@ class Process:
     self._connection.close()
 
   def terminate(self) -> None:
-    """Asks the process to save its run and to end."""
+    """Asks the process to save its run and exit."""
     self._actor.stop.remote()
 
   def join(self) -> None:
-    """Waits for the end."""
+    """Waits for the process to end."""
     self._thread.join()
     ray.kill(self._actor)
 
   def check_started(self) -> None:
-    """Raises `RunError` if the process could not begin."""
+    """Raises `RunError` if the process could not start."""
     error = self.lost
     if isinstance(error, ray.exceptions.ActorDiedError):
       if error.actor_init_failed:
-        told = str(error).strip().splitlines()[-1].strip()
-        raise errors.RunError(told.partition(': ')[2] or told)
+        message = str(error).strip().splitlines()[-1].strip()
+        raise errors.RunError(message.partition(': ')[2] or message)

@@ -1,6 +1,6 @@
-"""The flags of `main.py sweep`, and the runs that they ask for.
+"""The flags of `main.py sweep` and the runs that they define.
 
-Imports no TensorFlow, so that bad flags are reported at once.
+Imports no TensorFlow, so that invalid flags are reported at once.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _FLAGS = (
     'select',
     Literal.__getitem__(tuple(scores.RULES)),
     None,
-    'Which configuration is best: '
+    'Rule that selects the best configuration: '
     + '; '.join(f'{r.name}: {r.help}' for r in scores.RULES.values())
     + f'. Unless given, {scores.DEFAULTS}.',
   ),
@@ -49,51 +49,53 @@ _FLAGS = (
     'tune',
     bool,
     False,
-    'Try the axes on one seed, --seed, and then repeat the best configuration '
-    'of each method on the seeds of --repeat_best, which the results are of.',
+    'Try the axes on one seed, --seed, then repeat the best configuration of '
+    'each method on the seeds of --repeat_best, from which results are '
+    'computed.',
   ),
   _flag(
     'repeat_best',
     str,
     None,
-    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. It '
-    'asks for --tune.',
+    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. '
+    'Implies --tune.',
   ),
   _flag(
     'search',
     Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
     'grid',
-    'Which configurations are run. grid: all. random: --trials of them. tpe, '
-    'gp: --trials of them, each where a tree-structured Parzen estimator, or a '
-    'Gaussian process (which needs PyTorch), expects most of those that were '
-    'tried before. halving is short for grid with --pruner=halving, bayesian '
-    'for tpe.',
+    'Configurations to run. grid: all. random: --trials of them, at random. '
+    'tpe, gp: --trials of them, proposed by a tree-structured Parzen '
+    'estimator or a Gaussian process (which needs PyTorch) from the results '
+    'so far. halving is short for grid with --pruner=halving, bayesian for '
+    'tpe.',
   ),
   _flag(
     'pruner',
     Literal['none', 'halving'],
     'none',
-    'Which runs are given up on the way. halving: after a few rounds all but '
-    'the best part of those that came as far, after more rounds again, and so '
-    'forth (asynchronous successive halving).',
+    'Early stopping of runs. halving: asynchronous successive halving, which '
+    'after a growing number of rounds stops all but the best of the runs that '
+    'have come as far.',
   ),
   _flag(
     'trials',
     parameters.Count,
     None,
-    'Configurations that --search=random, tpe or gp tries; 20 unless given.',
+    'Number of configurations that --search=random, tpe or gp tries; 20 '
+    'unless given.',
   ),
   _flag(
     'halving_factor',
     parameters.Annotated[int, parameters.Range(low=2)],
     None,
-    'One in so many runs goes on with --pruner=halving; 3 unless given.',
+    'With --pruner=halving, one in this many runs continues; 3 unless given.',
   ),
   _flag(
     'storage',
     str,
     None,
-    "Where the sweep's state is, for several machines to share one sweep: a "
+    "Storage of the sweep's state, for several machines to share a sweep: a "
     'URL of a database, such as postgresql://user@host/name or '
     'sqlite:////folder/file, or journal:FILE for a file in a shared folder. '
     "A file in the sweep's folder unless given.",
@@ -102,45 +104,44 @@ _FLAGS = (
     'workers',
     parameters.NonNegativeInt,
     None,
-    'Processes that run at once, each one run after the other; 0 runs them '
-    'in this process. 1 unless given; on a Ray cluster as many as there is '
-    'room for.',
+    'Number of parallel worker processes; 0 runs everything in this process. '
+    '1 unless given; on a Ray cluster as many as fit.',
   ),
   _flag(
     'ray_address',
     str,
     None,
-    'Runs the processes on the machines of a Ray cluster: auto, or host:port '
-    'of its head. All of them must share --root_output_dir.',
+    'Run the workers on the machines of a Ray cluster: auto, or host:port of '
+    'its head. All machines must share --root_output_dir.',
   ),
   _flag('cpus_per_trial', parameters.Count, 1, 'Cores of a run on a cluster.'),
   _flag(
     'gpus_per_trial',
     parameters.NonNegative,
     None,
-    'GPUs of a run on a cluster, such as 0.5 for two on one; 1 unless given '
-    'where there are any.',
+    'GPUs of a run on a cluster, such as 0.5 for two runs on one GPU; 1 unless '
+    'given, if the cluster has GPUs.',
   ),
   _flag(
     'runs_per_process',
     parameters.Count,
     40,
-    'Runs after which a process is replaced by a fresh one, which bounds '
-    'its memory.',
+    'Number of runs after which a worker process is replaced by a new one, '
+    'which bounds its memory.',
   ),
   _flag(
     'divergence_factor',
     parameters.NonNegative,
     10.0,
-    'A run is given up when its training loss is for 3 rounds more than this '
-    'many times the loss of the untrained model, or is not finite; 0 for '
-    'only the latter.',
+    'A run has diverged if its training loss exceeds this multiple of the '
+    "untrained model's loss for 3 rounds, or is not finite; 0 for only the "
+    'latter.',
   ),
   _flag(
     'retry_failed',
     bool,
     False,
-    'Run those again that failed; what diverged is not tried again.',
+    'Repeat failed runs; diverged ones are not repeated.',
   ),
 )
 _AXIS = _flag(
@@ -151,28 +152,28 @@ _AXIS = _flag(
   'all combinations are run; seed=0,1,2 repeats them. METHOD:FLAG=V1,V2,... '
   'is for one method, in place of the axis of all.',
 )
-# Flags of a run that say something of the sweep as a whole.
+# Flags of a run that apply to the sweep as a whole.
 _OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
-# Seeds that the best configuration of a method is repeated on unless told.
+# Number of seeds on which --tune repeats the best configuration by default.
 _REPEATS = 5
 
 
 def build_options() -> options_lib.Options:
-  """Declares the flags of `main.py sweep` beside those of a run."""
+  """Declares the flags that `main.py sweep` adds to those of a run."""
   return options_lib.Options(*_FLAGS, repeated=[_AXIS])
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-  """The settings of a sweep: what to run.
+  """The settings of a sweep.
 
   Attributes:
-    folder: Where everything is.
+    folder: The sweep's folder.
     points: The runs.
-    dry_run: Whether to list them instead.
-    options: Values of `build_options`.
-    tuned_on: The seed that configurations are chosen on, which the best of
-      each method is repeated after on others; `None` if all are run alike.
+    dry_run: Whether to list the runs instead of running them.
+    options: Values of the flags of `build_options`.
+    tuned_on: The seed that configurations are selected on, before the best of
+      each method is repeated on other seeds; `None` if all seeds are equal.
   """
 
   folder: pathlib.Path
@@ -183,58 +184,58 @@ class Sweep:
 
   @property
   def select(self) -> str:
-    """The name of the rule by which configurations are chosen."""
+    """The name of the rule that selects configurations."""
     return self.options['select'] or scores.default_rule(
       point.identity for point in self.points
     )
 
   @property
   def repeats(self) -> list[int]:
-    """The seeds that the best configurations are repeated on."""
+    """The seeds on which the best configurations are repeated."""
     seeds = dict.fromkeys(point.identity['seed'] for point in self.points)
     return [seed for seed in seeds if self.tuned_on not in (None, seed)]
 
   @property
   def in_processes(self) -> bool:
-    """Whether runs have processes of their own."""
+    """Whether runs have their own processes."""
     return self.options['workers'] != 0
 
   @property
   def sampler(self) -> str:
-    """The choice of the next configuration: 'grid', 'random', 'tpe' or 'gp'."""
+    """The sampler of configurations: 'grid', 'random', 'tpe' or 'gp'."""
     return _read_search(self.options)[0]
 
   @property
   def pruner(self) -> str:
-    """The rule by which runs are given up on the way: 'none' or 'halving'."""
+    """The pruner of runs: 'none' or 'halving'."""
     return _read_search(self.options)[1]
 
   def log_of(self, name: str) -> pathlib.Path:
-    """Returns the file that gets a run's output."""
+    """Returns the log file of a run."""
     return self.folder / 'logs' / f'{name}.log'
 
 
 def parse(arguments: Sequence[str]) -> Sweep:
-  """Reads a command line.
+  """Parses a command line.
 
   Raises:
-    SettingsError: In one sentence, what is wrong.
+    SettingsError: If a flag is not accepted; the message is one sentence.
   """
   options, rest = build_options().split(arguments)
   _check_search(options)
   axes = _read_axes(options)
   parser = flags_lib.Flags()
   parser.know(*axes.shared.get('task', ()))
-  told = parser.given(rest)
-  seeds = _read_seeds(options, axes, told)
+  given = parser.given(rest)
+  seeds = _read_seeds(options, axes, given)
   if seeds:
     axes = dataclasses.replace(axes, shared={**axes.shared, 'seed': seeds})
-    told.pop('seed', None)
+    given.pop('seed', None)
   blocks = grids.with_axes(
-    _choose_blocks(options['grid'], axes, told), axes, told
+    _choose_blocks(options['grid'], axes, given), axes, given
   )
-  shared = _parse_shared(options['grid'], blocks[0], told)
-  of_runs = {k: v for k, v in told.items() if k not in _OF_THE_SWEEP}
+  shared = _parse_shared(options['grid'], blocks[0], given)
+  of_runs = {k: v for k, v in given.items() if k not in _OF_THE_SWEEP}
   points = grids.points(of_runs, blocks, '')
   _check_lengths(options, points)
   _check_cluster(options, points)
@@ -250,12 +251,13 @@ def parse(arguments: Sequence[str]) -> Sweep:
 
 
 def _read_seeds(
-  options: Mapping[str, Any], axes: grids.Axes, told: Mapping[str, str]
+  options: Mapping[str, Any], axes: grids.Axes, given: Mapping[str, str]
 ) -> list[str]:
-  """Reads the seed to tune on and those to repeat on; none without --tune.
+  """Parses the seed to tune on and those to repeat on; empty without --tune.
 
   Raises:
-    SettingsError: If they are no seeds, or given otherwise as well.
+    SettingsError: If they are not seeds, repeat a seed or conflict with an
+      axis.
   """
   if not options['tune'] and options['repeat_best'] is None:
     return []
@@ -265,7 +267,7 @@ def _read_seeds(
         f'--axis={flag} and --tune do not go together: configurations are '
         'tried on --seed, and the best repeated on the seeds of --repeat_best.'
       )
-  first = told.get('seed', '0')
+  first = given.get('seed', '0')
   if not first.isdecimal():
     raise errors.SettingsError(f'--seed must be at least 0, got {first!r}.')
   if options['repeat_best'] is None:
@@ -287,7 +289,7 @@ def _read_seeds(
 
 
 def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
-  """Reads which sampler and pruner --search and --pruner ask for."""
+  """Returns the sampler and the pruner of --search and --pruner."""
   if options['search'] == 'halving':
     return 'grid', 'halving'
   sampler = 'tpe' if options['search'] == 'bayesian' else options['search']
@@ -352,15 +354,15 @@ def _check_cluster(
 
 
 def _is_file(grid: str) -> bool:
-  """Tells a file of axes from the name of a paper's grid."""
+  """Returns whether --grid names a file of axes rather than a paper's grid."""
   return grid.endswith('.json')
 
 
 def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
-  """Reads the axes of --axis, and of a file that --grid names.
+  """Parses the axes of --axis and of the file of --grid.
 
   Raises:
-    SettingsError: If they are not as they should be.
+    SettingsError: If an axis is malformed or not allowed.
   """
   axes = grids.parse_axes(options['axis'])
   grid = options['grid']
@@ -383,11 +385,11 @@ def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
 
 
 def _choose_blocks(
-  grid: Optional[str], axes: grids.Axes, told: Mapping[str, str]
+  grid: Optional[str], axes: grids.Axes, given: Mapping[str, str]
 ) -> list[Block]:
-  """Chooses the blocks of a paper's grid, or an empty one for the axes."""
+  """Returns the blocks of a paper's grid, or an empty block for the axes."""
   if grid is not None and not _is_file(grid):
-    return papers.load(grid, told.get('algorithm'))
+    return papers.load(grid, given.get('algorithm'))
   if not axes.flags() and not axes.own:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
@@ -396,35 +398,34 @@ def _choose_blocks(
 
 
 def _parse_shared(
-  grid: Optional[str], block: Block, told: Mapping[str, str]
+  grid: Optional[str], block: Block, given: Mapping[str, str]
 ) -> flags_lib.Parsed:
-  """Reads what all points share.
+  """Parses the flags that all points share, using one point as an example.
 
-  Also finds what is wrong with the flags that they share. A point stands for
-  all: what is accepted may depend on an axis.
+  Which flags are accepted may depend on an axis.
   """
   if grid is not None and not _is_file(grid):
-    told = {k: v for k, v in told.items() if k in _OF_THE_SWEEP}
-    return grids.Parser(told).parse({})
+    given = {k: v for k, v in given.items() if k in _OF_THE_SWEEP}
+    return grids.Parser(given).parse({})
   flags = block.points()[0]
   axes = [axis for axis in block.axes if axis not in block.own]
-  return grids.understand(grids.Parser(told), flags, axes)[0]
+  return grids.understand(grids.Parser(given), flags, axes)[0]
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
-  """Puts a point's results among the runs of a sweep's folder."""
+  """Moves a point's results into the sweep's folder."""
   return dataclasses.replace(point, root=str(folder / 'runs'))
 
 
 def default_name(points: Sequence[grids.Point]) -> str:
-  """Makes a name that tells the sweep's settings apart."""
+  """Builds a name that identifies the sweep's settings."""
   text = json.dumps([p.identity for p in points], sort_keys=True)
   digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
   return f'sweep-{tasks.short(points[0].identity["task"])}-{digest}'
 
 
 def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
-  """Names the methods that do not use an axis, by axis."""
+  """Returns, by axis, the methods that do not use it."""
   found: dict[str, list[str]] = {}
   for point in points:
     for flag in point.left_out:

@@ -1,4 +1,4 @@
-"""The points of a sweep, made of its axes and grid, and checked."""
+"""The points of a sweep, built from its axes and grid and checked."""
 
 import dataclasses
 import functools
@@ -26,43 +26,43 @@ _LONGEST_NAME = 180
 
 
 class Parser:
-  """Parses points of a sweep; in another process it begins afresh.
+  """A parser of a sweep's points; unpickled without its parsed state.
 
   Attributes:
-    told: Flags that hold for all points, as text.
+    given: Flags that all points share, as text.
   """
 
-  def __init__(self, told: Mapping[str, str]):
-    self.told = told
+  def __init__(self, given: Mapping[str, str]):
+    self.given = given
 
   def __reduce__(self) -> tuple[Any, ...]:
-    return Parser, (self.told,)
+    return Parser, (self.given,)
 
   @functools.cached_property
   def _flags(self) -> flags_lib.Flags:
     return flags_lib.Flags()
 
   def parse(self, flags: Mapping[str, str]) -> flags_lib.Parsed:
-    """Parses a point's own flags beside those of all.
+    """Parses a point's own flags together with the shared ones.
 
     Raises:
-      SettingsError: If something is wrong with them.
+      SettingsError: If they are not accepted.
     """
-    return self._flags.parse(flags_lib.words({**self.told, **flags}))
+    return self._flags.parse(flags_lib.words({**self.given, **flags}))
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-  """One experiment of a sweep.
+  """One run of a sweep.
 
   Attributes:
-    name: Of its folder; made from its flags alone, so that a sweep whose axes
-      grow finds its earlier runs.
-    flags: What tells it from the others, as text.
-    identity: That of `settings`.
-    parser: Parses them.
-    root: The folder that its own is in.
-    left_out: Axes of the sweep that it has no use for.
+    name: Name of its folder, built from its flags alone, so that a sweep with
+      extended axes finds its earlier runs.
+    flags: The flags that distinguish it from other points, as text.
+    identity: The identity of its settings.
+    parser: The parser of its flags.
+    root: The folder that contains its own.
+    left_out: Axes of the sweep that its method does not use.
   """
 
   name: str
@@ -74,10 +74,11 @@ class Point:
 
   @functools.cached_property
   def settings(self) -> settings_lib.Settings:
-    """The resolved flags, which are parsed when this is first asked for.
+    """The resolved settings, parsed on first access.
 
     Raises:
-      SettingsError: If values that are each accepted do not go together.
+      SettingsError: If values that are accepted one by one contradict each
+        other.
     """
     return dataclasses.replace(
       self.parser.parse(self.flags).settings,
@@ -105,20 +106,20 @@ Configuration = tuple[tuple[str, str], ...]
 
 
 def configuration(flags: Mapping[str, str]) -> Configuration:
-  """Takes a point's seeds, over which results are averaged, from its flags."""
+  """Returns a point's flags without seeds, over which results are averaged."""
   return tuple((k, v) for k, v in flags.items() if k not in runs.SEEDS)
 
 
 def words_of(flags: Mapping[str, str]) -> Configuration:
-  """Takes from a point's flags those that are words, such as a method's name.
+  """Returns the flags of a point whose values are words, such as a method.
 
-  Points that differ in numbers alone mostly share a traced round.
+  Points that differ only in numbers mostly share a traced round.
   """
   return tuple((k, v) for k, v in flags.items() if number(v) is None)
 
 
 def number(text: str) -> Optional[float]:
-  """Reads a flag's value as a number; `None` if it is a word."""
+  """Parses a flag's value as a number; `None` if it is a word."""
   try:
     value = float(text)
   except ValueError:
@@ -128,11 +129,12 @@ def number(text: str) -> Optional[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-  """The axes that were asked for.
+  """The axes given by the user.
 
   Attributes:
-    shared: Values by flag, for every method that has a use for the flag.
-    own: The same for one method, by its name, in place of shared ones.
+    shared: Values by flag, for every method that uses the flag.
+    own: Values by flag for one method, by the method's name; they replace
+      shared ones.
   """
 
   shared: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -141,16 +143,16 @@ class Axes:
   )
 
   def flags(self) -> list[str]:
-    """Lists the flags that have axes, each once."""
+    """Lists the flags that have axes, without repetition."""
     owned = (flag for axes in self.own.values() for flag in axes)
     return list(dict.fromkeys([*self.shared, *owned]))
 
 
 def parse_axes(texts: Sequence[str]) -> Axes:
-  """Reads [METHOD:]FLAG=V1,V2,..., one a text.
+  """Parses texts of the form [METHOD:]FLAG=V1,V2,...
 
   Raises:
-    SettingsError: If one is not of that form, or given twice.
+    SettingsError: If one is malformed or given twice.
   """
   shared: dict[str, Sequence[str]] = {}
   own: dict[str, dict[str, Sequence[str]]] = {}
@@ -172,7 +174,7 @@ def parse_axes(texts: Sequence[str]) -> Axes:
 
 
 def _different(name: str, values: Sequence[str]) -> Sequence[str]:
-  """Returns an axis' values, of which none may be there twice."""
+  """Returns an axis' values; raises `SettingsError` if one is repeated."""
   repeated = sorted({v for v in values if values.count(v) > 1})
   if repeated:
     raise errors.SettingsError(f'{name} has the value {repeated[0]} twice.')
@@ -182,14 +184,14 @@ def _different(name: str, values: Sequence[str]) -> Sequence[str]:
 def read_axes(path: pathlib.Path) -> Axes:
   """Reads a file of axes by method: {"METHOD": {"FLAG": [VALUE, ...]}}.
 
-  Those of the method "*" are for all; a value may stand without a list.
+  The method "*" stands for all; a single value needs no list.
 
   Raises:
-    SettingsError: If it cannot be read, or is not of that form.
+    SettingsError: If the file cannot be read or is malformed.
   """
   form = '{"METHOD or *": {"FLAG": [VALUE, ...]}}'
   try:
-    # Numbers stay as they are written: they name folders.
+    # Numbers keep their spelling, because they name folders.
     found = json.loads(
       path.read_text(encoding='utf-8'), parse_float=str, parse_int=str
     )
@@ -205,7 +207,7 @@ def read_axes(path: pathlib.Path) -> Axes:
       raise errors.SettingsError(
         f'--grid={path} must hold {form}; {method!r} has {flags!r:.40}.'
       )
-    # A method without axes of its own is one of the sweep all the same.
+    # A method without axes of its own still belongs to the sweep.
     axes[method] = {}
     for flag, values in flags.items():
       texts = [_axis_text(v) for v in _as_list(values)]
@@ -227,24 +229,24 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def _axis_text(value: Any) -> Optional[str]:
-  """Writes a value of JSON as a flag has it; `None` if no flag has such."""
+  """Formats a JSON value as a flag's text; `None` if it cannot be one."""
   if isinstance(value, bool):
     return str(value).lower()
   return value if isinstance(value, str) and value else None
 
 
 def with_axes(
-  blocks: Sequence[Block], axes: Axes, told: Mapping[str, str]
+  blocks: Sequence[Block], axes: Axes, given: Mapping[str, str]
 ) -> list[Block]:
-  """Adds axes to blocks, or replaces those that a block has.
+  """Adds axes to blocks, replacing axes of the same flag.
 
   Args:
-    blocks: Of a paper, or one without anything.
-    axes: Those that were asked for.
-    told: Flags that hold for all points, as text.
+    blocks: A paper's blocks, or one empty block.
+    axes: The axes given by the user.
+    given: Flags that all points share, as text.
 
   Raises:
-    SettingsError: If a method that has axes of its own is not of the sweep.
+    SettingsError: If a method with axes of its own is not part of the sweep.
   """
   shared = [_with(block, axes.shared) for block in blocks]
   if not axes.own:
@@ -253,7 +255,7 @@ def with_axes(
   apart: list[tuple[Optional[str], Block]] = []
   for block in shared:
     names = block.axes.get('algorithm')
-    fixed = block.fixed.get('algorithm', told.get('algorithm'))
+    fixed = block.fixed.get('algorithm', given.get('algorithm'))
     if names is None and fixed is None and 'preset' not in block.axes:
       names = list(axes.own)
     if names is None:
@@ -285,7 +287,7 @@ def _with(
 
 
 def name_of(flags: Mapping[str, str]) -> str:
-  """Makes a folder's name that tells a point's flags."""
+  """Builds a folder name from a point's flags."""
   text = ','.join(f'{k}={v}' for k, v in flags.items()) or 'run'
   safe = re.sub(r'[^\w=,.+-]', '_', text).lstrip('.')
   if safe == text and len(text) <= _LONGEST_NAME:
@@ -296,12 +298,12 @@ def name_of(flags: Mapping[str, str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Understood:
-  """The flags of a point once its method is known.
+  """The flags of a point, resolved for its method.
 
   Attributes:
-    flags: Those of the point, without the axes that it has no use for.
-    identity: Of the settings that they come to.
-    left_out: The axes that it has no use for, and the error about each.
+    flags: The point's flags, without the axes that its method does not use.
+    identity: The identity of the resulting settings.
+    left_out: The axes that its method does not use, with the error about each.
   """
 
   flags: Mapping[str, str]
@@ -312,15 +314,15 @@ class Understood:
 def understand(
   parser: Parser, flags: Mapping[str, str], axes: Collection[str]
 ) -> tuple[flags_lib.Parsed, Understood]:
-  """Parses a point's flags; leaves out axes that its method does not use.
+  """Parses a point's flags, dropping axes that its method does not use.
 
   Args:
-    parser: Parses them.
-    flags: The point's own, as text.
-    axes: Which of these are axes of the sweep.
+    parser: The parser.
+    flags: The point's own flags, as text.
+    axes: Names of the flags that are axes of the sweep.
 
   Raises:
-    SettingsError: If something else is wrong with them.
+    SettingsError: If the flags are not accepted for another reason.
   """
   left_out: dict[str, errors.SettingsError] = {}
   flags = dict(flags)
@@ -340,17 +342,18 @@ def understand(
       left_out[unused.parameter] = e
 
 
-# In place of an entry that an identity does not have.
+# Marks an entry that an identity lacks.
 _ABSENT = object()
 
 
 class _Part:
-  """Points that differ in numbers only, of which a few are parsed.
+  """Points that differ only in numbers, of which a few are parsed.
 
-  Every value of every axis is parsed once, beside the first values of the other
-  axes. As each axis has entries of the identity to itself, these tell the
-  identities of all points; the point of all last values is parsed to see that
-  it is so. Where it is not, and where it saves nothing, every point is parsed.
+  Each value of each axis is parsed once, with the first values of the other
+  axes. If each axis changes entries of the identity that no other axis changes,
+  these determine the identities of all points. The point of all last values is
+  parsed to verify this. If it does not hold, or saves nothing, every point is
+  parsed.
   """
 
   def __init__(
@@ -359,7 +362,7 @@ class _Part:
     first: Mapping[str, str],
     axes: Mapping[str, Sequence[str]],
   ):
-    """Parses the points that tell the others.
+    """Parses the points that determine the others.
 
     Args:
       make: Parses a point.
@@ -367,7 +370,7 @@ class _Part:
       axes: Values of the axes along which points differ, by flag.
 
     Raises:
-      SettingsError: If one of them is no experiment.
+      SettingsError: If one of the points is not accepted.
     """
     self._make = make
     self._first = make(first)
@@ -375,18 +378,18 @@ class _Part:
     # By axis and value: the entries that follow from it.
     self._entries: dict[str, dict[str, dict[str, Any]]] = {}
     sizes = [len(values) for values in self._axes.values()]
-    self._is_told_by_few = math.prod(sizes) > sum(sizes) + 2 and self._look()
+    self._is_separable = math.prod(sizes) > sum(sizes) + 2 and self._look()
 
   def understand(self, flags: Mapping[str, str]) -> Understood:
-    """Understands one of the points.
+    """Resolves one of the points.
 
     Raises:
-      SettingsError: If it is parsed and is no experiment.
+      SettingsError: If the point is parsed and not accepted.
     """
-    return self._compose(flags) if self._is_told_by_few else self._make(flags)
+    return self._compose(flags) if self._is_separable else self._make(flags)
 
   def _look(self) -> bool:
-    """Parses each value once; returns whether they tell all points."""
+    """Parses each value once; returns whether these determine all points."""
     taken: set[str] = set()
     for flag, values in self._axes.items():
       found = {v: self._make({**self._first.flags, flag: v}) for v in values}
@@ -422,10 +425,10 @@ class _Part:
 
 
 def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
-  """Understands the points of a block, in its order.
+  """Resolves the points of a block, in order.
 
   Raises:
-    SettingsError: If one of those that are parsed is no experiment.
+    SettingsError: If a parsed point is not accepted.
   """
 
   def make(flags: Mapping[str, str]) -> Understood:
@@ -437,7 +440,7 @@ def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
         raise
       raise errors.SettingsError(f'{e} (In the point {name_of(flags)}.)') from e
 
-  # What an axis of words chooses, such as a method, decides what the others do.
+  # The value of a word axis, such as a method, determines the other axes' use.
   words = [
     flag
     for flag, values in block.axes.items()
@@ -446,8 +449,8 @@ def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
   numbers = {k: v for k, v in block.axes.items() if k not in words}
   parts: dict[tuple[str, ...], _Part] = {}
   for flags in block.points():
-    # What the user says beside a grid holds for it too.
-    flags = {k: v for k, v in flags.items() if k not in parser.told}
+    # The user's flags override those of a grid.
+    flags = {k: v for k, v in flags.items() if k not in parser.given}
     chosen = tuple(flags[word] for word in words)
     if chosen not in parts:
       parts[chosen] = _Part(make, flags, numbers)
@@ -455,27 +458,26 @@ def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
 
 
 def points(
-  told: Mapping[str, str], blocks: Sequence[Block], root: str
+  given: Mapping[str, str], blocks: Sequence[Block], root: str
 ) -> list[Point]:
-  """Makes every experiment of a sweep, and checks the values of its axes.
+  """Builds every run of a sweep and checks the values of its axes.
 
   Args:
-    told: Flags that hold for all of them, as text; a block's of the same name
-      are left out.
+    given: Flags that all points share, as text; they override a block's.
     blocks: The grid.
-    root: Where the runs have their folders.
+    root: The folder that contains the runs' folders.
 
   Raises:
-    SettingsError: If a flag is unknown, a value is not accepted or two of the
-      experiments are the same.
+    SettingsError: If a flag is unknown, a value is not accepted, or two points
+      are the same experiment.
   """
-  parser = Parser(told)
+  parser = Parser(given)
   result: list[Point] = []
   seen: dict[str, str] = {}
   useless: dict[str, errors.SettingsError] = {}
   for block in blocks:
     for axis in block.axes:
-      if axis in told:
+      if axis in given:
         raise errors.SettingsError(
           f'--{axis} is an axis of the sweep and a flag beside it; give one '
           'of them.'
@@ -485,7 +487,7 @@ def points(
       name = name_of(found.flags)
       key = repr(sorted(found.identity.items()))
       if key in seen and seen[key] == name and found.left_out:
-        continue  # The values of an axis that it has no use for.
+        continue  # They differ only in an axis that the method does not use.
       if key in seen:
         raise errors.SettingsError(
           f'The points {seen[key]} and {name} of the sweep are one and the '
@@ -499,5 +501,5 @@ def points(
       )
   for flag, error in useless.items():
     if not any(flag in point.flags for point in result):
-      raise error  # No point has a use for it.
+      raise error  # No point uses it.
   return result

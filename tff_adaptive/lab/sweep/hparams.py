@@ -1,4 +1,4 @@
-"""The entries of a sweep in TensorBoard's HParams view."""
+"""Entries of a sweep's runs in TensorBoard's HParams view."""
 
 import pathlib
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ _SUFFIX = '.hparams'
 
 
 def write_values(point: grids.Point) -> None:
-  """Adds to a run's events what TensorBoard's HParams view shows.
+  """Writes a run's hyperparameters and results for TensorBoard's HParams view.
 
-  Once a run is over: the loop writes its events afresh whenever it starts.
+  Called after a run has ended, because the loop rewrites its events on every
+  start.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
@@ -25,7 +26,7 @@ def write_values(point: grids.Point) -> None:
   )
   folder = files.RunFolder(point.folder).tensorboard
   if not folder.is_dir() or list(folder.glob(f'*{_SUFFIX}')):
-    return  # A run that was finished before and has them.
+    return  # Written when the run finished in an earlier process.
   values = {
     k: _value(v)
     for k, v in (point.flags or {'task': point.identity['task']}).items()
@@ -43,11 +44,11 @@ def write_axes(
   points: Sequence[grids.Point],
   measures: Sequence[str],
 ) -> None:
-  """Writes which hyperparameters and results the HParams view has.
+  """Writes the columns of TensorBoard's HParams view.
 
   Args:
-    folder: Where.
-    points: The sweep's.
+    folder: The folder to write to.
+    points: The points of the sweep.
     measures: Names of results.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top

@@ -1,10 +1,10 @@
 """The launch of a sweep, in one process or several, here or on a cluster.
 
-A sweep's folder has `sweep.json` (what makes it one), `study.sqlite` (what
-there is to run and what became of it, unless --storage is elsewhere),
-`results.csv` (the same as text), `runs/` (a run's folder each), `logs/` and
-`tensorboard/`. It can be stopped or killed at any moment; the same command goes
-on with what is left, runs that were under way from their checkpoints.
+A sweep's folder contains `sweep.json` (which marks it as a sweep's),
+`study.sqlite` (the runs and their outcomes, unless --storage is elsewhere),
+`results.csv` (the same as text), `runs/` (one folder per run), `logs/` and
+`tensorboard/`. A sweep can be stopped or killed at any time; the same command
+resumes it, and interrupted runs continue from their checkpoints.
 """
 
 import contextlib
@@ -43,20 +43,20 @@ def run(
   """Runs or resumes a sweep.
 
   Args:
-    sweep: What to run.
-    stream: Where to say what is going on; standard output unless given.
+    sweep: The sweep.
+    stream: The stream for progress messages; standard output unless given.
 
   Returns:
     The rows of the table.
 
   Raises:
-    SettingsError: If the folder is another experiment's, or somebody else is
-      at work in it; nothing is changed.
-    Stopped: If a signal stopped it; what was run is kept.
+    SettingsError: If the folder belongs to another experiment, or another
+      process is using it; nothing is changed.
+    Stopped: If a signal stopped the sweep; finished work is kept.
   """
   scheduler = search.scheduler_of(sweep)
   with _folder(sweep), search.open_study(sweep, scheduler) as study:
-    # Before the runs are written to the study, which takes a while for many.
+    # Printed first, because writing many runs to the study takes a while.
     print(_announce(sweep, scheduler), file=stream or sys.stdout, flush=True)
     study.add(sweep.points)
     files.make_folder(sweep.folder)
@@ -115,16 +115,16 @@ def run(
 
 
 def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:
-  """Says how much there is to run, at most."""
+  """Describes how many runs and rounds the sweep has, at most."""
   rounds = [point.total_rounds for point in sweep.points]
   total = scheduler.most_runs * sum(rounds) // len(rounds)
-  said = (
+  text = (
     f'{scheduler.most_runs} runs, {total:,} rounds in all, in {sweep.folder}.'
   )
   if sweep.tuned_on is None:
-    return said
+    return text
   return (
-    f"{said} Tuned on seed {sweep.tuned_on}; then each method's best on seeds "
+    f"{text} Tuned on seed {sweep.tuned_on}; then each method's best on seeds "
     f'{", ".join(map(str, sweep.repeats))}.'
   )
 
@@ -132,7 +132,7 @@ def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:
 def _shown(
   sweep: flags.Sweep, rows: Sequence[outcomes.Row]
 ) -> list[outcomes.Row]:
-  """Leaves out the repeats of configurations that were not chosen."""
+  """Drops the repeats of configurations that were not selected."""
   idle = (outcomes.WAITING, outcomes.UNTRIED)
   return [
     row
@@ -144,7 +144,7 @@ def _shown(
 def _rows(
   sweep: flags.Sweep, scheduler: search.TrialScheduler, study: study_lib.Study
 ) -> list[outcomes.Row]:
-  """Reads the sweep's table in its order, with what will never be run."""
+  """Builds the rows of the sweep's table, marking runs that will not be run."""
   trials = study.trials()
   reasons = scheduler.untried(trials)
   rows = [outcomes.row_of(trials[p.name]) for p in sweep.points]
@@ -162,10 +162,10 @@ def _rows(
 
 @contextlib.contextmanager
 def _folder(sweep: flags.Sweep) -> Iterator[None]:
-  """Enters the sweep's folder; keeps others out who share no storage.
+  """Enters the sweep's folder, locking it unless a --storage is shared.
 
   Raises:
-    SettingsError: If it is another experiment's, or somebody is in it.
+    SettingsError: If it belongs to another experiment or is in use.
   """
   inside = files.RunFolder(sweep.folder)
   if inside.hparams.exists() or inside.metrics.exists():
@@ -191,7 +191,7 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
 
 
 def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
-  """Adds the runs of dead processes again, and ended ones as flags say."""
+  """Requeues runs of dead processes, and ended runs that the flags ask for."""
   study.take_up_dead()
   points = {p.name: p for p in sweep.points}
   again = {
@@ -202,7 +202,7 @@ def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
     status = outcomes.status_of(trial)
     gone = (
       status == outcomes.FINISHED
-      # With a storage elsewhere the run may have its folder elsewhere.
+      # With a shared storage the run's folder may be on another machine.
       and sweep.options['storage'] is None
       and not _is_there(points[name])
     )
@@ -218,7 +218,7 @@ def _is_there(point: Any) -> bool:
 
 
 def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
-  """Writes the axes in a process that has TensorFlow: this, or one more."""
+  """Writes the HParams axes in a process that has imported TensorFlow."""
   arguments = (
     sweep.folder / 'tensorboard',
     list(sweep.points),
@@ -235,7 +235,7 @@ def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
 
 
 class _Here:
-  """This machine, as far as a sweep has use of it."""
+  """Worker processes on this machine."""
 
   def __init__(self, sweep: flags.Sweep):
     self._sweep = sweep
@@ -246,7 +246,7 @@ class _Here:
     return self._sweep.options['workers'] or 1
 
   def start(self, connection: Any) -> Any:
-    """Starts a worker process that speaks through a connection."""
+    """Starts a worker process that sends its messages to a connection."""
     process = self._context.Process(
       target=worker.serve, args=(connection, self._sweep)
     )
@@ -259,7 +259,7 @@ class _Here:
 
 
 def _machines(sweep: flags.Sweep) -> Any:
-  """Returns where a sweep's processes run."""
+  """Returns the machines on which the sweep's processes run."""
   if sweep.options['ray_address'] is None:
     return _Here(sweep)
   from tff_adaptive.lab.sweep import cluster  # pylint: disable=g-import-not-at-top
@@ -268,7 +268,7 @@ def _machines(sweep: flags.Sweep) -> Any:
 
 
 class _Processes:
-  """Worker processes that each take one run after the other."""
+  """The worker processes of a sweep, each running one point at a time."""
 
   def __init__(
     self,
@@ -279,19 +279,19 @@ class _Processes:
     self._study = study
     self._report = report
     self._machines = _machines(sweep)
-    # By the connection to each; of those the ones that had a run, and which.
+    # Processes and the names of their latest runs, by connection.
     self._running: dict[Any, Any] = {}
     self._runs: dict[Any, str] = {}
     self._nothing_left = False
     self.traces = 0
 
   def run(self, signals: stopping.Signals, ticker: ticker_lib.Ticker) -> None:
-    """Runs all there is.
+    """Runs all points.
 
     Raises:
-      RunError: If processes end before they begin.
-      WorkerFailure: If a cluster has no machine for them.
-      Stopped: If a signal asked to stop; the runs under way are saved.
+      RunError: If processes end before they start a run.
+      WorkerFailure: If the cluster has no machine for them.
+      Stopped: If a signal asked to stop; interrupted runs are saved.
     """
     try:
       self._fill(ticker)
@@ -315,7 +315,7 @@ class _Processes:
       self._machines.close()
 
   def _fill(self, ticker: ticker_lib.Ticker) -> None:
-    """Starts processes where there is room, unless there is nothing to run."""
+    """Starts processes while there is room and runs are left."""
     room = 0 if self._nothing_left else self._machines.room()
     while len(self._running) < room and len(self._running) < ticker.left:
       self._start()
@@ -325,7 +325,7 @@ class _Processes:
     self._running[ours] = self._machines.start(theirs)
 
   def _hear(self, connection: Any) -> None:
-    """Takes what a process says, or its end."""
+    """Handles one message of a process, or its end."""
     try:
       kind, name, value = connection.recv()
     except (EOFError, OSError):
@@ -342,9 +342,10 @@ class _Processes:
       self._report(kind, name, value)
 
   def _bury(self, connection: Any) -> None:
-    """Sees to the run of a process that ended without a word.
+    """Handles a process that ended without a final message.
 
-    It failed if the process did; a run whose machine was lost goes on.
+    Its run has failed if the process exited with an error; if the machine was
+    lost, the run is requeued.
     """
     process = self._running.pop(connection)
     name = self._runs.pop(connection, None)
@@ -371,7 +372,7 @@ class _Processes:
     self._start()
 
   def _take_up(self, name: Optional[str]) -> None:
-    """Lets a run be taken again whose machine was lost."""
+    """Requeues a run whose machine was lost."""
     trial = self._study.trials().get(name or '')
     if trial is not None and outcomes.is_running(trial):
       self._study.run_again(trial)
@@ -383,7 +384,7 @@ class _Processes:
     for connection, process in self._running.items():
       process.join()
       connection.close()
-    # Of those that had no time to.
+    # Requeues the runs of processes that were killed before they could.
     self._study.take_up_dead()
 
 

@@ -23,9 +23,9 @@ DIVERGED = 'diverged'
 FAILED = 'failed'
 PRUNED = 'pruned'
 UNTRIED = 'untried'
-# Of these there is nothing left to do.
+# Final statuses.
 OVER = (FINISHED, DIVERGED, FAILED, PRUNED)
-# What a table says of every run beside its status, in columns of numbers.
+# Columns of numbers in the sweep's table.
 MEASURES = (
   'train/loss',
   'train/metric',
@@ -39,7 +39,7 @@ MEASURES = (
   'megabytes',
   'seconds',
 )
-# And of runs with virtual time: all of it, and that until --target_metric.
+# Further columns of runs with virtual time: in all, and until --target_metric.
 _OF_VIRTUAL_TIME = ('virtual_seconds', 'virtual_seconds_to_target')
 
 Trial = optuna.trial.FrozenTrial
@@ -50,11 +50,11 @@ class Outcome:
   """The end of a run.
 
   Attributes:
-    status: One of `OVER`, or `WAITING` if it was stopped on the way.
-    reason: Why, where it is not finished.
+    status: One of `OVER`, or `WAITING` if the run was interrupted.
+    reason: The reason, unless the run is finished.
     rounds: The last round that has a row.
-    metric: The task's first measure of quality, if it has one.
-    measures: The run in a few numbers: see `scores.measures`.
+    metric: The task's first metric, if it has one.
+    measures: Summary figures of the run; see `scores.measures`.
   """
 
   status: str
@@ -69,11 +69,11 @@ class Row:
   """A run in the sweep's table.
 
   Attributes:
-    name: The point's.
-    flags: What tells the point from the others, as text.
-    settings: All that decides the run's results.
+    name: The name of the point.
+    flags: The flags that distinguish the point from others, as text.
+    settings: All settings that affect the run's results.
     status: One of `WAITING`, `RUNNING`, `UNTRIED` and `OVER`.
-    outcome: What its process said last of it.
+    outcome: The outcome last reported by its process.
   """
 
   name: str
@@ -84,9 +84,10 @@ class Row:
 
 
 def newest(trials: Sequence[Trial]) -> dict[str, Trial]:
-  """Picks the trial of every run that counts, by name.
+  """Returns the current trial of every run, by name.
 
-  The last attempt; the first of them if several processes added it.
+  The current trial is the last attempt; if several processes added it, the
+  first of these.
   """
   result: dict[str, Trial] = {}
   for trial in trials:
@@ -97,15 +98,15 @@ def newest(trials: Sequence[Trial]) -> dict[str, Trial]:
 
 
 def attempt_of(trial: Trial) -> int:
-  """Returns how often a run was taken up again before."""
+  """Returns the number of times that the run was requeued before this trial."""
   return trial.user_attrs.get('attempt', 0)
 
 
 def check(trial: Trial) -> None:
-  """Checks that a trial is a sweep's.
+  """Checks that a trial belongs to a sweep.
 
   Raises:
-    KeyError, TypeError, ValueError: If it is not, or is damaged.
+    KeyError, TypeError, ValueError: If it does not, or is damaged.
   """
   row = row_of(trial)
   texts = (row.name, row.outcome.status, *row.flags.values())
@@ -126,17 +127,17 @@ def status_of(trial: Trial) -> str:
 
 
 def outcome_of(trial: Trial) -> Outcome:
-  """Returns the outcome that a trial's process reported last."""
+  """Returns the outcome last reported for a trial."""
   return Outcome(**trial.user_attrs.get('outcome', {'status': WAITING}))
 
 
 def is_running(trial: Trial) -> bool:
-  """Returns whether some process has taken a run and not ended it."""
+  """Returns whether a process has claimed a run and not ended it."""
   return status_of(trial) == RUNNING
 
 
 def row_of(trial: Trial) -> Row:
-  """Makes a trial a row of the sweep's table."""
+  """Converts a trial to a row of the sweep's table."""
   outcome = outcome_of(trial)
   if is_running(trial):
     outcome = dataclasses.replace(outcome, reason=None)
@@ -152,11 +153,11 @@ def row_of(trial: Trial) -> Row:
 def measures_of(
   run: runs.Run, target_metric: Optional[str] = None
 ) -> dict[str, float]:
-  """Sums a run up: `scores.measures`, and its virtual time to a target.
+  """Summarizes a run: `scores.measures`, and its virtual time to a target.
 
   Args:
     run: The run.
-    target_metric: As --target_metric, if it is asked for.
+    target_metric: The value of --target_metric, if given.
   """
   measures = run.measures()
   reached = ending.first_at_target(run.rows, target_metric)
@@ -168,7 +169,7 @@ def measures_of(
 
 
 def names_of_measures(rows: Sequence[Row]) -> list[str]:
-  """Names the columns of numbers of a table."""
+  """Lists the columns of numbers of a table."""
   virtual = [
     name
     for name in _OF_VIRTUAL_TIME
@@ -178,11 +179,11 @@ def names_of_measures(rows: Sequence[Row]) -> list[str]:
 
 
 def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
-  """Writes results.csv: a row a run, a column for each flag of the sweep."""
+  """Writes results.csv: one row per run, one column per flag of the sweep."""
   flags = list(dict.fromkeys(f for row in rows for f in row.flags))
   measures = names_of_measures(rows)
   rest = ('status', 'reason', 'rounds', 'metric', *measures)
-  # A flag that is called like one of these columns keeps its dashes.
+  # A flag with the name of another column keeps its dashes.
   head = ['name', *(f'--{f}' if f in rest else f for f in flags), *rest]
   table = [
     [
@@ -203,9 +204,9 @@ def was_begun(trial: Trial) -> bool:
 
 
 def score_of(rule: scores.SelectionRule, outcome: Outcome) -> float:
-  """Scores a run by the rounds that it has; less is better.
+  """Scores a run by its rounds so far; lower is better.
 
-  Infinite where it diverged or failed.
+  The score is infinite if the run diverged or failed.
   """
   useful = outcome.status in (FINISHED, PRUNED)
   return scores.score(rule, outcome.measures, outcome.metric, finished=useful)

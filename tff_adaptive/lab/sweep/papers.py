@@ -1,4 +1,4 @@
-"""The grids that papers searched."""
+"""The hyperparameter grids of papers."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def _texts(*values: float) -> list[str]:
   return [f'{value:g}' for value in values]
 
 
-# Flags of the released FedOpt code beside those of its tasks.
+# Flags that the presets of the released FedOpt code set for every task.
 _RELEASED = (
   'client_weighting',
   'max_elements_per_client',
@@ -34,13 +34,13 @@ _RELEASED = (
 
 
 def _flags_of(preset: str, *starts: str) -> dict[str, str]:
-  """Returns those flags of a preset whose names start so."""
+  """Returns the flags of a preset whose names have one of the prefixes."""
   flags = presets.load(preset).flags
   return {name: text for name, text in flags.items() if name.startswith(starts)}
 
 
 def _afo() -> dict[str, list[Block]]:
-  """Makes the grids of Reddi et al., Appendix D.2."""
+  """Builds the grids of Reddi et al., Appendix D.2."""
   default = (_decades(-3, 0.5), _decades(-3, 1))
   rates = {
     'cifar10_image': default,
@@ -62,7 +62,7 @@ def _afo() -> dict[str, list[Block]]:
       clients_per_round=str(published.clients_per_round),
       client_batch_size=str(published.batch_size),
     )
-    # Settings of the released code, which the presets have.
+    # Settings of the released code, taken from the presets.
     shared |= _flags_of(f'reddi2021/{task}/fedavg', f'{task}_', *_RELEASED)
     blocks = []
     for method in ('fedadagrad', 'fedadam', 'fedyogi', 'fedavgm', 'fedavg'):
@@ -73,7 +73,7 @@ def _afo() -> dict[str, list[Block]]:
       blocks.append(block)
       grids[f'reddi2021/{task}/{method}'] = [block]
     grids[f'reddi2021/{task}'] = blocks
-    # Only of Figures 1 and 4: Table 1 is without it.
+    # SCAFFOLD appears in Figures 1 and 4, but not in Table 1.
     grids[f'reddi2021/{task}/scaffold'] = [
       Block(
         dict(shared, algorithm='scaffold'),
@@ -84,9 +84,9 @@ def _afo() -> dict[str, list[Block]]:
 
 
 def _kim() -> dict[str, list[Block]]:
-  """Makes the grids of Kim et al., Section 4: rates of the other clients.
+  """Builds the grids of Kim et al., Section 4: rates of the baseline clients.
 
-  The paper's is the one on CIFAR-10; that on MNIST tunes on the data itself.
+  The grid on CIFAR-10 is the paper's; the one on MNIST tunes on MNIST itself.
   """
   grids = {}
   for task, rounds in (('cifar10_image', '2000'), ('mnist_character', '500')):
@@ -104,7 +104,7 @@ def _kim() -> dict[str, list[Block]]:
 
 
 def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
-  """Makes a block of rates for each client that has one."""
+  """Builds a block of learning rates for each baseline client."""
 
   # The paper leaves epsilon open; its code is PyTorch's, with these defaults.
   def clients(optimizer: str, epsilon: str) -> dict[str, str]:
@@ -132,7 +132,7 @@ def _kim_clients(shared: Mapping[str, str]) -> dict[str, Block]:
 
 
 def _sps() -> dict[str, list[Block]]:
-  """Makes the grids of Mukherjee et al., Appendix F.4."""
+  """Builds the grids of Mukherjee et al., Appendix F.4."""
   grids = {}
   client = _texts(1e-4, 1e-3, 1e-2, 0.1, 1.0)
   for task in ('mnist_logistic', 'libsvm_logistic', 'mnist_lenet'):
@@ -175,7 +175,7 @@ def _adaptive_axes(
   client_adaptivity: Sequence[str],
   server_adaptivity: Sequence[str],
 ) -> _Axes:
-  """Lists the axes of FedAda2's methods with an adaptive side, by method."""
+  """Returns the axes of FedAda2's methods with an adaptive side, by method."""
   one_side = dict(
     client_learning_rate=client,
     server_learning_rate=server,
@@ -189,7 +189,7 @@ def _adaptive_axes(
 
 
 def _ada2() -> dict[str, list[Block]]:
-  """Makes the grids of FedAda2, Appendix H.1."""
+  """Builds the grids of FedAda2, Appendix H.1."""
   rates = _texts(0.001, 0.01, 0.1, 0.5, 1)
   adaptivity = _texts(1e-7, 1e-5, 1e-3)
   shared = dict(
@@ -230,11 +230,11 @@ def _ada2() -> dict[str, list[Block]]:
 
 
 def _of_presets(folder: str, axes: _Axes) -> dict[str, Block]:
-  """Makes one block per method around presets, which set all but its axes.
+  """Builds one block per method from presets, which set all flags but its axes.
 
   Args:
-    folder: The presets, with what stands for the method: PAPER/TASK/{}.
-    axes: A method's axes, by its name.
+    folder: The presets' name with a placeholder for the method: PAPER/TASK/{}.
+    axes: The axes of each method, by name.
   """
   blocks = {}
   for method, own in axes.items():
@@ -245,7 +245,7 @@ def _of_presets(folder: str, axes: _Axes) -> dict[str, Block]:
 
 
 def _ada2_images() -> dict[str, list[Block]]:
-  """Makes the grids of FedAda2, Appendix H.2: a first step and a second."""
+  """Builds the two-step grids of FedAda2, Appendix H.2."""
   rates = (0.001, 0.01, 0.1, 0.5, 1, 5, 20)
   small = _texts(1e-9, 1e-7, 1e-5, 1e-3)
   first: _Axes = {
@@ -286,10 +286,11 @@ def _ada2_images() -> dict[str, list[Block]]:
 
 
 def _ada2_pairs() -> dict[str, list[Block]]:
-  """Makes the grids of FedAda2, Appendices I.1 and I.2, on landmarks.
+  """Builds the grids of FedAda2, Appendices I.1 and I.2, on landmarks.
 
-  Every pair of Adam and AdaGrad, and FedAda2 with delays: after the first local
-  epoch preconditioners are frozen for none, one or three.
+  They contain every pair of Adam and AdaGrad, and FedAda2 with delays, where
+  preconditioners are frozen for zero, one or three local epochs after the
+  first.
   """
   rates = _decades(-4, -1, 1)
   adaptivity = _texts(1e-7, 1e-5, 1e-3, 0.1, 1)
@@ -306,20 +307,20 @@ def _ada2_pairs() -> dict[str, list[Block]]:
     delay=_texts(1, 2, 4),
   )
   grids = {}
-  for name, methods, axes, told in (
+  for name, methods, axes, given in (
     ('gld23k_pairs', _JOINT, tuned, {}),
     ('gld23k_delays', ('fedada2',), delayed, dict(delay_unit='epochs')),
   ):
-    blocks = {method: _pairs(method, axes, told) for method in methods}
+    blocks = {method: _pairs(method, axes, given) for method in methods}
     grids[f'fedada2/{name}'] = [b for some in blocks.values() for b in some]
     grids |= {f'fedada2/{name}/{k}': some for k, some in blocks.items()}
   return grids
 
 
 def _pairs(
-  method: str, axes: Mapping[str, Sequence[str]], told: Mapping[str, str]
+  method: str, axes: Mapping[str, Sequence[str]], given: Mapping[str, str]
 ) -> list[Block]:
-  """Makes a block for each pair of optimizers of a joint method."""
+  """Builds a block for each pair of optimizers of a joint method."""
   (block,) = _of_presets('fedada2/gld23k/{}', {method: axes}).values()
   kind = 'sm3_' if method == 'fedada2' else ''
   found = []
@@ -327,11 +328,11 @@ def _pairs(
     for server in ('adam', 'adagrad'):
       chosen = {
         **block.fixed,
-        **told,
+        **given,
         'client_optimizer': kind + client,
         'server_optimizer': server,
       }
-      useless = set()  # Decays that AdaGrad has not.
+      useless = set()  # Decays that AdaGrad does not have.
       if client != 'adam':
         useless |= {'client_beta_1', 'client_beta_2'}
       if server != 'adam':
@@ -342,7 +343,7 @@ def _pairs(
 
 
 def built_in() -> dict[str, list[Block]]:
-  """Makes the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
+  """Builds the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
   grids = {}
   for make in (_afo, _kim, _sps, _ada2, _ada2_images, _ada2_pairs):
     for name, blocks in make().items():
@@ -358,14 +359,14 @@ def built_in() -> dict[str, list[Block]]:
 
 
 def load(name: str, algorithm: Optional[str] = None) -> list[Block]:
-  """Finds a paper's grid.
+  """Returns the blocks of a paper's grid.
 
   Args:
     name: One of `built_in()`.
-    algorithm: Only this method's blocks.
+    algorithm: The method whose blocks to return; all unless given.
 
   Raises:
-    SettingsError: If there is none of that name.
+    SettingsError: If the grid is unknown or has no block of the method.
   """
   known = built_in()
   if name not in known:

@@ -1,8 +1,8 @@
-"""The order of a sweep's runs: all of them, or those worth a run.
+"""The order of a sweep's runs, by grid or by search.
 
-Optuna's samplers propose places in the space of the axes; the nearest point of
-the sweep that waits is run. A configuration is proposed, and pruned, by its
-first seed alone: the others repeat what came to its end.
+Optuna's samplers propose points in the space of the axes; the nearest waiting
+point of the sweep is run. Only the first seed of a configuration is proposed
+and pruned; other seeds repeat configurations that ran to their end.
 """
 
 import dataclasses
@@ -26,29 +26,29 @@ from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import study as study_lib
 
 _Trials = Mapping[str, outcomes.Trial]
-# By flag: the range of its numbers, or its words.
+# The range of numbers, or the choices of words, by flag.
 _Space = dict[str, optuna.distributions.BaseDistribution]
-# Unless the flags say otherwise.
+# Defaults of --trials and --halving_factor.
 _TRIALS = 20
 _HALVING_FACTOR = 3
-# Configurations that are tried at random before a sampler knows anything.
+# Random configurations before a sampler's model is used.
 _FIRST_TRIALS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class TrialScheduler:
-  """The runs that a sweep is to make, and their order.
+  """The runs of a sweep and their order.
 
   Attributes:
     points: The sweep's points.
-    sampler: Which configuration is next: 'grid', 'random', 'tpe' or 'gp'.
-    rule: By which configurations are compared.
-    trials: How many configurations a sampler other than grid tries.
-    seed: Of all that is random in the choice.
-    halving_factor: One in so many runs goes on after every rung; `None` if all
-      runs go to their end.
+    sampler: The sampler of configurations: 'grid', 'random', 'tpe' or 'gp'.
+    rule: The rule that compares configurations.
+    trials: Number of configurations that a sampler other than grid tries.
+    seed: Seed of the sampler.
+    halving_factor: After every rung, 1 / halving_factor of the runs continue;
+      `None` disables pruning.
     tuned: Whether only the best configuration of each method is repeated on
-      other seeds than its first, once all are known.
+      further seeds, once all results on the first seed are known.
   """
 
   points: Sequence[grids.Point]
@@ -61,7 +61,7 @@ class TrialScheduler:
 
   @functools.cached_property
   def _configurations(self) -> list[list[str]]:
-    """Groups the runs' names by configuration, seeds together."""
+    """The runs' names, grouped by configuration."""
     result: dict[grids.Configuration, list[str]] = {}
     for point in self.points:
       key = grids.configuration(point.flags)
@@ -70,7 +70,7 @@ class TrialScheduler:
 
   @functools.cached_property
   def _groups(self) -> dict[str, int]:
-    """Numbers the groups of runs that share a traced round, by run."""
+    """The number of the group of runs that share a traced round, by run."""
     found: dict[grids.Configuration, int] = {}
     return {
       point.name: found.setdefault(grids.words_of(point.flags), len(found))
@@ -79,21 +79,21 @@ class TrialScheduler:
 
   @property
   def most_runs(self) -> int:
-    """The number of runs of the sweep, if none is left out on the way."""
+    """The largest number of runs, if none is pruned or left out."""
     sizes = sorted(map(len, self._configurations), reverse=True)
     if self.sampler != 'grid':
       sizes = sizes[: self.trials]
     if not self.tuned:
       return sum(sizes)
-    # Of every method one is repeated.
+    # One configuration of each method is repeated.
     best = min(len(set(self._methods.values())), len(sizes))
     return len(sizes) + best * (sizes[0] - 1)
 
   def next(self, trials: _Trials) -> list[str]:
-    """Returns the runs that may be taken now, the best choice first.
+    """Returns the runs that may be started now, the best choice first.
 
     Args:
-      trials: The newest trial of every run.
+      trials: The current trial of every run.
     """
     held, fresh = self._open(trials)
     if held or not fresh:
@@ -101,8 +101,8 @@ class TrialScheduler:
     if self.sampler == 'grid' and self.halving_factor is None:
       return fresh
     if self.sampler in ('grid', 'random'):
-      # In a grid's own order one rate after the other may be the best so far,
-      # and none would be pruned.
+      # In grid order each rate may be better than the ones before it, so that
+      # none would be pruned.
       shuffled = _shuffled(fresh, self.seed)
       if self.sampler == 'random':
         return shuffled
@@ -134,19 +134,19 @@ class TrialScheduler:
     for first, *repeats in self._configurations:
       held += [first] if first in begun else []
       held += repeats if first in repeated else []
-    # What was begun is carried to its end first.
+    # Runs that have been started go first.
     held = [name for name in held if name in waiting]
     return held, [] if held else fresh
 
   def _repeated(
     self, trials: _Trials, begun: Sequence[str], more: bool
   ) -> set[str]:
-    """Names the first runs of the configurations that go on to other seeds.
+    """Returns the first runs of configurations to repeat on other seeds.
 
     Args:
-      trials: The newest trial of every run.
-      begun: First runs that were begun.
-      more: Whether there are others to begin.
+      trials: The current trial of every run.
+      begun: First runs that have been started.
+      more: Whether further first runs will be started.
     """
     status = {name: outcomes.status_of(trials[name]) for name in begun}
     finished = {n for n, s in status.items() if s == outcomes.FINISHED}
@@ -166,7 +166,7 @@ class TrialScheduler:
 
   @functools.cached_property
   def _methods(self) -> dict[str, tuple]:
-    """Tells apart the methods in their experiments, by run."""
+    """The experiment and method of each run, by name."""
     return {
       point.name: (
         sections.experiment(point.identity),
@@ -176,10 +176,12 @@ class TrialScheduler:
     }
 
   def untried(self, trials: _Trials) -> dict[str, str]:
-    """Tells which waiting runs will not be run, and why, once it is known.
+    """Returns the waiting runs that will not be run, with the reasons.
+
+    Empty until it is certain.
 
     Args:
-      trials: The newest trial of every run.
+      trials: The current trial of every run.
     """
     if any(self._open(trials)) or any(
       map(outcomes.is_running, trials.values())
@@ -201,7 +203,7 @@ class TrialScheduler:
     return reasons
 
   def pruner(self) -> optuna.pruners.BasePruner:
-    """Builds Optuna's pruner, which gives runs up on their way."""
+    """Builds Optuna's pruner."""
     if self.halving_factor is None:
       return optuna.pruners.NopPruner()
     return _Halving(
@@ -222,7 +224,7 @@ class TrialScheduler:
 
   @property
   def _first_rung(self) -> int:
-    """The first rung, of so many that one configuration is left at the end."""
+    """The first rung, such that one configuration is left after the last."""
     assert self.halving_factor is not None
     total = self.points[0].total_rounds
     most = min(len(self._configurations), total)
@@ -232,10 +234,9 @@ class TrialScheduler:
   def _propose(
     self, space: _Space, trials: _Trials, seed: int
   ) -> Mapping[str, Any]:
-    """Asks Optuna's sampler, given a study of what is known by now."""
+    """Asks Optuna's sampler for a point, given all results so far."""
     with warnings.catch_warnings():
-      # Of what may change in later versions of Optuna, and of scores that are
-      # not finite.
+      # Optuna warns about experimental features and non-finite scores.
       warnings.simplefilter('ignore')
       if self.sampler == 'gp':
         sampler: optuna.samplers.BaseSampler = optuna.samplers.GPSampler(
@@ -268,7 +269,7 @@ class TrialScheduler:
 
 
 def scheduler_of(sweep: flags.Sweep) -> TrialScheduler:
-  """Makes the scheduler that the flags of a sweep ask for."""
+  """Builds the scheduler for a sweep's flags."""
   options = sweep.options
   return TrialScheduler(
     points=sweep.points,
@@ -286,7 +287,7 @@ def scheduler_of(sweep: flags.Sweep) -> TrialScheduler:
 def open_study(
   sweep: flags.Sweep, scheduler: TrialScheduler
 ) -> study_lib.Study:
-  """Opens a sweep's study, making it if there is none."""
+  """Opens a sweep's study, creating it if it does not exist."""
   return study_lib.Study(
     sweep.folder,
     rule=scheduler.rule,
@@ -296,7 +297,7 @@ def open_study(
 
 
 class _Halving(optuna.pruners.SuccessiveHalvingPruner):
-  """Successive halving in which a run that was taken up again counts once."""
+  """Successive halving that counts a requeued run once."""
 
   def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
     newest: Any = _NewestTrials(study)
@@ -304,7 +305,7 @@ class _Halving(optuna.pruners.SuccessiveHalvingPruner):
 
 
 class _NewestTrials:
-  """A study without the trials that a newer one stands for."""
+  """A study restricted to the current trials of its runs."""
 
   def __init__(self, study: optuna.Study):
     self._study = study
@@ -317,17 +318,17 @@ class _NewestTrials:
 
 
 def _shuffled(names: Sequence[str], seed: int) -> list[str]:
-  """Shuffles names the same way, however many are left of them."""
+  """Shuffles names such that removing some keeps the order of the others."""
   return sorted(
     names, key=lambda name: random.Random(f'{seed} {name}').random()
   )
 
 
 def encode(points: Sequence[Mapping[str, str]]) -> _Space:
-  """Makes the space of points, a dimension for every flag that varies.
+  """Builds the search space of points, one dimension for each varying flag.
 
-  Positive numbers that span a decade count by their logarithm, words by being
-  equal or not.
+  Positive numbers that span at least a decade are on a logarithmic scale; words
+  are categorical.
 
   Args:
     points: The flags of all points, as text.
@@ -351,7 +352,7 @@ def encode(points: Sequence[Mapping[str, str]]) -> _Space:
 
 
 def place(space: _Space, flags: Mapping[str, str]) -> dict[str, Any]:
-  """Places a point; a number that its method lacks is in the middle."""
+  """Places a point in the space; a missing number is put in the middle."""
   result: dict[str, Any] = {}
   for flag, dimension in space.items():
     text = flags.get(flag)
@@ -369,7 +370,7 @@ def place(space: _Space, flags: Mapping[str, str]) -> dict[str, Any]:
 def _distance(
   space: _Space, one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> float:
-  """Measures the distance of two places in the unit cube."""
+  """Computes the squared distance of two points in the unit cube."""
   total = 0.0
   for flag, dimension in space.items():
     a, b = one[flag], other[flag]

@@ -23,13 +23,13 @@ _FILE_BEFORE = 'sweep.sqlite'
 _SECONDS_FOR_A_LOCK = 120.0
 _TRIES_TO_MAKE_TABLES = 10
 _SECONDS_BETWEEN_TRIES = 0.2
-# Of a --storage that is none.
+# Raised for a --storage that is malformed or not supported.
 _NO_STORAGE = (
   sqlalchemy.exc.ArgumentError,
   sqlalchemy.exc.NoSuchModuleError,
   ImportError,
 )
-# SQLite's results where a file cannot be reached, whatever is in it.
+# SQLite's result codes for a file that cannot be accessed, whatever it holds.
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _OUT_OF_REACH = (
   sqlite3.SQLITE_CANTOPEN,
@@ -39,7 +39,7 @@ _OUT_OF_REACH = (
   sqlite3.SQLITE_PERM,
   sqlite3.SQLITE_READONLY,
 )
-# Whatever Optuna and SQLAlchemy make of a study that is damaged or no sweep's.
+# Raised by Optuna and SQLAlchemy for a study that is damaged or no sweep's.
 _COMPLAINTS = (
   sqlalchemy.exc.SQLAlchemyError,
   alembic.util.CommandError,  # Of the tables' version.
@@ -56,7 +56,7 @@ _COMPLAINTS = (
 
 
 def _sqlite_code(error: Optional[BaseException]) -> Optional[int]:
-  """Returns SQLite's primary result code, if an error came of one."""
+  """Returns the primary SQLite result code that caused an error, if any."""
   seen: set[int] = set()
   while error is not None and id(error) not in seen:
     seen.add(id(error))
@@ -69,14 +69,14 @@ def _sqlite_code(error: Optional[BaseException]) -> Optional[int]:
 
 @contextlib.contextmanager
 def complaints(place: str) -> Iterator[None]:
-  """Turns the errors of a study's storage into a sentence that names it."""
+  """Converts errors of a study's storage to one sentence that names it."""
   try:
     yield
   except (errors.RunError, *_NO_STORAGE):
     raise
   except _COMPLAINTS as e:
     cause = e.__cause__ or e
-    # SQLAlchemy adds the statement to what the database said.
+    # SQLAlchemy appends the statement to the database's message.
     reason = errors.reason(getattr(cause, 'orig', None) or cause)
     code = _sqlite_code(e)
     if code in _LOCKED:
@@ -100,7 +100,7 @@ def complaints(place: str) -> Iterator[None]:
 
 
 def describe(folder: pathlib.Path, storage: Optional[str]) -> str:
-  """Says where a study is, without a password."""
+  """Describes the location of a study, without passwords."""
   if storage is None:
     return str(folder / _FILE)
   with contextlib.suppress(sqlalchemy.exc.ArgumentError):
@@ -112,15 +112,16 @@ def describe(folder: pathlib.Path, storage: Optional[str]) -> str:
 def open_storage(
   folder: pathlib.Path, storage: Optional[str]
 ) -> optuna.storages.BaseStorage:
-  """Opens a study's storage, making it if there is none.
+  """Opens a study's storage, creating it if it does not exist.
 
   Args:
-    folder: The sweep's.
-    storage: What --storage says; a file in the folder unless given.
+    folder: The sweep's folder.
+    storage: The value of --storage; a file in the folder unless given.
 
   Raises:
-    SettingsError: If there is something else, or no such kind of storage.
-    RunError: If it cannot be read or written.
+    SettingsError: If the location holds something else, or the kind of storage
+      is not supported.
+    RunError: If the storage cannot be read or written.
   """
   place = describe(folder, storage)
   try:
@@ -158,13 +159,12 @@ def _open(
 
 
 def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
-  """Opens a journal, without the half line that a killed process left.
+  """Opens a journal, dropping an incomplete last line of a killed process.
 
-  Optuna would write its next entry behind that half line, and could read
-  neither.
+  Optuna would append its next entry to that line and could read neither.
 
   Raises:
-    RunError: If the path leads to something else than a regular file.
+    RunError: If the path is not a regular file.
   """
   lock = journal.JournalFileSymlinkLock(str(path))
   if path.exists():
@@ -174,7 +174,7 @@ def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
       raise errors.RunError(
         f'--storage=journal:{path} cannot be used: {errors.reason(e)}.'
       ) from e
-    # Whoever writes holds the lock, so that a half line is nobody's any more.
+    # Writers hold the lock, so an incomplete line has no writer any more.
     lock.acquire()
     try:
       with open(path, 'rb+') as file:
@@ -191,10 +191,10 @@ def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
 def _open_database(
   url: sqlalchemy.engine.URL, connect_args: Mapping[str, Any]
 ) -> optuna.storages.RDBStorage:
-  """Opens a database, and makes its tables if they are not there.
+  """Opens a database, creating its tables if they do not exist.
 
-  Processes that make them at once get in each other's way: Optuna looks which
-  tables there are before it makes the others.
+  Retries, because processes that create tables at the same time conflict:
+  Optuna lists the existing tables before it creates the others.
   """
   for _ in range(_TRIES_TO_MAKE_TABLES):
     try:
@@ -216,11 +216,11 @@ def _open_database(
 
 
 def _lock_transactions(engine: sqlalchemy.engine.Engine) -> None:
-  """Makes every transaction of SQLite's keep the others out from its start.
+  """Makes SQLite take its write lock at the start of every transaction.
 
-  Optuna takes a waiting trial by reading its state and then changing it, with
-  rows locked in between where the database has such locks. SQLite has none:
-  two processes could take the same trial.
+  Optuna claims a waiting trial by reading its state and then changing it,
+  relying on row locks in between. SQLite has no row locks, so two processes
+  could claim the same trial.
   """
 
   @sqlalchemy.event.listens_for(engine, 'connect')
@@ -232,11 +232,11 @@ def _lock_transactions(engine: sqlalchemy.engine.Engine) -> None:
   def begin(connection: Any) -> None:
     connection.exec_driver_sql('BEGIN IMMEDIATE')
 
-  engine.dispose()  # Connections from before.
+  engine.dispose()  # Closes connections opened without the listeners.
 
 
 def check_folder(folder: pathlib.Path) -> None:
-  """Raises `SettingsError` if a folder has a sweep of an earlier version."""
+  """Raises `SettingsError` if a folder holds a sweep of an earlier version."""
   if (folder / _FILE_BEFORE).exists():
     raise errors.SettingsError(
       f'{folder} holds a sweep of an earlier version of this program '

@@ -1,9 +1,9 @@
 """A sweep's runs as the trials of an Optuna study.
 
-Every point of a sweep is a trial, which waits from the start. A process takes
-a waiting trial, which only one can, runs it and says what became of it. What a
-process has left unfinished is failed and added once more, as Optuna's
-`RetryHeartbeatStaleTrialCallback` does: the newest trial of a name counts.
+Every point of a sweep is a trial, initially waiting. A process atomically
+claims a waiting trial, runs it and records the outcome. An unfinished trial of
+a dead process is failed and added once more, as Optuna's
+`RetryHeartbeatStaleTrialCallback` does; the newest trial of a name counts.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ _STATE_OF = {
   outcomes.FAILED: optuna.trial.TrialState.FAIL,
 }
 _SECONDS_BETWEEN_BEATS = 15.0
-# A process elsewhere that was silent for so long is taken for dead.
+# A process on another machine is considered dead after this long a silence.
 _SECONDS_OF_SILENCE = 90.0
 _Method = TypeVar('_Method', bound=Callable[..., Any])
 
 
 def _complain(method: _Method) -> _Method:
-  """Makes a method report errors of the study's storage in one sentence."""
+  """Decorates a method to report storage errors in one sentence."""
 
   @functools.wraps(method)
   def wrapper(self: 'Study', *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ class Study:
   """The trials of a sweep.
 
   Attributes:
-    place: Where they are, as text.
+    place: The location of the study, as text.
   """
 
   def __init__(
@@ -68,18 +68,18 @@ class Study:
     storage: Optional[str] = None,
     pruner: Optional[optuna.pruners.BasePruner] = None,
   ):
-    """Opens the study, making it if there is none.
+    """Opens the study, creating it if it does not exist.
 
     Args:
-      folder: The sweep's; a study in a `storage` is called like it.
-      rule: Makes the value of a trial.
-      storage: A URL that Optuna takes, or journal:FILE; a file in the folder
+      folder: The sweep's folder; a study in a `storage` has the folder's name.
+      rule: The rule that computes the value of a trial.
+      storage: A URL that Optuna accepts, or journal:FILE; a file in the folder
         unless given.
-      pruner: Decides which runs are given up on the way; none unless given.
+      pruner: The pruner of runs; none unless given.
 
     Raises:
-      SettingsError: If there is something else in that place.
-      RunError: If it cannot be read or written.
+      SettingsError: If the location holds something else.
+      RunError: If the storage cannot be read or written.
     """
     self.place = storages.describe(folder, storage)
     self._rule = rule
@@ -89,16 +89,16 @@ class Study:
     with storages.complaints(self.place):
       self._study = optuna.create_study(
         storage=self._storage,
-        # A file of its own stays the sweep's if its folder gets another name.
+        # With a fixed name, a study in the folder survives renaming it.
         study_name='sweep' if storage is None else folder.name,
         load_if_exists=True,
-        # Which trial is next is decided elsewhere.
+        # `search.TrialScheduler` chooses the next trial.
         sampler=optuna.samplers.RandomSampler(0),
         pruner=pruner or optuna.pruners.NopPruner(),
       )
 
   def close(self) -> None:
-    """Lets go of the storage."""
+    """Closes the storage."""
     if isinstance(self._storage, optuna.storages.RDBStorage):
       self._storage.remove_session()
       self._storage.engine.dispose()
@@ -111,13 +111,13 @@ class Study:
 
   @_complain
   def add(self, points: Sequence[grids.Point]) -> None:
-    """Adds the points that are not there; the others must be the same ones.
+    """Adds missing points; existing ones must have the same settings.
 
     Args:
       points: All points of the sweep.
 
     Raises:
-      SettingsError: If this is another sweep's study; nothing is changed.
+      SettingsError: If the study belongs to another sweep; nothing is changed.
     """
     before = self.trials()
     strangers = sorted(set(before) - {p.name for p in points})
@@ -154,7 +154,7 @@ class Study:
 
   @_complain
   def trials(self) -> dict[str, outcomes.Trial]:
-    """Reads the newest trial of every run, by name."""
+    """Reads the current trial of every run, by name."""
     trials = outcomes.newest(self._study.get_trials(deepcopy=False))
     for trial in trials.values():
       outcomes.check(trial)
@@ -162,7 +162,7 @@ class Study:
 
   @_complain
   def take(self, trial: outcomes.Trial) -> Optional['Taken']:
-    """Takes a waiting run for this process; `None` if another one has it."""
+    """Claims a waiting run for this process; `None` if another has it."""
     identifier = self._identifier(trial.number)
     try:
       mine = self._storage.set_trial_state_values(
@@ -185,20 +185,20 @@ class Study:
   def run_again(
     self, trial: outcomes.Trial, outcome: Optional[outcomes.Outcome] = None
   ) -> None:
-    """Lets a run be taken once more, which goes on from where it is.
+    """Requeues a run, which continues from its last checkpoint.
 
     Args:
-      trial: The run's newest one.
-      outcome: How far it is.
+      trial: The run's current trial.
+      outcome: The run's progress so far.
     """
     if not trial.state.is_finished() and not self._tell(
       trial.number, state=optuna.trial.TrialState.FAIL
     ):
-      return  # Another process has seen to it.
+      return  # Another process has requeued it.
     keep = {key: trial.user_attrs[key] for key in ('name', 'flags', 'settings')}
     if outcome is not None:
       keep['outcome'] = _plain(dataclasses.asdict(outcome))
-    # What a pruner compared counts, unless it was that which ended the run.
+    # Intermediate values are kept, unless the pruner ended the run.
     states = optuna.trial.TrialState
     again = trial.state in (states.RUNNING, states.FAIL)
     self._study.add_trial(
@@ -217,12 +217,12 @@ class Study:
     try:
       self._study.tell(number, **what)
     except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
-      return False  # As Optuna says that it is over already.
+      return False  # The trial was over already.
     return True
 
   @_complain
   def finish(self, taken: 'Taken', outcome: outcomes.Outcome) -> None:
-    """Says what became of a run that this process has taken."""
+    """Records the outcome of a run that this process has claimed."""
     trial = self.trials()[taken.name]
     if trial.number == taken.trial.number:
       self._finish(trial, outcome)
@@ -231,12 +231,12 @@ class Study:
   def fail_runs_of(
     self, process: int, reason: str, run: Optional[str] = None
   ) -> list[str]:
-    """Ends the runs of a process that is gone.
+    """Fails the runs of a process that has ended.
 
     Args:
-      process: Its id on this machine.
-      reason: How it ended.
-      run: The run that it is known to have begun, on whatever machine.
+      process: The process id, on this machine.
+      reason: How the process ended.
+      run: A run that the process is known to have started, on any machine.
 
     Returns:
       The names of the runs.
@@ -263,7 +263,7 @@ class Study:
         _plain(dataclasses.asdict(outcome)),
       )
     except optuna.exceptions.UpdateFinishedTrialError:
-      return  # Another process took this one for dead.
+      return  # Another process has declared this one dead.
     finished = outcome.status == outcomes.FINISHED
     self._tell(
       trial.number,
@@ -273,7 +273,7 @@ class Study:
 
   @_complain
   def take_up_dead(self) -> None:
-    """Lets the runs be taken once more whose process is gone."""
+    """Requeues the runs of dead processes."""
     for trial in self.trials().values():
       interrupted = (
         trial.state.is_finished()
@@ -286,7 +286,7 @@ class Study:
     owner = trial.user_attrs.get('owner')
     if owner is not None and owner['machine'] == _machine():
       return _owner(owner['process']) != owner
-    # By this machine's clock alone: clocks of different machines differ.
+    # Measured by this machine's clock, because clocks of machines differ.
     sign = (owner, trial.user_attrs.get('alive'))
     now = time.monotonic()
     before, since = self._silence.get(trial.number, (None, now))
@@ -297,10 +297,10 @@ class Study:
 
 
 class Taken:
-  """A run that this process has taken; a context manager that says so.
+  """A run claimed by this process; as a context manager, it sends heartbeats.
 
   Attributes:
-    trial: Optuna's.
+    trial: Optuna's trial.
   """
 
   def __init__(self, study: Study, trial: optuna.trial.Trial):
@@ -322,11 +322,11 @@ class Taken:
     self._thread.join()
 
   def _beat(self) -> None:
-    """Shows other machines that this process is alive."""
+    """Sends heartbeats to processes on other machines."""
     count = 0
     while not self._ended.wait(_SECONDS_BETWEEN_BEATS):
       count += 1
-      # A storage that is away for a while is tried again with the next beat.
+      # The next heartbeat retries a storage that is unavailable.
       with (
         contextlib.suppress(errors.RunError),
         storages.complaints(self._study.place),
@@ -334,10 +334,10 @@ class Taken:
         self.trial.set_user_attr('alive', count)
 
   def is_worse(self, score: float, round_number: int) -> bool:
-    """Returns whether the pruner gives the run up after a round.
+    """Returns whether the pruner ends the run after a round.
 
     Args:
-      score: The run's so far; less is better.
+      score: The run's score so far; lower is better.
       round_number: The round.
     """
     with storages.complaints(self._study.place):
@@ -346,15 +346,15 @@ class Taken:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns a mapping as it comes back from JSON."""
+  """Returns a mapping after a round trip through JSON."""
   return json.loads(json.dumps(dict(value)))
 
 
 def _numbers(flags: Mapping[str, str]) -> dict[str, float]:
-  """Reads those of a point's flags that are numbers, as Optuna's parameters.
+  """Parses the numeric flags of a point, as Optuna's parameters.
 
-  Words are not among them: the choices of a parameter of Optuna's cannot grow,
-  as the axes of a sweep can.
+  Words are not included: the choices of an Optuna parameter cannot be extended,
+  while the axes of a sweep can.
   """
   found = {flag: grids.number(text) for flag, text in flags.items()}
   return {flag: value for flag, value in found.items() if value is not None}
@@ -375,22 +375,22 @@ def _distributions(
 
 @functools.cache
 def _machine() -> str:
-  """Identifies the machine, boot and namespace that a process id is of."""
+  """Returns an identifier of the machine, boot and process namespace."""
   boot = pathlib.Path('/proc/sys/kernel/random/boot_id').read_text('utf-8')
   return f'{boot.strip()}/{os.stat("/proc/self/ns/pid").st_ino}'
 
 
 def _owner(process: int) -> Optional[dict[str, Any]]:
-  """Describes a process of this machine; `None` if it is gone.
+  """Describes a process of this machine; `None` if it has ended.
 
-  A later process may have the same id, but not the same start, which is in
-  ticks since the machine's own: setting the clock does not change it.
+  Process ids are reused, so the start time identifies the process too. It is in
+  ticks since boot and does not change when the clock is set.
   """
   try:
     text = pathlib.Path(f'/proc/{process}/stat').read_text('utf-8')
   except (FileNotFoundError, ProcessLookupError):
     return None
-  # The program's name before this may hold anything.
+  # The preceding program name may contain spaces and parentheses.
   state, *fields = text.rpartition(')')[2].split()
   if state in ('Z', 'X'):
     return None

@@ -1,4 +1,4 @@
-"""The summary of a sweep, in a few lines."""
+"""The summary of a sweep, as a short table."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import outcomes
 
-# A configuration's runs, by seed.
+# The runs of one configuration.
 _Same = Sequence[outcomes.Row]
 
 
@@ -23,18 +23,18 @@ def summary(
   with_target: bool = False,
   tuned_on: Optional[int] = None,
 ) -> str:
-  """Names the best configuration of every method, for each task.
+  """Renders the best configuration of every method, for each task.
 
-  Methods are in the order of what the report compares them by, a validation
-  figure where there is one.
+  Methods are ordered by the measure that the report compares them by, a
+  validation measure if there is one.
 
   Args:
-    rows: Of the table.
-    select: The name of a rule.
-    with_target: Whether runs with virtual time say how much of it passed until
-      --target_metric.
-    tuned_on: The seed that configurations are chosen on, of which means are not
-      if others were run; `None` if all seeds count alike.
+    rows: The rows of the sweep's table.
+    select: The name of a selection rule.
+    with_target: Whether to show the virtual time until --target_metric, for
+      runs with virtual time.
+    tuned_on: The seed that configurations are selected on, excluded from means
+      if other seeds were run; `None` if all seeds are equal.
   """
   rule = scores.RULES[select]
   tasks = {row.settings['task'] for row in rows}
@@ -71,7 +71,10 @@ def summary(
 def _measures(
   rows: Sequence[outcomes.Row], rule: scores.SelectionRule, with_target: bool
 ) -> dict[str, str]:
-  """Names the columns of numbers: what methods are ranked by comes first."""
+  """Returns the headings of the columns of numbers, by measure.
+
+  The measure by which methods are ranked comes first.
+  """
   there = {name for row in rows for name in row.outcome.measures}
   metrics = {row.outcome.metric for row in rows if row.outcome.metric}
   judges = [sections.Judge(rule, metric) for metric in sorted(metrics)]
@@ -97,7 +100,7 @@ def _methods(
   measures: Sequence[str],
   tuned_on: Optional[int],
 ) -> list[tuple[str, ...]]:
-  """Makes the rows of the table, the best method first."""
+  """Builds the rows of the table, the best method first."""
   order = []
   for method, configurations in by_method.items():
     tried = sum(
@@ -131,12 +134,12 @@ def _methods(
 
 
 def _choosing(same: _Same, tuned_on: Optional[int]) -> _Same:
-  """Picks the runs by which a configuration is chosen."""
+  """Returns the runs by which a configuration is selected."""
   return [row for row in same if tuned_on in (None, row.settings.get('seed'))]
 
 
 def _reported(same: _Same, tuned_on: Optional[int]) -> tuple[_Same, int]:
-  """Picks the runs whose means are shown; and how many there are to be."""
+  """Returns the runs whose means are shown, and the expected number of runs."""
   others = [row for row in same if row.settings.get('seed') != tuned_on]
   finished = [row for row in others if row.status == outcomes.FINISHED]
   if tuned_on is None or not finished:
@@ -146,7 +149,7 @@ def _reported(same: _Same, tuned_on: Optional[int]) -> tuple[_Same, int]:
 
 
 def _compared(rule: scores.SelectionRule, same: _Same) -> float:
-  """Returns what methods are ranked by, such that less is better."""
+  """Returns the value that methods are ranked by; lower is better."""
   judge = sections.Judge(rule, same[0].outcome.metric)
   measure, _ = judge.compared
   value = _mean_of(same, measure)
@@ -163,7 +166,7 @@ def _mean_of(rows: _Same, measure: str) -> Optional[float]:
 
 
 def _mean(rows: _Same, measure: str) -> str:
-  """Shows a mean over seeds; a dash where a run lacks the measure."""
+  """Formats a mean over seeds; a dash if a run lacks the measure."""
   value = _mean_of(rows, measure)
   return '-' if value is None else formatting.number(value)
 

@@ -1,4 +1,4 @@
-"""The progress of a sweep, on the screen."""
+"""The progress display of a sweep."""
 
 import statistics
 import sys
@@ -10,12 +10,12 @@ from typing import Optional
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.sweep import outcomes
 
-# Starts that the next ones are expected to be like.
+# Number of recent start-up times that predict the next ones.
 _LATEST = 5
 
 
 class Ticker:
-  """A sweep's progress, a line that is redrawn on a terminal."""
+  """A sweep's progress, one line that is redrawn on a terminal."""
 
   def __init__(
     self,
@@ -26,34 +26,34 @@ class Ticker:
     """Starts the clock.
 
     Args:
-      rows: Of the sweep's table.
-      most_runs: How many of them may be run.
-      stream: Where to write; standard output unless given.
+      rows: The rows of the sweep's table.
+      most_runs: The largest number of runs.
+      stream: The stream to write to; standard output unless given.
     """
     self._most_runs = most_runs
     self._stream = stream or sys.stdout
     self._terminal = self._stream.isatty()
     self._drawn = 0
-    # Of the runs under way here: when they began, their first round of now and
-    # its time, and their last.
+    # Of the current runs, by name: start time; first round in this process and
+    # its time; latest round.
     self._began: dict[str, float] = {}
     self._first: dict[str, tuple[int, float]] = {}
     self._rounds: dict[str, int] = {}
-    # Of the runs that are over: rounds, and the seconds that these took.
+    # Rounds of ended runs, and the seconds that they took.
     self._worked = 0
     self._seconds = 0.0
-    # Seconds from a run's begin to its first round.
+    # Seconds from a run's start to its first round.
     self._starts: list[float] = []
     self._at_once = 1
     self.update(rows)
 
   def update(self, rows: Sequence[outcomes.Row]) -> None:
-    """Takes the sweep's table as it is now."""
+    """Replaces the rows of the sweep's table."""
     self._rows = rows
 
   @property
   def left(self) -> int:
-    """Runs that are not over and may be run."""
+    """Number of runs that are not over and may still be run."""
     if any(row.status == outcomes.UNTRIED for row in self._rows):
       return 0
     return max(self._most_runs - self._over, 0)
@@ -63,12 +63,12 @@ class Ticker:
     return sum(row.status in outcomes.OVER for row in self._rows)
 
   def started(self, name: str) -> None:
-    """Takes note of a run that begins."""
+    """Records the start of a run."""
     self._began[name] = time.monotonic()
     self._at_once = max(self._at_once, len(self._began))
 
   def round(self, name: str, number: int) -> None:
-    """Takes note of a round of a run that is under way."""
+    """Records a round of a current run."""
     if name not in self._first:
       now = time.monotonic()
       self._first[name] = number, now
@@ -76,7 +76,7 @@ class Ticker:
     self._rounds[name] = number
 
   def over(self, name: str, outcome: outcomes.Outcome) -> None:
-    """Says what became of a run."""
+    """Records and prints the outcome of a run."""
     first = self._first.pop(name, None)
     self._rounds.pop(name, None)
     self._began.pop(name, None)
@@ -94,7 +94,7 @@ class Ticker:
     self.say(self.line())
 
   def line(self) -> str:
-    """Counts runs by what became of them, with the time left."""
+    """Renders the number of runs by status, and the estimated time left."""
     counts: dict[str, int] = {}
     for row in self._rows:
       counts[row.status] = counts.get(row.status, 0) + 1
@@ -113,11 +113,12 @@ class Ticker:
     return '  '.join(parts)
 
   def _seconds_left(self) -> Optional[float]:
-    """Estimates the time left; `None` before two rounds of a run are known.
+    """Estimates the time left; `None` before a run has completed two rounds.
 
-    Rounds are counted at the mean of all so far. A run that has not begun also
-    takes its start, tracing above all, at the median of the latest: the first
-    start imports TensorFlow, and runs of one shape share a traced round.
+    Rounds are estimated at the mean time of all rounds so far. A run that has
+    not started also takes its start-up, mostly tracing, estimated at the median
+    of the latest: the first start-up imports TensorFlow, and runs of one
+    structure share a traced round.
     """
     now = time.monotonic()
     worked, spent = self._worked, self._seconds
@@ -133,14 +134,14 @@ class Ticker:
     return seconds / min(self._at_once, self.left)
 
   def _rounds_left(self) -> int:
-    """Counts the rounds still to run, if no run is given up on the way."""
+    """Computes the number of rounds left if no run is pruned."""
     open_rows = [row for row in self._rows if row.status not in outcomes.OVER]
     total = sum(row.settings['total_rounds'] for row in open_rows)
     total = total * self.left // max(len(open_rows), 1)
     return max(total - sum(self._rounds.values()), 0)
 
   def show(self) -> None:
-    """Redraws the line; only where it is seen at once."""
+    """Redraws the line, on a terminal only."""
     if self._terminal:
       line = self.line()
       self._stream.write('\r' + line.ljust(self._drawn))
@@ -148,7 +149,7 @@ class Ticker:
       self._stream.flush()
 
   def say(self, sentence: str) -> None:
-    """Writes a line that stays."""
+    """Prints a line that is not redrawn."""
     if self._drawn:
       self._stream.write('\r' + ' ' * self._drawn + '\r')
       self._drawn = 0

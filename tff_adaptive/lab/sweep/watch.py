@@ -1,4 +1,4 @@
-"""A watch on runs, which gives up the diverged and the pruned ones."""
+"""A hook that ends runs that diverge or are pruned."""
 
 import math
 import signal
@@ -14,18 +14,18 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training.loop import stopping
 
-# Rounds in a row far above the first loss, or without a single usable update,
-# after which a run is given up.
+# Consecutive rounds far above the initial loss, or without a usable update,
+# after which a run has diverged.
 _PATIENCE = 3
 _SECONDS_BETWEEN_REPORTS = 0.5
 
 
 class DivergedError(errors.RunError):
-  """A run got so far from any minimum that more rounds are of no use."""
+  """Raised when a run has diverged so far that more rounds are of no use."""
 
 
 class Pruned(stopping.Stopped):
-  """The end of a run that was worse than others after as many rounds."""
+  """Raised when a run is worse than others after as many rounds."""
 
   def __init__(self, reason: str):
     super().__init__(signal.SIGTERM)
@@ -33,7 +33,7 @@ class Pruned(stopping.Stopped):
 
 
 class Watch(hooks.Hook):
-  """A watch on a run, which gives it up once it has diverged."""
+  """A hook that ends a run once it has diverged or is pruned."""
 
   def __init__(
     self,
@@ -42,12 +42,12 @@ class Watch(hooks.Hook):
     report: Callable[[int], None] = lambda _: None,
     compare: Callable[[Sequence[Mapping[str, float]]], None] = lambda _: None,
   ):
-    """Begins without any row.
+    """Starts without any row.
 
     Args:
-      divergence_factor: As `Job` has it.
-      report: Is told the round, now and then.
-      compare: Is given the rows so far; may raise `Pruned`.
+      divergence_factor: See `worker.Job`.
+      report: Called with the number of the round, every so often.
+      compare: Called with the rows so far; may raise `Pruned`.
     """
     self._factor = divergence_factor
     self._report = report
@@ -55,24 +55,24 @@ class Watch(hooks.Hook):
     self._rows: list[Mapping[str, float]] = []
     self._reported = -math.inf
     self._untrained: Optional[float] = None
-    # Rounds, so that one that is run again after a resume counts once.
+    # Sets of rounds, so that a round repeated after a resume counts once.
     self._above: set[int] = set()
     self._useless: set[int] = set()
 
   def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Looks at what a run that is gone on with has done so far.
+    """Checks the earlier rounds of a resumed run.
 
     Raises:
-      DivergedError, Pruned: If it was to be given up.
+      DivergedError, Pruned: If the run should have ended.
     """
     for row in rows:
       self._judge(row)
 
   def round(self, event: hooks.Round) -> None:
-    """Looks at a round.
+    """Checks a round.
 
     Raises:
-      DivergedError, Pruned: If the run is to be given up.
+      DivergedError, Pruned: If the run has diverged or is pruned.
     """
     if time.monotonic() - self._reported >= _SECONDS_BETWEEN_REPORTS:
       self._reported = time.monotonic()
@@ -81,7 +81,7 @@ class Watch(hooks.Hook):
 
   def _judge(self, row: Mapping[str, Any]) -> None:
     number = int(row['round'])
-    # A round that is run again after a resume has one row.
+    # A round repeated after a resume replaces its row.
     del self._rows[number:]
     self._rows.append({k: float(v) for k, v in row.items() if v is not None})
     self._judge_loss(number, row)
@@ -114,6 +114,6 @@ class Watch(hooks.Hook):
 
 
 def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
-  """Notes whether a round was bad; tells if it ends a row of bad ones."""
+  """Records whether a round was bad; returns whether the last few all were."""
   (bad.add if is_bad else bad.discard)(number)
   return all(number - i in bad for i in range(_PATIENCE))

@@ -1,7 +1,7 @@
 """A worker that runs points of a sweep one after the other.
 
-Importing TensorFlow Federated takes as long as a small run. So a worker process
-imports it once and then takes one run after the other from the sweep's study.
+Importing TensorFlow Federated takes as long as a small run, so a worker process
+imports it once and then claims one run after the other from the sweep's study.
 """
 
 import contextlib
@@ -45,7 +45,8 @@ from tff_adaptive.lab.training.loop import stopping
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BETWEEN_TRIES = 1.0
 
-# Is told 'started', 'round' or 'over', a run's name, and its round or outcome.
+# Called with 'started', 'round' or 'over', a run's name, and its round or
+# outcome.
 Report = Callable[[str, str, Any], None]
 
 
@@ -55,12 +56,12 @@ class Job:
 
   Attributes:
     point: The point.
-    log: The file that gets what the run says.
-    divergence_factor: How many times the loss of the untrained model the
-      training loss may be; 0 for any.
+    log: The log file of the run.
+    divergence_factor: Largest training loss, as a multiple of the untrained
+      model's; 0 for no limit.
     rungs: The rounds after which the run is compared with others.
-    compare: Is given the run so far and the round; raises `Pruned` if the run
-      is to be given up.
+    compare: Called with the run so far and the round; raises `Pruned` to end
+      the run.
   """
 
   point: grids.Point
@@ -73,14 +74,14 @@ class Job:
 def run(
   job: Job, report: Callable[[int], None] = lambda _: None
 ) -> outcomes.Outcome:
-  """Runs a point in this process, or goes on with it.
+  """Runs or resumes a point in this process.
 
   Args:
     job: The point.
-    report: Is told the round, now and then.
+    report: Called with the number of the round, every so often.
 
   Raises:
-    Stopped: If a signal stopped it.
+    Stopped: If a signal stopped the run.
   """
   point = job.point
 
@@ -120,9 +121,9 @@ def run(
       print(e)
       return outcome_of(point, outcomes.FAILED, str(e))
     except Exception as e:  # pylint: disable=broad-exception-caught
-      # One run's mistake is recorded and the others go on.
+      # The error is recorded, and other runs are not affected.
       traceback.print_exc()
-      # TensorFlow puts the way there before what went wrong.
+      # TensorFlow prints the traceback before the message.
       last = (str(e).strip().splitlines() or [''])[-1].strip()
       reason = f'{type(e).__name__}: {last[:300]}'
       return outcome_of(point, outcomes.FAILED, reason)
@@ -133,7 +134,7 @@ def run(
 def outcome_of(
   point: grids.Point, status: str, reason: Optional[str] = None
 ) -> outcomes.Outcome:
-  """Makes an outcome with the results that are in the run's folder."""
+  """Builds an outcome from the results in the run's folder."""
   try:
     found = runs.load(point.folder)
   except errors.SettingsError as e:
@@ -153,10 +154,11 @@ def outcome_of(
 
 @contextlib.contextmanager
 def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
-  """Sends TensorFlow's warnings to a file, which `redirect_stderr` does not.
+  """Redirects TensorFlow's logger to a file.
 
-  Its logger holds on to the stream that it was made with. Runs of one process
-  trace the same functions over and over, which it warns of.
+  `redirect_stderr` has no effect on it, because its handler holds the original
+  stream. Runs in one process trace the same functions repeatedly, of which
+  TensorFlow warns.
   """
   before = {handler: handler.stream for handler in _tensorflow_handlers()}
   for handler in before:
@@ -164,7 +166,7 @@ def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
   try:
     yield
   finally:
-    # A handler that TensorFlow made meanwhile took the log for standard error.
+    # A handler that TensorFlow added meanwhile has the log as standard error.
     for handler in _tensorflow_handlers():
       handler.setStream(before.get(handler, sys.__stderr__))
 
@@ -178,13 +180,13 @@ def _tensorflow_handlers() -> list[logging.StreamHandler]:
 
 
 def _wait_for_others(folder: pathlib.Path) -> None:
-  """Waits while another process is at work in a run's folder.
+  """Waits while another process uses a run's folder.
 
-  A worker whose sweep was killed saves its run, while the sweep that goes on
-  may come to the same run.
+  A worker of a killed sweep may still be saving its run when the resumed sweep
+  comes to the same run.
 
   Raises:
-    Stopped: If a signal came meanwhile.
+    Stopped: If a signal arrives while waiting.
   """
   inside = files.RunFolder(folder)
   signals = stopping.Signals()
@@ -196,7 +198,7 @@ def _wait_for_others(folder: pathlib.Path) -> None:
 
 
 def _clean_up() -> None:
-  """Frees what Keras keeps of the models of a run."""
+  """Frees the memory that Keras holds for a run's models."""
   import gc  # pylint: disable=g-import-not-at-top
 
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
@@ -211,7 +213,7 @@ def job_of(
   point: grids.Point,
   taken: study_lib.Taken,
 ) -> Job:
-  """Makes the job that runs a point of a sweep."""
+  """Builds the job for a point of a sweep."""
 
   def compare(so_far: runs.Run, number: int) -> None:
     value = scores.score(scheduler.rule, so_far.measures(), so_far.metric)
@@ -238,21 +240,21 @@ def work(
   report: Report,
   most_runs: float = math.inf,
 ) -> bool:
-  """Runs one run of a sweep after the other, and waits for those elsewhere.
+  """Runs one point of a sweep after the other, and waits for those elsewhere.
 
   Args:
     sweep: The sweep.
     scheduler: Its scheduler.
-    study: Its study, which has all points.
-    signals: Whoever handles SIGINT and SIGTERM.
-    report: Is told what is going on.
-    most_runs: After how many runs to leave.
+    study: Its study, which holds all points.
+    signals: The handler of SIGINT and SIGTERM.
+    report: Called with the progress; see `Report`.
+    most_runs: Number of runs after which to return.
 
   Returns:
     Whether there may be more to run.
 
   Raises:
-    Stopped: If a signal asked to stop; the run under way is saved.
+    Stopped: If a signal asked to stop; the current run is saved.
   """
   points = {p.name: p for p in sweep.points}
   count = 0
@@ -268,7 +270,7 @@ def work(
     elif not names:
       if not any(map(outcomes.is_running, trials.values())):
         return False
-      # What runs elsewhere may be left there, or decide what is next.
+      # A run elsewhere may die, or its result determine the next run.
       study.take_up_dead()
       with signals.interruptible():
         time.sleep(_SECONDS_BETWEEN_TRIES)
@@ -294,12 +296,12 @@ def _run_taken(
 
 
 def serve(connection: Any, sweep: flags.Sweep) -> None:
-  """Runs a worker process: its main function.
+  """Runs a worker process; its main function.
 
   Args:
-    connection: Takes what `Report` is called with, and at last ('left', '',
-      (whether there may be more to run, the number of traced rounds)).
-    sweep: What to run.
+    connection: Receives the arguments of `Report` calls, and finally ('left',
+      '', (whether there may be more to run, the number of traced rounds)).
+    sweep: The sweep.
   """
   _end_with_parent()
 
@@ -309,7 +311,7 @@ def serve(connection: Any, sweep: flags.Sweep) -> None:
     try:
       connection.send((kind, name, value))
     except OSError as e:
-      # Nobody listens any more; the run is saved and this process ends.
+      # The sweep's process has ended: save the run and end this process too.
       raise stopping.Stopped(signal.SIGTERM) from e
 
   scheduler = search.scheduler_of(sweep)
@@ -329,7 +331,7 @@ def serve(connection: Any, sweep: flags.Sweep) -> None:
 
 
 def _redirect_output(path: pathlib.Path) -> None:
-  """Sends what TensorFlow or the system says of a crash to a run's log."""
+  """Redirects crash messages of TensorFlow and the system to a run's log."""
   files.make_folder(path.parent)
   with open(path, 'a', encoding='utf-8') as log:
     os.dup2(log.fileno(), 1)
@@ -337,7 +339,7 @@ def _redirect_output(path: pathlib.Path) -> None:
 
 
 def _end_with_parent() -> None:
-  """Stops this process, its run saved, when the sweep's process is gone."""
+  """Stops this process, saving its run, when the sweep's process ends."""
   parent = multiprocessing.parent_process()
   assert parent is not None
 

@@ -1,1 +1,1 @@
-"""Rules that clients step with, a file each."""
+"""Client optimizers, one per file."""

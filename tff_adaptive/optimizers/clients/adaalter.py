@@ -1,4 +1,4 @@
-"""Local-AdaAlter's client."""
+"""The client optimizer of Local-AdaAlter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tff_adaptive.optimizers import tree
 
 @registry.client_optimizer('adaalter', printed='AdaAlter', of_method=True)
 class AdaAlter(protocol.LocalOptimizer):
-  """Local-AdaAlter's client: Xie et al. 2019, arXiv 1911.09030.
+  """The Local-AdaAlter client optimizer: Xie et al. 2019, arXiv 1911.09030.
 
-  Elementwise at local step k = 1, 2, ..., with B^2 the accumulator received at
-  the start of the round, which stays as it is:
+  At local step k = 1, 2, ..., elementwise, with B^2 the accumulator received at
+  the start of the round and fixed during it:
 
     x   = x - learning_rate g / sqrt(B^2 + k epsilon^2)
     A^2 = A^2 + g^2                                      A^2 starts at B^2
 
-  The step is taken first and the accumulator follows.
+  The accumulator is updated after the step.
   """
 
   uses_batch = False
@@ -31,8 +31,8 @@ class AdaAlter(protocol.LocalOptimizer):
   """Step size, in units of x."""
 
   epsilon: parameters.Positive = 1.0
-  """Adaptivity, in units of g; 1 as in the authors' code, because the first
-  round divides by little else."""
+  """Adaptivity, in units of g; 1 as in the authors' code, because little else
+  is in the denominator in the first round."""
 
   @property
   def formula(self) -> str:

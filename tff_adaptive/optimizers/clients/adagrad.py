@@ -1,4 +1,4 @@
-"""AdaGrad on a client."""
+"""The AdaGrad client optimizer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tff_adaptive.optimizers.clients import preconditioned
 
 @registry.client_optimizer('adagrad', printed='Adagrad', adaptive=True)
 class Adagrad(preconditioned.PreconditionedClient):
-  """FedAda2's AdaGrad client (arXiv 2410.18117), Algorithm 9 (AGDU).
+  """The AdaGrad client optimizer of FedAda2 (arXiv 2410.18117), Algorithm 9.
 
-  Elementwise at local step k = 1, 2, ..., with z the delay:
+  At local step k = 1, 2, ..., elementwise, with delay z:
 
-    v = v + g^2    if (k - 1) mod z is 0, else as it was
+    v = v + g^2    if (k - 1) mod z is 0, else unchanged
     x = x - learning_rate g / (sqrt(v) + epsilon)
 
-  epsilon stands outside the root, as in torch and unlike in
+  epsilon is added outside the square root, as in torch and unlike in
   `tff.learning.optimizers.build_adagrad`.
   """
 

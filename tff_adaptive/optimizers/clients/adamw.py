@@ -1,4 +1,4 @@
-"""AdamW on a client."""
+"""The AdamW client optimizer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from tff_adaptive.optimizers import tree
 
 @registry.client_optimizer('adamw', printed='AdamW')
 class AdamW(protocol.LocalOptimizer):
-  """AdamW for clients: Loshchilov and Hutter, arXiv 1711.05101.
+  """The AdamW client optimizer: Loshchilov and Hutter, arXiv 1711.05101.
 
-  At local step k = 1, 2, ..., elementwise and with the old x on the right:
+  At local step k = 1, 2, ..., elementwise, with the old x on the right-hand
+  side:
 
     m = beta_1 m + (1 - beta_1) g                       m starts at 0
     v = beta_2 v + (1 - beta_2) g^2                     v starts at 0
     x = x - learning_rate (m' / (sqrt(v') + epsilon) + weight_decay x)
     with m' = m / (1 - beta_1^k), v' = v / (1 - beta_2^k)
 
-  All trainable variables decay, biases too. The decay is no part of the
-  objective: it enters no moment. The state starts afresh in every round.
+  Weight decay applies to all trainable variables, including biases. It is not
+  part of the objective and does not enter the moments. The state is reset in
+  every round.
   """
 
   uses_batch = False
@@ -79,15 +81,15 @@ def decayed_step(
   weights: structures.WeightsT,
   gradients: structures.WeightsT,
 ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-  """Takes the step of `AdamW`.
+  """Takes one AdamW step.
 
   Args:
-    state: With what `AdamW` keeps.
+    state: The state of `AdamW`.
     weights: A structure of tensors.
     gradients: The same structure, dense.
 
   Returns:
-    The next state, and the next weights.
+    The next state and the next weights.
   """
   state, direction = directed(state, gradients)
   weights = tree.map_cast(
@@ -105,22 +107,22 @@ def directed(
   *,
   steps_before: tf.Tensor | int = 0,
 ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-  """Computes Adam's direction m' / (sqrt(v') + epsilon).
+  """Computes Adam's update direction m' / (sqrt(v') + epsilon).
 
   Args:
-    state: With step, m, v, beta_1, beta_2 and epsilon.
-    gradients: In the structure of m and v, dense.
-    steps_before: T, added to k in the correction of v.
+    state: A state with step, m, v, beta_1, beta_2 and epsilon.
+    gradients: Dense gradients in the structure of m and v.
+    steps_before: T, added to k in the bias correction of v.
 
   Returns:
-    The next state, and the direction.
+    The next state and the direction.
   """
   squares = tf.nest.map_structure(tf.square, gradients)
   m = tree.moving_average(state['beta_1'], state['m'], gradients)
   v = tree.moving_average(state['beta_2'], state['v'], squares)
   step = state['step'] + 1
   total = tf.cast(steps_before + step, tf.float32)
-  # Where nothing was ever seen and nothing is added, 0 / 0 is no step.
+  # With v = 0 and epsilon = 0 the direction is 0 / 0, which means no step.
   direction = tree.map_cast(
     lambda c1, c2, e, m, v: tf.math.divide_no_nan(m / c1, tf.sqrt(v / c2) + e),
     (

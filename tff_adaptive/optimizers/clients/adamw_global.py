@@ -1,4 +1,4 @@
-"""FedAdamW's client: AdamW that starts and steps with what it received."""
+"""The client optimizer of FedAdamW."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tff_adaptive.optimizers.clients import adamw
 class GlobalAdamW(rule_lib.Rule):
   """The FedAdamW client optimizer: Liu et al., arXiv 2510.27486.
 
-  At local step k = 1, 2, ..., elementwise, with Delta_G, T and the start of v,
-  one number a variable, as the server sent them:
+  At local step k = 1, 2, ..., elementwise, with Delta_G, T and the initial v
+  (one number per variable) received from the server:
 
     m  = beta_1 m + (1 - beta_1) g                       m starts at 0
     v  = beta_2 v + (1 - beta_2) g^2
@@ -31,7 +31,7 @@ class GlobalAdamW(rule_lib.Rule):
   """Step size, in units of x."""
 
   alpha: parameters.NonNegative = 0.5
-  """Weight of the cohort's last direction Delta_G."""
+  """Weight of the last global update direction Delta_G."""
 
   weight_decay: parameters.NonNegative = 0.01
   """lambda of the decoupled decay."""
@@ -61,7 +61,7 @@ class GlobalAdamW(rule_lib.Rule):
       step=tf.constant(0, tf.int32),
       m=tree.zeros(specs),
       v=tree.zeros(specs),
-      # What the server sent; the exchange fills it in.
+      # The exchange replaces these with the values that the server sent.
       direction=tree.zeros(specs),
       count=tf.constant(0, tf.int32),
     )

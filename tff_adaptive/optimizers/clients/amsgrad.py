@@ -1,4 +1,4 @@
-"""Local-AMSGrad's client."""
+"""The client optimizer of Local-AMSGrad."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tff_adaptive.optimizers import tree
   'amsgrad', shared=frozenset({'beta_1', 'beta_2'}), of_method=True
 )
 class LocalAmsgrad(protocol.LocalOptimizer):
-  """Local-AMSGrad's client: Chen, Li and Li 2020, arXiv 2109.05109.
+  """The Local-AMSGrad client optimizer: Chen, Li and Li 2020, arXiv 2109.05109.
 
-  Elementwise at every local step, m and v going on from the values received and
-  v_max staying as received:
+  At every local step, elementwise, with m and v starting from the received
+  values and the received v_max fixed during the round:
 
     m = beta_1 m + (1 - beta_1) g
     v = beta_2 v + (1 - beta_2) g^2
     x = x - learning_rate m / sqrt(v_max)
 
-  No bias correction.
+  There is no bias correction.
   """
 
   uses_batch = False
@@ -41,7 +41,7 @@ class LocalAmsgrad(protocol.LocalOptimizer):
   """Decay of v per local step."""
 
   epsilon: parameters.Positive = 1e-5
-  """Where v and v_max start, in units of g^2; nothing is added elsewhere."""
+  """Initial value of v and v_max, in units of g^2; it is added nowhere else."""
 
   @property
   def formula(self) -> str:

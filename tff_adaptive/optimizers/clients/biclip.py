@@ -1,4 +1,4 @@
-"""BiClip on a client."""
+"""The BiClip client optimizer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tff_adaptive.optimizers import registry
 
 @registry.client_optimizer('biclip', printed='BiClip')
 class BiClip(clipping.TwoSided):
-  """BiClip for clients: TailOPT, arXiv 2502.04164.
+  """The BiClip client optimizer: TailOPT, arXiv 2502.04164.
 
     x = x - learning_rate B(g)
 
-  with B as in `clipping.TwoSided`. Small gradients are lifted and large ones
-  are cut, which resembles Adam without a state. The defaults clip nothing.
+  with B as in `clipping.TwoSided`. Small gradients are scaled up and large ones
+  clipped, which approximates Adam without keeping a state. The defaults clip
+  nothing.
   """
 
   step_text = 'x = x - learning_rate B(g)'

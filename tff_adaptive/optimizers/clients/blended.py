@@ -1,4 +1,4 @@
-"""Clients that draw their own local optimizer, epochs and delay."""
+"""Clients that sample their optimizer, local epochs and delay in each round."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from tff_adaptive.optimizers import registry
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import mixes
 
-# A state of each optimizer that a client may draw.
+# One state per optimizer in the mix.
 _States = tuple['structures.OptimizerState', ...]
 
 
 @registry.client_optimizer('blended', of_method=True)
 class Blended(protocol.LocalOptimizer):
-  """FedAda2's blended clients (arXiv 2410.18117), Algorithm 5.
+  """The blended clients of FedAda2 (arXiv 2410.18117), Algorithm 5.
 
-  In every round each client draws its local optimizer O, as a function of
-  (seed, round, client) alone. The paper lets O decide how many epochs K(O) the
-  client runs, its delay z, where v starts and the weight w(O) of its
-  pseudo-gradient. Epochs and delays of optimizers that have none of their own
-  are drawn too, apart from the optimizer.
+  In every round each client samples its local optimizer O as a function of
+  (seed, round, client) alone. In the paper, O determines the client's number of
+  local epochs K(O), its delay z, the initial value of v and the weight w(O) of
+  its pseudo-gradient. For optimizers without epochs or a delay of their own,
+  these are sampled independently of the optimizer.
   """
 
   draws = True
   needs_client_size = True
 
   client_mix: str = 'adam=0.25,adagrad=0.25,sgd=0.25,sm3_adagrad=0.25'
-  """Optimizers with their shares, summing to 1, such as 'adam=0.5,sgd=0.5'."""
+  """Optimizers with their probabilities, which sum to 1, such as
+  'adam=0.5,sgd=0.5'."""
 
   client_learning_rates: str = ''
-  """Rates of optimizers in the mix, such as 'adam=0.001,sgd=0.1'; each
+  """Learning rates of optimizers in the mix, such as 'adam=0.001,sgd=0.1'; each
   optimizer's own default unless given."""
 
   client_delays: str = ''
@@ -49,35 +50,34 @@ class Blended(protocol.LocalOptimizer):
 
   client_epochs: str = ''
   """Local epochs of optimizers in the mix, such as 'sgd=2'; the data must be
-  repeated for the most that a client may draw."""
+  repeated for the largest number of epochs that a client may sample."""
 
   client_starts: str = ''
-  """Where v starts, of optimizers in the mix, such as 'adam=0.01'; 0 unless
-  given."""
+  """Initial v of optimizers in the mix, such as 'adam=0.01'; 0 unless given."""
 
   client_weights: str = ''
-  """w, what the updates of optimizers in the mix are multiplied by, such as
-  'sgd=0.5'; 1 unless given."""
+  """w, the factor of the updates of optimizers in the mix, such as 'sgd=0.5'; 1
+  unless given."""
 
   delay_mix: str = '1=1'
-  """Delays z with their shares, such as '1=0.5,5=0.5'."""
+  """Delays z with their probabilities, such as '1=0.5,5=0.5'."""
 
   epochs_mix: str = '1=1'
-  """Local epochs with their shares."""
+  """Local epochs with their probabilities."""
 
   def check(self) -> None:
-    _ = self.mix  # Reads the words, and raises what is wrong with them.
+    _ = self.mix  # Raises if a mix cannot be parsed.
 
   @functools.cached_property
   def mix(self) -> mixes.Mix:
-    """The choices and their shares, read from the words."""
+    """The parsed choices and their probabilities."""
     words = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
     return mixes.read(**words)
 
   @functools.cached_property
   def _families(self) -> list[dict[int, tff.learning.optimizers.Optimizer]]:
-    # A branch for every optimizer and delay; optimizers without a delay, or
-    # with one of their own, have one branch whatever the delay drawn.
+    # One branch per optimizer and delay. An optimizer without a delay, or with
+    # one of its own, ignores the sampled delay.
     return [
       {
         delay: optimizers.client(
@@ -94,17 +94,17 @@ class Blended(protocol.LocalOptimizer):
 
   @property
   def weighs(self) -> bool:
-    """Whether the optimizer drawn decides a factor of the pseudo-gradient."""
+    """Whether each optimizer's pseudo-gradient has a weight of its own."""
     return bool(self.mix.weights)
 
   def weight_of(self, state: structures.OptimizerState) -> tf.Tensor:
-    """Looks up w of the optimizer that a client drew, float32 scalar."""
+    """Returns w of the sampled optimizer, float32 scalar."""
     weights = [self.mix.weights.get(name, 1.0) for name in self.mix.optimizers]
     return tf.gather(tf.constant(weights, tf.float32), state['optimizer'])
 
   @property
   def choices(self) -> list[tff.learning.optimizers.Optimizer]:
-    """Everything that a client may draw."""
+    """Every combination of optimizer and delay that a client may sample."""
     return [o for family in self._families for o in family.values()]
 
   @property
@@ -129,8 +129,8 @@ class Blended(protocol.LocalOptimizer):
     ]
     for name, values in own.items():
       if values:
-        told = ', '.join(f'{k} = {v:g}' for k, v in values.items())
-        lines.append(f'  with {name}: {told}')
+        assignments = ', '.join(f'{k} = {v:g}' for k, v in values.items())
+        lines.append(f'  with {name}: {assignments}')
     if self.weighs:
       lines.append('a client sends weight times its update')
     return '\n'.join(lines)
@@ -139,7 +139,7 @@ class Blended(protocol.LocalOptimizer):
     return collections.OrderedDict(
       optimizer=tf.constant(0, tf.int32),
       delay=tf.constant(0, tf.int32),
-      # The delay decides when state changes, not what it is made of.
+      # The state's structure does not depend on the delay.
       states=tuple(
         tf.nest.map_structure(
           tf.convert_to_tensor,
@@ -155,16 +155,17 @@ class Blended(protocol.LocalOptimizer):
     seed: tf.Tensor,
     num_batches: tf.Tensor,
   ) -> tuple[structures.OptimizerState, tf.Tensor]:
-    """Draws the client's choices.
+    """Samples the client's optimizer, delay and epochs.
 
     Args:
-      state: As `initialize` made it.
+      state: The state returned by `initialize`.
       seed: int32 of shape [2].
-      num_batches: Batches that the client's data has, int64 scalar; its epochs
-        are the most that a client may draw.
+      num_batches: Number of batches in the client's data, int64 scalar. The
+        data is repeated for the largest number of epochs that a client may
+        sample.
 
     Returns:
-      The state, and how many of the batches to use.
+      The state and the number of batches to use.
     """
     uniform = tf.random.stateless_uniform([3], seed)
     mix = self.mix
@@ -196,7 +197,7 @@ class Blended(protocol.LocalOptimizer):
     weights: structures.WeightsT,
     context: structures.FlatWeights,
   ) -> Optional[structures.WeightsT]:
-    """Returns the drawn optimizer's point, if any in the mix has one."""
+    """Returns the sampled optimizer's point; `None` if no optimizer has one."""
     firsts = [next(iter(family.values())) for family in self._families]
     points = [
       first.gradient_point(own, weights, context)
@@ -253,8 +254,8 @@ def _has_delay(name: str) -> bool:
 def _pick(
   mix: Mapping[str, float] | Mapping[int, float], uniform: tf.Tensor
 ) -> tf.Tensor:
-  """Finds the index of the choice that a uniform number in [0, 1) falls on."""
+  """Finds the index of the choice that a uniform number in [0, 1) selects."""
   ends = tf.cumsum(tf.constant(list(mix.values()), tf.float32))
-  # Rounding may leave the last end a little below 1.
+  # Rounding may leave the last end slightly below 1.
   index = tf.reduce_sum(tf.cast(uniform >= ends, tf.int32))
   return tf.minimum(index, len(mix) - 1)

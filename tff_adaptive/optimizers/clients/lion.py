@@ -1,4 +1,4 @@
-"""Lion on a client."""
+"""The Lion client optimizer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from tff_adaptive.optimizers import tree
 
 @registry.client_optimizer('lion', printed='Lion')
 class Lion(protocol.LocalOptimizer):
-  """Lion for clients: Chen et al., arXiv 2302.06675.
+  """The Lion client optimizer: Chen et al., arXiv 2302.06675.
 
-  Elementwise at every local step, with the old x and the old m on the right:
+  At every local step, elementwise, with the old x and the old m on the
+  right-hand side:
 
     c = beta_1 m + (1 - beta_1) g
     x = x - learning_rate (sign(c) + weight_decay x)
     m = beta_2 m + (1 - beta_2) g                       m starts at 0
 
-  Every coordinate moves by the same amount. The direction that is signed is
-  fresher than the momentum that is kept, hence two decays. The state starts
-  afresh in every round.
+  Every coordinate moves by the same distance. Two decay rates let the update
+  direction weigh recent gradients more than the momentum does. The state is
+  reset in every round.
   """
 
   uses_batch = False

@@ -1,4 +1,4 @@
-"""Mixes: choices with their shares, as words; imports no TensorFlow."""
+"""Parsers of mixes, choices with their probabilities; imports no TensorFlow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +9,18 @@ from tff_adaptive import parameters
 
 
 class Mix(NamedTuple):
-  """The choices of a blended client; see `blended.build_blended`.
+  """The parsed choices of a blended client; see `blended.Blended`.
 
   Attributes:
-    optimizers: Shares by optimizer.
-    settings: What optimizers are built with, by optimizer, where it was given:
-      'learning_rate', 'delay' and 'initial_accumulator'.
-    delays: Shares by delay, for optimizers without one of their own.
-    epochs: Shares by local epochs, likewise.
-    own_epochs: Local epochs by optimizer, where they were given.
-    weights: Factors of pseudo-gradients by optimizer, where they were given.
+    optimizers: Probability of each optimizer.
+    settings: Hyperparameters given for each optimizer: 'learning_rate', 'delay'
+      and 'initial_accumulator'.
+    delays: Probability of each delay, for optimizers without one of their own.
+    epochs: Probability of each number of local epochs, for optimizers without
+      one of their own.
+    own_epochs: Local epochs of each optimizer for which they are given.
+    weights: Factor of the pseudo-gradient of each optimizer for which it is
+      given.
   """
 
   optimizers: Mapping[str, float]
@@ -30,7 +32,7 @@ class Mix(NamedTuple):
 
   @property
   def longest(self) -> int:
-    """The most local epochs that a client may draw."""
+    """The largest number of local epochs that a client may sample."""
     return max([*self.epochs, *self.own_epochs.values()])
 
 
@@ -45,10 +47,11 @@ def read(
   delay_mix: str,
   epochs_mix: str,
 ) -> Mix:
-  """Reads the arguments of `blended.build_blended`.
+  """Parses the hyperparameters of `blended.Blended`.
 
   Raises:
-    ParameterError: If one cannot be read or its shares do not sum to 1.
+    ParameterError: If one cannot be parsed or its probabilities do not sum to
+      1.
   """
   shares = _read_optimizers(client_mix)
   settings: dict[str, dict[str, Any]] = {name: {} for name in shares}
@@ -81,17 +84,17 @@ def read(
 
 
 def longest(epochs_mix: str, client_epochs: str) -> int:
-  """Returns the most local epochs of mixes that `read` accepts."""
+  """Returns the largest number of local epochs in mixes that `read` accepts."""
   own = [int(part.partition('=')[2]) for part in _parts(client_epochs)]
   return max([*read_counts(epochs_mix, 'epochs_mix'), *own])
 
 
 def read_mix(text: str, name: str) -> dict[str, float]:
-  """Reads 'adam=0.5,sgd=0.5'.
+  """Parses probabilities of named choices, such as 'adam=0.5,sgd=0.5'.
 
   Raises:
-    ParameterError: If it cannot be read, a share is negative, or the shares do
-      not sum to 1.
+    ParameterError: If the text cannot be parsed, a probability is negative, or
+      the probabilities do not sum to 1.
   """
   mix: dict[str, float] = {}
   for part in text.split(','):
@@ -121,10 +124,11 @@ def read_mix(text: str, name: str) -> dict[str, float]:
 
 
 def read_counts(text: str, name: str) -> dict[int, float]:
-  """Reads '1=0.5,5=0.5'.
+  """Parses probabilities of positive integers, such as '1=0.5,5=0.5'.
 
   Raises:
-    ParameterError: As `read_mix`, or if a choice is no whole number from 1 on.
+    ParameterError: If `read_mix` raises it, or a choice is not an integer of at
+      least 1.
   """
   counts = {}
   for word, share in read_mix(text, name).items():
@@ -139,7 +143,7 @@ def read_counts(text: str, name: str) -> dict[int, float]:
 
 
 def _read_optimizers(mix: str) -> dict[str, float]:
-  """Reads the shares of the optimizers, each of which there is."""
+  """Parses the probabilities of optimizers and checks the optimizers' names."""
   shares = read_mix(mix, 'client_mix')
   accepted = optimizers.client_names()
   for name in shares:
@@ -163,17 +167,18 @@ def _read_values(
   kinds: Mapping[str, parameters.Parameter],
   example: str,
 ) -> dict[str, Any]:
-  """Reads 'adam=0.001,sgd=0.1'.
+  """Parses one value per optimizer, such as 'adam=0.001,sgd=0.1'.
 
   Args:
-    text: What to read.
-    flag: The argument that it was given as.
-    kinds: What an optimizer's value must be, for those that have one.
-    example: A value, for the message.
+    text: The text to parse.
+    flag: The argument that the text was given as.
+    kinds: The parameter that each optimizer's value must satisfy; optimizers
+      without the parameter are absent.
+    example: An example of a value, for the error message.
 
   Raises:
-    ParameterError: If it cannot be read, or names an optimizer twice or one
-      that has no such value.
+    ParameterError: If the text cannot be parsed, names an optimizer twice or
+      names an optimizer without the parameter.
   """
   given: dict[str, Any] = {}
   for part in _parts(text):

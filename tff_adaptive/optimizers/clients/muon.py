@@ -1,4 +1,4 @@
-"""Muon on a client: orthogonalised momenta of matrices, AdamW for the rest."""
+"""The Muon client optimizer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tff_adaptive.optimizers.clients import muon_global
 
 @registry.client_optimizer('muon', printed='Muon')
 class Muon(protocol.LocalOptimizer):
-  """Muon for clients: Jordan et al. 2024, as MuLoCo (arXiv 2505.23725) has it.
+  """The Muon client optimizer: Jordan et al. 2024, as in arXiv 2505.23725.
 
-  At every local step, variables of rank 2 or more, all axes but the last
-  together as the rows of a matrix:
+  At every local step (MuLoCo's version), for variables of rank 2 or more
+  (reshaped to a matrix whose columns are the last axis):
 
     M = momentum M + g                                  M starts at 0
     x = x - learning_rate (s O(M) + weight_decay x)
 
-  O is five Newton-Schulz steps towards U V^T; with `nesterov` it takes
-  g + momentum M. The other variables step as `AdamW` does, with the same rate
-  and decay; embeddings and output layers are matrices as others are. The state
-  starts afresh in every round.
+  O runs five Newton-Schulz iterations towards U V^T; with `nesterov` its
+  argument is g + momentum M. Other variables use `AdamW` with the same learning
+  rate and weight decay. Embeddings and output layers are treated as any other
+  matrix. The state is reset in every round.
   """
 
   uses_batch = False
@@ -42,17 +42,18 @@ class Muon(protocol.LocalOptimizer):
   """Decay of M per local step."""
 
   nesterov: bool = False
-  """Whether O takes g + momentum M in place of M."""
+  """Whether O is applied to g + momentum M in place of M."""
 
   muon_scale: Literal['spectral', 'rms', 'none'] = 'spectral'
-  """s: 'spectral' sqrt(columns / rows), columns being a kernel's outputs; 'rms'
-  0.2 sqrt(max(rows, columns)); 'none' 1. The decay is not multiplied by it."""
+  """s: 'spectral' is sqrt(columns / rows), columns being a kernel's outputs;
+  'rms' is 0.2 sqrt(max(rows, columns)); 'none' is 1. The weight decay is not
+  scaled."""
 
   beta_1: parameters.Fraction = 0.9
-  """Decay of m per local step, of the other variables."""
+  """Decay of m per local step, for the other variables."""
 
   beta_2: parameters.Fraction = 0.95
-  """Decay of v per local step, of the other variables."""
+  """Decay of v per local step, for the other variables."""
 
   epsilon: parameters.NonNegative = 1e-8
   """Adaptivity of the other variables, in units of g."""

@@ -1,4 +1,4 @@
-"""FedMuon's client: orthogonalised momenta of matrices, Adam for the rest."""
+"""The client optimizer of FedMuon: orthogonalized momentum and Adam."""
 
 from __future__ import annotations
 
@@ -12,30 +12,37 @@ from tff_adaptive.optimizers import rule as rule_lib
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import adamw
 
-# Of Muon's Newton-Schulz iteration, which takes singular values near 1.
+# Muon's coefficients of the quintic Newton-Schulz iteration.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
 
 def matrices(structure: structures.Structure) -> list[tf.Tensor]:
-  """Picks the leaves of rank 2 or more."""
+  """Returns the leaves of rank 2 or more."""
   return [t for t in tf.nest.flatten(structure) if t.shape.rank >= 2]
 
 
 def others(structure: structures.Structure) -> list[tf.Tensor]:
-  """Picks the leaves of rank 0 or 1."""
+  """Returns the leaves of rank 0 or 1."""
   return [t for t in tf.nest.flatten(structure) if t.shape.rank < 2]
 
 
 def orthogonalized(momentum: tf.Tensor) -> tf.Tensor:
-  """Brings a tensor near its U V^T, all axes but the last together.
+  """Approximates U V^T of a tensor, reshaped to a matrix of its last axis.
 
-  Five quintic Newton-Schulz steps: singular values end between 0.7 and 1.2.
+  Runs five quintic Newton-Schulz iterations, after which singular values are
+  between 0.7 and 1.2.
+
+  Args:
+    momentum: A tensor of rank 2 or more.
+
+  Returns:
+    A tensor of the same shape.
   """
   a, b, c = _COEFFICIENTS
   x = tf.reshape(momentum, [-1, momentum.shape[-1]])
   x /= tf.norm(x) + 1e-7
-  # The products are then as small as they can be.
+  # A wide matrix has the smaller Gram matrix x x^T.
   is_tall = x.shape[0] > x.shape[1]
   if is_tall:
     x = tf.transpose(x)
@@ -51,13 +58,14 @@ def orthogonalized(momentum: tf.Tensor) -> tf.Tensor:
 class GlobalMuon(rule_lib.Rule):
   """The FedMuon client optimizer: Liu et al., arXiv 2510.27403.
 
-  At local step k = 1, 2, ..., with Delta_g and the start of M as the server
-  sent them, variables of rank 2 or more (all axes but the last together):
+  At local step k = 1, 2, ..., with Delta_g and the initial M received from the
+  server, for variables of rank 2 or more (all axes but the last as rows):
 
     M = momentum M + g
     x = x - learning_rate ((1 - alpha) O(M) + alpha Delta_g)
 
-  O is five Newton-Schulz steps towards U V^T. The others, afresh each round:
+  O runs five Newton-Schulz iterations towards U V^T. For the other variables,
+  with m and v reset in every round:
 
     m = beta_1 m + (1 - beta_1) g, v = beta_2 v + (1 - beta_2) g^2
     m' = m / (1 - beta_1^k), v' = v / (1 - beta_2^k)
@@ -66,10 +74,10 @@ class GlobalMuon(rule_lib.Rule):
   """
 
   learning_rate: parameters.Positive = 3e-2
-  """Step size; the authors' is 3e-2 for a ResNet, 3e-4 for transformers."""
+  """Step size; the authors use 3e-2 for a ResNet, 3e-4 for transformers."""
 
   alpha: parameters.Probability = 0.5
-  """Weight of the cohort's last direction Delta_g."""
+  """Weight of the last global update direction Delta_g."""
 
   momentum: parameters.Fraction = 0.98
   """Decay of M per local step."""
@@ -99,7 +107,7 @@ class GlobalMuon(rule_lib.Rule):
     return collections.OrderedDict(
       self.initial_hparams(),
       step=tf.constant(0, tf.int32),
-      # What the server sent; the exchange fills it in.
+      # The exchange replaces these with the values that the server sent.
       momenta=tuple(tree.zeros(matrices(specs))),
       direction=tuple(tree.zeros(tf.nest.flatten(specs))),
       m=tuple(tree.zeros(others(specs))),

@@ -1,13 +1,13 @@
-"""The common step of FedAda2's adaptive clients.
+"""The step that FedAda2's adaptive client optimizers share.
 
 Lee et al., Efficient Adaptive Federated Optimization (arXiv 2410.18117),
 Algorithms 3, 4, 7 and 9. At local step k = 1, 2, ..., elementwise:
 
-  v = the preconditioner's estimate, renewed with g^2 unless it is delayed
+  v = the preconditioner's estimate, updated with g^2 unless delayed
   m = beta_1 m + (1 - beta_1) g                      (m = g without momentum)
   x = x - learning_rate m' / (sqrt(v') + epsilon)
 
-with m' and v' bias-corrected for Adam. The preconditioner keeps v itself, or
+with m' and v' bias-corrected for Adam. A preconditioner stores v itself, or
 SM3's maxima over the slices of each tensor.
 """
 
@@ -44,40 +44,40 @@ def adam_rule(v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor) -> tf.Tensor:
   return beta_2 * v + (1 - beta_2) * squared
 
 
-# What is kept for one tensor.
+# The state of a preconditioner for one tensor.
 Kept = TypeVar('Kept')
 
 
 class Preconditioner(abc.ABC, Generic[Kept]):
-  """The source of v, for one tensor.
+  """A preconditioner of one tensor, the source of v.
 
   Attributes:
-    initial: What every entry of v starts at.
+    initial: Initial value of every entry of v.
   """
 
   initial: float = 0.0
 
   @abc.abstractmethod
   def start(self, spec: tf.TensorSpec) -> Kept:
-    """Makes what is kept before the first step."""
+    """Builds the state before the first step."""
 
   @abc.abstractmethod
   def renew(
     self, kept: Kept, squared: tf.Tensor, beta_2: tf.Tensor
   ) -> tuple[Kept, tf.Tensor]:
-    """Takes up g^2; returns what is kept now, and v."""
+    """Updates the state with g^2; returns the new state and v."""
 
   @abc.abstractmethod
   def read(self, kept: Kept) -> tf.Tensor:
-    """Reads v between renewals."""
+    """Returns v between updates."""
 
   @abc.abstractmethod
   def receive(self, v: tf.Tensor) -> Kept:
-    """Makes what is kept if v starts from the server's."""
+    """Builds the state that corresponds to a v received from the server."""
 
 
 class Full(Preconditioner['tf.Tensor']):
-  """A preconditioner that keeps v."""
+  """A preconditioner that stores v."""
 
   def __init__(self, rule: Rule, initial: float = 0.0):
     self._rule = rule
@@ -99,20 +99,20 @@ class Full(Preconditioner['tf.Tensor']):
     return v
 
 
-# The maxima over a tensor's slices, a vector an axis.
+# The maxima over a tensor's slices, one vector per axis.
 Maxima = tuple['tf.Tensor', ...]
 
 
 class Sm3(Preconditioner[Maxima]):
-  """The preconditioner SM3: one number per slice across each axis.
+  """The SM3 preconditioner, which stores one number per slice of each axis.
 
-  A tensor's cover is the set of its slices of co-dimension 1: a matrix of m x n
-  keeps m + n numbers. Tensors of rank 0 and 1 keep their own size.
+  A tensor is covered by its slices of co-dimension 1: an m x n matrix stores m
+  + n numbers. Tensors of rank 0 and 1 store one number per entry.
 
-  Form II: v = rule(min over the slices that contain the entry, g^2), and each
-  slice keeps the maximum of v over it. Form I: each slice takes up the maximum
-  of g^2 over it, and v is the minimum over slices. Between renewals v is read
-  off what is kept, the minimum over slices; nothing of full size is kept.
+  Form II: v = rule(minimum over the slices that contain the entry, g^2), and
+  each slice stores the maximum of v over it. Form I: each slice is updated with
+  the maximum of g^2 over it, and v is the minimum over slices. Between updates,
+  v is the minimum over slices; nothing of the tensor's size is stored.
   """
 
   def __init__(self, rule: Rule, form: str, initial: float = 0.0):
@@ -163,12 +163,12 @@ class Sm3(Preconditioner[Maxima]):
 
 
 class PreconditionedClient(protocol.LocalOptimizer):
-  """The step of the module's docstring.
+  """The base of FedAda2's client optimizers; the module has the equations.
 
   Attributes:
-    corrects_bias: Whether m and v are divided by what their decays leave out.
+    corrects_bias: Whether m and v are bias-corrected.
     preconditioner: The source of v.
-    rule_text: The rule of v, as text.
+    rule_text: The update rule of v as text.
   """
 
   fixed = frozenset({'initial_accumulator', 'min_step_norm'})
@@ -178,23 +178,23 @@ class PreconditionedClient(protocol.LocalOptimizer):
   """Adaptivity, in units of g."""
 
   initial_accumulator: parameters.NonNegative = 0.0
-  """Where v starts in every round."""
+  """Initial value of v in every round."""
 
   delay: parameters.Count = 1
-  """z: v is renewed at every z-th local step, the first included."""
+  """z: v is updated at every z-th local step, starting with the first."""
 
   delay_unit: Literal['steps', 'epochs'] = 'steps'
-  """Whether the delay counts steps, or epochs: then v is renewed at every step
-  of local epochs 0, z, 2 z, ... and frozen in the others."""
+  """Unit of the delay. 'epochs' updates v at every step of local epochs 0, z, 2
+  z, ... and freezes it in the others."""
 
   local_epochs: Optional[parameters.Count] = None
-  """Local epochs of a round, for a delay in epochs."""
+  """Number of local epochs per round, for a delay in epochs."""
 
   min_step_norm: parameters.NonNegative = 0.0
-  """epsilon_s: a step whose norm over all weights is above 0 and below this is
-  not taken; m goes on."""
+  """epsilon_s: a nonzero step whose norm over all weights is below this is
+  skipped; m is updated all the same."""
 
-  # Whether v starts from the server's, which is not corrected.
+  # Whether v starts from the server's, which needs no bias correction.
   _receives: bool = False
 
   def check(self) -> None:
@@ -210,12 +210,12 @@ class PreconditionedClient(protocol.LocalOptimizer):
   @property
   @abc.abstractmethod
   def preconditioner(self) -> Preconditioner:
-    """What v is made of."""
+    """The source of v."""
 
   @property
   @abc.abstractmethod
   def rule_text(self) -> str:
-    """The rule of v, as text."""
+    """The update rule of v as text."""
 
   @property
   def needs_client_size(self) -> bool:  # type: ignore[override]
@@ -248,13 +248,13 @@ class PreconditionedClient(protocol.LocalOptimizer):
     return '\n'.join(lines)
 
   def received_form(self) -> PreconditionedClient:
-    """Returns this optimizer for a v that starts from the server's."""
+    """Returns a copy of this optimizer whose v starts from the server's."""
     return dataclasses.replace(self, _receives=True)
 
   def receive(
     self, state: structures.OptimizerState, v: structures.FlatWeights
   ) -> structures.OptimizerState:
-    """Starts v of a state from the server's, flat."""
+    """Replaces v in a state by the server's, a flat list of leaves."""
     kept = tuple(self.preconditioner.receive(leaf) for leaf in v)
     return collections.OrderedDict(state, preconditioner=kept)
 
@@ -298,7 +298,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
       if not self._receives:
         renewals = tf.cast(new_state['renewals'], tf.float32)
         scale_v = 1 / (1 - tf.pow(state['beta_2'], renewals))
-    # Where nothing was ever seen and nothing is added, 0 / 0 is no step.
+    # With v = 0 and epsilon = 0 the step is 0 / 0, which means no step.
     step = tree.map_cast(
       lambda scale_m, scale_v, e, m, v: tf.math.divide_no_nan(
         m * scale_m, tf.sqrt(v * scale_v) + e
@@ -318,7 +318,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     new_state: structures.OptimizerState,
     batch: Optional[protocol.Batch],
   ) -> tf.Tensor:
-    """Tells whether v is renewed at this step, bool scalar."""
+    """Returns whether v is updated at this step, bool scalar."""
     if self.local_epochs is None:
       return tf.equal(state['step'] % self.delay, 0)
     batch = protocol.require_batch(batch, 'A delay counted in epochs')
@@ -334,7 +334,7 @@ class PreconditionedClient(protocol.LocalOptimizer):
     gradients: structures.WeightsT,
     renews: tf.Tensor,
   ) -> tuple[tuple, structures.WeightsT]:
-    """Returns what is kept now, and v in the structure of the gradients."""
+    """Returns the preconditioners' state, and v in the gradients' structure."""
     beta_2 = state.get('beta_2', tf.constant(0.0))
     leaves = tf.nest.flatten(gradients)
     kept = state['preconditioner']

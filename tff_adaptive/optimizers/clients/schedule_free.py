@@ -1,4 +1,4 @@
-"""Schedule-free gradient descent: averaged iterates in place of a decay."""
+"""The schedule-free SGD client optimizer, which averages iterates."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from tff_adaptive.optimizers import tree
 
 @registry.client_optimizer('schedule_free_sgd', printed='schedule-free SGD')
 class ScheduleFreeSgd(protocol.LocalOptimizer):
-  """Schedule-free SGD for clients: Defazio et al., arXiv 2405.15682.
+  """The schedule-free SGD client optimizer: Defazio et al., arXiv 2405.15682.
 
-  At local step k = 1, 2, ..., from z = x = x_t:
+  At local step k = 1, 2, ..., starting from z = x = x_t:
 
-    y = (1 - beta_1) z + beta_1 x           where the gradient g is taken
+    y = (1 - beta_1) z + beta_1 x           the gradient g is evaluated at y
     z = z - learning_rate g
     x = (1 - 1/k) x + z / k
 
-  The client hands back x. The state starts afresh on every client in every
-  round. Where the rate changes within a round (warm-up), 1/k is
-  learning_rate^2 over the sum of its squares so far, as in the authors' code.
+  The client returns x. The state is reset on every client in every round. If
+  the learning rate changes within a round (warm-up), 1/k is replaced by
+  learning_rate^2 divided by the sum of its squares so far, as in the authors'
+  code.
   """
 
   learning_rate: parameters.Positive = 0.1
   """Step size of z, in units of x per gradient."""
 
   beta_1: parameters.Fraction = 0.9
-  """How near y is to the average x; the authors' momentum."""
+  """Interpolation weight of the average x in y; the authors call it
+  momentum."""
 
   @property
   def formula(self) -> str:
@@ -65,7 +67,8 @@ class ScheduleFreeSgd(protocol.LocalOptimizer):
     *,
     batch: Optional[protocol.Batch[structures.WeightsT]] = None,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-    protocol.require_batch(batch, 'Schedule-free SGD')  # Who gives it takes y.
+    # A caller that passes the batch also evaluates the gradient at y.
+    protocol.require_batch(batch, 'Schedule-free SGD')
     gradients = tree.dense(weights, gradients)
     rate = state['learning_rate']
     total = state['total'] + tf.square(rate)

@@ -1,4 +1,4 @@
-"""Gradient descent with momentum on a client."""
+"""The SGD client optimizer, with optional momentum."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tff_adaptive.optimizers import registry
 
 @registry.client_optimizer('sgd', printed='SGD')
 class Sgd(parameters.Described):
-  """Stochastic gradient descent for clients.
+  """The stochastic gradient descent client optimizer.
 
     m = momentum m + g              m starts at 0 in every round
     x = x - learning_rate m
 
-  No dampening and no Nesterov step: `tff.learning.optimizers.build_sgdm`.
+  There is neither dampening nor a Nesterov step. Built as
+  `tff.learning.optimizers.build_sgdm`.
   """
 
   in_state: ClassVar[frozenset[str]] = frozenset({'learning_rate', 'momentum'})

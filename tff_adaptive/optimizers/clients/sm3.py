@@ -1,4 +1,4 @@
-"""SM3 on a client: adaptive steps with sublinear memory."""
+"""The SM3 client optimizers: adaptive steps with sublinear memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _FORMS = {
 
 
 class _Sm3(preconditioned.PreconditionedClient):
-  """A client whose v is the minimum of maxima over slices."""
+  """A client optimizer whose v is the minimum of maxima over slices."""
 
   form: Literal['I', 'II'] = 'II'
-  """How slices follow the squared gradient."""
+  """How slices are updated with the squared gradient."""
 
   initial_accumulator: parameters.NonNegative = 0.0
-  """Where mu, and so v, starts in every round."""
+  """Initial value of mu, and thus of v, in every round."""
 
   delay: parameters.Count = 1
-  """z: mu is renewed at every z-th local step, the first included."""
+  """z: mu is updated at every z-th local step, starting with the first."""
 
   delay_unit: Literal['steps', 'epochs'] = 'steps'
-  """Whether the delay counts steps, or epochs: then mu is renewed at every step
-  of local epochs 0, z, 2 z, ... and frozen in the others."""
+  """Unit of the delay. 'epochs' updates mu at every step of local epochs 0, z,
+  2 z, ... and freezes it in the others."""
 
   def _sm3(self, rule: preconditioned.Rule) -> preconditioned.Sm3:
     return preconditioned.Sm3(rule, self.form, self.initial_accumulator)
@@ -36,17 +36,19 @@ class _Sm3(preconditioned.PreconditionedClient):
 
 @registry.client_optimizer('sm3_adagrad', printed='SM3-Adagrad', adaptive=True)
 class Sm3Adagrad(_Sm3):
-  """SM3 AdaGrad, FedAda2 (arXiv 2410.18117), Algorithms 3 (I), 4 (II).
+  """The SM3-AdaGrad client optimizer of FedAda2 (arXiv 2410.18117).
 
-  With S_r the slices of co-dimension 1 of a tensor, at local step k, form II:
+  With S_r the slices of co-dimension 1 of a tensor, at local step k, form II
+  (Algorithm 4):
 
     v(j)  = min over r with j in S_r of mu(r) + g(j)^2
     mu(r) = max over j in S_r of v(j)
     x     = x - learning_rate g / (sqrt(v) + epsilon)
 
-  Form I: mu(r) = mu(r) + max over j in S_r of g(j)^2; v(j) is the minimum of
-  mu. At the steps that the delay leaves out, the paper keeps v; here only mu is
-  kept and v is its minimum, so that nothing of the tensor's size is stored.
+  Form I (Algorithm 3): mu(r) = mu(r) + max over j in S_r of g(j)^2, and v(j) is
+  the minimum of mu. At steps without an update the paper keeps v; this
+  implementation stores only mu and takes its minimum, so that nothing of the
+  tensor's size is stored.
   """
 
   learning_rate: parameters.Positive = 0.01
@@ -63,15 +65,16 @@ class Sm3Adagrad(_Sm3):
 
 @registry.client_optimizer('sm3_adam', printed='SM3-Adam', adaptive=True)
 class Sm3Adam(_Sm3):
-  """SM3 with Adam's averages: FedAda2 (arXiv 2410.18117).
+  """The SM3-Adam client optimizer: FedAda2, arXiv 2410.18117.
 
-  As `Sm3Adagrad` with
+  `Sm3Adagrad` with
 
     v(j) = beta_2 min over r of mu(r) + (1 - beta_2) g(j)^2
     m    = beta_1 m + (1 - beta_1) g
     x    = x - learning_rate m / (sqrt(v) + epsilon)
 
-  without bias correction. m has the weights' size; it is v that SM3 saves.
+  There is no bias correction. SM3 saves the memory of v; m has the size of the
+  weights.
   """
 
   learning_rate: parameters.Positive = 0.001
@@ -81,7 +84,7 @@ class Sm3Adam(_Sm3):
   """Decay of m per local step."""
 
   beta_2: parameters.Fraction = 0.999
-  """Decay of v per renewal."""
+  """Decay of v per update of v."""
 
   @property
   def preconditioner(self) -> preconditioned.Sm3:

@@ -1,1 +1,1 @@
-"""Rules that the server steps with, a file each."""
+"""Server optimizers, one per file."""

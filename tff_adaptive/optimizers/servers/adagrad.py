@@ -1,4 +1,4 @@
-"""FedAdagrad."""
+"""The server optimizer of FedAdagrad."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tff_adaptive.optimizers.servers import fedopt
 
 @registry.server_optimizer('adagrad', printed='Adagrad', adaptive=True)
 class Adagrad(fedopt.AdaptiveServerOptimizer):
-  """FedAdagrad's server optimizer: Reddi et al., 2003.00295, Algorithm 5.
+  """The FedAdagrad server optimizer: Reddi et al., 2003.00295, Algorithm 5.
 
-  Elementwise, once per round, with Delta the mean client update (the gradient
-  handed in is -Delta):
+  Once per round, elementwise, with Delta the mean client update (the gradient
+  passed in is -Delta):
 
     m = beta_1 m + (1 - beta_1) Delta                 m starts at 0
     v = v + Delta^2                                   v starts at epsilon^2
     x = x + learning_rate m / (sqrt(v) + epsilon)
 
-  epsilon (the paper's tau) stands outside the root, unlike in
-  `tff.learning.optimizers.build_adagrad`, whose steps with the same number are
-  smaller, by up to 1 / sqrt(epsilon) where v is small. 'reference', as the
-  released code ran, starts v at 0.
+  epsilon (the paper's tau) is added outside the square root, unlike in
+  `tff.learning.optimizers.build_adagrad`, whose steps with the same epsilon are
+  smaller, by up to 1 / sqrt(epsilon) where v is small. 'reference', the rule of
+  the released code, starts v at 0.
   """
 
   second_moment_text = 'v + s^2'

@@ -1,4 +1,4 @@
-"""FedAdam."""
+"""The server optimizer of FedAdam."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tff_adaptive.optimizers.servers import fedopt
 
 @registry.server_optimizer('adam', printed='Adam', adaptive=True)
 class Adam(fedopt.AdaptiveServerOptimizer):
-  """FedAdam's server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
+  """The FedAdam server optimizer: Reddi et al., arXiv 2003.00295, Algorithm 5.
 
-  Elementwise, once per round, with Delta the mean client update (the gradient
-  handed in is -Delta):
+  Once per round, elementwise, with Delta the mean client update (the gradient
+  passed in is -Delta):
 
     m = beta_1 m + (1 - beta_1) Delta                 m starts at 0
     v = beta_2 v + (1 - beta_2) Delta^2               v starts at epsilon^2
     x = x + learning_rate m / (sqrt(v) + epsilon)
 
-  The 'paper' variant has no bias correction. 'reference', as the released code
-  ran, multiplies the step by sqrt(1 - beta_2^t) / (1 - beta_1^t) with t
-  counting rounds from 1, and starts v at 0: it equals Keras' Adam and
+  The 'paper' variant has no bias correction. 'reference', the rule of the
+  released code, starts v at 0 and multiplies the step by sqrt(1 - beta_2^t) /
+  (1 - beta_1^t), with t counting rounds from 1. It equals Keras' Adam and
   `tff.learning.optimizers.build_adam` with the same numbers.
   """
 

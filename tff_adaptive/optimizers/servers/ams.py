@@ -1,4 +1,4 @@
-"""FedAMS and FedAMSGrad."""
+"""The server optimizer of FedAMS and FedAMSGrad."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tff_adaptive.optimizers.servers import fedopt
 
 @registry.server_optimizer('ams', printed='AMSGrad', adaptive=True)
 class Ams(adam.Adam):
-  """FedAMS' server optimizer: Wang et al. 2022, arXiv 2205.02719.
+  """The FedAMS server optimizer: Wang et al. 2022, arXiv 2205.02719.
 
-  Elementwise, once per round, with Delta the mean client update (the gradient
-  handed in is -Delta):
+  Once per round, elementwise, with Delta the mean client update (the gradient
+  passed in is -Delta):
 
     m = beta_1 m + (1 - beta_1) Delta                 m starts at 0
     v = beta_2 v + (1 - beta_2) Delta^2               v starts at 0
     v_max = max(v_max, v, epsilon)                    v_max starts at 0
     x = x + learning_rate m / sqrt(v_max)
 
-  'amsgrad' (FedAMSGrad) takes epsilon out of the maximum and adds it to the
-  root. 'reference', as the authors' code ran, starts v_max at epsilon, adds
-  nothing to the root and multiplies the step by sqrt(1 - beta_2^t) / (1 -
-  beta_1^t), t counting rounds from 1.
+  'amsgrad' (FedAMSGrad) removes epsilon from the maximum and adds it to the
+  root. 'reference', the rule of the authors' code, starts v_max at epsilon,
+  adds nothing to the root and multiplies the step by sqrt(1 - beta_2^t) / (1 -
+  beta_1^t), with t counting rounds from 1.
   """
 
   epsilon: parameters.Positive = 1e-3
-  """Stabilisation; in units of Delta^2 inside the maximum and as a start, in
-  units of Delta where it is added to the root."""
+  """Numerical stabilization; in units of Delta^2 inside the maximum and as an
+  initial value, in units of Delta where it is added to the root."""
 
   variant: Literal['paper', 'amsgrad', 'reference'] = 'paper'  # type: ignore[assignment]
-  """FedAMS, FedAMSGrad, or the rule as the authors' code ran."""
+  """FedAMS, FedAMSGrad, or the rule of the authors' code."""
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """Where v starts; 0 unless given."""
+  """Initial value of v; 0 unless given."""
 
   @property
   def start(self) -> float:

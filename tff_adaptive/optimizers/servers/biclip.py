@@ -1,4 +1,4 @@
-"""BiClip on the server."""
+"""The BiClip server optimizer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tff_adaptive.optimizers import registry
 
 @registry.server_optimizer('biclip', printed='BiClip', makes_method=False)
 class ServerBiClip(clipping.TwoSided):
-  """BiClip for servers: TailOPT, arXiv 2502.04164.
+  """The BiClip server optimizer: TailOPT, arXiv 2502.04164.
 
     x = x + learning_rate B(Delta)
 
-  with Delta the mean client update (the gradient handed in is -Delta) and B as
-  in `clipping.TwoSided`: the mean is clipped, not each client's update. The
+  with Delta the mean client update (the gradient passed in is -Delta) and B as
+  in `clipping.TwoSided`. The mean is clipped, not each client's update. The
   defaults clip nothing.
   """
 

@@ -1,14 +1,14 @@
-"""The common step of FedAdagrad, FedAdam, FedYogi and FedAMS.
+"""The step that FedAdagrad, FedAdam, FedYogi and FedAMS share.
 
 Reddi et al., Adaptive Federated Optimization (arXiv 2003.00295), Algorithms 2
-and 5. Once per round and elementwise, with Delta the mean client update:
+and 5. Once per round, elementwise, with Delta the mean client update:
 
   m = beta_1 m + (1 - beta_1) Delta                 m starts at 0
   v = rule(v, s^2)                                  s is Delta, or m
   x = x + learning_rate m / (sqrt(v) + epsilon)
 
-The methods differ in `rule` and, for FedAMS, in the denominator. TFF hands the
-server optimizer -Delta as gradient; nothing but the sign of the step changes.
+The methods differ in `rule` and, for FedAMS, in the denominator. TFF passes
+-Delta to the server optimizer as the gradient, hence steps are subtracted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from tff_adaptive.optimizers import tree
 
 @dataclasses.dataclass(frozen=True)
 class Maximum:
-  """FedAMS' running maximum of v, which divides the step instead of v.
+  """The running maximum of v, which replaces v in FedAMS' denominator.
 
   Attributes:
-    start: First value.
-    floor: Whether epsilon is inside the maximum, in place of being added to the
-      root.
+    start: Initial value.
+    floor: Whether epsilon is inside the maximum rather than added to the root.
   """
 
   start: float
@@ -42,10 +41,10 @@ class Maximum:
 
 
 class AdaptiveServerOptimizer(rule_lib.Rule):
-  """The common step of the module's docstring, once per round.
+  """The base of adaptive server optimizers; the module has the equations.
 
   Attributes:
-    second_moment_text: The rule of v, as text.
+    second_moment_text: The update rule of v as text.
     corrects: Whether the released code corrects the bias.
     maximum: FedAMS' maximum, or `None`.
     adds_epsilon: Whether epsilon is added to the root.
@@ -66,18 +65,18 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
   """Adaptivity tau, in units of Delta."""
 
   variant: Literal['paper', 'reference'] = 'paper'
-  """The rule as the paper states it, or as the released code ran."""
+  """The rule as stated in the paper, or as in the released code."""
 
   second_moment: Literal['gradient', 'momentum'] = 'gradient'
-  """What v follows the square of: Delta ('gradient') or m ('momentum', the
-  letter of one version of the paper)."""
+  """The quantity whose square updates v: Delta ('gradient') or m ('momentum',
+  as one version of the paper has it)."""
 
   bias_correction: Optional[bool] = None
-  """Whether the step is multiplied by sqrt(1 - beta_2^t) / (1 - beta_1^t), t
+  """Whether to multiply the step by sqrt(1 - beta_2^t) / (1 - beta_1^t), t
   counting rounds from 1. Unless given, the variant's."""
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """Where v starts. Unless given, the variant's."""
+  """Initial value of v. Unless given, the variant's."""
 
   @abc.abstractmethod
   def follow(
@@ -86,9 +85,9 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     """Computes the next v, elementwise.
 
     Args:
-      v: The last one.
+      v: The current v.
       squared: s^2.
-      beta_2: Decay, of the same dtype; beta_1 in a rule without beta_2.
+      beta_2: Decay, of the same dtype; beta_1 for a rule without beta_2.
     """
 
   @property
@@ -101,7 +100,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
 
   @property
   def start(self) -> float:
-    """Where v starts, every entry."""
+    """The initial value of every entry of v."""
     if self.initial_accumulator is not None:
       return self.initial_accumulator
     return 0.0 if self.variant == 'reference' else self.epsilon**2
@@ -135,7 +134,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
     gradients = tree.dense(weights, gradients)
     _check_state_match(weights, state['m'], 'm')
     beta_1, epsilon = state['beta_1'], state['epsilon']
-    # A rule without decay still takes the argument; it does not look at it.
+    # A rule without decay ignores the argument.
     beta_2 = state.get('beta_2', beta_1)
 
     m = tree.moving_average(beta_1, state['m'], gradients)
@@ -162,8 +161,8 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
       new_state['step'] = state['step'] + 1
       step *= self._correction(beta_1, beta_2, new_state['step'])
     added = epsilon if self.adds_epsilon else tf.zeros_like(epsilon)
-    # A coordinate that no client ever moved has m = 0 and, with nothing added
-    # to the root, v = 0: it stays where it is.
+    # A coordinate that no client has updated has m = 0 and, with nothing added
+    # to the root, v = 0: 0 / 0 means no step.
     new_weights = tree.map_cast(
       lambda step, e, x, m, d: (
         x - step * tf.math.divide_no_nan(m, tf.sqrt(d) + e)
@@ -186,7 +185,7 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
 
   @property
   def formula(self) -> str:
-    """The rule that the switches resolved to, one assignment a line."""
+    """The rule with all options resolved, one assignment per line."""
     squared = 'm' if self.second_moment == 'momentum' else 'Delta'
     rule = self.second_moment_text.replace('s^2', f'{squared}^2')
     lines = [

@@ -1,4 +1,4 @@
-"""Lion on the server."""
+"""The Lion server optimizer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tff_adaptive.optimizers import tree
 
 @registry.server_optimizer('lion', printed='Lion', makes_method=False)
 class ServerLion(rule.Rule):
-  """Lion for servers: Chen et al., arXiv 2302.06675, without weight decay.
+  """The Lion server optimizer, without decay: Chen et al., arXiv 2302.06675.
 
-  Elementwise, once per round, with Delta the mean client update (the gradient
-  handed in is -Delta) and the old m on the right:
+  Once per round, elementwise, with Delta the mean client update (the gradient
+  passed in is -Delta) and the old m on the right-hand side:
 
     x = x + learning_rate sign(beta_1 m + (1 - beta_1) Delta)
     m = beta_2 m + (1 - beta_2) Delta                   m starts at 0
 
-  No paper proposes it as a server; it is a building block.
+  No paper proposes Lion as a server optimizer; it is a building block.
   """
 
   learning_rate: parameters.Positive = 1e-3

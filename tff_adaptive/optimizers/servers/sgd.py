@@ -1,4 +1,4 @@
-"""FedAvg's and FedAvgM's server."""
+"""The server optimizer of FedAvg and FedAvgM."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from tff_adaptive.optimizers import tree
 
 @registry.server_optimizer('sgd', printed='SGD')
 class ServerSgd(parameters.Described):
-  """FedAvg's and FedAvgM's server: Reddi et al., arXiv 2003.00295.
+  """The FedAvg and FedAvgM server optimizer: Reddi et al., arXiv 2003.00295.
 
-  With Delta the mean client update (the gradient handed in is -Delta):
+  With Delta the mean client update (the gradient passed in is -Delta):
 
     m = momentum m + Delta          m starts at 0
     x = x + learning_rate m
 
-  McMahan et al.'s FedAvg is learning_rate = 1 and momentum = 0; FedAvgM has
-  momentum 0.9. With `nesterov`, as DiLoCo's outer optimizer (arXiv 2311.08105)
+  McMahan et al.'s FedAvg has learning_rate = 1 and momentum = 0; FedAvgM has
+  momentum 0.9. With `nesterov`, as in DiLoCo's outer optimizer (arXiv
+  2311.08105), the step uses the new m:
 
     x = x + learning_rate (Delta + momentum m)
-
-  with the new m.
   """
 
   in_state: ClassVar[frozenset[str]] = frozenset({'learning_rate', 'momentum'})
@@ -39,7 +38,7 @@ class ServerSgd(parameters.Described):
   """Decay of the velocity per round."""
 
   nesterov: bool = False
-  """Whether the step looks ahead along the velocity; needs a momentum."""
+  """Whether to take a Nesterov step; requires a momentum."""
 
   def check(self) -> None:
     if self.nesterov and not self.momentum:

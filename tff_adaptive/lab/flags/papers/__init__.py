@@ -1,1 +1,1 @@
-"""Published settings: a module a paper, as tables."""
+"""Published settings as tables, one module per paper."""

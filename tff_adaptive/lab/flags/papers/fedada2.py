@@ -7,7 +7,7 @@ from typing import Optional
 from tff_adaptive.lab.flags.papers import preset
 
 _PAPER = 'FedAda2, "Efficient Adaptive Federated Optimization"'
-# Appendix H.2, of all datasets.
+# Appendix H.2, for all datasets.
 _BATCH_SIZE = 32
 # Table 3.
 _TAGS: dict[str, dict[str, Any]] = {
@@ -112,7 +112,7 @@ _TASKS: dict[str, tuple[int, dict[str, Any]]] = {
   # A hundredth of 233 clients (G.2).
   'gld23k': (2, dict(gld23k_framing='whole', gld23k_pixels='imagenet')),
 }
-# Of the released slurm_run.sh, which trains on CIFAR-100.
+# From the released slurm_run.sh, which trains on CIFAR-100.
 _ROUNDS, _ROUNDS_PER_EVAL = 601, 5
 _VIT_CLIENTS = {
   'direct_joint': 'adam',
@@ -122,7 +122,10 @@ _VIT_CLIENTS = {
 
 
 def rows() -> Iterator[preset.Preset]:
-  """Lists private training on tags, and ViT: Tables 3 to 6."""
+  """Yields the presets of private training on tags and of ViT.
+
+  The settings are those of Tables 3 to 6.
+  """
   yield from _tags()
   yield from _vit()
 
@@ -182,7 +185,7 @@ def _vit() -> Iterator[preset.Preset]:
 
 
 def _optimizers(method: str, rates: _Rates) -> dict[str, Any]:
-  """Returns a row of Tables 4 to 6, Adam unless the method says."""
+  """Returns the flags of a row of Tables 4 to 6, with Adam by default."""
   server, client, server_tau, client_tau = rates
   flags: dict[str, Any] = dict(client_learning_rate=client)
   if method == 'fedavg':

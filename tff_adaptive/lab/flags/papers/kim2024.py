@@ -41,8 +41,8 @@ _TABLE_1: _Table = {
   (_C100, '', '0.01'): (30.5, 30.3, 24.8, 20.9, 18.2, 25.8, 22.0, 31.8),
   (_C100, _R50, '0.01'): (24.3, 24.6, 22.0, 14.7, 22.6, 22.2, 17.4, 31.4),
 }
-# Between 100 and 500 examples a client. Of the row of Delta-SGD the text tells
-# one number: the best that other rows are so and so far behind.
+# Between 100 and 500 examples per client. Of Delta-SGD's row the text has one
+# number, the best, stated as other rows' distance to it.
 _TABLE_3: _Table = {
   (_C10, '', '0.1'): (80.7, 78.8, 75.0, 66.6, 79.9, 79.3, 64.4, None),
   (_C100, _R50, '0.1'): (53.5, 53.6, 53.9, 53.1, 51.1, 44.5, 37.2, 57.5),
@@ -106,7 +106,7 @@ _RULES: dict[str, tuple[str, dict[str, Any], Optional[str]]] = {
 for _name in ('sgd', 'sgdm'):
   _optimizer, _flags, _grid = _RULES[_name]
   _RULES[f'{_name}_decay'] = (_optimizer, _flags | _DECAY, _grid)
-# Methods that a client optimizer makes by itself.
+# Methods defined by their client optimizer.
 _OF_CLIENT = {'sgd': 'fedavg', 'delta_sgd': 'delta_sgd', 'polyak': 'fedsps'}
 _NOTES = {
   **dict.fromkeys(
@@ -135,7 +135,7 @@ def _client(client: str, algorithm: Optional[str] = None) -> dict[str, Any]:
 
 
 def _note(client: str, *others: str) -> Optional[str]:
-  """Writes a preset's comment."""
+  """Builds a preset's note."""
   grid = _RULES[client][2]
   tuned = grid and (
     "the client rate is that of the released code's run.sh, a point of the "
@@ -158,7 +158,7 @@ def _setting(task: str, network: str, alpha: str) -> dict[str, Any]:
   setting[f'{task}_num_clients'] = 100
   setting[f'{task}_examples_per_client'] = 500
   setting[f'{task}_alpha'] = alpha
-  # Of the data set and not of the image, as the released code has them.
+  # Pixels are standardized over the data set, as in the released code.
   if task in (_C10, _C100):
     setting |= preset.whole_images(task)
     setting[f'{task}_pixels'] = 'per_channel'
@@ -170,7 +170,7 @@ def _setting(task: str, network: str, alpha: str) -> dict[str, Any]:
 
 
 def rows() -> Iterator[preset.Preset]:
-  """Lists the presets of Tables 1 to 6."""
+  """Yields the presets of Tables 1 to 6."""
   yield from _rows(_TABLE_1, 'Table 1', '', lambda _: (None, {}))
   yield from _rows(
     _TABLE_3,
@@ -205,15 +205,15 @@ def rows() -> Iterator[preset.Preset]:
 def _rows(
   table: _Table, place: str, suffix: str, method: Any, *note: str
 ) -> Iterator[preset.Preset]:
-  """Lists a table's presets.
+  """Yields the presets of a table.
 
   Args:
-    table: Its numbers.
-    place: Its name.
-    suffix: Of the presets' names.
-    method: From a task to the method, if the clients do not make it, and
-      further flags.
-    *note: What the presets' comments say besides.
+    table: The numbers of the table.
+    place: The name of the table.
+    suffix: Suffix of the presets' names.
+    method: Returns the method of a task (`None` if the client determines it)
+      and further flags.
+    *note: Further notes of the presets.
   """
   for (task, network, alpha), numbers in table.items():
     algorithm, more = method(task)

@@ -9,13 +9,13 @@ from tff_adaptive.lab.flags.papers import preset
 _PAPER = 'Mukherjee et al., arXiv 2307.06306'
 _SOURCE = f'{_PAPER}, Section 6 and Table 3'
 _LIBSVM = ('a9a', 'w8a', 'ijcnn1', 'mushrooms', 'phishing')
-# A hundredth of these has fewer than the 100 examples of five steps.
+# With 100 clients, each has fewer than the 100 examples of five steps.
 _TWO_PASSES = ('mushrooms', 'phishing')
 _UNPUBLISHED = 'the paper publishes no rates of {}; {}'
 
 
 def _setting(task: str) -> dict[str, Any]:
-  """Returns 500 rounds of 5 local steps, 10 clients a round."""
+  """Returns the flags of 500 rounds of 5 local steps, 10 clients per round."""
   return dict(
     task=task,
     total_rounds=500,
@@ -27,7 +27,7 @@ def _setting(task: str) -> dict[str, Any]:
 
 
 def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
-  """Lists the paper's own methods, smoothed if a client's size is given."""
+  """Returns the paper's own methods, smoothed if a client size is given."""
   own: dict[str, Any] = dict(c=0.5, gamma_b=1.0, lower_bound=0.0)
   grows = dict(smoothing='bound', client_examples=examples) if examples else {}
   return {
@@ -39,7 +39,7 @@ def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
 
 
 def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
-  """Lists Table 3, FedAvg and FedAMS, and methods with no line in it."""
+  """Returns FedAvg and FedAMS of Table 3, and baselines not in it."""
   server = dict(
     client_learning_rate=rate,
     server_learning_rate=1.0,
@@ -60,7 +60,7 @@ def _tuned(rate: float, stabilization: float) -> dict[str, dict[str, Any]]:
 
 
 def _note(method: str) -> Optional[str]:
-  """Writes what a preset says of rates that are not published."""
+  """Builds the note of a preset whose rates are not published."""
   others = {
     'fedadam': 'FedADAM',
     'mime': 'MIME',
@@ -74,7 +74,7 @@ def _note(method: str) -> Optional[str]:
 
 
 def rows() -> Iterator[preset.Preset]:
-  """Lists the presets of Section 6, Tables 1 and 3, and the appendix."""
+  """Yields the presets of Section 6, Tables 1 and 3, and the appendix."""
   yield from _mnist_logistic()
   yield from _libsvm()
   yield from _lenet()
@@ -173,9 +173,10 @@ def _lenet() -> Iterator[preset.Preset]:
 
 
 def _cifar(task: str, **partition: Any) -> dict[str, Any]:
-  """Returns 100 clients of 500 whole images, standardised by channel.
+  """Returns the flags of 100 clients with 500 images standardized by channel.
 
-  The paper says nothing of pixels; the code that its own is based on does.
+  The paper does not specify pixel values; the code that its own is based on
+  does.
   """
   return (
     _setting(task)
@@ -196,7 +197,10 @@ _NO_RATES = _UNPUBLISHED.format(
 
 
 def _cifar_10() -> Iterator[preset.Preset]:
-  """Lists Figure 5, in the first version also with two classes a client."""
+  """Yields the presets of Figure 5.
+
+  The first version of the paper also has two classes per client.
+  """
   methods = _clients(500) | _tuned(0.1, 1e-3)
   figures = {
     'iid': f'{_PAPER}, Figure 5',

@@ -1,4 +1,4 @@
-"""One published experiment, as flags."""
+"""A published experiment, as flags."""
 
 import dataclasses
 from typing import Any
@@ -11,11 +11,10 @@ class Preset:
 
   Attributes:
     name: PAPER/TASK/METHOD.
-    flags: Its flags by name; texts, whatever they were given as.
-    source: The paper, and where in it the settings are.
-    published: The number that the paper reports for them, in words, if it
-      reports one.
-    note: Where the settings depart from the paper, if they do.
+    flags: Its flags by name, converted to text.
+    source: The paper, and the place of the settings in it.
+    published: The result that the paper reports, as text, if any.
+    note: Departures of the settings from the paper, if any.
   """
 
   name: str
@@ -25,7 +24,7 @@ class Preset:
   note: Optional[str] = None
 
   def __post_init__(self) -> None:
-    # The papers' numbers are of evaluations on test data.
+    # The papers report evaluations on test data.
     flags = {**self.flags}
     flags.setdefault('validation_split', 'test')
     texts = {
@@ -35,7 +34,7 @@ class Preset:
     object.__setattr__(self, 'flags', texts)
 
   def text(self) -> str:
-    """Renders a flag file, which absl's own --flagfile reads."""
+    """Renders a flag file, readable by absl's --flagfile."""
     comments = {
       'source': self.source,
       'published': self.published,
@@ -46,7 +45,7 @@ class Preset:
     return '\n'.join(lines)
 
   def describe(self) -> str:
-    """Says what the paper reports, for --dry_run."""
+    """Describes the preset and the reported result, for --dry_run."""
     lines = [f'preset       {self.name}', f'source       {self.source}']
     if self.published is None:
       lines.append('reported     the paper gives no number for this setting')
@@ -60,8 +59,8 @@ class Preset:
 def whole_images(task: str) -> dict[str, Any]:
   """Returns flags of networks on whole CIFAR images, without weight decay.
 
-  The tasks' own defaults are of Reddi et al.: pieces of 24 x 24 pixels, a
-  beginning with stride, and weight decay.
+  The tasks' defaults are those of Reddi et al.: crops of 24 x 24 pixels, a
+  strided first layer, and weight decay.
   """
   return {
     f'{task}_crop_size': 32,

@@ -47,8 +47,8 @@ _TABLE = {
     (-4, -5, -5),
   ),
 }
-# What the released code decides (docs/released_code/reddi2021.csv): flags and
-# words by task.
+# Flags and notes by task from the released code
+# (docs/released_code/reddi2021.csv).
 _ADAPTIVE = (
   'the released code corrected Adam and Yogi for bias and had beta_2 0.999, as '
   '--variant=reference --beta_2=0.999 does'

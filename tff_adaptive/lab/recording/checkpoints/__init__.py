@@ -1,1 +1,1 @@
-"""Checkpoints: the last few rounds, and the best."""
+"""Checkpoints of the last few rounds, and of the best."""

@@ -1,4 +1,4 @@
-"""The model of a run's best round, beside the last checkpoints."""
+"""The model of a run's best round, saved beside its checkpoints."""
 
 import math
 import pathlib
@@ -23,7 +23,7 @@ _PATTERN = re.compile(r'best_([1-9][0-9]{0,15})\.safetensors')
 
 
 def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
-  """Finds the models that are kept, by round."""
+  """Returns the files of saved models, by round."""
   if not folder.is_dir():
     return {}
   found = ((_PATTERN.fullmatch(p.name), p) for p in folder.iterdir())
@@ -31,11 +31,11 @@ def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
 
 
 class Best(hooks.Hook):
-  """A keeper of the model of the best round so far; round 0 does not count.
+  """A hook that saves the model of the best round so far, except round 0.
 
-  A better model is written beside the one before, which is removed once a
-  checkpoint has the newer round: so a run that is killed in between still has
-  it.
+  A better model is written beside the previous one, which is removed once a
+  checkpoint includes the newer round. A run that is killed in between still has
+  the model that it needs.
   """
 
   def __init__(
@@ -45,12 +45,12 @@ class Best(hooks.Hook):
     weights: Callable[[], Any],
     run: str = '',
   ):
-    """Writes nothing yet.
+    """Creates the hook; nothing is written yet.
 
     Args:
-      folder: Where checkpoints are.
-      goal: Its `column` says by which values rounds are judged, its `is_better`
-        how.
+      folder: The folder of checkpoints.
+      goal: An object whose `column` names the measure of rounds and whose
+        `is_better` compares its values.
       weights: Returns the model that was evaluated.
       run: The identity of the run.
     """
@@ -62,7 +62,7 @@ class Best(hooks.Hook):
     self._round = 0
 
   def start(self, event: hooks.Start) -> None:
-    """Finds the best of the rounds that a resumed run has."""
+    """Restores the best of the earlier rounds of a resumed run."""
     for row in event.rows:
       cell = row.get(self._goal.column)
       if cell:
@@ -102,10 +102,10 @@ class Best(hooks.Hook):
       self.prune(event.round_number)
 
   def prune(self, last_round: int) -> None:
-    """Removes what is not needed once a round has its checkpoint."""
+    """Removes models that are not needed once a round has its checkpoint."""
     found = _paths(self._folder)
-    # Without the best round's, the run judged by another measure then, whose
-    # best is kept until there is a better one by this measure.
+    # If the best round's model is missing, the run used another measure then.
+    # The best model by that measure is kept until this measure has a better.
     if self._round <= last_round and self._round in found:
       for number, path in found.items():
         if number < self._round:
@@ -126,18 +126,18 @@ def round_of(
   column: str,
   last_round: int,
 ) -> int:
-  """Finds the best round by a column of metrics.csv, whose model is kept.
+  """Returns the best round by a column of metrics.csv, if its model was saved.
 
   Args:
-    folder: Where checkpoints are.
-    rows: Of metrics.csv, as numbers by column; empty cells are left out.
-    column: What rounds are judged by.
-    last_round: The round of the last checkpoint. A run that was killed may have
-      a row of a later round without a model of it.
+    folder: The folder of checkpoints.
+    rows: Rows of metrics.csv as numbers by column, without empty cells.
+    column: The column that rounds are compared by.
+    last_round: The round of the last checkpoint. The rows of a killed run may
+      include later rounds without a saved model.
 
   Raises:
-    RunError: If the best round's model was not kept, because the run judged
-      its rounds by another column then.
+    RunError: If the best round's model was not saved, because the run compared
+      rounds by another column.
   """
   found = _paths(folder)
   better = max if metric_names.higher_is_better(column) else min
@@ -167,18 +167,18 @@ def load(
   """Loads the model of the best round.
 
   Args:
-    folder: Where checkpoints are.
+    folder: The folder of checkpoints.
     run: The identity of the run.
     weights: A model of the same shapes, as arrays.
-    number: The best round, as `round_of` finds it; the latest that is kept
+    number: The best round, as returned by `round_of`; the latest saved round
       unless given.
 
   Returns:
-    The round, and the model.
+    The round and the model.
 
   Raises:
-    DamagedError: If it is damaged, or of another model.
-    RunError: If there is none.
+    DamagedError: If the file is damaged, or holds another model.
+    RunError: If no model was saved.
   """
   found = _paths(folder)
   if not found:

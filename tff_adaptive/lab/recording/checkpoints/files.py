@@ -1,25 +1,25 @@
-"""The file of a checkpoint: named arrays in safetensors, whole or not there.
+"""The file format of checkpoints: named arrays in safetensors.
 
-`tff.program.FileProgramStateManager` was considered and does not fit. It saves
-a SavedModel, which is a program: loading one runs it, and a run's folder may
-come from somebody else. It traces that program for every state, which takes
-longer than a round of a small task. And it tells neither damage nor the state
-of another model from its own.
+`tff.program.FileProgramStateManager` is not used, for three reasons. It saves a
+SavedModel, which is a program that runs when loaded, and a run's folder may
+come from others. It traces that program for every state, which takes longer
+than a round of a small task. And it detects neither damage nor the state of
+another model.
 
 A file holds the arrays of a state by their paths, such as
 `state/global_model_weights/trainable/0`, and a manifest in the metadata of its
 header:
 
-  format      what this is, with the version of the layout
+  format      the name and version of this format
   run         the run's identity, see `files.RunFolder.identity`
   round       the round
   strings     names of arrays of strings, as a JSON list
-  not_finite  names of arrays with NaN or infinity in them, as a JSON list
-  sha256      of all of the above and of the arrays
+  not_finite  names of arrays that contain NaN or infinity, as a JSON list
+  sha256      digest of all of the above and of the arrays
 
-Strings have no dtype in safetensors: an array of them is stored as the UTF-8
-bytes of a JSON object with its shape, its strings (a byte a character) and
-whether they are of a fixed length.
+safetensors has no dtype for strings. An array of strings is stored as the UTF-8
+bytes of a JSON object with its shape, its strings (one character per byte) and
+whether they have a fixed length.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from tff_adaptive.lab.recording import files
 
 FORMAT = 'tff-adaptive checkpoint 2'
 _MANIFEST = ('format', 'run', 'round', 'strings', 'not_finite', 'sha256')
-# What safetensors calls the dtypes of NumPy.
+# safetensors' names of NumPy's dtypes.
 _CODES = {
   np.dtype(name): code
   for code, name in {
@@ -62,16 +62,16 @@ _NAMES = {code: dtype.name for dtype, code in _CODES.items()}
 
 
 class OtherStateError(errors.DamagedError):
-  """A checkpoint is whole, but its state is of another method or model."""
+  """Raised for an intact checkpoint of another method or model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """The shape and dtype that an array of a checkpoint has to have.
+  """The expected shape and dtype of an array in a checkpoint.
 
   Attributes:
-    dtype: Its dtype in safetensors' words; `None` for strings.
-    shape: Its shape; `None` for one dimension of any length.
+    dtype: The dtype, as named by safetensors; `None` for strings.
+    shape: The shape; `None` for one dimension of any length.
   """
 
   dtype: Optional[str]
@@ -106,11 +106,11 @@ def _encode(array: np.ndarray) -> np.ndarray:
 
 
 def _decode(content: np.ndarray) -> np.ndarray:
-  """Decodes what `_encode` made.
+  """Decodes an array encoded by `_encode`.
 
   Raises:
-    ValueError, TypeError, KeyError, AttributeError, RecursionError: If it made
-      something else.
+    ValueError, TypeError, KeyError, AttributeError, RecursionError: If the
+      content was not encoded by `_encode`.
   """
   found = json.loads(content.tobytes())
   words = [word.encode('latin-1') for word in found['strings']]
@@ -123,8 +123,8 @@ def _digest(
 ) -> str:
   """Returns the SHA-256 of a manifest and of arrays in little-endian order."""
   digest = hashlib.sha256()
-  told = [[key, manifest[key]] for key in _MANIFEST if key != 'sha256']
-  digest.update(json.dumps(told).encode('utf-8'))
+  entries = [[key, manifest[key]] for key in _MANIFEST if key != 'sha256']
+  digest.update(json.dumps(entries).encode('utf-8'))
   for name, array in sorted(arrays.items()):
     spec = json.dumps([name, array.dtype.str, array.shape])
     digest.update(spec.encode('utf-8'))
@@ -133,7 +133,7 @@ def _digest(
 
 
 def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
-  """Returns the names of arrays that hold NaN or infinity."""
+  """Returns the names of arrays that contain NaN or infinity."""
   return sorted(
     name
     for name, array in arrays.items()
@@ -148,16 +148,16 @@ def write(
   run: str = '',
   round_number: int = 0,
 ) -> None:
-  """Writes arrays to a file, aside first.
+  """Writes arrays to a file atomically.
 
   Args:
     path: The file.
-    arrays: Of numbers, booleans or strings, by name.
+    arrays: Arrays of numbers, booleans or strings, by name.
     run: The identity of the run.
     round_number: The round.
 
   Raises:
-    RunError: If it cannot be written; a file that was there is kept.
+    RunError: If the file cannot be written; an existing file is kept.
   """
   stored, strings = {}, []
   for name, value in arrays.items():
@@ -190,24 +190,24 @@ def read(
   round_number: Optional[int] = None,
   specs: Optional[Mapping[str, Spec]] = None,
 ) -> dict[str, np.ndarray]:
-  """Reads the arrays that `write` wrote.
+  """Reads the arrays of a file written by `write`.
 
-  What the header says is compared before an array is read, and the digest
-  before one is used.
+  The header is checked before arrays are read, and the digest before arrays are
+  returned.
 
   Args:
     path: The file.
-    run: The identity of the run that it must be of; any unless given.
-    round_number: The round that it must be of; any unless given.
-    specs: The arrays that it must hold; any unless given.
+    run: The expected identity of the run; any unless given.
+    round_number: The expected round; any unless given.
+    specs: The expected arrays; any unless given.
 
   Raises:
-    DamagedError: If it is something else, or was changed since.
-    FileNotFoundError: If there is none.
+    DamagedError: If the file is damaged or not the expected checkpoint.
+    FileNotFoundError: If the file does not exist.
   """
   try:
     files.check_regular(path)
-    # Without mapping it into memory, where a disk's fault is a signal.
+    # In a memory-mapped file, a disk fault would kill the process.
     with safetensors.safe_open(path, 'np', backend='pread') as file:
       manifest = file.metadata() or {}
       _check_manifest(path, manifest, run, round_number)
@@ -266,7 +266,7 @@ def _check_header(
   found: Mapping[str, tuple[str, tuple[int, ...]]],
   specs: Optional[Mapping[str, Spec]],
 ) -> None:
-  """Compares dtypes and shapes with those of the state that is wanted."""
+  """Checks dtypes and shapes against those of the expected state."""
   for name, (dtype, _) in found.items():
     if dtype not in _NAMES:
       raise errors.DamagedError(
@@ -300,7 +300,7 @@ def _checked(
   arrays: dict[str, np.ndarray],
   specs: Mapping[str, Spec],
 ) -> dict[str, np.ndarray]:
-  """Decodes strings; checks that the manifest agrees with the arrays."""
+  """Decodes strings and checks the manifest against the arrays."""
   if json.dumps(not_finite(arrays)) != manifest['not_finite']:
     names = ', '.join(not_finite(arrays)) or 'no array'
     raise errors.DamagedError(

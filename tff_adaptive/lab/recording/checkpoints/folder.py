@@ -18,18 +18,18 @@ from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
 KEEP = 3
 
 
-# Checksums of a table's rows: as many as there are rows.
+# Checksums of a table's rows, one per row.
 _ROW_SUMS = checkpoint_files.Spec('U32', None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """A run after a round.
+  """The state of a run after a round.
 
   Attributes:
     round_number: The round.
-    state: What the rounds go on from.
-    row_sums: Checksums of the rows of each table up to that round.
+    state: The state from which the run resumes.
+    row_sums: Checksums of the rows up to that round, by table.
   """
 
   round_number: int
@@ -48,13 +48,13 @@ class Checkpoints:
     keep: int = KEEP,
     warn: Callable[[str], None] = print,
   ):
-    """Names the folder, which need not exist.
+    """Creates the object; the folder need not exist.
 
     Args:
-      folder: Where to keep them; created when the first is saved.
-      run: The identity of the run; those of others are not used.
-      keep: How many to keep, the latest ones.
-      warn: Is told, in a sentence, when one turns out to be damaged.
+      folder: The folder of checkpoints, created with the first one.
+      run: The identity of the run; checkpoints of other runs are rejected.
+      keep: Number of latest checkpoints to keep.
+      warn: Called with a message about each damaged checkpoint.
     """
     self._folder = folder
     self._run = run
@@ -63,7 +63,7 @@ class Checkpoints:
 
   @property
   def rounds(self) -> list[int]:
-    """Rounds of which there is a checkpoint, in ascending order."""
+    """Rounds that have a checkpoint, in ascending order."""
     if not self._folder.is_dir():
       return []
     names = [p.name for p in self._folder.iterdir()]
@@ -72,7 +72,7 @@ class Checkpoints:
     return sorted(int(match.group(1)) for match in found if match)
 
   def path(self, round_number: int) -> pathlib.Path:
-    """Returns the file of a round."""
+    """Returns the file of a round's checkpoint."""
     return self._folder / f'round_{round_number}.safetensors'
 
   def save(
@@ -81,15 +81,15 @@ class Checkpoints:
     round_number: int,
     row_sums: Optional[Mapping[str, np.ndarray]] = None,
   ) -> None:
-    """Saves the state after a round, then drops the oldest beyond `keep`.
+    """Saves the state after a round, then removes the oldest beyond `keep`.
 
     Args:
       state: A structure of arrays, numbers and strings.
       round_number: The round.
-      row_sums: Checksums of the rows of each table up to that round.
+      row_sums: Checksums of the rows up to that round, by table.
 
     Raises:
-      RunError: If it cannot be written; earlier ones are kept.
+      RunError: If the checkpoint cannot be written; earlier ones are kept.
     """
     arrays = _named(state)
     for table, sums in (row_sums or {}).items():
@@ -112,7 +112,7 @@ class Checkpoints:
         f'The checkpoint of round {round_number} cannot be written; {kept}. {e}'
       ) from e
     for old in self.rounds[: -self._keep]:
-      if not self.path(old).is_dir():  # Whatever that is, it is none of ours.
+      if not self.path(old).is_dir():  # A folder was not created by a run.
         self.path(old).unlink(missing_ok=True)
 
   def load_latest(
@@ -121,24 +121,25 @@ class Checkpoints:
     restore: Callable[[Any], None] = lambda state: None,
     tables: tuple[str, ...] = (),
   ) -> Optional[Checkpoint]:
-    """Loads the latest checkpoint that is whole and of this run.
+    """Loads the latest intact checkpoint of this run.
 
-    Others after it are set aside. If none is whole, all stay where they are:
-    what they need may yet be brought back.
+    Later, damaged ones are set aside. If none is intact, all stay in place,
+    because missing files may yet be restored.
 
     Args:
-      structure: A state as `initialize` gives it: the same structure, shapes
-        and dtypes.
-      restore: Takes up a state. It raises `DamagedError` if something that the
-        state refers to is damaged; then the one before it is tried.
-      tables: Tables whose rows it has checksums of.
+      structure: A state with the structure, shapes and dtypes of the saved
+        ones.
+      restore: Called with the loaded state. If it raises `DamagedError`,
+        because something that the state refers to is damaged, the previous
+        checkpoint is tried.
+      tables: Tables whose rows have checksums in the checkpoint.
 
     Returns:
       The checkpoint, or `None` if none was ever saved.
 
     Raises:
-      RunError: If none of those that were saved can be used; its cause is why
-        not the latest.
+      RunError: If no saved checkpoint is usable; its cause is the error of the
+        latest.
     """
     specs = {
       name: checkpoint_files.Spec.of(leaf)
@@ -155,7 +156,7 @@ class Checkpoints:
         state = _packed(structure, arrays)
         restore(state)
       except FileNotFoundError:
-        continue  # A run that is going on has dropped it.
+        continue  # The running process has removed it meanwhile.
       except (errors.DamagedError, OSError) as e:
         damaged[round_number] = e
         continue
@@ -190,7 +191,7 @@ class Checkpoints:
       path.replace(aside)
       where = f'was set aside as {aside.name}'
     except OSError:
-      where = 'stays where it is'  # Export may only read.
+      where = 'stays where it is'  # Export may have read access only.
     self._warn(
       f'The checkpoint of round {round_number} cannot be used and {where}: '
       f'{reason}.'
@@ -198,7 +199,7 @@ class Checkpoints:
 
 
 def _named(state: Any) -> dict[str, np.ndarray]:
-  """Returns the arrays of a state by their paths in it."""
+  """Returns the arrays of a state by their paths."""
   leaves = tree.flatten_with_path(state)
   arrays = {
     '/'.join(['state', *map(str, path)]): np.asarray(leaf)
@@ -210,7 +211,7 @@ def _named(state: Any) -> dict[str, np.ndarray]:
 
 
 def _packed(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-  """Packs arrays in a structure, Python's own numbers where it has some."""
+  """Packs arrays into a structure, with Python numbers where it has them."""
   leaves = zip(tree.flatten(structure), _named(structure), strict=True)
   restored = [
     type(leaf)(arrays[name])

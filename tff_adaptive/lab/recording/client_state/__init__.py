@@ -1,1 +1,1 @@
-"""The state that clients keep between rounds."""
+"""The states that clients keep between rounds."""

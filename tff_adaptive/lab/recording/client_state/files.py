@@ -1,4 +1,4 @@
-"""Clients' states between rounds, by client id, in an SQLite file."""
+"""Client states by client id, in an SQLite file."""
 
 import contextlib
 import dataclasses
@@ -18,28 +18,28 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 
-# Checkpoints whose states must stay readable: those that are kept, and the one
-# that is written next.
+# Number of checkpoints whose states must stay readable: those that are kept,
+# and the next one.
 SAVES = checkpoints.KEEP + 1
 PAGE = 65536
-# A row a client and version. The index has the checksums, so that they are
-# added up without reading a state.
+# One row per client and version. The index includes the checksums, so that
+# they are summed without reading states.
 _SCHEMA = (
   'CREATE TABLE states (client TEXT NOT NULL, version INTEGER NOT NULL, '
   'checksum INTEGER NOT NULL, leaves BLOB NOT NULL)',
   'CREATE UNIQUE INDEX versions ON states (client, version, checksum)',
   'CREATE TABLE saves (version INTEGER PRIMARY KEY)',
 )
-# SQLite says some things in the words of a damaged file, as bytes that are no
-# text, and takes the lengths in it for true.
+# From a damaged file, SQLite's messages may not be valid text, and lengths may
+# exceed the memory.
 _COMPLAINTS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-# Of every client the row that a version of the whole sees.
+# The row of every client that is current at a version.
 _SEEN = (
   'SELECT rowid, checksum, max(version) FROM states WHERE version <= ? '
   'GROUP BY client'
 )
-# Rows that neither the latest version nor one that was saved sees: there is a
-# newer one of the same client, and nothing was saved in between.
+# Rows that are current neither at the latest nor at a saved version: the client
+# has a newer row, and no version in between was saved.
 _UNSEEN = (
   'DELETE FROM states AS old WHERE EXISTS (SELECT 1 FROM states AS new '
   'WHERE new.client = old.client AND new.version > old.version '
@@ -50,10 +50,10 @@ _UNSEEN = (
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-  """The shape of what one client keeps.
+  """The shapes and dtypes of one client's state.
 
   Attributes:
-    shapes, dtypes: Of its arrays, flat.
+    shapes, dtypes: Shapes and dtypes of its arrays, flat.
   """
 
   shapes: tuple[tuple[int, ...], ...]
@@ -65,7 +65,7 @@ class Record:
 
   @property
   def size(self) -> int:
-    """Bytes of one client's."""
+    """Bytes of one client's state."""
     return sum(
       math.prod(shape) * dtype.itemsize
       for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
@@ -73,7 +73,7 @@ class Record:
 
   @property
   def size_on_disk(self) -> int:
-    """Bytes that one client's take at most in the file, beside others'."""
+    """Upper bound of the bytes that one client's state adds to the file."""
     return self.size + min(self.size, PAGE) + 128
 
   def pack(self, leaves: Sequence[np.ndarray]) -> bytes:
@@ -90,7 +90,7 @@ class Record:
 
 
 def _with_companions(path: pathlib.Path) -> list[pathlib.Path]:
-  """Returns a database's file, and those that SQLite looks for beside it."""
+  """Returns a database's file and the files that SQLite keeps beside it."""
   suffixes = ('', '-journal', '-wal', '-shm')
   return [path.with_name(path.name + suffix) for suffix in suffixes]
 
@@ -100,19 +100,18 @@ def _checksum(client: str, data: bytes) -> int:
 
 
 class ClientStates:
-  """Clients' states in versions, of which those of checkpoints are restorable.
+  """Versioned client states, restorable to the versions of checkpoints.
 
-  A version is a round in which states changed. All that changes between two
-  checkpoints is one transaction, committed before the checkpoint is written:
-  whenever a run is killed, the file holds what the last checkpoint needs, and
-  the three before it. A checkpoint holds the version, how many clients have a
-  state, and the sum of their checksums.
+  The version is incremented in each round that changes states. All changes
+  between two checkpoints are one transaction, committed before the checkpoint
+  is written. Whenever a run is killed, the file holds the states of the last
+  checkpoint and of the three before it. A checkpoint holds the version, the
+  number of clients that have a state, and the sum of their checksums.
 
-  SQLite keeps a rollback journal, no write-ahead log. A log would hold every
-  state that is written and the file would once more (1.2 times as long for
-  10 x 1.2 M weights a round), and it needs memory that is shared through the
-  file system, which network file systems lack. A journal holds little here:
-  states are added, or go where pruned ones were.
+  SQLite uses a rollback journal instead of a write-ahead log. A log would write
+  every state twice (1.2 times as long for 10 x 1.2 M weights a round) and needs
+  memory shared through the file system, which network file systems lack. The
+  journal stays small, because states are added or replace pruned ones.
   """
 
   def __init__(
@@ -122,13 +121,13 @@ class ClientStates:
     *,
     in_memory: bool = False,
   ):
-    """Names the file; only a run that has states to keep makes one.
+    """Creates the store; the file is created with the first state.
 
     Args:
-      record: What one client keeps.
-      path: The file. Without one nothing can be resumed.
-      in_memory: Whether the latest states are held in memory too, so that the
-        file is read when a run is resumed and written at checkpoints only.
+      record: The shapes and dtypes of one client's state.
+      path: The file. Without one, states cannot be resumed.
+      in_memory: Whether the latest states are also held in memory, so that the
+        file is read only on resuming and written only at checkpoints.
     """
     self.in_memory = in_memory
     self._record = record
@@ -136,7 +135,7 @@ class ClientStates:
     self._db: Optional[sqlite3.Connection] = None
     self._resumed = False
     self._version = 0
-    self._complete = True  # Whether what is put next is of the next version.
+    self._complete = True  # Whether the next `put` starts a new version.
     self._saved = 0
     self._changed: set[str] = set()
     self._held: dict[str, tuple[int, list[np.ndarray]]] = {}
@@ -148,7 +147,7 @@ class ClientStates:
 
   @property
   def _file(self) -> sqlite3.Connection:
-    """The open file. Without a checkpoint to go on from it starts empty."""
+    """The open database; emptied unless resumed from a checkpoint."""
     if self._db is None:
       if self._path is not None:
         files.make_folder(self._path.parent)
@@ -171,10 +170,10 @@ class ClientStates:
     for pragma in (
       f'page_size = {PAGE}',
       'journal_mode = DELETE',
-      # The journal's end is durable too, so that none comes back.
+      # Makes the deletion of the journal durable, so that it cannot reappear.
       'synchronous = EXTRA',
       'secure_delete = OFF',
-      # What the file says of itself may be made up.
+      # The file may have been manipulated.
       'trusted_schema = OFF',
       'cell_size_check = ON',
       'temp_store = MEMORY',
@@ -183,17 +182,17 @@ class ClientStates:
     return connection
 
   def _begin(self) -> sqlite3.Connection:
-    """Returns the file, in the transaction that the next `save` commits."""
+    """Returns the database, in the transaction that the next `save` commits."""
     if not self._file.in_transaction:
       self._file.execute('BEGIN IMMEDIATE')
     return self._file
 
   @contextlib.contextmanager
   def _writing(self) -> Iterator[None]:
-    """Turns SQLite's errors into `RunError`.
+    """Converts SQLite's errors to `RunError`.
 
-    What was changed since the last checkpoint is lost then: SQLite may have
-    undone it. Only what is held in memory can be written again.
+    After an error, changes since the last checkpoint are lost, because SQLite
+    may have rolled them back. Only states held in memory can be written again.
     """
     if self._lost:
       raise errors.RunError(self._lost)
@@ -212,7 +211,7 @@ class ClientStates:
       raise errors.RunError(sentence) from e
 
   def get(self, client: str) -> Optional[list[np.ndarray]]:
-    """Returns a client's arrays, or `None` if it has none yet.
+    """Returns a client's arrays, or `None` if it has no state yet.
 
     Raises:
       DamagedError: If the file does not hold what was written.
@@ -242,7 +241,7 @@ class ClientStates:
     """Unpacks a row.
 
     Raises:
-      DamagedError: If it is not what was written, or of another model.
+      DamagedError: If it is damaged, or of another model.
     """
     if not (
       isinstance(client, str)
@@ -261,7 +260,7 @@ class ClientStates:
     return self._record.unpack(data)
 
   def put(self, client: str, leaves: list[np.ndarray]) -> None:
-    """Keeps a client's arrays; `roll_back` restores those before.
+    """Stores a client's arrays; `roll_back` restores the previous ones.
 
     Raises:
       RunError: If they cannot be written.
@@ -290,7 +289,7 @@ class ClientStates:
     )
 
   def snapshot(self) -> Any:
-    """Returns what `roll_back` takes, until the next one or `save`.
+    """Returns a snapshot for `roll_back`, valid until the next one or `save`.
 
     Raises:
       RunError: If the file cannot be written.
@@ -299,7 +298,7 @@ class ClientStates:
     if self.in_memory:
       return self._version, dict(self._held), set(self._changed)
     if self._changed:
-      # Of what changed since the last checkpoint, the latest is enough.
+      # Only the latest version since the last checkpoint is needed.
       with self._writing():
         self._begin().executemany(
           'DELETE FROM states WHERE client = ? AND version > ? AND version < ?',
@@ -309,7 +308,7 @@ class ClientStates:
     return self._version, {}, set()
 
   def roll_back(self, snapshot: Any) -> None:
-    """Undoes what was put since a snapshot.
+    """Reverts all changes since a snapshot.
 
     Raises:
       RunError: If the file cannot be written.
@@ -317,7 +316,7 @@ class ClientStates:
     undone = self._version
     self._version, held, changed = snapshot
     self._complete = True
-    # Copies: a round may be tried again more than once.
+    # Copies, because a round may be retried more than once.
     self._held, self._changed = dict(held), set(changed)
     if not self.in_memory and undone > self._version:
       with self._writing():
@@ -330,7 +329,7 @@ class ClientStates:
       )
 
   def save(self) -> dict[str, Any]:
-    """Commits all states; returns what a checkpoint holds of them.
+    """Commits all states; returns the entries for a checkpoint.
 
     Raises:
       RunError: If the file cannot be written.
@@ -348,7 +347,8 @@ class ClientStates:
           '(SELECT version FROM saves ORDER BY version DESC LIMIT ?)',
           (SAVES,),
         )
-        # Last: pages that are free before a transaction need no journal in it.
+        # Last, because pages freed here are reused by the next transaction
+        # without a journal.
         file.execute(_UNSEEN)
         count, total = file.execute(
           f'SELECT count(*), sum(checksum) FROM ({_SEEN})', (self._version,)
@@ -365,17 +365,17 @@ class ClientStates:
   def restore(
     self, saved: dict[str, Any], client_ids: Optional[Collection[str]] = None
   ) -> None:
-    """Goes back to what a checkpoint says, after reading all of it once.
+    """Restores the states of a checkpoint, after reading all of them once.
 
-    Later versions go with the next `save`, not before.
+    Later versions are removed by the next `save`, not before.
 
     Args:
-      saved: As `save` gave it.
-      client_ids: The task's clients, to compare with; any unless given.
+      saved: The entries returned by `save`.
+      client_ids: The task's clients, to check against; any unless given.
 
     Raises:
-      DamagedError: If the file does not hold the states that it should.
-      RunError: If the states are of another population.
+      DamagedError: If the file does not hold the states of the checkpoint.
+      RunError: If the states belong to another population.
     """
     version, clients, checksum = (
       int(saved[key]) for key in ('version', 'clients', 'checksum')
@@ -405,11 +405,11 @@ class ClientStates:
 
   def _close(self) -> None:
     if self._db is not None:
-      self._db.close()  # Which rolls back.
+      self._db.close()  # Rolls back uncommitted changes.
       self._db = None
 
   def _open_again(self) -> None:
-    """Opens the file as it was committed last, and checks what it is."""
+    """Reopens the file as last committed, and checks it."""
     if self._db is not None:
       if self._db.in_transaction:
         self._db.execute('ROLLBACK')
@@ -441,9 +441,9 @@ class ClientStates:
   def _read_all(
     self, version: int, client_ids: Optional[Collection[str]]
   ) -> tuple[int, int]:
-    """Reads every client's state; returns how many, and their checksums' sum.
+    """Reads all client states; returns their number and sum of checksums.
 
-    In the order of the file, which may be larger than memory.
+    Reads in the order of the file, which may be larger than memory.
     """
     known = None if client_ids is None else frozenset(client_ids)
     count = total = 0

@@ -1,13 +1,13 @@
-"""Methods whose clients keep something, as ordinary learning processes of TFF.
+"""Stateful methods as ordinary TFF learning processes.
 
   process = client_state.learning_process(
     algorithms.build('scaffold', model_fn, population=100))
   state = process.initialize()
   output = process.next(state, [('ada', ada_s_batches), ('bob', bob_s_batches)])
 
-A client's data come with its id, under which the process keeps the client's
-state. The server's state names the version of all client states that belongs
-to it: an earlier state has the client states of its time.
+Each client's data is paired with its id, under which the process stores the
+client's state. The server state refers to a version of all client states:
+resuming from an earlier server state restores the client states of that time.
 """
 
 import asyncio
@@ -36,29 +36,30 @@ def learning_process(
   dataset_computation: Optional[tff.Computation] = None,
   path: Optional[pathlib.Path] = None,
 ) -> tff.learning.templates.LearningProcess:
-  """Wraps a process whose clients keep something.
+  """Wraps a process whose clients keep state as an ordinary one.
 
   Args:
-    process: As `algorithms.build` makes it of scaffold, moon, feddyn, fedlesam
-      and fedcams.
+    process: A process built by `algorithms.build`, of scaffold, moon, feddyn,
+      fedlesam or another method that keeps state on clients.
     dataset_computation: A `tff.Computation` from a client's id, a string, to
-      its batches. With it the process takes ids in place of pairs, as data
-      sources of `tff.program` have them (what
+      its batches. If given, the process takes ids in place of pairs, as data
+      sources of `tff.program` provide them (what
       `tff.simulation.compose_dataset_computation_with_learning_process` does
       for other processes).
-    path: A file for what clients keep. Without it that is in memory, and a
-      program that is started again cannot go on.
+    path: A file for client states. Unless given, they are held in memory, and a
+      restarted program cannot resume.
 
   Returns:
     A process whose `next` takes the state and, for each client, a pair of its
-    id and its batches, or its id. It runs in the context that is set, and in an
-    asynchronous one as well, such as that of `tff.learning.programs`. Its
-    `next` is no computation that others could contain: it looks up clients'
-    states before and keeps them after each round. The last four rounds'
-    states can be gone back to.
+      id
+    and its batches, or its id. It runs in the current context, including
+    asynchronous ones such as that of `tff.learning.programs`. `next` cannot be
+    called inside another computation, because it reads and writes client
+      states.
+    The states of the last four rounds can be resumed from.
 
   Raises:
-    TypeError: If the process keeps nothing on clients, or the datasets are of
+    TypeError: If the process keeps no client state, or the datasets have
       another type than it takes.
   """
   if not algorithms.is_stateful(process):
@@ -147,7 +148,7 @@ class _Access:
 
 
 def _with_token(state: Any, token: Any) -> Any:
-  """Puts a version into a state, in a place that trainers do not look at."""
+  """Stores a version in a state, in a place that clients do not read."""
   return state._replace(
     distributor=collections.OrderedDict(
       client_states=token, distributor=state.distributor
@@ -174,7 +175,7 @@ class _Later(tff.program.MaterializableValueReference):
 
 
 class _Next(tff.Computation):
-  """A round that begins and ends with what clients keep."""
+  """A round that reads and writes client states."""
 
   type_signature: tff.FunctionType = None
 
@@ -217,15 +218,15 @@ class _Next(tff.Computation):
     return self is other
 
   def __call__(self, state: Any, client_data: Sequence[Any]) -> Any:
-    """Runs a round; in an asynchronous context, later.
+    """Runs a round; returns references in a program's asynchronous context.
 
     Raises:
-      ValueError: If a client is there twice.
-      RunError: If the client states that go with the state are not there.
+      ValueError: If a client occurs twice.
+      RunError: If the client states that belong to the state are missing.
     """
     context = tff.framework.get_context_stack().current
-    # That of TFF's programs accepts no results of clients; the one that it
-    # stands before does.
+    # A context of TFF's programs rejects client-placed results; the context
+    # that it wraps accepts them.
     within = getattr(context, 'asynchronous', context)
     if isinstance(within, tff.program.FederatedContext):
       raise TypeError(
@@ -263,8 +264,8 @@ class _Next(tff.Computation):
     return self._conclude(clients, await value_of(self._run, *arguments))
 
   def _open(self, fresh: Any) -> None:
-    """Makes the store, once it is known what a client begins with."""
-    # In memory or in the file, every version is in the database.
+    """Opens the store, given the initial state of a client."""
+    # Without `in_memory` every version is in the database, even without a file.
     self._client_states = states_lib.CohortStates(
       fresh, lambda record: client_states.ClientStates(record, self._path)
     )
@@ -272,7 +273,7 @@ class _Next(tff.Computation):
   def _arguments(
     self, state: Any, client_data: Sequence[Any]
   ) -> tuple[tuple[Any, list[Any], list[Any]], list[str]]:
-    """Makes the arguments of a round, and the ids of its clients."""
+    """Builds the arguments of a round, and the ids of its clients."""
     if self._by_id:
       clients = [_text(client) for client in client_data]
       data: list[Any] = list(clients)
@@ -308,7 +309,7 @@ class _Next(tff.Computation):
   def _conclude(
     self, clients: Sequence[str], output: Any
   ) -> tff.learning.templates.LearningProcessOutput:
-    """Keeps the clients' next states; returns the round's output."""
+    """Stores the clients' next states; returns the round's output."""
     assert self._client_states is not None
     self._token = None  # Unknown, if the following fails.
     self._client_states.keep(clients, output.client_states)
@@ -321,7 +322,7 @@ class _Next(tff.Computation):
 
 
 def _text(client: Any) -> str:
-  """Reads a client's id, which runtimes hand around as bytes too."""
+  """Converts a client's id, which runtimes may pass as bytes, to a string."""
   if hasattr(client, 'numpy'):
     client = client.numpy()
   if isinstance(client, np.ndarray):

@@ -1,4 +1,4 @@
-"""The states of clients between rounds, by client id."""
+"""Client states between rounds, by client id."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from tff_adaptive.lab.recording.client_state import files as client_states
 
 
 class CohortStates:
-  """Clients' states, as a process takes and returns them.
+  """Client states in the form that a process takes and returns.
 
-  A store (`client_states`) has those of clients seen before; all others have
-  the state that a client begins with.
+  A store (`client_states`) holds the states of clients seen before; all others
+  have the initial state.
 
   Attributes:
-    store: What is kept, as arrays by client id.
+    store: The stored states, as arrays by client id.
   """
 
   def __init__(
@@ -26,13 +26,13 @@ class CohortStates:
     fresh: Any,
     store: Optional[Callable[[client_states.Record], Any]] = None,
   ):
-    """Makes the store; no client keeps anything yet.
+    """Creates an empty store.
 
     Args:
-      fresh: What a client begins with: the result of the process's
+      fresh: The initial state of a client: the result of the process's
         `initialize_client_state`.
-      store: Makes the store from the shape of one client's; unless given, all
-        is in memory, and no other process can go on.
+      store: Builds the store from the shapes and dtypes of one client's state;
+        unless given, states are held in memory and cannot be resumed.
     """
     self._fresh = fresh
     # Leaves, so that it does not matter which containers a runtime returns.
@@ -46,7 +46,7 @@ class CohortStates:
     )
 
   def of(self, clients: Sequence[str]) -> list[Any]:
-    """Returns what clients keep, in their order.
+    """Returns the states of clients, in their order.
 
     Raises:
       DamagedError: If a state on disk is damaged.
@@ -60,10 +60,10 @@ class CohortStates:
     return tf.nest.pack_sequence_as(self._fresh, leaves)
 
   def keep(self, clients: Sequence[str], states: Sequence[Any]) -> None:
-    """Keeps what a round returned for its clients.
+    """Stores the states that a round returned for its clients.
 
     Raises:
-      RunError: If it cannot be written.
+      RunError: If they cannot be written.
     """
     for client, state in zip(clients, states, strict=True):
       self.store.put(

@@ -1,4 +1,4 @@
-"""The store of a run's client states: in memory if they fit, else on disk."""
+"""The choice of a run's client state store: memory if it fits, else disk."""
 
 import contextlib
 import pathlib
@@ -22,20 +22,23 @@ def choose(
   memory_bytes: int,
   free_bytes: Optional[int] = None,
 ) -> client_states.ClientStates:
-  """Returns the store for a run: held in memory if it fits, else on disk.
+  """Returns the client state store for a run.
+
+  States are held in memory if they fit, otherwise on disk.
 
   Args:
     kind: 'auto', 'memory' or 'disk'.
-    record: What one client keeps.
+    record: The shapes and dtypes of one client's state.
     path: The file.
-    clients: Of the task.
-    clients_per_round, total_rounds, rounds_per_checkpoint: As in the run's
-      settings.
-    memory_bytes: What states may take in memory.
-    free_bytes: What they may take on disk; what is free there unless given.
+    clients: Number of the task's clients.
+    clients_per_round, total_rounds, rounds_per_checkpoint: The run's settings
+      of these names.
+    memory_bytes: Memory available for states, in bytes.
+    free_bytes: Disk space available for states, in bytes; the free space of the
+      file system unless given.
 
   Raises:
-    SettingsError: If they do not fit, with the arithmetic.
+    SettingsError: If states do not fit; the message shows the calculation.
   """
   seen = min(clients, clients_per_round * total_rounds)
   needed = seen * record.size

@@ -1,1 +1,1 @@
-"""The figures of one run."""
+"""Figures of a single run."""

@@ -1,4 +1,4 @@
-"""The figures of one run."""
+"""Figures of a run's curves and step sizes."""
 
 import functools
 import io
@@ -24,7 +24,7 @@ _COSINES = {
 def _series(
   rows: Sequence[dict[str, str]], column: str, by: str = 'round'
 ) -> tuple[list[float], list[float]]:
-  """Returns places and values of a column; without a place they are at 0."""
+  """Returns places and values of a column; missing places are 0."""
   cells = [(row.get(by) or 0, row[column]) for row in rows if row.get(column)]
   return [float(place) for place, _ in cells], [float(v) for _, v in cells]
 
@@ -32,17 +32,17 @@ def _series(
 def draw_curves(
   rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
 ) -> None:
-  """Draws loss and quality by round.
+  """Draws loss and metric by round, and further panels for what was recorded.
 
-  In a run with virtual time quality is drawn against that too, and where there
-  are step sizes or figures of drift, these by round.
+  Runs with virtual time have a panel against it; runs with step sizes or drift
+  measures have panels of these by round.
 
   Args:
-    rows: Of metrics.csv.
+    rows: Rows of metrics.csv.
     path: The PNG file to write.
-    title: Over the figure.
+    title: The title of the figure.
   """
-  # Takes a second to import, which only the end of a run should pay.
+  # Imported here because it takes a second.
   import matplotlib  # pylint: disable=g-import-not-at-top
 
   with matplotlib.rc_context(styles.RC):
@@ -72,7 +72,7 @@ def _curves_figure(rows: Sequence[dict[str, str]], title: str) -> Any:
   figure = figure_lib.Figure(
     figsize=(4.5 * len(panels), 3.4), dpi=150, layout='constrained'
   )
-  # Names may have dollar signs, which stand for mathematics otherwise.
+  # Names may contain dollar signs, which matplotlib would parse as math.
   figure.suptitle(formatting.printable(title), parse_math=False)
   drawn = figure.subplots(1, len(panels), squeeze=False)[0]
   for axes, draw in zip(drawn, panels, strict=True):
@@ -103,7 +103,7 @@ def _draw_splits(
   by: str = 'round',
   unit: float = 1.0,
 ) -> None:
-  """Draws a measure on both splits against a column, in units of that."""
+  """Draws a measure on both splits against a column, in the given unit."""
   for split, style in _SPLITS.items():
     places, values = _series(rows, f'{split}/{name}', by)
     if places:
@@ -112,7 +112,7 @@ def _draw_splits(
 
 
 def _draw_mean_step_size(rows: Sequence[dict[str, str]], axes: Any) -> None:
-  """Draws the mean step size by round, and the least and the greatest."""
+  """Draws the mean, smallest and largest step size by round."""
   axes.plot(
     *_series(rows, 'step_size/mean'),
     label='mean step size',
@@ -135,7 +135,7 @@ def _draw_mean_step_size(rows: Sequence[dict[str, str]], axes: Any) -> None:
 
 
 def _draw_drift(rows: Sequence[dict[str, str]], axes: Any) -> None:
-  """Draws the cosines that tell how far clients drift apart, by round."""
+  """Draws the cosines that measure client drift, by round."""
   for (column, label), style in zip(_COSINES.items(), styles.DRIFT):
     places, values = _series(rows, column)
     if places:
@@ -159,12 +159,12 @@ def _write(figure: Any, path: pathlib.Path) -> None:
 def draw_step_sizes(
   rows: Sequence[dict[str, str]], path: pathlib.Path, title: str
 ) -> None:
-  """Draws how step sizes spread over clients and steps; see `step_plots`.
+  """Draws the spread of step sizes over clients and steps; see `step_plots`.
 
   Args:
-    rows: Of metrics.csv; nothing is written if they have no step sizes.
+    rows: Rows of metrics.csv; without step sizes nothing is written.
     path: The PNG file to write.
-    title: Over the figure.
+    title: The title of the figure.
   """
   if not any(row.get(step_plots.MEAN) for row in rows):
     return

@@ -1,10 +1,10 @@
 """Figures of the step sizes that clients chose, as in the papers.
 
-Mukherjee et al. (arXiv 2307.06306, Figure 7) show the mean step of every round
-twice: with how far clients are from each other, and with how far a client's own
-local steps are from each other. Kim et al. (arXiv 2306.11201, Figure 7) show
-which of the rule's two terms decides; here that is the share of steps that an
-upper bound decided.
+Mukherjee et al. (arXiv 2307.06306, Figure 7) show the mean step size of every
+round twice: with its spread between clients, and with its spread over a
+client's own local steps. Kim et al. (arXiv 2306.11201, Figure 7) show which of
+the rule's two terms is the minimum; here it is the share of steps determined by
+an upper bound.
 """
 
 import math
@@ -17,13 +17,13 @@ from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording.figures import styles
 
 MEAN = 'step_size/mean'
-# What a panel's band is the width of, and what the panel is called.
+# Columns of the bands' half widths, and names of the panels.
 SPREADS = (
   ('step_size/between_clients', 'between clients'),
   ('step_size/within_clients', 'within a client'),
 )
 AT_BOUND = 'step_size/at_bound'
-# Maps a column to rounds and values, both empty where there is none.
+# Maps a column to its rounds and values, both empty for a missing column.
 Series = Callable[[str], tuple[Sequence[float], Sequence[float]]]
 
 
@@ -32,12 +32,13 @@ def spread(
 ) -> tuple[list[float], list[float], list[float], list[float]]:
   """Returns rounds, mean step sizes, and the ends of a band around them.
 
-  The band ends at the least and the greatest step of the round: a mean with a
-  deviation on either side may be beyond, where no step can be.
+  The band is clipped to the smallest and largest step size of the round,
+  because a mean plus or minus a deviation may lie beyond.
 
   Args:
-    series: The run's columns of metrics.csv.
-    column: Half the band's width; not finite where a round has none.
+    series: Returns rounds and values of a column of metrics.csv.
+    column: The column of half the band's width; non-finite in rounds without
+      one.
   """
   widths, least, most = (
     dict(zip(*series(name), strict=True))
@@ -59,8 +60,8 @@ def _draw(
 
   Args:
     panels: matplotlib's axes.
-    series: The run's columns of metrics.csv.
-    style: Of the lines.
+    series: Returns rounds and values of a column of metrics.csv.
+    style: Style of the lines.
   """
   *spreads, share = panels
   for panel, (column, label) in zip(spreads, SPREADS, strict=True):
@@ -78,13 +79,13 @@ def _draw(
 
 
 def figure_of(series: Series, title: str) -> Any:
-  """Draws matplotlib's figure of a run: a row of three panels.
+  """Draws a run's step sizes as a matplotlib figure of three panels.
 
   Args:
-    series: The run's columns of metrics.csv.
-    title: Over the figure.
+    series: Returns rounds and values of a column of metrics.csv.
+    title: The title of the figure.
   """
-  # Takes a second to import, which only the end of a run should pay.
+  # Imported here because it takes a second.
   import matplotlib  # pylint: disable=g-import-not-at-top
   from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
 
@@ -94,6 +95,6 @@ def figure_of(series: Series, title: str) -> Any:
     )
     panels = figure.subplots(1, len(SPREADS) + 1)
     _draw(panels, series, styles.STEP_SIZE)
-    # Names may have dollar signs, which stand for mathematics otherwise.
+    # Names may contain dollar signs, which matplotlib would parse as math.
     figure.suptitle(formatting.printable(title), parse_math=False)
   return figure

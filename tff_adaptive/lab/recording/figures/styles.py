@@ -1,8 +1,9 @@
-"""Styles of figures, in one place so that a method looks alike in all.
+"""Styles of figures, which give a method the same look everywhere.
 
-Colours are Okabe and Ito's without yellow, which is hard to see on white, and
-two of Tol's: told apart with any colour vision. Line styles and markers tell
-the same without colour. On a dark page every colour has a lighter twin.
+Colours are Okabe and Ito's without yellow, which has low contrast on white, and
+two of Tol's; they are distinguishable with any colour vision. Line styles and
+markers distinguish methods without colour. On a dark background every colour is
+replaced by a lighter one.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ DARK = dict(
     strict=True,
   )
 )
-# Of the methods that are not told apart, and the same on a dark background.
+# The colour of methods without one of their own, also on a dark background.
 GREY = '#B4B4B4'
 DARK[GREY] = '#5F666E'
 _LINES = ('-', '--', '-.', ':')
@@ -49,9 +50,9 @@ _MARKERS = (
   ('o', 's', '^', 'v', 'D', 'P', 'X'),
   ('<', '>', 'p', 'h', 'd', '*', '8'),
 )
-# How many markers a line has at most: more would hide it.
+# Largest number of markers per line; more would hide the line.
 _MOST_MARKERS = 8
-# What figures for papers have in common: no text is smaller than the axes'.
+# Common settings of figures for papers: all text has the same size.
 FONT_SIZE = 9
 RC = {
   'font.size': FONT_SIZE,
@@ -69,7 +70,7 @@ RC = {
   'axes.grid': True,
   'grid.alpha': 0.3,
   'legend.frameon': False,
-  # The same data give the same file.
+  # Makes files deterministic.
   'svg.hashsalt': 'report',
 }
 # The splits of one run.
@@ -80,17 +81,17 @@ DRIFT = tuple(
   dict(color=_COLOURS[place], linestyle=line, linewidth=1.2)
   for place, line in ((3, '-'), (4, '--'), (5, '-.'))
 )
-# Of numbers: its lightness rises with the value, so that it prints in grey.
+# Its lightness increases with the value, so that it prints well in grey.
 COLOUR_MAP = 'cividis'
 
 
 def of_method(name: str) -> dict[str, Any]:
   """Returns colour, line style and marker of a method for matplotlib.
 
-  A method with another client than its own, as in 'fedadam + delta_sgd', has
-  the method's colour, with a line and a marker that the client decides. The
-  numbers of line styles and of markers have no common factor: methods whose
-  looks are within 28 of each other differ without colour too.
+  A method with a client optimizer other than its own, as in 'fedadam +
+  delta_sgd', has the method's colour and a line style and marker determined by
+  the client. The numbers of line styles and of markers are coprime: methods
+  whose `look` differs by less than 28 are distinguishable without colour.
   """
   base, _, other = name.partition(' ')
   method = methods.table().get(base)
@@ -103,17 +104,17 @@ def of_method(name: str) -> dict[str, Any]:
     color=_COLOURS[index % len(_COLOURS)],
     linestyle=_LINES[(index + shift) % len(_LINES)],
     marker=markers[(index + shift) % len(markers)],
-    # Of markers at the same points those below show around those above.
+    # At the same point, larger markers below remain visible.
     markersize=_SIZES[(index + shift) % len(_LINES)],
     linewidth=1.4,
   )
 
 
 def colours(methods: Sequence[str]) -> dict[str, str]:
-  """Gives every method a colour of its own.
+  """Assigns every method a colour of its own.
 
-  That of `of_method` where no method before it has that, and otherwise the
-  first that is free; grey if there are more methods than colours.
+  A method gets the colour of `of_method` unless an earlier method has it, then
+  the first free one; grey if there are more methods than colours.
   """
   own = {name: of_method(name)['color'] for name in methods}
   result: dict[str, str] = {}
@@ -130,24 +131,24 @@ def colours(methods: Sequence[str]) -> dict[str, str]:
 def marked(points: int, place: int, places: int) -> list[int]:
   """Chooses the points of a line that have a marker.
 
-  Lines that lie on each other have their markers at different points.
+  Coinciding lines have markers at different points.
 
   Args:
-    points: How many the line has.
-    place: Which of the lines it is, from 0.
-    places: How many lines there are.
+    points: Number of the line's points.
+    place: Index of the line, from 0.
+    places: Number of lines.
   """
   step = max(1, -(-points // _MOST_MARKERS))
   return list(range(place * step // max(places, 1) % step, points, step))
 
 
 def layer(name: str) -> int:
-  """Returns on which layer a method's line is: those with gaps are above."""
+  """Returns the drawing layer of a method's line; lines with gaps on top."""
   return _LINES.index(of_method(name)['linestyle'])
 
 
 def count(axis: Any) -> None:
-  """Lets an axis of matplotlib's count: whole numbers, such as 10, 20, 30."""
+  """Makes a matplotlib axis show round integers, such as 10, 20, 30."""
   from matplotlib import ticker  # pylint: disable=g-import-not-at-top
 
   axis.set_major_locator(
@@ -158,14 +159,14 @@ def count(axis: Any) -> None:
 def add_legend(
   figure: Any, panels: Sequence[Any], order: Sequence[str] = ()
 ) -> None:
-  """Adds a legend below a matplotlib figure, which grows by its height.
+  """Adds a legend below a matplotlib figure, enlarging the figure.
 
-  There the legend covers no line, and panels keep their height.
+  The legend covers no line, and panels keep their height.
 
   Args:
-    figure: matplotlib's.
-    panels: Those whose lines are named, each name once.
-    order: The names in the order of the legend; as drawn unless given.
+    figure: The matplotlib figure.
+    panels: The axes whose lines are named, each name once.
+    order: Names in the order of the legend; in drawing order unless given.
   """
   handles: dict[str, Any] = {}
   for panel in panels:
@@ -174,7 +175,7 @@ def add_legend(
   if not handles:
     return
   handles = {n: handles[n] for n in (*order, *handles) if n in handles}
-  # A letter is about half as wide as high, and the line and gaps take three.
+  # A letter is about half as wide as high; line and gaps add a fixed width.
   inches = FONT_SIZE / 72
   width = (0.55 * max(map(len, handles)) + 4.5) * inches
   columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
@@ -188,7 +189,7 @@ def add_legend(
     ncols=columns,
   )
   for text in legend.get_texts():
-    # Names may have dollar signs, which stand for mathematics otherwise.
+    # Names may contain dollar signs, which matplotlib would parse as math.
     text.set_parse_math(False)
 
 

@@ -31,9 +31,9 @@ _SYMBOLS = {
   '*': 'star',
   '8': 'octagon',
 }
-# The opacity of bands, as the end of a colour: #rrggbbaa.
+# The opacity of bands, the last two digits of #rrggbbaa.
 _FAINT = '2E'
-# More points than this of a line cannot be told apart on a screen.
+# A screen cannot resolve more points of a line than this.
 _MOST_POINTS = 600
 _HEIGHT = 380
 _ROW = 44
@@ -41,9 +41,9 @@ _AROUND = 140
 
 
 def draw(chart: charts.Figure) -> dict[str, Any]:
-  """Makes Plotly's description of a chart, as JSON has it.
+  """Builds Plotly's JSON description of a chart.
 
-  Colours of methods are those of a light page; `page.js` has the others.
+  Colours are those of the light theme; `page.js` replaces them in the dark one.
   """
   if isinstance(chart, charts.HeatMap):
     figure = _draw_heat_map(chart)
@@ -57,7 +57,7 @@ def draw(chart: charts.Figure) -> dict[str, Any]:
 
 
 def key(method: str) -> str:
-  """Draws the piece of line that stands for a method in a legend, as SVG."""
+  """Renders the legend entry of a method as SVG."""
   style = styles.of_method(method)
   dashes = {'-': '', '--': '6 3', '-.': '7 2 2 2', ':': '2 2'}
   return (
@@ -68,7 +68,7 @@ def key(method: str) -> str:
 
 
 def _polygon(corners: int, turn: float = 0.0, inner: float = 1.0) -> str:
-  """Draws a polygon, or a star where every other corner is further inside."""
+  """Renders a polygon, or a star if `inner` is below 1, as SVG."""
   count = corners if inner == 1.0 else 2 * corners
   points = []
   for number in range(count):
@@ -98,17 +98,17 @@ _SHAPES = {
 
 
 def _text(words: str) -> str:
-  """Escapes words for Plotly, which reads some HTML and its own templates."""
+  """Escapes text for Plotly, which interprets some HTML and templates."""
   return html.escape(formatting.printable(words)).replace('%{', '%&#123;')
 
 
 def _values(numbers: Iterable[float]) -> list[Optional[float]]:
-  """Rounds numbers to what can be seen; those that are not finite are gaps."""
+  """Rounds numbers to visible precision; non-finite ones become gaps."""
   return [float(f'{v:.5g}') if math.isfinite(v) else None for v in numbers]
 
 
 def _chosen(points: int) -> list[int]:
-  """Chooses the points of a line that are shown: the last is one of them."""
+  """Returns the indices of the points to show, including the last."""
   step = -(-points // _MOST_POINTS)
   return list(range((points - 1) % step, points, step)) if points else []
 
@@ -146,9 +146,9 @@ def _draw_lines(chart: charts.Chart) -> graph_objects.Figure:
 def _traces(
   chart: charts.Chart, line: charts.Line, place: int, places: int
 ) -> list[graph_objects.Scatter]:
-  """Makes the traces of a line: its band, itself, and its markers.
+  """Builds the traces of a line: its interval, the line and its markers.
 
-  `meta` tells the page's script whose they are.
+  `meta` holds the method, for the page's script.
   """
   style = line.style
   chosen = _chosen(len(line.x))
@@ -228,7 +228,7 @@ def _intervals(
 
 
 def _hover(chart: charts.Chart, line: charts.Line, interval: bool) -> str:
-  """Writes what is said of the point under the mouse."""
+  """Renders the text shown at the point under the mouse."""
   of = '' if line.seed is None else f', seed {line.seed}'
   lines = [
     f'<b>{_text(line.method)}</b>{_text(of)}',
@@ -241,7 +241,7 @@ def _hover(chart: charts.Chart, line: charts.Line, interval: bool) -> str:
 
 
 def _draw_heat_map(chart: charts.HeatMap) -> graph_objects.Figure:
-  """Draws numbers in cells; those without one stay empty, with a cross."""
+  """Draws values in cells; cells without a value show a cross."""
   values = [_values(row) for row in chart.values]
   across, up = ([_rate(v) for v in axis] for axis in (chart.x, chart.y))
   places, rows = list(range(len(across))), list(range(len(up)))

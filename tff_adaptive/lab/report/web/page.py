@@ -1,9 +1,9 @@
-"""One page about many runs: a verdict, tables, figures.
+"""The report page: verdicts, tables and figures over many runs.
 
-Here is what the page says; `page.html` has how it is written and `page.js` how
-it behaves. The page is a single file that opens from disk: its figures and what
-draws them (Plotly) are inside it, once, and a policy in its head lets the
-browser run these two scripts and load nothing.
+This module determines the content, `page.html` its markup and `page.js` its
+behaviour. The page is a single file that opens from disk. It embeds its figures
+and Plotly, and a content security policy in its head lets the browser run these
+two scripts and load nothing else.
 """
 
 import base64
@@ -40,22 +40,22 @@ from tff_adaptive.lab.report import verdict as verdicts
 from tff_adaptive.lab.report.web import interactive
 
 _HERE = pathlib.Path(__file__).parent
-# Of more methods than this only so many, the best, have colours.
+# With more than `_MOST_COLOURS` methods, only the `_BEST` best have colours.
 _MOST_COLOURS = 8
 _BEST = 5
-# The method that others are measured by, unless told otherwise.
+# The default reference, which always has a colour.
 _REFERENCE = 'fedavg'
 
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-  """The key of a method below a figure.
+  """A method's entry in the legend of a figure.
 
   Attributes:
-    method: Its name.
-    svg: A piece of its line.
-    light: Its colour on a light page.
-    dark: The same on a dark one.
+    method: The method's name.
+    svg: A sample of its line.
+    light: Its colour in the light theme.
+    dark: Its colour in the dark theme.
   """
 
   method: str
@@ -66,13 +66,13 @@ class _Key:
 
 @dataclasses.dataclass(frozen=True)
 class _Shown:
-  """A figure as the page shows it.
+  """A figure on the page.
 
   Attributes:
-    id: By which the page's script finds it.
-    caption: What it shows.
-    height: In pixels.
-    keys: Of the methods in it; none where a figure is of one method only.
+    id: The identifier for the page's script.
+    caption: The caption.
+    height: The height in pixels.
+    keys: The legend; empty for a figure of a single method.
   """
 
   id: str
@@ -83,20 +83,20 @@ class _Shown:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-  """A section as the page shows it.
+  """A section of the page.
 
   Attributes:
-    heading: Its heading.
-    verdict: Which method is best, if any has a result.
-    shared: The flags of all its runs.
-    table: Of results, if any configuration is finished.
-    settings: Of the best configuration of every method.
+    heading: The heading.
+    verdict: The verdict, if any method has a result.
+    shared: The flags that all its runs share.
+    table: The table of results, if any configuration has finished.
+    settings: The table of the best configurations' settings.
     missing: Methods without a result.
-    figures: The figures by heading.
-    clients: What trained models are worth to single clients.
-    final: What else is known of the trained models.
-    folded: Those that are shown when asked for.
-    constant: What is the same in every round, in words.
+    figures: Figures by heading.
+    clients: The table of the trained models' quality on single clients.
+    final: The table of further columns of the last round.
+    folded: Figures by heading that are shown on demand.
+    constant: Columns that are the same in every round, in words.
   """
 
   heading: str
@@ -117,7 +117,7 @@ def _draw(
   best: Mapping[str, sections.Configuration],
   judge: sections.Judge,
 ) -> list[charts.Figure]:
-  """Draws the figures of a section that have names of their own."""
+  """Builds the charts of a section that have names of their own."""
   by_method = {
     method: [c.as_chosen() for c in configurations]
     for method, configurations in section.by_method.items()
@@ -147,14 +147,14 @@ def _key(line: charts.Line) -> _Key:
 
 @dataclasses.dataclass
 class _Drawing:
-  """The figures that were drawn until now.
+  """The figures and tables drawn so far.
 
   Attributes:
-    prefix: Of the names of a section's figures.
-    colours: Of the methods that have one; the others are grey.
-    files: Pictures for papers, by the names of their files.
-    tables: Tables for papers, likewise.
-    described: Plotly's figures, by the names that the page's script knows.
+    prefix: Prefix of the names of a section's figures.
+    colours: Colours by method; other methods are grey.
+    files: Pictures for papers, by file name.
+    tables: Tables for papers, by file name.
+    described: Plotly's descriptions of figures, by identifier.
   """
 
   prefix: str = ''
@@ -193,7 +193,7 @@ class _Drawing:
 def _differing(
   section: sections.Section, every: Sequence[sections.Section]
 ) -> list[str]:
-  """Names the flags by which a section is not another one of its task."""
+  """Lists the flags that differ from another section of the same task."""
   settings = [s.setting for s in every]
   mine = section.setting
   same = [s for s in settings if s.get('task') == mine.get('task')]
@@ -202,14 +202,14 @@ def _differing(
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-  """How a report was asked to look.
+  """The options of a report's appearance.
 
   Attributes:
-    rule: By which configurations are chosen.
-    apart: Whether figures show runs one by one, not means over seeds.
-    reference: The method that has a colour among many, whatever its place.
-    target: Until which rounds and seconds are counted, if given.
-    colours: Of all methods, if there are enough.
+    rule: The rule that selects configurations.
+    apart: Whether figures show runs one by one instead of means over seeds.
+    reference: The method that always has a colour.
+    target: The level until which rounds and seconds are counted, if given.
+    colours: Colours of all methods, if there are enough.
   """
 
   rule: scores.SelectionRule
@@ -220,11 +220,11 @@ class _Look:
 
 
 def _colours(order: Sequence[str], reference: str) -> dict[str, str]:
-  """Gives methods colours; of many, the best and the reference.
+  """Assigns colours to methods; if many, to the best and the reference.
 
   Args:
     order: The methods, the best first.
-    reference: One that is among those with a colour.
+    reference: A method that always gets a colour.
   """
   chosen = list(order)
   if len(order) > _MOST_COLOURS:
@@ -238,16 +238,16 @@ def _show(
   look: _Look,
   drawing: _Drawing,
 ) -> _Part:
-  """Draws a section.
+  """Builds a section of the page.
 
   Args:
     section: Its runs.
-    differing: Flags that others of its task have otherwise.
-    look: What was asked for.
-    drawing: Gets the section's figures and tables.
+    differing: Flags that differ from other sections of its task.
+    look: The options of the report.
+    drawing: Collects the section's figures and tables.
 
   Returns:
-    The section as the page shows it.
+    The section.
   """
   judge = sections.Judge(look.rule, section.metric)
   task = section.setting.get('task', 'runs')
@@ -307,20 +307,21 @@ def write(
   """Writes the report.
 
   Args:
-    folder: With runs in it, at any depth.
-    select: A rule's name; the sweep's own unless given.
-    output: Where to write; `folder` unless given.
-    apart: Whether figures show runs one by one, not means over seeds.
-    reference: The method that has a colour among many, whatever its place;
-      FedAvg unless given.
+    folder: The folder that contains runs, at any depth.
+    select: Name of a selection rule; the sweep's own unless given.
+    output: The folder to write to; `folder` unless given.
+    apart: Whether figures show runs one by one instead of means over seeds.
+    reference: The method that always has a colour, whatever its rank; FedAvg
+      unless given.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
 
   Returns:
-    The page, and a sentence about each run that could not be read.
+    The path of the page, and a sentence about each run that could not be read.
 
   Raises:
-    SettingsError: If there are no runs with results, or none of `reference`.
+    SettingsError: If there are no runs with results, or none of the method
+      `reference`.
   """
   runs, complaints = results.find(folder)
   runs = [run for run in runs if run.rows]
@@ -356,7 +357,7 @@ def write(
     parts=parts,
     unfinished=tables.of_unfinished(folder, sweep, runs),
     complaints=complaints,
-    concerns=[(run.name, told) for run in runs for told in run.concerns],
+    concerns=[(run.name, text) for run in runs for text in run.concerns],
     over_seeds=seeds.APART if apart else seeds.OVER_SEEDS,
     single_clients=plots.SINGLE_CLIENTS,
     data={'figures': drawing.described, 'dark': styles.DARK},
@@ -368,7 +369,7 @@ def write(
 
 
 def _digest(script: str) -> str:
-  """Names a script in a page's policy, which then runs no other."""
+  """Returns a script's hash for the page's content security policy."""
   digest = hashlib.sha256(script.encode('utf-8')).digest()
   return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
@@ -386,7 +387,7 @@ def _template() -> jinja2.Template:
 
 
 def _save(output: pathlib.Path, page: str, drawing: _Drawing) -> pathlib.Path:
-  """Writes figures, tables and the page that has them; returns the page."""
+  """Writes figures, tables and the page; returns the page's path."""
   for name, found in (('figures', drawing.files), ('tables', drawing.tables)):
     below = output / name
     files.make_folder(below)

@@ -1,1 +1,1 @@
-"""Client optimizers that choose their own step size."""
+"""Client optimizers that adapt their own step size."""

@@ -1,4 +1,4 @@
-"""Delta-SGD: a client that tunes its own step size."""
+"""The Delta-SGD client optimizer, which adapts its own step size."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tff_adaptive.optimizers import tree
   gradients=2,
 )
 class DeltaSgd(protocol.LocalOptimizer):
-  """Delta-SGD for clients: Kim et al., arXiv 2306.11201, Algorithm 1.
+  """The Delta-SGD client optimizer: Kim et al., arXiv 2306.11201, Algorithm 1.
 
-  At local step k, norms over all weights together:
+  At local step k, with norms over all weights together:
 
     x_1     = x_0 - eta_0 g_0
     eta_k   = min(gamma |x_k - x_(k-1)| / (2 |g_k - g_(k-1)|),
@@ -31,8 +31,8 @@ class DeltaSgd(protocol.LocalOptimizer):
     theta_k = eta_k / eta_(k-1)
     x_(k+1) = x_k - eta_k g_k
 
-  The state starts afresh on every client in every round. If the gradient did
-  not change, the first term counts as infinite and the second decides. The
+  The state is reset on every client in every round. If the gradient did not
+  change, the first term counts as infinite and the second is the minimum. The
   authors' code departs from the paper in its first step (eta_0 sqrt(1 + delta
   theta_0)) and in adding 1e-8 to eta; this follows the paper.
   """
@@ -40,32 +40,31 @@ class DeltaSgd(protocol.LocalOptimizer):
   fixed = frozenset({'eta_0', 'theta_0', 'max_step_size'})
 
   gamma: parameters.Positive = 2.0
-  """Scale of the curvature term; gamma / 2 = 1 is the released code's damping
-  1."""
+  """Scale of the curvature term; gamma / 2 = 1 is the damping of 1 in the
+  authors' code."""
 
   delta: parameters.NonNegative = 0.1
-  """How fast the step size may grow; 0 keeps it from growing."""
+  """How fast the step size may grow; with 0 it never grows."""
 
   eta_0: parameters.Positive = 0.2
   """First step size, in units of x per gradient."""
 
   theta_0: parameters.NonNegative = 1.0
-  """First ratio of step sizes."""
+  """Initial ratio of step sizes."""
 
   smoothness_batch: Literal['same', 'successive'] = 'same'
-  """Where g_(k-1) is taken: 'same' differentiates the current batch at x_(k-1)
-  again (two gradients a step, as the authors' code does); 'successive' reuses
-  the gradient of step k - 1, on its own batch (one gradient a step, as
-  Algorithm 1 reads). docs/step_sizes.md has the measurements that decided the
-  default."""
+  """Batch of g_(k-1): 'same' differentiates the current batch at x_(k-1) again
+  (two gradients per step, as in the authors' code); 'successive' reuses the
+  gradient of step k - 1 on its own batch (one gradient per step, as Algorithm 1
+  reads). docs/step_sizes.md has the measurements behind the default."""
 
   dropout_masks: Literal['shared', 'own'] = 'shared'
   """Whether the two gradients on the current batch share their dropout masks,
-  or each draws its own, as in the authors' code; then the masks' noise counts
-  as curvature, and steps are shorter."""
+  or each draws its own, as in the authors' code; the noise of the masks then
+  counts as curvature and shortens steps."""
 
   max_step_size: Optional[parameters.Positive] = None
-  """Largest step size, the first included; none unless given."""
+  """Largest step size, including the first; unlimited unless given."""
 
   def check(self) -> None:
     if self.dropout_masks == 'own' and self.smoothness_batch != 'same':
@@ -108,7 +107,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     state['eta'] = tf.constant(self._first_step_size, tf.float32)
     state['theta'] = tf.constant(self.theta_0, tf.float32)
     state['at_bound'] = tf.constant(False)
-    # The distance that the last step went, |x_k - x_(k-1)|.
+    # |x_k - x_(k-1)|
     state['distance'] = tf.constant(0.0)
     state['previous'] = tree.zeros(specs)
     return state
@@ -137,8 +136,8 @@ class DeltaSgd(protocol.LocalOptimizer):
       previous_gradients = state['previous']
       kept = gradients
     change = tree.norm(tree.subtract(gradients, previous_gradients))
-    # A gradient that did not change says nothing against a longer step: the
-    # first term is infinite and the growth limit decides. NaN stays NaN.
+    # An unchanged gradient means no curvature: the first term is infinite and
+    # the growth limit applies. NaN stays NaN.
     by_curvature = tf.where(
       tf.equal(change, 0.0),
       float('inf'),
@@ -151,7 +150,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     theta = tf.where(
       is_first,
       state['theta'],
-      # With x_k = x_(k-1) the curvature term is 0 and no later step moves.
+      # If x_k = x_(k-1), the curvature term is 0 in this and all later steps.
       tf.math.divide_no_nan(eta, state['eta']),
     )
     new_state = collections.OrderedDict(

@@ -1,4 +1,4 @@
-"""DoG: distance over gradients."""
+"""The DoG (distance over gradients) client optimizer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from tff_adaptive.optimizers import tree
 class Dog(protocol.LocalOptimizer):
   """The DoG client optimizer: Ivgi et al., arXiv 2302.12022.
 
-  At local step k = 0, 1, ..., norms over all weights together:
+  At local step k = 0, 1, ..., with norms over all weights together:
 
     r = max(r, |x - x_0|)                r starts at r_epsilon (1 + |x_0|)
     G = G + |g|^2                        G starts at epsilon
     x = x - learning_rate r / sqrt(G) g
 
-  The state starts afresh on every client in every round. The last iterate is
-  sent; the authors evaluate averaged ones, which is not part of the rule.
+  The state is reset on every client in every round. The client sends its last
+  iterate; the authors evaluate averaged iterates, which are not part of the
+  rule.
   """
 
   uses_batch = False
@@ -33,11 +34,11 @@ class Dog(protocol.LocalOptimizer):
   """The paper's c; 1 needs no tuning."""
 
   r_epsilon: parameters.Positive = 1e-6
-  """First distance, relative to 1 + |x_0|. With few local steps in a round the
-  paper's 1e-6 hardly moves; 1e-2 is more like it."""
+  """Initial distance, relative to 1 + |x_0|. With few local steps per round,
+  the paper's 1e-6 hardly moves the weights; 1e-2 works better."""
 
   epsilon: parameters.NonNegative = 1e-8
-  """Where the sum of squares starts, in units of g^2."""
+  """Initial value of the sum of squares, in units of g^2."""
 
   @property
   def formula(self) -> str:
@@ -50,7 +51,8 @@ class Dog(protocol.LocalOptimizer):
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     return collections.OrderedDict(
       self.initial_hparams(),
-      # x - x_0, added up: of small steps a difference would keep little.
+      # x - x_0 as a sum of steps: the difference of the weights would lose
+      # small steps to rounding.
       moved=tree.zeros(specs),
       distance=tf.constant(0.0),
       squares=tf.constant(0.0),

@@ -1,4 +1,4 @@
-"""Stochastic Polyak step sizes on a client."""
+"""The stochastic Polyak step size of FedSPS."""
 
 from __future__ import annotations
 
@@ -17,54 +17,53 @@ from tff_adaptive.optimizers import tree
 def polyak_ratio(
   loss: tf.Tensor, lower_bound: tf.Tensor, squared_norm: tf.Tensor
 ) -> tf.Tensor:
-  """Computes (loss - lower_bound) / |g|^2.
+  """Computes (loss - lower_bound) / |g|^2, scalar float32.
 
-  It is 0 for a loss below the bound, else infinite where g is 0.
+  The ratio is 0 for a loss at or below the bound, otherwise infinite if g is 0.
   """
   gap = tf.maximum(tf.cast(loss, tf.float32) - lower_bound, 0.0)
   ratio = tf.where(
     tf.equal(squared_norm, 0.0), float('inf'), gap / squared_norm
   )
-  # The order of the two guards: a loss below the bound takes no step at all,
-  # even where there is no gradient.
+  # The second guard takes precedence: a loss at or below the bound gives a step
+  # of 0 even if the gradient is 0.
   return tf.where(tf.equal(gap, 0.0), 0.0, ratio)
 
 
 @registry.client_optimizer('polyak', printed='SPS', chooses_step_size=True)
 class Polyak(protocol.LocalOptimizer):
-  """FedSPS' client: Mukherjee et al., Locally Adaptive FL.
+  """The FedSPS client optimizer: Mukherjee et al., Locally Adaptive FL.
 
-  At every local step, with F the loss of the batch and g its gradient, the norm
-  over all weights together:
+  At every local step, with F the loss of the batch and g its gradient, and the
+  norm over all weights together:
 
     gamma = min((F - lower_bound) / (c |g|^2), gamma_b)
     x = x - gamma g
 
-  A loss below the bound takes a step of 0; a gradient of 0 a step of gamma_b,
-  which moves nothing.
+  If the loss is below the bound, gamma is 0. If the gradient is 0, gamma is
+  gamma_b and the weights do not move.
   """
 
   c: parameters.Positive = 0.5
-  """Scale of the Polyak step: larger is more careful."""
+  """Scale of the Polyak step; larger values give smaller steps."""
 
   gamma_b: parameters.Positive = 1.0
   """Largest step size."""
 
   lower_bound: float = 0.0
-  """l*, a number that no batch loss is below; 0 for losses that cannot be
-  negative."""
+  """l*, a lower bound of every batch loss; 0 for nonnegative losses."""
 
   smoothing: Literal['none', 'bound', 'step'] = 'none'
-  """How the bound changes within a round: 'none', it is gamma_b; 'bound'
-  (Section 6), it is 1 at the first local step and is multiplied by 2^(batch
-  size / examples of the client) before each later one, and gamma_b is not used;
-  'step' (smooth_iter of the official SPS code), it is gamma_b at the first
-  local step, and then that factor times the last step taken."""
+  """How the bound changes within a round. 'none': it is gamma_b. 'bound'
+  (Section 6): it is 1 at the first local step and is multiplied by 2^(batch
+  size / examples of the client) before each later one; gamma_b is not used.
+  'step' (smooth_iter of the official SPS code): it is gamma_b at the first
+  local step, then that factor times the last step size."""
 
   client_examples: Optional[parameters.Count] = None
-  """The examples that every client has, m_i of the smoothing; unless given,
-  those that a client iterates in the round, which are fewer where a round is
-  cut short and more under several epochs."""
+  """Number of examples of every client, m_i of the smoothing; unless given, the
+  examples that a client iterates in the round, which are fewer if the round is
+  cut short and more with several epochs."""
 
   def check(self) -> None:
     if self.smoothing == 'bound' and self.gamma_b != 1:
@@ -85,7 +84,7 @@ class Polyak(protocol.LocalOptimizer):
 
   @property
   def needs_client_size(self) -> bool:  # type: ignore[override]
-    # A given number saves a pass over the client's data.
+    # Counting takes a pass over the client's data.
     return self.smoothing != 'none' and self.client_examples is None
 
   @property
@@ -105,14 +104,13 @@ class Polyak(protocol.LocalOptimizer):
     )
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
-    del specs  # A few numbers are all the state there is.
+    del specs  # The state holds scalars only.
     state = self.initial_hparams()
     if self.smoothing != 'none':
-      # What the next step's bound grows from.
       state['bound'] = tf.constant(1.0)
       state['step'] = tf.constant(0, tf.int32)
     state['gamma'] = tf.constant(0.0)
-    # The sum of all steps, which FedSPS-Normalized weighs clients by.
+    # FedSPS-Normalized weights clients by the sum of their steps.
     state['total'] = tf.constant(0.0)
     state['at_bound'] = tf.constant(False)
     return state
@@ -145,7 +143,7 @@ class Polyak(protocol.LocalOptimizer):
       new_state['step'] = state['step'] + 1
       new_state['bound'] = bound
     if self.smoothing == 'step':
-      # A step of 0 is taken but not remembered: it would end all steps.
+      # A step of 0 is not kept: it would make all later steps 0.
       kept = tf.where(state['step'] > 0, state['bound'], bound)
       new_state['bound'] = tf.where(gamma > 0, gamma, kept)
     return new_state, tree.add_scaled(weights, -gamma, gradients)
@@ -153,7 +151,7 @@ class Polyak(protocol.LocalOptimizer):
   def _bound(
     self, state: structures.OptimizerState, batch: protocol.Batch
   ) -> tf.Tensor:
-    """Computes the largest step that may be taken now."""
+    """Computes the largest step size allowed now."""
     if self.smoothing == 'none':
       return state['gamma_b']
     client_size = self.client_examples or batch.client_size

@@ -1,4 +1,4 @@
-"""FedDecSPS' client: Polyak steps that shrink with the number of steps."""
+"""The decreasing Polyak step size of FedDecSPS."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from tff_adaptive.optimizers.clients.own_step_sizes import polyak
   'polyak_decreasing', chooses_step_size=True, of_method=True
 )
 class PolyakDecreasing(protocol.LocalOptimizer):
-  """FedDecSPS' client: Mukherjee et al., Locally Adaptive FL.
+  """The FedDecSPS client optimizer: Mukherjee et al., Locally Adaptive FL.
 
-  With k counting local steps from 0 (from the value that the method hands out),
-  F the loss of the batch and g its gradient, the norm over all weights:
+  With k the number of local steps so far (starting from 0, or from the count
+  that the method passes in), F the loss of the batch and g its gradient, and
+  the norm over all weights together:
 
     c_k     = c sqrt(k + 1)
     gamma_k = min((F - lower_bound) / |g|^2, c_(k-1) gamma_(k-1)) / c_k
     x       = x - gamma_k g
 
-  where c_(-1) gamma_(-1) = c gamma_b, which is where every round starts unless
-  the method lets clients remember. A loss below the bound takes a step of 0,
-  which later steps do not remember.
+  c_(-1) gamma_(-1) = c gamma_b is the initial bound of every round, unless the
+  method keeps the bound between rounds. If the loss is below lower_bound the
+  step size is 0, and the bound stays unchanged for later steps.
   """
 
   c: parameters.Positive = 0.5
   """c_0, scale of the Polyak step."""
 
   gamma_b: parameters.Positive = 1.0
-  """Largest first step size."""
+  """Largest initial step size."""
 
   lower_bound: float = 0.0
-  """l*, a number that no batch loss is below."""
+  """l*, a lower bound of every batch loss."""
 
   @property
   def formula(self) -> str:
@@ -52,8 +53,8 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     del specs
     state = self.initial_hparams()
     state['count'] = tf.constant(0, tf.int32)
-    # c_(k-1) gamma_(k-1) as a share of c gamma_b, so that setting either
-    # hyperparameter in the state moves the bound with it.
+    # c_(k-1) gamma_(k-1) relative to c gamma_b, so that setting either
+    # hyperparameter in the state rescales the bound.
     state['bound'] = tf.constant(1.0)
     state['gamma'] = tf.constant(0.0)
     state['at_bound'] = tf.constant(False)
@@ -80,7 +81,7 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     new_state = collections.OrderedDict(
       state,
       count=state['count'] + 1,
-      # A step of 0 is taken but not remembered: it would end all steps.
+      # A step of 0 is not kept: it would make all later steps 0.
       bound=tf.where(scaled > 0, scaled / unit, state['bound']),
       gamma=gamma,
       at_bound=ratio >= bound,

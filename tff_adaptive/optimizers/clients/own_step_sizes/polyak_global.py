@@ -1,4 +1,4 @@
-"""FedSPS-Global's client: the server's step size, and a report for the next."""
+"""The client optimizer of FedSPS-Global."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tff_adaptive.optimizers.clients.own_step_sizes import polyak
   'polyak_global', chooses_step_size=True, of_method=True
 )
 class PolyakGlobal(protocol.LocalOptimizer):
-  """FedSPS-Global's client: Mukherjee et al., Locally Adaptive FL.
+  """The FedSPS-Global client optimizer: Mukherjee et al., Locally Adaptive FL.
 
-  Steps with a given gamma that stays for the whole round, and keeps the loss
-  and the gradient of its last step, from which the server makes the next gamma.
+  Takes SGD steps with a gamma received from the server and fixed during the
+  round. The state keeps the loss and the gradient of the last step, from which
+  the server computes the next gamma.
   """
 
   c: parameters.Positive = 0.5
@@ -30,7 +31,7 @@ class PolyakGlobal(protocol.LocalOptimizer):
   """Largest step size."""
 
   lower_bound: float = 0.0
-  """l*, a number that no batch loss is below."""
+  """l*, a lower bound of every batch loss."""
 
   @property
   def formula(self) -> str:

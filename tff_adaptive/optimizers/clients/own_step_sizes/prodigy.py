@@ -1,4 +1,4 @@
-"""Prodigy: Adam that estimates the distance to the solution."""
+"""The Prodigy client optimizer, Adam with an estimate of the distance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tff_adaptive.optimizers import tree
 
 @registry.client_optimizer('prodigy', printed='Prodigy', chooses_step_size=True)
 class Prodigy(protocol.LocalOptimizer):
-  """Prodigy for clients: Mishchenko and Defazio, arXiv 2306.06101.
+  """The Prodigy client optimizer: Mishchenko and Defazio, arXiv 2306.06101.
 
-  At local step k = 1, 2, ..., with the old d and the old x on the right, sums
-  over all weights together, and d from d_0:
+  At local step k = 1, 2, ..., with the old d and the old x on the right-hand
+  side, sums over all weights together, and d starting at d_0:
 
     m = beta_1 m + (1 - beta_1) d g
     v = beta_2 v + (1 - beta_2) d^2 g^2
@@ -27,15 +27,15 @@ class Prodigy(protocol.LocalOptimizer):
     x = x - learning_rate d m / (sqrt(v) + d epsilon)
     d = max(d, r / |s|_1)
 
-  The state starts afresh on every client in every round. No bias correction,
-  weight decay or safeguard of warm-up. optax corrects the bias, and both codes
-  take the new d in d epsilon.
+  The state is reset on every client in every round. There is no bias
+  correction, weight decay or safeguarded warm-up. optax corrects the bias;
+  optax and the authors' code use the new d in d epsilon.
   """
 
   uses_batch = False
 
   learning_rate: parameters.Positive = 1.0
-  """Multiplies every step; 1 needs no tuning."""
+  """Factor of every step; 1 needs no tuning."""
 
   beta_1: parameters.Fraction = 0.9
   """Decay of m per local step."""
@@ -47,8 +47,8 @@ class Prodigy(protocol.LocalOptimizer):
   """Adaptivity, in units of g."""
 
   d_0: parameters.Positive = 1e-6
-  """First estimate of the distance, in units of x. With few local steps in a
-  round the paper's 1e-6 hardly moves; 1e-2 is more like it."""
+  """Initial estimate of the distance, in units of x. With few local steps per
+  round, the paper's 1e-6 hardly moves the weights; 1e-2 works better."""
 
   @property
   def formula(self) -> str:
@@ -69,7 +69,8 @@ class Prodigy(protocol.LocalOptimizer):
       s=tree.zeros(specs),
       m=tree.zeros(specs),
       v=tree.zeros(specs),
-      # x - x_0, added up: of small steps a difference would keep little.
+      # x - x_0 as a sum of steps: the difference of the weights would lose
+      # small steps to rounding.
       moved=tree.zeros(specs),
       step_size=tf.constant(0.0),
     )
@@ -84,7 +85,7 @@ class Prodigy(protocol.LocalOptimizer):
     batch: Optional[protocol.Batch[structures.WeightsT]] = None,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
-    # 0 only before the first step.
+    # d is 0 only before the first step.
     d = tf.where(tf.equal(state['d'], 0.0), state['d_0'], state['d'])
     beta_1, beta_2 = state['beta_1'], state['beta_2']
     step_size = state['learning_rate'] * d

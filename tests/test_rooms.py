@@ -59,6 +59,8 @@ _MAY_USE['recording'] = {'lab.recording'}
 _MOST_FILES = 18
 # The rooms of tasks/, which know nothing of what stands around them.
 _ROOMS_OF_TASKS = {
+  # On what partitions are: tasks/partition.py.
+  'tasks.divisions': {'tasks', 'tasks.divisions', 'tasks.formats'},
   'tasks.formats': {'tasks.formats'},
   'tasks.models': {'tasks.formats', 'tasks.models'},
 }

@@ -667,14 +667,7 @@ def _metrics_of(
 ) -> Sequence[Any]:
   """Returns the metrics given, or those that the model was compiled with."""
   if metrics is None:
-    import keras  # pylint: disable=g-import-not-at-top
-
-    with _eagerly():
-      compiled = keras_model.get_compile_config().get('metrics') or []
-      metrics = [
-        m if isinstance(m, str) else keras.saving.deserialize_keras_object(m)
-        for m in ([compiled] if isinstance(compiled, (str, dict)) else compiled)
-      ]
+    metrics = tff_internals.compiled_metrics(keras_model)
   elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
     raise TypeError(
       f'`metrics` must be a list of metrics, got {type(metrics).__name__}.'

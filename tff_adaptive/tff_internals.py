@@ -133,6 +133,13 @@ def seed_generators(keras_model: Any) -> list[Any]:
   return list(found.values())
 
 
+def compiled_metrics(keras_model: Any) -> list[Any]:
+  """Returns the metrics of a compiled Keras 3 model, or their names."""
+  compiled = keras_model._compile_metrics
+  found = [] if compiled is None else compiled._user_metrics
+  return [found] if isinstance(found, (str, dict)) else list(found or [])
+
+
 def reset_names() -> None:
   """Lets Keras number layers from the start again, Keras 3 if imported."""
   tf.keras.backend.reset_uids()

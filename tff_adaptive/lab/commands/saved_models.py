@@ -130,7 +130,7 @@ def _write_keras_3(
     archive.add_endpoint(_SIGNATURE, _of_rows(keras_model, encoding, 'output'))
     archive.write_out(place, verbose=False)
   return {
-    'keras': "keras.models.load_model('model.keras')",
+    'keras': 'model.keras, for keras.models.load_model',
     'weights': "the same Keras model's load_weights('model.weights.h5')",
   }
 

@@ -79,7 +79,7 @@ class Quadratics(shared.Options):
     )
     best = np.concatenate([optima.mean(axis=0), np.zeros(d)])[np.newaxis]
     curvature = self.condition ** -np.linspace(0, 1, d)
-    heavy = self.noise_law == 'student_t'
+    with_noise = _student if self.noise_law == 'student_t' else _normal
     return assembly.task(
       train_data=client_data.ArrayClientData(
         dict(
@@ -101,8 +101,8 @@ class Quadratics(shared.Options):
         shuffle_buffer=n,
         epochs=self.epochs,
         max_elements=self.max_elements,
-        map_fn=None,
-        augment_fn=_student if heavy else _normal,
+        map_fn=None if self.noise else _to_model,
+        augment_fn=with_noise if self.noise else None,
       ),
       eval_preprocess_fn=preprocessing.build_eval(
         batch_size=1, map_fn=_to_model

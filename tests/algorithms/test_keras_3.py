@@ -95,6 +95,18 @@ def rounds(process, weights, clients=(0, 1)):
   return trained, output.metrics['client_work']['train']
 
 
+# A method of each kind: a second gradient, statistics, kept layers, a pass
+# over the data, a mix of optimizers.
+_OF_A_KIND = (
+  'delta_sgd',
+  'fedadam',
+  'fedsps_global',
+  'fedbn',
+  'mime',
+  'fedada2_blended',
+)
+
+
 @pytest.mark.parametrize(
   'name, network',
   tiers.exhaustive_but(
@@ -104,6 +116,7 @@ def rounds(process, weights, clients=(0, 1)):
       ('moon', dense),
       ('scaffold', dense),
     ],
+    slow=[(n, network) for n in algorithms.names() if n not in _OF_A_KIND],
   ),
 )
 def test_the_same_rounds_as_keras_2(in_process_context, name, network):

@@ -4,7 +4,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-from scipy.spatial import distance
 
 from tasks import partition as partition_lib
 
@@ -25,6 +24,9 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     p: Probabilities [..., labels].
     q: Likewise; shapes are broadcast.
   """
+  # A fifth of a second that `--help` can do without.
+  from scipy.spatial import distance  # pylint: disable=g-import-not-at-top
+
   return distance.jensenshannon(p, q, base=2, axis=-1)
 
 

@@ -24,6 +24,8 @@ def model_fn():
           'tanh',
           kernel_initializer=tf.constant_initializer(np.linspace(-1, 1, 20)),
         ),
+        # What FedBN keeps on clients.
+        tf.keras.layers.LayerNormalization(),
         tf.keras.layers.Dense(3, kernel_initializer='zeros'),
       ]
     ),

@@ -112,7 +112,9 @@ def build(
     >>> state = process.initialize()
     >>> client_data = tf.data.Dataset.from_tensors(([[1.0, 2.0]], [[3.0]]))
     >>> output = process.next(state, [client_data, client_data])
-    >>> int(output.metrics['client_work']['train']['num_examples'])
+    >>> client_work = output.metrics['client_work']
+    >>> train = client_work['train']
+    >>> int(train['num_examples'])
     2
 
   Args:

@@ -269,6 +269,15 @@ def pam(
   return name_clients(clients)
 
 
+def in_order(sizes: Sizes, name: str = 'client') -> Partition:
+  """Gives consecutive examples to clients; ids are `name` and a number."""
+  ends = np.cumsum(np.asarray(sizes, np.int64))
+  return Partition(
+    tuple(f'{name}_{i}' for i in range(len(ends))),
+    tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+  )
+
+
 def by_group(
   groups: Union[Sequence, np.ndarray], prefix: str = ''
 ) -> Partition:
@@ -304,6 +313,15 @@ def _are_counts(numbers: np.ndarray) -> bool:
     and np.issubdtype(numbers.dtype, np.integer)
     and numbers.min(initial=0) >= 0
   )
+
+
+def check_classes(classes_per_client: int, num_classes: int) -> None:
+  """Raises `PartitionError` unless clients can have so many labels each."""
+  if not 1 <= classes_per_client <= num_classes:
+    raise data_errors.PartitionError(
+      f'A client can have 1 to {num_classes} of the {num_classes} labels, '
+      f'got {classes_per_client}.'
+    )
 
 
 def check_positive(name: str, value: float) -> None:

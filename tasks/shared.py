@@ -99,7 +99,7 @@ Rule = Literal[
   'lognormal',
   'continuous',
 ]
-# Those among them that give out as many examples as they are told.
+# Those with client sizes that other options set.
 _SIZED = {'lda', 'iid', 'classes', 'inner_dirichlet', 'continuous'}
 
 

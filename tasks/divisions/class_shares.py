@@ -29,13 +29,8 @@ def k_classes(
   """
   labels = partition.check_labels(labels)
   exact = partition.check_sizes(sizes, len(labels))
-  num_classes = len(np.unique(labels))
   k = classes_per_client
-  if not 1 <= k <= num_classes:
-    raise data_errors.PartitionError(
-      f'A client can have 1 to {num_classes} of the {num_classes} labels, '
-      f'got {k}.'
-    )
+  partition.check_classes(k, len(np.unique(labels)))
   if exact.min(initial=k) < k:
     raise data_errors.PartitionError(
       f'A client with {k} labels needs at least {k} examples, got '

@@ -9,9 +9,9 @@ from tasks import partition as partition_lib
 
 # Of more clients than this, pairs are made of so many, evenly spaced.
 _MOST_PAIRED = 500
-# Parts of the pool by which numbers are told apart: tenths.
+# Quantile bins for numeric targets.
 _BINS = 10
-# Whole numbers that are more different ones than this are no classes.
+# Whole numbers below this are classes, others numbers to predict.
 _MOST_CLASSES = 1000
 
 
@@ -44,8 +44,8 @@ def as_labels(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
   """Returns labels as whole numbers from 0, and words for those of numbers.
 
   Args:
-    labels: Of each example: classes, or numbers to predict. These are told
-      apart by which tenth of all examples they are in.
+    labels: Of each example: classes, or numbers to predict, which are binned
+      by deciles.
   """
   flat = np.ravel(labels)
   whole = not np.any(np.mod(flat, 1)) and flat.min() >= 0

@@ -163,11 +163,7 @@ def pathological(
   labels = partition.check_labels(labels)
   there = np.unique(labels)
   k = classes_per_client
-  if not 1 <= k <= len(there):
-    raise data_errors.PartitionError(
-      f'A client can have 1 to {len(there)} of the {len(there)} labels, got '
-      f'{k}.'
-    )
+  partition.check_classes(k, len(there))
   rng = np.random.default_rng(seed)
   pools = partition.build_pools(labels, rng)
   takes = np.zeros([num_clients, len(there)], bool)
@@ -263,11 +259,7 @@ def lognormal(
   labels = partition.check_labels(labels)
   there = np.unique(labels)
   k = classes_per_client
-  if not 1 <= k <= len(there):
-    raise data_errors.PartitionError(
-      f'A client can have 1 to {len(there)} of the {len(there)} labels, got '
-      f'{k}.'
-    )
+  partition.check_classes(k, len(there))
   rng = np.random.default_rng(seed)
   pools = partition.build_pools(labels, rng)
   first = np.arange(num_clients)[:, np.newaxis] % len(there)

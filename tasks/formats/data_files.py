@@ -1,5 +1,6 @@
 """Files that are read into memory: what they must be before they are opened."""
 
+import importlib.util
 import pathlib
 import stat
 
@@ -30,6 +31,27 @@ def check(path: pathlib.Path, get: str = '') -> int:
     )
   check_size(path, status.st_size, get)
   return status.st_size
+
+
+def of_sklearn(name: str, task: str) -> pathlib.Path:
+  """Returns a data file that scikit-learn brings along.
+
+  Found without importing scikit-learn, which takes a second.
+
+  Args:
+    name: The file.
+    task: The task that reads it, for the error.
+
+  Raises:
+    DataError: If scikit-learn is not installed.
+  """
+  package = importlib.util.find_spec('sklearn')
+  if package is None or package.origin is None:
+    raise data_errors.DataError(
+      f'The task {task} reads a file of scikit-learn, which is not installed: '
+      'pip install scikit-learn.'
+    )
+  return pathlib.Path(package.origin).parent / 'datasets' / 'data' / name
 
 
 def check_size(path: pathlib.Path, size: int, get: str = '') -> None:

@@ -8,8 +8,6 @@ try, real enough to show what client drift does.
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
 from typing import Any
 from typing import ClassVar
 from typing import Optional
@@ -21,7 +19,7 @@ from tasks import partition
 from tasks import shared
 from tasks import synthetic
 from tasks.divisions import splits
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.lazy import assembly
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -99,15 +97,8 @@ def load() -> tuple[np.ndarray, np.ndarray]:
   Raises:
     DataError: If scikit-learn, which brings the file, is not installed.
   """
-  # The file that scikit-learn brings along, without the second that importing
-  # scikit-learn takes: 1,797 rows of 64 pixels from 0 to 16 and a label.
-  package = importlib.util.find_spec('sklearn')
-  if package is None or package.origin is None:
-    raise data_errors.DataError(
-      'The task digits reads a file of scikit-learn, which is not installed: '
-      'pip install scikit-learn.'
-    )
-  path = pathlib.Path(package.origin).parent / 'datasets/data/digits.csv.gz'
+  path = data_files.of_sklearn('digits.csv.gz', 'digits')
+  # 64 pixels from 0 to 16 and a label a row.
   rows = np.loadtxt(path, delimiter=',', dtype=np.int32)
   images = (rows[:, :-1].reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
   return images, rows[:, -1]

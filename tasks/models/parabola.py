@@ -26,23 +26,15 @@ class Parabola(tf.keras.layers.Layer):
     return tf.stack([value, distance], axis=1)
 
 
-class Bowl(tf.keras.layers.Layer):
+class Bowl(Parabola):
   """Value of a quadratic and distance from its minimum, [batch, 2].
 
   Inputs [batch, 2 d] are the minimum and what noise adds to the gradient.
   """
 
   def __init__(self, start: float, curvature: Any):
-    super().__init__()
-    self._start = start
+    super().__init__(start)
     self._curvature = curvature
-
-  def build(self, input_shape: Any) -> None:
-    self.x = self.add_weight(
-      'x',
-      [input_shape[-1] // 2],
-      initializer=tf.keras.initializers.Constant(self._start),
-    )
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
     minimum, noise = tf.split(inputs, 2, axis=1)

@@ -84,14 +84,10 @@ class FedProxSynthetic(shared.Options):
       )
     )
     mixed = rng.permutation(len(test['label']))
-    ends = np.cumsum(sizes - tests)
     return assembly.partitioned_task(
       train=train,
       test={name: array[mixed] for name, array in test.items()},
-      split=partition.Partition(
-        tuple(f'client_{i}' for i in range(self.num_clients)),
-        tuple(np.split(np.arange(ends[-1]), ends[:-1])),
-      ),
+      split=partition.in_order(sizes - tests),
       options=self.values,
       batch_size=10,
       eval_batch_size=256,

@@ -7,8 +7,6 @@ some chance, and cut into equal parts. A fifth of each part is for testing.
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
 from typing import Any
 from typing import Optional
 
@@ -18,7 +16,7 @@ from tasks import catalogue
 from tasks import partition
 from tasks import shared
 from tasks import synthetic
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.lazy import assembly
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -65,15 +63,11 @@ class Hospitals(shared.Options):
     train = [np.setdiff1d(part, out) for part, out in zip(parts, held)]
     rows = np.concatenate(train)
     x = (x - x[rows].mean(axis=0)) / x[rows].std(axis=0)
-    ends = np.cumsum([len(part) for part in train])
     x = x.astype(np.float32)
     return assembly.partitioned_task(
       train=dict(x=x[rows], label=y[rows]),
       test=dict(x=x[test], label=y[test]),
-      split=partition.Partition(
-        tuple(f'hospital_{i}' for i in range(_HOSPITALS)),
-        tuple(np.split(np.arange(len(rows)), ends[:-1])),
-      ),
+      split=partition.in_order([len(part) for part in train], 'hospital'),
       options=self.values,
       batch_size=10,
       eval_batch_size=128,
@@ -91,15 +85,11 @@ def load() -> tuple[np.ndarray, np.ndarray]:
   Raises:
     DataError: If scikit-learn, which brings the file, is not installed.
   """
-  # Without the second that importing scikit-learn takes; see `digits.load`.
-  package = importlib.util.find_spec('sklearn')
-  if package is None or package.origin is None:
-    raise data_errors.DataError(
-      'The task hospitals reads a file of scikit-learn, which is not '
-      'installed: pip install scikit-learn.'
-    )
-  folder = pathlib.Path(package.origin).parent / 'datasets' / 'data'
-  rows = np.loadtxt(folder / 'breast_cancer.csv', delimiter=',', skiprows=1)
+  rows = np.loadtxt(
+    data_files.of_sklearn('breast_cancer.csv', 'hospitals'),
+    delimiter=',',
+    skiprows=1,
+  )
   return rows[:, :-1], rows[:, -1].astype(np.int32)
 
 

@@ -86,10 +86,7 @@ class Quadratics(shared.Options):
           features=features.astype(np.float32),
           label=np.zeros([clients * n, 1], np.float32),
         ),
-        partition.Partition(
-          tuple(f'client_{i}' for i in range(clients)),
-          tuple(np.split(np.arange(clients * n), clients)),
-        ),
+        partition.in_order([n] * clients),
       ),
       test_data=tf.data.Dataset.from_tensor_slices(
         dict(

@@ -72,17 +72,13 @@ class ZipfTags(shared.Options):
     texts = functools.partial(_texts, rng, frequency, liked)
     own = rng.dirichlet(self.alpha * self.tags * popular, self.num_clients)
     train = [texts(shares, self.examples_per_client) for shares in own]
-    count = self.num_clients * self.examples_per_client
     return assembly.partitioned_task(
       train={
         name: np.concatenate([client[name] for client in train])
         for name in ('words', 'tags')
       },
       test=texts(popular, _TEST_TEXTS),
-      split=partition.Partition(
-        tuple(f'client_{i}' for i in range(self.num_clients)),
-        tuple(np.split(np.arange(count), self.num_clients)),
-      ),
+      split=partition.in_order([self.examples_per_client] * self.num_clients),
       options=self.values,
       batch_size=10,
       eval_batch_size=256,

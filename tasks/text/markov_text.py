@@ -65,15 +65,11 @@ class MarkovText(shared.Options):
       floors.append(entropy(chain))
       train.append(_texts(rng, chain, self.examples_per_client))
       test.append(_texts(rng, chain, _TESTS_A_CLIENT))
-    count = self.num_clients * self.examples_per_client
     mixed = rng.permutation(self.num_clients * _TESTS_A_CLIENT)
     return assembly.partitioned_task(
       train=dict(symbols=np.concatenate(train)),
       test=dict(symbols=np.concatenate(test)[mixed]),
-      split=partition.Partition(
-        tuple(f'client_{i}' for i in range(self.num_clients)),
-        tuple(np.split(np.arange(count), self.num_clients)),
-      ),
+      split=partition.in_order([self.examples_per_client] * self.num_clients),
       options=self.values,
       batch_size=5,
       eval_batch_size=100,

@@ -286,17 +286,17 @@ class Cluster:
     found: dict[int, actor_lib.Answer] = {}
     argument = None
     for attempt in itertools.count():
-      seats = self.fleet.ready()
+      slots = self.fleet.ready()
       try:
         if argument is None:
-          argument = ray.put(self._read_part(sent, server, seats))
+          argument = ray.put(self._read_part(sent, server, slots))
       except ray.exceptions.RayError as e:
         lost: dict[int, Exception] = {0: e}
-        losers = seats
+        losers = slots
       else:
         with self._lock:
-          assigned = self.fleet.assign(call.names_without(found), seats)
-        lost = call.on_seats(sent, argument, assigned, found)
+          assigned = self.fleet.assign(call.names_without(found), slots)
+        lost = call.on_slots(sent, argument, assigned, found)
         losers = [assigned[number] for number in lost]
       if not lost:
         return [found[number] for number in range(len(call.shares))]
@@ -306,20 +306,20 @@ class Cluster:
       if attempt == self._retries:
         raise failures.WorkerFailure(told) from next(iter(lost.values()))
       left = self.fleet.ready()
-      machines = ', '.join(dict.fromkeys(seat.machine for seat in left))
+      machines = ', '.join(dict.fromkeys(slot.machine for slot in left))
       logging.warning('%s Going on with %s.', told, machines)
     raise AssertionError('unreachable')
 
   @staticmethod
   def _read_part(
-    sent: _Sent, server: Any, seats: Sequence[fleet_lib.Seat]
+    sent: _Sent, server: Any, slots: Sequence[fleet_lib.Slot]
   ) -> Any:
     """Removes the parts of an argument that no client reads."""
     if sent.read is None:
       # All of them compile it meanwhile.
       asked = [
-        seat.actor.read_at_server.remote(sent.digest, [sent.message])
-        for seat in seats
+        slot.actor.read_at_server.remote(sent.digest, [sent.message])
+        for slot in slots
       ]
       sent.read = waiting.result_of(asked[0].future())
     return wire.leave_out(
@@ -369,11 +369,11 @@ class _Call:
       if number not in done
     ]
 
-  def on_seats(
+  def on_slots(
     self,
     sent: _Sent,
     argument: ray.ObjectRef,
-    assigned: Mapping[int, fleet_lib.Seat],
+    assigned: Mapping[int, fleet_lib.Slot],
     found: dict[int, actor_lib.Answer],
   ) -> dict[int, Exception]:
     """Runs shares.
@@ -391,19 +391,19 @@ class _Call:
       ClientFailure: If a client fails; the others are stopped.
     """
     running = {}
-    for number, seat in assigned.items():
+    for number, slot in assigned.items():
       identifier = fleet_lib.next_call()
-      reference = seat.actor.run.remote(
+      reference = slot.actor.run.remote(
         identifier, sent.digest, [sent.message], argument, self.shares[number]
       )
-      running[number] = _Running(seat, identifier, reference.future())
+      running[number] = _Running(slot, identifier, reference.future())
     lost: dict[int, Exception] = {}
     try:
       for number, one in running.items():
         try:
           answer = self._wait(one.future)
         except ray.exceptions.RayTaskError as e:
-          raise failures.RuntimeFailure(f'On {one.seat.machine}: {e}') from e
+          raise failures.RuntimeFailure(f'On {one.slot.machine}: {e}') from e
         except ray.exceptions.RayError as e:
           lost[number] = e
           continue
@@ -426,13 +426,13 @@ class _Call:
   def describe(
     self,
     lost: Mapping[int, Exception],
-    losers: Sequence[fleet_lib.Seat],
+    losers: Sequence[fleet_lib.Slot],
   ) -> str:
     """Says which actors were lost, and what they were at."""
     number, error = next(iter(lost.items()))
     share = self.shares[number]
     last = share.first + max(len(column) for column in share.columns) - 1
-    machines = ', '.join(dict.fromkeys(seat.machine for seat in losers))
+    machines = ', '.join(dict.fromkeys(slot.machine for slot in losers))
     reason = str(error).strip().splitlines()[-1].strip().rstrip('.')
     return (
       f'An actor on {machines} was lost while it ran clients {share.first} to'
@@ -446,12 +446,12 @@ class _Running:
   """A share under way.
 
   Attributes:
-    seat: The actor that runs it.
+    slot: The actor that runs it.
     identifier: The call's number.
     future: Its answer.
   """
 
-  seat: fleet_lib.Seat
+  slot: fleet_lib.Slot
   identifier: int
   future: 'concurrent.futures.Future[actor_lib.Answer]'
 
@@ -460,12 +460,12 @@ def _stop(running: Sequence[_Running]) -> None:
   """Cancels running computations; replaces actors that do not stop."""
   for one in running:
     if not one.future.done():
-      one.seat.actor.cancel.remote(one.identifier)
+      one.slot.actor.cancel.remote(one.identifier)
   concurrent.futures.wait([one.future for one in running], _SECONDS_TO_STOP)
   for one in running:
     if not one.future.done():
-      ray.kill(one.seat.actor, no_restart=False)
-      one.seat.ask()
+      ray.kill(one.slot.actor, no_restart=False)
+      one.slot.ask()
 
 
 def _client_parts(value: Any, type_spec: tff.Type) -> Iterator[Any]:
@@ -518,7 +518,7 @@ class RayContext(tff.framework.SyncContext):
   @property
   def machines(self) -> list[str]:
     """The machine of each actor that can compute."""
-    return [seat.machine for seat in self._cluster.fleet.ready()]
+    return [slot.machine for slot in self._cluster.fleet.ready()]
 
   def invoke(
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue

@@ -22,7 +22,7 @@ _SECONDS_TO_CONFIRM = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
-class Seat:
+class Slot:
   """A place on a machine with the actor that has it, which Ray restarts.
 
   Attributes:
@@ -79,17 +79,17 @@ class Fleet:
     self._cpus = cpus_per_actor
     self._max_concurrent_clients = max_concurrent_clients
     self._start_timeout = start_timeout
-    self._seats: list[Seat] = []
-    # Of the machines that have seats, or no room for one.
+    self._slots: list[Slot] = []
+    # Of the machines that have slots, or no room for one.
     self._known: set[str] = set()
-    self._homes: dict[str, Seat] = {}
+    self._homes: dict[str, Slot] = {}
     # So that an actor that computes can be cancelled.
     options: dict[str, Any] = dict(concurrency_groups={'control': 1})
     self._class = ray.remote(**options)(actor_lib.Actor)
     self.look()
-    self._wait(self._seats, start_timeout)
-    late = [s for s in self._seats if not s.is_ready and s.error is None]
-    if late and any(s.is_ready for s in self._seats):
+    self._wait(self._slots, start_timeout)
+    late = [s for s in self._slots if not s.is_ready and s.error is None]
+    if late and any(s.is_ready for s in self._slots):
       logging.warning(
         'On %s no actor has started within %g s; the computation begins without'
         ' it. Do others use the machine? `ray status` tells.',
@@ -101,14 +101,14 @@ class Fleet:
     """Starts actors on new machines, and forgets machines that are gone."""
     nodes = {node['NodeID']: node for node in connection.nodes()}
     self._known.intersection_update(nodes)
-    self._seats = [s for s in self._seats if s.node in nodes]
+    self._slots = [s for s in self._slots if s.node in nodes]
     for name in nodes.keys() - self._known:
       self._known.add(name)
-      self._seats += self._seats_on(nodes[name])
+      self._slots += self._slots_on(nodes[name])
     # In one order, whatever Ray's is.
-    self._seats.sort(key=lambda seat: (seat.machine, seat.node))
+    self._slots.sort(key=lambda slot: (slot.machine, slot.node))
 
-  def _seats_on(self, node: dict[str, Any]) -> list[Seat]:
+  def _slots_on(self, node: dict[str, Any]) -> list[Slot]:
     there = node['Resources']
     cpus, gpus = int(there.get('CPU', 0)), int(there.get('GPU', 0))
     each = self._cpus or (cpus // gpus if gpus else cpus)
@@ -122,7 +122,7 @@ class Fleet:
       ),
     )
     return [
-      Seat(
+      Slot(
         node['NodeID'],
         node['NodeManagerHostname'],
         self._class.options(**options).remote(
@@ -132,102 +132,102 @@ class Fleet:
       for _ in range(count)
     ]
 
-  def ready(self) -> list[Seat]:
+  def ready(self) -> list[Slot]:
     """Returns the actors that can compute; waits for one if there is none.
 
     Raises:
       WorkerFailure: If there is none, nor will be.
     """
-    found = [s for s in self._seats if s.is_ready]
+    found = [s for s in self._slots if s.is_ready]
     if not found:
       end = time.monotonic() + self._start_timeout
       while not found and time.monotonic() < end:
-        waiting = [s for s in self._seats if s.error is None]
+        waiting = [s for s in self._slots if s.error is None]
         if not waiting:
           break
         self._wait(waiting, _SECONDS_TO_CONFIRM, some=True)
         self.look()
-        found = [s for s in self._seats if s.is_ready]
+        found = [s for s in self._slots if s.is_ready]
     if found:
       return found
-    reasons = [str(s.error) for s in self._seats if s.error is not None]
+    reasons = [str(s.error) for s in self._slots if s.error is not None]
     why = reasons[0].strip().splitlines()[-1] if reasons else ''
     raise failures.WorkerFailure(
-      f'No actor can compute on {_machines(self._seats) or "any machine"} of'
+      f'No actor can compute on {_machines(self._slots) or "any machine"} of'
       ' the Ray cluster: it needs machines with free cores (`ray status` tells)'
       ' on which this project is installed'
       + (f' (Ray says: {why}).' if why else '.')
     )
 
-  def lost(self, seats: Sequence[Seat]) -> None:
+  def lost(self, slots: Sequence[Slot]) -> None:
     """Notes that actors were lost, and asks the others whether they are there.
 
     Whoever answers at once goes on; the others do when Ray has restarted them.
     """
-    machines = {seat.node for seat in seats}
+    machines = {slot.node for slot in slots}
     self._homes = {
-      name: seat for name, seat in self._homes.items() if seat not in seats
+      name: slot for name, slot in self._homes.items() if slot not in slots
     }
-    for seat in self._seats:
-      if seat.is_ready:
-        seat.ask()
-    others = [s for s in self._seats if s not in seats]
+    for slot in self._slots:
+      if slot.is_ready:
+        slot.ask()
+    others = [s for s in self._slots if s not in slots]
     self._wait(
       [s for s in others if s.node not in machines], _SECONDS_TO_CONFIRM
     )
     self._wait([s for s in others if s.node in machines], 1.0)
 
   def assign(
-    self, shares: Sequence[tuple[int, Iterable[str]]], seats: Sequence[Seat]
-  ) -> dict[int, Seat]:
+    self, shares: Sequence[tuple[int, Iterable[str]]], slots: Sequence[Slot]
+  ) -> dict[int, Slot]:
     """Assigns shares to actors, where most of their clients have been before.
 
     Args:
       shares: Their numbers, and the names of their clients, as far as known.
-      seats: The actors.
+      slots: The actors.
 
     Returns:
       The actor of each share; none has two while another has none.
     """
-    most = -(-len(shares) // len(seats))
-    places = {seat: place for place, seat in enumerate(seats)}
+    most = -(-len(shares) // len(slots))
+    places = {slot: place for place, slot in enumerate(slots)}
     wishes: list[tuple[int, int, int]] = []
     names = {number: list(clients) for number, clients in shares}
     for number, clients in names.items():
       counts = collections.Counter(self._homes.get(name) for name in clients)
       wishes += [
-        (-counts[seat], number, place) for seat, place in places.items()
+        (-counts[slot], number, place) for slot, place in places.items()
       ]
-    found: dict[int, Seat] = {}
+    found: dict[int, Slot] = {}
     taken: collections.Counter[int] = collections.Counter()
     for limit in range(1, most + 1):
       for _, number, place in sorted(wishes):
         if number not in found and taken[place] < limit:
-          found[number] = seats[place]
+          found[number] = slots[place]
           taken[place] += 1
-    for number, seat in found.items():
-      self._homes.update(dict.fromkeys(names[number], seat))
+    for number, slot in found.items():
+      self._homes.update(dict.fromkeys(names[number], slot))
     return found
 
   @staticmethod
-  def _wait(seats: Sequence[Seat], seconds: float, some: bool = False) -> None:
+  def _wait(slots: Sequence[Slot], seconds: float, some: bool = False) -> None:
     """Waits until all have answered, or one if some are enough."""
     enough = any if some else all
     end = time.monotonic() + seconds
-    while seats and time.monotonic() < end:
-      if enough(s.is_ready or s.error is not None for s in seats):
+    while slots and time.monotonic() < end:
+      if enough(s.is_ready or s.error is not None for s in slots):
         return
       time.sleep(_SECONDS_BETWEEN_LOOKS)
 
   def close(self) -> None:
     """Ends the actors."""
-    for seat in self._seats:
-      ray.kill(seat.actor)
-    self._seats = []
+    for slot in self._slots:
+      ray.kill(slot.actor)
+    self._slots = []
 
 
-def _machines(seats: Iterable[Seat]) -> str:
-  return ', '.join(dict.fromkeys(seat.machine for seat in seats))
+def _machines(slots: Iterable[Slot]) -> str:
+  return ', '.join(dict.fromkeys(slot.machine for slot in slots))
 
 
 # Of this process's calls.

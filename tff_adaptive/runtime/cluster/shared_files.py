@@ -56,8 +56,8 @@ class SharedFiles:
       RuntimeFailure: If they cannot be written, or arrive damaged.
     """
     base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    told = '\n'.join(f'{file.digest} {file.name}' for file in self.files)
-    key = hashlib.sha256(told.encode()).hexdigest()[:16]
+    listing = '\n'.join(f'{file.digest} {file.name}' for file in self.files)
+    key = hashlib.sha256(listing.encode()).hexdigest()[:16]
     folder = pathlib.Path(base) / 'tff_adaptive' / key
     try:
       for file in self.files:

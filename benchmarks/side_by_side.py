@@ -40,7 +40,7 @@ class Contender:
     Args:
       name: The contender.
       program: The program that runs it.
-      options: What it is told, and how it is run.
+      options: The benchmark's parsed command line.
       seconds: After which the process is ended; methods then raise
         `RuntimeError`.
     """

@@ -214,6 +214,14 @@ def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
   return kind
 
 
+def _pair(batch: Any) -> tuple[Any, Any]:
+  """Returns x and y of a batch, or of the specs of one."""
+  if isinstance(batch, Mapping):
+    return batch['x'], batch['y']
+  x, y = batch
+  return x, y
+
+
 def _check_spec(input_spec: Any) -> None:
   words = (
     '`input_spec` must have the specs of `x` and `y` of a batch, as '
@@ -545,9 +553,7 @@ class Keras3Model(tff.learning.models.VariableModel):
   def _forward_pass(
     self, batch: structures.Examples, training: bool
   ) -> tff.learning.models.BatchOutput:
-    x, y = (
-      (batch['x'], batch['y']) if isinstance(batch, Mapping) else tuple(batch)
-    )
+    x, y = _pair(batch)
     predictions, losses = self.call(self._keras_model, x, training)
     loss = tf.cast(tf.reduce_mean(self._loss(y, predictions)), tf.float32)
     count = tf.shape(tf.nest.flatten(x)[0])[0]
@@ -715,7 +721,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
   wanted = name
   if name in ('accuracy', 'acc'):
-    y = input_spec['y'] if isinstance(input_spec, Mapping) else input_spec[1]
+    _, y = _pair(input_spec)
     outputs = keras_model.output_shape[-1]
     labels = y.shape[-1] if y.shape.rank else None
     if outputs == 1:
@@ -739,11 +745,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
 def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
   """Lets a metric that waits for its first batch make its variables."""
-  x, y = (
-    (input_spec['x'], input_spec['y'])
-    if isinstance(input_spec, Mapping)
-    else input_spec
-  )
+  x, y = _pair(input_spec)
   with _eagerly():
 
     def zeros(spec: tf.TensorSpec) -> tf.Tensor:

@@ -136,8 +136,8 @@ def seed_generators(keras_model: Any) -> list[Any]:
 def compiled_metrics(keras_model: Any) -> list[Any]:
   """Returns the metrics of a compiled Keras 3 model, or their names."""
   compiled = keras_model._compile_metrics
-  found = [] if compiled is None else compiled._user_metrics
-  return [found] if isinstance(found, (str, dict)) else list(found or [])
+  found = () if compiled is None else compiled._user_metrics or ()
+  return list(found or []) if isinstance(found, (list, tuple)) else [found]
 
 
 def reset_names() -> None:

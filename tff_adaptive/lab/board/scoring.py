@@ -114,15 +114,7 @@ def reference_loss(finals: Mapping[str, Sequence[float]]) -> float:
 
 def expected_cost(curves: Sequence[Curve], target: float) -> float:
   """Returns the expected cost of a target; infinite without a hit."""
-  hits = [curve.hit(target) for curve in curves]
-  number = sum(hit is not None for hit in hits)
-  if not number:
-    return math.inf
-  spent = [
-    float(curve.cost[-1]) if hit is None else hit
-    for curve, hit in zip(curves, hits, strict=True)
-  ]
-  return sum(spent) / number
+  return float(_expected(*_hits(curves, np.array([target])))[0])
 
 
 def reference_of(

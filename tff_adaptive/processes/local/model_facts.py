@@ -60,7 +60,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     input_spec = model.input_spec
     finalizers = model.finalize_metrics
     names = None
-    # tff.learning's own have none; whoever builds one may add them.
+    # `FunctionalModel` has no names; callers may set this attribute.
     variable_names = getattr(model, 'variable_names', None)
     residuals: Sequence[adapters.Residual] = ()
 

@@ -134,7 +134,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       received = [
         message
         if flight.version == self._done
-        else rounds_lib.kept_by(self._received, [_seat(flight)])[0]
+        else rounds_lib.kept_by(self._received, [_slot(flight)])[0]
         for flight in answers.flights
       ]
       factors = [
@@ -146,7 +146,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       self.step_records = step_sizes.rows(cohort, output.metrics)
       columns = rounds_lib.columns_of(output.metrics)
     # Slots of clients that have answered are free for those that began since.
-    new = [_seat(e) for e in answers.under_way if e.version == self._done]
+    new = [_slot(e) for e in answers.under_way if e.version == self._done]
     self._received.keep(new, [message] * len(new))
     self.state = state
     self._done += 1
@@ -171,11 +171,9 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
     """See `LearningRounds.weights_of`."""
-    if self._kept is None or self._process.personal_weights is None:
+    if self._kept is None:
       return weights
-    (kept,) = rounds_lib.kept_by(self._kept, [client])
-    own = self._process.personal_weights(weights, kept)
-    return tf.nest.map_structure(np.asarray, own)
+    return rounds_lib.personalized(self._process, self._kept, client, weights)
 
   @property
   def _stores(self) -> list[Any]:
@@ -222,7 +220,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     self.state = program_state['server']
 
 
-def _seat(flight: schedule_lib.InFlightClient) -> str:
+def _slot(flight: schedule_lib.InFlightClient) -> str:
   return f'slot {flight.slot}'
 
 

@@ -209,11 +209,7 @@ class StatefulRounds(LearningRounds):
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
     """See `LearningRounds.weights_of`."""
-    if self._process.personal_weights is None:
-      return weights
-    (kept,) = kept_by(self._client_states, [client])
-    own = self._process.personal_weights(weights, kept)
-    return tf.nest.map_structure(np.asarray, own)
+    return personalized(self._process, self._client_states, client, weights)
 
   def snapshot(self) -> Any:
     return self.state, self._clients.snapshot()
@@ -235,6 +231,25 @@ class StatefulRounds(LearningRounds):
 
   def restore_model(self, program_state: Any) -> None:
     self.state = program_state['server']
+
+
+def personalized(
+  process: processes.Process,
+  kept: states.CohortStates,
+  client: str,
+  weights: tff.learning.models.ModelWeights,
+) -> tff.learning.models.ModelWeights:
+  """Returns a model's weights with the layers that a client keeps, if any.
+
+  Raises:
+    RunError: If the client's state on disk is damaged.
+  """
+  if process.personal_weights is None:
+    return weights
+  (state,) = kept_by(kept, [client])
+  return tf.nest.map_structure(
+    np.asarray, process.personal_weights(weights, state)
+  )
 
 
 def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:

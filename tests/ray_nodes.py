@@ -7,6 +7,7 @@ import tempfile
 
 import ray
 from ray import cluster_utils
+from ray._common import utils as ray_utils
 
 # Sockets lie in Ray's folder, and their paths must be short.
 _FOLDERS = '/tmp'
@@ -24,6 +25,8 @@ class Nodes:
 
   def __init__(self, folder, cores_of_head, **environment):
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+    # Ray notes the address there, on a machine where it never ran as well.
+    os.makedirs(ray_utils.get_default_ray_temp_dir(), exist_ok=True)
     self._cluster = cluster_utils.Cluster(
       initialize_head=True,
       head_node_args={**_NODE, 'temp_dir': folder, 'num_cpus': cores_of_head},

@@ -20,19 +20,25 @@ def test_the_longest_goes_first_to_where_least_is():
 
 
 @pytest.mark.parametrize('seed', range(40))
-def test_no_cut_in_order_is_better(seed):
+def test_shares_are_nearly_as_even_as_can_be(seed):
   rng = np.random.default_rng(seed)
   work = rng.choice([0, 1, 2, 3, 5.5, 9], rng.integers(1, 8)).tolist()
-  shares = int(rng.integers(1, 5))
-  found = sharing.cut(work, shares)
-  assert [i for share in found for i in share] == list(range(len(work)))
-  assert len(found) == min(shares, len(work)) and all(map(len, found))
+  count = int(rng.integers(1, 4))
+  found = sharing.shares(work, count)
+  assert sorted(itertools.chain(*found)) == list(range(len(work)))
+  assert len(found) == min(count, len(work)) and all(map(len, found))
+  assert all(share == sorted(share) for share in found)
   sizes = [max(w, 1.0) for w in work]
   best = min(
-    max(sum(sizes[a:b]) for a, b in itertools.pairwise((0, *cuts, len(work))))
-    for cuts in itertools.combinations(range(1, len(work)), len(found) - 1)
+    max(
+      sum(s for s, p in zip(sizes, places, strict=True) if p == q)
+      for q in range(count)
+    )
+    for places in itertools.product(range(count), repeat=len(work))
   )
-  assert max(sum(sizes[i] for i in share) for share in found) == best
+  # Graham's bound (SIAM J. Appl. Math. 17, 1969) of the longest first.
+  largest = max(sum(sizes[i] for i in share) for share in found)
+  assert best <= largest <= best * (4 / 3 - 1 / (3 * count)) + 1e-9
 
 
 def test_the_work_of_a_client_is_its_batches():
@@ -63,7 +69,8 @@ def test_the_work_of_a_client_is_its_batches():
   argument = dict(state=1.5, data=clients)
   work = sharing.client_work(argument, type_spec)
   assert work == [6, 1, 2, 0, 2]
-  assert sharing.cut(work, 2) == [range(1), range(1, 5)]
+  assert sharing.shares(work, 2) == [[0], [1, 2, 3, 4]]
+  assert sharing.shares([], 2) == []
   assert sharing.client_work(dict(state=1.5, data=[]), type_spec) == []
   two = tff.StructType([type_spec['data'], type_spec['data']])
   with pytest.raises(ValueError, match='number of clients'):

@@ -12,8 +12,6 @@ import tensorflow_federated as tff
 from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_names
 
-_HALVINGS = 60
-
 
 def spread(work: Sequence[float], places: int) -> list[int]:
   """Spreads clients over places, the longest first, each where least is.
@@ -35,51 +33,21 @@ def spread(work: Sequence[float], places: int) -> list[int]:
   return found
 
 
-def cut(work: Sequence[float], shares: int) -> list[range]:
-  """Cuts a cohort into consecutive shares, the largest as small as can be.
-
-  Consecutive, so that whatever is added up share by share is added up in the
-  cohort's order.
+def shares(work: Sequence[float], count: int) -> list[list[int]]:
+  """Divides a cohort into shares of about the same work.
 
   Args:
-    work: The size of each client's work, at least one client.
-    shares: How many shares there may be.
+    work: The size of each client's work.
+    count: How many shares there may be.
 
   Returns:
-    The clients of each share, none of them empty; fewer shares than asked for
-    if there are fewer clients.
+    The positions of each share's clients, in the cohort's order; no share is
+    empty, so that there are fewer if there are fewer clients.
   """
-  shares = min(shares, len(work))
-  sizes = [max(w, 1.0) for w in work]
-  low, high = max(sizes), sum(sizes)
-  for _ in range(_HALVINGS):
-    middle = (low + high) / 2
-    if len(_fill(sizes, middle, 1)) <= shares:
-      high = middle
-    else:
-      low = middle
-  return _fill(sizes, high, shares)
-
-
-def _fill(sizes: Sequence[float], limit: float, least: int) -> list[range]:
-  """Cuts wherever the next client would be too much.
-
-  Args:
-    sizes: Of the clients.
-    limit: Of a share.
-    least: How many shares there must be; the last clients are cut apart to have
-      as many.
-  """
-  found: list[range] = []
-  begin, load = 0, 0.0
-  for index, size in enumerate(sizes):
-    left = len(sizes) - index
-    must_cut = left <= least - len(found) - 1
-    if index > begin and (load + size > limit or must_cut):
-      found.append(range(begin, index))
-      begin, load = index, 0.0
-    load += size
-  return [*found, range(begin, len(sizes))]
+  found: dict[int, list[int]] = {}
+  for index, place in enumerate(spread(work, count)):
+    found.setdefault(place, []).append(index)
+  return list(found.values())
 
 
 def client_work(value: Any, type_spec: tff.Type) -> list[float]:

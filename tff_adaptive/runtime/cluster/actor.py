@@ -33,12 +33,12 @@ class Share:
 
   Attributes:
     columns: For each part of the argument at the clients, their values.
-    first: Position of the first of them in the cohort.
+    clients: Position of each client in the cohort.
     total: Size of the cohort.
   """
 
   columns: Sequence[Sequence[Any]]
-  first: int
+  clients: Sequence[int]
   total: int
 
 
@@ -137,7 +137,7 @@ class Actor:
         encoded = wire.encode(result, type_spec.result, found)
         return Answer(encoded, found)
     except failures.ClientFailure as e:
-      index = share.first + e.client_index
+      index = share.clients[e.client_index]
       return Answer(error=failures.ClientFailure(_in_cohort(e, share), index))
     except (
       failures.RuntimeFailure,
@@ -211,6 +211,6 @@ def _in_cohort(error: Exception, share: Share) -> str:
   """
   told = str(error)
   if found := re.match(r'Client (\d+)( of \d+)?', told):
-    index = share.first + int(found[1])
+    index = share.clients[int(found[1])]
     told = f'Client {index} of {share.total}{told[found.end() :]}'
   return f'On {socket.gethostname()}: {told}'

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cachetools
+import numpy as np
 import ray
 import tensorflow_federated as tff
 from absl import logging
@@ -151,19 +152,21 @@ class Cluster:
       self._num_shares = max(self._num_shares, len(self.fleet.ready()))
       cut = self._cut(comp)
     count = 1 if cut.merge is None else self._num_shares
-    ranges = sharing.cut(work, count) if work else [range(0)]
+    shares = sharing.shares(work, count) or [[]]
     call = _Call(
       [
         actor_lib.Share(
-          [column[r.start : r.stop] for column in columns], r.start, len(work)
+          [[column[i] for i in clients] for column in columns],
+          clients,
+          len(work),
         )
-        for r in ranges
+        for clients in shares
       ],
       cancellation or tff_functions.Cancellation(),
     )
     answers = self._on_actors(cut.first, server, call)
     if cut.merge is None or cut.rest is None:
-      result = _result(answers, comp.type_signature.result)
+      result = call.result(answers, comp.type_signature.result)
     else:
       merged = self._merge(cut, answers, call.cancellation)
       result = self._finish(cut, cut.rest, server, merged, call, answers)
@@ -206,7 +209,7 @@ class Cluster:
     if tff_names.has_clients(result_type) and not cut.early:
       sent = (server, wire.encode(merged, merged_type, []))
       answers = self._on_actors(rest, sent, call)
-      return _result(answers, result_type)
+      return call.result(answers, result_type)
     # What is left is the server's: the same whichever clients there are.
     nobody: list[list[Any]] = [[] for _ in call.shares[0].columns]
     original = wire.decode(server, original_type, iter(nobody))
@@ -216,7 +219,7 @@ class Cluster:
     if not cut.early:
       return result
     encoded = wire.encode(result, result_type, [])
-    return wire.decode(encoded, result_type, iter(_columns(answers)))
+    return wire.decode(encoded, result_type, iter(call.columns(answers)))
 
   def _cut(self, comp: tff.framework.ConcreteComputation) -> _Cut:
     """Cuts a computation at its aggregation, if that can be done."""
@@ -351,6 +354,22 @@ class _Call:
     self.shares = shares
     self.cancellation = cancellation
 
+  def columns(self, answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:
+    """Puts the clients' results of all shares into the cohort's order."""
+    order = np.argsort([i for share in self.shares for i in share.clients])
+    joined = (
+      list(itertools.chain.from_iterable(columns))
+      for columns in zip(*(answer.columns for answer in answers), strict=True)
+    )
+    return [[wire.copied(column[i]) for i in order] for column in joined]
+
+  def result(
+    self, answers: Sequence[actor_lib.Answer], type_spec: tff.Type
+  ) -> values.PythonValue:
+    """Decodes a result that all shares have, and their clients' parts of it."""
+    encoded = wire.copied(answers[0].result)
+    return wire.decode(encoded, type_spec, iter(self.columns(answers)))
+
   def names_without(
     self, done: Mapping[int, Any]
   ) -> list[tuple[int, list[str]]]:
@@ -431,12 +450,11 @@ class _Call:
     """Says which actors were lost, and what they were at."""
     number, error = next(iter(lost.items()))
     share = self.shares[number]
-    last = share.first + max(len(column) for column in share.columns) - 1
     machines = ', '.join(dict.fromkeys(slot.machine for slot in losers))
     reason = str(error).strip().splitlines()[-1].strip().rstrip('.')
     return (
-      f'An actor on {machines} was lost while it ran clients {share.first} to'
-      f' {last} of {share.total} (Ray says: {reason}). If its memory was full,'
+      f'An actor on {machines} was lost while it ran {len(share.clients)} of'
+      f' {share.total} clients (Ray says: {reason}). If its memory was full,'
       ' lower max_concurrent_clients or the batch size.'
     )
 
@@ -481,22 +499,6 @@ def _send(comp: tff.framework.ConcreteComputation, once: bool = False) -> _Sent:
   proto = tff.framework.ConcreteComputation.get_proto(comp)
   message = ray.put((proto.SerializeToString(deterministic=True), once))
   return _Sent(comp, tff_names.computation_digest(comp), message)
-
-
-def _columns(answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:
-  """Puts the clients' results of all shares together, in their order."""
-  return [
-    [wire.copied(value) for column in columns for value in column]
-    for columns in zip(*(answer.columns for answer in answers), strict=True)
-  ]
-
-
-def _result(
-  answers: Sequence[actor_lib.Answer], type_spec: tff.Type
-) -> values.PythonValue:
-  """Puts the results of all shares together."""
-  encoded = wire.copied(answers[0].result)
-  return wire.decode(encoded, type_spec, iter(_columns(answers)))
 
 
 class RayContext(tff.framework.SyncContext):

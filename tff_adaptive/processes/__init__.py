@@ -1,7 +1,7 @@
-"""The parts of a round: local models, objectives, client work, composition.
+"""Building blocks of a round: objectives, client work, exchange, composition.
 
-Exchanges and objectives, of which methods are made, import no TensorFlow; what
-builds computations is imported when it is first used.
+Exchanges and objectives, the blocks of a method's description, import no
+TensorFlow; modules that build computations are imported on first use.
 """
 
 import importlib

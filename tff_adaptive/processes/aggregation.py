@@ -37,13 +37,13 @@ class _Counted(NamedTuple):
 class ClippedSum(tfp.SumAggregationDPQuery):
   """A clipped mean with Gaussian noise that a seed decides.
 
-  What `DifferentiallyPrivateFactory.gaussian_fixed` and `gaussian_adaptive` do,
-  but for where the noise comes from: theirs is drawn afresh whenever a round is
-  run, so that no run could be repeated or resumed exactly. Here it is a
-  function of (seed, round, tensor).
+  Same mechanism as `DifferentiallyPrivateFactory.gaussian_fixed` and
+  `gaussian_adaptive`, which draw fresh noise at every call, so that no run can
+  be repeated or resumed exactly. Here the noise is a function of (seed, round,
+  tensor).
 
-  Whoever knows the seed can take the noise away again: a run whose model is to
-  leave the house must keep its seed secret.
+  Anybody who knows the seed can subtract the noise: keep the seed of a run
+  secret if its model is published.
   """
 
   def __init__(self, settings: privacy.Aggregation, seed: int):
@@ -51,7 +51,7 @@ class ClippedSum(tfp.SumAggregationDPQuery):
 
     Args:
       settings: `private`, with all of `clip_norm`, `dp_clients_per_round`.
-      seed: Any whole number; 31 bits of it count.
+      seed: Any integer, of which 31 bits are used.
     """
     self._settings = settings
     self._seed = seed & 0x7FFFFFFF
@@ -162,12 +162,12 @@ def build_aggregator(
   Args:
     settings: What `privacy.check` returned.
     seed: Of the noise, where there is noise.
-    encoding: The short form in which updates travel to a plain mean. Whatever
-      is clipped, zeroed or summed securely travels as it is.
+    encoding: Compressed form of updates for a plain mean. Updates that are
+      clipped, zeroed or summed securely are sent uncompressed.
 
   Returns:
-    A weighted mean; under differential privacy all clients weigh the same
-    whatever weights they are given.
+    A weighted mean; under differential privacy weights are ignored and all
+    clients count alike.
   """
   if settings.private:
     records = None

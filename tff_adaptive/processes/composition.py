@@ -41,19 +41,19 @@ class StatefulOutput(NamedTuple):
 
 @attrs.frozen
 class StatefulLearningProcess:
-  """A learning process whose clients keep something between rounds.
+  """A learning process with client state: what clients keep between rounds.
 
   Attributes:
     initialize: Makes the server's state; as in
       `tff.learning.templates.LearningProcess`.
-    initialize_client_state: Makes the state of a client never seen before.
+    initialize_client_state: Builds the state of a client in its first round.
     next: Maps (state, client states, client data), both lists in the same
-      order, to a `StatefulOutput`. Who keeps client states keeps them by client
+      order, to a `StatefulOutput`. The caller stores client states by client
       id and passes `initialize_client_state()` for new clients.
     get_model_weights, set_model_weights, get_hparams, set_hparams: As in
       `tff.learning.templates.LearningProcess`.
-    personal_weights: Maps model weights and a client's state to the weights
-      that this client uses; `None` if all use the same.
+    personal_weights: Maps model weights and a client's state to this client's
+      own weights; `None` if all clients use the same.
   """
 
   initialize: tff.Computation
@@ -87,10 +87,10 @@ class BufferedLearningProcess:
       `tff.learning.templates.LearningProcess`.
     initialize_client_state: As in `StatefulLearningProcess`; `None` if clients
       keep nothing.
-    message: Makes the `Message` that a client receives of the server's state.
+    message: Maps the server's state to the `Message` that a client receives.
     next: Maps (state, messages, factors, client states, client data), all but
       the first lists in the same order, to a `StatefulOutput`: each client
-      trains from its message, and its update is multiplied with its factor.
+      trains from its message, and its update is multiplied by its factor.
       Without client states it maps (state, messages, factors, client data) to a
       `tff.learning.templates.LearningProcessOutput`.
     get_model_weights, set_model_weights, get_hparams, set_hparams: As in
@@ -120,7 +120,7 @@ Process = Union[
 def _reject_non_finite(
   state: structures.OptimizerState, update: structures.Structure
 ) -> tuple[tf.Tensor, structures.Metrics]:
-  """Keeps model and optimizer as they were after an update with NaN or inf."""
+  """Leaves model and optimizer unchanged if the update has NaN or infinity."""
   reject, measurements = tff.learning.templates.reject_non_finite_update(
     state, update
   )
@@ -160,14 +160,14 @@ def compose(
   Args:
     model: A no-argument function returning a
       `tff.learning.models.VariableModel`, or a `FunctionalModel`.
-    client_optimizer: What a client steps with.
-    server_optimizer: What the server steps with; its gradient is minus the
-      aggregated client update.
+    client_optimizer: The optimizer of local steps.
+    server_optimizer: The optimizer of the server's step; its gradient is minus
+      the aggregated client update.
     server_schedule: Server learning rate by completed rounds, in place of the
       optimizer's own.
-    model_aggregator: How updates are aggregated; a weighted mean unless given.
-    takes_messages: Whether clients begin from what they are handed instead of
-      the server's state.
+    model_aggregator: Aggregator of updates; a weighted mean by default.
+    takes_messages: Whether each client begins from a message of its own instead
+      of the server's state.
     **client_work: Further arguments of `build_client_work`.
 
   Returns:
@@ -176,13 +176,13 @@ def compose(
     if messages are taken. Its metrics are those of
     `tff.learning.templates.compose_learning_process`, with those of
     `build_client_work` under `client_work`, and under `finalizer`
-    `update_non_finite` (1 if the round was thrown away) and `update_norm` (of
+    `update_non_finite` (1 if the round was discarded) and `update_norm` (of
     the aggregated update).
 
   Raises:
-    ValueError: If messages are to be taken, but the exchange needs clients that
-      all trained from the same; if the rule of the model's adapters does not go
-      with the method or the aggregator (`adapters.AdapterError`).
+    ValueError: If `takes_messages`, but the exchange needs all clients to train
+      from the same model; if the adapters' averaging rule is incompatible with
+      the method or the aggregator (`adapters.AdapterError`).
   """
   work = client_work_lib.ClientWork(
     model, client_optimizer, takes_messages=takes_messages, **client_work
@@ -217,10 +217,10 @@ def _check_averaging(
   aggregator: Optional[tff.aggregators.WeightedAggregationFactory],
   takes_messages: bool,
 ) -> None:
-  """Checks that the server sees the adapters whose averaging it corrects.
+  """Checks that the server can correct the averaging of the model's adapters.
 
   Raises:
-    AdapterError: If it does not.
+    AdapterError: If it cannot, because it does not see every client's update.
   """
   if work.correct is None:
     return
@@ -255,13 +255,13 @@ def first_state(
   seed: int = 0,
   **_: Any,
 ) -> tff.learning.templates.LearningAlgorithmState:
-  """Builds the first state that `compose` with these arguments would have.
+  """Builds the initial state of a process for rates of one's own.
 
-  The process itself may have been composed with other numbers, as long as its
-  graph is the same: rates, decays and the like are part of the state.
+  The process may have been composed with other numbers, as long as its graph is
+  the same: rates, decays and the like are part of the state.
 
   Args:
-    template: The first state of that process.
+    template: The process' own initial state.
     weights: The model's weights at the start of training, as arrays.
     client_optimizer, server_optimizer: As `compose` takes them.
     objective, exchange, schedule, server_schedule: Likewise.
@@ -293,7 +293,7 @@ def first_state(
 
 
 def _like(template: Any, values: Any) -> Any:
-  """Puts values into the containers of a template, with its dtypes."""
+  """Packs values into the containers of a template, with its dtypes."""
   leaves = [
     np.asarray(value, np.asarray(like).dtype).reshape(np.shape(like))
     for value, like in zip(
@@ -304,10 +304,10 @@ def _like(template: Any, values: Any) -> Any:
 
 
 def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
-  """Tells why an exchange needs a cohort that trained from one model.
+  """Explains why an exchange needs a cohort that trained from one model.
 
   Returns:
-    The reason; empty if it does not.
+    The reason; empty if the exchange does not need one.
   """
   if exchange is None:
     return ''
@@ -329,7 +329,7 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
 
 
 def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
-  """Composes a process whose clients begin from messages handed to them."""
+  """Composes a process whose clients each begin from a message of their own."""
   initialize = _initialization(parts)
   placed_state_type = initialize.type_signature.result
   state_type = placed_state_type.member
@@ -385,7 +385,7 @@ def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
 
 
 def _message(parts: _Parts, state_type: tff.Type) -> tff.Computation:
-  """Builds the computation from the server's state to what clients receive."""
+  """Builds the computation from the server's state to a client's message."""
   exchange = parts.work.exchange
 
   @tff.tensorflow.computation(state_type)
@@ -455,7 +455,7 @@ def _compose(parts: _Parts) -> Process:
 
 
 def _personal_weights(parts: _Parts) -> Optional[tff.Computation]:
-  """Builds the computation that puts a client's own layers into a model."""
+  """Builds the computation that inserts a client's layers into the model."""
   exchange, weights_type = parts.work.exchange, parts.work.facts.weights_type
   if not exchange.keeps_layers:
     return None

@@ -1,4 +1,4 @@
-"""How far clients drift apart in a round, measured where updates are averaged.
+"""Client drift: disagreement of the clients' updates in a round.
 
 With Delta_i the update that client i sends, p_i its share of the weights, S the
 clients that count and Delta the aggregated update:
@@ -12,12 +12,12 @@ clients that count and Delta the aggregated update:
 
 With equal weights, diversity is Yin et al.'s gradient diversity (arXiv
 1706.05699), and FedExP's step (arXiv 2301.09604), before its epsilon and its
-maximum, is (1 + disagreement) / 2. The cosine of an update of 0 is 0. What has
-no value is NaN: everything without clients, a pair's cosine with one, the turn
-of a first round.
+maximum, is (1 + disagreement) / 2. The cosine of a zero update is 0. Undefined
+figures are NaN: all of them without clients, `pairwise_cosine` with one client,
+`turn` in the first round.
 
-Two of these need the sum of the clients' directions, as large as the model: it
-is what a simulation can have, and its bytes are not counted as traffic.
+Two of these need the sum of the clients' directions, as large as the model:
+available in simulation only, and not counted as traffic.
 """
 
 import collections
@@ -34,7 +34,7 @@ SIMULATED = 'simulated'
 
 
 class MeasuringDrift(tff.aggregators.WeightedAggregationFactory):
-  """An aggregation whose measurements have the drift of its clients too.
+  """An aggregator that also measures client drift.
 
   Attributes:
     aggregation: The aggregation of updates.
@@ -101,7 +101,7 @@ class MeasuringDrift(tff.aggregators.WeightedAggregationFactory):
 def _of_client(
   update: structures.Structure, weight: tf.Tensor
 ) -> collections.OrderedDict[str, Any]:
-  """Makes a client's part in the cohort's sums."""
+  """Computes a client's contribution to the cohort's sums."""
   weight = tf.cast(weight, tf.float32)
   counts = tf.cast(weight > 0, tf.float32)
   norm = tree.norm(update)
@@ -132,7 +132,7 @@ def _figures(
   update: structures.Structure,
   last: structures.Structure,
 ) -> collections.OrderedDict[str, Any]:
-  """Makes the figures of the cohort's sums, and the update to compare next."""
+  """Computes the drift figures, and the update to compare with next round."""
   sums = sums[SIMULATED]
   count, weight = sums['count'], sums['weight']
   norm = tree.norm(update)
@@ -169,7 +169,7 @@ def _figures(
 def spread(
   state: structures.FlatWeights, takes_part: tf.Tensor
 ) -> collections.OrderedDict[str, Any]:
-  """Makes a client's part in `spread_of`."""
+  """Computes a client's contribution to `spread_of`."""
   kept = tf.nest.map_structure(
     lambda t: tf.where(takes_part, tf.cast(t, tf.float32), 0.0), tuple(state)
   )
@@ -190,8 +190,8 @@ def spread_of(
   arXiv 2602.19271, over the clients' preconditioners Theta_i, all alike.
 
   Args:
-    sums: The cohort's, of what `spread` made.
-    count: Clients that take part, float32 scalar.
+    sums: The cohort's sum of what `spread` returns.
+    count: Number of participating clients, float32 scalar.
 
   Returns:
     A float32 scalar; NaN without clients.

@@ -1,4 +1,4 @@
-"""The aggregation of updates that travel in a short form."""
+"""Aggregation of compressed updates."""
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -8,7 +8,7 @@ from tff_adaptive.processes import encodings
 
 
 class EncodedSum(tff.aggregators.UnweightedAggregationFactory):
-  """A sum of values that travel in their short form."""
+  """A sum of values that clients send compressed."""
 
   def __init__(self, encoding: encodings.Encoding):
     self._encoding = encoding

@@ -1,4 +1,4 @@
-"""Shorter forms in which clients' updates travel."""
+"""Compressed forms of clients' updates."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import numpy as np
 
 from tff_adaptive.lazy import tf
 
-# The short form of a vector, by name.
+# A compressed vector: its parts by name.
 Encoded: TypeAlias = collections.OrderedDict[str, 'tf.Tensor']
 
 
 class Encoding(abc.ABC):
-  """A short form of vectors of some kind, without loss for that kind.
+  """A compressed form, lossless for vectors of some kind.
 
-  Vectors of that kind are what `compress` makes of others, times any number.
+  Vectors of that kind are multiples of what `compress` returns.
   """
 
   @abc.abstractmethod
   def compress(self, vector: tf.Tensor) -> tf.Tensor:
-    """Makes the vector of this kind that stands for another."""
+    """Approximates a vector by one of this kind."""
 
   @abc.abstractmethod
   def encode(self, vector: tf.Tensor) -> Encoded:
-    """Makes the short form of a vector of this kind."""
+    """Encodes a vector of this kind."""
 
   @abc.abstractmethod
   def decode(self, encoded: Encoded, size: int) -> tf.Tensor:
-    """Makes the vector, of length `size`, that has this short form."""
+    """Decodes a vector of length `size`."""
 
 
 class TopK(Encoding):
-  """The entries of largest absolute value, others 0: 2 k numbers."""
+  """Top-k sparsification: the k largest magnitudes with their positions."""
 
   def __init__(self, ratio: float):
-    """Takes r: k = max(floor(r d), 1) of d entries are kept."""
+    """Takes the ratio r: k = max(floor(r d), 1) of d entries are kept."""
     self._ratio = ratio
 
   def _k(self, size: int) -> int:
@@ -61,9 +61,9 @@ class TopK(Encoding):
 
 
 class Signs(Encoding):
-  """The signs times the mean absolute value; the sign of 0 is 0.
+  """Scaled signs: signs times the mean absolute value; the sign of 0 is 0.
 
-  Five of these three signs go into a byte (3^5 = 243): 1.6 bits an entry.
+  A byte holds five signs of three values each (3^5 = 243): 1.6 bits an entry.
   """
 
   _A_BYTE = 5
@@ -89,7 +89,7 @@ class Signs(Encoding):
 
 
 def joined(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-  """Joins all entries in one vector, of the widest of the dtypes."""
+  """Concatenates all entries to one vector of the widest dtype."""
   dtype = np.result_type(*(t.dtype.as_numpy_dtype for t in tensors))
   return tf.concat(
     [tf.cast(tf.reshape(t, [-1]), dtype) for t in tensors], axis=0
@@ -99,7 +99,7 @@ def joined(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 def split(
   vector: tf.Tensor, like: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, ...]:
-  """Splits a vector that `joined` made."""
+  """Splits a vector returned by `joined` into tensors."""
   parts = tf.split(vector, [t.shape.num_elements() for t in like])
   return tuple(
     tf.cast(tf.reshape(part, t.shape), t.dtype)

@@ -4,8 +4,8 @@ Some methods share statistics: FedDecSPS a count of steps, Local-AdaAlter an
 accumulator, FedSPS-Global a step size. Some let clients keep something between
 rounds: SCAFFOLD a control variate, MOON a model. An `Exchange` defines what the
 server keeps, how a client starts from it, what the client keeps and reports,
-and how the server merges the cohort's reports. The client work does the
-sending, so that such a method needs no client work of its own.
+and how the server merges the cohort's reports. All exchanges share one client
+work.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ _NOTHING: structures.Statistics = collections.OrderedDict()
 
 
 class UnsuitableModelError(TypeError):
-  """A method needs layers that the model does not have."""
+  """Raised for a model without the layers that a method needs."""
 
 
 class First(NamedTuple):
   """The first client's measurement on its first batch.
 
   Attributes:
-    measured: Whether there is one: a batch whose loss and gradient are finite
-      at the received weights. Bool scalar.
-    loss: Of the batch, float32 scalar; 0 without a measurement.
-    squared_norm: Of its gradient over all weights, float32 scalar; 0 likewise.
+    measured: Whether the measurement is valid: there was a batch, whose loss
+      and gradient at the received weights are finite. Bool scalar.
+    loss: The batch's loss, float32 scalar; 0 if not `measured`.
+    squared_norm: Squared norm of its gradient over all weights, float32 scalar;
+      0 if not `measured`.
   """
 
   measured: tf.Tensor
@@ -47,24 +48,25 @@ class Client(NamedTuple):
 
   Attributes:
     statistics: The statistics that the server broadcast.
-    state: What the client kept from earlier rounds; empty for a method that
-      keeps nothing.
+    state: The client's state from its last round; empty for a method without
+      client state.
     received: The received trainable weights, flat.
-    full_gradient: The cohort's mean gradient at the received weights, flat, for
-      a method that asks for it; else empty.
-    first: The first client's measurement, for a method that asks for it.
+    full_gradient: The cohort's mean gradient at the received weights, flat;
+      empty unless the method sets `full_gradient_pass`.
+    first: The first client's measurement, if the method sets
+      `probes_first_client`.
     optimizer_state: The client optimizer's state: as `initialize` made it, or
       after the last step.
     start: The trainable weights before the first step, flat.
     end: The trainable weights after the last step, flat.
     num_steps: Local steps done, int32 scalar.
-    full_steps: The same, each counted by the share of the learning rate that it
-      was taken with, float32 scalar: less than `num_steps` under a warm-up.
+    full_steps: Local steps, each weighted by its fraction of the learning rate,
+      float32 scalar: less than `num_steps` under a warm-up.
     num_examples: Examples iterated, int64 scalar.
     weight: The weight of the client's update, float32 scalar, unless the
       exchange chooses another.
 
-  What is only known after the steps is `None` or empty before them.
+  Fields that are known only after the steps are `None` or empty before them.
   """
 
   statistics: structures.Statistics
@@ -82,12 +84,12 @@ class Client(NamedTuple):
 
 
 class Report(NamedTuple):
-  """A client's message in addition to its update; each part an ordered dict.
+  """Statistics that a client sends with its update; each part an ordered dict.
 
   Attributes:
     weighted: Averaged over clients with the weights of their updates.
-    mean: Averaged over clients that took part, all alike.
-    maximum: Scalars of which the largest counts; float32 or int32.
+    mean: Averaged over participating clients with equal weights.
+    maximum: Reduced to the maximum over clients; float32 or int32 scalars.
   """
 
   weighted: structures.Statistics
@@ -101,9 +103,8 @@ class Server(NamedTuple):
   Attributes:
     statistics: The method's statistics.
     optimizer_state: The server optimizer's state, before a round.
-    report: The clients' reports, averaged or maximised as `Report` says, after
-      a round.
-    cohort_size: Clients that took part, float32 scalar.
+    report: Aggregated client reports, after a round; see `Report`.
+    cohort_size: Number of participating clients, float32 scalar.
     full_gradient: As in `Client`.
     update: The aggregated update, flat and in the direction of the step, for a
       method that `sees_update`; else empty.
@@ -120,7 +121,7 @@ class Server(NamedTuple):
 
 
 def report(**parts: structures.Statistics) -> Report:
-  """Builds a `Report` with nothing in the parts that are not given."""
+  """Builds a `Report`; parts that are not given are empty."""
   none: dict[str, structures.Statistics] = {
     name: collections.OrderedDict() for name in Report._fields
   }
@@ -130,7 +131,7 @@ def report(**parts: structures.Statistics) -> Report:
 def share_of(
   cohort_size: tf.Tensor, population: Optional[int]
 ) -> Union[tf.Tensor, float]:
-  """Computes |S| / N; 1 without N, as if all took part."""
+  """Computes the participation |S| / N; 1 if N is unknown."""
   return 1.0 if population is None else cohort_size / population
 
 
@@ -143,23 +144,21 @@ class Exchange(numbers_lib.Numbered):
   `merge` and `step`.
 
   Attributes:
-    full_gradient_pass: When clients go over their data once more, for the
-      cohort's mean gradient at the received weights: 'before' the
-      local steps, which costs one more exchange in the round, 'after' them,
-      or not at all (`None`).
+    full_gradient_pass: Extra pass over the clients' data for the cohort's mean
+      gradient at the received weights: 'before' the local steps (one more
+      communication in the round), 'after' them, or `None`.
     probes_first_client: Whether the cohort's first client measures its first
-      batch before the local steps of rounds for which `wants_first` is true,
-      which costs one more exchange of three numbers in every round.
+      batch before the local steps of rounds for which `wants_first` is true
+      (one more communication, of three numbers, in every round).
     weight_formula: The client's weight as text, if `weight` changes it.
-    sees_update: Whether the server looks at the aggregated update: to `merge`
-      it, or to `step` with another.
-    of_one_version: Whether what the server merges makes sense only if clients
-      trained from one model, as long as it merges or steps at all.
-    keeps_layers: Whether part of the model stays with each client, whose state
-      is `seen`, a bool, and the variables that stay: `start` puts these into
-      the received weights, and evaluation on single clients does so too.
+    sees_update: Whether `merge` and `step` use the aggregated update.
+    of_one_version: Whether `merge` and `step` are valid only for clients that
+      trained from the same model.
+    keeps_layers: Whether some layers stay with each client. Its state is then
+      `seen`, a bool, and those variables; `start` and evaluation on single
+      clients insert them into the received weights.
     update_formula: The update Delta as text, if `update` or `step` change it.
-    encoding: The form in which updates travel; as they are if `None`.
+    encoding: Compressed form of updates; uncompressed if `None`.
   """
 
   full_gradient_pass: Optional[str] = None
@@ -175,7 +174,7 @@ class Exchange(numbers_lib.Numbered):
     """Builds the server's first statistics.
 
     Args:
-      specs: Of the trainable weights.
+      specs: Specs of the trainable weights.
     """
     del specs
     return collections.OrderedDict()
@@ -183,12 +182,12 @@ class Exchange(numbers_lib.Numbered):
   def initialize_client(
     self, specs: structures.FlatSpecs
   ) -> Optional[structures.ClientState]:
-    """Builds a new client's state; `None` if clients keep nothing."""
+    """Builds a new client's state; `None` for methods without client state."""
     del specs
     return None
 
   def share(self, server: Server) -> structures.Statistics:
-    """Returns the statistics to send, given the server optimizer's state.
+    """Adds parts of the server optimizer's state to the statistics.
 
     Called on the server before each round.
     """
@@ -209,17 +208,17 @@ class Exchange(numbers_lib.Numbered):
     return client.optimizer_state
 
   def context(self, client: Client) -> structures.FlatWeights:
-    """Returns what objective and optimizer use on this client in this round."""
+    """Returns this client's constants for its objective and optimizer."""
     del client
     return ()
 
   def wants_first(self, statistics: structures.Statistics) -> tf.Tensor:
-    """Tells whether a round needs the first client's measurement, bool."""
+    """Whether this round needs the first client's measurement, bool scalar."""
     del statistics
     return tf.constant(False)
 
   def update(self, client: Client) -> structures.FlatWeights:
-    """Returns what the client sends for the model's change x_K - x_t."""
+    """Returns the update to send, by default the model's change x_K - x_t."""
     return tuple(e - x for x, e in zip(client.received, client.end))
 
   def weight(self, client: Client) -> tf.Tensor:
@@ -232,31 +231,31 @@ class Exchange(numbers_lib.Numbered):
     return report()
 
   def update_bits(self, client: Client) -> Optional[tf.Tensor]:
-    """Returns the bits that a coordinate of the update can be sent in, float32.
+    """Returns the bits per coordinate to count for the update, float32.
 
-    `None` where it takes all of its number. What is summed is the update as it
-    is; this only says what sending it costs.
+    `None` for all bits of its dtype. For accounting only: the update itself is
+    summed at full precision.
     """
     del client
     return None
 
   def preconditioner(self, client: Client) -> structures.FlatWeights:
-    """Returns what clients' rules divide or turn steps by, after them, flat.
+    """Returns the client optimizer's preconditioner after the steps, flat.
 
-    Nothing is sent of it; `drift` measures how far it is apart.
+    Not sent; `drift` measures how much clients' preconditioners differ.
     """
     del client
     return ()
 
   def next_client_state(self, client: Client) -> structures.ClientState:
-    """Returns what the client keeps, unless it had to be left out."""
+    """Returns the client's next state; not called for a rejected client."""
     return client.state
 
   def merge(self, server: Server) -> structures.Statistics:
     """Returns the server's next statistics.
 
-    In a round without a client that took part the statistics stay; so they do
-    if an aggregated update that is looked at is not finite.
+    Statistics stay as they are in a round without participating clients, and if
+    `sees_update` and the aggregated update is not finite.
     """
     return server.statistics
 
@@ -269,15 +268,15 @@ class Exchange(numbers_lib.Numbered):
     return server.update
 
   def evaluated(self, server: Server) -> structures.Structure:
-    """Returns the trainable weights to evaluate from those to train from."""
+    """Returns the trainable weights to evaluate, given those to train from."""
     return server.weights
 
   def restarted(
     self, statistics: structures.Statistics
   ) -> structures.Statistics:
-    """Returns the statistics after the model's weights were replaced."""
+    """Returns the statistics to use after the model's weights were replaced."""
     return statistics
 
 
 class NoExchange(Exchange):
-  """An exchange of nothing but the model."""
+  """Exchange of methods that send the model and nothing else."""

@@ -1,6 +1,6 @@
-"""The messages of a round: what clients send, what the server makes of them.
+"""Messages of a round: client output, its sums and the server's next state.
 
-TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
+Plain TensorFlow; `client_work` places it on clients and server.
 """
 
 import collections
@@ -23,12 +23,12 @@ from tff_adaptive.processes.local import step_sizes
 
 
 class State(NamedTuple):
-  """The client work's state, at the server: what it sends with the model.
+  """The client work's state at the server, broadcast with the model.
 
   Attributes:
     round: Rounds completed, int32 scalar.
     hparams: The client optimizer's hyperparameters.
-    statistics: The exchange's.
+    statistics: The exchange's statistics.
     numbers: Numbers of objective and exchange, and the seed, by name.
   """
 
@@ -39,19 +39,19 @@ class State(NamedTuple):
 
 
 class Sums(NamedTuple):
-  """A client's part in the cohort's sums, or the sums.
+  """A client's contribution to the cohort's sums, or these sums.
 
   Attributes:
     clients: Counts of clients and steps, by name.
     weight: The clients' weights, float32 scalar.
     weighted: The weighted parts of the reports, times the weights.
-    taking_part: Clients that take part, float32 scalar.
-    mean: The parts of the reports that are averaged unweighted.
+    taking_part: Number of participating clients, float32 scalar.
+    mean: The unweighted parts of the reports.
     step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
-    preconditioner: Of `drift.spread`, if drift is recorded and the exchange
-      tells preconditioners.
-    products: Of `adapters.products`, times the weights. The server makes them
-      of the updates, so that a client does not send them.
+    preconditioner: As `drift.spread` returns it, if drift is recorded and the
+      exchange has preconditioners.
+    products: As `adapters.products` returns them, times the weights. Not
+      counted as sent: the server can compute them from the updates.
   """
 
   clients: collections.OrderedDict[str, tf.Tensor]
@@ -64,21 +64,21 @@ class Sums(NamedTuple):
   products: tuple[tf.Tensor, ...] = ()
 
 
-# What the cohort's largest values are taken of, by name.
+# Values of which the cohort's maximum is taken, by name.
 Maxima = collections.OrderedDict[str, tf.Tensor]
 
 
 class Output(NamedTuple):
-  """The outcome of a client's round.
+  """The output of a client's round.
 
   Attributes:
     result: The update and its weight.
-    metrics: The model's, unfinalized.
-    sums: What the client adds to the cohort's sums.
-    maxima: What it contributes to the cohort's maxima.
-    record: Its own step sizes, as `step_sizes.record` makes them; empty unless
-      these are recorded.
-    client_state: What it keeps; empty for a method that keeps nothing.
+    metrics: The model's unfinalized metrics.
+    sums: The client's contribution to the cohort's sums.
+    maxima: The client's contribution to the cohort's maxima.
+    record: The client's step sizes, as `step_sizes.record` returns them; empty
+      unless recorded.
+    client_state: The client's next state; empty for methods without one.
   """
 
   result: tff.learning.templates.ClientResult
@@ -99,24 +99,24 @@ def of_client(
   record_drift: bool,
   products: tuple[tf.Tensor, ...] = (),
 ) -> Output:
-  """Makes what a client sends and keeps; nothing counts if it is left out.
+  """Builds a client's output; a rejected client contributes zeros.
 
   Args:
-    exchange: The method's.
-    client: After its steps.
-    update: The received weights minus its own, in the model's form.
-    metrics: Makes the model's metrics, those of no data if its argument, a bool
-      scalar, is true.
-    steps: The steps' own sizes; `None` for an optimizer without.
-    record: Whether the client's own step sizes are recorded.
-    record_drift: Whether it is measured how far clients drift apart.
-    products: As `adapters.products` makes them.
+    exchange: The method's exchange.
+    client: The client after its steps.
+    update: The received weights minus its own, in the model's structure.
+    metrics: Returns the model's metrics; those of no data if its argument, a
+      bool scalar, is true.
+    steps: The client's step sizes; `None` for an optimizer without.
+    record: Whether to record each client's step sizes.
+    record_drift: Whether to measure client drift.
+    products: As `adapters.products` returns them.
   """
   report = exchange.report(client)
   remembered = exchange.next_client_state(client)
   weight = exchange.weight(client)
-  # One test for all that leaves the client: an accumulator or a step size
-  # can overflow while the weights have not yet.
+  # One test of everything sent: an accumulator or a step size can overflow
+  # before the weights do.
   finite = tree.all_finite(
     (update, client.optimizer_state, report, remembered, weight)
   )
@@ -166,7 +166,7 @@ def _sums(
   takes_part: tf.Tensor,
   steps: Optional[step_sizes.Steps],
 ) -> Sums:
-  """Makes what the client adds to the cohort's sums."""
+  """Computes a client's contribution to the cohort's sums."""
   weighted = tf.nest.map_structure(
     lambda t: tf.cast(weight, t.dtype) * t, report.weighted
   )
@@ -185,7 +185,7 @@ def _maxima(
   takes_part: tf.Tensor,
   steps: Optional[step_sizes.Steps],
 ) -> Maxima:
-  """Makes what the client contributes to the cohort's maxima."""
+  """Computes a client's contribution to the cohort's maxima."""
   maxima = collections.OrderedDict(
     (name, tf.where(takes_part, value, value.dtype.min))
     for name, value in report.maximum.items()
@@ -203,17 +203,17 @@ def next_state(
   full_gradient: structures.FlatWeights,
   update: Optional[structures.Structure] = None,
 ) -> tuple[State, Optional[structures.Structure]]:
-  """Makes the server's state after a round.
+  """Computes the server's state after a round.
 
   Args:
-    exchange: The method's.
-    state: Before it.
-    sums, maxima: The cohort's.
-    full_gradient: The cohort's mean gradient, empty if nobody asks for it.
+    exchange: The method's exchange.
+    state: The state before the round.
+    sums, maxima: The cohort's sums and maxima.
+    full_gradient: The cohort's mean gradient; empty if not computed.
     update: The aggregated update, as gradients, if the exchange sees it.
 
   Returns:
-    The state, and the update that the server optimizer is given if the exchange
+    The next state, and the update for the server optimizer if the exchange
     sees it.
   """
 
@@ -258,13 +258,13 @@ def corrected(
   sums: Sums,
   update: structures.Structure,
 ) -> structures.ModelWeights:
-  """Adds to a model's frozen weights what averaging adapters leaves out.
+  """Adds the residual of averaged adapters to a model's frozen weights.
 
   Args:
-    residuals: Of the adapters.
+    residuals: The adapters' residuals.
     stepped: The model after the server's step.
     before: The model that clients trained from.
-    sums: The cohort's.
+    sums: The cohort's sums.
     update: The aggregated update, as gradients.
   """
   mean = tuple(
@@ -288,7 +288,7 @@ def corrected(
 
 
 def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:
-  """Makes measurements of the cohort's sums and maxima."""
+  """Computes measurements from the cohort's sums and maxima."""
   measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
   if isinstance(sums.step_size, step_sizes.StepSums):
     measured['step_size'] = step_sizes.figures(sums.step_size, maxima)

@@ -1,7 +1,6 @@
-"""Numbers of a process that are part of its state and not of its graph.
+"""Hyperparameters held in a process' state rather than in its graph.
 
-Processes that differ in nothing else have the same graph, so that one which is
-traced and compiled serves them all.
+Processes that differ only in these numbers share one traced, compiled graph.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ _Self = TypeVar('_Self', bound='Numbered')
 
 
 class Numbered:
-  """A piece of a process with numbers in the process's state.
+  """A part of a process some of whose numbers are in the process' state.
 
   Attributes:
-    number_names: The attributes that hold them. In the graph they are float32
-      scalars in place of Python's numbers, so that they may be calculated with,
-      but not looked at by an `if`.
+    number_names: Names of the attributes that hold these numbers. Inside the
+      graph they are float32 tensors, usable in arithmetic but not in a Python
+      `if`.
   """
 
   number_names: ClassVar[tuple[str, ...]] = ()
@@ -38,7 +37,7 @@ class Numbered:
     """Returns a copy with other numbers.
 
     Args:
-      values: By name, as `numbers` has them; tensors or Python's numbers.
+      values: By name, as `numbers` returns them; tensors or Python numbers.
     """
     if not self.number_names:
       return self
@@ -51,7 +50,7 @@ class Numbered:
 def prefixed(
   prefix: str, values: Mapping[str, Any]
 ) -> collections.OrderedDict[str, Any]:
-  """Returns the values under longer names."""
+  """Adds a prefix to the values' names."""
   return collections.OrderedDict(
     (f'{prefix}_{k}', v) for k, v in values.items()
   )
@@ -60,7 +59,7 @@ def prefixed(
 def below(
   prefix: str, values: Mapping[str, Any]
 ) -> collections.OrderedDict[str, Any]:
-  """Returns the values whose names `prefixed` made longer, by their own."""
+  """Selects the values of a prefix, and removes it from their names."""
   return collections.OrderedDict(
     (name.removeprefix(f'{prefix}_'), value)
     for name, value in values.items()

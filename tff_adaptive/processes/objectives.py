@@ -1,4 +1,4 @@
-"""The objective of a client: the model's loss, and terms added to it."""
+"""Client objectives: the model's loss plus regularization terms."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Weights = structures.FlatWeights
 
 
 class LossContext(NamedTuple):
-  """The place where a term is evaluated.
+  """Inputs of a term: weights and batch at which it is evaluated.
 
   Attributes:
     weights: The trainable weights now, flat.
     start: The trainable weights that the client received, flat.
-    context: What the method's exchange made for this client and round.
+    context: The exchange's `context` for this client and round.
     batch: The batch.
     represent: The representation of the batch under the current weights, as
       `LocalModel.represent` makes it; differentiable.
@@ -39,18 +39,18 @@ class LossContext(NamedTuple):
   represent: Optional[Callable[[], tf.Tensor]] = None
 
 
-# What a term needs beside the place it is evaluated at; of a sum, by part.
+# A term's constants; for a sum of terms, by term.
 Constants: TypeAlias = tuple[Union['tf.Tensor', 'Constants'], ...]
 
-# A function that makes the batch's representation under given weights.
+# Maps trainable weights to the batch's representation under them.
 RepresentAt = Callable[[Weights], 'tf.Tensor']
 
 
 class Objective(numbers_lib.Numbered, abc.ABC):
   """A term that a client adds to its model's loss on every batch.
 
-  The term is differentiated with the loss, so that value and gradient agree: a
-  Polyak step and Delta-SGD see the objective that is really minimised.
+  The term is differentiated together with the loss, so that value and gradient
+  agree, as Polyak steps and Delta-SGD require.
 
   Attributes:
     needs_representation: Whether `LossContext.represent` must be there.
@@ -59,11 +59,11 @@ class Objective(numbers_lib.Numbered, abc.ABC):
   needs_representation = False
 
   def constants(self, at: LossContext, represent_at: RepresentAt) -> Constants:
-    """Computes the term's constants, which are not differentiated, per batch.
+    """Computes the term's constants for a batch; they are not differentiated.
 
     Args:
-      at: Where the step starts.
-      represent_at: The batch's representation under other trainable weights.
+      at: Weights and batch at the start of the step.
+      represent_at: Maps other trainable weights to the batch's representation.
     """
     del at, represent_at
     return ()
@@ -79,7 +79,7 @@ class Objective(numbers_lib.Numbered, abc.ABC):
 
 
 class Plain(Objective):
-  """The model's loss alone."""
+  """The model's loss without further terms."""
 
   def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
     del at, constants
@@ -87,7 +87,7 @@ class Plain(Objective):
 
 
 class Sum(Objective):
-  """Several terms."""
+  """A sum of terms."""
 
   def __init__(self, *parts: Objective):
     self._parts = parts
@@ -124,9 +124,9 @@ class Sum(Objective):
 class Proximal(Objective):
   """FedProx (Li et al., arXiv 1812.06127): (mu / 2) |x - x_t|^2.
 
-  The gradient of the term is mu (x - x_t), which pulls towards the received
-  model. `tff.learning.algorithms.build_weighted_fed_prox` of TFF 0.87.0 adds
-  its negative.
+  Its gradient mu (x - x_t) pulls towards the received model.
+  `tff.learning.algorithms.build_weighted_fed_prox` of TFF 0.87.0 adds the
+  negative of it.
   """
 
   number_names = ('_strength',)
@@ -156,9 +156,9 @@ class Proximal(Objective):
 
 
 class Correction(Objective):
-  """A linear term <context, x>, whose gradient is the exchange's context.
+  """A linear term <context, x>, which adds the context to every gradient.
 
-  SCAFFOLD's correction c - c_i is added to every gradient this way.
+  The context is the exchange's, such as SCAFFOLD's correction c - c_i.
   """
 
   def __init__(self, context: str = 'c - c_i'):
@@ -176,9 +176,9 @@ class Correction(Objective):
 class Contrastive(Objective):
   """MOON (Li et al., arXiv 2103.16257): representations near the server's.
 
-  With z the input of the last layer under the current weights, z_glob under the
-  received ones and z_prev under the client's previous model (both constants),
-  the term is mu times the batch mean of
+  With z the last layer's input under the current weights, z_glob under the
+  received weights and z_prev under the client's previous model (both
+  constants), the term is mu times the batch mean of
 
     -log(a / (a + b)), a = e^(cos(z, z_glob) / T), b = e^(cos(z, z_prev) / T)
 
@@ -228,10 +228,10 @@ class Contrastive(Objective):
 
 
 def _cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-  """Computes the cosine of the angle between rows, [rows, 1]; 0 for a row of 0.
+  """Computes the cosine similarity of rows, [rows, 1]; 0 for a zero row.
 
-  The axis is kept because the gradient of a sum without it computes a shape on
-  the GPU, for which the host then waits.
+  Keeps the reduced axis: without it the gradient computes a shape on the GPU,
+  for which the host has to wait.
   """
   return tf.reduce_sum(
     tf.math.l2_normalize(a, axis=-1) * tf.math.l2_normalize(b, axis=-1),

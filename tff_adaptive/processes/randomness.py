@@ -1,11 +1,10 @@
-"""Random numbers inside a client's training, as a function of where it stands.
+"""Deterministic randomness inside a client's training.
 
-Keras' dropout draws from a generator whose state depends on which client ran
-before on the same kernel. Here every mask is a function of (seed, round, step,
-layer) and of the batch that it is applied to, so that it does not depend on the
-order of clients, on the number of threads, or on the machine. Two evaluations
-of the same batch in the same step, as Delta-SGD makes them, see the same mask,
-unless the optimizer asks for masks of their own.
+Keras' dropout draws from a generator whose state depends on the clients that
+ran before. Here every mask is a function of (seed, round, step, layer) and of
+the batch, independent of the order of clients, the number of threads and the
+machine. Evaluating the same batch twice in a step, as Delta-SGD does, uses the
+same mask unless the optimizer asks for separate ones.
 """
 
 from collections.abc import Sequence
@@ -23,15 +22,15 @@ from tff_adaptive import tff_internals
 _MIX = -1640531527
 
 
-# As Keras' layers hand them in.
+# As Keras' layers pass them.
 Shape = Union[tf.Tensor, tf.TensorShape, Sequence[int]]
 Number = Union[tf.Tensor, float]
-# Of a run: a whole number, or an int32 scalar of 31 bits in a graph.
+# The run's seed: an integer, or in a graph an int32 scalar of 31 bits.
 Seed = Union[int, tf.Tensor]
 
 
 class _StatelessGenerator:
-  """A stand-in for Keras' generator that draws from a variable's seed."""
+  """Replacement for Keras' generator that reads its seed from a variable."""
 
   def __init__(self, seed: tf.Variable, layer: int):
     self._seed = seed
@@ -96,18 +95,18 @@ class _StatelessGenerator:
 def seed_variable(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.Variable]:
-  """Makes a Keras model's random layers draw from a seed held in a variable.
+  """Seeds a Keras model's random layers by a variable.
 
-  Those of Keras 2 and of Keras 3 draw the same numbers in layers of the same
-  place in a model.
+  Keras 2 and Keras 3 layers at the same position in a model draw the same
+  numbers.
 
   Args:
     model: A model just built; its layers are changed in place.
 
   Returns:
-    An int32 variable of shape [2] to assign before each forward pass, or `None`
-    for a model without random layers (or not made by Keras: such a model keeps
-    its own generators).
+    An int32 variable of shape [2] to assign before each forward pass; `None`
+    for a model without random layers or not made by Keras, which keeps its own
+    generators.
   """
   of_keras_3 = models.keras_3_of(model)
   if of_keras_3 is not None:
@@ -130,15 +129,15 @@ def step_seed(
 ) -> tf.Tensor:
   """Derives the seed of one local step, int32 of shape [2].
 
-  The client is known by what it brings: `next` of a learning process is given
-  datasets, not names, and a client's order of examples is already a function of
-  its name.
+  The batch stands for the client: `next` of a learning process receives
+  datasets, not client ids, and a client's order of examples is already a
+  function of its id.
 
   Args:
     seed: The run's seed.
     round_number: Rounds completed, int32 scalar.
     step: Local steps completed, int32 scalar.
-    batch: The batch about to be used.
+    batch: The step's batch.
   """
   return _mixed(seed, round_number, step, fingerprint(batch))
 
@@ -146,12 +145,12 @@ def step_seed(
 def draw_seed(
   seed: Seed, round_number: tf.Tensor, mark: tf.Tensor
 ) -> tf.Tensor:
-  """Derives the seed of a client's own draws in a round, int32 of shape [2].
+  """Derives the seed of the optimizer's draws in a round, int32 of shape [2].
 
   Args:
     seed: The run's seed.
     round_number: Rounds completed, int32 scalar.
-    mark: What the client is known by, int32 scalar.
+    mark: Fingerprint of the client's data, int32 scalar.
   """
   return _mixed(seed, round_number, -1, mark)
 
@@ -170,7 +169,7 @@ def _mixed(
 
 
 def fingerprint(batch: structures.Examples) -> tf.Tensor:
-  """Computes a number that tells batches apart, int32 scalar."""
+  """Computes a fingerprint of a batch, int32 scalar."""
   total = tf.constant(0, tf.int32)
   for leaf in tf.nest.flatten(batch, expand_composites=True):
     # Batches are in the host's memory, and so is what is computed with int32.

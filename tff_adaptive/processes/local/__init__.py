@@ -1,1 +1,1 @@
-"""A client's round: its steps, passes and what it reports."""
+"""A client's round: local steps, extra passes over the data, and reports."""

@@ -1,8 +1,7 @@
-"""AutoGraph, where Python's loops and conditions must become TensorFlow's.
+"""AutoGraph where it is needed: loops over batches and users' models.
 
-AutoGraph rewrites each function that it meets from its source, which takes
-seconds at every start. This package's own code has no need of it but for loops
-over batches; models that others wrote may have.
+AutoGraph converts every function that it meets from its source, which takes
+seconds at every start, and this package's own code does not need it otherwise.
 """
 
 import functools
@@ -20,7 +19,7 @@ _Result = TypeVar('_Result')
 def call(
   function: Callable[..., _Result], *arguments: Any, **named: Any
 ) -> _Result:
-  """Calls a function that may be written for AutoGraph."""
+  """Calls a function with AutoGraph's conversion."""
   return _converted()(function, *arguments, **named)
 
 
@@ -29,16 +28,16 @@ def fold(
   start: structures.Tree,
   data: tf.data.Dataset,
 ) -> structures.Tree:
-  """Lets `step` make a new value of the last one and each batch.
+  """Folds a function over a dataset's batches.
 
   Args:
-    step: From a structure of tensors and a batch to a structure of the same
-      types; it is not converted, `call` inside of it is.
-    start: The first structure.
+    step: Maps a structure of tensors and a batch to a structure of the same
+      types. Not converted by AutoGraph, except for `call` inside of it.
+    start: The initial structure.
     data: The batches.
 
   Returns:
-    The last structure.
+    The final structure.
   """
   return call(
     _for_each, tf.autograph.experimental.do_not_convert(step), start, data

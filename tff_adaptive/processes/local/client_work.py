@@ -1,11 +1,10 @@
 """The one client work: any optimizer, any objective, any exchange.
 
-`tff.learning.templates.build_model_delta_client_work` knows optimizers that
-look at nothing but the gradient. This one also serves rules that need the loss
-or a second gradient (`optimizers.protocol`), objectives with added terms
-(`objectives`), methods that exchange statistics or keep something on clients
-(`exchange`), learning rates that depend on the round, and it reports the step
-sizes that were used and the clients that had to be left out.
+`tff.learning.templates.build_model_delta_client_work` supports optimizers that
+use the gradient alone. This one also supports rules that need the loss or a
+second gradient (`optimizers.protocol`), regularized objectives (`objectives`),
+methods that exchange statistics or keep client state (`exchange`) and learning
+rate schedules over rounds, and it reports step sizes and rejected clients.
 """
 
 import collections
@@ -33,7 +32,7 @@ from tff_adaptive.processes.local import weighting
 
 Schedule = trainer_lib.Schedule
 
-# As `tff.learning.metrics.sum_then_finalize`: from a model's finalizers to a
+# As `tff.learning.metrics.sum_then_finalize`: maps a model's finalizers to a
 # computation that aggregates clients' unfinalized metrics.
 MetricsAggregator = Callable[[model_facts.Finalizers], tff.Computation]
 
@@ -42,11 +41,11 @@ class RoundOutput(NamedTuple):
   """The result of `ClientWork.run`.
 
   Attributes:
-    totals: The cohort's sums and maxima, and its mean gradient if that is asked
-      for, at the server.
+    totals: The cohort's sums and maxima, and its mean gradient if the exchange
+      has a full-gradient pass, at the server.
     result: The clients' `ClientResult`s.
-    measurements: At the server.
-    client_states: What clients keep, at clients; empty if they keep nothing.
+    measurements: The round's measurements, at the server.
+    client_states: The clients' next states, at clients; empty without.
   """
 
   totals: tuple[structures.Placed, ...]
@@ -56,15 +55,15 @@ class RoundOutput(NamedTuple):
 
 
 class ClientWork:
-  """A client work as a TFF type and functions, to be composed.
+  """A client work as TFF types and computations, for `composition`.
 
   Attributes:
-    facts: What is known of the model.
+    facts: The model's types and metrics.
     state_type: TFF type of the state.
-    client_state_type: TFF type of what a client keeps; `None` if nothing.
-    initialize: TFF computation that makes the state at the server.
-    initialize_client_state: TFF computation that makes the state of a client
-      that was never seen; `None` if clients keep nothing.
+    client_state_type: TFF type of a client's state; `None` without.
+    initialize: TFF computation that builds the state at the server.
+    initialize_client_state: TFF computation that builds the state of a client
+      in its first round; `None` without client state.
     get_hparams, set_hparams: TFF computations on the state.
     correct: TFF computation that corrects the averaging of adapters, as
       `messages.corrected`; `None` if there is nothing to correct.
@@ -89,12 +88,11 @@ class ClientWork:
     """Traces the client work; see `build_client_work`.
 
     Args:
-      model, optimizer: As there, and so the others.
-      client_weighting, objective, exchange, schedule: As there.
-      warmup_steps, seed, metrics_aggregator: As there.
-      record_step_sizes, record_drift: As there.
-      takes_messages: Whether `run` is told what clients received, and what
-        each update is multiplied with.
+      model, optimizer: As `build_client_work` takes them.
+      client_weighting, objective, exchange, schedule: Likewise.
+      warmup_steps, seed, metrics_aggregator: Likewise.
+      record_step_sizes, record_drift: Likewise.
+      takes_messages: Whether `run` takes `received` and `factors`.
     """
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
@@ -132,7 +130,7 @@ class ClientWork:
     self._build(trainer)
 
   def _build(self, trainer: trainer_lib.Trainer) -> None:
-    """Traces everything that clients and server do, once."""
+    """Traces the computations of clients and server once."""
     initial_state = tff.tensorflow.computation(trainer.initial_state)
     self.state_type = initial_state.type_signature.result
     self._build_sending()
@@ -170,7 +168,7 @@ class ClientWork:
     self.set_hparams = set_hparams
 
   def _build_sending(self) -> None:
-    """Traces the part of the state that clients receive, if not all of it."""
+    """Traces the part of the state that clients receive, if it is not all."""
     exchange = self.exchange
     self._send: Optional[tff.Computation] = None
     self._sent_type = self.state_type
@@ -292,17 +290,17 @@ class ClientWork:
     received: Optional[structures.Placed] = None,
     factors: Optional[structures.Placed] = None,
   ) -> RoundOutput:
-    """Places the round's work, inside a federated computation.
+    """Runs a round's client work, inside a federated computation.
 
     Args:
-      state: At the server.
+      state: The client work's state, at the server.
       weights: The model weights, at clients.
       data: The clients' batches.
-      client_states: What clients keep, at clients, if they keep anything.
+      client_states: The clients' states, at clients, for methods that have any.
       received: The state as each client received it, at clients; the server's
-        is broadcast unless given.
-      factors: What updates are multiplied with, at clients, if messages are
-        taken.
+        state is broadcast by default.
+      factors: Factors of the clients' updates, at clients, if the client work
+        `takes_messages`.
     """
     extra = []
     full_gradient = []
@@ -350,15 +348,15 @@ class ClientWork:
     totals: tuple[structures.Placed, ...],
     update: Optional[structures.Placed] = None,
   ) -> tuple[structures.Placed, structures.Placed]:
-    """Places the server's part of the round, as `run` places the clients'.
+    """Runs the server's part of the round, inside a federated computation.
 
     Args:
       state: As given to `run`.
-      totals: As `run` yielded them.
+      totals: As returned by `run`.
       update: The aggregated update, at the server.
 
     Returns:
-      The next state, and the update that the server steps with.
+      The next state, and the update for the server optimizer.
     """
     if not self.exchange.sees_update:
       return tff.federated_map(self._next_state, (state, *totals)), update
@@ -371,12 +369,12 @@ def build_client_work(
   optimizer: tff.learning.optimizers.Optimizer,
   **arguments: Any,
 ) -> tff.learning.templates.ClientWorkProcess:
-  """Builds the work that a client does in a round.
+  """Builds a client work.
 
-  The client starts its optimizer afresh, takes one step per batch of the data
-  that it is given (epochs and batches are the data's business), and sends
-  x_t - x_K with a weight. A client whose update is not finite, or that has no
-  data, sends zeros with weight 0; the metrics count both.
+  The client initializes its optimizer, takes one step per batch (epochs and
+  batch sizes belong to the data), and sends x_t - x_K with a weight. A client
+  whose update is not finite, or that has no data, sends zeros with weight 0;
+  the metrics count both.
 
   Args:
     model: A no-argument function returning a
@@ -392,7 +390,7 @@ def build_client_work(
       round (0); `metrics_aggregator` as tff.learning's builders take it
       (`tff.learning.metrics.sum_then_finalize`); `record_step_sizes`, whether
       every client's own step sizes are measured too (not); `record_drift`,
-      whether it is how far clients' preconditioners are apart (not).
+      whether the spread of clients' preconditioners is measured (not).
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`

@@ -1,6 +1,6 @@
-"""The first local step of the cohort's first client, for methods that ask.
+"""Measurement of the cohort's first client, for `Exchange.probes_first_client`.
 
-TensorFlow alone, as `trainer`, but for `first`; `client_work` places it.
+Plain TensorFlow, except for `first`; `client_work` places it on clients.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from tff_adaptive.processes.local import local_model
 
 
 class _SoFar(NamedTuple):
-  """The pass over a client's batches, of which the first one counts."""
+  """State of the pass over a client's batches; only the first is measured."""
 
   batches: tf.Tensor
   found: exchange_lib.First
@@ -27,7 +27,7 @@ class _SoFar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FirstStep:
-  """The loss and gradient of a client's first batch, of the model's loss."""
+  """The model's loss and gradient on a client's first batch."""
 
   model: local_model.Model
   exchange: exchange_lib.Exchange
@@ -62,7 +62,7 @@ class FirstStep:
     wanted = self.exchange.wants_first(state.statistics)
 
     def measure(batch: structures.Examples) -> exchange_lib.First:
-      # The seed of the client's first local step: the same dropout mask.
+      # The seed of the client's first local step, for the same dropout mask.
       local.set_seed(
         lambda: randomness.step_seed(
           state.numbers['seed'], state.round, tf.constant(0), batch
@@ -91,7 +91,7 @@ class FirstStep:
 
 
 class _Computations(NamedTuple):
-  """The parts of a `tff.federated_aggregate` that keeps the first value."""
+  """Computations of a `tff.federated_aggregate` that keeps the first value."""
 
   zero: tff.Computation
   keep: tff.Computation
@@ -121,13 +121,13 @@ def _computations(kind: tff.Type) -> _Computations:
 
 
 def first(measured: structures.Placed) -> structures.Placed:
-  """Places the measurement of the first client that has one, at the server.
+  """Returns the first client's valid measurement, at the server.
 
   Called inside a federated computation. The runtimes aggregate clients in the
   cohort's order.
 
   Args:
-    measured: As `FirstStep.of_client` makes them, at clients.
+    measured: The results of `FirstStep.of_client`, at clients.
   """
   zero, keep, report = _computations(measured.type_signature.member)
   return tff.federated_aggregate(measured, zero(), keep, keep, report)

@@ -1,6 +1,6 @@
-"""The cohort's mean gradient at the received weights, for methods that ask.
+"""The cohort's mean gradient, for methods with a `full_gradient_pass`.
 
-TensorFlow alone, as `trainer`; `client_work` places it on clients and server.
+Plain TensorFlow; `client_work` places it on clients and server.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from tff_adaptive.processes.local import weighting
 
 
 class GradientPart(NamedTuple):
-  """A client's part in the cohort's mean gradient, or the sum of such parts.
+  """A client's contribution to the mean gradient, or the sum of contributions.
 
   Attributes:
-    gradient: The weight times the mean over the client's examples of the model
-      loss' gradient, flat.
-    weight: Float32 scalar.
+    gradient: The client's weight times its gradient, averaged over examples,
+      flat.
+    weight: The client's weight, float32 scalar.
   """
 
   gradient: structures.FlatWeights
@@ -33,7 +33,7 @@ class GradientPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FullGradient:
-  """One pass over a client's data, of the model's loss alone."""
+  """One pass over a client's data, for the gradient of the model's loss."""
 
   model: local_model.Model
   client_weighting: str
@@ -44,10 +44,11 @@ class FullGradient:
     weights: structures.ModelWeights,
     data: tf.data.Dataset,
   ) -> GradientPart:
-    """Computes a client's part, inside the graph of a TFF computation.
+    """Computes a client's contribution, inside a TFF computation's graph.
 
     Returns:
-      The part; zeros for a client without data or whose gradient is not finite.
+      The contribution; zeros for a client without data or whose gradient is not
+      finite.
     """
     local = local_model.create(self.model)
 
@@ -105,7 +106,7 @@ class FullGradient:
 
 
 def mean(total: GradientPart) -> structures.FlatWeights:
-  """Divides summed parts into the mean gradient; 0 if no client had one."""
+  """Computes the mean gradient from summed contributions; 0 without any."""
   return tuple(
     tf.math.divide_no_nan(t, tf.cast(total.weight, t.dtype))
     for t in total.gradient

@@ -1,8 +1,8 @@
-"""One interface for the two kinds of model that tff.learning knows.
+"""One interface to tff.learning's two kinds of model.
 
 A `VariableModel` keeps weights and metrics in `tf.Variable`s, a
-`FunctionalModel` in tensors. The client work holds a `carry`: whatever must
-travel through the loop over batches, which is nothing for the former.
+`FunctionalModel` in tensors. The client work carries the latter through its
+loop over batches as `carry`, which is empty for the former.
 """
 
 import abc
@@ -35,7 +35,7 @@ Model = Union[
 
 
 class Evaluated(NamedTuple):
-  """The outcome of one forward and backward pass.
+  """The result of a forward and backward pass.
 
   Attributes:
     loss: Scalar float32.
@@ -48,11 +48,11 @@ class Evaluated(NamedTuple):
   num_examples: tf.Tensor
 
 
-# Makes the representation of a batch under the current weights.
+# Computes the representation of a batch under the current weights.
 Represent = Callable[[], tf.Tensor]
 
-# Maps the trainable weights and a function that makes the batch's
-# representation under them to a scalar added to the loss.
+# Maps the trainable weights, and a function that computes the batch's
+# representation under them, to a scalar added to the loss.
 Term = Callable[[structures.FlatWeights, Represent], tf.Tensor]
 
 Carry = TypeVar('Carry')
@@ -60,11 +60,11 @@ _Result = TypeVar('_Result')
 
 
 class RepresentationRequest(Protocol):
-  """The part of an objective that a model must know.
+  """What an objective requires of a model.
 
   Attributes:
-    needs_representation: Whether the objective's term looks at the input of
-      the model's last layer.
+    needs_representation: Whether the objective's term uses the input of the
+      model's last layer.
   """
 
   needs_representation: bool
@@ -74,13 +74,13 @@ class LocalModel(abc.ABC, Generic[Carry]):
   """A client's copy of the model, inside one TensorFlow graph.
 
   Attributes:
-    residuals: As `adapters.AdaptedModel` has them.
+    residuals: As in `adapters.AdaptedModel`.
   """
 
   residuals: Sequence[adapters.Residual] = ()
 
   def check_objective(self, objective: RepresentationRequest) -> None:
-    """Raises `UnsuitableModelError` if the objective asks for too much."""
+    """Raises `UnsuitableModelError` if the model cannot serve the objective."""
     if objective.needs_representation:
       raise exchange_lib.UnsuitableModelError(
         'A contrastive loss (MOON) needs a Keras model with a layer before '
@@ -94,7 +94,7 @@ class LocalModel(abc.ABC, Generic[Carry]):
 
   @abc.abstractmethod
   def begin(self, weights: structures.ModelWeights) -> Carry:
-    """Takes the received weights and returns the first carry."""
+    """Loads the received weights and returns the initial carry."""
 
   @abc.abstractmethod
   def trainable(self, carry: Carry) -> structures.FlatWeights:
@@ -104,13 +104,13 @@ class LocalModel(abc.ABC, Generic[Carry]):
   def with_trainable(
     self, carry: Carry, weights: structures.FlatWeights
   ) -> Carry:
-    """Returns the carry with other trainable weights."""
+    """Returns the carry with the given trainable weights."""
 
   @abc.abstractmethod
   def evaluate(
     self, carry: Carry, batch: structures.Examples, term: Term
   ) -> tuple[Carry, Evaluated]:
-    """Differentiates loss plus term on a batch; counts into the metrics."""
+    """Differentiates loss plus term on a batch, and updates the metrics."""
 
   @abc.abstractmethod
   def gradients_at(
@@ -120,7 +120,7 @@ class LocalModel(abc.ABC, Generic[Carry]):
     batch: structures.Examples,
     term: Term,
   ) -> structures.FlatWeights:
-    """Takes the gradient at other weights, leaving carry and metrics alone."""
+    """Computes the gradient at other weights; carry and metrics stay."""
 
   def represent_at(
     self,
@@ -231,7 +231,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
   def _elsewhere(
     self, weights: structures.FlatWeights, compute: Callable[[], _Result]
   ) -> _Result:
-    """Calls `compute` under other weights and puts everything back.
+    """Calls `compute` under other weights, then restores the model's variables.
 
     The forward pass of a `VariableModel` always counts into its metrics, and
     may change its non-trainable weights.
@@ -261,7 +261,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
 def _before_last_layer(
   model: tff.learning.models.VariableModel,
 ) -> Callable[[structures.Structure], tf.Tensor]:
-  """Cuts a Keras model before its last layer that has weights."""
+  """Returns the part of a Keras model before its last layer with weights."""
   keras_model: Any = tff_internals.keras_model_of(model)
   layers = getattr(keras_model, 'layers', [])
   with_weights = [layer for layer in layers if layer.trainable_weights]
@@ -412,10 +412,10 @@ def create(model: Model) -> LocalModel[Any]:
 def _dense(
   gradients: structures.Structure, weights: structures.FlatWeights
 ) -> structures.FlatWeights:
-  """Makes gradients tensors, each with its weight's static shape.
+  """Converts gradients to dense tensors with their weights' static shapes.
 
-  An embedding's gradient forgets the number of rows, and an optimizer state
-  that keeps it would change its shape from one local step to the next.
+  An embedding's gradient has no static number of rows, and the shape of an
+  optimizer state derived from it would change from one local step to the next.
   """
   dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   return tuple(

@@ -1,4 +1,4 @@
-"""Facts about a model that a process needs before anything is traced."""
+"""Types and metadata of a model, needed before a process is traced."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.processes.local import local_model
 
-# Functions from a metric's unfinalized values to its value, by metric, or one
-# function of all of them, as a `FunctionalModel` has it.
+# By metric, functions from unfinalized values to the metric's value; or one
+# function of all of them, as in a `FunctionalModel`.
 Finalizers = Union[
   Mapping[str, Callable[..., structures.Structure]],
   Callable[[structures.Metrics], structures.Metrics],
@@ -25,18 +25,17 @@ Finalizers = Union[
 
 
 class ModelFacts(NamedTuple):
-  """The findings of `look_at`.
+  """The result of `look_at`.
 
   Attributes:
-    initial_weights: A TFF computation without argument that makes them.
+    initial_weights: A no-argument TFF computation that builds them.
     weights_type: TFF type of `ModelWeights`.
     data_type: TFF type of a client's sequence of batches.
     metric_finalizers: As tff.learning's metric aggregators take them.
-    metric_names: Names of the model's metrics; `None` for a `FunctionalModel`,
-      which does not tell.
+    metric_names: Names of the model's metrics; `None` for a `FunctionalModel`.
     variable_names: Names of its trainable variables, such as 'dense/kernel';
       `None` for a `FunctionalModel` without an attribute of this name.
-    residuals: Of adapters whose averaging the server corrects.
+    residuals: Residuals of adapters whose averaging the server corrects.
   """
 
   initial_weights: tff.Computation
@@ -49,7 +48,7 @@ class ModelFacts(NamedTuple):
 
 
 def look_at(model: local_model.Model) -> ModelFacts:
-  """Builds the model once, in a graph of its own, and looks at it.
+  """Builds the model once, in a graph of its own, to inspect it.
 
   Raises:
     TypeError: If `model` is not what tff.learning accepts.
@@ -129,7 +128,7 @@ def _built(
 
 
 def _hint(given: object) -> str:
-  """Says what to do with a Keras model, where one was given as it is."""
+  """Returns advice for a Keras model that was passed without wrapping."""
   if models.kind_of(given) is None:
     return ''
   return ': a Keras model needs loss=, metrics= and input_spec= beside it'

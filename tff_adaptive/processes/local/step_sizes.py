@@ -1,9 +1,8 @@
-"""Measurements of the step sizes that clients chose for themselves.
+"""Statistics of the step sizes that clients choose for themselves.
 
-A client adds up its own steps (`start`, `add`); the cohort's are summed and
-maximised (`sums`, `maxima`); the server reads its figures off these
-(`figures`). On request every client's own figures are collected too (`record`,
-`collect`).
+A client accumulates its own (`start`, `add`), the cohort's are summed and
+maximized (`sums`, `maxima`), and the server computes `figures` from these. On
+request every client's own figures are collected too (`record`, `collect`).
 """
 
 import collections
@@ -16,7 +15,7 @@ import tensorflow_federated as tff
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 
-# What a client's record says, in its order; see `record`.
+# The columns of a client's record; see `record`.
 RECORD = (
   'took_part',
   'steps',
@@ -31,16 +30,16 @@ _FAR = tf.float32.max
 
 
 class Steps(NamedTuple):
-  """A client's own steps so far; float32 scalars.
+  """Statistics of a client's step sizes so far; float32 scalars.
 
   Attributes:
-    count: How many they are.
-    mean: Their mean.
-    deviation: The sum of their squared deviations from it.
-    low: The smallest.
-    high: The largest.
-    last: The last.
-    at_bound: How many of them an upper bound decided.
+    count: Number of steps.
+    mean: Mean step size.
+    deviation: Sum of squared deviations from the mean.
+    low: Smallest step size.
+    high: Largest step size.
+    last: Last step size.
+    at_bound: Number of steps clipped by an upper bound.
   """
 
   count: tf.Tensor
@@ -53,16 +52,16 @@ class Steps(NamedTuple):
 
 
 class StepSums(NamedTuple):
-  """The sums over clients of their figures; float32 scalars.
+  """Sums over clients; float32 scalars.
 
   Attributes:
-    steps: Steps of all clients.
-    total: The sum of these steps.
-    at_bound: How many of them an upper bound decided.
-    clients: Clients that took part.
-    means: The sum over clients of their mean steps.
-    squared_means: The sum of the squares of these.
-    within: The sum over clients of the standard deviation of their steps.
+    steps: Number of steps of all clients.
+    total: Sum of step sizes.
+    at_bound: Number of steps clipped by an upper bound.
+    clients: Number of participating clients.
+    means: Sum over clients of their mean step sizes.
+    squared_means: Sum of the squares of these means.
+    within: Sum over clients of the standard deviation of their step sizes.
   """
 
   steps: tf.Tensor
@@ -75,7 +74,7 @@ class StepSums(NamedTuple):
 
 
 def start() -> Steps:
-  """Returns the steps of a client that has done none."""
+  """Returns the statistics of a client before its first step."""
   return Steps(
     count=tf.constant(0.0),
     # Sums of squares cancel where all steps are nearly alike; a running mean
@@ -90,7 +89,7 @@ def start() -> Steps:
 
 
 def add(totals: Steps, step: protocol.StepSize) -> Steps:
-  """Counts one step."""
+  """Adds one step."""
   value = tf.cast(step.value, tf.float32)
   count = totals.count + 1
   difference = value - totals.mean
@@ -107,12 +106,12 @@ def add(totals: Steps, step: protocol.StepSize) -> Steps:
 
 
 def _spread(totals: Steps) -> tf.Tensor:
-  """Computes the standard deviation of a client's steps; 0 of none."""
+  """Computes the standard deviation of a client's step sizes; 0 without any."""
   return tf.sqrt(tf.math.divide_no_nan(totals.deviation, totals.count))
 
 
 def sums(totals: Steps, takes_part: tf.Tensor) -> StepSums:
-  """Makes what a client adds to the cohort's sums; 0 if it is left out."""
+  """Computes a client's contribution to the sums; 0 for a rejected client."""
   values = StepSums(
     steps=totals.count,
     total=totals.mean * totals.count,
@@ -130,7 +129,7 @@ def sums(totals: Steps, takes_part: tf.Tensor) -> StepSums:
 def maxima(
   totals: Steps, takes_part: tf.Tensor
 ) -> collections.OrderedDict[str, tf.Tensor]:
-  """Makes what a client contributes to the cohort's maxima."""
+  """Computes a client's contribution to the cohort's maxima."""
   return collections.OrderedDict(
     high=tf.where(takes_part, totals.high, -_FAR),
     negative_low=tf.where(takes_part, -totals.low, -_FAR),
@@ -145,7 +144,7 @@ def figures(
   `mean`, `min`, `max` are over all steps of all clients; `between_clients` is
   the standard deviation over clients of their mean steps, `within_clients` the
   mean over clients of the standard deviation of their steps; `at_bound` the
-  share of steps that an upper bound decided.
+  fraction of steps clipped by an upper bound.
   """
   clients = summed.clients
   mean_of_means = summed.means / clients
@@ -170,9 +169,9 @@ def record(totals: Steps, takes_part: tf.Tensor) -> tf.Tensor:
   """Computes a client's own figures, float32 of the length of `RECORD`.
 
   `took_part` is 1, or 0 for a client without data or whose update is not
-  finite; `steps` how many it did; `mean`, `min`, `max`, `last` and `spread`
-  (the standard deviation) are over these, and `at_bound` is the share of them
-  that an upper bound decided; all NaN without steps.
+  finite; `steps` is their number; `mean`, `min`, `max`, `last` and `spread`
+  (the standard deviation) are over these, and `at_bound` is the fraction
+  clipped by an upper bound; all NaN without steps.
   """
   steps = totals.count
   own = tf.stack(
@@ -192,11 +191,11 @@ def record(totals: Steps, takes_part: tf.Tensor) -> tf.Tensor:
 def collect(records: structures.Placed) -> structures.Placed:
   """Gathers clients' records at the server, float32 [clients, len(RECORD)].
 
-  Called inside a federated computation. They are in the cohort's order: the
-  runtimes aggregate clients in it.
+  Called inside a federated computation. Rows are in the cohort's order, in
+  which the runtimes aggregate clients.
 
   Args:
-    records: As `record` makes them, at clients.
+    records: Results of `record`, at clients.
   """
   row_type = tff.TensorType(np.float32, [len(RECORD)])
   rows_type = tff.TensorType(np.float32, [None, len(RECORD)])

@@ -1,6 +1,6 @@
-"""A client's training in a round, in TensorFlow.
+"""A client's training in a round, in plain TensorFlow.
 
-`client_work` places it on clients; `messages` makes its result.
+`client_work` places it on clients; `messages` builds its output.
 """
 
 import collections
@@ -36,12 +36,12 @@ _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
 class _SoFar(NamedTuple, Generic[local_model.Carry]):
-  """A client's training after some of its steps.
+  """Loop variables of a client's training.
 
   Attributes:
-    carry: The model's.
-    optimizer_state: After the last step.
-    steps: The steps' own sizes.
+    carry: The model's carry.
+    optimizer_state: The optimizer's state after the last step.
+    steps: Step size statistics.
     num_steps: Steps done, int32 scalar.
     num_examples: Examples iterated, int64 scalar.
   """
@@ -54,14 +54,14 @@ class _SoFar(NamedTuple, Generic[local_model.Carry]):
 
 
 class _Round(NamedTuple):
-  """The things that stay the same over a client's steps in a round.
+  """Constants of a client's steps in a round.
 
   Attributes:
     number: Rounds completed, int32 scalar.
     start: The received trainable weights, flat.
-    context: What the exchange made for the objective's term.
+    context: The exchange's `context` for this client.
     client_size: Examples that the client iterates, int64 scalar; `None` if
-      nobody asks for it.
+      the optimizer does not use it.
   """
 
   number: tf.Tensor
@@ -72,7 +72,7 @@ class _Round(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-  """The pieces that a method's client work is made of; see `client_work`."""
+  """The building blocks of a method's client work; see `client_work`."""
 
   model: local_model.Model
   specs: structures.FlatSpecs
@@ -87,7 +87,7 @@ class Trainer:
   record_drift: bool = False
 
   def initial_state(self) -> messages.State:
-    """Builds the server's first state."""
+    """Builds the server's initial state."""
     return first_state(
       self.specs,
       self.optimizer,
@@ -98,7 +98,7 @@ class Trainer:
     )
 
   def with_numbers(self, numbers: structures.Statistics) -> 'Trainer':
-    """Returns the trainer with the numbers of a state, in a graph."""
+    """Returns the trainer with numbers read from a state, inside a graph."""
     return dataclasses.replace(
       self,
       objective=self.objective.with_numbers(
@@ -194,11 +194,13 @@ class Trainer:
     optimizer_state: structures.OptimizerState,
     data: tf.data.Dataset,
   ) -> tuple[structures.OptimizerState, tf.data.Dataset, Optional[tf.Tensor]]:
-    """Counts a client's examples and lets its optimizer draw, where asked for.
+    """Counts a client's examples and makes its optimizer's random draws.
+
+    Does either only if the optimizer needs it.
 
     Returns:
-      The optimizer's state, the batches to iterate and the number of examples,
-      `None` if nobody asks for it.
+      The optimizer's state, the batches to iterate and the number of examples
+      or `None`.
     """
     if not self._needs_client_size:
       return optimizer_state, data, None
@@ -215,7 +217,7 @@ class Trainer:
   def _look_at(
     self, data: tf.data.Dataset
   ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Counts examples and batches; makes a mark that tells clients apart."""
+    """Counts examples and batches, and fingerprints the client's data."""
 
     def add(
       so_far: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
@@ -257,7 +259,7 @@ class Trainer:
     hparams = state.hparams
     if self.schedule is not None:
       if isinstance(self.schedule, schedules.Scheduled):
-        # Where it starts is part of the state, not of the graph.
+        # Its initial value is part of the state, not of the graph.
         rate = self.schedule.of(hparams[_RATE], state.round)
       else:
         rate = tf.cast(self.schedule(state.round), tf.float32)
@@ -317,7 +319,7 @@ class Trainer:
 
     def gradient_fn(weights: structures.FlatWeights) -> structures.FlatWeights:
       if self._own_masks:
-        # No step has this number, and a client's draws have -1.
+        # No step has this number; a client's draws use -1.
         set_seed(-2 - num_steps)
       return local.gradients_at(after, weights, batch, term)
 
@@ -364,7 +366,7 @@ class Trainer:
   def _warmed_up(
     self, hparams: structures.HParams, num_steps: tf.Tensor
   ) -> structures.HParams:
-    """Multiplies the rate of local step k = 1, 2, ... with min(1, k / n)."""
+    """Multiplies the rate of local step k = 1, 2, ... by min(1, k / n)."""
     share = tf.cast(num_steps + 1, tf.float32) / self.warmup_steps
     rate = hparams[_RATE] * tf.minimum(share, 1.0)
     return collections.OrderedDict(hparams, **{_RATE: rate})
@@ -397,7 +399,7 @@ class Trainer:
     client: exchange_lib.Client,
     factor: Optional[tf.Tensor],
   ) -> messages.Output:
-    """Makes what the client sends and keeps."""
+    """Builds the client's output."""
     # TFF's server optimizers take the update for a gradient.
     update = tf.nest.pack_sequence_as(
       weights.trainable, [-u for u in self.exchange.update(client)]
@@ -427,13 +429,13 @@ def first_state(
   scheduled: bool,
   seed: randomness.Seed,
 ) -> messages.State:
-  """Builds the first state of a client work, at the server.
+  """Builds the initial state of a client work.
 
   Args:
-    specs: Of the trainable weights, flat.
-    optimizer, objective, exchange: The client work's.
+    specs: Specs of the trainable weights, flat.
+    optimizer, objective, exchange: Those of the client work.
     scheduled: Whether a schedule or a warm-up changes the learning rate.
-    seed: Of what is random inside a round.
+    seed: Seed of randomness inside a round.
 
   Raises:
     ValueError: If there is no learning rate to change.

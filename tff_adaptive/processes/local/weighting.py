@@ -1,4 +1,4 @@
-"""The weight of a client in the mean of the cohort's updates."""
+"""Weights of clients in the mean of their updates."""
 
 from typing import Optional
 from typing import Union
@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes.local import local_model
 
-# The metric that models of sequences count their tokens with, padding left out.
+# The metric with which sequence models count tokens, padding excluded.
 _TOKENS_METRIC = 'num_tokens'
 
 
@@ -18,15 +18,16 @@ def read(
   metric_names: Optional[tuple[str, ...]],
   exchange: exchange_lib.Exchange,
 ) -> str:
-  """Reads the client weighting as a word.
+  """Returns the name of a client weighting.
 
   Args:
     given: 'examples', 'uniform', 'tokens' or a `tff.learning.ClientWeighting`.
-    metric_names: The model's metrics; `None` if it does not tell.
-    exchange: The method's.
+    metric_names: The model's metrics; `None` if unknown.
+    exchange: The method's exchange.
 
   Raises:
-    ValueError: If it is none of these, or tokens that nobody counts.
+    ValueError: If it is none of these, or 'tokens' for a model without a metric
+      that counts them.
   """
   words = {
     tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
@@ -63,10 +64,10 @@ def weight(
   """Computes a client's weight, float32 scalar.
 
   Args:
-    word: As `read` returned it.
+    word: A result of `read`.
     num_examples: Examples iterated, int64 scalar.
     local: The client's `LocalModel`.
-    carry: The model's after these examples.
+    carry: The model's carry after these examples.
   """
   if word == 'tokens':
     counted = local.metrics(carry, discard=False)[_TOKENS_METRIC]

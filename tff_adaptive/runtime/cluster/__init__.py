@@ -1,1 +1,1 @@
-"""The contexts on a Ray cluster, and the actors that they run clients on."""
+"""Execution contexts on a Ray cluster, and the actors that train clients."""

@@ -23,16 +23,16 @@ from tff_adaptive.runtime.cluster import wire
 from tff_adaptive.runtime.engine import engine as engine_lib
 
 _MAX_COMPUTATIONS = 64
-# Calls that were cancelled before they began.
+# Remembered ids of cancelled calls.
 _MAX_CANCELLED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-  """The clients of a call.
+  """One actor's share of the cohort.
 
   Attributes:
-    columns: For each part of the argument at the clients, their values.
+    columns: The clients' values, one list per part of the argument at clients.
     clients: Position of each client in the cohort.
     total: Size of the cohort.
   """
@@ -44,12 +44,12 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """The answer to a call.
+  """The outcome of a call.
 
   Attributes:
-    result: What is not at the clients, as `wire.encode` has it.
-    columns: What is.
-    error: What went wrong instead.
+    result: Parts of the result not at clients, encoded by `wire.encode`.
+    columns: Parts at clients: one list of the clients' values for each.
+    error: The exception that ended the call, or `None`.
   """
 
   result: Any = None
@@ -58,9 +58,9 @@ class Answer:
 
 
 class Actor:
-  """The in-process engine, for contexts in other processes.
+  """A Ray actor that serves the in-process engine to other processes.
 
-  One computation runs at a time; meanwhile it can be cancelled.
+  Runs one computation at a time, which can be cancelled meanwhile.
   """
 
   def __init__(
@@ -69,11 +69,11 @@ class Actor:
     """Starts an engine.
 
     Args:
-      cores: Those that it may use.
+      cores: Number of CPU cores to use.
       threads: TensorFlow's threads per operation; 0 for as many as `cores`.
       max_concurrent_clients: As `create_in_process_context` takes it.
     """
-    # Threads that are there, as when Ray reuses a process, stay.
+    # In a process that Ray reuses, TensorFlow keeps its existing threads.
     with contextlib.suppress(RuntimeError):
       tf.config.threading.set_inter_op_parallelism_threads(cores)
       tf.config.threading.set_intra_op_parallelism_threads(threads or cores)
@@ -93,18 +93,18 @@ class Actor:
     )
 
   def machine(self) -> str:
-    """Returns the machine's name, once it can compute."""
+    """Returns the host name; answers once the engine is ready."""
     return socket.gethostname()
 
   def read_at_server(
     self, digest: bytes, comp: Sequence[ray.ObjectRef]
   ) -> list[bool]:
-    """Compiles a computation; returns `Executable.read_at_server` of it.
+    """Compiles a computation and returns its `Executable.read_at_server`.
 
     Args:
-      digest: The computation's, as `tff_names.computation_digest` has it.
-      comp: A reference to its message, and to what `Engine.compile` takes as
-        `once`, for an actor that does not know it.
+      digest: The computation's `tff_names.computation_digest`.
+      comp: Reference to the serialized computation and the argument `once` of
+        `Engine.compile`, used if the actor has not compiled it.
     """
     executable, _ = self._engine.compile(self._computation(digest, comp))
     return executable.read_at_server()
@@ -120,11 +120,11 @@ class Actor:
     """Runs a computation on a share of the cohort.
 
     Args:
-      call: A number that no other call has.
-      digest: As `read_at_server` takes it.
-      comp: As there.
-      argument: What is not at the clients.
-      share: What is.
+      call: Unique id of the call.
+      digest: As in `read_at_server`.
+      comp: As in `read_at_server`.
+      argument: Encoded parts of the argument that are not at clients.
+      share: The clients, with the parts that are.
     """
     try:
       with self._cancellable(call) as cancellation:
@@ -145,12 +145,12 @@ class Actor:
       TypeError,
       ValueError,
     ) as e:
-      # Without what it came of, which others may not be able to read.
+      # Without `__cause__`, which other processes may fail to unpickle.
       return Answer(error=type(e)(_in_cohort(e, share)))
 
   @ray.method(concurrency_group='control')
   def cancel(self, call: int) -> None:
-    """Ends a call, whether or not it has begun."""
+    """Cancels a running or future call."""
     with self._lock:
       self._cancelled[call] = True
       running = self._running.get(call)
@@ -183,7 +183,7 @@ class Actor:
 
 
 def _load(column: Sequence[Any]) -> list[Any]:
-  """Replaces references among clients' values by what they stand for.
+  """Loads the data of all `Reference`s among the clients' values.
 
   Raises:
     ClientFailure: If a client's data cannot be loaded.
@@ -205,9 +205,9 @@ def _load(column: Sequence[Any]) -> list[Any]:
 
 
 def _in_cohort(error: Exception, share: Share) -> str:
-  """Rewrites a message, which counts the share's clients, and adds the machine.
+  """Returns an error's message with index in the cohort and host name.
 
-  The engine's own begin with `Client 3` or `Client 3 of 10`.
+  The engine's messages begin with the index in the share: `Client 3 of 10`.
   """
   told = str(error)
   if found := re.match(r'Client (\d+)( of \d+)?', told):

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster."""
+"""This process's connection to a Ray cluster."""
 
 import contextlib
 import logging
@@ -18,18 +18,18 @@ _SECONDS_TO_ANSWER = 5.0
 
 
 def connect(address: str) -> bool:
-  """Connects to a Ray cluster, unless this process has done so.
+  """Connects to a Ray cluster unless this process is already connected.
 
   Args:
-    address: `auto`, which looks at RAY_ADDRESS and then for a cluster on this
+    address: `auto` for the cluster of RAY_ADDRESS, else the one on this
       machine; or `host:port` of the cluster's head.
 
   Returns:
-    Whether this connected it.
+    Whether this call made the connection.
 
   Raises:
-    ValueError: If the address is none.
-    WorkerFailure: If no cluster answers there.
+    ValueError: If the address is malformed.
+    WorkerFailure: If no cluster answers at the address.
   """
   named = address
   if address == 'auto':
@@ -48,7 +48,7 @@ def connect(address: str) -> bool:
       )
     return False
   if named != 'auto':
-    # Ray itself would try for minutes.
+    # Ray itself would retry for minutes.
     host, _, port = named.rpartition(':')
     try:
       socket.create_connection(
@@ -77,7 +77,7 @@ def _unreachable(address: str, reason: str) -> failures.WorkerFailure:
 
 @contextlib.contextmanager
 def _own_handlers() -> Iterator[None]:
-  """Keeps Ray from handling SIGTERM, which stops a run so that it is saved."""
+  """Keeps Ray from replacing the SIGTERM handler, which stops and saves a run."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return
@@ -89,5 +89,5 @@ def _own_handlers() -> Iterator[None]:
 
 
 def nodes() -> list[dict[str, Any]]:
-  """Lists the cluster's machines, as Ray describes them."""
+  """Returns the entries of `ray.nodes()` for machines that are alive."""
   return [node for node in ray.nodes() if node['Alive']]

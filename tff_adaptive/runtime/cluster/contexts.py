@@ -1,14 +1,15 @@
 """Execution contexts that spread clients over a Ray cluster.
 
-TFF's mergeable computations cut a computation at its aggregation: each actor
-runs its share of the clients, and this process merges their partial sums, in
-the order of the shares, and finishes. A computation goes to an actor once, what
-all clients receive to a machine once a round, and of that only what they read.
+Each computation is split at its aggregation (TFF's `MergeableCompForm`): actors
+run their shares of the clients, then this process merges the partial sums in
+the order of the shares and runs the remainder. A computation is sent to each
+actor once. Values that all clients receive are sent to each machine once a
+round, without the parts that no client reads.
 
-There are as many shares as there were ever actors: when one is lost its shares
-go to others, so that sums stay the same to the bit. A computation that cannot
-be cut (an aggregation that needs the result of another, a secure sum) runs
-whole on one actor. One without clients runs in this process.
+The number of shares is the largest number of actors so far: shares of a lost
+actor go to others, so sums stay the same to the bit. A computation that cannot
+be split (an aggregation that depends on another, a secure sum) runs whole on
+one actor, and one without clients runs in this process.
 """
 
 import asyncio
@@ -45,20 +46,20 @@ from tff_adaptive.runtime.engine import values
 _MAX_COMPILED = 64
 _MAX_INVOCATIONS = 8
 _SECONDS_BETWEEN_LOOKS = 0.2
-# After which an actor that was asked to stop computing is replaced.
+# An actor that does not stop within this time is replaced.
 _SECONDS_TO_STOP = 5.0
 
 
 @dataclasses.dataclass
 class _Sent:
-  """A computation that actors may run.
+  """A computation in Ray's object store.
 
   Attributes:
     comp: The computation.
-    digest: Its identity.
-    message: A reference to it in Ray's store.
-    read: Of each tensor of its argument that is not at the clients, whether it
-      is read; `None` until an actor has compiled it.
+    digest: Its `tff_names.computation_digest`.
+    message: Reference to the serialized computation.
+    read: For each tensor of its argument that is not at clients, whether it is
+      used; `None` until an actor has compiled the computation.
   """
 
   comp: tff.framework.ConcreteComputation
@@ -69,14 +70,14 @@ class _Sent:
 
 @dataclasses.dataclass
 class _Cut:
-  """A computation cut at its aggregation, or whole.
+  """A computation split at its aggregation, or whole.
 
   Attributes:
-    first: Up to the merge; all of it if it cannot be cut.
-    merge: Merges two partial results; `None` if it cannot be cut.
-    rest: After the merge.
-    early: Whether `first` also returns what clients get, as the second of two
-      results: it does not depend on what is merged.
+    first: The part before the merge; all of it if it cannot be split.
+    merge: Merges two partial results; `None` if it cannot be split.
+    rest: The part after the merge.
+    early: Whether `first` also returns the clients' results, as the second of
+      two elements, because they do not depend on the merge.
   """
 
   first: _Sent
@@ -86,7 +87,7 @@ class _Cut:
 
 
 class Cluster:
-  """The actors, and the computations that they run."""
+  """Runs computations on a fleet of actors."""
 
   def __init__(
     self,
@@ -133,12 +134,12 @@ class Cluster:
     arg: values.PythonValue,
     cancellation: tff_functions.Cancellation | None = None,
   ) -> values.PythonValue:
-    """Runs a computation; blocks until the result is there.
+    """Runs a computation and returns its result; blocks until it is done.
 
     Args:
       comp: The computation.
       arg: Its argument.
-      cancellation: Ends the computation, from another thread.
+      cancellation: Cancels the computation from another thread.
     """
     self._owner.check()
     type_spec = comp.type_signature.parameter
@@ -170,7 +171,7 @@ class Cluster:
     else:
       merged = self._merge(cut, answers, call.cancellation)
       result = self._finish(cut, cut.rest, server, merged, call, answers)
-    # Types that were sent have lost the containers.
+    # Serialized types have lost their Python containers.
     return tff_names.in_containers(result, comp.type_signature.result)
 
   def _merge(
@@ -200,7 +201,7 @@ class Cluster:
     call: '_Call',
     answers: Sequence[actor_lib.Answer],
   ) -> values.PythonValue:
-    """Runs what comes after the merge, at clients if they get results of it."""
+    """Runs `rest`; on the actors if it computes results at clients."""
     comp = rest.comp
     original_type, merged_type = (
       spec for _, spec in tff_names.struct_items(comp.type_signature.parameter)
@@ -210,7 +211,7 @@ class Cluster:
       sent = (server, wire.encode(merged, merged_type, []))
       answers = self._on_actors(rest, sent, call)
       return call.result(answers, result_type)
-    # What is left is the server's: the same whichever clients there are.
+    # The remainder is at the server and needs no client's values.
     nobody: list[list[Any]] = [[] for _ in call.shares[0].columns]
     original = wire.decode(server, original_type, iter(nobody))
     result = self.local.run(
@@ -222,7 +223,7 @@ class Cluster:
     return wire.decode(encoded, result_type, iter(call.columns(answers)))
 
   def _cut(self, comp: tff.framework.ConcreteComputation) -> _Cut:
-    """Cuts a computation at its aggregation, if that can be done."""
+    """Splits a computation at its aggregation if possible; cached by digest."""
     digest = tff_names.computation_digest(comp)
     if digest not in self._cuts:
       form = None
@@ -250,9 +251,10 @@ class Cluster:
     comp: tff.framework.ConcreteComputation,
     up_to_merge: tff.framework.ConcreteComputation,
   ) -> tff.framework.ConcreteComputation | None:
-    """Adds what clients get to what goes up, if it needs no aggregation.
+    """Adds the clients' results to `up_to_merge` if they need no aggregation.
 
-    After the merge clients would have to train again for it.
+    Computed after the merge, they would need a second training. Returns `None`
+    if there are none or they depend on an aggregation.
     """
     result_type = comp.type_signature.result
     if not tff_names.has_clients(result_type):
@@ -276,15 +278,15 @@ class Cluster:
   def _on_actors(
     self, sent: _Sent, server: Any, call: '_Call'
   ) -> list[actor_lib.Answer]:
-    """Runs a computation on all shares; the shares of lost actors again.
+    """Runs a computation on all shares, retrying the shares of lost actors.
 
     Args:
       sent: The computation.
-      server: What of its argument is not at the clients.
-      call: The shares.
+      server: Encoded parts of its argument that are not at clients.
+      call: The invocation.
 
     Raises:
-      WorkerFailure: If actors were lost too often, or all of them.
+      WorkerFailure: If actors are lost too often, or all of them.
     """
     found: dict[int, actor_lib.Answer] = {}
     argument = None
@@ -319,7 +321,7 @@ class Cluster:
   ) -> Any:
     """Removes the parts of an argument that no client reads."""
     if sent.read is None:
-      # All of them compile it meanwhile.
+      # Lets all actors compile it, but needs the answer of one only.
       asked = [
         slot.actor.read_at_server.remote(sent.digest, [sent.message])
         for slot in slots
@@ -330,7 +332,7 @@ class Cluster:
     )
 
   def close(self) -> None:
-    """Ends the actors, and the connection if this made it."""
+    """Ends the actors, and the connection if this object made it."""
     if ray.is_initialized():
       self.fleet.close()
       if self._connected:
@@ -339,11 +341,11 @@ class Cluster:
 
 
 class _Call:
-  """An invocation's shares, and what runs them.
+  """An invocation of a computation on all shares.
 
   Attributes:
-    shares: In the cohort's order.
-    cancellation: Ends the invocation, from another thread.
+    shares: The shares of the cohort, in its order.
+    cancellation: Cancels the invocation from another thread.
   """
 
   def __init__(
@@ -355,7 +357,7 @@ class _Call:
     self.cancellation = cancellation
 
   def columns(self, answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:
-    """Puts the clients' results of all shares into the cohort's order."""
+    """Collects the clients' results of all shares, in the cohort's order."""
     order = np.argsort([i for share in self.shares for i in share.clients])
     joined = (
       list(itertools.chain.from_iterable(columns))
@@ -366,14 +368,14 @@ class _Call:
   def result(
     self, answers: Sequence[actor_lib.Answer], type_spec: tff.Type
   ) -> values.PythonValue:
-    """Decodes a result that all shares have, and their clients' parts of it."""
+    """Decodes the server's part, from any share, and all clients' parts."""
     encoded = wire.copied(answers[0].result)
     return wire.decode(encoded, type_spec, iter(self.columns(answers)))
 
   def names_without(
     self, done: Mapping[int, Any]
   ) -> list[tuple[int, list[str]]]:
-    """Returns the shares that are not done, with their clients' names."""
+    """Returns the index and the known client names of each unfinished share."""
     return [
       (
         number,
@@ -395,19 +397,19 @@ class _Call:
     assigned: Mapping[int, fleet_lib.Slot],
     found: dict[int, actor_lib.Answer],
   ) -> dict[int, Exception]:
-    """Runs shares.
+    """Runs shares on their assigned actors.
 
     Args:
       sent: The computation.
-      argument: What of its argument is not at the clients, in Ray's store.
-      assigned: The actor of each share.
-      found: Receives answers.
+      argument: Reference to the parts of its argument not at clients.
+      assigned: The actor of each share, by the share's index.
+      found: Receives the answers, by the share's index.
 
     Returns:
-      Why there is no answer, of the shares that have none.
+      Ray's error for each share without an answer, by the share's index.
 
     Raises:
-      ClientFailure: If a client fails; the others are stopped.
+      ClientFailure: If a client fails; the other shares are cancelled.
     """
     running = {}
     for number, slot in assigned.items():
@@ -430,7 +432,7 @@ class _Call:
           raise answer.error
         found[number] = answer
     except BaseException:
-      _stop(list(running.values()))  # Nobody wants what others still compute.
+      _stop(list(running.values()))  # Their results are not needed any more.
       raise
     return lost
 
@@ -447,7 +449,7 @@ class _Call:
     lost: Mapping[int, Exception],
     losers: Sequence[fleet_lib.Slot],
   ) -> str:
-    """Says which actors were lost, and what they were at."""
+    """Returns a message naming the lost actors' machines and Ray's reason."""
     number, error = next(iter(lost.items()))
     share = self.shares[number]
     machines = ', '.join(dict.fromkeys(slot.machine for slot in losers))
@@ -461,12 +463,12 @@ class _Call:
 
 @dataclasses.dataclass(frozen=True)
 class _Running:
-  """A share under way.
+  """A share that an actor is running.
 
   Attributes:
     slot: The actor that runs it.
-    identifier: The call's number.
-    future: Its answer.
+    identifier: The call's id.
+    future: The pending answer.
   """
 
   slot: fleet_lib.Slot
@@ -487,7 +489,7 @@ def _stop(running: Sequence[_Running]) -> None:
 
 
 def _client_parts(value: Any, type_spec: tff.Type) -> Iterator[Any]:
-  """Yields the parts of a value in a computation that are at the clients."""
+  """Yields the parts of a federated value that are placed at clients."""
   if isinstance(type_spec, tff.StructType):
     for index, (_, part) in enumerate(tff_names.struct_items(type_spec)):
       yield from _client_parts(value[index], part)
@@ -505,7 +507,7 @@ class RayContext(tff.framework.SyncContext):
   """Synchronous context; see `tff_adaptive.runtime.set_ray_context`.
 
   Attributes:
-    is_closed: Whether `close` was called.
+    is_closed: Whether the context was closed.
   """
 
   def __init__(self, cluster: Cluster):
@@ -514,12 +516,12 @@ class RayContext(tff.framework.SyncContext):
 
   @property
   def engine(self) -> engine_lib.Engine:
-    """The engine that merges and finishes, in this process."""
+    """This process's engine, which merges the actors' results."""
     return self._cluster.local
 
   @property
   def machines(self) -> list[str]:
-    """The machine of each actor that can compute."""
+    """Host name of each actor that is ready."""
     return [slot.machine for slot in self._cluster.fleet.ready()]
 
   def invoke(

@@ -1,4 +1,4 @@
-"""The actors of a context: one per GPU or share of cores of each machine."""
+"""A context's actors: one per GPU or group of CPU cores of each machine."""
 
 import collections
 import concurrent.futures
@@ -17,18 +17,18 @@ from tff_adaptive.runtime.cluster import actor as actor_lib
 from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.engine import resources
 
-# A machine that is lost answers nothing, and Ray takes a while to notice it.
+# A lost machine does not answer, and Ray takes a while to notice.
 _SECONDS_TO_CONFIRM = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Slot:
-  """A place on a machine with the actor that has it, which Ray restarts.
+  """An actor's place on a machine; Ray restarts the actor there.
 
   Attributes:
     node: Ray's id of the machine.
-    machine: Its name.
-    actor: Ray's handle.
+    machine: Host name of the machine.
+    actor: Ray's handle of the actor.
   """
 
   def __init__(self, node: str, machine: str, actor: Any):
@@ -39,19 +39,19 @@ class Slot:
     self.ask()
 
   def ask(self) -> None:
-    """Asks the actor for a sign of life, which it gives once it can compute."""
-    # Asked again by Ray for as long as the actor is restarted.
+    """Pings the actor, which answers once it is ready."""
+    # Ray repeats the ping after each restart of the actor.
     reference = self.actor.machine.options(max_task_retries=-1).remote()
     self._answer = reference.future()
 
   @property
   def is_ready(self) -> bool:
-    """Whether the actor answered."""
+    """Whether the actor has answered the last ping."""
     return self._answer.done() and self._answer.exception() is None
 
   @property
   def error(self) -> BaseException | None:
-    """Why there will be no answer; `None` while there may be one."""
+    """The error of the last ping; `None` while it may still be answered."""
     return self._answer.exception() if self._answer.done() else None
 
 
@@ -65,25 +65,25 @@ class Fleet:
     max_concurrent_clients: int | None,
     start_timeout: float,
   ):
-    """Starts actors, and waits until they can compute.
+    """Starts actors and waits until they are ready.
 
     Args:
-      cpus_per_actor: Cores of an actor; all of a machine's unless given, or an
-        equal share for each of its GPUs.
-      max_concurrent_clients: Clients that an actor trains at once.
-      start_timeout: Seconds within which actors have to be ready.
+      cpus_per_actor: Cores of an actor; by default all of a machine's, or an
+        equal part of them for each GPU.
+      max_concurrent_clients: Number of clients that an actor trains at once.
+      start_timeout: Seconds to wait for actors to become ready.
 
     Raises:
-      WorkerFailure: If none is.
+      WorkerFailure: If none becomes ready.
     """
     self._cpus = cpus_per_actor
     self._max_concurrent_clients = max_concurrent_clients
     self._start_timeout = start_timeout
     self._slots: list[Slot] = []
-    # Of the machines that have slots, or no room for one.
+    # Ids of machines that have slots, or no room for one.
     self._known: set[str] = set()
     self._homes: dict[str, Slot] = {}
-    # So that an actor that computes can be cancelled.
+    # A thread of its own for `cancel`, while the actor computes.
     options: dict[str, Any] = dict(concurrency_groups={'control': 1})
     self._class = ray.remote(**options)(actor_lib.Actor)
     self.look()
@@ -98,14 +98,14 @@ class Fleet:
       )
 
   def look(self) -> None:
-    """Starts actors on new machines, and forgets machines that are gone."""
+    """Starts actors on new machines; drops machines that left the cluster."""
     nodes = {node['NodeID']: node for node in connection.nodes()}
     self._known.intersection_update(nodes)
     self._slots = [s for s in self._slots if s.node in nodes]
     for name in nodes.keys() - self._known:
       self._known.add(name)
       self._slots += self._slots_on(nodes[name])
-    # In one order, whatever Ray's is.
+    # An order independent of Ray's.
     self._slots.sort(key=lambda slot: (slot.machine, slot.node))
 
   def _slots_on(self, node: dict[str, Any]) -> list[Slot]:
@@ -133,10 +133,10 @@ class Fleet:
     ]
 
   def ready(self) -> list[Slot]:
-    """Returns the actors that can compute; waits for one if there is none.
+    """Returns the slots whose actors are ready; waits if none is.
 
     Raises:
-      WorkerFailure: If there is none, nor will be.
+      WorkerFailure: If no actor is ready in time, or all have failed.
     """
     found = [s for s in self._slots if s.is_ready]
     if not found:
@@ -160,9 +160,10 @@ class Fleet:
     )
 
   def lost(self, slots: Sequence[Slot]) -> None:
-    """Notes that actors were lost, and asks the others whether they are there.
+    """Marks actors as lost and pings all others.
 
-    Whoever answers at once goes on; the others do when Ray has restarted them.
+    Those that answer at once stay ready; others are once Ray has restarted
+    them.
     """
     machines = {slot.node for slot in slots}
     self._homes = {
@@ -180,14 +181,15 @@ class Fleet:
   def assign(
     self, shares: Sequence[tuple[int, Iterable[str]]], slots: Sequence[Slot]
   ) -> dict[int, Slot]:
-    """Assigns shares to actors, where most of their clients have been before.
+    """Assigns shares to actors, preferring those that ran their clients before.
 
     Args:
-      shares: Their numbers, and the names of their clients, as far as known.
-      slots: The actors.
+      shares: Index and known client names of each share.
+      slots: The actors that are ready.
 
     Returns:
-      The actor of each share; none has two while another has none.
+      The actor of each share, by index; no actor gets two while another has
+      none.
     """
     most = -(-len(shares) // len(slots))
     places = {slot: place for place, slot in enumerate(slots)}
@@ -211,7 +213,7 @@ class Fleet:
 
   @staticmethod
   def _wait(slots: Sequence[Slot], seconds: float, some: bool = False) -> None:
-    """Waits until all have answered, or one if some are enough."""
+    """Waits until all actors have answered; until one has if `some`."""
     enough = any if some else all
     end = time.monotonic() + seconds
     while slots and time.monotonic() < end:
@@ -230,10 +232,10 @@ def _machines(slots: Iterable[Slot]) -> str:
   return ', '.join(dict.fromkeys(slot.machine for slot in slots))
 
 
-# Of this process's calls.
+# Ids of this process's calls.
 _numbers = itertools.count()
 
 
 def next_call() -> int:
-  """Returns a number that no other call of this process has."""
+  """Returns a new call id, unique in this process."""
   return next(_numbers)

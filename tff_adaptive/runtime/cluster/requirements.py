@@ -1,4 +1,4 @@
-"""What a Ray cluster asks for, without Ray itself."""
+"""Checks of the requirements of a Ray cluster, without importing Ray."""
 
 import importlib.util
 import re

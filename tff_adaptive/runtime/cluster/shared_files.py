@@ -1,4 +1,4 @@
-"""Small files that other machines get through Ray's object store."""
+"""Small files that are sent to other machines through Ray's object store."""
 
 import dataclasses
 import hashlib
@@ -14,20 +14,19 @@ import ray
 
 from tff_adaptive.runtime import failures
 
-# Of all files together, which stay in the store for as long as the run lasts,
-# beside its weights: a store has 30 % of its machine's memory unless told
-# otherwise, 600 MB of 2 GB.
+# Total size. The files stay in the object store for the whole run, beside its
+# weights; by default a store has 30 % of its machine's memory, 600 MB of 2 GB.
 MAX_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-  """A file in the store.
+  """A file in the object store.
 
   Attributes:
-    name: Its path in the folder, with '/' between parts.
-    digest: SHA-256 of its content, in hexadecimal.
-    content: A reference to its bytes, an array of uint8.
+    name: Path relative to the folder, POSIX style.
+    digest: SHA-256 of the content, in hexadecimal.
+    content: Reference to the content, a uint8 array [bytes].
   """
 
   name: str
@@ -37,23 +36,23 @@ class _File:
 
 @dataclasses.dataclass(frozen=True)
 class SharedFiles:
-  """Files of a folder that are in Ray's store for as long as this is kept."""
+  """Files in Ray's object store, kept there as long as this object lives."""
 
   files: Sequence[_File]
 
   def are_in(self, folder: pathlib.Path) -> bool:
-    """Returns whether a folder has files of all names; reads none."""
+    """Returns whether a folder has files of all these names; reads none."""
     return all((folder / file.name).is_file() for file in self.files)
 
   def write(self) -> pathlib.Path:
-    """Writes those that this machine has not got from the store before.
+    """Writes the files to this machine's cache, unless they are there.
 
     Returns:
-      The folder they are in: in `tff_adaptive` in `XDG_CACHE_HOME` or ~/.cache,
-      named by what they contain.
+      Their folder, named by a hash of their contents, in `tff_adaptive` in
+      `XDG_CACHE_HOME` or ~/.cache.
 
     Raises:
-      RuntimeFailure: If they cannot be written, or arrive damaged.
+      RuntimeFailure: If a file cannot be written, or arrives damaged.
     """
     base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
     listing = '\n'.join(f'{file.digest} {file.name}' for file in self.files)
@@ -73,14 +72,14 @@ class SharedFiles:
 
 
 def share(folder: pathlib.Path, patterns: Iterable[str]) -> SharedFiles | None:
-  """Puts files into the store of the cluster that this process is connected to.
+  """Puts files into the object store of the connected cluster.
 
   Args:
-    folder: Where they are.
-    patterns: Their paths in it, in which `*` stands for any characters.
+    folder: Their folder.
+    patterns: Glob patterns of their paths in the folder.
 
   Returns:
-    The files; `None` if there are none, or they are too large together.
+    The files; `None` if there are none or they exceed `MAX_BYTES` in total.
   """
   paths = sorted(
     {path for pattern in patterns for path in folder.glob(pattern)}
@@ -103,7 +102,7 @@ def _digest_of(path: pathlib.Path) -> str:
 
 
 def _write(path: pathlib.Path, file: _File) -> None:
-  """Writes a file aside, then renames it: another actor may do the same."""
+  """Writes a file atomically, as another actor may write the same one."""
   content: Any = ray.get(file.content)
   if hashlib.sha256(content).hexdigest() != file.digest:
     raise failures.RuntimeFailure(

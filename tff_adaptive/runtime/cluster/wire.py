@@ -1,9 +1,8 @@
-"""Values of TFF types, as they travel between machines.
+"""Encoding of values of TFF types for sending between machines.
 
-Structures become tuples in their types' order, which need no class of the
-sender's, and tensors become arrays, which Ray neither copies nor pickles. What
-is at the clients travels apart from what is at the server: the latter is the
-same for all.
+Structures become tuples in their types' order, so that no class of the sender
+is needed, and tensors become arrays, which Ray neither copies nor pickles.
+Clients' values are encoded apart from the server's, which all actors share.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ _split = functools.lru_cache(maxsize=1024)(values.compile_split)
 
 @dataclasses.dataclass(frozen=True)
 class _Graph:
-  """A dataset, as the graph that makes it."""
+  """A dataset as its serialized graph."""
 
   graph: bytes
 
@@ -37,7 +36,7 @@ class _Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-  """A client's batches, as rows."""
+  """A client's batches as rows of arrays."""
 
   rows: Any
   batch_size: int
@@ -49,7 +48,7 @@ class _Rows:
 
 @dataclasses.dataclass(frozen=True)
 class _Elements:
-  """A list of elements."""
+  """A list of batches as arrays."""
 
   elements: Sequence[Any]
 
@@ -69,7 +68,7 @@ def _arrays(structure: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-  """Returns a tensor's array, and anything else as it is."""
+  """Converts a tensor to an array; returns other values unchanged."""
   if isinstance(value, (tf.Tensor, tf.Variable)):
     return value.numpy()
   return value
@@ -87,13 +86,14 @@ def encode(value: Any, type_spec: tff.Type, columns: list[list[Any]]) -> Any:
   Args:
     value: The value.
     type_spec: Its type.
-    columns: Receives, for each part at the clients, the clients' values.
+    columns: Receives one list of clients' values per part at clients.
 
   Returns:
-    What is elsewhere; `None` in the place of a part at the clients.
+    The encoded value, with `None` in place of each part at clients.
 
   Raises:
-    TypeError: If the value is not of the type, as far as that is looked at.
+    TypeError: If the value's structure does not match the type. Tensors are not
+      checked.
   """
   if isinstance(type_spec, tff.StructType):
     parts = _split(type_spec)(value)
@@ -147,12 +147,12 @@ def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
 
 
 def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
-  """Puts a value together of what `encode` made of it.
+  """Decodes a value encoded by `encode`.
 
   Args:
-    encoded: What is not at the clients, perhaps without what `leave_out` drops.
+    encoded: The result of `encode`, or of `leave_out`.
     type_spec: The value's type.
-    columns: The clients' values, references replaced by what they stand for.
+    columns: The clients' values, with references replaced by their data.
   """
   if isinstance(type_spec, tff.StructType):
     return tuple(
@@ -174,12 +174,12 @@ def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
 def leave_out(
   encoded: Any, type_spec: tff.Type, is_read: Iterator[bool]
 ) -> Any:
-  """Drops what a computation does not read.
+  """Replaces parts that a computation does not read by `values.UNREAD`.
 
   Args:
-    encoded: What is not at the clients.
+    encoded: The result of `encode`.
     type_spec: The value's type.
-    is_read: Of each tensor and sequence in it, in order.
+    is_read: Whether each tensor or sequence is read, in order.
   """
   if isinstance(type_spec, tff.StructType):
     return tuple(

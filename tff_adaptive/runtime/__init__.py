@@ -1,8 +1,8 @@
-"""TFF execution contexts: in this process, TFF's own, over several machines.
+"""TFF execution contexts: in-process, TFF's C++ worker, Ray clusters.
 
-A TFF computation runs unchanged in each. Importing this package imports
-neither TensorFlow nor TFF, and nothing else of `tff_adaptive`; the functions
-below do so when called.
+Any TFF computation runs unchanged in each. Importing this package imports
+neither TensorFlow, TFF nor other parts of `tff_adaptive`; the functions below
+do so when called.
 
   tff_adaptive.runtime.set_in_process_context()
   state = process.initialize()
@@ -46,7 +46,7 @@ _Context: TypeAlias = 'tff.framework.SyncContext | tff.framework.AsyncContext'
 
 
 def set_default_context(context: _Context) -> _Context:
-  """Makes a context TFF's default; an asynchronous one, that of programs."""
+  """Makes a context TFF's default, wrapping asynchronous ones for programs."""
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
   if isinstance(context, tff.framework.AsyncContext):
@@ -67,14 +67,14 @@ def create_in_process_context(
 ) -> _Context:
   """Creates a context that runs computations in this process.
 
-  The TensorFlow graphs of a computation run on the TensorFlow installed here,
-  so on GPUs where it sees any. Clients run concurrently and are aggregated in
-  their order, so results do not depend on the number of threads.
+  A computation's graphs run on the installed TensorFlow, so on GPUs if it sees
+  any. Clients run concurrently and are aggregated in their order, so results do
+  not depend on the number of threads.
 
-  A dataset object that shuffles anew in each iteration goes on with its orders
-  from one computation to the next, as anywhere in TensorFlow; TFF's own runtime
-  sends a copy, which starts with the first order each time. New dataset objects
-  in each round behave alike in both.
+  A dataset that reshuffles in each iteration continues its sequence of orders
+  in the next computation, as always in TensorFlow; TFF's own runtime sends a
+  copy, which restarts it. With new dataset objects in each round both behave
+  alike.
 
   Args:
     max_concurrent_clients: Clients that are trained at once; unless given, the
@@ -93,7 +93,7 @@ def create_in_process_context(
       `tff.framework.SyncContext`.
 
   Returns:
-    The context; its `close()` ends the threads.
+    The context; its `close()` ends its threads.
 
   Raises:
     ValueError: If a device is unknown or a number is out of range.
@@ -117,15 +117,14 @@ def create_in_process_context(
 
 
 def set_threads_per_operation(count: int = 1) -> None:
-  """Sets into how many threads TensorFlow divides an operation.
+  """Sets the number of threads that TensorFlow uses for one operation.
 
-  By default TensorFlow divides an operation among all cores, and sums inside
-  it are added in an order that depends on their number. A number that is fixed
-  gives the same bits on any machine with the same kind of processor. With 1,
-  clients that train at once do not wait for parts of each other's operations.
-  `main.py` calls this with --threads_per_operation; in a program of your own,
-  call it before TensorFlow's first operation. Workers of the native runtime
-  that start later have the same number.
+  By default TensorFlow divides an operation among all cores, and the order of
+  its sums depends on their number. A fixed number gives bitwise equal results
+  on all machines with the same kind of processor. With 1, concurrent clients do
+  not wait for parts of each other's operations. `main.py` calls this with
+  --threads_per_operation; other programs must call it before TensorFlow's first
+  operation. It also applies to workers of the native runtime that start later.
 
   Args:
     count: Threads, at least 1. More than there are cores give the same bits as
@@ -155,11 +154,11 @@ def set_in_process_context(**arguments: Any) -> _Context:
 def aggregation_seconds() -> float | None:
   """Returns the seconds that TFF's current context spent on aggregation.
 
-  That is the time until now of adding up what clients send, and of the server's
-  computations; an invocation's other time is the clients' training.
+  Counted are the accumulation of clients' values and the server's computations
+  so far; the rest of an invocation is the clients' training.
 
   Returns:
-    `None` if the context cannot tell: only an in-process one can.
+    Seconds; `None` unless the context is an in-process one.
   """
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
@@ -178,11 +177,11 @@ def create_native_context(
   memory_limit: int | None = None,
   asynchronous: bool = False,
 ) -> _Context:
-  """Creates a context on TFF's C++ runtime, with its worker under control.
+  """Creates a context on TFF's C++ runtime, with a supervised worker.
 
-  The worker process is started by the first computation. It ends with this
-  process, however that ends, and it does not hold on to this process's
-  standard output or error.
+  The first computation starts the worker process. It ends when this process
+  ends, for whatever reason, and does not keep its standard output or error
+  open.
 
   Args:
     default_num_clients: Cohort size of computations whose arguments do not
@@ -245,15 +244,15 @@ def create_ray_context(
 ) -> _Context:
   """Creates a context that spreads clients over the machines of a Ray cluster.
 
-  On each machine, where this project must be installed, there is an actor for
-  each GPU or, without GPUs, for each share of the cores. Each runs a share of
-  the clients on the in-process engine. Sums are made in the clients' order in a
-  share, then in the order of the shares, of which there are as many as there
-  were ever actors: results are the same to the bit for the same number of
-  actors, and agree with those of one machine up to rounding.
+  Each machine, on which this project must be installed, has one actor per GPU
+  or, without GPUs, per group of cores. Each actor runs a share of the clients
+  on the in-process engine. Sums are added in the clients' order in a share,
+  then in the order of the shares, whose number is the largest number of actors
+  so far: results are bitwise equal for equal numbers of actors, and agree with
+  those of one machine up to rounding.
 
-  Ray restarts an actor that dies; meanwhile others run its share again. A
-  machine that joins the cluster is used once an actor has started there.
+  Ray restarts an actor that dies; meanwhile others rerun its share. A machine
+  that joins the cluster is used once an actor has started there.
 
   Args:
     address: `auto`, which is the cluster that RAY_ADDRESS names or else the one

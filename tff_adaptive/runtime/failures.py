@@ -1,22 +1,21 @@
-"""Errors that the execution contexts raise."""
+"""Errors raised by execution contexts."""
 
 import os
 
 
 class RuntimeFailure(RuntimeError):
-  """The failure of a runtime, with a message that says what to do.
+  """Raised if a runtime fails; the message says what to do.
 
-  Raised instead of the underlying TensorFlow or gRPC error, which stays
-  attached as `__cause__`.
+  The underlying TensorFlow or gRPC error is its `__cause__`.
   """
 
 
 class WorkerFailure(RuntimeFailure):
-  """The failure of workers that died, were not reached or stopped answering.
+  """Raised if workers die, cannot be reached or stop answering.
 
   Attributes:
-    address: `host:port` of the worker or of the Ray cluster, or `None` where it
-      has none yet.
+    address: `host:port` of the worker or of the Ray cluster; `None` if it has
+      none yet.
   """
 
   def __init__(self, message: str, address: str | None = None):
@@ -25,7 +24,7 @@ class WorkerFailure(RuntimeFailure):
 
 
 class ClientFailure(RuntimeFailure):
-  """The failure of a client's TensorFlow graph.
+  """Raised if a client's TensorFlow graph fails.
 
   Attributes:
     client_index: Position of the client in the cohort.
@@ -40,14 +39,14 @@ class ClientFailure(RuntimeFailure):
 
 
 class UnsupportedComputationError(NotImplementedError):
-  """A computation uses something that the in-process runtime cannot run."""
+  """Raised for computations that the in-process runtime cannot run."""
 
 
 class Owner:
-  """The process that something may be used in, which is not copied by a fork.
+  """The process that created an object; guards against use after a fork.
 
-  A forked process has none of the threads that TensorFlow and gRPC started
-  before the fork, and would wait for them for ever.
+  A forked process lacks the threads that TensorFlow and gRPC started before the
+  fork, and would wait for them for ever.
   """
 
   def __init__(self) -> None:

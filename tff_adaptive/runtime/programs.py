@@ -4,11 +4,11 @@ import tensorflow_federated as tff
 
 
 class ProgramContext(tff.program.NativeFederatedContext):
-  """An asynchronous context in the form that TFF's programs ask for.
+  """An asynchronous context wrapped for TFF's programs.
 
-  Computations return references at once, inside a running event loop; what
-  materializes them (`tff.program.materialize_value`, release managers, state
-  managers) waits for the values.
+  Computations return references at once, inside a running event loop;
+  `tff.program.materialize_value`, release managers and state managers wait for
+  the values.
 
   Attributes:
     asynchronous: The context that runs the computations.
@@ -19,5 +19,5 @@ class ProgramContext(tff.program.NativeFederatedContext):
     self.asynchronous = asynchronous
 
   def close(self) -> None:
-    """Ends threads or worker; the context cannot be used afterwards."""
+    """Closes the wrapped context, which cannot be used afterwards."""
     self.asynchronous.close()

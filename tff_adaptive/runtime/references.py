@@ -1,4 +1,4 @@
-"""Clients' data that are made where the clients train."""
+"""References to clients' data, which are loaded where clients train."""
 
 import abc
 from collections.abc import Sequence
@@ -6,16 +6,15 @@ from typing import Any
 
 
 class Reference(abc.ABC):
-  """A reference to a client's dataset: a few bytes in its place.
+  """A small, picklable reference to a client's dataset.
 
-  A context on other machines takes it wherever a client's data may be a dataset
-  or a list of batches, and loads it there. References to one source that train
-  on one machine are loaded in one call, and stay with the machine that loaded
-  them before where shares allow it.
+  Contexts on other machines accept it in place of a client's dataset or list of
+  batches, and load it there. References with equal sources are loaded in one
+  call per machine, preferably by the machine that loaded them before.
 
   Attributes:
-    name: The client's name, for messages.
-    work: The size of the data, in any unit that all have; 0 if it is not known.
+    name: The client's name.
+    work: Size of the data, in the same unit for all; 0 if unknown.
   """
 
   name: str
@@ -24,20 +23,20 @@ class Reference(abc.ABC):
   @property
   @abc.abstractmethod
   def source(self) -> Any:
-    """What it is loaded from; equal, and hashable, for one source."""
+    """Hashable key of the data source."""
 
   @classmethod
   @abc.abstractmethod
   def load(cls, references: Sequence['Reference']) -> list[Any]:
-    """Loads the data of clients.
+    """Loads the data of clients of one source.
 
     Args:
-      references: To one source.
+      references: References with equal `source`.
 
     Returns:
-      A dataset or a list of batches for each.
+      A dataset or a list of batches for each reference.
 
     Raises:
-      ClientFailure: If a client's data cannot be loaded; its index is that in
+      ClientFailure: If a client's data cannot be loaded, with its index in
         `references`.
     """

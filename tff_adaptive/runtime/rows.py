@@ -7,23 +7,23 @@ import tensorflow as tf
 
 
 class RowBatches(Sequence[Any]):
-  """A client's batches, cut from its rows when asked for.
+  """A sequence of a client's batches, sliced from its rows on access.
 
-  The in-process runtime takes it wherever a client's data may be a list of
-  batches, and cuts the rows in the client's own computation: handing a client
-  over is then one call, however many batches it has.
+  The in-process runtime accepts it in place of a list of batches and slices the
+  rows in the client's computation, so that passing a client is one call for any
+  number of batches.
 
   Attributes:
     rows: A structure of eager tensors [rows, ...].
-    batch_size: Rows of a batch; the last batch may have fewer.
+    batch_size: Number of rows of a batch; the last batch may have fewer.
   """
 
   def __init__(self, rows: Any, batch_size: int):
     """Keeps the rows.
 
     Args:
-      rows: A structure of eager tensors [rows, ...], with as many rows each.
-      batch_size: Rows of a batch, at least 1.
+      rows: A structure of eager tensors [rows, ...], with equally many rows.
+      batch_size: Number of rows of a batch, at least 1.
     """
     self.rows = rows
     self.batch_size = batch_size
@@ -35,7 +35,7 @@ class RowBatches(Sequence[Any]):
   def __getitem__(self, index: Any) -> Any:
     if isinstance(index, slice):
       return [self[i] for i in range(*index.indices(len(self)))]
-    # As for a list: refuses what is out of range.
+    # Raises `IndexError` out of range, as a list does.
     begin = range(0, self._count, self.batch_size)[index]
     return tf.nest.map_structure(
       lambda tensor: tensor[begin : begin + self.batch_size], self.rows

@@ -1,4 +1,4 @@
-"""Division of a cohort's work by its estimated size."""
+"""Division of a cohort into parts of equal estimated work."""
 
 import heapq
 from collections.abc import Iterator
@@ -14,35 +14,35 @@ from tff_adaptive.runtime import tff_names
 
 
 def spread(work: Sequence[float], places: int) -> list[int]:
-  """Spreads clients over places, the longest first, each where least is.
+  """Assigns clients to places, the largest first, each to the least loaded.
 
   Args:
-    work: The size of each client's work.
-    places: How many places there are.
+    work: Size of each client's work.
+    places: Number of places, such as devices.
 
   Returns:
-    The place of each client.
+    Index of each client's place.
   """
   loads = [(0.0, place) for place in range(places)]
   found = [0] * len(work)
   for index in sorted(range(len(work)), key=work.__getitem__, reverse=True):
     load, place = heapq.heappop(loads)
     found[index] = place
-    # A client of no known size is some work all the same.
+    # A client of unknown size counts as some work.
     heapq.heappush(loads, (load + max(work[index], 1.0), place))
   return found
 
 
 def shares(work: Sequence[float], count: int) -> list[list[int]]:
-  """Divides a cohort into shares of about the same work.
+  """Divides a cohort into shares of about equal work.
 
   Args:
-    work: The size of each client's work.
-    count: How many shares there may be.
+    work: Size of each client's work.
+    count: Maximum number of shares.
 
   Returns:
-    The positions of each share's clients, in the cohort's order; no share is
-    empty, so that there are fewer if there are fewer clients.
+    Positions of each share's clients, in the cohort's order. No share is empty,
+    so there are fewer than `count` for smaller cohorts.
   """
   found: dict[int, list[int]] = {}
   for index, place in enumerate(spread(work, count)):
@@ -51,17 +51,17 @@ def shares(work: Sequence[float], count: int) -> list[list[int]]:
 
 
 def client_work(value: Any, type_spec: tff.Type) -> list[float]:
-  """Measures each client's work: its batches, in all of its datasets.
+  """Returns each client's work: the number of batches in all of its datasets.
 
   Args:
-    value: An argument.
+    value: A computation's argument.
     type_spec: Its type.
 
   Returns:
-    A number a client; none if nothing is at the clients.
+    One number per client; empty without values at clients.
 
   Raises:
-    ValueError: If parts of it have different numbers of clients.
+    ValueError: If parts of the argument have different numbers of clients.
   """
   placed = list(_client_values(value, type_spec))
   if len(counts := {len(values) for values, _ in placed}) > 1:
@@ -93,7 +93,7 @@ def _client_values(
 
 
 def _batch_count(value: Any, type_spec: tff.Type) -> float:
-  """Counts the batches of a client's datasets; 0 where that is not known."""
+  """Returns the number of batches of a client's datasets, unknown ones as 0."""
   if isinstance(type_spec, tff.StructType):
     parts = tff_names.structure.from_container(value)
     return sum(

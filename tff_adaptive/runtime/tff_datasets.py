@@ -1,6 +1,6 @@
-"""Datasets, by names of TFF and TensorFlow beyond their public API.
+"""Datasets, with names of TFF and TensorFlow beyond their public API.
 
-The counterpart of `tff_names.py`, which has everything else.
+`tff_names.py` has the other such names.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 
 from tff_adaptive.runtime import tff_names
 
-# As `tf.data` has them: nested containers of specs, and of tensors.
+# Nested containers of specs and of tensors, as in `tf.data`.
 ElementSpec: TypeAlias = Any
 Element: TypeAlias = Any
 
@@ -29,7 +29,7 @@ Element: TypeAlias = Any
 def dataset_from_elements(
   elements: list[object], element_type: tff.Type
 ) -> tf.data.Dataset:
-  """Makes a dataset of a list of elements."""
+  """Builds a dataset from a list of elements."""
   return tensorflow_utils.make_data_set_from_elements(
     None, elements, element_type
   )
@@ -40,9 +40,9 @@ def conform_dataset(
 ) -> tf.data.Dataset:
   """Reorders a dataset's components to the order that graphs expect.
 
-  A dataset's variant has no names, only an order, which follows from the Python
-  containers of its elements; a graph traced with other containers would take
-  one component for another.
+  Components of a dataset's variant tensor have no names, and their order
+  follows from the elements' Python containers; a graph traced with other
+  containers would confuse them.
 
   Raises:
     TypeError: If the elements are not assignable to `element_type`.
@@ -60,13 +60,13 @@ def conform_dataset(
     ] and _field_order(dataset.element_spec) == _field_order(
       _element_spec(element_type)
     )
-    # The type is kept, so that its id stays its own.
+    # Keeps the type alive, so that its id is not reused.
     _conforms[key] = (same, element_type)
   if _conforms[key][0]:
     return dataset
 
   def conform(*element: Element) -> Element:
-    # tf.data spreads plain tuples over the parameters.
+    # tf.data unpacks plain tuples to positional arguments.
     whole = element
     if type(dataset.element_spec) is not tuple:  # pylint: disable=unidiomatic-typecheck
       (whole,) = element
@@ -88,11 +88,11 @@ def _conform_element(element: Element, type_spec: tff.Type) -> Element:
   )
 
 
-# Whether datasets of a spec need no reordering for a type.
+# Whether datasets can be used as they are, by spec and id of the element type.
 _conforms: MutableMapping[tuple[object, int], tuple[bool, tff.Type]] = (
   cachetools.LRUCache(1024)
 )
-# Specs of the elements of a type.
+# Element specs by the id of the element type.
 _specs: MutableMapping[int, tuple[ElementSpec, tff.Type]] = cachetools.LRUCache(
   1024
 )
@@ -110,7 +110,7 @@ def _spec_key(spec: ElementSpec) -> object:
 
 
 def _containers(spec: ElementSpec) -> object:
-  """Nests containers with the names of fields in the order of their places."""
+  """Returns the nested container types with their field names in order."""
   if isinstance(spec, Mapping):
     return type(spec), tuple((k, _containers(spec[k])) for k in spec)
   if attrs.has(type(spec)):
@@ -122,7 +122,7 @@ def _containers(spec: ElementSpec) -> object:
 
 
 def _field_order(spec: ElementSpec) -> object:
-  """Nests the names of fields in the order in which `tf.nest` flattens them."""
+  """Returns the nested field names in the order of `tf.nest.flatten`."""
   if isinstance(spec, Mapping):
     return tuple((k, _field_order(spec[k])) for k in sorted(spec))
   if hasattr(spec, '_fields'):
@@ -138,13 +138,13 @@ def _field_order(spec: ElementSpec) -> object:
 
 
 def _element_spec(element_type: tff.Type) -> ElementSpec:
-  """Returns the spec of a dataset's elements in the graphs' containers."""
+  """Returns the element spec that graphs expect, with its Python containers."""
   key = id(element_type)
   if key not in _specs:
     spec = type_conversions.type_to_py_container(
       type_conversions.type_to_tf_structure(element_type), element_type
     )
-    # The type is kept, so that its id stays its own.
+    # Keeps the type alive, so that its id is not reused.
     _specs[key] = spec, element_type
   return _specs[key][0]
 
@@ -152,7 +152,7 @@ def _element_spec(element_type: tff.Type) -> ElementSpec:
 def dataset_from_variant(
   variant: tf.Tensor, element_type: tff.Type
 ) -> tf.data.Dataset:
-  """Makes a dataset with TFF's element type of a variant tensor."""
+  """Builds a dataset with a TFF element type from a variant tensor."""
   return tensorflow_utils.coerce_dataset_elements_to_tff_type_spec(
     tf.data.experimental.from_variant(variant, _element_spec(element_type)),
     element_type,
@@ -164,10 +164,10 @@ def _component_specs(element_type: tff.Type) -> list[tf.TensorSpec]:
 
 
 def component_order(element_type: tff.Type) -> list[int]:
-  """Lists, for each tf.data component, its index in TFF's order.
+  """Returns each tf.data component's index in TFF's order.
 
-  tf.data orders an element's components as `tf.nest` does, so mappings by their
-  sorted keys; TFF orders them as its type does.
+  tf.data orders components as `tf.nest` does, so mappings by sorted keys; TFF
+  orders them as in its type.
   """
   counter = itertools.count()
 
@@ -194,7 +194,7 @@ def from_components(
 
 
 def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
-  """Makes a dataset of flat tuples of components of a variant tensor."""
+  """Builds a dataset of flat tuples of components from a variant tensor."""
   return tf.data.experimental.from_variant(
     variant, tuple(_component_specs(element_type))
   )
@@ -203,15 +203,15 @@ def flat_dataset(variant: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
 def flat_tensors(
   elements: Sequence[object], element_type: tff.Type
 ) -> list[list[tf.Tensor]] | None:
-  """Flattens elements to the components of a dataset of them.
+  """Flattens elements to dataset components.
 
   Args:
     elements: Structures of eager tensors.
     element_type: Their type.
 
   Returns:
-    Each element's components, in the order that graphs expect; `None` if one is
-    not of the type, or is not made of tensors.
+    Each element's components, in the order that graphs expect; `None` if an
+    element has another type or contains anything but tensors.
   """
   specs = _component_specs(element_type)
   result = []
@@ -227,15 +227,15 @@ def flat_tensors(
 
 
 def flat_rows(rows: object, element_type: tff.Type) -> list[tf.Tensor] | None:
-  """Flattens tensors that hold the rows of several elements.
+  """Flattens tensors whose rows are those of several elements.
 
   Args:
     rows: A structure of eager tensors [rows, ...].
-    element_type: The type of an element, which is some of the rows.
+    element_type: Type of an element, a batch of rows.
 
   Returns:
-    The tensors in the order that graphs expect; `None` if the element type does
-    not take any number of such rows.
+    The tensors in the order that graphs expect; `None` unless the element type
+    allows any number of such rows.
   """
   specs = _component_specs(element_type)
   flat = tf.nest.flatten(rows)
@@ -251,7 +251,7 @@ def flat_rows(rows: object, element_type: tff.Type) -> list[tf.Tensor] | None:
 
 
 def _is_structured(element: object, element_type: tff.Type) -> bool:
-  """Tells whether an element is nested as the type is."""
+  """Returns whether an element has the type's nested structure."""
   try:
     tf.nest.assert_same_structure(
       _element_spec(element_type), element, check_types=False
@@ -261,14 +261,14 @@ def _is_structured(element: object, element_type: tff.Type) -> bool:
   return True
 
 
-# Ops of datasets that call Python functions of the process they were made in.
+# Dataset ops that call Python functions of their process.
 _OF_THIS_PROCESS = frozenset(
   {'EagerPyFunc', 'GeneratorDataset', 'PyFunc', 'PyFuncStateless'}
 )
 
 
 def graph_of(dataset: tf.data.Dataset) -> bytes | None:
-  """Serializes a dataset; returns `None` if no other process could make it."""
+  """Serializes a dataset; returns `None` if it depends on this process."""
   graph = _serialized(tf.data.experimental.to_variant(dataset), _IGNORE_STATE)
   if graph is None or not _OF_THIS_PROCESS.isdisjoint(
     node.op for node in _nodes_of(graph)
@@ -278,7 +278,7 @@ def graph_of(dataset: tf.data.Dataset) -> bytes | None:
 
 
 def dataset_from_graph(graph: bytes, element_type: tff.Type) -> tf.data.Dataset:
-  """Makes the dataset of `graph_of`, whose elements are of the type."""
+  """Builds the dataset that `graph_of` serialized."""
   return dataset_from_variant(
     tf.raw_ops.DatasetFromGraph(graph_def=graph), element_type
   )
@@ -291,7 +291,7 @@ _NO_STATE = 2
 def _serialized(
   variant: tf.Tensor, policy: int
 ) -> tf.compat.v1.GraphDef | None:
-  """Serializes a dataset, if what it depends on lets it be."""
+  """Serializes a dataset; returns `None` if its external state forbids it."""
   try:
     return tf.compat.v1.GraphDef.FromString(
       tf.raw_ops.DatasetToGraphV2(
@@ -305,14 +305,14 @@ def _serialized(
 
 
 def _nodes_of(graph: tf.compat.v1.GraphDef) -> list[Any]:
-  """Lists the nodes of a graph and of its functions."""
+  """Returns the nodes of a graph and of its functions."""
   nodes = list(graph.node)
   for function in graph.library.function:
     nodes.extend(function.node_def)
   return nodes
 
 
-# Ops of datasets whose elements follow from their inputs alone.
+# Dataset ops whose elements are a function of their inputs.
 _DETERMINISTIC = frozenset(
   {
     'BatchDataset',
@@ -341,7 +341,7 @@ _DETERMINISTIC = frozenset(
 
 
 def yields_the_same_each_time(variant: tf.Tensor) -> bool:
-  """Returns whether a dataset is finite, and free of randomness and state.
+  """Returns whether a dataset is finite, stateless and deterministic.
 
   Args:
     variant: The dataset's variant tensor.
@@ -351,7 +351,7 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
     return False
   graph = _serialized(variant, _NO_STATE)
   if graph is None:
-    return False  # It depends on outside state.
+    return False  # It depends on external state.
   functions = {f.signature.name for f in graph.library.function}
   return all(
     node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
@@ -360,7 +360,7 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
 
 
 def _is_stateless(op: str) -> bool:
-  """Returns whether an op, other than a dataset, keeps no state."""
+  """Returns whether an op is stateless and no dataset op."""
   if op in ('_Arg', '_Retval', 'StatefulPartitionedCall'):
     # The ops of a called function are checked in the library.
     return True
@@ -378,7 +378,7 @@ def serialize_options(options: tf.data.Options) -> bytes:
 
 
 def apply_options(dataset: tf.data.Dataset, serialized: bytes) -> tf.Tensor:
-  """Makes the variant of `dataset` under further options.
+  """Returns the variant tensor of `dataset` with further options.
 
   `dataset.with_options` does the same, but takes half a millisecond.
   """

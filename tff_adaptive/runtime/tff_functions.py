@@ -1,6 +1,6 @@
-"""Calls of TensorFlow's functions, beyond its public API.
+"""Calls of TensorFlow functions beyond its public API.
 
-See `tff_names.py`: what is not public is imported there, here and in
+As explained in `tff_names.py`, private names are imported there, here and in
 `tff_datasets.py` alone.
 """
 
@@ -18,32 +18,32 @@ from tensorflow.python.eager import core as eager_core
 
 
 def disable_dataset_function_optimization() -> None:
-  """Turns Grappler off for the functions inside datasets.
+  """Disables Grappler for functions inside datasets.
 
-  It would optimize them anew for every iterator, which takes longer than a
-  client's few batches. Other functions are optimized as before. Has an effect
-  only before TensorFlow's first operation in this process.
+  Grappler would optimize them for every iterator, which takes longer than a
+  client's few batches. Other functions are still optimized. Has no effect after
+  TensorFlow's first operation in this process.
   """
   option = 'disable_meta_optimizer'
   before = tf.config.optimizer.get_experimental_options().get(option, False)
-  # What the process starts with is what iterators go by from then on; a
-  # function that is called goes by what is set when it is called.
+  # Iterators use the option's value at initialization, function calls its
+  # current value.
   tf.config.optimizer.set_experimental_options({option: True})
   eager_context.context().ensure_initialized()
   tf.config.optimizer.set_experimental_options({option: before})
 
 
 class Cancellation:
-  """A way to end functions, those that run and those that are called later.
+  """Cancels running and future function calls.
 
-  TensorFlow looks between the ops of a function and between the elements of a
-  dataset; only an op that never ends goes on.
+  TensorFlow checks between the ops of a function and between the elements of a
+  dataset, so a running op is not interrupted.
   """
 
   def __init__(self) -> None:
     self._lock = threading.Lock()
     self._cancelled = False
-    # One a call: TensorFlow itself cancels that of a call that fails.
+    # One per call: TensorFlow cancels the manager of a call that fails.
     self._managers: set[Any] = set()
 
   @property
@@ -52,7 +52,7 @@ class Cancellation:
     return self._cancelled
 
   def cancel(self) -> None:
-    """Has the functions raise `tf.errors.CancelledError`."""
+    """Makes the calls raise `tf.errors.CancelledError`."""
     with self._lock:
       self._cancelled = True
       managers = list(self._managers)
@@ -61,7 +61,7 @@ class Cancellation:
 
   @contextlib.contextmanager
   def manager(self) -> Iterator[Any]:
-    """Makes TensorFlow's manager for one call."""
+    """Creates TensorFlow's cancellation manager for one call."""
     manager = cancellation.CancellationManager()
     with self._lock:
       self._managers.add(manager)
@@ -76,10 +76,10 @@ class Cancellation:
 
 
 class FastFunction:
-  """A concrete function, called without Python's checks and conversions.
+  """A concrete function without TensorFlow's Python overhead per call.
 
-  These take longer than a small function runs, and the engine's arguments are
-  tensors of the right types already.
+  Its checks and conversions take longer than a small function runs, and the
+  engine's arguments already are tensors of the right types.
   """
 
   def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
@@ -97,7 +97,7 @@ class FastFunction:
       self._context.function_call_options.config_proto_serialized
     )
     options = config.graph_options.rewrite_options
-    # See `_optimizations`.
+    # See `tff_names._optimizations`.
     options.memory_optimization = options.NO_MEM_OPT
     self._attributes = (
       'executor_type',
@@ -112,7 +112,7 @@ class FastFunction:
     device: str,
     cancellation: Cancellation,
   ) -> list[tf.Tensor]:
-    """Runs on `device` (full name; if empty, where TensorFlow chooses).
+    """Calls the function on `device` (full name; '' for TensorFlow's choice).
 
     Raises:
       tf.errors.OpError: If the function fails.
@@ -137,11 +137,11 @@ def call_with_captures(
   arguments: Sequence[tf.Tensor],
   captured: Sequence[tf.Tensor],
 ) -> None:
-  """Calls a function for what it does to variables other than its own.
+  """Calls a function for its effect on other variables than its own.
 
   Args:
     concrete: The function.
     arguments: Its flattened arguments.
-    captured: What takes the place of its `captured_inputs`.
+    captured: Replacements of its `captured_inputs`.
   """
   concrete._call_flat(list(arguments), list(captured))

@@ -1,9 +1,9 @@
-"""Names of TFF and TensorFlow beyond their public API.
+"""Names of TFF and TensorFlow that are not in their public API.
 
-Both move their modules between releases. Whatever is not reachable from
-`tensorflow_federated` or `tensorflow` itself is imported here and, where it is
-about datasets or about calling functions, in `tff_datasets.py` and
-`tff_functions.py`, so that an upgrade changes nothing else.
+Both move their modules between releases. Names that are not exported by
+`tensorflow_federated` or `tensorflow` are imported here or, for datasets and
+function calls, in `tff_datasets.py` and `tff_functions.py`, so that an upgrade
+changes no other module.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
 
-# Messages.
+# Protocol buffer messages.
 ComputationProto: TypeAlias = computation_pb2.Computation
 TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
 FunctionDef: TypeAlias = function_pb2.FunctionDef
@@ -65,10 +65,10 @@ transform_result = tensorflow_computation.transform_result
 def expand_intrinsics(
   comp: tff.framework.ConcreteComputation,
 ) -> tff.framework.ComputationBuildingBlock:
-  """Rewrites `comp` in terms of the intrinsics that TFF's runtimes implement.
+  """Rewrites `comp` to the intrinsics that TFF's runtimes implement.
 
-  The first step of `compile_to_native`. Its others give the tree a form that
-  the in-process engine has no need of, and take most of the time.
+  This is the first step of `compile_to_native`; the in-process engine does not
+  need the others, which take most of the time.
   """
   block, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(
     comp.to_building_block()
@@ -77,12 +77,12 @@ def expand_intrinsics(
 
 
 def _optimizations() -> tf.compat.v1.ConfigProto:
-  """Builds the Grappler options of TFF's native compiler, less one.
+  """Builds TFF's own Grappler options, without memory optimization.
 
-  Fewer passes would take less time, but leave loops half lowered, which later
-  passes break. Only memory optimization is off: for larger models it sums
-  through temporary variables, whose names concurrent clients share, so that all
-  but one fail.
+  Memory optimization makes sums of large models use temporary variables, whose
+  names concurrent clients share, so that all but one fail. Disabling other
+  passes would save time, but leave loops half lowered, which later passes
+  break.
   """
   config = tf.compat.v1.ConfigProto()
   options = config.graph_options.rewrite_options
@@ -100,10 +100,10 @@ _OPTIMIZATIONS = _optimizations()
 def optimized_graph(
   block: tff.framework.CompiledComputation,
 ) -> computation_pb2.TensorFlow:
-  """Optimizes the graph of `block` as TFF's native compiler does.
+  """Optimizes the graph of `block` like TFF's native compiler.
 
-  Function calls are inlined; the calls that remain are marked so that Grappler
-  does not optimize them again at run time.
+  Function calls are inlined; remaining ones are marked such that Grappler does
+  not optimize them again at run time.
   """
   optimized = compiled_computation_transformations.optimize_tensorflow_comp(
     block, _OPTIMIZATIONS
@@ -115,14 +115,14 @@ def optimized_graph(
 
 
 def worker_binary_path() -> str:
-  """Finds the C++ worker of the installed TFF.
+  """Returns the path of the installed TFF's C++ worker.
 
   Raises:
     FileNotFoundError: If this installation has none.
   """
   path = os.path.join(os.path.dirname(tff.__file__), 'data', 'worker_binary')
   if not os.path.isfile(path):
-    # The package's root differs from the Python root in some builds of TFF.
+    # In some builds of TFF the package's root is not the Python root.
     path = os.path.join(
       os.path.dirname(executor_pb2.__file__),
       '..',
@@ -144,7 +144,7 @@ def worker_binary_path() -> str:
 def struct_items(
   type_spec: tff.StructType,
 ) -> list[tuple[str | None, tff.Type]]:
-  """Lists names (`None` for unnamed) and types of a struct type's elements."""
+  """Returns names (`None` if unnamed) and types of a struct type's elements."""
   return structure.to_elements(type_spec)
 
 
@@ -159,7 +159,7 @@ def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
 def check_array(value: object, type_spec: tff.TensorType) -> None:
   """Raises `TypeError` unless TFF accepts `value` for `type_spec`."""
   if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-    # TFF looks at each element, because a list has no dtype of its own.
+    # A list has no dtype, so TFF would check each element.
     elements = tree.flatten(value)
     compatible = all(
       array.is_compatible_dtype(x, type_spec.dtype.type) for x in elements
@@ -177,7 +177,7 @@ def check_array(value: object, type_spec: tff.TensorType) -> None:
 
 
 def to_container(value: object, type_spec: tff.Type) -> object:
-  """Converts `value` to the Python containers that `type_spec` names."""
+  """Converts `value` to the Python containers of `type_spec`."""
   return type_conversions.type_to_py_container(value, type_spec)
 
 
@@ -196,7 +196,7 @@ def literal_value(block: tff.framework.Literal) -> object:
 
 
 def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
-  """Lists the tensor names of a graph's parameter or result, in order."""
+  """Returns the tensor names of a graph's parameter or result, in order."""
   return tensorflow_utils.extract_tensor_names_from_binding(binding)
 
 
@@ -208,14 +208,14 @@ def unpack_graph_def(proto: TensorFlowProto) -> tf.compat.v1.GraphDef:
 def computation_from_proto(
   proto: ComputationProto,
 ) -> tff.framework.ConcreteComputation:
-  """Makes a computation of a message."""
+  """Builds a computation from a message."""
   return tff.framework.ConcreteComputation(
     computation_proto=proto, context_stack=tff.framework.get_context_stack()
   )
 
 
 def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
-  """Returns whether a computation has a secure sum, which cannot be merged."""
+  """Returns whether a computation has a secure sum (these cannot be merged)."""
   found = False
 
   def look(
@@ -231,7 +231,7 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
 
 
 def in_containers(value: Any, type_spec: tff.Type) -> Any:
-  """Converts the tuples in a result to the Python containers of its type."""
+  """Converts a result's tuples to the Python containers of its type."""
   return transform_result(
     type_conversions.type_to_py_container(_named(value, type_spec), type_spec)
   )
@@ -254,7 +254,7 @@ def _named(value: Any, type_spec: tff.Type) -> Any:
 
 
 def has_clients(type_spec: tff.Type | None) -> bool:
-  """Returns whether a value of the type has a member at each client."""
+  """Returns whether a type has a part at clients that is not all-equal."""
   if isinstance(type_spec, tff.FederatedType):
     return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
   if isinstance(type_spec, tff.StructType):

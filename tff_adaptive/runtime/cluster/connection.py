@@ -77,7 +77,7 @@ def _unreachable(address: str, reason: str) -> failures.WorkerFailure:
 
 @contextlib.contextmanager
 def _own_handlers() -> Iterator[None]:
-  """Keeps Ray from replacing the SIGTERM handler, which stops and saves a run."""
+  """Keeps Ray from replacing the handler of SIGTERM, which saves the run."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return

@@ -1,1 +1,1 @@
-"""The in-process engine, which compiles TFF computations and runs them here."""
+"""The in-process engine: compiles TFF computations and runs them."""

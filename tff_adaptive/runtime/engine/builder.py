@@ -1,4 +1,4 @@
-"""Nodes and aggregations of a computation, as they are added."""
+"""The builder of a computation's nodes and aggregations."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import graph as graph_lib
 
 _Values: TypeAlias = tuple[nodes_lib.UnplacedValue, ...]
-# From (accumulator, value) to the next accumulator.
+# Maps (accumulator, value) to the next accumulator.
 Accumulate: TypeAlias = Callable[
   [_Values, nodes_lib.Site], nodes_lib.UnplacedValue
 ]
 
 
 class Builder:
-  """The list of nodes that a computation becomes.
+  """The nodes and aggregations added so far.
 
   Attributes:
-    nodes: In an order in which each follows its inputs.
-    aggregations: In the same order.
+    nodes: Nodes in topological order.
+    aggregations: Aggregations in topological order.
   """
 
   def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Builder:
     ordered: bool = False,
     graph: graph_lib.Graph | None = None,
   ) -> nodes_lib.Node:
-    """Adds a node, with the attributes of `nodes.Node`, and returns it."""
+    """Adds and returns a node; arguments are the attributes of `nodes.Node`."""
     node = nodes_lib.Node(site, inputs, specs, build, label, ordered, graph)
     self.nodes.append(node)
     return node
@@ -56,10 +56,10 @@ class Builder:
     """Adds a left fold over the clients.
 
     Args:
-      value: What a client sends.
+      value: The value that each client sends.
       zero: The initial accumulator.
       zero_type: Type of the accumulator.
-      accumulate: From (accumulator, value) to the next accumulator.
+      accumulate: Maps (accumulator, value) to the next accumulator.
 
     Returns:
       The accumulator after the last client, at the server.
@@ -77,7 +77,7 @@ class Builder:
       accumulate((accumulator, value), aggregation)
     )
     self.aggregations.append(aggregation)
-    # After the nodes of the accumulation, on which it depends.
+    # Keeps the order topological: it depends on the accumulation's nodes.
     self.nodes.append(total)
     return nodes_lib.pack(zero_type, total.leaves)
 
@@ -88,11 +88,11 @@ class Builder:
       [list[nodes_lib.Leaf], nodes_lib.Site], nodes_lib.UnplacedValue
     ],
   ) -> 'InnerFunction':
-    """Traces a function that a node will call by itself.
+    """Traces a function that a node calls, such as that of `tff.sequence_map`.
 
     Args:
-      specs: Of the function's parameters.
-      body: From the parameters and the site to the result.
+      specs: Specs of the function's parameters.
+      body: Maps the parameters and the site to the result.
     """
     start = len(self.nodes)
     site = nodes_lib.Inside()
@@ -106,11 +106,11 @@ class Builder:
 
 
 class InnerFunction:
-  """A function inside a node, such as that of `tff.sequence_map`.
+  """A function that a node calls, such as that of `tff.sequence_map`.
 
   Attributes:
-    captured: Leaves that it reads besides its parameters.
-    ordered: Whether it must run for one client after another.
+    captured: Leaves that the function captures.
+    ordered: Whether it must run for clients one by one, in their order.
   """
 
   def __init__(
@@ -131,11 +131,11 @@ class InnerFunction:
     """Adds the function's body to the graph under construction.
 
     Args:
-      arguments: Of the parameters, in order.
-      captured: Of `captured`, in order.
+      arguments: Tensors of the parameters, in order.
+      captured: Tensors of the attribute `captured`, in order.
 
     Returns:
-      The results.
+      Tensors of the results.
     """
     leaves = self._parameters + self.captured
     # The identity moves tensors of an outer graph into this one.

@@ -42,8 +42,8 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
 
   def __init__(self, engine: engine_lib.Engine):
     self._engine = engine
-    # Invocations wait for clients; they need threads of their own, or they
-    # could occupy all those that the clients need.
+    # Invocations wait for clients; in the same pool they could occupy all
+    # threads that the clients need.
     self._invocations = concurrent.futures.ThreadPoolExecutor(
       _MAX_INVOCATIONS, thread_name_prefix='tff_invocation'
     )

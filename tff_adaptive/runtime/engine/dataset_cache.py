@@ -1,4 +1,4 @@
-"""Variant tensors of datasets, and the batches of those that never change."""
+"""A cache of datasets' variant tensors, and of batches of constant datasets."""
 
 import dataclasses
 import functools
@@ -16,20 +16,19 @@ from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import forms
 
-# Attributes of a variant tensor: what may stand for its dataset, how many
-# batches that has, and what makes the dataset's variant where it is not one.
+# Attributes of a variant tensor: its stand-in (form and batches), the number of
+# batches, and a function that builds the dataset if the tensor is a stand-in.
 _STAND_IN = 'tff_adaptive_stand_in'
 _COUNT = 'tff_adaptive_batch_count'
 _MAKE_DATASET = 'tff_adaptive_make_dataset'
 
 
 def _options(private_threads: int | None) -> bytes:
-  """Builds options that spare an iterator its start-up costs.
+  """Builds tf.data options that reduce the start-up cost of iterators.
 
-  With tf.data's defaults, each iterator starts a thread that tunes it and a
-  pass that optimizes its graph. For a client's few batches both cost several
-  times the batches themselves, and clients run side by side anyway. Neither
-  changes what a dataset yields.
+  By default each iterator starts an autotuning thread and optimizes its graph.
+  For a client's few batches both cost several times the batches themselves, and
+  clients run in parallel anyway. Neither changes a dataset's elements.
   """
   options = tf.data.Options()
   options.autotune.enabled = False
@@ -44,12 +43,12 @@ _WITH_OWN_THREADS = _options(None)
 
 
 def form_of(variant: tf.Tensor | None) -> forms.Form:
-  """Returns the form in which a dataset's batches are cached."""
+  """Returns the form of a dataset's cached batches."""
   return _stand_in(variant)[0]
 
 
 def batches_of(variant: tf.Tensor) -> tf.Tensor:
-  """Returns the batches in that form."""
+  """Returns a dataset's batches in the form `form_of`."""
   return _stand_in(variant)[1]
 
 
@@ -58,8 +57,8 @@ def _stand_in(variant: tf.Tensor | None) -> tuple[forms.Form, tf.Tensor]:
 
 
 def _noted(variant: tf.Tensor | None, name: str, otherwise: Any) -> Any:
-  """Returns the cache entry of a tensor, or `None`, as for most tensors."""
-  # Where there is nothing, `getattr` searches the tensor's class for it twice.
+  """Returns an attribute of a tensor, or a default."""
+  # `getattr` would search the tensor's class twice for a missing attribute.
   return otherwise if variant is None else vars(variant).get(name, otherwise)
 
 
@@ -69,19 +68,19 @@ def batch_count(variant: tf.Tensor | None) -> int:
 
 
 def dataset_of(variant: tf.Tensor) -> tf.Tensor:
-  """Returns the dataset behind what `client_variant` returned."""
+  """Returns the dataset of a result of `client_variant`, a variant tensor."""
   make = _noted(variant, _MAKE_DATASET, None)
   return variant if make is None else make()
 
 
 @dataclasses.dataclass
 class _Seen:
-  """A dataset object that came before.
+  """Cache entry of a dataset object.
 
   Attributes:
-    type_spec: The type that it was passed for.
+    type_spec: Type of the argument that it was passed for.
     variant: Its variant tensor.
-    seen_again: Whether it came more than once.
+    seen_again: Whether it was passed more than once.
   """
 
   type_spec: tff.SequenceType
@@ -90,33 +89,32 @@ class _Seen:
 
 
 class _FreeBytes:
-  """Bytes that may still be taken.
+  """A budget of bytes.
 
-  An object of its own: whoever gives bytes back must not keep the cache alive.
+  An object of its own, so that finalizers do not keep the cache alive.
   """
 
   def __init__(self, free: int):
     self.free = free
 
   def take(self, size: int) -> None:
-    """Takes some bytes, or gives them back if `size` is negative."""
+    """Takes bytes from the budget; returns them to it if `size` is negative."""
     self.free -= size
 
 
 class DatasetCache:
-  """Variant tensors of dataset objects, while these live.
+  """A cache of the variant tensors of live dataset objects.
 
-  Clients often bring the same dataset object in many rounds. If one comes again
-  and is found to yield the same batches each time, these are kept too, as a
-  list that graphs read at a fraction of an iterator's cost (see
-  `graphs/graph.py`).
+  The same dataset object is often passed in many rounds. If it is passed again
+  and yields the same batches each time, these are cached too, as a list that
+  graphs read at a fraction of an iterator's cost (see `graphs/graph.py`).
   """
 
   def __init__(self, max_bytes: int):
-    """Starts empty.
+    """Creates an empty cache.
 
     Args:
-      max_bytes: Memory for batches; 0 keeps none.
+      max_bytes: Memory for batches in bytes; 0 caches none.
     """
     self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Seen] = (
       weakref.WeakKeyDictionary()
@@ -126,18 +124,18 @@ class DatasetCache:
 
   @property
   def free_bytes(self) -> int:
-    """Memory for further batches."""
+    """Memory left for batches, in bytes."""
     return self._budget.free
 
   def variant(
     self, value: values.PythonValue, type_spec: tff.SequenceType
   ) -> tf.Tensor:
-    """Converts a dataset, or a list of elements, to a variant tensor.
+    """Converts a dataset or a list of elements to a variant tensor.
 
-    `batches_of` the tensor are the dataset's batches, if they are kept.
+    `batches_of` returns the dataset's batches if they are cached.
 
     Raises:
-      TypeError: If the value is something else, or its elements are of another
+      TypeError: If the value is something else, or its elements have another
         type.
     """
     if not isinstance(value, tf.data.Dataset):
@@ -155,17 +153,17 @@ class DatasetCache:
   def client_variant(
     self, value: values.PythonValue, type_spec: tff.SequenceType
   ) -> tf.Tensor:
-    """Converts a client's dataset, or its batches, as `variant` does.
+    """Converts a client's dataset, or its batches, to a variant tensor.
 
-    Batches of eager tensors are passed on as they are: `batches_of` the result
-    are these, and only `dataset_of` makes a dataset of them, for graphs that
-    want one.
+    As `variant`, except that batches of eager tensors become a stand-in,
+    returned by `batches_of`; only `dataset_of` builds a dataset of them, for
+    graphs that need one.
     """
     found = None
     if isinstance(value, rows_lib.RowBatches):
       found = _rows_of(value, type_spec.element)
       if found is None:
-        # The type has batches of one size, so each must be looked at.
+        # The type requires equal batch sizes, so each batch must be checked.
         value = list(value)
     if found is None and isinstance(value, (list, tuple)) and value:
       found = _list_of_tensors(value, type_spec.element)
@@ -179,7 +177,7 @@ class DatasetCache:
     return batches
 
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
-    """Reads the dataset's batches, if they never change and there is room."""
+    """Caches the dataset's batches if they never change and fit the budget."""
     if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
       entry.variant
     ):
@@ -207,7 +205,7 @@ _Found: TypeAlias = tuple[forms.Form, tf.Tensor] | None
 
 
 def _rows_of(batches: rows_lib.RowBatches, element_type: tff.Type) -> _Found:
-  """Packs rows; returns `None` if their batches are not of the type."""
+  """Packs rows; returns `None` if their batches have another type."""
   flat = tff_datasets.flat_rows(batches.rows, element_type)
   if flat is None:
     return None
@@ -224,7 +222,7 @@ def _number(value: int) -> tf.Tensor:
 def _list_of_tensors(
   batches: Sequence[values.PythonValue], element_type: tff.Type
 ) -> _Found:
-  """Makes a list of batches; returns `None` if they are not of the type."""
+  """Builds a list of batches; returns `None` if they have another type."""
   flat = tff_datasets.flat_tensors(batches, element_type)
   if flat is None:
     return None

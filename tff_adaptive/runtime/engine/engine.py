@@ -1,4 +1,4 @@
-"""The in-process engine, which compiles computations once and runs them."""
+"""The in-process engine's cache of executables, and its entry points."""
 
 import threading
 import weakref
@@ -18,17 +18,17 @@ from tff_adaptive.runtime.engine import resources
 from tff_adaptive.runtime.engine import signature as signature_lib
 from tff_adaptive.runtime.engine import values
 
-# Computations built anew, but equal, find the executable of the first.
+# Equal computations, such as rebuilt ones, share an executable.
 _MAX_EXECUTABLES = 64
 _Compiled: TypeAlias = tuple[executable_lib.Executable, signature_lib.Signature]
 
 
 class Engine:
-  """A compiler and runner of computations in this process.
+  """Compiles computations, each once, and runs them in this process.
 
   Attributes:
     resources: Threads, devices and memory.
-    datasets: Datasets that came as arguments.
+    datasets: Cache of datasets passed as arguments.
   """
 
   def __init__(
@@ -53,18 +53,18 @@ class Engine:
     self._executables: MutableMapping[bytes, executable_lib.Executable] = (
       cachetools.LRUCache(_MAX_EXECUTABLES)
     )
-    # Hashing a computation serializes it, all its constants included, so a
-    # computation that was seen before is recognized as the same object.
+    # Hashing a computation serializes it with all its constants, so known
+    # computations are recognized by object identity first.
     self._by_id: dict[int, _Compiled] = {}
 
   def compile(
     self, comp: tff.framework.ConcreteComputation, once: bool = False
   ) -> _Compiled:
-    """Compiles a computation, unless it, or an equal one, was compiled.
+    """Compiles a computation, or returns the executable of an equal one.
 
     Args:
       comp: The computation.
-      once: As `tracing.Tracer` takes it.
+      once: As in `tracing.Tracer`.
     """
     key = id(comp)
     with self._lock:
@@ -92,15 +92,15 @@ class Engine:
     *,
     cancellation: tff_functions.Cancellation | None = None,
   ) -> values.PythonValue:
-    """Runs a computation; blocks until the result is there.
+    """Runs a computation and returns its result; blocks until it is done.
 
     Args:
       comp: The computation.
-      argument: Its argument, packed as `tff.framework.SyncContext` gets it.
-      cancellation: Ends the computation, from another thread.
+      argument: Its argument, packed as in `tff.framework.SyncContext.invoke`.
+      cancellation: Cancels the computation from another thread.
 
     Returns:
-      NumPy values in the containers that `comp` declares.
+      NumPy values in the Python containers of `comp`'s result type.
     """
     if not isinstance(comp, tff.framework.ConcreteComputation):
       raise TypeError(

@@ -1,12 +1,12 @@
-"""A TFF computation, compiled to a few TensorFlow functions.
+"""A TFF computation compiled to a few TensorFlow functions.
 
-TFF's compiler expresses a computation in a few intrinsics over TensorFlow
-graphs. `tracing.py` evaluates it symbolically to a list of nodes (`nodes.py`),
-which run once at the server, once per client, or once per client in an
-aggregation's accumulation. `phases.py` divides the nodes into phases and fuses
-those of one phase and placement into one function (`fused.py`). A client's
-intermediate values live until its accumulation, unless a later phase or the
-result needs them; hence memory does not grow with the cohort.
+TFF's compiler reduces a computation to a few intrinsics over TensorFlow graphs.
+`tracing.py` evaluates it symbolically to a list of nodes (`nodes.py`), which
+run once at the server, once per client, or once per client in an aggregation's
+accumulation. `phases.py` divides the nodes into phases and fuses those of one
+phase and placement into one function (`fused.py`). A client's intermediate
+values are freed after its accumulation unless a later phase or the result needs
+them, so memory does not grow with the cohort.
 """
 
 import contextlib
@@ -25,10 +25,9 @@ class Executable:
   """A compiled computation, ready to run.
 
   Attributes:
-    arguments: The node of each unplaced or placed part of the argument, in
-      order.
-    num_slots: Number of leaves, which slots count.
-    phases: In order.
+    arguments: One node per unplaced or placed part of the argument, in order.
+    num_slots: Number of leaves; each has a slot.
+    phases: The phases in order.
     lock: Held during an invocation if some kernel keeps state between calls.
     result: The symbolic result.
   """
@@ -36,11 +35,11 @@ class Executable:
   def __init__(
     self, comp: tff.framework.ConcreteComputation, once: bool = False
   ):
-    """Traces and fuses.
+    """Traces a computation and fuses its nodes.
 
     Args:
       comp: The computation.
-      once: As `tracing.Tracer` takes it.
+      once: As in `tracing.Tracer`.
     """
     block = tff_names.expand_intrinsics(comp)
     tracer = tracing.Tracer(_GraphLoader(), once)
@@ -66,7 +65,7 @@ class Executable:
     return any(phase.total for phase in self.phases)
 
   def read_at_server(self) -> list[bool]:
-    """Returns of each tensor of the server's arguments whether it is read."""
+    """Returns for each tensor of the server's arguments whether it is read."""
     read = {leaf.slot for leaf in phases.result_leaves(self.result)}
     for phase in self.phases:
       read.update(phase.zero)
@@ -86,7 +85,7 @@ class Executable:
 
 
 class _GraphLoader:
-  """A loader of one computation's graphs, equal ones once."""
+  """Loads a computation's graphs, equal ones once."""
 
   def __init__(self) -> None:
     self._loaded: dict[bytes, graph_lib.Graph] = {}

@@ -1,4 +1,4 @@
-"""Several nodes as one TensorFlow function."""
+"""Fusion of nodes into TensorFlow functions."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.graphs import forms
 
-# Calls a function with arguments on a device.
+# Calls a function, given its arguments and a device.
 Call: TypeAlias = Callable[
   [tff_functions.FastFunction, list[tf.Tensor], str], list[tf.Tensor]
 ]
@@ -20,14 +20,13 @@ class Fused:
   """The nodes of one placement and phase as one TensorFlow function.
 
   Attributes:
-    inputs: Leaves to pass, in order.
-    outputs: Leaves that come back, in order; if there are none, there is
-      nothing to run.
-    ordered: Whether it must run for one client after another.
-    shared_bytes: Size of what it reads of the server's; `None` if unknown.
+    inputs: Leaves that the function takes, in order.
+    outputs: Leaves that the function returns, in order; it need not run if
+      empty.
+    ordered: Whether it must run for clients one by one, in their order.
+    shared_bytes: Size of the inputs from the server; `None` if unknown.
     output_bytes: Size of the outputs; `None` if unknown.
-    replaceable: Those of the `inputs` for which something else may be passed
-      that stands for a dataset.
+    replaceable: Dataset leaves of `inputs` for which a stand-in may be passed.
   """
 
   def __init__(
@@ -39,8 +38,8 @@ class Fused:
     """Finds the inputs; traces nothing yet.
 
     Args:
-      name: For profiles and error messages.
-      nodes: In an order in which each follows its inputs.
+      name: Name in profiles and error messages.
+      nodes: Nodes in topological order.
       outputs: Leaves of `nodes` to return.
     """
     own = set(nodes)
@@ -102,29 +101,29 @@ class Fused:
 
     Args:
       call: Calls the function.
-      arguments: In the order of `inputs`.
+      arguments: Tensors of `inputs`, in order.
       device: Full name of a device; empty means TensorFlow's choice.
-      form: What is passed for all `replaceable` inputs.
+      form: Form of all `replaceable` inputs.
     """
     return call(self._function(form), arguments, device)
 
   def prepare(self, form: forms.Form) -> None:
-    """Traces ahead of calls from several threads."""
+    """Traces the function, before several threads call it."""
     self._function(form)
 
 
 class Fold:
-  """All accumulations of a phase as one function, for several clients at once.
+  """All accumulations of a phase as one function of several clients' values.
 
-  Calling a function costs more than adding small values, so a call takes
-  several clients, one after another inside; the result is the same.
+  Calling a function costs more than adding small values, so a call adds several
+  clients, in order; the result is the same as with single calls.
 
   Attributes:
     state: Leaves of the accumulators.
-    inputs: Leaves to pass per client.
-    input_bytes: Size of what is passed per client; `None` if unknown.
-    shared: Leaves to pass once.
-    ordered: Whether it must run for one client after another.
+    inputs: Leaves that it takes for each client.
+    input_bytes: Size of one client's `inputs`; `None` if unknown.
+    shared: Leaves that it takes once per call, from the server.
+    ordered: Whether clients must be added one by one, in their order.
   """
 
   def __init__(
@@ -137,10 +136,10 @@ class Fold:
     """Finds the inputs; traces nothing yet.
 
     Args:
-      name: For profiles and error messages.
-      nodes: In an order in which each follows its inputs.
+      name: Name in profiles and error messages.
+      nodes: Nodes in topological order.
       state: Leaves of the accumulators so far.
-      update: Leaves of the accumulators after one more client, in the order of
+      update: Leaves of the accumulators after another client, in the order of
         `state`.
     """
     self._name = name
@@ -175,12 +174,12 @@ class Fold:
     Args:
       call: Calls the function.
       totals: The accumulators, in the order of `state`.
-      shared: In the order of `shared`.
-      clients: Per client, in the order of `inputs`.
+      shared: Tensors of the attribute `shared`.
+      clients: Tensors of `inputs`, a list per client.
       device: Full name of a device; empty means TensorFlow's choice.
 
     Returns:
-      The accumulators after these clients.
+      The new accumulators.
     """
     if not totals:
       return totals
@@ -215,7 +214,7 @@ def _trace(
   body: Callable[..., list[tf.Tensor]],
   inputs: Sequence[nodes_lib.Leaf],
 ) -> tff_functions.FastFunction:
-  """Traces a Python function of the inputs' tensors."""
+  """Traces a Python function with the specs of some leaves."""
   body.__name__ = name
   return tff_functions.FastFunction(
     tf.compat.v1.wrap_function(body, [leaf.spec for leaf in inputs])

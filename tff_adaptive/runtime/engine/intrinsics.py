@@ -1,8 +1,7 @@
-"""TFF's intrinsics in terms of nodes.
+"""TFF's intrinsics, expressed as nodes.
 
 A handler takes the builder, the intrinsic's type, its symbolic argument and the
-site of the call, adds what nodes it needs, and returns the symbolic value of
-the result.
+site of the call, adds nodes to the builder, and returns the symbolic result.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import secure_sums
 from tff_adaptive.runtime.engine import sequences
 
-# The argument is of the kind that the intrinsic's type says; each handler
+# The kind of the argument follows from the intrinsic's type; each handler
 # declares its own.
 Handler: TypeAlias = Callable[
   [builder_lib.Builder, tff.FunctionType, Any, nodes_lib.Site],
@@ -72,7 +71,7 @@ def _map_all_equal(
   argument: _Mapping,
   site: nodes_lib.Site,
 ) -> nodes_lib.PlacedValue:
-  # Computed once, at the server.
+  # All-equal, so computed once at the server.
   function, value = argument
   return nodes_lib.PlacedValue(
     tff.CLIENTS, function(value.value, nodes_lib.SERVER), True
@@ -137,7 +136,7 @@ def _zip(
   all_equal = True
 
   def strip(value: Any) -> nodes_lib.UnplacedValue:
-    """Takes the placements off a structure of placed values."""
+    """Removes the placements from a structure of placed values."""
     nonlocal all_equal
     if isinstance(value, nodes_lib.PlacedValue):
       all_equal = all_equal and value.all_equal

@@ -21,19 +21,19 @@ from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import resources as resources_lib
 from tff_adaptive.runtime.graphs import forms
 
-# Clients folded in one call if their values are small.
+# Number of clients folded in one call, if each one's values are small.
 _FOLD_AT_ONCE = 8
 _SMALL_BYTES = 1 << 20
-# What clients that finished early may take while they wait for their turn.
+# Memory for outputs of finished clients that wait for their turn.
 _WAITING_BYTES = 32 << 20
 
 
 class Invocation:
-  """The tensors of one run.
+  """One run of an executable, with its tensors.
 
   Attributes:
-    server: The server's tensors.
-    clients: The tensors of each client of the cohort.
+    server: The server's tensors by slot.
+    clients: Each client's tensors by slot, in the cohort's order.
     resources: Threads, devices and memory.
   """
 
@@ -44,13 +44,13 @@ class Invocation:
     num_clients: int,
     cancellation: tff_functions.Cancellation | None = None,
   ):
-    """Starts with empty slots.
+    """Creates a run with empty slots.
 
     Args:
       resources: Threads, devices and memory.
       executable: The compiled computation.
       num_clients: Size of the cohort.
-      cancellation: Ends the run.
+      cancellation: Cancels the run from another thread.
     """
     self.resources = resources
     self._phases = executable.phases
@@ -61,11 +61,11 @@ class Invocation:
     self._cancellation = cancellation or tff_functions.Cancellation()
 
   def execute(self) -> None:
-    """Runs the phases on the tensors of the arguments.
+    """Runs all phases; the arguments' slots must be filled.
 
     Raises:
       ClientFailure: If a client's TensorFlow code fails.
-      RuntimeFailure: If the server's does.
+      RuntimeFailure: If the server's TensorFlow code fails.
     """
     try:
       for phase in self._phases:
@@ -75,7 +75,7 @@ class Invocation:
         if phase.total or phase.client.outputs or phase.keep:
           self._run_clients(phase)
     except BaseException:
-      self._cancellation.cancel()  # Nobody wants what others still compute.
+      self._cancellation.cancel()  # Stops the other clients.
       raise
 
   def call(
@@ -84,11 +84,11 @@ class Invocation:
     arguments: list[tf.Tensor],
     device: str,
   ) -> list[tf.Tensor]:
-    """Calls a function so that it can be interrupted.
+    """Calls a function such that signals interrupt it.
 
-    Signals such as Ctrl-C are for the main thread, which does not see them
-    while it is inside TensorFlow. So it waits for another thread instead, and
-    an exception that a signal raises ends the function.
+    Python handles signals such as Ctrl-C in the main thread, but not while that
+    is inside TensorFlow. So another thread calls the function, and an exception
+    raised by a signal handler cancels it.
     """
     if threading.current_thread() is not threading.main_thread():
       return function(arguments, device, self._cancellation)
@@ -118,7 +118,7 @@ class Invocation:
       server[leaf.slot] = tensor
 
   def _run_clients(self, phase: phases.Phase) -> None:
-    """Runs client work in parallel, and accumulates in the clients' order."""
+    """Runs clients in parallel and accumulates their values in order."""
     count = len(self.clients)
     work = _ClientCalls(self, phase)
     accumulation = _Accumulation(self, phase)
@@ -136,7 +136,7 @@ class Invocation:
     for index, local in enumerate(outcomes):
       with self.resources.aggregating():
         accumulation.add(index, local)
-      # Whatever no later phase needs is freed here, client by client.
+      # Frees the client's tensors that no later phase needs.
       self.clients[index] = {
         slot: local[slot] for slot in phase.keep if slot in local
       }
@@ -148,17 +148,18 @@ class Invocation:
   def _in_order(
     self, work: '_ClientCalls', count: int, threads: int
   ) -> Iterator[nodes_lib.ClientTensors]:
-    """Yields `work(0)`, `work(1)`, ... while more are under way.
+    """Yields `work(0)`, `work(1)`, ..., computed ahead in several threads.
 
-    The longest begin first, so that no thread is left with a long one when the
-    others are done; they are yielded in the cohort's order all the same.
+    Clients with the most batches start first, so that no thread is left with a
+    long one when the others are idle. Results are yielded in the cohort's
+    order.
     """
-    # Enough to keep the threads busy while one client takes long, and few
-    # enough that finished clients waiting for their turn take little memory.
+    # Keeps threads busy while one client takes long, and bounds the memory of
+    # finished clients that wait for their turn.
     ahead = max(2 * threads, _WAITING_BYTES // work.output_bytes)
     gate = threading.Semaphore(threads)
-    # A part of the cohort at a time: the next client to yield is always among
-    # the `ahead` that may be under way.
+    # Sorted within blocks of `ahead` clients, so that the next client to yield
+    # has always been submitted.
     order = [
       index
       for start in range(0, count, ahead)
@@ -191,15 +192,15 @@ class Invocation:
 
 
 class _ClientCalls:
-  """A phase's client function, applied to one client after another.
+  """A phase's client function, called with a client's index.
 
   Attributes:
-    shared_bytes: Size of what the server sends to each client.
-    output_bytes: Size of what a client makes, at least 1; where that is not
-      known, as much as may wait.
-    ordered: Whether clients must run one after another, because some of them
-      have the same dataset object: one that shuffles gives each iteration the
-      next order, and which client gets which must not depend on threads.
+    shared_bytes: Size of the server's tensors that each client receives.
+    output_bytes: Size of a client's outputs, at least 1; `_WAITING_BYTES` if
+      unknown.
+    ordered: Whether clients must run one by one because some share a dataset
+      object: if it shuffles, its order changes with each iteration, and
+      clients' orders must not depend on threads.
   """
 
   def __init__(self, run: Invocation, phase: phases.Phase):
@@ -220,13 +221,13 @@ class _ClientCalls:
     self.shared_bytes = _size(
       phase.client.shared_bytes, [t for t in shared if t is not None]
     )
-    # Slots by position.
+    # Slots of replaceable inputs, by position.
     self._replaceable = {
       position: leaf.slot
       for position, leaf in enumerate(phase.client.inputs)
       if leaf in phase.client.replaceable
     }
-    # Not on GPUs, where the batches have to be copied anyway.
+    # Not on GPUs, where batches must be copied anyway.
     if any('GPU' in device for device in self._devices):
       self._replaceable = {}
     self.ordered = any(
@@ -236,7 +237,7 @@ class _ClientCalls:
     if self._outputs:
       for form in {self._form(store) for store in run.clients}:
         phase.client.prepare(form)
-    # One copy per device and phase, instead of one per client.
+    # Copied once per device and phase instead of once per client.
     self._shared = [shared]
     self._places = [0] * len(run.clients)
     if len(self._devices) > 1:
@@ -245,7 +246,7 @@ class _ClientCalls:
       self._shared = [_copy_to(device, shared) for device in self._devices]
 
   def steps(self, index: int) -> int:
-    """Returns how many batches a client has; 0 if that is not known."""
+    """Returns a client's number of batches; 0 if unknown."""
     local = self._run.clients[index]
     return sum(
       dataset_cache.batch_count(local.get(slot)) for _, slot in self._own
@@ -272,7 +273,7 @@ class _ClientCalls:
     return {**local, **dict(zip(self._outputs, outputs))}
 
   def _form(self, local: nodes_lib.ClientTensors) -> forms.Form:
-    """Returns the form of a client's datasets, if all have the same."""
+    """Returns the form of a client's datasets; `DATASET` if they differ."""
     found = {
       dataset_cache.form_of(local.get(slot))
       for slot in self._replaceable.values()
@@ -281,7 +282,7 @@ class _ClientCalls:
 
 
 class _Accumulation:
-  """The accumulators of a phase, to which clients are added in order.
+  """A phase's accumulators, to which clients are added in order.
 
   Attributes:
     totals: The accumulators.
@@ -298,20 +299,20 @@ class _Accumulation:
     self.totals = [run.server[slot] for slot in phase.zero]
 
   def add(self, index: int, local: nodes_lib.ClientTensors) -> None:
-    """Adds the client's values, or has them wait for others' to add."""
+    """Adds a client's values, buffering small ones of several clients."""
     values = [local[slot] for slot in self._slots]
     self._waiting.append((index, values))
     if self._at_once is None:
-      # A few small clients wait for one call; large ones would take memory.
+      # Buffers small clients for one call; large ones would take memory.
       small = _size(self._fold.input_bytes, values) <= _SMALL_BYTES
       self._at_once = _FOLD_AT_ONCE if small else 1
     if len(self._waiting) >= self._at_once:
       self.finish()
 
   def finish(self) -> None:
-    """Adds the values that wait."""
+    """Adds the buffered values."""
     while self._waiting:
-      # Powers of two, so that few functions are ever traced.
+      # Powers of two, so that few functions are traced.
       count = 1 << (len(self._waiting).bit_length() - 1)
       some, self._waiting = self._waiting[:count], self._waiting[count:]
       self._add(some)
@@ -327,7 +328,7 @@ class _Accumulation:
       )
     except tf.errors.OpError as e:
       if len(clients) > 1:
-        # One by one, to learn whose values cannot be added.
+        # Retries one by one, to find the client that fails.
         for client in clients:
           self._add([client])
         return
@@ -336,10 +337,9 @@ class _Accumulation:
 
 
 def _size(known: int | None, tensors: Sequence[tf.Tensor]) -> int:
-  """Returns the bytes that are known, or else those of eager tensors.
+  """Returns the known size in bytes, or else computes that of eager tensors.
 
-  Asking tensors takes longer than a small client's training; datasets count
-  nothing.
+  Computing it takes longer than a small client's training. Datasets count as 0.
   """
   if known is not None:
     return known
@@ -351,7 +351,7 @@ def _size(known: int | None, tensors: Sequence[tf.Tensor]) -> int:
 
 
 def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
-  """Returns whether a dataset that may change is in the list more than once."""
+  """Returns whether an uncached dataset is in the list more than once."""
   datasets = [
     id(t)
     for t in tensors
@@ -376,7 +376,7 @@ def _copy_to(
 def _client_failure(
   error: Exception, index: int, run: Invocation, device: str
 ) -> failures.ClientFailure:
-  """Says which client failed, and how."""
+  """Builds the error that names the failed client and the reason."""
   count = len(run.clients)
   if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
     place = device.rpartition('device:')[2] or 'this machine'

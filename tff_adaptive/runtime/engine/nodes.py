@@ -1,8 +1,8 @@
-"""Symbolic values: what a computation is made of while it is compiled.
+"""Symbolic values: the intermediate representation of a computation.
 
-A computation becomes a list of nodes, each of which computes tensors from the
-tensors of nodes before it. A symbolic value of an unplaced type is a nested
-tuple of leaves, and a leaf is one of a node's tensors.
+A computation is compiled to a list of nodes, each of which computes tensors
+from the tensors of earlier nodes. A symbolic value of an unplaced type is a
+nested tuple of leaves, and a leaf is one of a node's tensors.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ from tff_adaptive.runtime.graphs import graph as graph_lib
 
 
 class Placement(enum.Enum):
-  """The two placements a node can run at."""
+  """Placement of a node."""
 
   SERVER = 'server'
   CLIENT = 'client'
 
 
 class Inside:
-  """The inside of a function that a node calls by itself."""
+  """The site of nodes in the body of an `InnerFunction`."""
 
 
 SERVER = Placement.SERVER
@@ -48,33 +48,33 @@ SymbolicFunction: TypeAlias = Callable[
 SymbolicValue: TypeAlias = Union[
   'Leaf', 'PlacedValue', SymbolicFunction, tuple['SymbolicValue', ...]
 ]
-# Adds a node to the TensorFlow graph under construction: takes the inputs'
-# tensors and the wanted indices, returns the wanted tensors.
+# Adds a node to the current TensorFlow graph: maps the inputs' tensors and the
+# wanted indices to the wanted tensors.
 Build: TypeAlias = Callable[
   [Sequence[tf.Tensor], Sequence[int]], Sequence[tf.Tensor]
 ]
 
-# Tensors of an invocation. A slot is the number of a leaf: the server has a
-# list of all, a client a dictionary of its own.
+# Tensors of an invocation by slot, the number of a leaf: one list at the
+# server, a dictionary for each client.
 ServerTensors: TypeAlias = list[tf.Tensor | None]
 ClientTensors: TypeAlias = dict[int, tf.Tensor]
 
 
 @dataclasses.dataclass(eq=False)
 class Node:
-  """A step that computes tensors from tensors.
+  """An operation on tensors.
 
   Attributes:
     site: Where it runs.
-    inputs: The leaves that it reads.
-    specs: Specs of the tensors that it yields.
-    build: Adds it to a TensorFlow graph; `None` where the tensors come from
-      outside.
-    label: For error messages.
-    ordered: Whether it must run for one client after another.
-    graph: The TensorFlow graph that the node calls, if it calls one.
+    inputs: Leaves that it takes.
+    specs: Specs of the tensors that it returns.
+    build: Adds the node to a TensorFlow graph; `None` for arguments and
+      accumulators, whose tensors are given.
+    label: Name in error messages.
+    ordered: Whether it must run for clients one by one, in their order.
+    graph: The TensorFlow graph that the node calls, if any.
     phase: The phase in which it runs.
-    first_slot: Number of its first leaf.
+    first_slot: Slot of its first leaf; the others follow.
   """
 
   site: Site
@@ -133,9 +133,8 @@ class Aggregation:
     zero: Initial accumulators, at the server.
     state: Node that stands for the accumulators so far.
     update: Accumulators after one more client, at this aggregation's site.
-    result: Node that receives the accumulators after the last client, at the
-      server.
-    phase: The phase whose clients it aggregates.
+    result: Node of the accumulators after the last client, at the server.
+    phase: The phase in which clients are aggregated.
   """
 
   zero: Sequence[Leaf]
@@ -149,7 +148,7 @@ def flatten(value: SymbolicValue | None) -> list[Leaf]:
   """Lists the leaves of an unplaced value.
 
   Raises:
-    UnsupportedComputationError: If it is, or contains, something else.
+    UnsupportedComputationError: If it contains a placed value or a function.
   """
   if isinstance(value, Leaf):
     return [value]
@@ -162,7 +161,7 @@ def flatten(value: SymbolicValue | None) -> list[Leaf]:
 
 
 def pack(type_spec: tff.Type, leaves: Iterable[Leaf]) -> UnplacedValue:
-  """Nests leaves as an unplaced type does; the inverse of `flatten`."""
+  """Packs leaves into the structure of an unplaced type; inverts `flatten`."""
 
   def take(part: tff.Type, remaining: Iterator[Leaf]) -> UnplacedValue:
     if isinstance(part, tff.StructType):
@@ -177,15 +176,15 @@ def needed_leaves(
   wanted: Iterable[Leaf],
   inputs_of: Callable[[Node], Iterable[Leaf]] = lambda node: node.inputs,
 ) -> set[Leaf]:
-  """Finds the leaves that must be computed for some leaves (liveness).
+  """Returns all leaves that the wanted leaves depend on (liveness analysis).
 
   Args:
-    nodes: In an order in which each follows its inputs.
-    wanted: The leaves.
-    inputs_of: The leaves that a node depends on.
+    nodes: Nodes in topological order.
+    wanted: The wanted leaves.
+    inputs_of: Maps a node to the leaves that it depends on.
 
   Returns:
-    `wanted` and whatever they depend on, through `nodes`.
+    `wanted` and all leaves that they depend on through `nodes`.
   """
   needed = set(wanted)
   for node in reversed(nodes):
@@ -197,11 +196,11 @@ def needed_leaves(
 def read_from_outside(
   nodes: Collection[Node], also: Iterable[Leaf] = ()
 ) -> list[Leaf]:
-  """Lists the leaves of other nodes that some nodes read, each once.
+  """Returns the leaves of other nodes that some nodes take, each once.
 
   Args:
     nodes: The nodes.
-    also: Further leaves that are read.
+    also: Further leaves to include.
   """
   own = set(nodes)
   read = [leaf for node in nodes for leaf in node.inputs]
@@ -211,7 +210,7 @@ def read_from_outside(
 
 
 def size_of(leaves: Iterable[Leaf]) -> int | None:
-  """Sums up the bytes of leaves, datasets apart; `None` if one is unknown."""
+  """Returns the size of leaves in bytes without datasets; `None` if unknown."""
   total = 0
   for leaf in leaves:
     if leaf.spec.dtype != tf.variant:
@@ -229,14 +228,14 @@ def build_nodes(
   replaced: Collection[Leaf] = (),
   form: forms.Form = forms.Form.DATASET,
 ) -> list[tf.Tensor]:
-  """Adds `nodes` to the graph under construction.
+  """Adds nodes to the current TensorFlow graph.
 
   Args:
-    nodes: In an order in which each follows its inputs.
+    nodes: Nodes in topological order.
     known: Tensors of leaves of other nodes.
-    wanted: The leaves to compute; nodes that they do not need are left out.
-    replaced: Leaves in `known` that are not datasets but what stands for them.
-    form: What that is.
+    wanted: The leaves to compute; unneeded nodes are skipped.
+    replaced: Dataset leaves whose tensors in `known` are stand-ins.
+    form: Form of these stand-ins.
 
   Returns:
     The tensors of `wanted`.
@@ -253,7 +252,7 @@ def build_nodes(
       inputs = [known[leaf] for leaf in node.inputs]
       others = [i for i, leaf in enumerate(node.inputs) if leaf in replaced]
       if others:
-        assert node.graph is not None  # Only graphs take something else.
+        assert node.graph is not None  # Only graphs accept stand-ins.
         built: Sequence[tf.Tensor] = node.graph.call(
           inputs, indices, others, form
         )

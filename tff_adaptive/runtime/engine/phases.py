@@ -1,11 +1,11 @@
 """Division of a computation's nodes into phases.
 
-Phase p of the server needs nothing but arguments and the results of
-aggregations of phases before p; then the clients compute what the aggregations
-of phase p need, whose results are there in phase p + 1. All server nodes of a
-phase become one TensorFlow function, all client nodes another, and all
-accumulations a third. So a round of tff.learning's FedAvg is one call per
-client, one accumulation per client, and two calls at the server.
+In phase p the server's nodes depend only on arguments and on aggregations of
+earlier phases; then clients compute the inputs of the aggregations of phase p,
+whose results are available in phase p + 1. All server nodes of a phase become
+one TensorFlow function, all client nodes another, and all accumulations a
+third. So a round of tff.learning's FedAvg is one call and one accumulation per
+client, and two calls at the server.
 """
 
 import collections
@@ -18,15 +18,15 @@ from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 @dataclasses.dataclass
 class Phase:
-  """The functions of one phase, and the slots between them.
+  """The functions of one phase, and the slots that connect them.
 
   Attributes:
     server: Runs first, once.
     client: Runs for each client.
-    fold: Runs on the clients' values, in order.
+    fold: Accumulates the clients' values, in order.
     zero: Slots of the initial accumulators, at the server.
-    total: Slots that receive the accumulators in the end, at the server.
-    keep: Slots of a client's leaves that outlive this phase.
+    total: Slots of the final accumulators, at the server.
+    keep: Slots of a client's leaves that are needed after this phase.
   """
 
   server: fused.Fused
@@ -50,8 +50,8 @@ def divide(
   """Divides the nodes that a result needs into phases.
 
   Args:
-    nodes: All nodes, each after those that it needs, with their slots.
-    aggregations: All aggregations.
+    nodes: All nodes in topological order, with their slots.
+    aggregations: All aggregations, likewise.
     result: The symbolic result.
 
   Returns:
@@ -63,7 +63,7 @@ def divide(
 
 
 class _Division:
-  """The nodes that a result needs, and which of them read which."""
+  """The nodes that a result needs, and the dependencies among them."""
 
   def __init__(
     self,
@@ -92,7 +92,7 @@ class _Division:
         self._readers[leaf].append(node)
 
   def _dependencies(self, node: nodes_lib.Node) -> Sequence[nodes_lib.Leaf]:
-    """Lists the leaves that a node, or an aggregation's result, depends on."""
+    """Returns the leaves that a node or an aggregation's result depends on."""
     aggregation = self._result_of.get(node)
     if aggregation is None:
       return node.inputs
@@ -102,10 +102,10 @@ class _Division:
     return [*aggregation.zero, *read]
 
   def assign_phases(self) -> None:
-    """Gives every node and aggregation its phase.
+    """Assigns each node and aggregation to a phase.
 
-    As early as possible, then client work as late as possible: what is computed
-    in the phase that uses it need not be kept between phases.
+    Nodes run as early as possible, client nodes then as late as possible: a
+    value computed in the phase that uses it need not be kept between phases.
     """
     for node in self._nodes:
       ready = max((x.node.phase for x in self._dependencies(node)), default=0)
@@ -127,12 +127,12 @@ class _Division:
         node.phase = max(node.phase, first_read)
 
   def _read_in(self, node: nodes_lib.Node) -> int:
-    """Returns the phase in which a node's dependencies are read."""
+    """Returns the phase in which a node's inputs are used."""
     aggregation = self._result_of.get(node)
     return node.phase if aggregation is None else aggregation.phase
 
   def phases(self) -> list[Phase]:
-    """Makes the phases, in order."""
+    """Builds the phases, in order."""
     last = max((n.phase for n in self._nodes), default=0)
     return [self._phase(number) for number in range(last + 1)]
 
@@ -161,7 +161,7 @@ class _Division:
   def _built(
     self, place: nodes_lib.Placement, number: int
   ) -> list[nodes_lib.Node]:
-    """Lists the nodes that are computed at a place in a phase."""
+    """Returns the nodes to build at a site in a phase."""
     return [
       n
       for n in self._nodes
@@ -171,7 +171,7 @@ class _Division:
   def _used_outside(
     self, nodes: Sequence[nodes_lib.Node]
   ) -> list[nodes_lib.Leaf]:
-    """Lists the leaves of some nodes that others, or the result, need."""
+    """Returns the leaves of some nodes that other nodes or the result use."""
     own = set(nodes)
     return [
       leaf
@@ -181,7 +181,7 @@ class _Division:
     ]
 
   def _kept_after(self, number: int) -> list[int]:
-    """Lists the slots at clients that later phases, or the result, need."""
+    """Returns the slots at clients that later phases or the result use."""
     return [
       leaf.slot
       for node in self._nodes
@@ -193,7 +193,7 @@ class _Division:
 
 
 def result_leaves(value: nodes_lib.SymbolicValue) -> list[nodes_lib.Leaf]:
-  """Lists the leaves of a result, placed or not."""
+  """Returns the leaves of a result, placed or unplaced."""
   if isinstance(value, nodes_lib.PlacedValue):
     return nodes_lib.flatten(value.value)
   if isinstance(value, tuple):

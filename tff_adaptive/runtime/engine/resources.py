@@ -1,4 +1,4 @@
-"""The threads, devices and memory of this process that clients run on."""
+"""This process's threads, devices and memory for clients."""
 
 import concurrent.futures
 import contextlib
@@ -19,20 +19,20 @@ from tff_adaptive.runtime import tff_functions
 _Result = TypeVar('_Result')
 # See `_default_concurrency`.
 _CLIENTS_A_GPU = 4
-# Of TensorFlow, as soon as there is an engine.
+# The process whose TensorFlow runs clients, set by the first engine.
 _owner: failures.Owner | None = None
 
 
 class Resources:
-  """Threads, devices and memory, and the time that aggregation took on them.
+  """Threads, devices and memory for clients, with a clock of aggregation.
 
   Attributes:
-    max_concurrent_clients: Clients that run at once.
-    devices: Names of the devices that clients are spread over.
+    max_concurrent_clients: Number of clients that run at once.
+    devices: Names of the clients' devices.
     server_device: Name of the server's device; empty for TensorFlow's choice,
       which is the first GPU for ops that have a kernel there.
-    aggregation_seconds: Seconds until now of adding up what clients sent, and
-      of the server's computations.
+    aggregation_seconds: Seconds spent so far on accumulating clients' values
+      and on the server's computations.
   """
 
   def __init__(
@@ -66,20 +66,20 @@ class Resources:
   def submit(
     self, function: Callable[[int], _Result], index: int
   ) -> concurrent.futures.Future[_Result]:
-    """Calls a function of a client's index in one of the clients' threads.
+    """Submits a function of a client's index to the clients' threads.
 
     Raises:
-      RuntimeFailure: If the threads were ended.
+      RuntimeFailure: If the context was closed.
     """
     return self._submit(self._pool, function, index)
 
   def submit_beside(
     self, function: Callable[..., _Result], *arguments: Any
   ) -> concurrent.futures.Future[_Result]:
-    """Calls a function in a thread that no client waits for.
+    """Submits a function to a thread outside of the clients' pool.
 
     Raises:
-      RuntimeFailure: If the threads were ended.
+      RuntimeFailure: If the context was closed.
     """
     return self._submit(self._beside, function, *arguments)
 
@@ -98,18 +98,18 @@ class Resources:
 
   @contextlib.contextmanager
   def aggregating(self) -> Iterator[None]:
-    """Counts the time inside as aggregation."""
+    """Counts the time spent in the context as aggregation."""
     start = time.perf_counter()
     yield
     with self._lock:
       self.aggregation_seconds += time.perf_counter() - start
 
   def threads_for(self, shared_bytes: int) -> int:
-    """Computes how many clients may run at once without filling the memory.
+    """Returns the number of clients that may run at once within memory.
 
     Args:
-      shared_bytes: Size of what the server sends to each client, of which each
-        holds a few copies.
+      shared_bytes: Size of the server's tensors that each client receives, and
+        of which it holds a few copies.
     """
     if not self._automatic or not shared_bytes:
       return self.max_concurrent_clients
@@ -119,7 +119,7 @@ class Resources:
 
   @staticmethod
   def check_process() -> None:
-    """Raises `RuntimeFailure` in a fork of a process that had an engine."""
+    """Raises `RuntimeFailure` in a fork of a process that used an engine."""
     global _owner
     _owner = _owner or failures.Owner()
     _owner.check()
@@ -131,7 +131,7 @@ class Resources:
 
 
 def _check_devices(names: Sequence[str] | None) -> list[str]:
-  """Completes the names of devices; by default all GPUs, or else the CPU."""
+  """Returns the full names of devices; by default all GPUs, or else the CPU."""
   known = [device.name for device in tf.config.list_logical_devices()]
   short = {name.rpartition('device:')[2]: name for name in known}
   if names is None:
@@ -154,12 +154,12 @@ def _check_devices(names: Sequence[str] | None) -> list[str]:
 
 
 def _default_concurrency(devices: Sequence[str]) -> int:
-  """Chooses the number of clients at once: the cores, or four per GPU.
+  """Returns the default number of clients at once: cores, or four per GPU.
 
-  A client's thread needs longer to launch a step's kernels than a GPU to run
-  them: by results/gpu_readiness/costs.csv two to five clients keep a GPU busy,
-  but for the largest models, which cost no more with several. Each needs a core
-  to launch from, so there are never more than cores.
+  Launching a step's kernels takes longer than running them on a GPU: by
+  results/gpu_readiness/costs.csv two to five clients keep a GPU busy, except
+  with the largest models, which cost no more with several. Each client needs a
+  core to launch from, so there are never more clients than cores.
   """
   cores = len(os.sched_getaffinity(0))
   gpus = sum('GPU' in device for device in devices)
@@ -187,13 +187,13 @@ def set_threads_per_operation(count: int) -> None:
 
 
 def threads_per_operation() -> int:
-  """Returns the threads of an operation; 0 for as many as there are cores."""
+  """Returns the number of threads of an operation; 0 for one per core."""
   chosen = tf.config.threading.get_intra_op_parallelism_threads()
   return chosen or int(os.environ.get('TF_NUM_INTRAOP_THREADS', 0))
 
 
 def _available_memory() -> int:
-  """Reads the bytes that this machine can still give to processes."""
+  """Returns this machine's available memory in bytes."""
   with open('/proc/meminfo', encoding='ascii') as file:
     for line in file:
       if line.startswith('MemAvailable:'):

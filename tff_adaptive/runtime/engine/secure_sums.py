@@ -1,4 +1,4 @@
-"""Secure sums, simulated: plain sums with the checks of the protocols."""
+"""Simulated secure sums: plain sums with the protocols' checks."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tff_adaptive.runtime.engine import builder as builder_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import sums
 
-# The clients' values and what bounds them.
+# The clients' values and their bound.
 _Argument: TypeAlias = tuple[nodes_lib.PlacedValue, nodes_lib.UnplacedValue]
 
 
@@ -73,14 +73,14 @@ def _checked_sum(
   argument: _Argument,
   maximum_of: Callable[[tf.Tensor], tf.Tensor],
 ) -> nodes_lib.PlacedValue:
-  """Sums values that, as in the protocol, must not exceed a maximum.
+  """Sums values, which must not exceed a maximum, as in the protocol.
 
   Args:
     builder: Receives the nodes.
     type_spec: The intrinsic's type.
     argument: The values and the bounds.
-    maximum_of: From a bound to the maximum, in 64 bits: it may be out of the
-      summand's range.
+    maximum_of: Maps a bound to the maximum, in 64 bits because it may exceed
+      the summand's range.
   """
   value, bound = argument
   summands = nodes_lib.flatten(value.value)
@@ -124,7 +124,7 @@ def _sum(
   member: tff.Type,
   value: nodes_lib.UnplacedValue,
 ) -> nodes_lib.UnplacedValue:
-  """Sums a value over the clients."""
+  """Adds a sum of a value over the clients."""
   zero = sums.zeros(builder, member, nodes_lib.SERVER)
   return builder.add_aggregation(
     value,
@@ -137,6 +137,6 @@ def _sum(
 def _one_each(
   bound: nodes_lib.UnplacedValue, leaves: Sequence[nodes_lib.Leaf]
 ) -> list[nodes_lib.Leaf]:
-  """Repeats a bound, if there is only one, for each leaf."""
+  """Returns a bound for each leaf, repeating a single one."""
   bounds = nodes_lib.flatten(bound)
   return bounds * len(leaves) if len(bounds) == 1 else bounds

@@ -1,4 +1,4 @@
-"""Intrinsics on sequences, as operations on `tf.data.Dataset`s."""
+"""Intrinsics on sequences, expressed as operations on `tf.data.Dataset`s."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ def select(
 ) -> nodes_lib.PlacedValue:
   """Handles `tff.federated_select`."""
   keys, _, state, choose = argument
-  # The key's range is the caller's promise; what a key outside of it means
-  # is up to the function, as in TFF's own runtime.
+  # Keys are not checked against their range; the function defines the result
+  # for others, as in TFF's own runtime.
   inner = builder.trace_inner(
     [tf.TensorSpec([], tf.int32)],
     lambda parameters, site: choose((state.value, parameters[0]), site),
@@ -155,8 +155,8 @@ def _reduce(
     source: Type of its elements.
     zero: Leaves of the initial state.
     state_type: Type of the state.
-    function: From (state, element) to the next state.
-    site: Where it runs.
+    function: Maps (state, element) to the next state.
+    site: Site of the node.
   """
   specs = values.leaf_specs(state_type)
 

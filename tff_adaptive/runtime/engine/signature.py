@@ -29,7 +29,7 @@ class _Part:
   Attributes:
     at_clients: Whether each client has a value of its own.
     slots: Slots of its tensors.
-    ingest: From a value, or one client's value, to its tensors.
+    ingest: Converts a value, or one client's value, to tensors.
   """
 
   at_clients: bool
@@ -38,7 +38,7 @@ class _Part:
 
 
 class Signature:
-  """A converter of arguments and results to tensors and back."""
+  """Converts a computation's arguments to tensors, and its results back."""
 
   def __init__(
     self,
@@ -50,8 +50,8 @@ class Signature:
 
     Args:
       executable: The compiled computation.
-      type_signature: Its type, with Python containers.
-      datasets: Datasets seen before.
+      type_signature: Its type, which names Python containers.
+      datasets: Cache of datasets.
     """
     self._parts: list[_Part] = []
     self._split: _Split = lambda value, out: None
@@ -74,11 +74,11 @@ class Signature:
     self._restore = _compile_result(executable.result, type_signature.result)
 
   def num_clients(self, argument: values.PythonValue) -> int | None:
-    """Counts the clients of an argument; `None` if it does not show them.
+    """Returns an argument's number of clients; `None` if it shows none.
 
     Raises:
-      TypeError: If a value at the clients is no list.
-      ValueError: If such values have different lengths.
+      TypeError: If a value at clients is not a list.
+      ValueError: If values at clients have different lengths.
     """
     if not any(part.at_clients for part in self._parts):
       return None
@@ -104,10 +104,10 @@ class Signature:
     server: nodes_lib.ServerTensors,
     clients: list[nodes_lib.ClientTensors],
   ) -> None:
-    """Puts an argument's tensors into the slots of server and clients.
+    """Converts an argument and stores its tensors in server and client slots.
 
     Raises:
-      TypeError: If a value is not of its type; names the client.
+      TypeError: If a value has the wrong type; the message names the client.
     """
     for part, value in zip(self._parts, self._split_argument(argument)):
       if part.at_clients:
@@ -141,7 +141,7 @@ class Signature:
 
 
 def _compile_parts(type_spec: tff.Type, members: list[tff.Type]) -> _Split:
-  """Compiles the division of arguments into parts, as `Tracer.argument` does.
+  """Compiles the split of arguments into the parts of `Tracer.argument`.
 
   Args:
     type_spec: Type of the argument.
@@ -172,7 +172,7 @@ def _compile_result(
 
   Args:
     value: The symbolic result, or a part of it.
-    type_spec: Its type, with Python containers.
+    type_spec: Its type, which names Python containers.
   """
   if isinstance(value, nodes_lib.PlacedValue):
     slots = [leaf.slot for leaf in nodes_lib.flatten(value.value)]

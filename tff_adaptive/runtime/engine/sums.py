@@ -1,4 +1,4 @@
-"""Elementwise zeros and sums of a TFF type, as nodes."""
+"""Nodes of elementwise zeros and sums of a TFF type."""
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -11,7 +11,7 @@ from tff_adaptive.runtime.engine import values
 def zeros(
   builder: builder_lib.Builder, type_spec: tff.Type, site: nodes_lib.Site
 ) -> list[nodes_lib.Leaf]:
-  """Adds a node that makes zeros of a type."""
+  """Adds a node that returns zeros of a type."""
   specs = values.leaf_specs(type_spec)
   return builder.add(
     site,
@@ -27,7 +27,7 @@ def zeros(
 def accumulate_sum(
   builder: builder_lib.Builder, type_spec: tff.Type
 ) -> builder_lib.Accumulate:
-  """Makes the accumulation of a sum of values of a type."""
+  """Returns the accumulation function of a sum of values of a type."""
 
   def add(
     pair: tuple[nodes_lib.UnplacedValue, ...], site: nodes_lib.Site

@@ -20,10 +20,10 @@ _Scope: TypeAlias = Mapping[str, nodes_lib.SymbolicValue | None]
 
 
 class Tracer:
-  """An evaluator of building blocks to symbolic values.
+  """Evaluates TFF's building blocks to symbolic values.
 
-  Structures, selections, lambdas, zips and broadcasts vanish on the way; what
-  remains are the nodes in `builder`.
+  Structures, selections, lambdas, zips and broadcasts are resolved; only nodes
+  in `builder` remain.
 
   Attributes:
     builder: The nodes and aggregations so far.
@@ -34,12 +34,12 @@ class Tracer:
     graph_of: Callable[[tff.framework.CompiledComputation], graph_lib.Graph],
     once: bool = False,
   ):
-    """Starts without nodes.
+    """Creates a tracer without nodes.
 
     Args:
       graph_of: Loads the TensorFlow graph of a building block.
-      once: Whether a graph that is called again at the same site, with the same
-        inputs, is the same call, even if it draws random numbers.
+      once: Whether repeated calls of a graph at the same site with the same
+        inputs are merged, even if the graph draws random numbers.
     """
     self._graph_of = graph_of
     self._once = once
@@ -49,11 +49,11 @@ class Tracer:
   def argument(
     self, type_spec: tff.Type
   ) -> tuple[nodes_lib.SymbolicValue, list[nodes_lib.Node]]:
-    """Makes the symbolic argument of a computation.
+    """Builds the symbolic argument of a computation.
 
     Returns:
-      The value and, for each unplaced or placed part of the argument in order,
-      the node that stands for it.
+      The symbolic value, and one node per unplaced or placed part of the
+      argument, in order.
     """
     if isinstance(type_spec, tff.StructType):
       elements: list[nodes_lib.SymbolicValue] = []
@@ -90,12 +90,12 @@ class Tracer:
 
     Args:
       block: The building block.
-      scope: Values of the names that it may refer to.
-      site: The site for what is not placed otherwise.
+      scope: Values of bound names.
+      site: Site of nodes without a placement.
 
     Returns:
-      Its `SymbolicValue`. (Which kind follows from the block's TFF type, which
-      Python's types cannot express.)
+      Its `SymbolicValue`, of a kind that follows from the block's TFF type
+      (Python's types cannot express this).
     """
     framework = tff.framework
     if isinstance(block, framework.Reference):

@@ -1,7 +1,7 @@
 """Conversion of Python values of unplaced TFF types to tensors and back.
 
-An eager tensor stands for a value of a tensor type, a dataset's variant tensor
-for one of a sequence type, and a list of both for a structure.
+A value of a tensor type becomes an eager tensor, one of a sequence type a
+dataset's variant tensor, and a structure a list of both.
 """
 
 import collections
@@ -22,26 +22,26 @@ from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime import tff_names
 
-# A Python value of some TFF type, in any of the containers that TFF accepts.
+# A Python value of a TFF type, in any container that TFF accepts.
 PythonValue: TypeAlias = Any
 # Appends a value's tensors, in the order of `leaf_specs`.
 Ingest: TypeAlias = Callable[[PythonValue, list[tf.Tensor]], None]
-# Takes tensors, in the order of `leaf_specs`, and makes a value of them.
+# Builds a value from its tensors, in the order of `leaf_specs`.
 Restore: TypeAlias = Callable[[Iterator[tf.Tensor]], PythonValue]
 
 
 class Unread(enum.Enum):
-  """The kind of `UNREAD`."""
+  """Type of `UNREAD`."""
 
   UNREAD = 0
 
 
-# In the place of a part of an argument that its computation does not read.
+# Placeholder for a part of an argument that its computation does not read.
 UNREAD = Unread.UNREAD
 
 
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
-  """Lists the specs of a value's tensors, in order, by its unplaced type."""
+  """Returns the specs of a value's tensors, in order, for an unplaced type."""
   if isinstance(type_spec, tff.StructType):
     return [
       s for _, t in tff_names.struct_items(type_spec) for s in leaf_specs(t)
@@ -63,11 +63,11 @@ def compile_ingest(
 
   Args:
     type_spec: A tensor, struct or sequence type.
-    variant_of: Converts a dataset, or a list of elements, to a variant tensor.
+    variant_of: Converts a dataset or a list of elements to a variant tensor.
 
   Returns:
-    A function of a value and a list, to which it appends the value's tensors;
-    it raises `TypeError` if the value is not of the type.
+    A function that appends the tensors of its first argument to its second, a
+    list. It raises `TypeError` for values of another type.
   """
   if isinstance(type_spec, tff.TensorType):
     convert = compile_tensor(type_spec)
@@ -98,8 +98,8 @@ def compile_split(
 ) -> Callable[[PythonValue], Sequence[PythonValue]]:
   """Compiles the conversion of a struct value to its elements.
 
-  The elements are in the type's order; values whose names or number differ from
-  the type's raise `TypeError`.
+  Elements are returned in the type's order. Values with other names or another
+  number of elements raise `TypeError`.
   """
   names = tuple(name for name, _ in tff_names.struct_items(type_spec))
   all_named = None not in names
@@ -128,7 +128,7 @@ def compile_split(
       if not any(names) and len(fields) == count:
         return [getattr(value, name) for name in fields]
       refuse(value, list(fields))
-    # Rare containers, in TFF's own way.
+    # Rare containers are left to TFF.
     if not isinstance(value, tff_names.Struct):
       value = tff_names.structure.from_container(value)
     elements = tff_names.structure.to_elements(value)
@@ -143,7 +143,7 @@ def compile_split(
 
 @functools.lru_cache(maxsize=1024)
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-  """Lists the fields of an attrs class or a named tuple; `None` for others."""
+  """Returns the field names of an attrs class or named tuple, else `None`."""
   if attrs.has(kind):
     return tuple(field.name for field in attrs.fields(kind))
   if issubclass(kind, tuple) and hasattr(kind, '_fields'):
@@ -192,7 +192,7 @@ def compile_restore(type_spec: tff.Type) -> Restore:
     type_spec: An unplaced type; its Python containers are used.
 
   Returns:
-    A function of an iterator over tensors. It returns NumPy values,
+    A function that maps an iterator over tensors to NumPy values,
     `tf.data.Dataset`s, and structures of these.
   """
   if isinstance(type_spec, tff.StructType):
@@ -219,12 +219,12 @@ def compile_pack(
   if container is None:
     container = collections.OrderedDict if any(names) else tuple
   if None in names and any(names):
-    # No container of Python's has both; TFF raises a better error.
+    # No Python container has both; TFF raises a better error.
     return lambda elements: tff_names.to_container(
       tff_names.Struct(list(zip(names, elements))), type_spec
     )
   if _fields_of(container) is not None:
-    fields = [name for name in names if name is not None]  # All of them.
+    fields = [name for name in names if name is not None]  # All are named.
     return lambda elements: container(**dict(zip(fields, elements)))
   if any(names):
     return lambda elements: container(zip(names, elements))

@@ -1,1 +1,1 @@
-"""TensorFlow graphs of TFF computations, made fit to run in one process."""
+"""Rewriting of TFF computations' TensorFlow graphs to run in one process."""

@@ -1,4 +1,4 @@
-"""Reading and changing `GraphDef` messages."""
+"""Utilities for `GraphDef` messages."""
 
 import collections
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ GraphDef: TypeAlias = tf.compat.v1.GraphDef
 NodeDef: TypeAlias = tf.compat.v1.NodeDef
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 
-# TensorFlow's reserved name: such a variable belongs to one execution.
+# TensorFlow's reserved name of variables that are local to an execution.
 ANONYMOUS_VARIABLE = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
-# Any CPU: the one that a function is called on, if it is one.
+# Any CPU: the one that the function is called on if that is a CPU.
 HOST = '/device:CPU:*'
 
 
 def node_name(reference: str) -> str:
-  """Returns the node that an input refers to, by value or by control."""
+  """Returns the name of the node that a data or control input refers to."""
   return reference.lstrip('^').split(':')[0]
 
 
 def tensor_name(name: str) -> str:
-  """Completes a tensor's name: a node's name means its first output."""
+  """Returns a tensor's full name; a node's name denotes its first output."""
   return name if ':' in name else f'{name}:0'
 
 
@@ -36,14 +36,14 @@ def all_nodes(graph_def: GraphDef) -> Iterator[NodeDef]:
 
 
 def needed_nodes(graph_def: GraphDef, names: Iterable[str]) -> set[str]:
-  """Finds the nodes that some nodes need, themselves included.
+  """Returns the names of nodes and of all their dependencies.
 
   Args:
-    graph_def: The graph; its library is not looked at.
+    graph_def: The graph; its library is ignored.
     names: Names of the nodes.
 
   Returns:
-    The names of all nodes that have to run, by value or by control.
+    Names of all nodes that must run, including control dependencies.
   """
   by_name = {node.name: node for node in graph_def.node}
   needed = set(names)
@@ -60,12 +60,12 @@ def needed_nodes(graph_def: GraphDef, names: Iterable[str]) -> set[str]:
 def turn_into_call(
   graph_def: GraphDef, node: NodeDef, function: ConcreteFunction
 ) -> None:
-  """Makes a node call a function instead of its own op.
+  """Replaces a node's op by a function call, in place.
 
   Args:
-    graph_def: The node's graph; its library gets the functions that it lacks.
-    node: Keeps its name and its inputs.
-    function: Must stay alive as long as the graph is used.
+    graph_def: The node's graph; missing functions are added to its library.
+    node: The node, which keeps its name and inputs.
+    function: The function, which must stay alive as long as the graph is used.
   """
   with tf.Graph().as_default() as scratch:
     placeholders = [

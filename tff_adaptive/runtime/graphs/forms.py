@@ -1,4 +1,4 @@
-"""Forms in which a graph may be given a dataset; `graph.py` says why."""
+"""Forms of dataset arguments of a graph; see `graph.py`."""
 
 import dataclasses
 import enum
@@ -8,13 +8,12 @@ import tensorflow as tf
 
 
 class Form(enum.Enum):
-  """The form in which a graph is given a dataset, as a variant tensor.
+  """Form of a dataset argument of a graph, a variant tensor.
 
   Attributes:
     DATASET: The dataset.
-    LIST: A list that starts with "none" and goes on with the batches from last
-      to first, each wrapped as an optional.
-    ROWS: An optional of all batches' rows, and where the first of them begins;
+    LIST: A list of optionals: "none", then the batches from last to first.
+    ROWS: An optional of the rows of all batches and the position of the first;
       see `Rows`.
   """
 
@@ -29,8 +28,9 @@ class Rows:
 
   Attributes:
     components: Tensors [rows, ...].
-    begin: Rows before the first batch, int32 scalar.
-    batch_size: Rows of a batch, int32 scalar; the last batch may have fewer.
+    begin: Number of rows before the first batch, int32 scalar.
+    batch_size: Number of rows of a batch, int32 scalar; the last batch may have
+      fewer.
   """
 
   components: Sequence[tf.Tensor]
@@ -39,7 +39,7 @@ class Rows:
 
   @classmethod
   def unpack(cls, packed: tf.Tensor, dtypes: Sequence[tf.DType]) -> 'Rows':
-    """Reads what `pack_from` packed."""
+    """Unpacks the result of `pack_from`."""
     types = [*dtypes, tf.int32, tf.int32]
     *components, begin, batch_size = tf.raw_ops.OptionalGetValue(
       optional=packed,
@@ -49,15 +49,15 @@ class Rows:
     return cls(components, begin, batch_size)
 
   def pack_from(self, begin: tf.Tensor) -> tf.Tensor:
-    """Packs them into one tensor, to begin at a row."""
+    """Packs all fields into one variant scalar, with another `begin`."""
     return tf.raw_ops.OptionalFromValue(
       components=[*self.components, begin, self.batch_size]
     )
 
   def remain(self, begin: tf.Tensor) -> tf.Tensor:
-    """Tells whether there is a batch that begins at a row."""
+    """Returns whether there are rows from a position on, bool scalar."""
     return begin < tf.shape(self.components[0])[0]
 
   def batch(self, begin: tf.Tensor) -> list[tf.Tensor]:
-    """Cuts the batch that begins at a row."""
+    """Slices the batch that begins at a row."""
     return [rows[begin : begin + self.batch_size] for rows in self.components]

@@ -1,24 +1,24 @@
-"""One TensorFlow graph of a TFF computation, made fit to run in this process.
+"""A TFF computation's TensorFlow graph, rewritten to run in this process.
 
-TFF's own runtime runs each graph in a session of its own, where names of
-functions, variables and tables cannot meet. Here all graphs live in one
-process and one graph runs for several clients at once, hence:
+TFF's own runtime runs each graph in a session of its own, so that names of
+functions, variables and tables cannot clash. Here all graphs share one process
+and a graph runs for several clients at once, hence:
 
-* Functions: names in a graph's library are global in the process, so each
-  library is renamed by a digest of its graph.
-* Variables, tables: a `shared_name` would make concurrent clients share them,
-  so each becomes the anonymous kind, which is new in each execution.
+* Functions: names in a graph's library are global in the process, so they get a
+  digest of the graph as suffix.
+* Variables, tables: concurrent clients would share those with a `shared_name`,
+  so they become anonymous ones, which each execution creates anew.
 * Initialization: there is no session to run `initialize_op` in first, so
-  whatever reads a variable or table waits for it by a control edge.
-* Input: what iterates over datasets stays on the CPU.
-* `dataset.reduce`: its kernel instantiates its function anew in each call
-  (30 to 40 ms); the equal loop over an iterator does not.
-* Stand-ins: making an iterator costs more than a small client's training, and
-  each batch from it wakes another thread. For a dataset that yields the same
-  batches each time (the engine decides) the graph has other forms, in which a
-  list of batches, or tensors whose rows are the batches, stand for the dataset,
-  and a variable that holds the rest of them for the iterator. All are of the
-  same TensorFlow types, so only the ops that make and advance iterators change.
+  readers of variables and tables get a control edge from it.
+* Input: ops that iterate over datasets are placed on the CPU.
+* `dataset.reduce`: its kernel instantiates its function in each call (30 to 40
+  ms); an equivalent loop over an iterator does not.
+* Stand-ins: creating an iterator costs more than a small client's training, and
+  each of its batches wakes another thread. For a dataset that yields the same
+  batches each time (the engine decides) the graph has further forms: a list of
+  batches, or tensors whose rows are the batches, replaces the dataset, and a
+  variable with the remaining batches replaces the iterator. All have the same
+  TensorFlow types, so only ops that make and advance iterators change.
 """
 
 import hashlib
@@ -40,8 +40,8 @@ class Graph:
     graph_def: The rewritten graph.
     parameters: Names of the tensors to feed, in the order of the argument.
     results: Names of the tensors to fetch, in the order of the result.
-    ordered: Whether calls must happen one after another, in the clients' order:
-      some kernel keeps a queue, or a seeded random state, between calls.
+    ordered: Whether clients must run one by one, in their order, because a
+      kernel keeps a queue or a seeded random state between calls.
   """
 
   def __init__(
@@ -52,19 +52,18 @@ class Graph:
     parameters: Sequence[str],
     results: Sequence[str],
   ):
-    """Rewrites `graph_def`, which becomes this object's own.
+    """Rewrites a graph.
 
     Args:
-      graph_def: The graph as TFF serialized it.
+      graph_def: The graph as TFF serialized it; changed in place.
       initialize_op: Name of the op that initializes variables and tables, or
-        empty.
-      session_token: Name of the placeholder for a session's token, or empty.
+        ''.
+      session_token: Name of the placeholder of the session token, or ''.
       parameters: Names of the argument's tensors, in order.
       results: Names of the result's tensors, in order.
 
     Raises:
-      UnsupportedComputationError: If the graph has state that concurrent
-        clients would share.
+      UnsupportedComputationError: If concurrent clients would share state.
     """
     self.parameters = [defs.tensor_name(name) for name in parameters]
     self.results = [defs.tensor_name(name) for name in results]
@@ -91,14 +90,14 @@ class Graph:
     replaced: Sequence[int] = (),
     form: forms.Form = forms.Form.DATASET,
   ) -> list[tf.Tensor]:
-    """Adds this graph to the graph under construction.
+    """Adds this graph to the current TensorFlow graph.
 
     Args:
       arguments: One tensor per entry of `parameters`.
-      wanted: Indices into `results`; whatever only others need is left out.
-      replaced: Indices of the `arguments` that are not datasets but what stands
-        for them; `replaceable` must hold for each.
-      form: What that is.
+      wanted: Indices into `results`; ops that only others need are pruned.
+      replaced: Indices of `arguments` that are stand-ins for datasets;
+        `replaceable` must hold for each.
+      form: Form of these stand-ins.
 
     Returns:
       The tensors of the `wanted` results.
@@ -115,7 +114,7 @@ class Graph:
       for name, value in zip(self.parameters, arguments)
       if defs.node_name(name) in nodes
     }
-    # A result may be an argument passed on.
+    # A result may be an argument itself.
     found = dict(zip(self.parameters, arguments))
     fetches = [name for name in names if name not in found]
     if fetches:
@@ -126,9 +125,9 @@ class Graph:
     return [found[name] for name in names]
 
   def replaceable(self, index: int) -> bool:
-    """Returns whether batches may stand for a dataset parameter.
+    """Returns whether a stand-in may be passed for a dataset parameter.
 
-    It may if the graph does nothing with the dataset but iterate over it.
+    True if the graph only iterates over the dataset.
     """
     return (
       stand_ins.iterations(
@@ -138,7 +137,7 @@ class Graph:
     )
 
   def _prune(self, wanted: tuple[int, ...]) -> defs.GraphDef:
-    """Copies the part of the graph that some results need."""
+    """Returns a copy of the subgraph that some results need."""
     if wanted not in self._pruned:
       needed = defs.needed_nodes(
         self.graph_def, (defs.node_name(self.results[i]) for i in wanted)

@@ -1,4 +1,4 @@
-"""`dataset.reduce` as a loop; `graph.py` says why."""
+"""Replacement of `dataset.reduce` by loops; see `graph.py`."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from tff_adaptive.runtime.graphs import defs
 from tff_adaptive.runtime.graphs import forms
 
 _Tensors: TypeAlias = Sequence[tf.Tensor]
-# From the dataset (or the list that stands for it), the state and what the
-# body captures to the state after the last element.
+# Maps a dataset or its stand-in, the state and the body's captures to the state
+# after the last element.
 _Loop: TypeAlias = Callable[[tf.Tensor, _Tensors, _Tensors], _Tensors]
 
 
 class Reduction:
-  """A `ReduceDataset` node, and the loops that are equal to it."""
+  """A `ReduceDataset` node and its equivalent loops."""
 
   def __init__(
     self,
@@ -25,11 +25,11 @@ class Reduction:
     body: tff_names.FunctionDef,
     node: defs.NodeDef,
   ):
-    """Reads the types of elements and state off the node.
+    """Takes the types of elements and state from the node.
 
     Args:
       library: The functions that `body` calls.
-      body: The function that takes one step.
+      body: The reduce function.
       node: The `ReduceDataset` node.
     """
     self._library = library
@@ -53,7 +53,7 @@ class Reduction:
     )
 
   def over(self, form: forms.Form) -> defs.ConcreteFunction:
-    """Returns the loop over the dataset, or over what stands for it."""
+    """Returns the loop over the dataset or over a stand-in."""
     if form not in self._traced:
       self._traced[form] = self._trace(
         {
@@ -65,9 +65,9 @@ class Reduction:
     return self._traced[form]
 
   def _trace(self, loop: _Loop) -> defs.ConcreteFunction:
-    """Traces a loop as a function of the node's inputs."""
+    """Traces a loop with the signature of the node."""
     signature = [tf.TensorSpec([], tf.variant)]
-    # The state's shape may change from step to step, as in the op replaced.
+    # As in the replaced op, the state's shape may change between steps.
     signature += [
       tf.TensorSpec(None, dtype)
       for dtype in (
@@ -111,7 +111,7 @@ class Reduction:
   def _walk(
     self, batches: tf.Tensor, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
-    """Loops over a list of batches, which holds them from last to first."""
+    """Loops over a list of batches, stored from last to first."""
 
     def take(position: tf.Tensor, *state: tf.Tensor) -> _Tensors:
       optional = tf.raw_ops.TensorListGetItem(
@@ -133,7 +133,7 @@ class Reduction:
   def _cut(
     self, packed: tf.Tensor, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
-    """Loops over rows, a batch of them at a time."""
+    """Loops over rows, one batch at a time."""
     rows = forms.Rows.unpack(packed, self._elements)
     return self._while(
       lambda begin, *_: rows.remain(begin),
@@ -152,7 +152,7 @@ class Reduction:
     first: tf.Tensor,
     state: _Tensors,
   ) -> _Tensors:
-    """Loops; the first variable is the position, the others are the state."""
+    """Builds a while loop over a position and the state."""
     outcome = tf.while_loop(
       condition,
       body,
@@ -177,12 +177,12 @@ class Reduction:
   def _step(
     self, element: _Tensors, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
-    """Computes the state after one more element."""
+    """Computes the state after another element."""
     return self._call_body([*state, *element, *captured])
 
   def _call_body(self, arguments: _Tensors) -> _Tensors:
-    """Adds a call of the body to the graph under construction."""
-    # Inside the loop's own graph, so captured tensors are passed by name.
+    """Adds a call of the body to the current TensorFlow graph."""
+    # Called inside the loop's graph, so captured tensors are passed by name.
     step = tf.compat.v1.GraphDef()
     step.library.CopyFrom(self._library)
     call = step.node.add(name='call', op='StatefulPartitionedCall')
@@ -204,10 +204,10 @@ class Reduction:
 
 
 def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
-  """Turns each `ReduceDataset` node into a loop over an iterator.
+  """Replaces each `ReduceDataset` node by a loop over an iterator.
 
   Args:
-    graph_def: Changed in place.
+    graph_def: The graph, changed in place.
 
   Returns:
     The replaced nodes by name; must stay alive as long as `graph_def` is used.
@@ -215,7 +215,7 @@ def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
   nodes = [node for node in graph_def.node if node.op == 'ReduceDataset']
   if not nodes:
     return {}
-  # A copy from before: the loops' functions are added to the graph's own.
+  # Copied first: the loops' functions are added to the graph's library.
   library = type(graph_def.library)()
   library.CopyFrom(graph_def.library)
   bodies = {f.signature.name: f for f in library.function}

@@ -1,6 +1,6 @@
-"""Rewrites that let several graphs of TFF run in one process at once.
+"""Graph rewrites that let several TFF graphs run in one process.
 
-`graph.py` says why each is needed.
+See `graph.py` for the reasons.
 """
 
 import collections
@@ -19,7 +19,7 @@ _ANONYMOUS_TABLES = {
   'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
 }
 _TABLE_NAMING = ('container', 'shared_name', 'use_node_name_sharing')
-# Queues have no anonymous kind; graphs with one run for one client at a time.
+# There are no anonymous queues; graphs with one run for clients one by one.
 _QUEUES = frozenset(
   {
     'FIFOQueueV2',
@@ -28,11 +28,11 @@ _QUEUES = frozenset(
     'RandomShuffleQueueV2',
   }
 )
-# Kernels that remember a random state from call to call when they have a seed.
+# Attributes of kernels that keep a random state between calls if seeded.
 _SEEDED = ('seed', 'seed2')
-# Ops of the input pipeline, by the beginnings of their names.
+# Prefixes of names of input pipeline ops.
 _INPUT = ('AnonymousIterator', 'Iterator', 'MakeIterator', 'Optional')
-# Ops whose output is an input, and those that combine conditions.
+# Ops that pass on an input, and ops that combine conditions.
 _PASS_ON = frozenset(
   {'Enter', 'Exit', 'Identity', 'Merge', 'NextIteration', 'Switch'}
 )
@@ -56,7 +56,7 @@ def check_stateful_ops(graph_def: defs.GraphDef) -> None:
 
 
 def rename_functions(graph_def: defs.GraphDef, suffix: str) -> None:
-  """Appends `suffix` to each function's name wherever it is mentioned."""
+  """Appends `suffix` to the names of all functions, in place."""
   names = {
     f.signature.name: f.signature.name + suffix
     for f in graph_def.library.function
@@ -92,7 +92,7 @@ def rename_functions(graph_def: defs.GraphDef, suffix: str) -> None:
 
 
 def make_anonymous(graph_def: defs.GraphDef) -> None:
-  """Makes variables, tables and queues local to each execution."""
+  """Makes variables and tables local to each execution, queues to the graph."""
   for node in defs.all_nodes(graph_def):
     if node.op == 'VarHandleOp':
       node.attr['shared_name'].s = defs.ANONYMOUS_VARIABLE
@@ -104,20 +104,19 @@ def make_anonymous(graph_def: defs.GraphDef) -> None:
       for name in _TABLE_NAMING:
         if name in node.attr:
           del node.attr[name]
-    # Colocation names nodes that pruning may remove, and would pin whatever
-    # touches a variable to its device; the caller's device rules instead.
+    # Colocation may refer to pruned nodes, and would pin users of a variable to
+    # its device; the caller's device decides instead.
     if '_class' in node.attr:
       del node.attr['_class']
 
 
 def keep_input_with_host(graph_def: defs.GraphDef) -> None:
-  """Puts iterators, and the conditions of loops, on the CPU.
+  """Places iterators and loop conditions on the CPU.
 
-  Where a function is called on a GPU, all that has a kernel there goes there.
-  Iterators have one, but it is for datasets that are on the GPU themselves: it
-  would pass off a batch in the host's memory as one in the GPU's. And a loop
-  would wait in every step for a condition to come back from the GPU that the
-  host knew.
+  In a function called on a GPU, all ops with a GPU kernel are placed there.
+  That of iterators is for datasets on the GPU: it would treat a batch in host
+  memory as one in GPU memory. And a loop would wait in every step for the GPU
+  to return a condition that the host knew.
   """
   for node in defs.all_nodes(graph_def):
     if node.op.startswith(_INPUT):
@@ -135,7 +134,7 @@ def keep_input_with_host(graph_def: defs.GraphDef) -> None:
         waiting.append(node)
   readers = collections.defaultdict(list)
   for node in graph_def.node:
-    # The second input of a `Switch` is not passed on.
+    # `Switch` does not pass on its second input.
     for source in node.input[: 1 if node.op == 'Switch' else None]:
       readers[defs.node_name(source)].append(node)
   waiting = [node for node in graph_def.node if node.device == defs.HOST]
@@ -154,7 +153,7 @@ def _passes_on(node: defs.NodeDef, dtypes: Sequence[tf.DType]) -> bool:
 def drop_control_edges_from(
   graph_def: defs.GraphDef, parameters: Sequence[str]
 ) -> None:
-  """Drops control edges from placeholders, which are fed and never run."""
+  """Removes control edges from placeholders, which are fed and never run."""
   edges = {f'^{defs.node_name(name)}' for name in parameters}
   for node in graph_def.node:
     kept = [source for source in node.input if source not in edges]
@@ -164,7 +163,7 @@ def drop_control_edges_from(
 
 
 def set_session_token(graph_def: defs.GraphDef, name: str) -> None:
-  """Replaces the placeholder of a session's token by an empty constant."""
+  """Replaces the session token's placeholder by an empty constant."""
   token = defs.node_name(name)
   for node in graph_def.node:
     if token and node.op == 'Placeholder' and node.name == token:
@@ -177,7 +176,7 @@ def set_session_token(graph_def: defs.GraphDef, name: str) -> None:
 def order_after_initialization(
   graph_def: defs.GraphDef, initialize_op: str
 ) -> None:
-  """Makes users of variables and tables wait for `initialize_op`."""
+  """Makes all uses of variables and tables depend on `initialize_op`."""
   initialize = defs.node_name(initialize_op)
   before = defs.needed_nodes(graph_def, [initialize])
   handles = {
@@ -186,9 +185,9 @@ def order_after_initialization(
     if node.op == 'VarHandleOp' or node.op in _ANONYMOUS_TABLES.values()
   }
   for node in graph_def.node:
-    # The edge goes to the handle's first user, not to the op that reads: no
-    # control edge may cross a loop's border, and the first user is outside of
-    # any loop (an `Enter` at most), as the initialization is.
+    # The edge goes to the handle's first user, not to the reading op: control
+    # edges must not cross a loop's border, and the first user is outside of any
+    # loop (an `Enter` at most), as the initialization is.
     if node.name not in before and any(
       defs.node_name(source) in handles for source in node.input
     ):
@@ -196,7 +195,7 @@ def order_after_initialization(
 
 
 def rename_frames(graph_def: defs.GraphDef) -> None:
-  """Renames the frames of loops, which must be unique within a function."""
+  """Renames loop frames, which must be unique within a function."""
   suffix = b'#%d' % next(_unique)
   for node in graph_def.node:
     if 'frame_name' in node.attr:
@@ -205,7 +204,7 @@ def rename_frames(graph_def: defs.GraphDef) -> None:
 
 
 def keeps_state(graph_def: defs.GraphDef) -> bool:
-  """Returns whether kernels keep a queue or random state between calls."""
+  """Returns whether a kernel keeps a queue or random state between calls."""
   return any(
     _is_seeded(node) or node.op in _QUEUES for node in defs.all_nodes(graph_def)
   )

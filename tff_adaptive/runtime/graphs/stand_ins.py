@@ -1,4 +1,4 @@
-"""Stand-ins for datasets in a graph; `graph.py` says why."""
+"""Stand-ins for datasets in a graph; see `graph.py`."""
 
 import collections
 import functools
@@ -23,14 +23,14 @@ def substitute(
   reductions: _Reductions,
   form: forms.Form,
 ) -> defs.GraphDef:
-  """Copies a graph so that it takes something else in place of datasets.
+  """Returns a copy of a graph that takes stand-ins in place of datasets.
 
   Args:
     graph_def: The graph.
-    parameters: Names of the datasets' tensors; `iterations` must not be `None`
-      for any.
-    reductions: The nodes that were reductions of datasets, by name.
-    form: What stands for the datasets.
+    parameters: Names of the datasets' tensors; `iterations` must not return
+      `None` for any.
+    reductions: The replaced `ReduceDataset` nodes, by name.
+    form: Form of the stand-ins.
 
   Returns:
     The copy.
@@ -39,7 +39,7 @@ def substitute(
   changed.CopyFrom(graph_def)
   for parameter in parameters:
     nodes = iterations(changed, parameter, reductions)
-    assert nodes is not None  # The caller has asked.
+    assert nodes is not None  # Checked by the caller.
     for node in nodes:
       if node.op == 'AnonymousIteratorV3':
         _make_variable(node)
@@ -53,7 +53,7 @@ def substitute(
 
 
 def _make_variable(node: defs.NodeDef) -> None:
-  """Turns an iterator into a variable."""
+  """Replaces an iterator by a variable."""
   node.op = 'VarHandleOp'
   node.ClearField('attr')
   node.attr['dtype'].type = tf.variant.as_datatype_enum
@@ -62,7 +62,7 @@ def _make_variable(node: defs.NodeDef) -> None:
 
 
 def _make_assignment(node: defs.NodeDef) -> None:
-  """Turns the start of an iterator into the assignment of a stand-in."""
+  """Replaces the initialization of an iterator by the variable's assignment."""
   dataset, iterator, *others = node.input
   node.op = 'AssignVariableOp'
   node.ClearField('attr')
@@ -81,7 +81,7 @@ def _next(form: forms.Form, node: defs.NodeDef) -> defs.ConcreteFunction:
 
 @functools.cache
 def _next_of_list() -> defs.ConcreteFunction:
-  """Traces the next batch of a list that is in a variable."""
+  """Traces a function that takes the next batch from a variable's list."""
 
   def take_next(variable: tf.Tensor) -> tf.Tensor:
     batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
@@ -92,7 +92,7 @@ def _next_of_list() -> defs.ConcreteFunction:
       element_shape=tf.constant([], tf.int32),
       element_dtype=tf.variant,
     )
-    # "None" stays: asking again after the end gives the same answer.
+    # "None" stays in the list for further calls after the end.
     rest = tf.raw_ops.TensorListResize(
       input_handle=batches, size=tf.maximum(last, 1)
     )
@@ -105,7 +105,7 @@ def _next_of_list() -> defs.ConcreteFunction:
 
 @functools.cache
 def _next_of_rows(dtypes: tuple[tf.DType, ...]) -> defs.ConcreteFunction:
-  """Traces the next batch of rows that are in a variable."""
+  """Traces a function that takes the next batch from a variable's rows."""
 
   def take_next(variable: tf.Tensor) -> tf.Tensor:
     packed = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
@@ -137,11 +137,11 @@ def _trace(
 def iterations(
   graph_def: defs.GraphDef, parameter: str, reductions: _Reductions
 ) -> list[defs.NodeDef] | None:
-  """Finds the ops that iterate over a dataset parameter.
+  """Returns the ops that iterate over a dataset parameter.
 
   Returns:
     The nodes that make, fill and advance iterators over it, and those of
-    `reductions`; `None` if the graph does anything else with the dataset.
+    `reductions`; `None` if the dataset is used in any other way.
   """
   consumers: dict[str, list[defs.NodeDef]] = collections.defaultdict(list)
   by_name: dict[str, defs.NodeDef] = {}
@@ -152,7 +152,7 @@ def iterations(
         consumers[defs.node_name(source)].append(node)
 
   def users(name: str) -> Iterator[defs.NodeDef]:
-    """Yields the consumers of a tensor, through ops that pass it on."""
+    """Yields the consumers of a tensor, direct or through pass-on ops."""
     for node in consumers[name]:
       if node.op in ('Identity', 'Enter'):
         yield from users(node.name)
@@ -160,14 +160,14 @@ def iterations(
         yield node
 
   def origin(source: str) -> str:
-    """Returns the node that a tensor comes from, through such ops."""
+    """Returns the node that produces a tensor, skipping pass-on ops."""
     node = by_name[defs.node_name(source)]
     return origin(node.input[0]) if node.op == 'Identity' else node.name
 
   found = {}
   for node in users(defs.node_name(parameter)):
     if node.name in reductions:
-      # The dataset itself must be what is reduced, not something captured.
+      # The dataset must be the reduced one, not a captured tensor.
       captured = [source for source in node.input[1:] if source[0] != '^']
       if any(origin(source) == origin(parameter) for source in captured):
         return None

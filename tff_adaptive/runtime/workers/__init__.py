@@ -1,1 +1,1 @@
-"""Execution contexts on TFF's own worker, a separate process."""
+"""Execution contexts on TFF's C++ worker, a separate process."""

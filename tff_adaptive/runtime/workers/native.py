@@ -1,10 +1,9 @@
 """Execution contexts on TFF's C++ worker.
 
-Compilation and executors are TFF's own; ours is the worker's life cycle: it is
-started under a supervisor (`process.py`), it is asked for signs of life
-(`stub.py`), it is restarted between invocations when its memory has grown
-beyond a limit, and an invocation that lost its worker is tried again a bounded
-number of times instead of for ever.
+Compilation and executors are TFF's; this module manages the worker's life
+cycle. It starts under a supervisor (`process.py`), is pinged during calls
+(`stub.py`) and is restarted between invocations if its memory exceeds a limit.
+An invocation that lost its worker is retried a bounded number of times.
 """
 
 import asyncio
@@ -24,22 +23,22 @@ from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.workers import process as process_lib
 from tff_adaptive.runtime.workers import stub as stub_lib
 
-_START_ATTEMPTS = 3  # Another process may take the port first.
+_START_ATTEMPTS = 3  # Another process may take a free port first.
 _Cardinalities: TypeAlias = Mapping[tff.framework.PlacementLiteral, int]
 
 
 def _explain(process: process_lib.WorkerProcess) -> str:
-  """Describes the end of a worker whose connection broke."""
-  # A broken connection is often seen before the exit code is.
+  """Describes how a worker ended whose connection broke."""
+  # A connection often breaks before the exit code is available.
   process_lib.wait_until(lambda: process.exit_code() is not None, 1.0)
   return f"TFF's worker (process {process.pid}) {process.describe_exit()}."
 
 
 class WorkerExecutors(tff.framework.ExecutorFactory):
-  """Executors in one worker process, which is replaced when it must be.
+  """Creates executors in a worker process, which is replaced after it ended.
 
   Attributes:
-    starts: How many workers were started so far.
+    starts: Number of workers started so far.
   """
 
   def __init__(
@@ -63,7 +62,7 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
 
   @property
   def process(self) -> process_lib.WorkerProcess | None:
-    """The worker running now, if any."""
+    """The current worker, if any."""
     return self._process
 
   def create_executor(
@@ -80,8 +79,8 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
         self._executors.clean_up_executor(dict(cardinalities))
 
   def stop(self, *, final: bool = False) -> None:
-    """Ends the worker; unless `final`, the next use starts another."""
-    # Without the lock: whoever holds it may be waiting for the worker.
+    """Ends the worker. Unless `final`, the next use starts another."""
+    # Without the lock, whose holder may be waiting for the worker.
     self._closed = self._closed or final
     process, stub = self._process, self._stub
     if stub is not None:
@@ -140,10 +139,10 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
   def _wait_for_answer(
     self, process: process_lib.WorkerProcess, stub: stub_lib.GuardedStub
   ) -> bool:
-    """Waits until the worker answers or has ended; `False` if neither."""
+    """Waits until the worker answers or has ended; `False` on timeout."""
     end = time.monotonic() + self._timeout
-    # A channel opened too early pauses for seconds before it tries again, so
-    # gRPC is asked only once the port accepts connections.
+    # A channel opened too early waits seconds before it reconnects, so gRPC is
+    # used only once the port accepts connections.
     return process.wait_until_it_listens(self._timeout) and (
       process.exit_code() is not None
       or stub.is_alive(max(0.1, end - time.monotonic()))
@@ -152,7 +151,7 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
   def _stack(
     self, cardinalities: dict[tff.framework.PlacementLiteral, int]
   ) -> tff.framework.RemoteExecutor:
-    """Makes the executor that stands for the worker."""
+    """Builds the worker's remote executor."""
     cardinalities.setdefault(tff.CLIENTS, self._default_num_clients)
     executor = tff.framework.RemoteExecutor(self._stub)
     executor.set_cardinalities(cardinalities)
@@ -162,8 +161,8 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
 class NativeAsyncContext(tff.framework.AsyncContext):
   """Asynchronous execution context on TFF's C++ worker.
 
-  The blocking calls run in a thread of their own, so an event loop that awaits
-  `invoke` stays free.
+  Blocking calls run in a thread of their own, so an event loop that awaits
+  `invoke` is not blocked.
   """
 
   def __init__(
@@ -188,7 +187,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
 
   @property
   def executor_factory(self) -> WorkerExecutors:
-    """The worker; named as in TFF's own contexts."""
+    """The worker's executors; the name is that of TFF's own contexts."""
     return self._worker
 
   async def invoke(
@@ -209,8 +208,8 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     try:
       return self._runner.run_coro_and_return_result(self._invoke(comp, arg))
     except (KeyboardInterrupt, SystemExit):
-      # Nobody will read the answer, and the thread that waits for it would
-      # keep the interpreter from ending.
+      # The answer is not needed, and the thread that waits for it would keep
+      # the interpreter from exiting.
       self._worker.stop()
       raise
 
@@ -218,7 +217,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
   ) -> values.PythonValue:
     self._restart_if_large()
-    self._in_flight += 1  # Only touched on the runner's thread.
+    self._in_flight += 1  # Used on the runner's thread only.
     try:
       for attempt in range(self._retries + 1):
         try:
@@ -233,7 +232,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
       self._in_flight -= 1
 
   def _restart_if_large(self) -> None:
-    """Ends a worker above the memory limit, unless it is computing."""
+    """Ends the worker if it exceeds the memory limit and is idle."""
     process = self._worker.process
     if not self._memory_limit or process is None or self._in_flight:
       return
@@ -259,7 +258,7 @@ class NativeContext(tff.framework.SyncContext):
 
   @property
   def executor_factory(self) -> WorkerExecutors:
-    """The worker; named as in TFF's own contexts."""
+    """The worker's executors; the name is that of TFF's own contexts."""
     return self._async.executor_factory
 
   def invoke(
@@ -273,7 +272,7 @@ class NativeContext(tff.framework.SyncContext):
 
 
 def _installed_worker() -> str:
-  """Finds TFF's worker; raises `RuntimeFailure` if there is none."""
+  """Returns the path of TFF's worker; raises `RuntimeFailure` without one."""
   try:
     return tff_names.worker_binary_path()
   except FileNotFoundError as e:

@@ -1,4 +1,4 @@
-"""TFF's C++ worker as a child process that cannot be left behind."""
+"""TFF's C++ worker as a child process that never outlives its parent."""
 
 import atexit
 import os
@@ -22,7 +22,7 @@ _live: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()
 
 
 def free_port() -> int:
-  """Finds a TCP port that nobody listens on at this moment."""
+  """Returns a currently unused TCP port."""
   with socket.socket(
     socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
   ) as probe:
@@ -40,7 +40,7 @@ def accepts_connections(host: str, port: int, timeout: float = 1.0) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-  """Measures the resident memory of a process in bytes; 0 if it is gone."""
+  """Returns the resident memory of a process in bytes; 0 if it has ended."""
   try:
     return psutil.Process(pid).memory_info().rss
   except psutil.NoSuchProcess:
@@ -48,16 +48,16 @@ def resident_bytes(pid: int) -> int:
 
 
 class WorkerProcess:
-  """One running `worker_binary`.
+  """A running `worker_binary`.
 
   The worker runs under a small supervisor process, which ends it when this
-  process ends in any way, SIGKILL included. Its output goes to an unnamed
-  temporary file, never to the pipes that this process inherited; its tail
-  becomes part of error messages.
+  process ends in any way, including SIGKILL. Its output goes to an unnamed
+  temporary file, never to pipes inherited from this process; the last lines are
+  added to error messages.
 
   Attributes:
     pid: Process id of the worker itself.
-    port: The port it was asked to listen on.
+    port: TCP port that it listens on.
   """
 
   def __init__(
@@ -67,13 +67,13 @@ class WorkerProcess:
     max_concurrent_calls: int = -1,
     threads_per_operation: int = 0,
   ):
-    """Starts the worker; does not wait until it answers.
+    """Starts the worker without waiting for it to answer.
 
     Args:
       binary: Path of TFF's `worker_binary`.
-      max_concurrent_calls: Clients at once; nonpositive means no bound.
-      threads_per_operation: Of TensorFlow in it; 0 for as many as there are
-        cores.
+      max_concurrent_calls: Number of clients at once; unbounded if not
+        positive.
+      threads_per_operation: TensorFlow's threads per operation; 0: all cores.
     """
     self.port = free_port()
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
@@ -82,7 +82,7 @@ class WorkerProcess:
       binary,
       f'--port={self.port}',
       f'--max_concurrent_computation_calls={max_concurrent_calls}',
-      # What a message can hold at most: 2 GiB, of which the flag takes MiB.
+      # The maximum size of a gRPC message, 2 GiB, in MiB.
       '--grpc_max_message_length_megabytes=2047',
     ]
     environment = dict(os.environ)
@@ -91,8 +91,8 @@ class WorkerProcess:
       environment['TF_NUM_INTRAOP_THREADS'] = str(threads_per_operation)
     self._owner = os.getpid()
     self._supervisor = subprocess.Popen(
-      # Isolated and without site: the supervisor starts in ~20 ms and no
-      # sitecustomize or PYTHONPATH can get in its way.
+      # Isolated and without site: starts in ~20 ms, unaffected by sitecustomize
+      # or PYTHONPATH.
       [sys.executable, '-I', '-S', _SUPERVISOR, str(self._owner), *command],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
@@ -118,15 +118,15 @@ class WorkerProcess:
     return f'localhost:{self.port}'
 
   def exit_code(self) -> int | None:
-    """Returns `None` while running, 128 + N if signal N ended the worker."""
+    """Returns the exit code: `None` while running, 128 + N after signal N."""
     return self._supervisor.poll()
 
   def resident_bytes(self) -> int:
-    """Measures the worker's resident memory."""
+    """Returns the worker's resident memory in bytes."""
     return resident_bytes(self.pid)
 
   def log_tail(self) -> str:
-    """Reads the last lines that the worker printed."""
+    """Returns the last lines that the worker printed."""
     size = os.fstat(self._log.fileno()).st_size
     start = max(0, size - _LOG_TAIL_BYTES)
     tail = os.pread(self._log.fileno(), _LOG_TAIL_BYTES, start)
@@ -155,7 +155,7 @@ class WorkerProcess:
     return how + (f'; it last printed:\n{tail}' if tail else '')
 
   def wait_until_it_listens(self, timeout: float) -> bool:
-    """Waits until the worker listens or has ended; `False` if neither."""
+    """Waits until the worker listens or has ended; `False` on timeout."""
     return wait_until(
       lambda: (
         self.exit_code() is not None
@@ -165,23 +165,23 @@ class WorkerProcess:
     )
 
   def stop(self) -> None:
-    """Ends the worker and waits for it; harmless when it is already gone."""
+    """Ends the worker and waits for its end; does nothing if it has ended."""
     if os.getpid() != self._owner:
       return  # A forked child must not end its parent's worker.
     with self._lock:
       if self._supervisor.poll() is None:
-        self._lifeline.close()  # The supervisor reads end-of-file.
+        self._lifeline.close()  # The supervisor sees end-of-file.
         try:
           self._supervisor.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
-          self._supervisor.kill()  # PDEATHSIG takes the worker along.
+          self._supervisor.kill()  # PDEATHSIG then kills the worker.
           self._supervisor.wait()
       elif not self._lifeline.closed:
         self._lifeline.close()
     _live.discard(self)
 
   def wait(self) -> int:
-    """Waits until the worker ends; returns its exit code as `exit_code`."""
+    """Waits until the worker ends and returns its `exit_code`."""
     return self._supervisor.wait()
 
   def __del__(self) -> None:
@@ -194,7 +194,7 @@ class WorkerProcess:
 def wait_until(
   condition: Callable[[], bool], timeout: float, interval: float = 0.05
 ) -> bool:
-  """Polls `condition` until it holds or `timeout` seconds have passed."""
+  """Polls `condition` for up to `timeout` seconds; returns whether it held."""
   end = time.monotonic() + timeout
   while not condition():
     if time.monotonic() >= end:

@@ -1,11 +1,9 @@
-"""A gRPC stub of TFF's executor service that notices a silent peer.
+"""A gRPC stub of TFF's executor service that detects a silent peer.
 
-TFF's own stub waits without any limit: a worker that was stopped hangs the
-program for ever. A limit on the call's
-duration is no answer, because a round may rightly take hours. So, while a call
-is under way, this stub asks the peer for a sign of life from time to time (a
-method that no server implements, which any gRPC server refuses at once), and
-gives up when there has been none for a stated time.
+TFF's own stub has no timeout: a stopped worker blocks the program for ever. A
+timeout of calls would not do, because a round may take hours. So during a call
+this stub pings the peer (by a method that no server implements, which any gRPC
+server rejects at once) and fails if there is no answer for a given time.
 """
 
 import threading
@@ -25,7 +23,7 @@ _UNREACHABLE = frozenset(
   {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
-    # The worker was restarted and no longer knows the executor.
+    # The worker was restarted and does not know the executor.
     grpc.StatusCode.FAILED_PRECONDITION,
   }
 )
@@ -34,17 +32,17 @@ _UNREACHABLE = frozenset(
 def open_channel(address: str) -> grpc.Channel:
   """Opens a channel to `host:port` on this machine."""
   options = [
-    ('grpc.max_receive_message_length', -1),  # No limit.
+    ('grpc.max_receive_message_length', -1),  # Unlimited.
     ('grpc.max_send_message_length', -1),
-    # A proxy configured for the web would otherwise swallow even calls to this
-    # machine, and the program would wait for a worker it cannot see.
+    # A configured web proxy would otherwise receive calls to this machine too,
+    # and the program would wait for an unreachable worker.
     ('grpc.enable_http_proxy', 0),
   ]
   return grpc.insecure_channel(address, options)
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
-  """`tff.framework.RemoteExecutorStub` whose calls end in finite time."""
+  """A `tff.framework.RemoteExecutorStub` whose calls end in finite time."""
 
   def __init__(
     self,
@@ -58,10 +56,11 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
 
     Args:
       channel: An open channel.
-      address: What error messages call the peer.
-      silence_timeout: Seconds without a sign of life after which a call fails.
-      explain: Called when the peer is unreachable; returns what is known about
-        its end, for the error message.
+      address: The peer's address, for error messages.
+      silence_timeout: Seconds without an answer to pings after which calls
+        fail.
+      explain: Called if the peer is unreachable; returns a sentence about its
+        end for the error message.
     """
     self._channel = channel
     self._address = address
@@ -84,7 +83,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     return True
 
   def close(self) -> None:
-    """Cancels pending calls; later calls fail."""
+    """Cancels pending calls and makes later calls fail."""
     with self._lock:
       self._closed = True
       calls = list(self._calls)
@@ -111,21 +110,21 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
         self._calls.discard(call)
 
   def _wait(self, call: grpc.Future) -> Any:
-    """Waits for the answer as long as the peer gives signs of life."""
+    """Waits for the result as long as the peer answers pings."""
     interval = min(5.0, self._silence_timeout / 4)
     last_sign = time.monotonic()
     while True:
       try:
         return call.result(timeout=interval)
       except grpc.FutureTimeoutError:
-        pass  # Still under way: is anybody there?
+        pass  # Still running; ping the peer.
       if self.is_alive(interval):
         last_sign = time.monotonic()
       elif time.monotonic() - last_sign > self._silence_timeout:
         if call.done():
           return call.result()
         call.cancel()
-        # Nothing else shall wait as long for the same peer.
+        # Later calls fail at once instead of waiting as long again.
         with self._lock:
           self._closed = True
         raise failures.WorkerFailure(
@@ -135,11 +134,11 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
         )
 
   def _failure(self, error: Exception) -> failures.RuntimeFailure:
-    """Explains an error of gRPC's."""
+    """Converts a gRPC error to one with an explanation."""
     if isinstance(error, grpc.FutureCancelledError):
       code, details = grpc.StatusCode.CANCELLED, 'the call was cancelled'
     else:
-      # gRPC's errors are calls as well, which their type does not say.
+      # gRPC's errors are also calls, which their type does not declare.
       call: Any = error
       code, details = call.code(), call.details()
     if code in _UNREACHABLE:
@@ -185,8 +184,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
   def dispose(
     self, request: executor_pb2.DisposeRequest
   ) -> executor_pb2.DisposeResponse:
-    # Disposal runs from finalizers. A worker that is gone holds no values, and
-    # whoever needs it next gets the error from the call that needs it.
+    # Called by finalizers. A worker that ended holds no values, and the next
+    # call that needs it raises the error.
     try:
       return self._call('Dispose', request)
     except failures.WorkerFailure:

@@ -1,4 +1,4 @@
-"""A supervisor of one command, which ends it when its parent is gone.
+"""A supervisor that ends its command when its parent process has ended.
 
 Started as a script, in a session of its own:
 
@@ -6,13 +6,13 @@ Started as a script, in a session of its own:
 
 Standard input is the read end of a pipe of which only the parent holds the
 write end. However the parent ends (normally, by an exception, SIGTERM or
-SIGKILL), the kernel closes that end and the read returns. A parent that forked
-without exec may have left the write end open in a child, so the parent's pid is
-looked at too. `prctl(PR_SET_PDEATHSIG)` on the command alone would not do: it
-follows the *thread* that started the command, and guards nothing if the
-supervisor itself is killed; here it covers that last case.
+SIGKILL), the kernel closes that end and the read returns. A child that the
+parent forked without exec may hold the write end open, so the parent's pid is
+polled too. `prctl(PR_SET_PDEATHSIG)` on the command alone would not suffice: it
+follows the *thread* that started the command. Here it covers the case that the
+supervisor itself is killed.
 
-Only the standard library is used, and nothing of this package is imported: the
+Uses only the standard library and imports nothing of this package: the
 supervisor must start quickly and outlive an interpreter in any state.
 """
 
@@ -35,7 +35,7 @@ def _die_with_supervisor() -> None:
 
 
 def _end(process: 'subprocess.Popen[bytes]') -> None:
-  """Ends the command, at first kindly."""
+  """Ends the command: first SIGTERM, then SIGKILL."""
   process.terminate()
   try:
     process.wait(timeout=_GRACE_SECONDS)
@@ -45,10 +45,10 @@ def _end(process: 'subprocess.Popen[bytes]') -> None:
 
 
 def main(arguments: 'list[str]') -> int:
-  """Runs the command; returns its exit code, 128 + N after signal N."""
+  """Runs the command and returns its exit code, 128 + N after signal N."""
   parent = int(arguments[0])
-  # A terminal's Ctrl-C is the parent's business: it may still need the worker
-  # to finish a checkpoint, and its end ends the worker anyway.
+  # The parent handles Ctrl-C: it may still need the worker for a checkpoint,
+  # and its end ends the worker anyway.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -56,7 +56,7 @@ def main(arguments: 'list[str]') -> int:
     raise SystemExit(128 + signum)
 
   signal.signal(signal.SIGTERM, interrupted)
-  # The worker's own end shall be noticed at once, not at the next poll.
+  # Notices the command's end at once, not at the next poll.
   wake_read, wake_write = os.pipe()
   os.set_blocking(wake_write, False)
   signal.set_wakeup_fd(wake_write)

@@ -1,8 +1,8 @@
 """Adaptive federated optimization on TensorFlow Federated.
 
 Importing this package imports neither TensorFlow nor TensorFlow Federated; its
-parts (`tff_adaptive.algorithms`, `tff_adaptive.optimizers`,
-`tff_adaptive.runtime`, ...) do so when they are first used.
+subpackages (`tff_adaptive.algorithms`, `tff_adaptive.optimizers`,
+`tff_adaptive.runtime`, ...) do so on first use.
 """
 
 import importlib

@@ -1,25 +1,25 @@
-"""Low-rank adapters: LoRA, Hu et al., arXiv 2106.09685, trained federatedly.
+"""Federated training of low-rank adapters: LoRA, Hu et al., arXiv 2106.09685.
 
-The kernel W0 of a dense or attention layer is frozen, and what is added to it
-is of low rank r. With kernels as Keras has them, which inputs are multiplied
-with from the left, of m rows and n columns:
+The kernel W0 of a dense or attention layer is frozen, and a trained matrix of
+low rank r is added to it. For Keras' kernels, which are multiplied by inputs
+from the left, of m rows and n columns:
 
   W = W0 + (alpha / r) A B        A is m x r, B is r x n
 
-A starts uniform in +-1/sqrt(m), as in the authors' code, and B at zero, so that
-training starts from the model itself. (The papers write W x, so that theirs are
-the transposes: their A, of r rows, is the A here.)
+A is initialized uniformly in +-1/sqrt(m), as in the authors' code, and B with
+zeros, so that training starts from the model itself. (The papers write W x, so
+their matrices are the transposes: their A, of r rows, is the A here.)
 
-  lora    clients train A and B, of which the server averages each
+  lora    clients train A and B, and the server averages each
   ffa     clients train B alone: FFA-LoRA, Sun et al., arXiv 2403.12313
-  fedex   as lora, and what averaging A and B apart leaves out is added to W0:
+  fedex   as lora, and the error of averaging A and B apart is added to W0:
           FedEx-LoRA, Singhal et al., arXiv 2410.09432,
 
             W0 = W0 + (alpha / r) (mean(A_i B_i) - mean(A_i) mean(B_i))
 
-          with the weights of clients' updates in every mean. With a server
-          that takes the mean itself (SGD, rate 1) the model is then the mean
-          of the clients' models; another server moves A and B from there.
+          with the weights of clients' updates in all means. With a server that
+          only averages (SGD, rate 1) the model is then the mean of the clients'
+          models; other servers move A and B from there.
 """
 
 import functools
@@ -42,17 +42,17 @@ Rule = Literal['lora', 'ffa', 'fedex']
 
 
 class AdapterError(ValueError):
-  """A model cannot have adapters, or a method cannot train them as asked."""
+  """Raised if a model cannot have adapters, or a method cannot train them."""
 
 
 class Matrix(NamedTuple):
   """A kernel seen as a matrix from inputs to outputs.
 
   Attributes:
-    shape: Of the kernel.
-    order: Its axes, those of inputs first.
-    rows: Product of the dimensions of inputs.
-    columns: Product of those of outputs.
+    shape: Shape of the kernel.
+    order: The kernel's axes, those of inputs first.
+    rows: Product of the input dimensions.
+    columns: Product of the output dimensions.
   """
 
   shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class Matrix(NamedTuple):
   columns: int
 
   def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
-    """Gives a matrix the form of the kernel."""
+    """Reshapes a matrix [rows, columns] to the kernel's shape."""
     sides = [self.shape[axis] for axis in self.order]
     kernel = tf.reshape(matrix, sides)
     if self.order == tuple(range(len(self.order))):
@@ -71,11 +71,11 @@ class Matrix(NamedTuple):
 
 
 class Residual(NamedTuple):
-  """Where the parts of an adapter are whose server keeps averaging exact.
+  """Location of an adapter whose averaging the server corrects.
 
   Attributes:
-    a, b: Places of A and B among the trainable weights.
-    kernel: Place of W0 among the non-trainable ones.
+    a, b: Indices of A and B among the trainable weights.
+    kernel: Index of W0 among the non-trainable weights.
     matrix: W0 as a matrix.
     scale: alpha / r.
   """
@@ -90,7 +90,7 @@ class Residual(NamedTuple):
 def products(
   residuals: Sequence[Residual], trainable: structures.FlatWeights
 ) -> tuple[tf.Tensor, ...]:
-  """Computes a client's A_i B_i, which its server makes of what it sends."""
+  """Computes a client's products A_i B_i from its trainable weights."""
   return tuple(tf.matmul(trainable[r.a], trainable[r.b]) for r in residuals)
 
 
@@ -100,16 +100,16 @@ def corrected(
   mean_trainable: structures.FlatWeights,
   mean_products: Sequence[tf.Tensor],
 ) -> tuple[tf.Tensor, ...]:
-  """Adds to W0 what the means of A and of B leave out.
+  """Adds the error of averaging A and B apart to each W0.
 
   Args:
     residuals: The adapters.
-    weights: The model's, after the server's step.
+    weights: The model's weights after the server's step.
     mean_trainable: Mean of the clients' trainable weights, flat.
-    mean_products: Mean of what `products` makes.
+    mean_products: Mean of the clients' `products`.
 
   Returns:
-    The non-trainable weights, flat.
+    The corrected non-trainable weights, flat.
   """
   fixed = list(tf.nest.flatten(weights.non_trainable))
   for found, product in zip(residuals, mean_products, strict=True):
@@ -128,21 +128,21 @@ def adapt(
   adapts: Callable[[str], bool] = lambda name: True,
   trains: Callable[[str], bool] = lambda name: False,
 ) -> models.ModelFn:
-  """Gives a model adapters, which are trained in place of its weights.
+  """Adds adapters to a model, which are trained in place of its weights.
 
   Args:
-    model_fn: Makes the model, around one of Keras 2 or 3, as
-      `models.model_fn` and `tff.learning.models.from_keras_model` do.
+    model_fn: Builds a model that wraps one of Keras 2 or 3, as returned by
+      `models.model_fn` or `tff.learning.models.from_keras_model`.
     rank: r, at least 1.
-    rule: What is averaged, and how, as above.
-    alpha: The adapters' scale times r; r unless given.
-    adapts: Tells of a dense or attention kernel by its name, such as
-      'dense/kernel', whether it gets an adapter.
-    trains: Tells of any other variable whether it is trained as it is.
+    rule: The averaging rule, as above.
+    alpha: The adapters' scale times r; by default r.
+    adapts: Whether the dense or attention kernel of a given name, such as
+      'dense/kernel', gets an adapter.
+    trains: Whether the other variable of a given name is trained itself.
 
   Returns:
-    A function that makes the model. Its trainable variables are A and B of each
-    kernel, in order, and then those that are trained as they are.
+    A function that builds the model. Its trainable variables are A and B of
+    each kernel, in order, followed by those that are trained themselves.
 
   Raises:
     AdapterError: If no kernel gets an adapter.
@@ -179,14 +179,14 @@ def _make(model_fn: models.ModelFn, *options: Any) -> 'AdaptedModel':
 def kernels_of(
   model: tff.learning.models.VariableModel,
 ) -> dict[int, tuple[Any, Matrix]]:
-  """Finds the kernels that can have adapters.
+  """Returns the kernels that can have adapters.
 
   Returns:
-    Layer and matrix by the kernel's place among the trainable variables, in
-    their order.
+    Layer and matrix by the kernel's index among the trainable variables, in
+    order.
 
   Raises:
-    AdapterError: If the model is not around a Keras model.
+    AdapterError: If the model does not wrap a Keras model.
   """
   of_keras_3 = models.keras_3_of(model)
   keras_model: Any = tff_internals.keras_model_of(model)
@@ -211,7 +211,7 @@ def kernels_of(
 
 
 def _matrix_of(layer: Any, shape: tuple[int, ...]) -> Optional[Matrix]:
-  """Sees a layer's kernel as a matrix; `None` if it is several."""
+  """Returns a layer's kernel as a matrix; `None` if it is more than one."""
   equation = getattr(layer, 'equation', 'bi,io->bo').replace(' ', '')
   given, _, outputs = equation.partition('->')
   inputs, _, axes = given.partition(',')
@@ -228,7 +228,7 @@ def _matrix_of(layer: Any, shape: tuple[int, ...]) -> Optional[Matrix]:
 
 
 class _Adapter(NamedTuple):
-  """An adapter in a graph."""
+  """An adapter and its variables."""
 
   place: int
   layer: Any
@@ -238,10 +238,10 @@ class _Adapter(NamedTuple):
 
 
 class _Sum:
-  """Stands for the kernel of a layer of Keras 2: a sum, made where it is used.
+  """The kernel of an adapted Keras 2 layer: a sum computed on each use.
 
   Attributes:
-    shape, dtype: The kernel's.
+    shape, dtype: Shape and dtype of the kernel.
   """
 
   def __init__(self, make: Callable[[], tf.Tensor], kernel: tf.Variable):
@@ -253,11 +253,12 @@ class _Sum:
 
 
 class AdaptedModel(models.Wrapped):
-  """A model whose kernels are sums of frozen ones and adapters.
+  """A model whose kernels are sums of frozen kernels and adapters.
 
   Attributes:
-    unfrozen: The model itself.
-    residuals: For the server, with the rule `fedex`; empty with others.
+    unfrozen: The wrapped model.
+    residuals: The adapters that the server corrects with the rule `fedex`;
+      empty with others.
   """
 
   def __init__(
@@ -269,14 +270,14 @@ class AdaptedModel(models.Wrapped):
     chosen: set[int],
     whole: set[int],
   ):
-    """Puts adapters into a model just built.
+    """Adds adapters to a newly built model.
 
     Args:
       unfrozen: The model; its layers are changed in place.
       rank, rule: As in `adapt`.
       scale: alpha / r.
-      chosen, whole: Places of its trainable variables that get adapters, and
-        that are trained as they are.
+      chosen, whole: Indices of its trainable variables that get adapters, and
+        that are trained themselves.
     """
     super().__init__(unfrozen)
     self._rule = rule
@@ -308,7 +309,7 @@ class AdaptedModel(models.Wrapped):
       if of_keras_3 is not None:
         of_keras_3.substitute(kernel, made)
       else:
-        # Past Keras, which would forget that the kernel is a weight.
+        # Bypasses Keras, which would untrack the kernel as a weight.
         object.__setattr__(adapter.layer, 'kernel', _Sum(made, kernel))
     self.residuals: tuple[Residual, ...] = ()
     if rule == 'fedex':
@@ -325,7 +326,7 @@ class AdaptedModel(models.Wrapped):
       )
 
   def _adapted(self, adapter: _Adapter) -> tf.Tensor:
-    """Computes W."""
+    """Computes the adapted kernel W."""
     kernel = self._kernels[adapter.place]
     low = tf.matmul(adapter.a, adapter.b)
     added = adapter.matrix.kernel(self._scale * low)
@@ -360,10 +361,10 @@ class AdaptedModel(models.Wrapped):
     ]
 
   def merge(self) -> tff.learning.models.VariableModel:
-    """Puts the adapters' sums into the kernels, for use without adapters.
+    """Assigns the sums W to the kernels, for use without adapters.
 
     Returns:
-      The model itself, which this one must not be used beside any more.
+      The wrapped model; the adapted one must not be used afterwards.
     """
     of_keras_3 = models.keras_3_of(self.unfrozen)
     for adapter in self._adapters:

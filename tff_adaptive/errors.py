@@ -1,14 +1,14 @@
-"""Errors of a run that are no fault of the program."""
+"""Errors of a run that users can resolve."""
 
 import re
 import traceback
 
 
 class RunError(Exception):
-  """A run cannot start or go on; the message is one sentence for its user.
+  """Raised if a run cannot start or continue; the message is one sentence.
 
-  What the sentence quotes, such as a name or a value, may have any characters:
-  those that end a line or cannot be shown are escaped.
+  Names and values quoted in the message may have any characters: line breaks
+  and unprintable characters are escaped.
   """
 
   def __init__(self, message: str = ''):
@@ -21,19 +21,19 @@ class RunError(Exception):
 
 
 class SettingsError(RunError):
-  """The flags, or a value of one, are not accepted."""
+  """Raised for flags that are not accepted."""
 
 
 class DamagedError(RunError):
-  """A file does not hold what was written to it."""
+  """Raised if a file's content is not what was written to it."""
 
 
 def of_exit(error: SystemExit) -> RunError:
-  """Describes code that ended the program in the middle of a run.
+  """Converts the `SystemExit` of user code in a run to an error.
 
   Args:
-    error: What `sys.exit` or `exit` raised in a task, a model or a recorder.
-      Left alone it would end the program without a word, as if all were well.
+    error: The exception of `sys.exit` or `exit` in a task, a model or a
+      recorder. Unconverted it would end the program silently, as if successful.
   """
   places = [
     f', line {number} of {frame.f_code.co_filename}'
@@ -47,9 +47,9 @@ def of_exit(error: SystemExit) -> RunError:
 
 
 def reason(error: BaseException) -> str:
-  """Puts an error of any kind in one line, without a full stop."""
+  """Formats an exception as one line, without a full stop."""
   text = getattr(error, 'message', None) or str(error)
   lines = text.strip().splitlines() or [type(error).__name__]
-  # TensorFlow puts the place in its graph before and behind.
+  # TensorFlow adds the graph location before and after the message.
   told = re.sub(r'^\{\{.*?\}\}\s*|\s*\[(Op:|\[\{\{).*$', '', lines[0])
   return re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told).rstrip('.')

@@ -1,14 +1,13 @@
-"""Tables of optimizers, methods and tasks, which other packages can add to.
+"""Registries of optimizers, methods and tasks, open to other packages.
 
-A row is added by the module that it is about, when that module is imported. The
-tables import the modules of this package; those of others are imported if they
-are named
+A module registers its entry when it is imported. The tables import this
+package's modules, and other modules that are named
 
   in the environment:  TFF_ADAPTIVE_EXTENSIONS=my_rules,my_tasks
   or by a package:     an entry point of the group tff_adaptive.extensions
 
-Both happen when a table is first looked at. Such modules should import no
-TensorFlow; `tff_adaptive.lazy` imports it when it is first used.
+Imports happen when a table is first read. Such modules should not import
+TensorFlow but `tff_adaptive.lazy`, which imports it on first use.
 """
 
 import importlib
@@ -33,15 +32,15 @@ _loaded = False
 
 
 def load() -> None:
-  """Imports what adds rows, once.
+  """Imports the extensions' modules, once.
 
   Raises:
-    SettingsError: If it cannot be imported.
+    SettingsError: If a module cannot be imported.
   """
   global _loaded
   if _loaded:
     return
-  # Before the imports: they look at the tables, too.
+  # Set before the imports, which read the tables too.
   _loaded = True
   named = filter(None, os.environ.get(VARIABLE, '').split(','))
   places = {name.strip(): f'{VARIABLE} names' for name in named}
@@ -58,7 +57,7 @@ def load() -> None:
 
 
 class Table(Mapping[str, Row], Generic[Row]):
-  """Rows by name, the package's own first."""
+  """A registry of entries by name, the package's own first."""
 
   def __init__(
     self,
@@ -68,9 +67,8 @@ class Table(Mapping[str, Row], Generic[Row]):
     """Initializes an empty table.
 
     Args:
-      packages: Packages whose modules, at any depth, add rows when they are
-        imported.
-      add_more: Called with the table to add others, before it is first read.
+      packages: Packages whose modules, at any depth, add entries when imported.
+      add_more: Called with the table before its first read, to add others.
     """
     self._rows: dict[str, Row] = {}
     self._packages = tuple(packages)
@@ -78,10 +76,10 @@ class Table(Mapping[str, Row], Generic[Row]):
     self._is_complete = False
 
   def _load(self) -> None:
-    """Imports whatever adds rows, once."""
+    """Imports all modules that add entries, once."""
     if self._is_complete:
       return
-    # Before the imports: they look at the tables, too.
+    # Set before the imports, which read the tables too.
     self._is_complete = True
     try:
       for package in map(importlib.import_module, self._packages):
@@ -96,10 +94,10 @@ class Table(Mapping[str, Row], Generic[Row]):
       raise
 
   def add(self, name: str, row: Row) -> None:
-    """Adds a row.
+    """Adds an entry.
 
     Raises:
-      ValueError: If the name is taken, or could be no flag.
+      ValueError: If the name is taken, or is not usable in a flag.
     """
     if name in self._rows or not name.isidentifier():
       raise ValueError(

@@ -1,12 +1,12 @@
-"""TensorFlow and TensorFlow Federated, imported when they are first used.
+"""Lazy imports of TensorFlow and TensorFlow Federated.
 
-Modules that describe something (an optimizer, a method, a task) write
+Modules that describe an optimizer, a method or a task write
 
   from tff_adaptive.lazy import tf
 
-so that `--help`, lists and errors about flags come without the seconds that
-importing TensorFlow takes. What such a module runs on import (base classes,
-decorators, defaults) must not touch `tf`.
+so that `--help`, lists and errors about flags do not wait seconds for the
+import of TensorFlow. Code that runs on import (base classes, decorators,
+defaults) must not use `tf`.
 """
 
 import importlib
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 
 class Module(types.ModuleType):
-  """Stands for a module until one of its attributes is asked for."""
+  """A module that is imported on first access to an attribute."""
 
   def __getattr__(self, name: str) -> Any:
     value = getattr(importlib.import_module(self.__name__), name)
-    setattr(self, name, value)  # `__getattr__` is called for missing ones only.
+    # Cached: `__getattr__` is called for missing attributes only.
+    setattr(self, name, value)
     return value
 
 

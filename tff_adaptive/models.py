@@ -1,14 +1,14 @@
-"""Keras models for learning processes, of Keras 2 and of Keras 3.
+"""Keras 2 and Keras 3 models for learning processes.
 
   models.model_fn(build, loss=..., metrics=..., input_spec=...)
 
-is what `algorithms.build` and a task take, for a function `build` that returns
-a model of either, or for a model of Keras 3 itself. `from_keras_model` does for
-one model what `tff.learning.models.from_keras_model` does, which knows Keras 2
-alone.
+returns the `model_fn` of `algorithms.build` and of tasks, where `build` is a
+function that returns a model of either Keras, or a Keras 3 model itself.
+`from_keras_model` wraps a single model, as
+`tff.learning.models.from_keras_model` does for Keras 2.
 
-A model of Keras 3 is built once, outside of TFF's graphs; in a graph, a
-`keras.StatelessScope` puts variables of that graph in the place of its own.
+A Keras 3 model is built once, outside of TFF's graphs; in a graph, a
+`keras.StatelessScope` replaces its variables by variables of that graph.
 """
 
 import collections
@@ -31,16 +31,16 @@ from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
 ModelFn = Callable[[], tff.learning.models.VariableModel]
-# Makes what takes the place of a weight in a pass, in the graph of the pass.
+# Computes the replacement of a weight in a pass, in the graph of the pass.
 Substitute = Callable[[], tf.Tensor]
 
 
 def kind_of(model: Any) -> Optional[Literal['keras_2', 'keras_3']]:
-  """Tells of which Keras a model is; `None` for what is no Keras model.
+  """Returns the Keras version of a model; `None` for anything else.
 
   Raises:
-    TypeError: If it is a model of Keras 3 under another backend than
-      TensorFlow's, or a PyTorch module.
+    TypeError: If it is a Keras 3 model with a backend other than TensorFlow, or
+      a PyTorch module.
   """
   if isinstance(model, tf.keras.Model):
     return 'keras_2'
@@ -77,22 +77,22 @@ def from_keras_model(
   input_spec: Any = None,
   metrics: Optional[Sequence[Any]] = None,
 ) -> tff.learning.models.VariableModel:
-  """Makes a `tff.learning.models.VariableModel` of a model of either Keras.
+  """Wraps a Keras model as a `tff.learning.models.VariableModel`.
 
   Args:
-    keras_model: A `tf.keras.Model`, or a built `keras.Model` of Keras 3, made
-      by the function that calls this one.
-    loss: For Keras 2 as `tff.learning.models.from_keras_model` takes it. For
-      Keras 3 a loss, its name, or a function of labels and predictions; that
-      which the model was compiled with unless given.
-    input_spec: Of a batch: `tf.TensorSpec`s of `x` and `y`, or of the pair.
-    metrics: For Keras 2 as there. For Keras 3 metrics of either Keras,
-      functions that make one, or names; those which the model was compiled with
-      unless given. `loss`, `num_examples` and `num_batches` are added.
+    keras_model: A `tf.keras.Model`, or a built `keras.Model` of Keras 3,
+      created by the function that calls this one.
+    loss: For Keras 2 as in `tff.learning.models.from_keras_model`. For Keras 3
+      a loss, its name, or a function of labels and predictions; by default the
+      loss that the model was compiled with.
+    input_spec: Spec of a batch: `tf.TensorSpec`s by name `x`, `y`, or a pair.
+    metrics: For Keras 2 as in TFF's function. For Keras 3 metrics of either
+      Keras, functions that create one, or names; by default those that the
+      model was compiled with. `loss`, `num_examples` and `num_batches` are
+      added.
 
   Raises:
-    TypeError: If one of the arguments is not of these kinds; if the model is
-      not built.
+    TypeError: If an argument is not of these kinds, or the model is not built.
   """
   _check_spec(input_spec)
   if _checked_kind(keras_model) == 'keras_2':
@@ -112,17 +112,17 @@ def model_fn(
   loss: Any = None,
   metrics: Optional[Sequence[Any]] = None,
 ) -> ModelFn:
-  """Makes the function that learning processes and tasks take for a model.
+  """Builds the `model_fn` of learning processes and tasks.
 
   Args:
-    model: A function without arguments that returns a Keras model with fresh
-      weights, or a model of Keras 3, whose weights are where training starts.
+    model: A no-argument function that returns a newly initialized Keras model,
+      or a Keras 3 model, whose weights are the initial ones.
     input_spec: As in `from_keras_model`.
-    loss: Likewise.
-    metrics: Likewise.
+    loss: As in `from_keras_model`.
+    metrics: As in `from_keras_model`.
 
   Returns:
-    A function that makes a `tff.learning.models.VariableModel`.
+    A no-argument function that builds a `tff.learning.models.VariableModel`.
 
   Raises:
     TypeError: As in `from_keras_model`.
@@ -133,14 +133,14 @@ def model_fn(
       '`model` is a model of Keras 2 (tf.keras), which cannot be built anew '
       'for each client; give a function that returns one.'
     )
-  # A Keras model can be called, too.
+  # Keras models are callable too.
   if kind_of(model) is None and not callable(model):
     _checked_kind(model)
   return _ModelFn(model, loss, metrics, input_spec)
 
 
 class _ModelFn:
-  """A function that makes models of one Keras model, or of a builder's."""
+  """A no-argument function that wraps a Keras model or a builder's results."""
 
   def __init__(
     self,
@@ -152,7 +152,7 @@ class _ModelFn:
     """See `model_fn`."""
     given = kind_of(model) is not None
     self._build: Optional[Callable[[], Any]] = None if given else model
-    # All graphs share it; nobody may change its weights.
+    # Shared by all graphs; its weights must not change.
     self._skeleton: Any = model if given else None
     self._is_keras_2 = False
     self._rest = (loss, input_spec, metrics)
@@ -163,7 +163,7 @@ class _ModelFn:
       return from_keras_model(self._built(), *self._rest)
     with self._lock:
       if self._skeleton is None and not self._is_keras_2:
-        # Where weights have values, and files of weights can be loaded.
+        # Eagerly, so that weights have values and can be loaded from files.
         with _eagerly():
           built = self._built()
         self._is_keras_2 = _checked_kind(built) == 'keras_2'
@@ -181,16 +181,16 @@ class _ModelFn:
 def keras_3_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional['Keras3Model']:
-  """Returns the model of Keras 3 that others are wrapped around, if one is."""
+  """Returns the innermost wrapped model if it is a `Keras3Model`, or `None`."""
   while hasattr(model, 'unfrozen'):
     model = model.unfrozen
   return model if isinstance(model, Keras3Model) else None
 
 
 def variable_names(model: ModelFn) -> list[str]:
-  """Lists a model's trainable variables, such as 'dense/kernel', in order."""
+  """Returns names of the trainable variables, like 'dense/kernel', in order."""
   with tf.Graph().as_default():
-    # Keras numbers layers through, over all models that were built before.
+    # Keras numbers layers consecutively over all models.
     tff_internals.reset_names()
     made = model()
     return names_in(made)
@@ -215,7 +215,7 @@ def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
-  """Returns x and y of a batch, or of the specs of one."""
+  """Returns x and y of a batch or of its specs."""
   if isinstance(batch, Mapping):
     return batch['x'], batch['y']
   x, y = batch
@@ -239,10 +239,10 @@ _context = threading.local()
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-  """Lets models be made whose weights are zeros until they are assigned.
+  """Builds models in this context with zeros as weights.
 
-  Clients assign the weights that they receive. The values that a model of
-  Keras 3 has, which a graph holds as constants, would be there for nothing.
+  For clients, which assign the weights that they receive: a graph would hold
+  the values of a Keras 3 model as unused constants.
   """
   before = getattr(_context, 'without_values', False)
   _context.without_values = True
@@ -254,7 +254,7 @@ def without_values() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _eagerly() -> Iterator[None]:
-  """Leaves the graph that is being traced, and TFF's record of variables."""
+  """Runs code eagerly, outside of the traced graph and TFF's variable scope."""
   with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
     yield
 
@@ -265,7 +265,7 @@ def _array_of(variable: Any) -> Any:
 
 
 def _is_here(variable: tf.Variable) -> bool:
-  """Tells whether a variable can be read in the current context."""
+  """Returns whether a variable can be read in the current graph."""
   eager = isinstance(variable.handle, tf.__internal__.EagerTensor)
   if tf.executing_eagerly() or eager:
     return eager and tf.executing_eagerly()
@@ -273,12 +273,12 @@ def _is_here(variable: tf.Variable) -> bool:
 
 
 class _Metric:
-  """A metric of either Keras, with variables of its own in this graph.
+  """A metric of either Keras with variables in the current graph.
 
   Attributes:
-    name: Its name.
-    variables: Sums over the examples seen.
-    finalizer: Maps their values to the metric's.
+    name: Name of the metric.
+    variables: Accumulated sums.
+    finalizer: Maps the variables' values to the metric's value.
   """
 
   name: str
@@ -286,22 +286,22 @@ class _Metric:
   finalizer: Callable[[list[tf.Tensor]], Any]
 
   def update(self, labels: Any, predictions: Any) -> None:
-    """Counts a batch."""
+    """Adds a batch."""
     raise NotImplementedError
 
   def reset(self) -> None:
-    """Forgets what was counted."""
+    """Resets the variables."""
     raise NotImplementedError
 
 
 class _Keras2Metric(_Metric):
-  """A metric of tf.keras, made anew."""
+  """A new metric of `tf.keras`."""
 
   def __init__(self, made: Any):
-    """Makes the metric.
+    """Creates the metric.
 
     Args:
-      made: A metric, to be made once more, or a function that makes one.
+      made: A metric, to be copied, or a function that creates one.
     """
     again = made
     if isinstance(made, tf.keras.metrics.Metric):
@@ -315,7 +315,7 @@ class _Keras2Metric(_Metric):
     self._metric.update_state(y_true=labels, y_pred=predictions)
 
   def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
-    """Counts a value, for a metric that is a mean."""
+    """Adds a weighted value to a metric that is a mean."""
     self._metric.update_state(value, weight)
 
   def reset(self) -> None:
@@ -323,13 +323,13 @@ class _Keras2Metric(_Metric):
 
 
 class _Keras3Metric(_Metric):
-  """A metric of Keras 3, computed on other variables than its own."""
+  """A metric of Keras 3, computed with variables of the current graph."""
 
   def __init__(self, metric: Any):
-    """Makes variables like the metric's.
+    """Creates variables like the metric's.
 
     Args:
-      metric: The metric, whose own variables stay as they are.
+      metric: The metric; its own variables are not changed.
     """
     self._metric = metric
     self.name = metric.name
@@ -362,13 +362,13 @@ class _Keras3Metric(_Metric):
 
 
 class Keras3Model(tff.learning.models.VariableModel):
-  """A model of Keras 3 as tff.learning knows models.
+  """A Keras 3 model as a model of tff.learning.
 
   Attributes:
-    step_seed: Seed of a pass' random layers, int32 [2], to assign before it;
-      `None` for a model without random layers. Their n-th draws are functions
-      of the seed, of the layer's place in the model and of n.
-    trainable_names: Names of the trainable variables, such as 'dense/kernel'.
+    step_seed: Seed of a pass' random layers, int32 [2], to be assigned before
+      the pass; `None` without random layers. A generator's n-th draw is a
+      function of the seed, of the generator's index in the model and of n.
+    trainable_names: Names of trainable variables, such as 'dense/kernel'.
   """
 
   def __init__(
@@ -382,8 +382,8 @@ class Keras3Model(tff.learning.models.VariableModel):
     """Wraps a built model; see `from_keras_model`.
 
     Args:
-      keras_model, loss, input_spec, metrics: As there.
-      shared: Whether the model belongs to others, too, and is left as it is.
+      keras_model, loss, input_spec, metrics: As in `from_keras_model`.
+      shared: Whether the model is shared and must not be changed.
     """
     if not (keras_model.built and keras_model.weights):
       raise TypeError(
@@ -405,7 +405,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     self._keras_model = keras_model
     self._input_spec = input_spec
     self._loss = _loss_of(keras_model, loss)
-    # Where others look whether the model ends in logits.
+    # Read by `tff_internals.ends_in_logits`.
     self._loss_fns = [self._loss]
     weights = keras_model.weights
     prefix = f'{keras_model.name}/'
@@ -423,7 +423,7 @@ class Keras3Model(tff.learning.models.VariableModel):
       self.step_seed = tf.Variable(
         [0, 0], trainable=False, dtype=tf.int32, name='step_seed'
       )
-    # As for Keras 2: tracing fixes which draw is the n-th.
+    # As for Keras 2, draws are counted during tracing.
     self._draws: collections.Counter[int] = collections.Counter()
     self._substitutes: dict[int, Substitute] = {}
     self._metrics = [
@@ -443,14 +443,14 @@ class Keras3Model(tff.learning.models.VariableModel):
         self._metrics.append(_Keras2Metric(make))
 
   def substitute(self, variable: tf.Variable, make: Substitute) -> None:
-    """Lets passes compute with something else in the place of a weight."""
+    """Replaces a weight by a computed tensor in all passes."""
     self._substitutes[id(variable)] = make
 
   def layers_with(self, *kinds: str) -> list[tuple[Any, tf.Variable]]:
-    """Lists the layers of kinds that have a kernel, with their kernels.
+    """Returns layers of some classes with their trainable kernels.
 
     Args:
-      *kinds: Names of Keras' classes.
+      *kinds: Names of Keras' layer classes.
     """
     found = []
     for layer in tff_internals.layers_of(self._keras_model):
@@ -479,15 +479,15 @@ class Keras3Model(tff.learning.models.VariableModel):
   def call(
     self, part: Any, inputs: structures.Structure, training: bool
   ) -> tuple[Any, list[tf.Tensor]]:
-    """Computes a model made of this one's layers, with this one's variables.
+    """Applies the model or a part of it, with this graph's variables.
 
     Args:
-      part: The Keras model, or one between two of its layers.
-      inputs: Its inputs.
-      training: Whether dropout is on, and averages move.
+      part: The Keras model, or a submodel of its layers.
+      inputs: Inputs of `part`.
+      training: Whether to apply dropout and update moving averages.
 
     Returns:
-      Outputs, and losses of layers.
+      Outputs, and a list of the layers' losses.
     """
 
     import keras  # pylint: disable=g-import-not-at-top
@@ -510,11 +510,11 @@ class Keras3Model(tff.learning.models.VariableModel):
     )
     before = [(w, scope.get_current_value(w)) for w in weights]
     with tff_internals.drawing(self._keras_model, draw), scope:
-      # Not `stateless_call`, which tells layers inside nothing of training
-      # unless each hands it on.
+      # Not `stateless_call`, which passes `training` to inner layers only if
+      # each layer forwards it.
       outputs = part(inputs, training=training)
       losses = part.losses
-    if self._draws[-1]:  # Keras would put an error of `draw` into many lines.
+    if self._draws[-1]:  # Raised in `draw`, Keras would garble it.
       raise TypeError(
         f'A layer of {_name(type(self._keras_model))} draws random numbers '
         'without a generator of its own, so that no seed decides them: give '
@@ -541,7 +541,7 @@ class Keras3Model(tff.learning.models.VariableModel):
 
   @functools.cached_property
   def _forward(self) -> Callable[..., Any]:
-    # Traced once: every pass of a step draws the same numbers.
+    # Traced once, so that all passes of a step draw the same numbers.
     return tf.function(self._forward_pass, autograph=False)
 
   @tf.autograph.experimental.do_not_convert
@@ -586,10 +586,10 @@ class Keras3Model(tff.learning.models.VariableModel):
       metric.reset()
 
   def up_to(self, layer: Any) -> Callable[[structures.Structure], tf.Tensor]:
-    """Returns the part of the model before a layer, for training.
+    """Returns a function from inputs to a layer's input, in training mode.
 
     Raises:
-      AttributeError, ValueError: If the model is no graph of layers.
+      AttributeError, ValueError: If the model is not a graph of layers.
     """
     import keras  # pylint: disable=g-import-not-at-top
 
@@ -599,10 +599,10 @@ class Keras3Model(tff.learning.models.VariableModel):
 
 
 class Wrapped(tff.learning.models.VariableModel):
-  """A model that differs from another in which variables are trained.
+  """A model that wraps another but trains other variables.
 
   Attributes:
-    unfrozen: The other model.
+    unfrozen: The wrapped model.
   """
 
   def __init__(self, unfrozen: tff.learning.models.VariableModel):
@@ -633,7 +633,7 @@ class Wrapped(tff.learning.models.VariableModel):
 
 
 def _like(weight: Any, prefix: str) -> tf.Variable:
-  """Makes a variable of this graph for a weight of Keras 3."""
+  """Creates a variable of the current graph for a Keras 3 weight."""
   if getattr(_context, 'without_values', False):
     first = tf.zeros(weight.shape, weight.dtype)
   else:
@@ -647,7 +647,7 @@ def _like(weight: Any, prefix: str) -> tf.Variable:
 
 
 def _loss_of(keras_model: Any, loss: Any) -> Callable[[Any, Any], tf.Tensor]:
-  """Returns the loss of labels and predictions."""
+  """Returns the loss as a function of labels and predictions."""
   import keras  # pylint: disable=g-import-not-at-top
 
   if loss is None:
@@ -671,7 +671,7 @@ def _loss_of(keras_model: Any, loss: Any) -> Callable[[Any, Any], tf.Tensor]:
 def _metrics_of(
   keras_model: Any, metrics: Optional[Sequence[Any]]
 ) -> Sequence[Any]:
-  """Returns the metrics given, or those that the model was compiled with."""
+  """Returns the given metrics, or else those the model was compiled with."""
   if metrics is None:
     metrics = tff_internals.compiled_metrics(keras_model)
   elif isinstance(metrics, str) or not isinstance(metrics, Sequence):
@@ -682,10 +682,10 @@ def _metrics_of(
 
 
 def _metric_of(given: Any, keras_model: Any, input_spec: Any) -> _Metric:
-  """Makes a metric of what names or makes one.
+  """Creates a metric, given one, a function that creates one, or a name.
 
   Raises:
-    TypeError: If nothing does.
+    TypeError: If it is anything else.
   """
   if isinstance(given, tf.keras.metrics.Metric):
     return _Keras2Metric(given)
@@ -714,8 +714,8 @@ def _is_keras_3_metric(given: Any) -> bool:
 def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
   """Returns a metric of Keras 3 by its name.
 
-  'accuracy' is that of labels as they are in `input_spec`: one class of two, a
-  number per class, or one of several classes.
+  The kind of 'accuracy' follows from the labels' spec in `input_spec`: binary,
+  one number per class, or class indices.
   """
   import keras  # pylint: disable=g-import-not-at-top
 
@@ -744,7 +744,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
 
 def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
-  """Lets a metric that waits for its first batch make its variables."""
+  """Builds the variables of a metric that is built on its first batch."""
   x, y = _pair(input_spec)
   with _eagerly():
 
@@ -757,10 +757,10 @@ def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
 
 
 def explain(error: BaseException) -> None:
-  """Raises `TypeError` if an error came of Keras 3 where TFF wants Keras 2.
+  """Raises `TypeError` if an error is due to Keras 3 where TFF needs Keras 2.
 
   Args:
-    error: Raised by a function that was to make a model of tff.learning.
+    error: An exception of a function that builds a model of tff.learning.
   """
   given = tff_internals.keras_3_model_in(error)
   if given is not None:

@@ -1,14 +1,14 @@
-"""Hyperparameters: one description of each, with its range, default and help.
+"""Descriptions of hyperparameters: types, ranges, defaults and help.
 
-Whatever takes hyperparameters is a `Described`: a frozen dataclass whose fields
-are described where they are declared.
+Classes with hyperparameters derive from `Described`, a frozen dataclass whose
+fields are documented where they are declared.
 
   class Yogi(Described):
     learning_rate: Positive = 0.01
     \"\"\"Server step, in units of x per round.\"\"\"
 
 `Yogi(learning_rate=-1)` raises a `ParameterError`, and `parameters_of(Yogi)`
-lists what flags, `--help` and tables of the documentation are made of.
+returns the source of flags, `--help` and tables of the documentation.
 """
 
 import ast
@@ -43,8 +43,8 @@ class Range:
   Attributes:
     low: Smallest value, or `None` for no lower end.
     high: Largest value, or `None` for no upper end.
-    open_low: Whether `low` itself is outside.
-    open_high: Whether `high` itself is outside.
+    open_low: Whether `low` itself is excluded.
+    open_high: Whether `high` itself is excluded.
   """
 
   low: Optional[float] = None
@@ -81,7 +81,7 @@ CountOrAll = Annotated[int, Range(low=-1)]
 NonNegativeInt = Annotated[int, Range(low=0)]
 Seed32 = Annotated[int, Range(low=0, high=2**32 - 1)]
 
-# A class, so that it is the same one after pickling.
+# A class, so that its identity survives pickling.
 REQUIRED = inspect.Parameter.empty
 
 
@@ -90,20 +90,20 @@ def _quoted(name: str) -> str:
 
 
 class ParameterError(ValueError):
-  """A hyperparameter has a value that it does not accept.
+  """Raised if a hyperparameter has a value that it does not accept.
 
-  It carries the names of the hyperparameters that it speaks of, so that every
-  caller can be told by the names that they used: keywords, or flags.
+  It keeps the names in its message apart, so that each caller can show the
+  names that it uses itself: keywords or flags.
   """
 
   def __init__(self, parameter: str, problem: str, **values: Any):
-    """Says what is wrong.
+    """Takes the parts of the message.
 
     Args:
-      parameter: The hyperparameter, as whoever checks it calls it.
-      problem: One sentence, in which `{}` stands for that name, and `{other}`
-        for the hyperparameter `other` unless `values` has it.
-      **values: What else the sentence quotes.
+      parameter: Name of the hyperparameter at the check.
+      problem: One sentence as a format string: `{}` is that name, and `{other}`
+        the name of hyperparameter `other` unless in `values`.
+      **values: Other values of the format string.
     """
     super().__init__(parameter, problem)
     self._parameter, self._problem, self._values = parameter, problem, values
@@ -113,22 +113,22 @@ class ParameterError(ValueError):
 
   @property
   def parameter(self) -> str:
-    """The hyperparameter, as the caller calls it."""
+    """Name of the hyperparameter, as used by the caller."""
     return self._called[self._parameter]
 
   @property
   def names(self) -> list[str]:
-    """All hyperparameters that the sentence names, `parameter` first."""
+    """Names of all hyperparameters in the message, `parameter` first."""
     return list(self._called.values())
 
   def renamed(self, rename: Callable[[str], str]) -> 'ParameterError':
-    """Returns the error by other names, those that the caller gave."""
+    """Returns the error with the caller's names of hyperparameters."""
     error = type(self)(self._parameter, self._problem, **self._values)
     error._called = {n: rename(called) for n, called in self._called.items()}
     return error
 
   def told(self, spell: Callable[[str], str] = _quoted) -> str:
-    """Writes the sentence, with every name spelled as the caller writes it."""
+    """Formats the message, spelling each name as the caller writes it."""
     shown = {name: spell(called) for name, called in self._called.items()}
     return string.Formatter().vformat(
       self._problem, [shown[self._parameter]], {**shown, **self._values}
@@ -139,15 +139,15 @@ class ParameterError(ValueError):
 
 
 class UnusedError(ParameterError):
-  """A hyperparameter was given that nothing would look at."""
+  """Raised if a hyperparameter was given that is not used."""
 
 
 def suggestion(given: Any, known: Iterable[str]) -> str:
-  """Returns what to add to a sentence about a name that is misspelt.
+  """Returns a hint for the error message about a misspelt name.
 
   Args:
-    given: The name.
-    known: Names that there are.
+    given: The misspelt name.
+    known: Valid names.
   """
   close = difflib.get_close_matches(str(given)[:80], list(known), n=2)
   return f' (did you mean {" or ".join(close)}?)' if close else ''
@@ -155,7 +155,7 @@ def suggestion(given: Any, known: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def renamed(names: Mapping[str, str]) -> Iterator[None]:
-  """Tells errors from inside by other names of hyperparameters."""
+  """Renames hyperparameters in `ParameterError`s raised in the context."""
   try:
     yield
   except ParameterError as e:
@@ -167,13 +167,13 @@ class Parameter:
   """One hyperparameter of a builder.
 
   Attributes:
-    name: As the builder spells it.
-    annotation: Its type annotation.
-    default: The default, or `REQUIRED`.
-    help: What the builder's docstring says of it, on one line.
-    kind: The Python type of its values: float, int, bool or str.
-    range: Which numbers are accepted; any finite one unless given.
-    choices: The accepted words, where these are all that is accepted.
+    name: Keyword of the builder.
+    annotation: Type annotation.
+    default: Default value, or `REQUIRED`.
+    help: Help text on one line.
+    kind: Python type of its values: float, int, bool or str.
+    range: Range of accepted numbers; by default all finite ones.
+    choices: The accepted words, or `None` if any are.
     optional: Whether `None` is accepted.
   """
 
@@ -196,7 +196,7 @@ class Parameter:
 
   @property
   def accepted(self) -> str:
-    """The values that are accepted, in words."""
+    """Description of the accepted values."""
     if self.choices is not None:
       words = 'one of ' + ', '.join(repr(c) for c in self.choices)
     elif self.kind in (int, float):
@@ -208,7 +208,7 @@ class Parameter:
     return words + (' or None' if self.optional else '')
 
   def check(self, value: Any) -> Any:
-    """Returns `value`, with a whole number as float where a float is meant.
+    """Checks a value and returns it, numbers converted to `kind`.
 
     Raises:
       ParameterError: If the value is not accepted.
@@ -240,10 +240,9 @@ class Parameter:
     )
 
   def read(self, text: str) -> Any:
-    """Reads the value that a word of the command line stands for, unchecked.
+    """Converts a command-line word to a value, without checking it.
 
-    A word that stands for no value of the right type is its own value, which
-    `check` then refuses.
+    A word that cannot be converted is returned as it is, for `check` to reject.
     """
     word = text.lower()
     if self.kind not in (bool, int, float):
@@ -259,12 +258,12 @@ class Parameter:
     return text
 
   def parse(self, text: str) -> Any:
-    """Reads a value from a word of the command line and checks it."""
+    """Converts a command-line word to a value and checks it."""
     return self.check(self.read(text))
 
 
 def _take_apart(annotation: Any) -> dict[str, Any]:
-  """Reads an annotation as attributes of `Parameter`."""
+  """Converts a type annotation to attributes of `Parameter`."""
   found: dict[str, Any] = {
     'kind': object,
     'range': None,
@@ -299,14 +298,12 @@ def _is_number(value: Any) -> bool:
 class Described:
   """Base of classes whose fields are hyperparameters.
 
-  A subclass is a frozen dataclass without a decorator, whose arguments are
-  keywords. A string below a field is its help; an inherited field is described
-  by the class that declares it. Fields whose names start with an underscore are
-  no hyperparameters.
+  Subclasses become frozen, keyword-only dataclasses without a decorator. A
+  string below a field is its help; inherited fields keep the help of the class
+  that declares them. Fields with a leading underscore are not hyperparameters.
 
   Raises:
-    ParameterError: If a value is outside of its range, or values do not fit
-      each other.
+    ParameterError: If a value is out of range, or values are inconsistent.
   """
 
   def __init_subclass__(cls, **kwargs: Any):
@@ -319,13 +316,13 @@ class Described:
     self.check()
 
   def check(self) -> None:
-    """Raises `ParameterError` for values that do not fit each other."""
+    """Raises `ParameterError` for inconsistent values."""
 
 
 def parameters_of(described: Any) -> Mapping[str, Parameter]:
   """Returns the hyperparameters of a `Described` class by name.
 
-  The learning rate comes first, then the class's own, then inherited ones.
+  The learning rate comes first, then the class' own, then inherited ones.
   """
   return _parameters_of(described)
 
@@ -357,9 +354,9 @@ def _parameters_of(described: Any) -> Mapping[str, Parameter]:
 
 
 def _types_of(described: type) -> dict[str, Any]:
-  """Evaluates the annotations of a dataclass's fields, and no others.
+  """Evaluates the annotations of a dataclass' fields, and no others.
 
-  Those of class variables may name modules that only type checkers import.
+  Those of class variables may refer to modules that only type checkers import.
   """
   names = {field.name for field in dataclasses.fields(described)}
   found: dict[str, Any] = {}
@@ -375,7 +372,7 @@ def _types_of(described: type) -> dict[str, Any]:
 
 
 def _helps_of(described: type) -> dict[str, str]:
-  """Collects the strings below a class's fields, inherited ones included."""
+  """Collects the strings below a class' fields, including inherited ones."""
   helps: dict[str, str] = {}
   for owner in reversed(described.__mro__):
     if owner is not object:
@@ -393,7 +390,7 @@ def _module_tree(module: str) -> Optional[ast.Module]:
 
 
 def _own_helps(tree: Optional[ast.Module], name: str) -> dict[str, str]:
-  """Reads the strings below the fields of one class of a module."""
+  """Returns the strings below the fields of one class of a module."""
   helps: dict[str, str] = {}
   for node in ast.walk(tree) if tree is not None else ():
     if isinstance(node, ast.ClassDef) and node.name == name.split('.')[-1]:
@@ -410,7 +407,7 @@ def _own_helps(tree: Optional[ast.Module], name: str) -> dict[str, str]:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-  """Reads the help of arguments from the `Args:` of a docstring."""
+  """Parses the `Args:` section of a docstring to texts by argument."""
   match = re.search(
     r'^Args:\n(.*?)(?=^\S|\Z)',
     docstring,

@@ -1,11 +1,11 @@
-"""What a program of one's own uses of a run's recording.
+"""Public modules for recording runs in programs of your own.
 
   from tff_adaptive.recording import client_state
   from tff_adaptive.recording import hooks
 
-`client_state` makes ordinary learning processes of methods whose clients keep
-a state, `hooks` are listeners to a run, `releases` makes TFF's release managers
-of them, `tensorboard` and `trackers` are hooks for dashboards.
+`client_state` turns methods with client state into ordinary learning processes,
+`hooks` are listeners to a run, `releases` wraps them as TFF's release managers,
+`tensorboard` and `trackers` are hooks for dashboards.
 """
 
 from tff_adaptive.lab.recording import hooks
@@ -16,7 +16,7 @@ from tff_adaptive.lab.recording.client_state import (
   learning_process as client_state,
 )
 
-# The module's name before clients' states had one name everywhere.
+# Former name of `client_state`.
 remembering = client_state
 
 __all__ = [

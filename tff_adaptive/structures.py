@@ -1,9 +1,8 @@
-"""Structures of tensors that optimizers, processes and methods hand around.
+"""Types of the tensor structures of optimizers, processes and methods.
 
-TensorFlow and TFF come without types, so that mypy takes every leaf for what it
-is used as. What it checks is the nesting: a flat tuple of weights is no state,
-a state's entries go by name, and what leaves a function that maps a structure
-has the form of what went in.
+TensorFlow and TFF are untyped, so mypy accepts any leaf. It checks the nesting:
+a flat tuple of weights is not a state, a state's entries have names, and a
+function that maps a structure returns one of the same form.
 """
 
 import collections
@@ -20,44 +19,44 @@ if TYPE_CHECKING:
   import tensorflow as tf
   import tensorflow_federated as tff
 
-# Tensors, nested as `tf.nest` understands it.
+# A nested structure of tensors, as in `tf.nest`.
 Structure: TypeAlias = Union[
   'tf.Tensor', Sequence['Structure'], Mapping[str, 'Structure']
 ]
 
-# Any structure, for functions whose result has the form of their argument.
+# Any structure, for functions that return the form of their argument.
 Tree = TypeVar('Tree')
 
-# The trainable weights as an optimizer sees them; gradients, updates and what
-# a state keeps for each weight have the same form.
+# The trainable weights as an optimizer sees them; gradients, updates and
+# per-weight entries of a state have the same form.
 WeightsT = TypeVar('WeightsT')
 
-# `tf.TensorSpec`s in the form of the trainable weights.
+# Specs in the form of the trainable weights.
 Specs: TypeAlias = Union[
   'tf.TensorSpec', Sequence['Specs'], Mapping[str, 'Specs']
 ]
 
-# Weights, or gradients, inside a client's work: always flat.
+# Weights or gradients in client work, always flat.
 FlatWeights: TypeAlias = tuple['tf.Tensor', ...]
 FlatSpecs: TypeAlias = tuple['tf.TensorSpec', ...]
 
 # Hyperparameters by name, each a float32 scalar.
 HParams: TypeAlias = collections.OrderedDict[str, 'tf.Tensor']
 
-# An optimizer's state by name: its hyperparameters, and beside them tensors or
-# structures in the form of the weights, as the rule decides.
+# An optimizer's state by name: its hyperparameters, and tensors or structures
+# in the form of the weights.
 OptimizerState: TypeAlias = collections.OrderedDict[str, Any]
 
-# What a method's server keeps and sends, by name; the method decides the form.
+# A method's statistics at the server, by name; the method defines the form.
 Statistics: TypeAlias = collections.OrderedDict[str, Any]
 
-# What a method's clients keep between rounds, by name; likewise.
+# A method's client state, by name; likewise.
 ClientState: TypeAlias = collections.OrderedDict[str, Any]
 
-# Measurements, and metrics before TFF finalizes them, by name.
+# Measurements and unfinalized metrics, by name.
 Metrics: TypeAlias = collections.OrderedDict[str, Any]
 
-# A batch as a data set yields it: inputs `x` and labels `y`, or the pair.
+# A batch of a dataset: inputs and labels by name `x` and `y`, or as a pair.
 Examples: TypeAlias = Union[Mapping[str, Structure], Sequence[Structure]]
 
 # A value at the server or at clients, inside a federated computation.
@@ -68,8 +67,8 @@ class ModelWeights(Protocol):
   """`tff.learning.models.ModelWeights`, as a client receives it.
 
   Attributes:
-    trainable: The weights that optimizers move.
-    non_trainable: The others.
+    trainable: The weights that optimizers update.
+    non_trainable: The other weights.
   """
 
   trainable: Structure

@@ -1,9 +1,9 @@
-"""The project's package `tasks`, whatever else is called so.
+"""The import of the project's package `tasks` under its common name.
 
-People have modules named tasks.py. Python takes the one that is first in its
-path, which may be theirs; the parts of this package that need tasks import this
-module first, which imports the right one. What only builds learning processes
-leaves the name alone.
+Users may have a module tasks.py, which Python imports instead if it is first in
+the path. Parts of this package that need tasks import this module first, which
+imports the right one. Parts that only build learning processes do not need the
+name.
 """
 
 import importlib.machinery
@@ -14,15 +14,15 @@ import sys
 
 
 def claim() -> None:
-  """Imports `tasks` from beside this package.
+  """Imports the package `tasks` next to this package.
 
   Raises:
-    ImportError: If another module of that name is imported already.
+    ImportError: If another module of this name was imported before.
   """
   root = pathlib.Path(__file__).resolve().parents[1]
   spec = importlib.machinery.PathFinder.find_spec('tasks', [str(root)])
   if spec is None or spec.loader is None or spec.origin is None:
-    return  # It is installed elsewhere, and found as any other package is.
+    return  # Installed elsewhere, and found like any other package.
   loaded = sys.modules.get('tasks')
   if loaded is not None:
     file = getattr(loaded, '__file__', None)

@@ -1,7 +1,7 @@
-"""Names of TFF, Keras and AutoGraph that are beyond their public API.
+"""Names of TFF, Keras and AutoGraph that are not in their public API.
 
-An upgrade of one of them is a change of this file. (The runtime has such files
-of its own, because it does not import the rest of the package.)
+Upgrades change this file alone. (The runtime has such files of its own, because
+it does not import the rest of the package.)
 """
 
 import contextlib
@@ -19,9 +19,8 @@ from tensorflow.python.autograph.core import config as autograph_config
 
 from tff_adaptive import errors
 
-# Modules of TFF whose functions AutoGraph rewrites at every start, although
-# there is nothing in them to rewrite. What they call of others' code, losses
-# and models, Keras hands to AutoGraph itself.
+# Modules of TFF whose functions AutoGraph would convert at every start without
+# need. Keras itself passes the losses and models that they call to AutoGraph.
 _PLAIN = (
   'tff_adaptive.optimizers.servers',
   'tensorflow_federated.python.common_libs.py_typecheck',
@@ -34,12 +33,12 @@ autograph_config.CONVERSION_RULES = (
   *autograph_config.CONVERSION_RULES,
 )
 
-# Models may be traced in several threads, and generators belong to a model.
+# Models may be traced in several threads, which share a model's generators.
 _drawing = threading.RLock()
 
 
 class Keras3Error(errors.SettingsError, ImportError):
-  """TensorFlow was told to use Keras 3, which TFF does not know."""
+  """Raised if TensorFlow is configured to use Keras 3, which TFF lacks."""
 
 
 def _is_keras_2(model_class: type) -> bool:
@@ -55,11 +54,11 @@ if not _is_keras_2(tf.keras.Model):
 
 
 def is_keras_3(kind: type, name: str) -> bool:
-  """Tells whether a class is one of Keras 3, or derived from it.
+  """Returns whether a class is or derives from a class of Keras 3.
 
   Args:
     kind: The class.
-    name: Keras' name for the class, such as 'Model'. Nothing is imported.
+    name: Name of Keras' class, such as 'Model'. Keras is not imported.
   """
   return not issubclass(kind, tf.Module) and any(
     base.__name__ == name and base.__module__.split('.')[0] == 'keras'
@@ -68,7 +67,7 @@ def is_keras_3(kind: type, name: str) -> bool:
 
 
 def keras_3_model_in(error: BaseException) -> Any:
-  """Returns the model of Keras 3 that an error came of; `None` without."""
+  """Returns the Keras 3 model that caused an error, or `None`."""
   found = [getattr(error, 'obj', None)]
   for frame, _ in traceback.walk_tb(error.__traceback__):
     if frame.f_globals['__name__'].startswith('tensorflow_federated.'):
@@ -80,7 +79,7 @@ def keras_3_model_in(error: BaseException) -> Any:
 
 
 def layers_of(keras_model: Any) -> list[Any]:
-  """Lists all layers of a model of Keras 3, those inside of others too."""
+  """Returns all layers of a Keras 3 model, including nested ones."""
   return list(keras_model._flatten_layers(include_self=False))
 
 
@@ -88,15 +87,15 @@ def layers_of(keras_model: Any) -> list[Any]:
 def drawing(
   keras_model: Any, draw: Callable[[int], tf.Tensor]
 ) -> Iterator[None]:
-  """Lets a model of Keras 3 be called in a graph.
+  """Prepares a Keras 3 model for calls in a graph.
 
-  Its generators hand out other seeds, and tensors that its layers hold, which
-  no graph can use, are arrays.
+  In the context its generators return other seeds, and eager tensors in
+  attributes of its layers, unusable in graphs, are arrays.
 
   Args:
     keras_model: The model.
-    draw: Maps the place of a generator in the model to a seed, int32 [2]; it is
-      asked for place -1 by layers without a generator of their own.
+    draw: Maps the index of a generator in the model to a seed, int32 [2]; index
+      -1 is that of layers without a generator of their own.
   """
   from keras.src.random import seed_generator  # pylint: disable=g-import-not-at-top
 
@@ -124,7 +123,7 @@ def drawing(
 
 
 def seed_generators(keras_model: Any) -> list[Any]:
-  """Lists the generators of random numbers of a model of Keras 3."""
+  """Returns the random seed generators of a Keras 3 model."""
   found = {
     id(generator): generator
     for layer in (keras_model, *layers_of(keras_model))
@@ -134,14 +133,14 @@ def seed_generators(keras_model: Any) -> list[Any]:
 
 
 def compiled_metrics(keras_model: Any) -> list[Any]:
-  """Returns the metrics of a compiled Keras 3 model, or their names."""
+  """Returns the metrics or names that a Keras 3 model was compiled with."""
   compiled = keras_model._compile_metrics
   found = () if compiled is None else compiled._user_metrics or ()
   return list(found or []) if isinstance(found, (list, tuple)) else [found]
 
 
 def reset_names() -> None:
-  """Lets Keras number layers from the start again, Keras 3 if imported."""
+  """Resets Keras' numbering of layer names; that of Keras 3 if imported."""
   tf.keras.backend.reset_uids()
   naming = sys.modules.get('keras.src.utils.naming')
   if naming is not None:
@@ -151,17 +150,17 @@ def reset_names() -> None:
 def keras_model_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.keras.Model]:
-  """Returns the Keras model inside a `tff.learning` model, if there is one."""
-  while hasattr(model, 'unfrozen'):  # Some of its variables are frozen.
+  """Returns the Keras model inside a `tff.learning` model, or `None`."""
+  while hasattr(model, 'unfrozen'):  # Unwraps frozen or adapted models.
     model = model.unfrozen
   return getattr(model, '_keras_model', None)
 
 
 def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
-  """Tells whether a model's loss takes its output for logits.
+  """Returns whether a model's loss takes logits.
 
   Returns:
-    `None` for a loss that does not say.
+    `None` if the loss does not declare it.
   """
   while hasattr(model, 'unfrozen'):
     model = model.unfrozen
@@ -178,23 +177,23 @@ def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
 def replace_random_generators(
   keras_model: tf.keras.Model, make_generator: Any
 ) -> int:
-  """Gives every layer that draws random numbers another generator.
+  """Replaces the random generators of all layers of a Keras 2 model.
 
   Args:
     keras_model: The model, changed in place.
-    make_generator: Maps a running index to an object with the methods
+    make_generator: Maps an index from 0 to an object with the methods
       `dropout`, `random_normal`, `random_uniform` and `truncated_normal` of
       Keras' own generator.
 
   Returns:
-    How many layers draw random numbers.
+    Number of replaced generators.
   """
   count = 0
   for layer in keras_model.submodules:
     if hasattr(layer, '_random_generator') and isinstance(
       layer, tf.keras.layers.Layer
     ):
-      # A layer that turns randomness off (rate 0) still owns a generator.
+      # A layer without randomness (rate 0) still owns a generator.
       object.__setattr__(layer, '_random_generator', make_generator(count))
       count += 1
   return count

@@ -1,4 +1,4 @@
-"""A training run by one call.
+"""Training runs from Python.
 
   from tff_adaptive import training
 
@@ -8,7 +8,7 @@
   result = training.run(settings)
   print(settings.folder, result.rows[-1])
 
-Importing this imports no TensorFlow; `run` does.
+Importing this module does not import TensorFlow; `run` does.
 """
 
 from tff_adaptive.lab.training import Result

@@ -1,11 +1,11 @@
-"""Federated tasks: data, model, preprocessing and metrics of each.
+"""Federated tasks: data, models, preprocessing and metrics.
 
-  tasks.names()                     what there is
-  tasks.info(name)                  what it is
-  tasks.parameters_of(name)         which options it takes
+  tasks.names()                     names of all tasks
+  tasks.info(name)                  a task's description
+  tasks.parameters_of(name)         its options
   tasks.create(name, **options)     a `tff.simulation.baselines.BaselineTask`
 
-A name may also be 'package.module:function', of a function that returns a task.
+A name may also be 'package.module:function', a function that returns a task.
 Only `create` imports TensorFlow.
 """
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-  """Lists the names of all tasks, sorted."""
+  """Returns the names of all tasks, sorted."""
   return sorted(TASKS)
 
 
 def info(name: str) -> TaskInfo:
-  """Describes a task.
+  """Returns the description of a task.
 
   Raises:
     ValueError: If there is no such task.
@@ -62,8 +62,8 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
 
   Raises:
     ValueError: If there is no such task.
-    OwnCodeError: If there is no such function, or one of its arguments can be
-      no option.
+    OwnCodeError: If there is no such function, or one of its arguments cannot
+      be an option.
   """
   described = info(name)
   if described.own:
@@ -72,7 +72,7 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
 
 
 def summary(name: str) -> str:
-  """Says in a sentence what a task is.
+  """Returns a one-line summary of a task.
 
   Raises:
     ValueError: If there is no such task.
@@ -88,17 +88,18 @@ def create(
 
   Args:
     name: One of `names()`, or 'package.module:function'.
-    **options: What `parameters_of(name)` lists. All tasks of this package take
-      `cache_dir`, `data`, `epochs`, `batch_size`, `max_elements` and `seed`.
+    **options: The options in `parameters_of(name)`. All tasks of this package
+      take `cache_dir`, `data`, `epochs`, `batch_size`, `max_elements` and
+      `seed`.
 
   Returns:
-    The task. `datasets.train_preprocess_fn(dataset, seed=None)` takes an
-    integer seed of shape [2] that fixes all randomness.
+    The task. The `seed` of `datasets.train_preprocess_fn(dataset, seed=None)`,
+    an integer tensor [2], fixes all randomness.
 
   Raises:
-    ValueError: If there is no such task or it has no such option.
-    DataError: If a data file is missing or is not what it should be.
-    OwnCodeError: If a function that was named cannot be used.
+    ValueError: If there is no such task or option.
+    DataError: If a data file is missing or not the expected one.
+    OwnCodeError: If the named function cannot be used.
   """
   described, accepted = info(name), parameters_of(name)
   for option in options:

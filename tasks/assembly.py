@@ -1,4 +1,4 @@
-"""The assembly of a task from its parts, in one way for all tasks."""
+"""Assembly of tasks from data, preprocessing and models."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from tff_adaptive import models
 
 
 def cross_entropy() -> tf.keras.losses.Loss:
-  """Builds the loss of tasks with classes, for models that end in logits.
+  """Builds the classification loss for models that end in logits.
 
-  TFF calls model and loss apart. Keras then cannot see that probabilities came
-  of a softmax, and a model that is sure of the wrong class would have no
-  gradient to come back by.
+  TFF calls model and loss separately, so Keras cannot combine the loss with a
+  softmax, and a model that is certain of a wrong class would have a zero
+  gradient.
   """
   return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -46,15 +46,15 @@ def task(
   Args:
     train_data: Training clients.
     test_data: The test split, before preprocessing.
-    train_preprocess_fn: `(dataset, seed=None)`, see `preprocessing`.
-    eval_preprocess_fn: For test and validation data.
-    build_model: Builds the model with fresh weights, of Keras 2 or 3.
-    loss: Constructs the loss.
-    metrics: Construct the metrics. TFF adds `loss`, `num_examples` and
+    train_preprocess_fn: Called as `(dataset, seed=None)`, see `preprocessing`.
+    eval_preprocess_fn: Preprocesses test and validation data.
+    build_model: Returns a newly initialized model of Keras 2 or 3.
+    loss: Builds the loss.
+    metrics: Build the metrics. TFF adds `loss`, `num_examples` and
       `num_batches`.
-    validation_data: Where a part of the test split has its own name.
-    head_only: Whether only the layer `head` is trained, and all other weights
-      stay as they were loaded.
+    validation_data: Validation examples before preprocessing, if the data set
+      has a separate split.
+    head_only: Whether to train the layer `head` only and freeze all others.
   """
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
     train_data=train_data,
@@ -87,20 +87,20 @@ def partitioned_task(
   classes: Sequence[str] = (),
   **model: Any,
 ) -> tff.simulation.baselines.BaselineTask:
-  """Builds a task on examples in memory that a partition gives to clients.
+  """Builds a task on examples in memory that are partitioned over clients.
 
   Args:
     train: Training examples, arrays by name.
-    test: Test examples, likewise, in an order that means nothing.
-    split: Which training examples each client has.
-    options: The task's own, of which `epochs`, `batch_size`, `max_elements`,
-      and those of `divided` count.
-    batch_size: Examples in a training batch, unless the options say.
-    eval_batch_size: Examples in a test batch.
-    to_model: From a batch of examples to the model's input.
-    augment: In its place for training, from a batch and a seed.
-    notes: Sentences about the data that a run says when it begins.
-    classes: Words for labels, by label, where the data have them.
+    test: Test examples, likewise, in random order.
+    split: Partition of the training examples.
+    options: The task's options, of which `epochs`, `batch_size`,
+      `max_elements`, and those of `divided` are used.
+    batch_size: Default number of examples in a training batch.
+    eval_batch_size: Number of examples in a test batch.
+    to_model: Maps a batch of examples to the model's input.
+    augment: Used instead for training; maps a batch and a seed.
+    notes: Sentences about the data that a run logs when it begins.
+    classes: Names of classes by label, if known.
     **model: `build_model`, `loss` and `metrics` of `task`.
   """
   return task(
@@ -129,18 +129,18 @@ def divided(
   notes: Sequence[str] = (),
   classes: Sequence[str] = (),
 ) -> client_data.ArrayClientData:
-  """Gives training examples to clients, and skews their features if asked.
+  """Builds client data from a partition, with feature skew if requested.
 
   Args:
     examples: Arrays by name.
-    split: Which examples each client has.
-    options: The task's own, of which `feature_skew`, `feature_skew_strength`
-      and `seed` count, if there are some.
-    notes: Sentences about the data that a run says when it begins.
-    classes: Words for labels, by label, where the data have them.
+    split: Partition of the examples.
+    options: The task's options, of which `feature_skew`,
+      `feature_skew_strength` and `seed` are used if present.
+    notes: Sentences about the data that a run logs when it begins.
+    classes: Names of classes by label, if known.
 
   Raises:
-    PartitionError: If the examples have no features to skew so.
+    PartitionError: If this skew does not apply to the features.
   """
   skew = options.get('feature_skew')
   arrays = feature_skew.apply(
@@ -162,11 +162,11 @@ def divided(
 def centralized(
   data: tff.simulation.datasets.ClientData, seed: int
 ) -> tf.data.Dataset:
-  """Pools all examples, clients in an order that `seed` decides.
+  """Concatenates all clients' examples, clients in an order seeded by `seed`.
 
-  Without a seed TFF shuffles the clients anew at every call, and the first
-  10,000 examples would not be the same ones twice.
+  Without a seed TFF reshuffles the clients at every call, and the first 10,000
+  examples would differ between calls.
   """
   pooled = data.create_tf_dataset_from_all_clients(seed=seed)
-  pooled.by_client = data  # For whoever tests client by client.
+  pooled.by_client = data  # For evaluation on single clients.
   return pooled

@@ -1,6 +1,6 @@
-"""The catalogue of tasks, to which each task's file adds its own.
+"""The registry of tasks' descriptions.
 
-Importing this module imports no TensorFlow.
+Each task registers itself. Importing this module does not import TensorFlow.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from tasks import shared
 from tff_adaptive import errors
 from tff_adaptive import extensions
 
-# Of entry points that name functions which return tasks.
+# Group of entry points that name functions which return tasks.
 GROUP = 'tff_adaptive.tasks'
 
 
@@ -24,11 +24,11 @@ class Published:
   """Settings of the paper that introduced a task.
 
   Attributes:
-    source: The paper.
+    source: Reference of the paper.
     rounds: Number of rounds.
-    clients_per_round: Clients in a round.
-    batch_size: Examples in a batch; the task's default.
-    epochs: Passes over a client's data in a round.
+    clients_per_round: Number of clients in a round.
+    batch_size: Number of examples in a batch; the task's default.
+    epochs: Number of passes over a client's data in a round.
   """
 
   source: str
@@ -43,26 +43,25 @@ class TaskInfo:
   """The description of a task.
 
   Attributes:
-    name: As `tasks.create` takes it.
-    summary: One line.
-    model: The model, with its number of trainable weights at the defaults.
-    clients: Where clients come from and how many there are.
-    files: Files that `data='native'` reads, relative to `cache_dir`.
-    published: The paper's settings; None where it states none.
-    num_clients: How many clients there are, whatever the options; None where
-      data or options decide it.
-    small_options: Options that make the task cheap where only its running
-      matters, together with `data='synthetic'`.
-    test_is_problem: Whether the test data are all of the problem to solve, so
-      that nothing of them can be set apart for validation.
-    options: The class of its options, whose `create` creates it; none of
-      somebody's own function.
-    place: Somebody's own function, 'package.module:function'.
-    flags: What the flag of an option is called, where that is not the task's
-      name and the option's.
-    functions: Options that name a function of somebody's own.
-    model_from_data: Whether the model's shape follows from the data, so that
-      others do not do to build it.
+    name: Name in `tasks.create`.
+    summary: One-line summary.
+    model: The model and its number of trainable weights at the defaults.
+    clients: Origin and number of clients.
+    files: Files of `data='native'`, relative to `cache_dir`.
+    published: The paper's settings; None if it states none.
+    num_clients: Number of clients; None if it depends on data or options.
+    small_options: Options that make the task cheap for smoke tests, together
+      with `data='synthetic'`.
+    test_is_problem: Whether the test data define the whole problem to solve, so
+      that no validation data can be set apart.
+    options: Class of its options, whose `create` creates the task; None for a
+      user's function.
+    place: A user's function, 'package.module:function', or ''.
+    flags: Names of flags by option, where they are not the task's name followed
+      by the option's.
+    functions: Options that name a user's function.
+    model_from_data: Whether the model's shape depends on the data, so that
+      synthetic data cannot be used to build it.
   """
 
   name: str
@@ -82,15 +81,15 @@ class TaskInfo:
 
   @property
   def own(self) -> bool:
-    """Whether a function of somebody's own creates it."""
+    """Whether a user's function creates the task."""
     return bool(self.place)
 
 
 def short(name: str) -> str:
-  """Shortens a task's name to a word: what flags and folders begin with.
+  """Returns a task's short name, the prefix of its flags and folders.
 
-  Of 'package.module:function' that is the function; the module where the
-  function is called `create`, as those of this package are.
+  For 'package.module:function' that is the function, or the module if the
+  function is called `create`.
   """
   module, colon, function = name.partition(':')
   if colon and function == 'create':
@@ -99,7 +98,7 @@ def short(name: str) -> str:
 
 
 def idx_files(folder: str) -> tuple[str, ...]:
-  """Lists the four IDX files of MNIST, and of data sets like it."""
+  """Returns paths of the four IDX files of MNIST and similar data sets."""
   return tuple(
     f'{folder}/{part}-{kind}-ubyte'
     for part in ('train', 't10k')
@@ -108,7 +107,7 @@ def idx_files(folder: str) -> tuple[str, ...]:
 
 
 def own(name: str, place: str) -> TaskInfo:
-  """Describes the task that a user's function returns; looks at no file."""
+  """Builds the description of a user's function without importing it."""
   return TaskInfo(
     name=name,
     summary='',
@@ -120,14 +119,14 @@ def own(name: str, place: str) -> TaskInfo:
 
 
 def _add_entry_points(table: Any) -> None:
-  """Adds the tasks that installed packages name by entry points.
+  """Adds the tasks of other packages' entry points.
 
   Raises:
     SettingsError: If one cannot be added.
   """
   added: dict[str, str] = {}
   for entry in importlib.metadata.entry_points(group=GROUP):
-    if added.get(entry.name) == entry.value:  # A package that is there twice.
+    if added.get(entry.name) == entry.value:  # A package found twice.
       continue
     added[entry.name] = entry.value
     try:
@@ -145,10 +144,10 @@ _Class = TypeVar('_Class', bound=type[shared.Options])
 
 
 def task(name: str, **described: Any) -> Callable[[_Class], _Class]:
-  """Registers the class below, of `shared.Options`, as a task.
+  """Decorates a subclass of `shared.Options` to register it as a task.
 
   Args:
-    name: The name that users choose it by.
+    name: The task's name.
     **described: Further attributes of `TaskInfo`.
 
   Raises:

@@ -1,7 +1,7 @@
-"""The names of tasks' classes, by label, where they are known.
+"""Names of classes by label, for tasks where they are known.
 
-They are known for published data sets, and for models on which a task has noted
-them. The export of a model reads them here.
+They are known for published data sets, and for models to which a task has
+attached them. The export of a model uses them.
 """
 
 import string
@@ -63,17 +63,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
     'WrittenWork',
   ),
 }
-# Tasks that can do with the first classes alone.
+# Tasks that may use the first classes only, and the number of these.
 _FIRST = {'emnist_character': len(_DIGITS)}
 
 
 def note(keras_model: Any, names: Sequence[str]) -> Any:
-  """Notes the names of its classes on a Keras model.
+  """Attaches names of classes to a Keras model.
 
   Args:
-    keras_model: The model. What is noted goes with it wherever its task goes.
-    names: The classes in the order of their labels; none of them for a model
-      of numbers.
+    keras_model: The model, whose attribute `class_names` is set.
+    names: Names by label; empty for regression models.
 
   Returns:
     The model.
@@ -83,12 +82,12 @@ def note(keras_model: Any, names: Sequence[str]) -> Any:
 
 
 def of(task: str, count: int, keras_model: Any = None) -> tuple[str, ...]:
-  """Lists a task's classes by label; none where they are not known.
+  """Returns a task's names of classes by label; empty if unknown.
 
   Args:
     task: The task's name.
-    count: How many classes its model tells apart.
-    keras_model: The model, whose `class_names` come first if it has any.
+    count: Number of classes of its model.
+    keras_model: The model, whose attribute `class_names` takes precedence.
   """
   names = tuple(getattr(keras_model, 'class_names', ())) or _NAMES.get(task, ())
   if count in (len(names), _FIRST.get(task)):

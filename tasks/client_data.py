@@ -1,9 +1,9 @@
-"""Federated data sets for tasks, as `tff.simulation.datasets.ClientData`.
+"""Implementations of `tff.simulation.datasets.ClientData`.
 
 `ArrayClientData` holds NumPy arrays in memory and a partition over them.
-`ListedClientData` gives any TFF client data constant-time access to a client;
-TFF's own looks through the whole list of ids at every access, which for Stack
-Overflow's 342,477 users costs more than reading the user's data.
+`ListedClientData` adds constant-time access by client to any TFF client data;
+TFF's own searches the list of ids at every access, which for Stack Overflow's
+342,477 users costs more than reading the user's data.
 """
 
 import functools
@@ -23,13 +23,12 @@ from tasks import partition as partition_lib
 class ArrayClientData(tff.simulation.datasets.ClientData):
   """Examples in memory, partitioned over clients.
 
-  An element is a dictionary with the arrays' names, in their order.
+  An element is a dictionary with the arrays' names as keys, in order.
 
   Attributes:
-    notes: Sentences about the data that a run says when it begins.
-    classes: Words for labels, by label, where the data have them.
-    skewed: Name of the array that was transformed for each client in another
-      way; empty where none was.
+    notes: Sentences about the data that a run logs when it begins.
+    classes: Names of classes by label, if known.
+    skewed: Name of the array with feature skew; empty if none.
   """
 
   def __init__(
@@ -41,13 +40,13 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     classes: Sequence[str] = (),
     skewed: str = '',
   ):
-    """Takes examples.
+    """Takes the examples and their partition.
 
     Args:
-      arrays: They agree in their first dimension.
-      partition: Who has which.
+      arrays: Examples as arrays by name, with equal first dimensions.
+      partition: Example indices per client.
       notes: Sentences about the data.
-      classes: Words for labels, by label.
+      classes: Names of classes by label.
       skewed: Name of the array with feature skew.
     """
     self.skewed = skewed
@@ -68,12 +67,12 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 
   @property
   def partition(self) -> partition_lib.Partition:
-    """Which examples belong to which client."""
+    """Example indices per client."""
     return self._partition
 
   @property
   def arrays(self) -> Mapping[str, np.ndarray]:
-    """All examples, by name of the component."""
+    """All examples, as arrays by name."""
     return self._arrays
 
   @property
@@ -95,7 +94,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 
   @property
   def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
-    """A traceable function from an id to a data set; all data in its graph."""
+    """A traceable function from a client id to its data set."""
 
     def create(client_id: Any) -> Any:
       position = tf.argmax(tf.equal(client_id, tf.constant(self._ids)))
@@ -122,7 +121,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   def create_tf_dataset_from_all_clients(
     self, seed: Optional[int] = None
   ) -> tf.data.Dataset:
-    """Chains all examples, client after client, in an order by `seed`."""
+    """Concatenates all clients' examples, clients in an order by `seed`."""
     order = np.random.RandomState(seed).permutation(len(self._ids))
     rows = np.concatenate([self._partition.indices[i] for i in order])
     return tf.data.Dataset.from_tensor_slices(
@@ -133,7 +132,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
 def subset(
   data: tff.simulation.datasets.ClientData, client_ids: Sequence[str]
 ) -> tff.simulation.datasets.ClientData:
-  """Returns the data of some of the clients, in the order given."""
+  """Returns the data of some of the clients, in the given order."""
   if isinstance(data, ArrayClientData):
     places = {c: i for i, c in enumerate(data.client_ids)}
     indices = data.partition.indices
@@ -154,9 +153,9 @@ def subset(
 def interleaved(
   data: tff.simulation.datasets.ClientData,
 ) -> tf.data.Dataset:
-  """Chains clients' examples, one of each in turn, up to 64 at a time.
+  """Interleaves clients' examples one by one, up to 64 clients at a time.
 
-  So that the first examples are not those of the first few clients.
+  The first examples then come from many clients.
   """
   if isinstance(data, ArrayClientData):
     indices = data.partition.indices
@@ -172,7 +171,7 @@ def interleaved(
 def example_counts(
   data: tff.simulation.datasets.ClientData,
 ) -> Mapping[str, int]:
-  """Returns how many examples clients have, where that is known unread."""
+  """Returns clients' numbers of examples, as far as known without reading."""
   if isinstance(data, ArrayClientData):
     sizes = data.partition.sizes
     return dict(zip(data.client_ids, sizes.tolist(), strict=True))
@@ -181,10 +180,10 @@ def example_counts(
 
 
 class ListedClientData(tff.simulation.datasets.ClientData):
-  """The clients and data of another `ClientData`, found in constant time.
+  """Another `ClientData` with constant-time access to clients.
 
   Attributes:
-    source: The file or folder that the data come from, for messages.
+    source: File or folder of the data, for messages.
   """
 
   def __init__(
@@ -196,16 +195,15 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     num_classes: Optional[int] = None,
     counts: Optional[Callable[[], Mapping[str, int]]] = None,
   ):
-    """Takes the other one.
+    """Wraps a `ClientData`.
 
     Args:
-      inner: The other one.
-      client_ids: Which of its clients; None for all.
-      source: The file or folder that it reads.
-      num_classes: If given, a label out of this range is an error, once it is
-        read.
-      counts: Returns how many examples each client has; nobody knows unless
-        given.
+      inner: The wrapped client data.
+      client_ids: Ids of the clients to use; None for all.
+      source: File or folder of the data.
+      num_classes: If given, reading a label out of this range is an error.
+      counts: Returns the number of examples by client id; by default that of
+        `inner`, if known.
     """
     self._inner = inner
     self.counts = counts or functools.partial(example_counts, inner)
@@ -245,10 +243,10 @@ class ListedClientData(tff.simulation.datasets.ClientData):
 
 
 class MappedClientData(tff.simulation.datasets.ClientData):
-  """The same clients as another `ClientData`, with a part of their examples.
+  """Another `ClientData` with a transformation of each client's data set.
 
   Attributes:
-    source: The file or folder that the data come from, for messages.
+    source: File or folder of the data, for messages.
   """
 
   def __init__(
@@ -256,7 +254,7 @@ class MappedClientData(tff.simulation.datasets.ClientData):
     inner: tff.simulation.datasets.ClientData,
     part: Callable[[tf.data.Dataset], tf.data.Dataset],
   ):
-    """Takes the other one, and what makes the part of a client's examples."""
+    """Takes client data and the transformation, such as a selection."""
     self._inner = inner
     self._part = part
     self.counts = functools.partial(example_counts, inner)
@@ -276,19 +274,19 @@ class MappedClientData(tff.simulation.datasets.ClientData):
     return self._inner.element_type_structure
 
   def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """Builds the part of the client's examples."""
+    """Builds the client's transformed examples."""
     return self._part(self._inner.create_tf_dataset_for_client(client_id))
 
 
 def check_labels(
   dataset: tf.data.Dataset, num_classes: int, where: Any
 ) -> tf.data.Dataset:
-  """Passes examples on; raises when one with a label out of range is read.
+  """Returns a data set that raises an error on labels out of range.
 
   Args:
     dataset: Examples, dictionaries with `label`.
-    num_classes: Labels are from 0 to below this.
-    where: What the message says of the data set's place, a string tensor.
+    num_classes: Upper bound of labels, exclusive.
+    where: Description of the data's place for the error, a string tensor.
   """
 
   def check(index: int, example: Any) -> Any:

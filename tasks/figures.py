@@ -1,9 +1,9 @@
-"""Pictures of how a task's examples are distributed over its clients.
+"""Figures of the distribution of a task's examples over its clients.
 
     python -m tasks.figures TASK PICTURE [--cache_dir=DIR] [--OPTION=VALUE ...]
 
-draws, for each client, how many examples of each label it has, and below it of
-how many clients have so many different labels.
+plots each client's numbers of examples by label, and below that a histogram of
+the number of different labels per client.
 """
 
 import os
@@ -22,17 +22,17 @@ from tasks import partition as partition_lib
 from tasks.divisions import distances
 from tff_adaptive import parameters
 
-# More rows than this cannot be told apart in a picture.
+# Maximum number of rows that can be distinguished in a figure.
 _MOST_CLIENTS = 100
-# Nor more colours than this.
+# Maximum number of distinguishable colors.
 _MOST_COLOURS = 20
-# Inches of the histogram below.
+# Height of the histogram in inches.
 _HISTOGRAM = 1.6
-# Letters of a class, and of a row of the legend; words below a map.
+# Characters of a class name and of a legend row; number of names below a map.
 _LONGEST_WORD = 24
 _LETTERS_OF_A_ROW = 80
 _MOST_WORDS = 100
-# Clients, and images of each, in the picture of features.
+# Number of clients, and of images of each, in the figure of features.
 _ROWS_OF_FEATURES = 10
 
 
@@ -44,21 +44,21 @@ def label_distribution(
   title: str = '',
   classes: Sequence[str] = (),
 ) -> None:
-  """Draws the labels of each client, clients one below the other.
+  """Plots the labels of each client, one client per row.
 
-  With up to 20 labels a client is a bar, with more it is a row of a map. Below
-  that is a histogram over all clients: how many different labels they have
-  (Figure 14 of Reddi et al., arXiv 2003.00295).
+  A client is a stacked bar for up to 20 labels, else a row of a heat map. Below
+  is a histogram over all clients of the number of different labels (Figure 14
+  of Reddi et al., arXiv 2003.00295).
 
   Args:
-    partition: Which examples belong to which client. Of more than 100 clients
-      the upper part has the first 100.
+    partition: Example indices per client. The upper part shows the first 100
+      clients.
     labels: The label of each example, int [examples], from 0.
-    path: Picture to write; its ending decides the format.
-    title: Of the picture.
-    classes: Words for labels, by label; the labels themselves unless given.
+    path: Figure file to write; its extension selects the format.
+    title: Title of the figure.
+    classes: Names of classes by label; by default the labels.
   """
-  # Drawing costs a second to import and needs no screen.
+  # Takes a second to import; Agg needs no display.
   from matplotlib import figure as figure_lib
   from matplotlib.backends import backend_agg
 
@@ -83,7 +83,7 @@ def label_distribution(
 
 
 def _draw_histogram(axes: Any, found: np.ndarray) -> None:
-  """Draws how many clients have so many different labels."""
+  """Plots a histogram of clients' numbers of different labels."""
   from matplotlib import ticker
 
   axes.hist(
@@ -99,7 +99,7 @@ def _draw_histogram(axes: Any, found: np.ndarray) -> None:
 
 
 def _words(classes: Sequence[str], count: int) -> list[str]:
-  """Makes the words for labels short enough for a picture."""
+  """Shortens names of classes for a figure."""
   if len(classes) < count:
     return [str(label) for label in range(count)]
   words = [' '.join(name.split()) for name in classes[:count]]
@@ -115,7 +115,7 @@ def _words(classes: Sequence[str], count: int) -> list[str]:
 def _draw_bars(
   figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
 ) -> None:
-  """Draws a bar a client, with a piece for each label."""
+  """Plots a stacked bar per client, with a segment for each label."""
   import matplotlib
 
   num_clients, num_classes = counts.shape
@@ -127,7 +127,7 @@ def _draw_bars(
       counts[:, label],
       left=left,
       color=colours(label / max(num_classes - 1, 1)),
-      # matplotlib takes what begins with _ for no name.
+      # matplotlib ignores names with a leading underscore.
       label=f' {words[label]}',
     )
     left += counts[:, label]
@@ -141,14 +141,14 @@ def _draw_bars(
     columnspacing=1.0,
   )
   for text in legend.get_texts():
-    # Words may have dollar signs, which stand for mathematics otherwise.
+    # Escapes dollar signs, which would begin math text.
     text.set_parse_math(False)
 
 
 def _draw_map(
   figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
 ) -> None:
-  """Draws a row a client, a column a label, for too many labels to colour."""
+  """Plots a heat map, clients by labels, for many labels."""
   image = axes.imshow(counts, aspect='auto', interpolation='none')
   axes.set_xlabel('label')
   numbers = list(map(str, range(len(words))))
@@ -160,14 +160,13 @@ def _draw_map(
 
 
 def save_partition(data: Any, folder: pathlib.Path) -> None:
-  """Keeps with a run which examples belonged to which client.
+  """Saves the partition of a run's data.
 
-  Writes partition.npz (see `Partition.load`); nothing where the clients are
-  those of a data set.
+  Writes partition.npz (see `Partition.load`), or nothing for natural clients.
 
   Args:
     data: A task's training data.
-    folder: Where to.
+    folder: Folder to write to.
   """
   if hasattr(data, 'partition'):
     data.partition.save(folder / 'partition.npz')
@@ -176,16 +175,16 @@ def save_partition(data: Any, folder: pathlib.Path) -> None:
 def draw_partition(
   data: Any, folder: pathlib.Path, *, title: str = '', task: str = ''
 ) -> None:
-  """Draws the labels of each client's examples, where these have labels.
+  """Plots a partition's labels, if examples have labels, and feature skew.
 
-  Writes labels.png, and features.png where clients have features of their own
-  (`Divided.feature_skew`); nothing where the clients are those of a data set.
+  Writes labels.png, and with feature skew (`Divided.feature_skew`)
+  features.png, or nothing for natural clients.
 
   Args:
     data: A task's training data.
-    folder: Where to.
-    title: Of the picture.
-    task: The task's name, by which the words of its classes may be known.
+    folder: Folder to write to.
+    title: Title of the figures.
+    task: The task's name, for names of its classes.
   """
   if not hasattr(data, 'partition'):
     return
@@ -203,10 +202,10 @@ def draw_partition(
 
 
 def describe_partition(data: Any) -> Optional[dict[str, Any]]:
-  """Describes how uneven a partition is, see `distances.describe`.
+  """Computes a partition's statistics, see `distances.describe`.
 
   Returns:
-    None where the clients are those of a data set, or without labels.
+    None for natural clients or examples without labels.
   """
   if not hasattr(data, 'partition') or 'label' not in data.arrays:
     return None
@@ -214,10 +213,10 @@ def describe_partition(data: Any) -> Optional[dict[str, Any]]:
 
 
 def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Returns labels as int64 [examples], and the words of their classes.
+  """Returns labels as int64 [examples], and the names of their classes.
 
-  These are the data's, or of the task's classes, or say between which numbers a
-  label is that is a number.
+  Names are those of the data or of the task, or the ranges of binned numeric
+  labels.
   """
   labels, between = distances.as_labels(data.arrays['label'])
   known = class_names.of(task, int(labels.max()) + 1)
@@ -227,15 +226,14 @@ def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
 def feature_skew(
   data: Any, path: Union[str, 'os.PathLike[str]'], *, title: str = ''
 ) -> None:
-  """Draws the features of up to ten clients, first to last.
+  """Plots the features of up to ten clients, evenly spaced.
 
-  Of images a row a client, with its first ones; of other features a row a
-  client, with the mean of each.
+  A row per client: its first images, or the means of other features.
 
   Args:
     data: Clients' data, with `skewed`.
-    path: Picture to write; its ending decides the format.
-    title: Of the picture.
+    path: Figure file to write; its extension selects the format.
+    title: Title of the figure.
   """
   from matplotlib import figure as figure_lib
   from matplotlib.backends import backend_agg
@@ -265,7 +263,7 @@ def feature_skew(
 
 
 def _montage(images: np.ndarray, rows: Sequence[np.ndarray]) -> np.ndarray:
-  """Puts clients' first images side by side, a row a client, in [0, 1]."""
+  """Returns an image of clients' first images, a row per client, in [0, 1]."""
   height, width = images.shape[1:3]
   channels = images.shape[3] if images.ndim > 3 else 1
   sheet = np.ones([len(rows), height, _ROWS_OF_FEATURES, width, channels])
@@ -279,14 +277,14 @@ def _montage(images: np.ndarray, rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-  """Draws a task's clients; returns an exit status."""
+  """Plots a task's clients; returns an exit status."""
   words = list(sys.argv[1:] if argv is None else argv)
   names = [word for word in words if not word.startswith('--')]
   if len(names) != 2:
     print(__doc__.splitlines()[2].strip(), file=sys.stderr)
     return 2
   name, path = names
-  # Whatever TensorFlow logs about its own start.
+  # Hides TensorFlow's messages at startup.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   try:
     accepted = tasks.parameters_of(name)

@@ -1,4 +1,4 @@
-"""Fine-tuning: which weights of a pretrained network are trained further."""
+"""Fine-tuning: freezing of a pretrained model's weights."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ ModelFn = Callable[[], tff.learning.models.VariableModel]
 
 
 def check(fine_tune: str, weights_dir: Optional[str], data: str) -> None:
-  """Raises ParameterError if a head would be trained on random features.
+  """Raises `ParameterError` if a head would be trained on random features.
 
-  Made-up data are for trying things out; there it may.
+  This is allowed with synthetic data, which are for smoke tests.
   """
   if fine_tune == 'head' and weights_dir is None and data != 'synthetic':
     raise parameters.ParameterError(
@@ -27,20 +27,21 @@ def check(fine_tune: str, weights_dir: Optional[str], data: str) -> None:
 
 
 def is_no_head(name: str) -> bool:
-  """Tells whether a variable is none of the classifier's."""
+  """Returns whether a variable is not part of the classifier."""
   return not name.startswith('head/')
 
 
 def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
-  """Freezes variables: they are not trained, and no update of them is sent.
+  """Freezes variables, so that they are neither trained nor sent in updates.
 
   Args:
-    model_fn: Makes the model.
-    is_frozen: Tells it of a variable by its name in `models.variable_names`.
+    model_fn: Builds the model.
+    is_frozen: Whether to freeze the variable of a name in
+      `models.variable_names`.
 
   Returns:
-    A function that makes the model with these among its non-trainable
-    variables, behind those that were there.
+    A function that builds the model with these variables appended to its
+    non-trainable ones.
   """
   names = models.variable_names(model_fn)
   frozen = frozenset(i for i, name in enumerate(names) if is_frozen(name))
@@ -50,7 +51,7 @@ def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
 
 
 class FrozenModel(models.Wrapped):
-  """A model some of whose trainable variables count as non-trainable ones."""
+  """A model with some trainable variables made non-trainable."""
 
   def __init__(
     self, unfrozen: tff.learning.models.VariableModel, frozen: frozenset[int]
@@ -58,8 +59,8 @@ class FrozenModel(models.Wrapped):
     """Wraps a model.
 
     Args:
-      unfrozen: The model.
-      frozen: Places of its trainable variables.
+      unfrozen: The model to wrap.
+      frozen: Indices of the trainable variables to freeze.
     """
     super().__init__(unfrozen)
     self._frozen = frozen

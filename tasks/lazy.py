@@ -1,7 +1,6 @@
-"""Modules of this package that import TensorFlow, imported when first used.
+"""Lazy imports of this package's modules that import TensorFlow.
 
-Tasks are described in modules that import no TensorFlow; see
-`tff_adaptive.lazy`.
+Modules that describe tasks do not import TensorFlow; see `tff_adaptive.lazy`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Users' own tasks: a function that returns one, and how it is named.
+"""Users' own tasks, created by functions that they name.
 
   on the command line:  --task=package.module:function
   by a package:         an entry point of the group tff_adaptive.tasks, whose
@@ -22,7 +22,7 @@ from tff_adaptive import parameters
 
 
 def summary(task: catalogue.TaskInfo) -> str:
-  """Says in a line what a task of one's own is."""
+  """Returns a one-line summary of a user's task."""
   try:
     words = own_arguments.look_up(task.place).summary
   except own_code.OwnCodeError:
@@ -33,24 +33,25 @@ def summary(task: catalogue.TaskInfo) -> str:
 def _current_folder() -> Optional[str]:
   try:
     return os.getcwd()
-  except OSError:  # It was deleted.
+  except OSError:  # The folder was deleted.
     return None
 
 
 def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
-  """Calls the function that returns a task.
+  """Creates a user's task.
 
   Args:
-    task: Whose function it is.
-    options: Its arguments.
+    task: The task's description.
+    options: Arguments of the task's function.
 
   Raises:
-    OwnCodeError: If it cannot be imported, fails, or returns something else.
+    OwnCodeError: If the function cannot be imported, fails, or does not return
+      a task.
     DataError, PartitionError, ParameterError: As the function raises them.
   """
   here = _current_folder()
   function = own_code.load(task.place)
-  # What a task returns is of TFF; nothing before needs to import it.
+  # Imported only now, as its types are needed for the result.
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
   try:
@@ -82,13 +83,13 @@ def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
       f'{task.place} must return a tff.simulation.baselines.BaselineTask, got '
       f'{type(made).__name__}.'
     )
-  # TFF's class has called the function once.
+  # The constructor of TFF's class has called the function once.
   model_fn = own_code.checked(made.model_fn, task.place, calls=1)
   return tff.simulation.baselines.BaselineTask(made.datasets, model_fn)
 
 
 def _keras_3(error: BaseException) -> Optional[TypeError]:
-  """Returns the error about a model of Keras 3 that an error came of."""
+  """Returns the error to raise if an error is due to a Keras 3 model."""
   from tff_adaptive import models  # pylint: disable=g-import-not-at-top
 
   try:

@@ -1,4 +1,4 @@
-"""The arguments of functions that users name on the command line."""
+"""Arguments of functions that users name on the command line."""
 
 import dataclasses
 import functools
@@ -19,11 +19,11 @@ _PLAIN = (bool, int, float, str)
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-  """A function that a user named.
+  """A function named by a user.
 
   Attributes:
-    place: Its name, 'package.module:function'.
-    parameters: Its arguments that a flag can set, by name.
+    place: Name of the function, 'package.module:function'.
+    parameters: Its arguments that can be set by flags, by name.
     summary: The first line of its docstring, without a full stop.
   """
 
@@ -34,18 +34,19 @@ class Function:
 
 @functools.cache
 def look_up(place: str) -> Function:
-  """Imports a function's module and reads the function's arguments.
+  """Imports a function and inspects its arguments.
 
   Args:
-    place: 'package.module:function'. The module may be in the current folder.
+    place: Name of the function, 'package.module:function'. The module may be in
+      the current folder.
 
   Raises:
-    OwnCodeError: If there is no such function, or one of its arguments can be
-      no flag and has no default.
+    OwnCodeError: If there is no such function, or an argument without a default
+      cannot be set by a flag.
   """
   function = own_code.load(place)
   try:
-    # Annotations in quotes may use names that the module does not import.
+    # Quoted annotations may use names that the module does not import.
     signature = inspect.signature(function, locals=vars(typing), eval_str=True)
   except NameError:
     signature = inspect.signature(function)
@@ -80,7 +81,7 @@ def look_up(place: str) -> Function:
 
 
 def _meant(annotation: Any, default: Any) -> Any:
-  """Returns an argument's type by its annotation, or else by its default."""
+  """Returns an argument's type: its annotation, or else its default's type."""
   unsaid = annotation in (parameters.REQUIRED, Any, object)
   if unsaid or isinstance(annotation, str):
     if default is parameters.REQUIRED:

@@ -1,7 +1,7 @@
 """Functions that users name on the command line, 'package.module:function'.
 
-They are found without importing the packages that they are in. `own_arguments`
-reads their arguments.
+They are found without importing their packages. `own_arguments` inspects their
+arguments.
 """
 
 import functools
@@ -17,16 +17,17 @@ from typing import Any
 
 from tff_adaptive import errors
 
-# Top-level packages of this project, which hide a module of the same name.
+# Top-level packages of this project, which hide users' modules of the same
+# name.
 _OURS = ('tasks', 'tff_adaptive')
 
 
 class OwnCodeError(ValueError):
-  """A function that was named cannot be used; the message is a sentence."""
+  """Raised if a named function cannot be used; the message is a sentence."""
 
 
 def is_place(name: str) -> bool:
-  """Tells whether a name is meant to name a function."""
+  """Returns whether a task's name denotes a function."""
   return ':' in name
 
 
@@ -34,7 +35,7 @@ def load(place: str) -> Callable[..., Any]:
   """Imports a function.
 
   Raises:
-    OwnCodeError: If its module cannot be imported or has no such function.
+    OwnCodeError: If the module cannot be imported or has no such function.
   """
   module_name, name = split(place)
   if find(module_name) is None:
@@ -59,7 +60,7 @@ def load(place: str) -> Callable[..., Any]:
 
 
 def failure(error: BaseException, module_name: str) -> str:
-  """Says what a user's code raised, and in which line of it."""
+  """Describes an exception of user code, with its line in the user's module."""
   told = f'{type(error).__name__}: {errors.reason(error)}'
   for ours in _OURS:
     if f"'{ours}" in told:
@@ -83,15 +84,15 @@ def failure(error: BaseException, module_name: str) -> str:
 
 
 def checked(function: Callable[[], Any], place: str, calls: int) -> Any:
-  """Wraps a function that makes a model, which may fail at a later call.
+  """Wraps a model function to report failures of later calls.
 
   Args:
-    function: The function, which is called whenever a model is built anew.
-    place: The function that was named on the command line, which made it.
-    calls: How often it was called before.
+    function: The function that builds a new model in each call.
+    place: Name of the user's function, 'package.module:function'.
+    calls: Number of earlier calls of `function`.
 
   Returns:
-    A function that raises `RunError` where `function` fails.
+    A function that raises `RunError` if `function` fails.
   """
   count = itertools.count(calls + 1)
 
@@ -113,7 +114,7 @@ def checked(function: Callable[[], Any], place: str, calls: int) -> Any:
 
 
 def split(place: str) -> tuple[str, str]:
-  """Takes module and function apart."""
+  """Splits 'package.module:function' into module and function."""
   module, _, function = place.partition(':')
   words = [*module.split('.'), function]
   if not all(word.isidentifier() for word in words):
@@ -125,17 +126,17 @@ def split(place: str) -> tuple[str, str]:
 
 
 def _put_current_folder_in_path() -> None:
-  """Lets modules of the current folder be imported, as a script's could."""
+  """Makes modules of the current folder importable, as for a script."""
   try:
     here = os.getcwd()
-  except OSError:  # It was deleted.
+  except OSError:  # The folder was deleted.
     return
   if here not in sys.path and '' not in sys.path:
     sys.path.insert(0, here)
 
 
 def find(module: str) -> Any:
-  """Finds a module's spec without importing the packages that it is in."""
+  """Returns a module's spec without importing its parent packages, or None."""
   _put_current_folder_in_path()
   importlib.invalidate_caches()
   first, *rest = module.split('.')
@@ -153,7 +154,7 @@ def find(module: str) -> Any:
     spec = None if folders is None else finder.find_spec(name, folders)
   if spec is not None:
     return spec
-  try:  # Packages that are installed by a finder of their own.
+  try:  # Packages with an import finder of their own.
     return importlib.util.find_spec(module)
   except ModuleNotFoundError:
     return None
@@ -165,12 +166,12 @@ def find(module: str) -> Any:
 
 
 def no_function(where: Any, name: str, module: str) -> str:
-  """Says that a module has no such function."""
+  """Returns the message that a module has no such function."""
   return f'{where} defines no function {name}.{hint(module)}'
 
 
 def hint(module: str) -> str:
-  """Says that a name is taken, where that may be what is wrong."""
+  """Returns a hint if a module's name is taken by this project, or ''."""
   first = module.partition('.')[0]
   if first not in _OURS:
     return ''

@@ -1,6 +1,6 @@
-"""Ways to divide one pool of examples over clients, each by a name.
+"""Rules that partition a pool of examples over clients.
 
-`splits` knows them by name; they are pure NumPy, and each a function of its
-arguments and a seed. `tasks.partition` has what they return, and the rules that
-give out examples at random or by Dirichlet and Pachinko label skew.
+`splits` selects them by name. They are pure NumPy, each a function of its
+arguments and a seed, and return a `tasks.partition.Partition`. That module has
+the i.i.d. rule, and Dirichlet and Pachinko label skew.
 """

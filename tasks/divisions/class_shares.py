@@ -1,4 +1,4 @@
-"""Partitions with exactly k labels a client, as many examples of each."""
+"""Partitions with exactly k labels per client in equal shares."""
 
 from typing import Optional
 
@@ -15,13 +15,13 @@ def k_classes(
   sizes: partition.Sizes,
   seed: int = 0,
 ) -> partition.Partition:
-  """Gives each client exactly k labels, in shares as equal as can be.
+  """Assigns exactly k labels to each client, in shares as equal as possible.
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    classes_per_client: k.
-    sizes: Examples of each client, each at least k.
-    seed: Of all draws.
+    classes_per_client: Number k of labels per client.
+    sizes: Number of examples of each client, at least k.
+    seed: Seed of all draws.
 
   Raises:
     PartitionError: If k exceeds the number of labels or a client's size, or no
@@ -41,8 +41,8 @@ def k_classes(
   capacity = np.array([len(pool) for pool in pools])
   shares = [_shares(size, k) for size in exact]
   for attempt in range(20):
-    # The last attempt always takes what is most plentiful, which finds an
-    # assignment where random ones run into a corner.
+    # The last attempt is greedy: it takes the labels with the most examples,
+    # which succeeds where random attempts reach a dead end.
     counts = _assign_classes(shares, capacity, rng, greedy=attempt == 19)
     if counts is not None:
       return partition.name_clients(
@@ -59,19 +59,19 @@ def k_classes(
 def largest_equal_size(
   labels: np.ndarray, *, classes_per_client: int, num_clients: int
 ) -> int:
-  """Finds the largest size that `k_classes` can give to all clients alike.
+  """Returns the largest equal size of clients that `k_classes` can satisfy.
 
-  It is a multiple of k, so that a client has as many examples of each of its
-  labels; how many of these shares the labels hold decides.
+  It is a multiple of k, so that a client has equally many examples of each of
+  its labels, and is limited by the number of such shares in all labels.
 
   Raises:
-    PartitionError: If not even one example of each label can be given out.
+    PartitionError: If there is none, not even k.
   """
   labels = partition.check_labels(labels)
   k = classes_per_client
   counts = np.bincount(labels)
   for share in range(len(labels) // max(k * num_clients, 1), 0, -1):
-    # A client takes a label once, so that a label serves each client once.
+    # A client takes a label at most once.
     if np.minimum(counts // share, num_clients).sum() >= k * num_clients:
       return k * share
   raise data_errors.PartitionError(
@@ -91,7 +91,7 @@ def _assign_classes(
   rng: np.random.Generator,
   greedy: bool,
 ) -> Optional[list[np.ndarray]]:
-  """Assigns labels to clients, as counts; None when a corner was reached."""
+  """Assigns labels to clients, as counts; returns None at a dead end."""
   capacity = capacity.copy()
   result: list[np.ndarray] = [np.zeros(0, np.int64)] * len(shares)
   order = rng.permutation(len(shares)).tolist()

@@ -1,4 +1,4 @@
-"""Distances between the labels of clients: how uneven a division is."""
+"""Distances between clients' label distributions."""
 
 import itertools
 from typing import Any
@@ -7,45 +7,45 @@ import numpy as np
 
 from tasks import partition as partition_lib
 
-# Of more clients than this, pairs are made of so many, evenly spaced.
+# Maximum number of clients in pairwise distances, evenly spaced.
 _MOST_PAIRED = 500
-# Quantile bins for numeric targets.
+# Number of quantile bins of numeric targets.
 _BINS = 10
-# Whole numbers below this are classes, others numbers to predict.
+# Integers below this are classes, others are numeric targets.
 _MOST_CLASSES = 1000
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-  """Returns the Jensen-Shannon distance of distributions, from 0 to 1.
+  """Computes the Jensen-Shannon distance of distributions, from 0 to 1.
 
   The square root of the divergence, with logarithms to the base 2.
 
   Args:
     p: Probabilities [..., labels].
-    q: Likewise; shapes are broadcast.
+    q: Probabilities, of a shape that broadcasts with that of `p`.
   """
-  # A fifth of a second that `--help` can do without.
+  # Takes a fifth of a second to import, which `--help` does not need.
   from scipy.spatial import distance  # pylint: disable=g-import-not-at-top
 
   return distance.jensenshannon(p, q, base=2, axis=-1)
 
 
 def hellinger(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-  """Returns the Hellinger distance of distributions, from 0 to 1.
+  """Computes the Hellinger distance of distributions, from 0 to 1.
 
   Args:
     p: Probabilities [..., labels].
-    q: Likewise; shapes are broadcast.
+    q: Probabilities, of a shape that broadcasts with that of `p`.
   """
   return np.linalg.norm(np.sqrt(p) - np.sqrt(q), axis=-1) / np.sqrt(2)
 
 
 def as_labels(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Returns labels as whole numbers from 0, and words for those of numbers.
+  """Returns labels as integers from 0, and names of the bins of numbers.
 
   Args:
-    labels: Of each example: classes, or numbers to predict, which are binned
-      by deciles.
+    labels: Labels [examples]: classes, or numeric targets, which are binned by
+      deciles.
   """
   flat = np.ravel(labels)
   whole = not np.any(np.mod(flat, 1)) and flat.min() >= 0
@@ -62,16 +62,16 @@ def as_labels(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
 def describe(
   split: partition_lib.Partition, labels: np.ndarray
 ) -> dict[str, Any]:
-  """Describes how uneven sizes and labels of clients are.
+  """Computes statistics of clients' sizes and label skew.
 
   Args:
-    split: Which examples each client has.
-    labels: Of each example, [examples]; see `as_labels`.
+    split: Example indices per client.
+    labels: Labels [examples]; see `as_labels`.
 
   Returns:
-    For a file in JSON: the number of clients, their sizes, and of either
-    distance the mean over clients to all of them together (`to_pool`) and over
-    pairs of clients (`between_clients`).
+    A JSON object: the number of clients, their sizes, and for either distance
+    its means over clients to the pool (`to_pool`) and over pairs of clients
+    (`between_clients`).
   """
   sizes = split.sizes
   counts = split.label_counts(as_labels(labels)[0])

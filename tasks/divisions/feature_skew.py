@@ -1,18 +1,18 @@
-"""Transformations of clients' features: feature skew.
+"""Feature skew: transformations of clients' features.
 
-Of n clients, client i has the strength s (i + 1) / n, so that the last one has
-the whole of it, as with the noise of NIID-Bench (Li et al., arXiv 2102.02079,
-Section 4.2). Labels stay as they are, and so do test examples.
+Client i of n has strength s (i + 1) / n, so that the last one has strength s,
+as with the noise of NIID-Bench (Li et al., arXiv 2102.02079, Section 4.2).
+Labels and test examples are not changed.
 
-  noise         Gaussian, of this deviation
-  shift         this is added to each feature: of images, brightness
-  scale         distances from the mean feature, times 1 + this: contrast
-  permutation   this share of the features, or pixels, change places
-  rotation      of images, by so many degrees
-  blur          of images, Gaussian, of a deviation of so many pixels
+  noise         Gaussian noise of this standard deviation
+  shift         added to each feature; brightness of images
+  scale         scales deviations from the mean by 1 + this; contrast of images
+  permutation   fraction of features, or pixels, that are permuted
+  rotation      of images, in degrees
+  blur          of images, Gaussian, standard deviation in pixels
 
-Of images whose pixels are bytes, 1 is the whole range from 0 to 255; they stay
-bytes, rounded and clipped.
+For images of bytes a strength of 1 is the range from 0 to 255; results are
+rounded and clipped to bytes.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from scipy import ndimage
 from tasks import partition
 from tasks.formats import data_errors
 
-# The strength of each kind unless given.
+# Kinds of transformations and their default strengths.
 STRENGTHS = {
   'noise': 0.1,
   'shift': 0.3,
@@ -42,18 +42,18 @@ def transform(
   """Transforms the features of one client's examples.
 
   Args:
-    features: [examples, ...] of floats, or of bytes.
+    features: Floats or bytes, [examples, ...].
     kind: A key of `STRENGTHS`.
-    strength: The client's own.
-    rng: Of noise, and of the features that change places: the same ones in all
-      of the client's examples.
+    strength: The client's strength.
+    rng: Generator of noise and of the permutation, which is the same for all of
+      the client's examples.
 
   Returns:
     Features of the same shape and dtype.
   """
   unit = 255 if features.dtype == np.uint8 else 1
   wide = features.astype(np.float32) / unit
-  # Pixels' places; channels, if there are some, stay together.
+  # Permutes pixels, keeping their channels together.
   space = (1, 2) if wide.ndim > 2 else (1,)
   if kind == 'noise':
     wide += strength * rng.standard_normal(wide.shape, np.float32)
@@ -92,17 +92,17 @@ def apply(
   """Transforms the features of every client.
 
   Args:
-    arrays: Examples, by name; the one with the features is transformed.
-    split: Which examples each client has.
-    kind: A key of `STRENGTHS`; `None` leaves all as it is.
-    strength: The last client's; that of `STRENGTHS` unless given.
-    seed: Of all draws.
+    arrays: Examples as arrays by name, of which the features are transformed.
+    split: Example indices per client.
+    kind: A key of `STRENGTHS`; `None` for no transformation.
+    strength: The last client's strength; by default that of `STRENGTHS`.
+    seed: Seed of all draws.
 
   Returns:
     Arrays of the same names, shapes and dtypes.
 
   Raises:
-    PartitionError: If the examples have no features of this kind.
+    PartitionError: If this kind does not apply to the features.
   """
   found = dict(arrays)
   if kind is None:
@@ -133,7 +133,7 @@ def apply(
 
 
 def features_of(arrays: Mapping[str, np.ndarray]) -> Optional[str]:
-  """Finds the array with the features: floats or bytes, several an example."""
+  """Returns the name of the features, floats or bytes [examples, several]."""
   for name, array in arrays.items():
     numbers = array.dtype == np.uint8 or array.dtype.kind == 'f'
     if name != 'label' and numbers and array.ndim > 1:

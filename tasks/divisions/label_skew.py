@@ -1,6 +1,6 @@
-"""Partitions in which clients differ in labels, as other programs make them.
+"""Label skew partitions of other papers and libraries.
 
-  dirichlet         each label's examples, over clients: 'noniid-labeldir' of
+  dirichlet         each label's examples over clients: 'noniid-labeldir' of
                     NIID-Bench, DirichletPartitioner of flwr-datasets
   inner_dirichlet   each client's labels, clients in turns: Acar et al., arXiv
                     2111.04263; InnerDirichletPartitioner
@@ -11,7 +11,7 @@
   lognormal         neighbouring labels in lognormal numbers: Li et al., arXiv
                     1812.06127; DistributionPartitioner
 
-`partition.lda` draws each client's labels, too, one client after the other.
+`partition.lda` also draws each client's labels, but client by client.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from tasks import partition
 from tasks.divisions import sizes as sizes_lib
 from tasks.formats import data_errors
 
-# Draws before the smallest client is given up.
+# Maximum number of draws until the smallest client is large enough.
 _ATTEMPTS = 1000
 
 
@@ -35,22 +35,21 @@ def dirichlet(
 ) -> partition.Partition:
   """Divides each label's examples by a Dirichlet distribution over clients.
 
-  Label by label, shares of the clients are drawn; if `balanced`, one that has
-  as many examples as the mean client, or more, gets none of this label's. All
-  examples are given out. As in `partition_data` of NIID-Bench (Li et al., arXiv
-  2102.02079).
+  The clients' shares are drawn for each label; if `balanced`, clients that have
+  at least the mean number of examples get none of the label's. All examples are
+  assigned. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    alpha: Concentration, positive; small means few clients a label.
+    alpha: Concentration, positive; small values give few clients per label.
     num_clients: Number of clients.
-    least: Smallest size; shares are drawn again until no client is smaller.
-    balanced: Whether clients that have enough get nothing more.
-    seed: Of all draws.
+    least: Minimum size; shares are redrawn until no client is smaller.
+    balanced: Whether clients of at least the mean size get no more examples.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If alpha is not positive, or no draw had clients that are
-      large enough.
+    PartitionError: If alpha is not positive, or clients are too small in all
+      draws.
   """
   partition.check_positive('alpha', alpha)
   labels = partition.check_labels(labels)
@@ -84,23 +83,23 @@ def inner_dirichlet(
   sizes: partition.Sizes,
   seed: int = 0,
 ) -> partition.Partition:
-  """Draws label skew for all clients in turns, with exact sizes.
+  """Draws Dirichlet label skew for all clients in turns, with exact sizes.
 
-  Each client has its own distribution over labels, from the symmetric Dirichlet
-  distribution. A client that still lacks examples is drawn at random and takes
-  one, of a label that its distribution draws among those that are left: no
-  client finds the labels taken that others chose before it, as with
+  Each client draws its own distribution over labels from the symmetric
+  Dirichlet distribution. Repeatedly, a random client that lacks examples takes
+  one, of a label drawn by its distribution among labels that are left. So no
+  client suffers from labels exhausted by earlier clients, as with
   `partition.lda`.
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    alpha: Concentration, positive; small means few labels a client.
-    sizes: Examples of each client.
-    seed: Of all draws.
+    alpha: Concentration, positive; small values give few labels per client.
+    sizes: Number of examples of each client.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If alpha is not positive or the clients want more examples
-      than there are.
+    PartitionError: If alpha is not positive or the sizes exceed the number of
+      examples.
   """
   partition.check_positive('alpha', alpha)
   labels = partition.check_labels(labels)
@@ -129,7 +128,7 @@ def inner_dirichlet(
 
 
 def _cumulative(log_p: np.ndarray, available: np.ndarray) -> np.ndarray:
-  """Sums up each client's probabilities of labels that are left."""
+  """Returns clients' cumulative probabilities of labels that are left."""
   live = np.where(available > 0, log_p, -np.inf)
   p = np.exp(live - live.max(axis=1, keepdims=True))
   sums = np.cumsum(p, axis=1)
@@ -143,18 +142,18 @@ def pathological(
   num_clients: int,
   seed: int = 0,
 ) -> partition.Partition:
-  """Gives each client k labels, and each label in equal parts to its clients.
+  """Assigns k labels to each client, and equal parts of a label to its clients.
 
-  Client i has label i modulo the number of labels, so that no label is left
-  out, and k - 1 others at random. All examples are given out; how many a client
-  has follows from how many share its labels. With `class_shares.k_classes`
-  clients have exact sizes instead, and examples are left.
+  Client i has label i modulo the number of labels, so that each label is used,
+  and k - 1 others at random. All examples are assigned; a client's size depends
+  on how many clients share its labels. `class_shares.k_classes` has exact sizes
+  instead and leaves examples unused.
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    classes_per_client: k.
+    classes_per_client: Number k of labels per client.
     num_clients: Number of clients.
-    seed: Of all draws.
+    seed: Seed of all draws.
 
   Raises:
     PartitionError: If k exceeds the number of labels, or a label has fewer
@@ -193,17 +192,17 @@ def shards(
   num_clients: int,
   seed: int = 0,
 ) -> partition.Partition:
-  """Sorts examples by label, cuts them into shards and deals these out.
+  """Sorts examples by label and assigns contiguous shards to clients at random.
 
   McMahan et al., arXiv 1602.05629, Section 3: 60,000 digits in 200 shards of
   300, two for each of 100 clients, so that most have two digits.
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    shards_per_client: Shards of each client.
-    num_clients: Number of clients. Where examples cannot be divided evenly,
-      some shards have one more.
-    seed: Of the order within a label, and of the dealing out.
+    shards_per_client: Number of shards of each client.
+    num_clients: Number of clients. Some shards have one more example if the
+      number of examples is not divisible.
+    seed: Seed of the order within labels and of the assignment.
 
   Raises:
     PartitionError: If there are more shards than examples.
@@ -237,24 +236,25 @@ def lognormal(
   least: int = 1,
   seed: int = 0,
 ) -> partition.Partition:
-  """Gives each client k neighbouring labels in very different numbers.
+  """Assigns k consecutive labels to each client, in lognormal numbers.
 
-  Client i has the labels i to i + k - 1, modulo the number of labels. After
-  `least` for every client, each label's examples are divided among its clients
-  in proportion to lognormal numbers. As Li et al. divide MNIST (arXiv
-  1812.06127: 1,000 clients of two digits, at least five of each, deviation 2).
+  Client i has the labels i to i + k - 1, modulo the number of labels. Each
+  client gets `least` examples of each of its labels; a label's others are
+  divided among its clients in proportion to lognormal numbers. As in the MNIST
+  of Li et al. (arXiv 1812.06127: 1,000 clients of two digits, at least five of
+  each, deviation 2).
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    classes_per_client: k.
+    classes_per_client: Number k of labels per client.
     num_clients: Number of clients.
-    deviation: Of the logarithm of the numbers.
-    least: Smallest number of examples of a client's label.
-    seed: Of all draws.
+    deviation: Standard deviation of the numbers' logarithm.
+    least: Minimum number of examples of each of a client's labels.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If k exceeds the number of labels, or a label's examples do
-      not suffice.
+    PartitionError: If k exceeds the number of labels, or a label has too few
+      examples.
   """
   labels = partition.check_labels(labels)
   there = np.unique(labels)
@@ -283,7 +283,7 @@ def lognormal(
 def _deal(
   pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
 ) -> partition.Partition:
-  """Deals out `counts` [clients, labels] of the pools of each label."""
+  """Takes `counts` [clients, labels] examples from the pools of labels."""
   return partition.name_clients(
     [partition.take(pools, row, rng) for row in counts]
   )

@@ -1,6 +1,6 @@
-"""Numbers of examples of clients: quantity skew.
+"""Quantity skew: clients' numbers of examples.
 
-linear, square, exponential    sizes grow with the client's place, as in
+linear, square, exponential    sizes grow with the client's index, as in
                                flwr-datasets' partitioners of these names
 dirichlet                      'iid-diff-quantity' of NIID-Bench: Li et al.,
                                arXiv 2102.02079, Section 4.3
@@ -15,16 +15,16 @@ import numpy as np
 from tasks import partition
 from tasks.formats import data_errors
 
-# Draws of sizes before the smallest client is given up.
+# Maximum number of draws until the smallest client is large enough.
 _ATTEMPTS = 1000
 _GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   'linear': lambda place: place,
   'square': np.square,
-  # Of the last client 1, for e to the number of clients may be infinite.
+  # Normalized to 1 for the last client to avoid overflow.
   'exponential': lambda place: np.exp(place - place[-1]),
 }
-# Concentration of Dirichlet sizes, as NIID-Bench has it, and deviation of the
-# logarithm of lognormal ones, as FedProx does.
+# Concentration of Dirichlet sizes, as in NIID-Bench, and standard deviation of
+# lognormal sizes' logarithm, as in FedProx.
 _SKEW = {'dirichlet': 0.5, 'lognormal': 2.0}
 
 
@@ -37,25 +37,25 @@ def draw(
   least: int = 1,
   seed: int = 0,
 ) -> np.ndarray:
-  """Divides a number of examples into sizes of clients.
+  """Divides a number of examples into client sizes.
 
   Args:
-    rule: 'linear', 'square' or 'exponential' in the client's place, from 1;
+    rule: 'linear', 'square' or 'exponential' in the client's index, from 1;
       'dirichlet' or 'lognormal'.
-    total: Number of examples; all are given out.
+    total: Number of examples; all are assigned.
     num_clients: Number of clients.
-    skew: Concentration of 'dirichlet', 0.5 unless given; deviation of the
-      logarithm of 'lognormal', 2 unless given.
-    least: Smallest size. 'dirichlet' is drawn again until no client is smaller;
-      with other rules the largest clients give smaller ones what they lack.
-    seed: Of all draws.
+    skew: Concentration of 'dirichlet', by default 0.5; standard deviation of
+      the logarithm of 'lognormal', by default 2.
+    least: Minimum size. 'dirichlet' is redrawn until no client is smaller; with
+      other rules the largest clients cede examples to smaller ones.
+    seed: Seed of all draws.
 
   Returns:
     Sizes, int64 [num_clients].
 
   Raises:
-    PartitionError: If the examples do not suffice, or no draw had clients that
-      are large enough.
+    PartitionError: If there are too few examples, or clients are too small in
+      all draws.
   """
   if num_clients * least > total:
     raise data_errors.PartitionError(
@@ -83,20 +83,20 @@ def draw(
   else:
     units = _GROWTH[rule](np.arange(1.0, num_clients + 1))
   sizes = (units / units.sum() * total).astype(np.int64)
-  # flwr-datasets, too, gives the last client what rounding leaves.
+  # As in flwr-datasets, the last client gets the rounding remainder.
   sizes[-1] += total - sizes.sum()
   return at_least(sizes, least)
 
 
 def cut(weights: np.ndarray, total: int) -> np.ndarray:
-  """Cuts a range of `total` places in proportion to weights.
+  """Divides a total into integer sizes in proportion to weights.
 
-  Cuts fall at the whole part of where they should, as in NIID-Bench, so that
-  the sizes between them sum to `total`.
+  Cumulative sums are rounded down, as in NIID-Bench, so that sizes sum to
+  `total`.
 
   Args:
-    weights: [parts], not all 0.
-    total: Number of places.
+    weights: Weights [parts], not all 0.
+    total: Sum of the sizes.
 
   Returns:
     Sizes, int64 [parts].
@@ -107,18 +107,18 @@ def cut(weights: np.ndarray, total: int) -> np.ndarray:
 
 
 def at_least(sizes: np.ndarray, least: int) -> np.ndarray:
-  """Raises sizes to a smallest one, at the cost of the largest ones.
+  """Raises sizes to a minimum, at the cost of the largest ones.
 
   Args:
-    sizes: int [clients], with a sum of at least `least` a client.
-    least: Smallest size.
+    sizes: Sizes, int [clients], with a mean of at least `least`.
+    least: Minimum size.
 
   Returns:
     Sizes of the same sum, int64 [clients].
   """
   raised = np.maximum(sizes, least)
   excess = raised.sum() - sizes.sum()
-  # Largest first, down to the next size or to what is left to take.
+  # Reduces the largest first, down to the next size.
   order = np.argsort(-raised, kind='stable')
   for count in range(1, len(order) + 1):
     if not excess:

@@ -1,4 +1,4 @@
-"""Partitions as tasks offer them: by name, with the options that all share."""
+"""Partitions by name, with the options that tasks share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,16 +26,16 @@ def build(
   """Partitions labelled examples over clients.
 
   Args:
-    labels: The label of each example, int [examples], from 0. Rules that look
-      at no label take any array of that length.
-    options: A task's own, of which those of `shared.Divided` count, `seed` and
-      `data`: with 'synthetic' examples are so few that numbers are taken as
-      upper bounds.
-    values: A number of each example by which 'continuous' sorts them; the
-      labels unless given.
+    labels: The label of each example, int [examples], from 0. Rules without
+      label skew accept any array of this length.
+    options: A task's options, of which those of `shared.Divided`, `seed` and
+      `data` are used: synthetic data are so few that numbers of clients and
+      examples are upper bounds.
+    values: Numbers [examples] by which 'continuous' sorts examples; by default
+      the labels.
 
   Raises:
-    PartitionError: If the examples cannot be given out so.
+    PartitionError: If the examples cannot satisfy the options.
   """
   kind, seed = options['partition'], options['seed']
   if kind in _BY_LABEL:
@@ -65,7 +65,7 @@ def build(
 
 
 def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
-  """Returns an option, or what stands for it where it is not given."""
+  """Returns an option, or a default if it is not given."""
   value = options.get(name)
   return default if value is None else value
 
@@ -73,7 +73,7 @@ def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
 def _by_label(
   labels: np.ndarray, options: Mapping[str, Any]
 ) -> partition.Partition:
-  """Divides by a rule that decides sizes itself."""
+  """Partitions by a rule that determines sizes itself."""
   kind, seed = options['partition'], options['seed']
   num_clients, least = options['num_clients'], options['smallest_client'] or 1
   mean = int(partition.equal_sizes(len(labels), _bounded(options))[0])
@@ -113,7 +113,7 @@ def _by_label(
 
 
 def _bounded(options: Mapping[str, Any]) -> int:
-  """Returns the number of clients; few where examples are made up."""
+  """Returns the number of clients, bounded for synthetic data."""
   num_clients: int = options['num_clients']
   if options['data'] == 'synthetic':
     return min(num_clients, _STAND_IN_CLIENTS)
@@ -121,7 +121,7 @@ def _bounded(options: Mapping[str, Any]) -> int:
 
 
 def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-  """Decides how many examples each client gets."""
+  """Returns the number of examples of each client."""
   num_clients = _bounded(options)
   smallest = options['smallest_client']
   if options['partition'] == 'classes':

@@ -1,4 +1,4 @@
-"""Partitions by a number that each example has, and of natural clients."""
+"""Partitions by a numeric target, and groups of natural clients."""
 
 import numpy as np
 
@@ -13,24 +13,24 @@ def continuous(
   sizes: partition.Sizes,
   seed: int = 0,
 ) -> partition.Partition:
-  """Sorts examples by a number, blurred by noise, and cuts them into clients.
+  """Sorts examples by a number plus noise, and gives clients contiguous parts.
 
-  ContinuousPartitioner of flwr-datasets: they are sorted by
+  ContinuousPartitioner of flwr-datasets, which sorts by
 
     strictness (value - mean) / deviation + (1 - strictness) noise
 
-  with standard normal noise. The first client has the smallest ones.
+  with standard normal noise. The first client has the smallest numbers.
 
   Args:
-    values: A finite number of each example, [examples].
-    strictness: 0 for a division at random, 1 for one by the values alone.
-    sizes: Examples of each client. Where they are fewer than there are, those
-      to give out are drawn first.
-    seed: Of all draws.
+    values: Finite numbers [examples].
+    strictness: 0 for a random partition, 1 for one without noise.
+    sizes: Number of examples of each client. If their sum is smaller than the
+      number of examples, a random subset is used.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If values are all the same or not finite, or clients want
-      more examples than there are.
+    PartitionError: If values are constant or not finite, or the sizes exceed
+      the number of examples.
   """
   values = np.asarray(values, np.float64)
   exact = partition.check_sizes(sizes, len(values))
@@ -52,14 +52,14 @@ def continuous(
 
 
 def grouped(split: partition.Partition, group_size: int) -> partition.Partition:
-  """Joins natural clients, so many in the order of their names into one.
+  """Joins natural clients to groups, in the order of their names.
 
   GroupedNaturalIdPartitioner of flwr-datasets with 'allow-smaller': the last
-  group may have fewer.
+  group may be smaller.
 
   Args:
     split: The natural clients.
-    group_size: How many become one.
+    group_size: Number of natural clients in a group.
   """
   if group_size == 1:
     return split

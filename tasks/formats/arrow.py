@@ -1,8 +1,8 @@
-"""Tables in Parquet and Arrow files, which pyarrow reads.
+"""Reader of tables in Parquet and Arrow files.
 
-A file is Parquet (.parquet), Feather (.feather) or Arrow's own (.arrow, of
-either kind). A folder holds such files, or is what `save_to_disk` of Hugging
-Face's datasets wrote, which says the words of classes and what is an image.
+A file is Parquet (.parquet), Feather (.feather) or Arrow IPC (.arrow, file or
+stream). A folder holds such files, or was written by `save_to_disk` of Hugging
+Face's datasets, with names of classes and types of columns.
 """
 
 import importlib.util
@@ -24,13 +24,13 @@ from tasks.formats import pictures
 
 _SUFFIXES = ('.parquet', '.arrow', '.feather')
 _STATE, _INFO, _SPLITS = 'state.json', 'dataset_info.json', 'dataset_dict.json'
-# Pieces of one table, as datasets names them: train-00000-of-00004.parquet.
+# Parts of one table, in datasets' naming: train-00000-of-00004.parquet.
 _PIECE = re.compile(r'(.*)-[0-9]{5}-of-[0-9]{5}')
 _SHOWN = 10
 
 
 def is_arrow(path: pathlib.Path, folder: bool) -> bool:
-  """Tells whether this module reads a file or folder."""
+  """Returns whether this module can read a file or folder."""
   if not folder:
     return path.suffix in _SUFFIXES
   if any((path / name).exists() for name in (_STATE, _SPLITS)):
@@ -54,17 +54,17 @@ def read(
 ) -> columns.Examples:
   """Reads a file, a folder of files, or a saved dataset.
 
-  Of a folder without a column for the client, each file is a client, unless
-  names say that files are pieces of one table.
+  In a folder without a client column each file is a client, unless file names
+  mark parts of one table.
 
   Args:
     path: The file or folder.
     names: The columns to read.
-    image_size: If given, images are scaled to squares with such an edge.
+    image_size: If given, images are resized to squares of this size in pixels.
 
   Raises:
-    DataError: If pyarrow is not installed, a file is missing, or is not what is
-      expected; naming the file, and column and row where there are some.
+    DataError: If pyarrow is not installed, or a file is missing or invalid;
+      names the file and, if possible, column and row.
   """
   if importlib.util.find_spec('pyarrow') is None:
     _wrong(
@@ -115,7 +115,7 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
 def _saved_files(
   folder: pathlib.Path,
 ) -> tuple[list[pathlib.Path], dict[str, Any]]:
-  """Returns the files of a saved dataset, and what its columns are."""
+  """Returns the files of a saved dataset, and its columns' features."""
   state = _json(folder / _STATE)
   if state.get('_indices_files') or state.get('_indices_data_files'):
     _wrong(
@@ -125,7 +125,7 @@ def _saved_files(
     )
   try:
     files = [entry['filename'] for entry in state['_data_files']]
-    # A file of this folder, and no other that a name may lead to.
+    # Confined to this folder, whatever path is given.
     named = [isinstance(f, str) and pathlib.Path(f).name == f for f in files]
   except (KeyError, TypeError) as e:
     raise data_errors.DataError(
@@ -162,10 +162,10 @@ def _read_file(path: pathlib.Path) -> Any:
         try:
           table = pyarrow.ipc.open_file(source).read_all()
         except pyarrow.ArrowInvalid:
-          # The other kind, a stream, which datasets writes.
+          # The stream format, which datasets writes.
           source.seek(0)
           table = pyarrow.ipc.open_stream(source).read_all()
-    # Contents are not to be trusted: places of strings may lie outside.
+    # Untrusted content: offsets of strings may be out of bounds.
     table.validate(full=True)
     data_files.check_size(path, table.nbytes)
   except FileNotFoundError as e:
@@ -199,7 +199,7 @@ def _examples(
   kinds: dict[str, Any],
   image_size: Optional[int],
 ) -> columns.Examples:
-  """Makes examples of the files' tables."""
+  """Builds examples from the files' tables."""
 
   def column(name: str) -> list['_Cells']:
     return [
@@ -269,21 +269,21 @@ def _examples(
 
 
 class _Cells:
-  """The cells of a column of one file.
+  """A column of one file.
 
   Attributes:
     where: File and column, for errors.
-    kind: 'number', 'words', 'list', 'image', or what Arrow calls it.
+    kind: 'number', 'words', 'list', 'image', or Arrow's name of the type.
   """
 
   def __init__(self, path: pathlib.Path, name: str, chunks: Any, told: Any):
-    """Takes what Arrow has.
+    """Takes the column's content.
 
     Args:
       path: The file.
-      name: The column.
-      chunks: Its cells, a `pyarrow.ChunkedArray`.
-      told: What a saved dataset says about the column.
+      name: Name of the column.
+      chunks: The column's cells, a `pyarrow.ChunkedArray`.
+      told: The column's feature in a saved dataset.
     """
     import pyarrow
     from pyarrow import types
@@ -293,7 +293,7 @@ class _Cells:
     array = chunks.combine_chunks()
     if isinstance(array, pyarrow.ChunkedArray):
       array = pyarrow.concat_arrays(array.chunks)
-    # Of types that somebody registered, what they are stored as.
+    # The storage type of registered extension types.
     if isinstance(array, pyarrow.ExtensionArray):
       array = array.storage
     if types.is_dictionary(array.type):
@@ -327,7 +327,7 @@ class _Cells:
       self.wrong('it is empty.', int(np.argmin(valid)))
 
   def tags(self) -> np.ndarray:
-    """Returns labels or clients: words or numbers, [rows]."""
+    """Returns labels or client names: words or numbers, [rows]."""
     self._whole()
     if self.kind == 'words':
       return np.array(self._array.to_pylist(), object)
@@ -350,13 +350,13 @@ class _Cells:
     return words[numbers]
 
   def texts(self) -> list[str]:
-    """Returns texts, '' where a cell is empty."""
+    """Returns texts [rows], '' for empty cells."""
     if self.kind != 'words':
       self.wrong(f'text was expected, got {self._array.type}.')
     return [text or '' for text in self._array.to_pylist()]
 
   def numbers(self) -> np.ndarray:
-    """Returns numbers, float32 [rows, ...], NaN where a cell is empty."""
+    """Returns numbers, float32 [rows, ...], NaN for empty cells."""
     array, shape = self._array, [len(self._array)]
     while _is_list(array.type):
       if array.null_count:
@@ -380,7 +380,7 @@ class _Cells:
     values = array.to_numpy(zero_copy_only=False)
     with np.errstate(over='ignore', invalid='ignore'):
       found = np.where(valid, values, np.nan).astype(np.float32)
-    # Empty, and NaN: pandas writes either.
+    # pandas writes empty cells as either null or NaN.
     wrong = np.isinf(found)
     if len(shape) > 1:
       wrong |= np.isnan(found)
@@ -393,20 +393,20 @@ class _Cells:
     return found.reshape(shape)
 
   def as_words(self) -> list[str]:
-    """Returns words, '' where a cell is empty; of numbers, how they look."""
+    """Returns words [rows], '' for empty cells, with numbers as text."""
     return [
       '' if cell is None else str(cell).strip()
       for cell in self._array.to_pylist()
     ]
 
   def images(self, size: Optional[int]) -> tuple[list[np.ndarray], list[str]]:
-    """Returns images, and where each is."""
+    """Returns images, and each one's location for errors."""
     found, places = [], []
     for row, content in enumerate(self._array):
       where = f'{self.where}, row {row}'
       data = content.as_py()
       if data is None:
-        # A path that stands there may lead anywhere.
+        # Paths are not followed: they may lead anywhere.
         _wrong(where, 'the bytes of an image were expected, got none.')
       found.append(pictures.decode(data, where, size=size))
       places.append(where)
@@ -414,7 +414,7 @@ class _Cells:
 
 
 def _is_list(kind: Any) -> bool:
-  """Tells whether an Arrow type is one of lists."""
+  """Returns whether an Arrow type is a list type."""
   from pyarrow import types
 
   return (
@@ -427,7 +427,7 @@ def _is_list(kind: Any) -> bool:
 def _feature(
   parts: Sequence[_Cells], forced: bool, image_size: Optional[int]
 ) -> tuple[np.ndarray, columns.Column]:
-  """Makes features of a column of all files, and describes them."""
+  """Builds the features of a column of all files, and their `Column`."""
   first = parts[0]
   for cells in parts:
     if cells.kind != first.kind:

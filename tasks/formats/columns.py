@@ -1,7 +1,7 @@
 """Tables of examples: CSV files with a header, and NumPy archives.
 
-A row is an example. One column is the label, one may be the client, the others
-are features; in an archive, arrays stand for columns. A column of features of a
+A row is an example. One column is the label, one may be the client, and the
+others are features; in an archive, columns are arrays. A feature column of a
 CSV file holds numbers or words, and may have empty cells.
 """
 
@@ -25,19 +25,19 @@ from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import weight_files
 
-# What a header may be divided by; spreadsheets write semicolons in some places.
+# Delimiters; spreadsheets in some locales write semicolons.
 _DELIMITERS = ',;\t'
-# Rows and cells that are text in memory at a time.
+# Maximum numbers of rows and cells in memory as text.
 _CHUNK = 10_000
 _CHUNK_CELLS = 1_000_000
-# Characters of a label, of a client's name or of a word.
+# Maximum length of a label, a client's name or a word.
 _LONGEST = 1000
-# Different words in a column; each is an input of the model.
+# Maximum number of different words in a column; each is a model input.
 _MOST_WORDS = 1000
-# As files have numbers: Python also reads 1_000 and digits of other scripts.
+# Numbers in files; Python also parses 1_000 and digits of other scripts.
 _NUMBER = re.compile(r'[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?')
 _MONTHS = 'jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec'
-# Dates and times as people write them: 2024-01-31, 31.1.24 8:05, 3 Jan 2024.
+# Dates and times: 2024-01-31, 31.1.24 8:05, 3 Jan 2024.
 _DATE = re.compile(
   r'([0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?'
   r'|[0-9]{1,2}:[0-9]{2}(:[0-9]{2}.*)?'
@@ -45,7 +45,7 @@ _DATE = re.compile(
   r'([0-9]{1,2},? )?[0-9]{4})',
   re.IGNORECASE,
 )
-# Enough of what is in a cell to find it again.
+# Number of a cell's characters in error messages.
 _SHOWN = 40
 
 
@@ -54,12 +54,11 @@ class Names:
   """The columns to read.
 
   Attributes:
-    label: The label's.
-    client: The client's; if None, `DEFAULT_CLIENT` where there is one.
-    features: Those of the features; if None, all others.
-    words: Those of the features whose cells are words, even where they look
-      like numbers.
-    text: A column of text, which then is the only feature.
+    label: Name of the label column.
+    client: Name of the client column; if None, `DEFAULT_CLIENT` if it exists.
+    features: Names of feature columns; if None, all others.
+    words: Names of feature columns of words, even if they look like numbers.
+    text: Name of a text column, which is then the only feature.
   """
 
   label: str
@@ -74,15 +73,15 @@ DEFAULT_CLIENT = 'client'
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-  """A column of features.
+  """A feature column.
 
   Attributes:
-    name: Its name.
-    words: The different words in it, sorted; empty for a column of numbers.
-    missing: How many of its cells are empty.
-    width: How many features it is; more than one of an array in an archive.
-    image: Whether it is of images.
-    text: Whether it is of text.
+    name: Name of the column.
+    words: Its different words, sorted; empty for a column of numbers.
+    missing: Number of empty cells.
+    width: Number of features; may be more than one for arrays of an archive.
+    image: Whether it holds images.
+    text: Whether it holds text.
   """
 
   name: str
@@ -98,11 +97,11 @@ class Examples:
   """The rows of a table.
 
   Attributes:
-    features: float32 [examples, ...]; of a word its place among the column's
-      words, and NaN of an empty cell. Of text, strings [examples].
-    labels: The label of each, as the file has it.
-    clients: The client of each, words; None where the table does not say.
-    columns: The columns of the features.
+    features: float32 [examples, ...]: numbers, indices into a column's words,
+      NaN for empty cells. For text, strings [examples].
+    labels: Labels [examples] as in the file.
+    clients: Client names [examples]; None without a client column.
+    columns: The feature columns.
   """
 
   features: np.ndarray
@@ -112,24 +111,24 @@ class Examples:
 
   @property
   def names(self) -> tuple[str, ...]:
-    """The names of the columns of features."""
+    """Names of the feature columns."""
     return tuple(column.name for column in self.columns)
 
 
 def read(path: pathlib.Path, names: Names) -> Examples:
   """Reads a CSV file, a folder of CSV files, or an archive (.npz).
 
-  Of a folder without a column for the client, each file is a client.
+  In a folder without a client column each file is a client.
 
   Raises:
-    DataError: If the file is missing, or is not what is expected; naming the
-      file, and line and column where there are some.
+    DataError: If the file is missing or invalid; names the file and, if
+      possible, line and column.
   """
   if names.text is not None:
     names = dataclasses.replace(names, features=(names.text,))
   try:
     status = path.is_dir()
-  except (OSError, ValueError):  # Of a path that cannot be one.
+  except (OSError, ValueError):  # An impossible path.
     status = False
   if status:
     return _read_folder(path, names)
@@ -155,7 +154,7 @@ def _read_folder(folder: pathlib.Path, names: Names) -> Examples:
   labels: list[np.ndarray] = []
   clients: list[Optional[np.ndarray]] = []
   for path in paths:
-    # In the order of the first file's columns, whatever theirs is.
+    # Columns in the order of the first file.
     order = features.names if features else names.features
     part = dataclasses.replace(names, features=order)
     features, label, client = _read_csv(path, part, features)
@@ -187,7 +186,7 @@ def _check_same_columns(
   names: Names,
   features: Sequence[str],
 ) -> None:
-  """Holds a file to having no column that the first file lacks."""
+  """Raises `DataError` if a file has a column that the first file lacks."""
   with open(path, newline='', encoding='utf-8-sig') as file:
     _, header = _header(path, file)
   others = {*features, names.label, names.client or DEFAULT_CLIENT}
@@ -206,11 +205,11 @@ def _read_csv(
   Args:
     path: The file.
     names: The columns to read.
-    features: Those of the files before it, which get this one's.
+    features: Features of earlier files, to which this file's are added.
 
   Returns:
-    The features, and label and client of each row, as objects: an array of
-    strings of one length has room for the longest in every row.
+    The features, and each row's label and client, as objects: a string array
+    would have room for the longest string in every row.
   """
   csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
   labels, clients = [], []
@@ -250,7 +249,7 @@ def _read_csv(
 def _check_words(
   path: pathlib.Path, words: Sequence[str], features: Sequence[str]
 ) -> None:
-  """Checks that columns that are to be words are features."""
+  """Checks that columns to be read as words are features."""
   for name in words:
     if name not in features:
       _wrong(
@@ -261,7 +260,7 @@ def _check_words(
 
 
 def _header(path: pathlib.Path, file: Any) -> tuple[str, list[str]]:
-  """Reads the first line: what divides it, and the columns' names."""
+  """Reads the first line: returns the delimiter and the columns' names."""
   line = file.readline()
   delimiter = max(_DELIMITERS, key=line.count)
   try:
@@ -278,7 +277,7 @@ def _header(path: pathlib.Path, file: Any) -> tuple[str, list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-  """The places, in a row, of the columns that are read."""
+  """Indices in a row of the columns to read."""
 
   label: int
   client: Optional[int]
@@ -320,14 +319,14 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
   return ', '.join(repr(name[:_SHOWN]) for name in names[:most]) + more
 
 
-# A row's line in the file, and its cells.
+# A row's line number in the file, and its cells.
 _Row = tuple[int, list[str]]
 
 
 def _chunks(
   path: pathlib.Path, reader: Any, header: Sequence[str]
 ) -> Iterator[list[_Row]]:
-  """Yields rows, some at a time; blank lines are left out."""
+  """Yields chunks of rows without blank lines."""
   chunk: list[_Row] = []
   most = max(1, min(_CHUNK, _CHUNK_CELLS // len(header)))
   try:
@@ -352,7 +351,7 @@ def _chunks(
 
 
 def number(text: str) -> Optional[float]:
-  """Reads a finite number of float32; None if the text is something else."""
+  """Parses a finite float32 number; returns None for anything else."""
   if not _NUMBER.fullmatch(text):
     return None
   value = float(text)
@@ -360,7 +359,7 @@ def number(text: str) -> Optional[float]:
 
 
 def _is_almost_number(text: str) -> bool:
-  """Tells whether Python reads as a number what `number` does not."""
+  """Returns whether Python parses as a number what `number` rejects."""
   try:
     float(text)
   except ValueError:
@@ -369,7 +368,7 @@ def _is_almost_number(text: str) -> bool:
 
 
 def _plain_numbers(cells: Sequence[Sequence[str]]) -> Optional[np.ndarray]:
-  """Reads rows of numbers only; None if there is anything else in them."""
+  """Parses rows of numbers; returns None if any cell is something else."""
   text = ''.join(map(''.join, cells))
   if not text.isascii() or '_' in text:
     return None
@@ -382,10 +381,10 @@ def _plain_numbers(cells: Sequence[Sequence[str]]) -> Optional[np.ndarray]:
 
 
 class _Texts:
-  """A column of text in the place of features, read a piece at a time.
+  """A text column as the features, read in chunks.
 
   Attributes:
-    names: Its name alone.
+    names: The column's name, as a list.
   """
 
   def __init__(self, name: str):
@@ -395,23 +394,23 @@ class _Texts:
   def add(
     self, path: pathlib.Path, chunk: Sequence[_Row], places: Sequence[int]
   ) -> None:
-    """Adds rows; what the file is called does not matter."""
+    """Adds rows of a file."""
     del path
     [place] = places
     self._texts += [row[place] for _, row in chunk]
 
   def finish(self, where: Any) -> tuple[np.ndarray, tuple[Column, ...]]:
-    """Returns all texts, strings [rows], and what column they are."""
+    """Returns all texts, strings [rows], and their column."""
     return described_texts(where, self.names[0], self._texts)
 
 
 def described_texts(
   where: Any, name: str, texts: Sequence[str]
 ) -> tuple[np.ndarray, tuple[Column, ...]]:
-  """Returns texts as features, and the column that they are.
+  """Returns texts as features, and their column.
 
   Raises:
-    DataError: If all are empty.
+    DataError: If all texts are empty.
   """
   missing = sum(not text.strip() for text in texts)
   if missing == len(texts):
@@ -422,12 +421,12 @@ def described_texts(
 def coded_words(
   where: str, name: str, texts: Sequence[str]
 ) -> tuple[np.ndarray, Column]:
-  """Codes a column of words as `Examples.features` has them.
+  """Encodes a column of words as in `Examples.features`.
 
   Args:
     where: File and column, for errors.
     name: The column.
-    texts: Its words, '' where a cell is empty.
+    texts: Words [rows], '' for empty cells.
 
   Returns:
     Codes, float32 [rows], and the column.
@@ -455,18 +454,18 @@ def coded_words(
 
 
 class _Features:
-  """The columns of features, read a piece at a time.
+  """The feature columns, read in chunks.
 
   Attributes:
-    names: Their names.
+    names: Names of the columns.
   """
 
   def __init__(self, names: Sequence[str], words: Collection[str]):
-    """Begins without rows.
+    """Creates columns without rows.
 
     Args:
       names: The names of the columns.
-      words: Those whose cells are words, even where they look like numbers.
+      words: Names of columns of words, even if they look like numbers.
     """
     self.names = list(names)
     self._forced = [name in words for name in names]
@@ -474,7 +473,7 @@ class _Features:
     self._blocks: list[np.ndarray] = []
     self._codes: list[dict[str, int]] = [{} for _ in names]
     self._has_numbers = np.zeros(len(self.names), bool)
-    # Where a column's first word is, and the word.
+    # Location of each column's first word, and the word.
     self._first_word: dict[int, tuple[str, str]] = {}
 
   def add(
@@ -510,7 +509,7 @@ class _Features:
     lines: Sequence[int],
     cells: Sequence[str],
   ) -> np.ndarray:
-    """Reads cells of a column: numbers, codes of words, NaN of empty ones."""
+    """Parses a column's cells: numbers, codes of words, NaN for empty cells."""
     if not self._forced[place] and place not in self._first_word:
       plain = _plain_numbers([[cell] for cell in cells])
       if plain is not None:
@@ -542,7 +541,7 @@ class _Features:
     return values
 
   def _check_word(self, place: int, where: str, text: str) -> None:
-    """Checks a word that the column did not have before."""
+    """Checks a word that is new in the column."""
     if not self._forced[place]:
       self._first_word.setdefault(place, (where, text))
       if _is_almost_number(text):
@@ -566,7 +565,7 @@ class _Features:
       )
 
   def finish(self, where: Any) -> tuple[np.ndarray, tuple[Column, ...]]:
-    """Returns all rows, float32 [rows, columns], and what columns they have.
+    """Returns all rows, float32 [rows, columns], and their columns.
 
     Raises:
       DataError: If a column is empty.
@@ -582,7 +581,7 @@ class _Features:
         )
       words = sorted(self._codes[j])
       if words:
-        # In the order of the alphabet, whatever order the rows have.
+        # Alphabetically, independent of the order of rows.
         place = {self._codes[j][word]: i for i, word in enumerate(words)}
         order = np.array([place[code] for code in range(len(words))])
         there = ~np.isnan(features[:, j])
@@ -594,7 +593,7 @@ class _Features:
 def _words(
   path: pathlib.Path, chunk: Sequence[_Row], place: int, header: Sequence[str]
 ) -> list[str]:
-  """Reads a column of labels or clients."""
+  """Returns a column of labels or client names."""
   words = []
   for line, row in chunk:
     word = row[place].strip()
@@ -611,7 +610,7 @@ def _words(
 
 
 def _read_archive(path: pathlib.Path, names: Names) -> Examples:
-  """Reads arrays of one length; features of several are put side by side."""
+  """Reads arrays of equal length, concatenating those of features."""
   if not path.exists():
     raise data_errors.DataError(
       f'There is no file {path}; an archive of arrays, as numpy.savez writes '
@@ -664,7 +663,7 @@ def _read_archive(path: pathlib.Path, names: Names) -> Examples:
 
 
 def _tags(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
-  """Returns an array of an archive as labels or clients: words or numbers."""
+  """Returns an array of an archive as labels or client names."""
   where = f'{path}, array {name!r}'
   if array.dtype.kind == 'S':
     try:

@@ -1,17 +1,17 @@
-"""Errors in a task's data, told to the person who gave it.
+"""Errors in a task's data, addressed to users.
 
-They are not among `tff_adaptive.errors`, because readers of formats know
-nothing of the program that they serve: whoever loads data on their own catches
-a `ValueError`, and a run makes a `SettingsError` of it.
+They are not in `tff_adaptive.errors`, because readers do not depend on the
+program: code that loads data itself catches a `ValueError`, and a run converts
+it to a `SettingsError`.
 """
 
 
 class DataError(ValueError):
-  """A data file is missing or is not what the task expects.
+  """Raised if a data file is missing or not what the task expects.
 
   The message names the file, what was expected there and how to get it.
   """
 
 
 class PartitionError(ValueError):
-  """A partition over clients was asked for that the examples cannot satisfy."""
+  """Raised if the examples cannot be partitioned as requested."""

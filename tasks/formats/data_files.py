@@ -1,4 +1,4 @@
-"""Files that are read into memory: what they must be before they are opened."""
+"""Checks of files that are read into memory, before they are opened."""
 
 import importlib.util
 import pathlib
@@ -6,23 +6,23 @@ import stat
 
 from tasks.formats import data_errors
 
-# The largest real one is less than a tenth of it.
+# Maximum size in bytes, over ten times the largest real file.
 MAX_BYTES = 4 << 30
 
 
 def check(path: pathlib.Path, get: str = '') -> int:
-  """Looks at a file without opening it; returns its size.
+  """Checks a file without opening it; returns its size in bytes.
 
-  A pipe would be waited for, and a device read without end.
+  Opening a pipe would block, and a device has no end.
 
   Args:
     path: The file, or a link to it.
-    get: How to get the file.
+    get: Advice for the error message how to get the file.
 
   Raises:
-    OSError: If it is not there, or cannot be looked at.
-    DataError: If it is neither a file nor a folder, which opening tells, or is
-      too large.
+    OSError: If it does not exist or is not accessible.
+    DataError: If it is too large, or neither a file nor a folder (opening
+      reports folders).
   """
   status = path.stat()
   if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
@@ -34,13 +34,13 @@ def check(path: pathlib.Path, get: str = '') -> int:
 
 
 def of_sklearn(name: str, task: str) -> pathlib.Path:
-  """Returns a data file that scikit-learn brings along.
+  """Returns the path of a data file that is part of scikit-learn.
 
-  Found without importing scikit-learn, which takes a second.
+  Does not import scikit-learn, which takes a second.
 
   Args:
-    name: The file.
-    task: The task that reads it, for the error.
+    name: Name of the file.
+    task: Name of the task that reads it, for the error.
 
   Raises:
     DataError: If scikit-learn is not installed.
@@ -55,7 +55,7 @@ def of_sklearn(name: str, task: str) -> pathlib.Path:
 
 
 def check_size(path: pathlib.Path, size: int, get: str = '') -> None:
-  """Raises `DataError` if so many bytes are more than any real file has."""
+  """Raises `DataError` if a size in bytes exceeds that of any real file."""
   if size > MAX_BYTES:
     raise data_errors.DataError(
       f'{path} holds {size >> 20:,} MiB, and at most {MAX_BYTES >> 20:,} are'

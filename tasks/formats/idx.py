@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and of Fashion-MNIST."""
+"""Reader of IDX files, the format of MNIST and Fashion-MNIST."""
 
 import gzip
 import math
@@ -14,10 +14,10 @@ _UNSIGNED_BYTE = 0x08
 
 
 def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
-  """Finds the file, or the same with .gz.
+  """Returns the path of a file, or else that with .gz appended.
 
   Raises:
-    DataError: If there is neither.
+    DataError: If neither exists.
   """
   for path in (folder / name, folder / f'{name}.gz'):
     if path.is_file():
@@ -26,15 +26,15 @@ def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
 
 
 def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
-  """Reads unsigned bytes; a file that ends in .gz is decompressed.
+  """Reads an array of unsigned bytes, decompressing .gz files.
 
   A file is two zero bytes, the type (8 for unsigned bytes), the number of
   dimensions, each dimension as a big-endian uint32, then the values.
 
   Args:
     path: The file.
-    dimensions: How many it must have: 3 for images, 1 for labels.
-    get: How to get the file.
+    dimensions: Expected number of dimensions: 3 for images, 1 for labels.
+    get: Advice for the error message how to get the file.
 
   Raises:
     DataError: If the file is damaged or of another kind.
@@ -53,7 +53,7 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
       shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4')
       expected = math.prod(shape.tolist())
       data_files.check_size(path, expected, get)
-      # One byte more than there may be: a small file can inflate to a huge one.
+      # At most one byte too many: a small file can decompress to a huge one.
       content = file.read(expected + 1)
   except (OSError, EOFError, zlib.error) as e:
     raise data_errors.DataError(
@@ -75,13 +75,13 @@ def read_pair(
   """Reads images uint8 [examples, 28, 28] and labels int32 of one split.
 
   Args:
-    folder: Where the files are.
+    folder: Folder of the files.
     prefix: 'train' or 't10k'.
-    num_classes: Labels must be below.
-    get: How to get the files.
+    num_classes: Upper bound of labels, exclusive.
+    get: Advice for the error message how to get the files.
 
   Raises:
-    DataError: If a file is missing, damaged, or the two do not go together.
+    DataError: If a file is missing or damaged, or their lengths differ.
   """
   images_path = find(folder, f'{prefix}-images-idx3-ubyte', get)
   labels_path = find(folder, f'{prefix}-labels-idx1-ubyte', get)

@@ -1,4 +1,4 @@
-"""Folders of images: a folder a class, and above it, maybe, one a client."""
+"""Folders of images: one per class, optionally in one per client."""
 
 import pathlib
 from typing import NoReturn
@@ -17,7 +17,7 @@ def _is_image(path: pathlib.Path) -> bool:
 
 
 def _folders(path: pathlib.Path) -> list[pathlib.Path]:
-  """Lists the folders in a folder by name, but hidden ones."""
+  """Returns a folder's subfolders sorted by name, without hidden ones."""
   return sorted(
     p for p in path.iterdir() if p.is_dir() and not p.name.startswith('.')
   )
@@ -28,7 +28,7 @@ def _images(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def has_images(root: pathlib.Path) -> bool:
-  """Tells whether a folder, or one up to two levels below it, has images."""
+  """Returns whether a folder has images, up to two levels deep."""
   below = _folders(root)
   return any(
     any(map(_is_image, folder.iterdir()))
@@ -50,15 +50,15 @@ def read(
 
   Args:
     root: The folder.
-    names: Names no column: folders say label and client.
-    image_size: If given, images are scaled to squares with such an edge.
+    names: Must name no column: folders define label and client.
+    image_size: If given, images are resized to squares of this size in pixels.
 
   Returns:
     Examples with features float32 [images, height, width, channels] from 0 to
-    255, and the names of folders as labels and clients.
+    255, and folder names as labels and clients.
 
   Raises:
-    DataError: If images are in other places, or one cannot be read; naming it.
+    DataError: If images are in other places, or one cannot be read; names it.
   """
   if names.client or names.features or names.words or names.text:
     _wrong(

@@ -1,15 +1,15 @@
-"""JPEG files, decoded inside of TensorFlow's graphs."""
+"""Decoding of JPEG files in TensorFlow graphs."""
 
 from typing import Any
 
 import tensorflow as tf
 
-# The largest landmark has 2 million; decoding takes 12 bytes a pixel at worst.
+# The largest landmark has 2 million; decoding takes up to 12 bytes per pixel.
 MAX_PIXELS = 100_000_000
 
 
 def decode(file: Any, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
-  """Decodes a JPEG file to RGB; one that claims more pixels is an error."""
+  """Decodes a JPEG file to RGB; raises an error on more than `max_pixels`."""
   shape = tf.io.extract_jpeg_shape(file, tf.int64)
   small = tf.debugging.assert_less_equal(
     shape[0] * shape[1],

@@ -1,4 +1,4 @@
-"""LIBSVM's text format: a label and the features that are not zero, a line."""
+"""Reader of LIBSVM's text format: lines of a label and non-zero features."""
 
 import io
 import pathlib
@@ -16,16 +16,16 @@ def read(
 
   Args:
     path: The file: lines `label index:value ...`, indices from 1, ascending.
-    num_features: Indices must not exceed it.
-    get: How to get the file.
+    num_features: Number of features; the largest valid index.
+    get: Advice for the error message how to get the file.
 
   Returns:
     Features float32 [examples, num_features], and labels float32 [examples]: 1
     for the larger of the file's two labels, 0 for the smaller.
 
   Raises:
-    DataError: If the file is missing, has a line of another form, or does not
-      have exactly two labels; naming the line.
+    DataError: If the file is missing, has an invalid line, which is named, or
+      does not have exactly two labels.
   """
   try:
     data_files.check(path, get)
@@ -79,7 +79,7 @@ def read(
 def _two_kinds(
   path: pathlib.Path, labels: list[float], lines: list[int], get: str
 ) -> list[float]:
-  """Finds the two labels of a file, ascending."""
+  """Returns the two labels of a file, ascending."""
   kinds: list[float] = []
   for label, line in zip(labels, lines, strict=True):
     if label in kinds:

@@ -1,4 +1,4 @@
-"""Images in files that somebody else made, as arrays of bytes."""
+"""Decoding of untrusted image files to arrays of bytes."""
 
 import io
 import pathlib
@@ -11,8 +11,7 @@ import numpy as np
 from tasks.formats import data_errors
 from tasks.formats import data_files
 
-# What is read of Pillow's many formats: none of them runs another program, as
-# PostScript would.
+# Accepted formats of Pillow: none runs another program, as PostScript does.
 _FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'WEBP', 'PPM')
 SUFFIXES = frozenset(
   f'.{ending}'
@@ -23,25 +22,25 @@ SUFFIXES = frozenset(
 def decode(
   content: bytes, where: str, *, size: Optional[int] = None
 ) -> np.ndarray:
-  """Decodes an image; of a moving one the first picture.
+  """Decodes an image, or the first frame of an animation.
 
   Args:
     content: The file's bytes.
-    where: What an error says about where it is.
-    size: If given, the image is scaled to a square with such an edge.
+    where: The image's location, for errors.
+    size: If given, the image is resized to a square of this size in pixels.
 
   Returns:
-    uint8 [height, width, channels], 1 for shades of grey and 3 for colours.
+    uint8 [height, width, channels], with 1 channel for grey and 3 for color.
 
   Raises:
-    DataError: If it is no whole image of a form that is read.
+    DataError: If it is damaged or of an unsupported format.
   """
-  # A second to import, for those who have images only.
+  # Takes a second to import, and only images need it.
   from PIL import Image
 
   try:
     with warnings.catch_warnings():
-      # A small file that says it is enormous, for one.
+      # For example, a small file that declares an enormous size.
       warnings.simplefilter('error', Image.DecompressionBombWarning)
       with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
         grey = image.mode in ('1', 'L', 'LA', 'I', 'I;16', 'F')
@@ -56,8 +55,8 @@ def decode(
       pixels = np.asarray(plain, np.uint8)
   except data_errors.DataError:
     raise
-  # Whatever the decoder of a damaged file raises: OSError, SyntaxError,
-  # struct.error, and others for each of the forms.
+  # Decoders raise OSError, SyntaxError, struct.error and others, depending on
+  # the format.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise data_errors.DataError(
       f'{where} is no whole image ({", ".join(_FORMATS)}): {e}.'
@@ -66,17 +65,17 @@ def decode(
 
 
 def stack(images: Sequence[np.ndarray], places: Sequence[str]) -> np.ndarray:
-  """Stacks images of one size; grey ones get colours where others have them.
+  """Stacks images of equal size, converting grey to color if others have it.
 
   Args:
     images: As `decode` returns them.
-    places: Where each is, for errors.
+    places: Location of each image, for errors.
 
   Returns:
     float32 [images, height, width, channels], from 0 to 255.
 
   Raises:
-    DataError: If they differ in size, or are too many.
+    DataError: If images differ in size, or are too many.
   """
   first = images[0].shape[:2]
   for image, where in zip(images, places, strict=True):

@@ -1,8 +1,8 @@
-"""TFF's SQLite data sets: found, checked, and read from a local folder.
+"""Access to TFF's SQLite data sets in a local folder.
 
-TFF's loaders download a file that is not there and fail in the middle of a run
-on one that is damaged. Here the file is looked at first, in milliseconds
-whatever its size, and nothing is ever downloaded.
+TFF's loaders download missing files and fail during a run on damaged ones. Here
+files are checked first, in milliseconds for any size, and nothing is ever
+downloaded.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tasks.formats import data_errors
 
-# The largest example of TFF's data sets has some ten thousand.
+# Maximum size of an example in bytes; TFF's largest have some ten thousand.
 _MAX_EXAMPLE_BYTES = 64 << 20
 _MAGIC = b'SQLite format 3\x00'
 _TABLES = {
@@ -28,7 +28,7 @@ _TABLES = {
 
 
 def cache_folder(cache_dir: Optional[str]) -> pathlib.Path:
-  """Returns `cache_dir`, or TFF's own folder when none is given."""
+  """Returns `cache_dir`, or by default TFF's own folder."""
   return pathlib.Path(cache_dir or '~/.tff').expanduser()
 
 
@@ -40,21 +40,21 @@ def find(
   features: Sequence[str],
   loader: str,
 ) -> pathlib.Path:
-  """Checks that a data set's file is there and is what it should be.
+  """Checks that a data set's file exists and is the expected one.
 
   Args:
-    cache_dir: The folder to look in; None for TFF's own, ~/.tff.
-    name: The file's name, 'emnist_all.sqlite' for example.
-    splits: The splits that must be in it.
-    features: The features that its examples must have.
-    loader: The loader in `tff.simulation.datasets` that gets the file.
+    cache_dir: Folder of the file; None for TFF's own, ~/.tff.
+    name: Name of the file, such as 'emnist_all.sqlite'.
+    splits: Names of the required splits.
+    features: Names of the required features of examples.
+    loader: Name of the loader in `tff.simulation.datasets` that downloads it.
 
   Returns:
     The file's path.
 
   Raises:
-    DataError: If the file is missing, empty, cut short, no SQLite file, or one
-      of another data set.
+    DataError: If the file is missing, empty, truncated, not an SQLite file, or
+      one of another data set.
   """
   path = cache_folder(cache_dir) / name
   get = (
@@ -72,7 +72,7 @@ def find(
 
 
 def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
-  """Yields the ids of a split's clients, in the order of the file."""
+  """Yields the client ids of a split, in the order of the file."""
   query = 'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
   with _opened(path) as connection:
     for (client_id,) in connection.execute(query, (split,)):
@@ -84,9 +84,9 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
 
 
 def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
-  """Returns how many examples clients have, as the file says without them.
+  """Returns clients' numbers of examples from the file's metadata.
 
-  Files of some data sets do not say it; then nothing is returned.
+  The result is empty for data sets whose files lack them.
   """
   with _opened(path) as connection:
     columns = connection.execute('PRAGMA table_info(client_metadata)')
@@ -99,7 +99,7 @@ def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
 
 
 def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
-  """Yields the serialised examples of one client after the other."""
+  """Yields the serialized examples of each client in turn."""
   query = (
     'SELECT serialized_example_proto FROM examples '
     'WHERE client_id = ? AND split_name = ?'
@@ -117,11 +117,11 @@ def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
 
 @contextlib.contextmanager
 def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
-  """Opens a connection for reading; SQLite's errors become `DataError`s."""
+  """Opens a read-only connection, converting SQLite's errors to `DataError`."""
   try:
     with contextlib.closing(_open(path)) as connection:
       yield connection
-  # It says some things in the words of the damaged file, as bytes.
+  # Some messages quote bytes of the damaged file.
   except (sqlite3.Error, UnicodeDecodeError) as e:
     raise data_errors.DataError(
       f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
@@ -129,16 +129,16 @@ def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
-  # Read-only: sqlite3 would otherwise create what is not there.
+  # Read-only: sqlite3 would otherwise create missing files.
   uri = f'{path.resolve().as_uri()}?mode=ro'
   connection = sqlite3.connect(uri, uri=True)
-  # Of one value, before memory is taken for it.
+  # Limits the size of a value before memory is allocated.
   connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_EXAMPLE_BYTES)
   return connection
 
 
 def _check_whole(path: pathlib.Path, get: str) -> None:
-  """Compares the size that the header tells with the file's."""
+  """Compares the size in the header with the file's size."""
   size = path.stat().st_size
   if size == 0:
     raise data_errors.DataError(f'{path} is empty. {get}')
@@ -161,7 +161,7 @@ def _check_tables(
   connection: sqlite3.Connection, path: pathlib.Path, get: str
 ) -> None:
   for table, expected in _TABLES.items():
-    # A view, or a table of a module's, is a program that may run for ever.
+    # Views and virtual tables are programs that may not terminate.
     for kind, made in connection.execute(
       'SELECT type, sql FROM sqlite_schema WHERE name = ?', (table,)
     ):
@@ -195,7 +195,7 @@ def _check_splits(
       raise data_errors.DataError(
         f'{path} is another data set: it has no split {split!r}. {get}'
       )
-    # By client as well, which the file has an index for.
+    # Also filters by client, for which the file has an index.
     blob = connection.execute(
       'SELECT serialized_example_proto FROM examples '
       'WHERE client_id = ? AND split_name = ? LIMIT 1',
@@ -213,7 +213,7 @@ def _check_example(
 ) -> None:
   try:
     found = set(tf.train.Example.FromString(blob).features.feature)
-  # The exception's class belongs to whichever protobuf build is installed.
+  # The exception's class depends on the installed protobuf.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise data_errors.DataError(
       f'{path} has an example that is no tf.train.Example. {get}'

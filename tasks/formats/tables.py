@@ -1,4 +1,4 @@
-"""Tables of examples in any of the forms that are read, by what a path names.
+"""Reader of tables of examples; the path selects the format.
 
 a .csv file, or a folder of them                  `columns`
 an .npz archive                                   `columns`
@@ -22,16 +22,16 @@ def read(
   Args:
     path: A file or a folder.
     names: The columns to read.
-    image_size: If given, images are scaled to squares with edges of so many
-      pixels; all must be of one size otherwise.
+    image_size: If given, images are resized to squares of this size in pixels;
+      otherwise all must have the same size.
 
   Raises:
-    DataError: If the file is missing, or is not what is expected; naming the
-      file, and line and column where there are some.
+    DataError: If the file is missing or invalid; names the file and, if
+      possible, line and column.
   """
   try:
     folder = path.is_dir()
-  except (OSError, ValueError):  # Of a path that cannot be one.
+  except (OSError, ValueError):  # An impossible path.
     folder = False
   if arrow.is_arrow(path, folder):
     return arrow.read(path, names, image_size=image_size)

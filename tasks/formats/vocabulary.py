@@ -1,8 +1,7 @@
-"""Vocabularies: words to numbers inside tf.data, and counts on disk.
+"""Vocabularies: lookup of words in tf.data, and files of counts.
 
-Stack Overflow's word and tag lists are files of counts; where there is none
-they are counted from the training data, one client at a time, and kept beside
-it.
+Stack Overflow's word and tag lists are files of counts. Missing ones are
+counted from the training data, client by client, and saved next to it.
 """
 
 import json
@@ -23,20 +22,20 @@ from tasks.formats import data_files
 from tasks.formats import numerals
 from tasks.formats import sqlite_files
 
-# A counter of more words than this first forgets the rarest ones.
+# Maximum number of words counted at once; beyond it the rarest are dropped.
 _MOST_WORDS = 4_000_000
 
 
 class WordIds:
-  """A numbering of words by their place in a list, with one more for others.
+  """Maps words to their index in a list, and others to the list's size.
 
   Words are compared by 62-bit fingerprints in a sorted array. Unlike a lookup
-  table that is a constant: it needs no initialisation and no resource in the
-  graph of a data set, wherever that is copied to.
+  table this is a constant: the graph of a data set needs no initialization and
+  no resource, wherever it is copied.
   """
 
   def __init__(self, words: Sequence[str]):
-    """Raises ValueError if words occur twice (or share a fingerprint)."""
+    """Raises `ValueError` if words occur twice (or share a fingerprint)."""
     fingerprints = _fingerprint(tf.constant(list(words), tf.string)).numpy()
     order = np.argsort(fingerprints)
     self._sorted = fingerprints[order]
@@ -48,8 +47,8 @@ class WordIds:
   def __call__(self, words: tf.Tensor) -> tf.Tensor:
     """Maps a vector of words to ids int64 from 0; unknown words are `size`."""
     fingerprints = _fingerprint(words)
-    # As `tf.searchsorted`, which adds a dozen operations for any rank: every
-    # iterator of a data set pays for each operation in it.
+    # As `tf.searchsorted`, without its dozen operations for any rank: each
+    # operation costs time in every iterator.
     place = tf.raw_ops.LowerBound(
       sorted_inputs=self._sorted[np.newaxis],
       values=fingerprints[tf.newaxis],
@@ -78,21 +77,22 @@ def load(
   """Loads the `size` most frequent words or tags.
 
   Args:
-    path: The counts file that the user named, or None.
-    cache_dir: Folder to look in without that; then its folder `datasets`, where
-      TFF keeps the file. None stands for ~/.tff.
-    name: The file's name.
-    size: How many words.
-    option: How a user names `size`.
-    database: Counted if there is no file; the result is kept in its folder.
-    split: Of the database.
-    words_of: The words of one serialised example.
+    path: The user's file of counts, or None.
+    cache_dir: Folder to search otherwise, and then its folder `datasets`, where
+      TFF saves the file. None for ~/.tff.
+    name: Name of the file.
+    size: Number of words.
+    option: Name of the user's option for `size`.
+    database: Data set to count if there is no file; the counts are saved in its
+      folder.
+    split: Split of the database.
+    words_of: Returns the words of one serialized example.
 
   Returns:
     The words, most frequent first.
 
   Raises:
-    DataError: If the file named is missing or unreadable, or has fewer words.
+    DataError: If the file is missing, invalid, or has fewer words.
   """
   folder = sqlite_files.cache_folder(cache_dir)
   if path is not None:
@@ -119,11 +119,11 @@ def load(
 def read_counts(path: pathlib.Path) -> list[str]:
   """Reads the words of a counts file, most frequent first.
 
-  The file holds lines of a word and a number, or one JSON object from words to
-  numbers: the two forms that TFF has for words and for tags.
+  The file has lines of a word and a number, or one JSON object from words to
+  numbers: TFF's formats of words and of tags.
 
   Raises:
-    DataError: If it holds neither, naming the first line that does not fit.
+    DataError: If it has neither format; names the first invalid line.
   """
   try:
     data_files.check(path)
@@ -140,7 +140,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
     raise data_errors.DataError(
       f'{path} is empty; lines of a word and its count were expected.'
     )
-  # A stable sort: equal counts keep the order of the file.
+  # Stable: equal counts keep the order of the file.
   return sorted(counts, key=lambda word: -counts[word])
 
 
@@ -150,18 +150,18 @@ def count_by_client(
   words_of: Callable[[bytes], Iterable[str]],
   most_words: int = _MOST_WORDS,
 ) -> dict[str, int]:
-  """Counts in how many clients each word occurs, most frequent first.
+  """Counts the clients that use each word, most frequent first.
 
-  Memory is bounded by one client and by `most_words` counters: when there are
-  more, the words with the smallest counts are dropped, so that a word's count
-  can fall short by the number of clients it had when it was dropped. That never
-  reaches words frequent enough for a vocabulary.
+  Memory is bounded by one client and `most_words` counters: beyond that, words
+  with the smallest counts are dropped, so that a word's count can be too small
+  by its count when it was dropped. This does not affect words that are frequent
+  enough for a vocabulary.
 
   Args:
     database: A TFF data set in SQLite.
-    split: Its split to count.
-    words_of: The words of one serialised example.
-    most_words: Bound on the number of words counted at once.
+    split: Split to count.
+    words_of: Returns the words of one serialized example.
+    most_words: Maximum number of words counted at once.
 
   Raises:
     DataError: If an example is damaged.
@@ -171,7 +171,7 @@ def count_by_client(
   for examples in sqlite_files.examples_by_client(database, split):
     try:
       seen = {word for example in examples for word in words_of(example)}
-    # The class of a damaged example's is that of the protobuf installed.
+    # The exception's class depends on the installed protobuf.
     except Exception as e:  # pylint: disable=broad-exception-caught
       raise data_errors.DataError(
         f'{database}: a client of split {split!r} has an example that is no '
@@ -195,7 +195,7 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
     if path.name.endswith('tag_count'):
       partial.write_text(json.dumps(counts), encoding='utf-8')
     else:
-      # What separates words and lines there could not be read back.
+      # Words with separators of the file format could not be read back.
       lines = (
         f'{word} {n}\n'
         for word, n in counts.items()
@@ -228,7 +228,7 @@ def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
 
 def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
   counts = {}
-  # Other white space, such as one that does not break, may stand in a word.
+  # Other white space, such as non-breaking spaces, may be part of a word.
   for number, line in enumerate(text.split('\n'), 1):
     parts = re.findall(r'[^ \t]+', line)
     if not parts:

@@ -1,4 +1,4 @@
-"""Pretrained weights from local files: NumPy archives and safetensors."""
+"""Readers of pretrained weights: NumPy archives and safetensors."""
 
 import json
 import math
@@ -15,26 +15,26 @@ import numpy as np
 from tasks.formats import data_errors
 from tasks.formats import data_files
 
-# What zipfile and NumPy raise on archives that are damaged.
+# Exceptions of zipfile and NumPy on damaged archives.
 _DAMAGE = (
   *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
   *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
-  # NumPy reads the header of an array as a piece of Python.
+  # NumPy parses the header of an array as Python.
   *(SyntaxError, tokenize.TokenError),
 )
 _DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
 
 
 def find(folder: str, pattern: str, what: str) -> pathlib.Path:
-  """Finds the one file in a folder that fits a pattern.
+  """Returns the path of the only file in a folder that matches a pattern.
 
   Args:
     folder: The folder.
-    pattern: Of the file's name.
-    what: What the file holds, for the message.
+    pattern: Glob pattern of the file's name.
+    what: Description of the content, for the message.
 
   Raises:
-    DataError: If there is no such folder, or not exactly one such file.
+    DataError: If there is no such folder, or not exactly one match.
   """
   found = sorted(pathlib.Path(folder).glob(pattern))
   if len(found) != 1:
@@ -47,15 +47,15 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
 
 
 def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
-  """Reads the arrays of a NumPy archive by name.
+  """Returns the arrays of a NumPy archive by name.
 
   Raises:
-    DataError: If the file is no such archive.
+    DataError: If the file is not a valid archive.
   """
   try:
     data_files.check(pathlib.Path(path))
     with zipfile.ZipFile(path) as archive:
-      # A small archive can inflate to a huge one.
+      # A small archive can decompress to a huge one.
       inflated = sum(member.file_size for member in archive.infolist())
     data_files.check_size(pathlib.Path(path), inflated)
     with np.load(path, allow_pickle=False) as arrays:
@@ -69,14 +69,14 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
 
 
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
-  """Reads the tensors of a safetensors file by name.
+  """Returns the tensors of a safetensors file by name.
 
-  The file is the length of a header as uint64, the header in JSON with dtype,
-  shape and place of each tensor, then the tensors, all little endian.
+  The file has the length of a header as uint64, the header in JSON with dtype,
+  shape and offsets of each tensor, then the tensors, all little endian.
 
   Raises:
-    DataError: If the file is cut short, no such file, or has a tensor of
-      another kind.
+    DataError: If the file is truncated, of another format, or has a tensor of
+      an unsupported dtype.
   """
   data_files.check(path)
   content = path.read_bytes()
@@ -124,10 +124,10 @@ def take(
   shape: tuple[int, ...],
   path: pathlib.Path,
 ) -> np.ndarray:
-  """Returns the array of a name as float32, in the shape the model needs.
+  """Returns the array of a name as float32, checking its shape.
 
   Raises:
-    DataError: If there is none or it has another shape.
+    DataError: If the array is missing or has another shape.
   """
   if name not in arrays:
     raise data_errors.DataError(f'{path} has no weights named {name}.')

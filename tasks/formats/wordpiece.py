@@ -1,9 +1,9 @@
-"""Texts to tokens: whole words, or pieces of words from a given list.
+"""Tokenization of texts to whole words or to word pieces.
 
-Text is lower-cased, accents are dropped, and every punctuation mark stands
-alone. With a list of pieces (a vocab.txt as published with BERT) a word becomes
+Text is lower-cased, accents are removed, and each punctuation mark is a token.
+With a list of pieces (a vocab.txt as published with BERT) a word is split into
 the longest piece that begins it, then the longest that continues it (marked
-##), and so on; a word that cannot be put together is unknown.
+##), and so on; a word that cannot be split is unknown.
 """
 
 import collections
@@ -26,29 +26,29 @@ _LONGEST_WORD = 100
 
 
 def words(text: str) -> list[str]:
-  """Splits a text into words and punctuation marks."""
+  """Splits a text into normalized words and punctuation marks."""
   text = unicodedata.normalize('NFD', text.lower())
   text = ''.join(c for c in text if unicodedata.category(c) != 'Mn')
   return _WORD.findall(text)
 
 
 def count_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-  """Lists the special tokens and the most frequent words, `size` in all."""
+  """Returns the special tokens and the most frequent words, `size` in total."""
   counts = collections.Counter(word for text in texts for word in words(text))
-  # Ties by the alphabet, so that the list does not depend on a hash seed.
+  # Alphabetical for ties, so that the list does not depend on a hash seed.
   ranked = sorted(counts, key=lambda word: (-counts[word], word))
   return [*_SPECIAL, *ranked[: size - len(_SPECIAL)]]
 
 
 def read_vocabulary(path: pathlib.Path) -> list[str]:
-  """Reads a list of tokens, one a line.
+  """Reads a list of tokens, one per line.
 
   Raises:
-    DataError: If the file is no text or has no special tokens with [PAD] first.
+    DataError: If the file is not text or lacks special tokens, [PAD] first.
   """
   try:
     data_files.check(path)
-    # Not `splitlines`, which also breaks at marks that are tokens.
+    # Not `splitlines`, which also splits at characters that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
   except FileNotFoundError as e:
     raise data_errors.DataError(
@@ -65,14 +65,14 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
 
 
 class Tokenizer:
-  """A numbering of texts' tokens by their place in a vocabulary."""
+  """Maps texts to token ids, indices into a vocabulary."""
 
   def __init__(self, vocabulary: Sequence[str]):
     self._ids = {token: i for i, token in enumerate(vocabulary)}
     self._known: dict[str, list[int]] = {}
 
   def __call__(self, texts: Sequence[str], max_length: int) -> np.ndarray:
-    """Makes tokens int32 [texts, max_length]: [CLS], text, [SEP], padding."""
+    """Returns ids int32 [texts, max_length] of [CLS], text, [SEP], padding."""
     begin, end = self._ids[BEGIN], self._ids[END]
     result = np.full([len(texts), max_length], self._ids[PADDING], np.int32)
     for row, text in zip(result, texts, strict=True):

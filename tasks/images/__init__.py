@@ -1,1 +1,1 @@
-"""Tasks on images, a file each, and what several share."""
+"""Image tasks, one module each, and their shared parts."""

@@ -1,7 +1,7 @@
-"""The common part of the CIFAR tasks: files, preprocessing and models.
+"""Shared parts of the CIFAR tasks: files, preprocessing and models.
 
-Files are those of Krizhevsky's binary versions, or JPEG files end to end (see
-`read_jpegs`), or, for CIFAR-100, TFF's SQLite file.
+Files are Krizhevsky's binary versions, concatenated JPEG files (see
+`read_jpegs`) or, for CIFAR-100, TFF's SQLite file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 
 _PIXELS = 32 * 32 * 3
-# Of a transformer that is trained from scratch, in pixels.
+# Patch size in pixels of a transformer that is trained from scratch.
 _PATCH = 4
 _JPEGS_MAGIC = b'CIF10JPG'
-# As in the code of Kim et al., arXiv 2306.11201.
+# As in Kim et al.'s code, arXiv 2306.11201.
 CIFAR_10: preprocessing.Channels = (
   (0.4914, 0.4822, 0.4465),
   (0.2023, 0.1994, 0.2010),
@@ -39,19 +39,20 @@ CIFAR_100: preprocessing.Channels = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)
 def read_binary(
   paths: list[pathlib.Path], *, num_classes: tuple[int, ...], get: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Reads records of labels and 3,072 pixels, channel after channel.
+  """Reads records of labels and 3,072 pixels, channels first.
 
   Args:
     paths: The files, in order.
-    num_classes: Of each label in front of the pixels: one, or two for CIFAR-100
-      (coarse, fine).
-    get: How to get the files.
+    num_classes: Number of classes of each label in a record: one label, or two
+      for CIFAR-100 (coarse, fine).
+    get: Advice for the error message how to get the files.
 
   Returns:
     Images uint8 [examples, 32, 32, 3] and labels uint8 [examples, labels].
 
   Raises:
-    DataError: If a file is missing, has a broken record or a wrong label.
+    DataError: If a file is missing, or has a truncated record or a label out of
+      range.
   """
   label_bytes = len(num_classes)
   record = label_bytes + _PIXELS
@@ -75,22 +76,22 @@ def read_binary(
 def read_jpegs(
   path: pathlib.Path, *, num_classes: int, get: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Reads JPEG files that stand end to end in one file.
+  """Reads JPEG files that are concatenated in one file.
 
   Layout, little endian: b'CIF10JPG', n as uint32, n labels as uint8, n lengths
   as uint32, then the n JPEG files.
 
   Args:
     path: The file.
-    num_classes: Labels must be below.
-    get: How to get the file.
+    num_classes: Upper bound of labels, exclusive.
+    get: Advice for the error message how to get the file.
 
   Returns:
     Images uint8 [examples, 32, 32, 3] and labels uint8 [examples].
 
   Raises:
-    DataError: If the file is missing, cut short, of another kind, or an image
-      in it is damaged or of another size.
+    DataError: If the file is missing, truncated or of another format, or an
+      image is damaged or of another size.
   """
   content = _read(path, get)
   if content[:8] != _JPEGS_MAGIC:
@@ -121,7 +122,7 @@ def read_jpegs(
 def to_arrays(
   images: np.ndarray, labels: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Shuffles, for files are sorted by class; labels become int64."""
+  """Shuffles examples, as files are sorted by class; converts labels to int64."""
   order = np.random.default_rng([seed, 0xC1FA]).permutation(len(labels))
   return images[order], labels[order].astype(np.int64)
 
@@ -129,7 +130,7 @@ def to_arrays(
 def synthetic_arrays(
   num_classes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-  """Makes training images and labels, test images and labels."""
+  """Generates training images and labels, and test images and labels."""
   images, labels = synthetic.images(500, (32, 32, 3), num_classes, seed=seed)
   images = (255 * images).astype(np.uint8)
   labels = labels.astype(np.int64)
@@ -142,20 +143,20 @@ def build_maps(
   pixels: str = 'per_image',
   channels: preprocessing.Channels = CIFAR_10,
 ) -> tuple[preprocessing.MapFn, Callable]:
-  """Builds the maps of a training batch (with a seed) and of a test batch.
+  """Builds the map of training batches (with a seed) and that of test batches.
 
-  Training images are cropped at random and mirrored at random, test images
-  cropped in the middle; with crops of all 32 pixels, training images first get
-  4 pixels of border.
+  Training images are randomly cropped and flipped, test images are
+  center-cropped. For crops of 32 pixels, the full size, training images are
+  padded by 4 pixels first.
 
   Args:
-    crop_size: Edge of the piece that is used.
-    distort: Whether training images are cropped and mirrored at random.
-    pixels: 'per_image' standardises each image by its own mean and deviation
-      (Reddi et al., arXiv 2003.00295, Section C.1), 'per_channel' by those of
-      `channels`, 'imagenet' by ImageNet's; 'centered' puts pixels between -1
-      and 1, as published transformers were trained.
-    channels: Means and deviations of the data set's channels.
+    crop_size: Height and width of the crops in pixels.
+    distort: Whether to crop and flip training images randomly.
+    pixels: 'per_image' standardizes by each image's mean and standard deviation
+      (Reddi et al., arXiv 2003.00295, Section C.1), 'per_channel' by those in
+      `channels`, 'imagenet' by ImageNet's; 'centered' scales to [-1, 1], as for
+      published transformers.
+    channels: Means and standard deviations of the data set's channels.
   """
 
   def finish(images: tf.Tensor, batch: Any) -> Any:
@@ -184,7 +185,7 @@ def build_maps(
 
 
 def check_crop(size: int, model: str) -> None:
-  """Raises ParameterError if a model cannot have crops of this size."""
+  """Raises `ParameterError` if a model cannot take crops of this size."""
   if size > 32:
     raise parameters.ParameterError(
       'crop_size', '{} must be at most 32, got {size}.', size=size
@@ -203,8 +204,8 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
 
   Args:
     num_classes: Number of classes.
-    options: A task's own, of which `model`, `crop_size`, `stem`, `weight_decay`
-      and, for 'vit_s', `weights_dir` count.
+    options: A task's options, of which `model`, `crop_size`, `stem`,
+      `weight_decay` and, for 'vit_s', `weights_dir` are used.
   """
   if options['model'] != 'vit_s':
     return resnet.build(
@@ -253,7 +254,8 @@ def _check_labels(
 
 
 def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
-  # Of any size that takes little memory, so that a wrong one can be told.
+  # Decoded at any size within memory limits, so that errors can name a wrong
+  # one.
   decode = lambda file: jpeg.decode(file, max_pixels=1 << 20)
   dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
   dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)
@@ -262,7 +264,7 @@ def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
     if images.shape[1:] == (32, 32, 3):
       return images
   except tf.errors.InvalidArgumentError:
-    pass  # The loop below finds out which one it is.
+    pass  # The loop below finds the damaged image.
   for i, file in enumerate(files):
     try:
       height, width, _ = decode(file).shape

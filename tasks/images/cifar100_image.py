@@ -29,7 +29,7 @@ from tff_adaptive.lazy import tff
 
 NUM_CLASSES = 100
 _NUM_COARSE = 20
-# Examples of a client in TFF's file are 100; what is asked for may be more.
+# Clients of TFF's file have 100 examples; larger sizes may be requested.
 _BUFFER = 500
 _FILE = 'cifar100.sqlite'
 
@@ -178,7 +178,7 @@ def _synthetic(options: Any) -> Any:
   )
   arrays = _arrays(images, labels // 5, labels)
   if options['partition'] in ('native', 'pam'):
-    # In place of the clients of TFF's file, which are by Pachinko allocation.
+    # Replaces the clients of TFF's file, which are by Pachinko allocation.
     options = dict(
       options, partition='pam', num_clients=20, examples_per_client=20
     )
@@ -191,7 +191,7 @@ def _synthetic(options: Any) -> Any:
 
 
 def _arrays(images: tf.Tensor, coarse: Any, fine: Any) -> Any:
-  # The elements of TFF's own data set.
+  # Elements as in TFF's data set.
   return dict(coarse_label=coarse, image=images, label=fine)
 
 
@@ -219,7 +219,7 @@ def _load_native(cache_dir: str | None, seed: int) -> Any:
 
 
 def _load_pooled(cache_dir: str | None, seed: int) -> Any:
-  """Loads all training examples as arrays, from either kind of file."""
+  """Loads all training examples as arrays from either file format."""
   folder = sqlite_files.cache_folder(cache_dir)
   binary = folder / 'cifar-100-binary'
   if binary.is_dir() and not (folder / _FILE).exists():

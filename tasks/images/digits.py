@@ -1,9 +1,9 @@
-"""Handwritten digits that come with scikit-learn, split by label skew.
+"""Handwritten digits of scikit-learn, partitioned by label skew.
 
-1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak, UCI 1998). A fifth is set
-aside for testing; the rest goes to clients of equal size by Dirichlet label
-skew. This is the task that runs without any download: small enough for a first
-try, real enough to show what client drift does.
+1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak, UCI 1998). A fifth is held
+out for testing; the rest is divided over clients of equal size by Dirichlet
+label skew. The task needs no download: small enough for a first try, real
+enough to show the effects of client drift.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def divided(
   else:
     images, labels = load()
   train, test = _split(labels, options.seed)
-  # Made-up digits suffice for as many clients as are asked for.
+  # Enough synthetic digits for all clients.
   split = splits.build(labels[train], {**options.values, 'data': 'native'})
   return (
     dict(label=labels[train], pixels=images[train]),
@@ -92,20 +92,20 @@ def divided(
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:
-  """Returns all images, [1797, 8, 8, 1] from 0 to 1, and their labels.
+  """Returns all images, [1797, 8, 8, 1] in [0, 1], and their labels.
 
   Raises:
-    DataError: If scikit-learn, which brings the file, is not installed.
+    DataError: If scikit-learn, which has the file, is not installed.
   """
   path = data_files.of_sklearn('digits.csv.gz', 'digits')
-  # 64 pixels from 0 to 16 and a label a row.
+  # A row is 64 pixels from 0 to 16 and a label.
   rows = np.loadtxt(path, delimiter=',', dtype=np.int32)
   images = (rows[:, :-1].reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
   return images, rows[:, -1]
 
 
 def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-  """Draws positions for training and testing, with equal shares of labels."""
+  """Draws indices for training and testing, stratified by label."""
   rng = np.random.default_rng([seed, 0xD161])
   train, test = [], []
   for label in np.unique(labels):

@@ -1,7 +1,7 @@
-"""Autoencoder on scikit-learn's digits: `emnist_autoencoder` in small.
+"""Autoencoder on scikit-learn's digits: a small `emnist_autoencoder`.
 
-Deep, saturating and slow for plain SGD, as the autoencoder of Reddi et al.
-(arXiv 2003.00295, Table 3) is, but without a download.
+Deep, saturating and slow for plain SGD, like the autoencoder of Reddi et al.
+(arXiv 2003.00295, Table 3), but without a download.
 """
 
 from __future__ import annotations

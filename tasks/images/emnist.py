@@ -1,7 +1,7 @@
-"""The common part of the EMNIST tasks: writers, images, and a stand-in.
+"""Shared parts of the EMNIST tasks: options, data and synthetic data.
 
-Pixels are float32 in [0, 1] on a white background of 1, labels 0-9 digits,
-10-35 upper case, 36-61 lower case; as TFF's files have them.
+As in TFF's files, pixels are float32 in [0, 1] on a white background of 1;
+labels are 0-9 for digits, 10-35 for upper case, 36-61 for lower case.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
-# The largest client of TFF's file: a shuffle buffer that holds any of them.
+# Size of the shuffle buffer: that of the largest client in TFF's file.
 LARGEST_CLIENT = 418
 
 
 class Options(shared.Options):
-  """The options of a task on EMNIST, as Reddi et al. have them."""
+  """Options of EMNIST tasks, with the defaults of Reddi et al."""
 
   only_digits: bool = False
   """Whether only the ten digits are used."""
@@ -49,15 +49,15 @@ def num_classes(only_digits: bool) -> int:
 def create(
   options: Mapping[str, Any], *, to_model: preprocessing.MapFn, **model: Any
 ) -> tff.simulation.baselines.BaselineTask:
-  """Creates a task on the writers' characters.
+  """Creates a task with one client per writer.
 
   Args:
-    options: The task's own; its page says what they are.
-    to_model: From a batch of examples to the model's input.
+    options: The task's options.
+    to_model: Maps a batch of examples to the model's input.
     **model: `build_model`, `loss` and `metrics` of `assembly.task`.
 
   Raises:
-    DataError: If emnist_all.sqlite is missing or not what it should be.
+    DataError: If emnist_all.sqlite is missing or invalid.
   """
   train, test = load(
     options['cache_dir'],
@@ -83,10 +83,10 @@ def create(
 def load(
   cache_dir: Optional[str], *, only_digits: bool, data: str, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Loads training writers, and all test examples writer by writer.
+  """Loads training clients, and all test examples ordered by writer.
 
   Raises:
-    DataError: If emnist_all.sqlite is missing or not what it should be.
+    DataError: If emnist_all.sqlite is missing or invalid.
   """
   if data == 'synthetic':
     return _synthetic(num_classes(only_digits), seed)

@@ -59,7 +59,7 @@ class EmnistAutoencoder(emnist.Options):
 
 
 def _to_model(batch: Any) -> Any:
-  # The files have a white background of 1; the model is to draw ink.
+  # The files have a white background of 1; the model reconstructs ink.
   ink = 1 - tf.reshape(batch['pixels'], [-1, 784])
   return ink, ink
 

@@ -34,7 +34,7 @@ class EmnistCharacter(emnist.Options):
 
 
 def build_model(num_classes: int) -> tf.keras.Model:
-  """Builds the paper's CNN with dropout; 1,206,590 weights for 62 classes."""
+  """Builds the paper's CNN with dropout (1,206,590 weights for 62 classes)."""
   layers = tf.keras.layers
   return tf.keras.Sequential(
     [

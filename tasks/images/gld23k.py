@@ -32,7 +32,8 @@ from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
 NUM_CLASSES = 203
-# The largest client of TFF's gld160k has 3,500 images; those here have fewer.
+# Size of the shuffle buffer; the largest client of TFF's gld160k has 3,500
+# images, and those of gld23k have fewer.
 _BUFFER = 1000
 
 
@@ -199,12 +200,12 @@ def _load(folder: pathlib.Path, stored_size: int, keep_shape: bool) -> Any:
 
 
 def check_records(path: pathlib.Path, get: str) -> None:
-  """Checks that a TFRecord file is whole and its first record a landmark.
+  """Checks that a TFRecord file is complete and its first record a landmark.
 
-  Only lengths are read, not the images.
+  Reads lengths only, not the images.
 
   Raises:
-    DataError: If it is not.
+    DataError: If the check fails.
   """
   try:
     data_files.check(path, get)
@@ -220,7 +221,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
     feature = tf.train.Example.FromString(first).features.feature
     label = feature['class'].int64_list.value[0]
     jpeg.decode(feature['image/encoded_jpeg'].bytes_list.value[0])
-  # The exception's class belongs to whichever protobuf build is installed.
+  # The exception's class depends on the installed protobuf.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise data_errors.DataError(
       f'{path}, record 0: an example with the features image/encoded_jpeg and '
@@ -234,13 +235,13 @@ def check_records(path: pathlib.Path, get: str) -> None:
 
 
 def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
-  """Counts the records, all of them whole, and returns the first one."""
+  """Checks that all records are complete; returns their number and the first."""
   size, position, count, first = path.stat().st_size, 0, 0, b''
   with open(path, 'rb') as file:
     while position < size:
       file.seek(position)
       header = file.read(12)
-      # Length, its checksum, the record, its checksum.
+      # Format: length, its checksum, record, its checksum.
       length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
       if position + length + 16 > size:
         raise data_errors.DataError(

@@ -1,7 +1,7 @@
-"""The common part of the tasks on MNIST and Fashion-MNIST.
+"""Shared parts of the MNIST and Fashion-MNIST tasks.
 
-Images are given to the models as float32 [batch, 28, 28, 1] in [0, 1], ink (or
-cloth) bright on a dark background.
+Model inputs are float32 [batch, 28, 28, 1] in [0, 1], with bright ink (or
+cloth) on a dark background.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def create(
   """Creates a task on the four IDX files in a folder.
 
   Args:
-    folder: Its name in `cache_dir`.
+    folder: Name of the folder in `cache_dir`.
     build_model: Builds the model.
-    batch_size: Examples in a batch, unless the options say.
-    options: The task's own; its page says what they are.
+    batch_size: Default number of examples in a batch.
+    options: The task's options.
 
   Raises:
-    DataError: If a file is missing or not what it should be.
-    PartitionError: If the examples cannot be partitioned so.
+    DataError: If a file is missing or invalid.
+    PartitionError: If the examples cannot satisfy the options.
   """
   seed = options['seed']
   if options['data'] == 'synthetic':
@@ -76,7 +76,7 @@ def create(
     )
   else:
     split = splits.build(labels, options)
-  # In the files' order the first test images are the easier ones.
+  # Shuffled: the first test images in the file are easier.
   order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
   return assembly.partitioned_task(
     train=dict(label=labels, pixels=images),
@@ -93,13 +93,13 @@ def create(
 
 
 def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
-  """Reads the writer of each image, int64.
+  """Reads the writer ids of images, int64 [images].
 
-  The file is a CSV with the header index,hsf_series,writer_id and one row an
-  image, in the images' order: that is how QMNIST tells MNIST's writers.
+  The file is a CSV with the header index,hsf_series,writer_id and one row per
+  image, in the images' order, as derived from QMNIST.
 
   Raises:
-    DataError: If the file is missing, or a row is not what it should be.
+    DataError: If the file is missing, or a row is invalid.
   """
   get = (
     'It lists index,hsf_series,writer_id of every training image, as QMNIST '
@@ -131,9 +131,9 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
 
 
 def build_cnn() -> tf.keras.Model:
-  """Builds two convolutions, two dense layers and dropout; 21,840 weights.
+  """Builds a CNN of two convolutions, two dense layers and dropout.
 
-  The shallow network of the experiments of Kim et al., arXiv 2306.11201.
+  The shallow network of Kim et al., arXiv 2306.11201; 21,840 weights.
   """
   layers = tf.keras.layers
   return tf.keras.Sequential(
@@ -155,7 +155,7 @@ def build_cnn() -> tf.keras.Model:
 
 
 def build_logistic() -> tf.keras.Model:
-  """Builds multinomial logistic regression from 784 pixels; 7,850 weights."""
+  """Builds multinomial logistic regression on 784 pixels; 7,850 weights."""
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((28, 28, 1)),
@@ -169,9 +169,8 @@ def build_lenet(units: str = 'tanh') -> tf.keras.Model:
   """Builds LeNet-5; 61,706 weights.
 
   Args:
-    units: 'tanh' for hyperbolic tangents and average pooling, as LeCun et al.
-      (1998) have them but for trained factors; 'relu' for rectified units and
-      max pooling.
+    units: 'tanh' for tanh units and average pooling, as in LeCun et al. (1998)
+      except for trained factors; 'relu' for ReLU units and max pooling.
   """
   layers = tf.keras.layers
   pool = layers.AveragePooling2D if units == 'tanh' else layers.MaxPool2D
@@ -190,12 +189,12 @@ def build_lenet(units: str = 'tanh') -> tf.keras.Model:
   )
 
 
-# Of the pixels of MNIST's training images, from 0 to 1.
+# Mean and standard deviation of MNIST's training pixels in [0, 1].
 _MEAN, _DEVIATION = 0.1307, 0.3081
 
 
 def _to_model(scale: str) -> Callable[[Any], Any]:
-  """Builds the map from a batch to the model's input, on a scale of pixels."""
+  """Builds the map from a batch to the model's input, scaling pixels."""
 
   def to_model(batch: Any) -> Any:
     pixels = tf.cast(batch['pixels'], tf.float32) / 255

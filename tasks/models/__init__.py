@@ -1,1 +1,1 @@
-"""Networks, layers, losses and metrics that tasks share; they know no task."""
+"""Shared networks, layers, losses and metrics, independent of tasks."""

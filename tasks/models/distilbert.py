@@ -1,8 +1,9 @@
 """A text classifier of DistilBERT's shape: Sanh et al., arXiv 1910.01108.
 
-Words and positions are embedded, added and normalised; blocks of attention and
-a two-layer perceptron follow, each with a residual around it and normalisation
-after it; the first token's output goes through a dense layer and a classifier.
+The sum of word and position embeddings is normalized, followed by blocks of
+attention and a two-layer perceptron, each with a residual connection and
+normalization after it; a dense layer and a classifier act on the first token's
+output.
 """
 
 import dataclasses
@@ -13,13 +14,13 @@ import tensorflow as tf
 
 from tasks.formats import weight_files
 
-# The token that no attention is paid to.
+# The padding token, masked in attention.
 _PADDING = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """The encoder's size: blocks, width, heads, units of the perceptron."""
+  """Size of the encoder: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 6
   width: int = 768
@@ -35,19 +36,19 @@ def build(
   size: Size = Size(),
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """Builds a model from tokens int32 [batch, max_length] to logits.
+  """Builds a classifier from tokens int32 [batch, max_length] to logits.
 
   Args:
     num_classes: Number of classes.
-    vocab_size: Number of tokens, padding included.
-    max_length: Tokens of a text.
-    size: Of the encoder.
-    weights_dir: Folder with one .safetensors file of an encoder under the names
-      of its published checkpoints; it may know more positions than are needed.
-      The two layers after the encoder always start at random.
+    vocab_size: Number of tokens, including padding.
+    max_length: Number of tokens of a text.
+    size: Size of the encoder.
+    weights_dir: Folder with one .safetensors file of an encoder, with the names
+      of published checkpoints; it may have more positions than needed. The two
+      layers after the encoder are always initialized randomly.
 
   Raises:
-    DataError: If `weights_dir` has no such file, or weights of another size.
+    DataError: If `weights_dir` has no such file, or weights have another size.
   """
   layers = tf.keras.layers
   tokens = layers.Input((max_length,), dtype=tf.int32)
@@ -76,7 +77,7 @@ def _normal() -> tf.keras.initializers.Initializer:
 
 
 class _Embeddings(tf.keras.layers.Layer):
-  """Words and positions, normalised."""
+  """The normalized sum of word and position embeddings."""
 
   def __init__(self, vocab_size: int, width: int, **kwargs: Any):
     super().__init__(**kwargs)
@@ -97,7 +98,7 @@ class _Embeddings(tf.keras.layers.Layer):
 
 
 class _Block(tf.keras.layers.Layer):
-  """Attention and perceptron, each added to its input and then normalised."""
+  """A transformer block with normalization after attention and perceptron."""
 
   def __init__(self, size: Size, **kwargs: Any):
     super().__init__(**kwargs)
@@ -123,10 +124,10 @@ class _Block(tf.keras.layers.Layer):
 
 
 def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
-  """Sets all weights of the encoder."""
+  """Loads all weights of the encoder."""
   path = weight_files.find(weights_dir, '*.safetensors', 'weights')
   arrays = weight_files.read_safetensors(path)
-  # Some checkpoints hold the bare encoder, others a model around it.
+  # Some checkpoints have the bare encoder, others a model that contains it.
   prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
   heads, each = size.heads, size.width // size.heads
 
@@ -138,7 +139,7 @@ def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
     norm.beta.assign(get(f'{name}.bias', size.width))
 
   def set_dense(dense: Any, name: str, inputs: Any, outputs: Any) -> None:
-    # Files keep the transpose, [outputs, inputs].
+    # Files have the transpose, [outputs, inputs].
     dense.kernel.assign(get(f'{name}.weight', outputs, inputs).T)
     dense.bias.assign(get(f'{name}.bias', outputs))
 
@@ -152,8 +153,7 @@ def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
   set_norm(embeddings.norm, 'embeddings.LayerNorm')
   for i, block in enumerate(blocks):
     layer = f'transformer.layer.{i}'
-    # In the order in which Keras builds them: kernel, bias of query, key,
-    # value and output.
+    # In Keras' order: kernel and bias of query, key, value and output.
     variables = iter(block.attention.weights)
     for which in ('q_lin', 'k_lin', 'v_lin', 'out_lin'):
       kernel = get(f'{layer}.attention.{which}.weight', *[size.width] * 2).T

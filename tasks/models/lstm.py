@@ -1,10 +1,10 @@
-"""A long short-term memory layer with less work in the loop over time.
+"""An LSTM layer with less work in the loop over time.
 
-The same cell, weights and results as `tf.keras.layers.LSTM` (Hochreiter and
-Schmidhuber 1997, with forget gate), but what does not depend on the previous
-step is taken out of the loop over time: the input's projection before it, and
-in the backward pass the gradient of the recurrent weights, one product over all
-steps in place of one a step that each writes the whole matrix.
+Same cell, weights and results as `tf.keras.layers.LSTM` (Hochreiter and
+Schmidhuber 1997, with forget gate), but computations that do not depend on the
+previous step are moved out of the loop: the projection of the input, and in the
+backward pass the gradient of the recurrent weights, one product over all steps
+instead of one per step that each writes the whole matrix.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ import tensorflow as tf
 def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
   """Builds a layer that returns the outputs of all steps.
 
-  On a GPU that layer is cuDNN's.
+  On a GPU the layer uses cuDNN.
 
   Args:
-    units: Width of state and output.
-    kernel_initializer: Of the input's weights.
+    units: Dimension of state and output.
+    kernel_initializer: Initializer of the input weights.
   """
   gpu = tf.config.list_logical_devices('GPU')
   kind = CudnnLSTM if gpu else LoopedLSTM
@@ -31,9 +31,9 @@ def build(units: int, kernel_initializer: str = 'glorot_uniform') -> Any:
 class CudnnLSTM(tf.keras.layers.LSTM):
   """LSTM from [batch, time, inputs] to [batch, time, units], by cuDNN.
 
-  Keras' own layer leaves it to the placement of a function whether cuDNN or a
-  loop over time computes it. TFF inlines functions before they are placed, and
-  so the choice is the loop, with a dozen copies to the host a step.
+  Keras' own layer chooses between cuDNN and a loop over time when a function is
+  placed. TFF inlines functions before placement, so the loop is chosen, with a
+  dozen copies to the host per step.
   """
 
   def call(
@@ -61,7 +61,7 @@ class CudnnLSTM(tf.keras.layers.LSTM):
       input=inputs,
       input_h=zeros,
       input_c=zeros,
-      # cuDNN has a bias of the input and one of the state.
+      # cuDNN has separate biases of input and state.
       params=tf.concat([*flat, tf.zeros_like(bias), bias], axis=0),
       sequence_lengths=tf.fill([batch], steps),
       rnn_mode='lstm',
@@ -72,7 +72,7 @@ class CudnnLSTM(tf.keras.layers.LSTM):
 
 
 class LoopedLSTM(tf.keras.layers.LSTM):
-  """LSTM from [batch, time, inputs] to [batch, time, units], without masks."""
+  """LSTM from [batch, time, inputs] to [batch, time, units]; ignores masks."""
 
   def call(
     self,
@@ -100,8 +100,8 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
   """Computes outputs [time, batch, units].
 
   Args:
-    projected: Input times weights plus bias [time, batch, 4 units], the gates
-      in Keras's order: input, forget, candidate, output.
+    projected: Input times weights plus bias [time, batch, 4 units], gates in
+      Keras' order: input, forget, candidate, output.
     recurrent: Recurrent weights [units, 4 units].
   """
   hs, cs, gates = _forward(projected, recurrent)
@@ -120,7 +120,7 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
 
 
 def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
-  """Computes outputs, states (as wide) and gates [time, batch, 4 units]."""
+  """Computes outputs, states (of equal shape) and gates [time, batch, 4 units]."""
   steps = tf.shape(projected)[0]
   zeros = tf.zeros(
     [tf.shape(projected)[1], tf.shape(recurrent)[0]], projected.dtype
@@ -144,7 +144,7 @@ def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
 def _backward(
   d_hs: tf.Tensor, recurrent: tf.Tensor, cs: tf.Tensor, gates: tf.Tensor
 ) -> tf.Tensor:
-  """Computes the gradient of the projected input from that of the outputs."""
+  """Computes the gradient of the projected input, given that of the outputs."""
   steps = tf.shape(cs)[0]
   zeros = tf.zeros_like(cs[0])
   cs_before = _earlier(cs)
@@ -175,5 +175,5 @@ def _backward(
 
 
 def _earlier(states: tf.Tensor) -> tf.Tensor:
-  """Shifts states one step back, the first being zero."""
+  """Returns each step's previous state; zeros for the first step."""
   return tf.concat([tf.zeros_like(states[:1]), states[:-1]], axis=0)

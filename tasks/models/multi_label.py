@@ -1,4 +1,4 @@
-"""Metrics of models that end in a logit for each of several labels."""
+"""Metrics of multi-label models that end in logits."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class _OfLogits:
-  """A mixin that lets a Keras metric of probabilities take logits."""
+  """Mixin that applies a Keras metric of probabilities to logits."""
 
   def update_state(
     self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -17,8 +17,8 @@ class _OfLogits:
 
 
 class Recall(_OfLogits, tf.keras.metrics.Recall):
-  """Recall, of logits."""
+  """Recall from logits."""
 
 
 class Precision(_OfLogits, tf.keras.metrics.Precision):
-  """Precision, of logits."""
+  """Precision from logits."""

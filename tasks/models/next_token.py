@@ -1,8 +1,7 @@
-"""Losses and metrics of next-token tasks, where token 0 is padding.
+"""Losses and metrics of next-token prediction, where token 0 is padding.
 
-Padding counts in neither, unless asked for in the loss. Both look at the labels
-for it and not at a mask that Keras hands from layer to layer, which is lost
-without notice as soon as a layer does not pass it on.
+Padding is excluded, optionally except in the loss. It is found in the labels,
+not by Keras' mask, which is lost silently if a layer does not propagate it.
 """
 
 from collections.abc import Callable
@@ -16,10 +15,10 @@ PADDING = 0
 
 
 class NextTokenLoss(tf.keras.losses.Loss):
-  """Mean cross-entropy, from logits, over the tokens that are not padding.
+  """Mean cross-entropy from logits, over tokens that are not padding.
 
-  Labels are integers [batch, length], logits [batch, length, tokens]. A batch
-  of nothing but padding has loss 0.
+  Labels are integers [batch, length], logits [batch, length, tokens]. The loss
+  of a batch of padding only is 0.
   """
 
   from_logits = True
@@ -37,14 +36,14 @@ class NextTokenLoss(tf.keras.losses.Loss):
 
 
 class PaddedNextTokenLoss(tf.keras.losses.Loss):
-  """Mean cross-entropy, from logits, over all tokens, padding included.
+  """Mean cross-entropy from logits, over all tokens, including padding.
 
-  The loss that clients of the released FedOpt code minimise: its models mask
-  padding, but TFF takes the loss where Keras has lost the mask. A recurrent
-  layer that masks repeats its last output at masked steps, and so the logits of
-  the first padded place are taken for all later ones.
+  The loss that clients of the released FedOpt code minimize: its models mask
+  padding, but TFF computes the loss where Keras has lost the mask. A masked
+  recurrent layer repeats its last output at masked steps, so the logits of the
+  first padded position are used for all later ones.
 
-  Labels and logits as of `NextTokenLoss`; padding is at the end.
+  Labels and logits as in `NextTokenLoss`; padding is at the end.
   """
 
   from_logits = True
@@ -65,7 +64,7 @@ class PaddedNextTokenLoss(tf.keras.losses.Loss):
 
 
 def loss(padding: str) -> Callable[[], tf.keras.losses.Loss]:
-  """Returns the loss that has padding 'ignored' or 'counted'."""
+  """Returns the loss with padding 'ignored' or 'counted'."""
   return NextTokenLoss if padding == 'ignored' else PaddedNextTokenLoss
 
 
@@ -88,11 +87,11 @@ class NumTokens(tf.keras.metrics.Metric):
 
 
 class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
-  """Share of tokens predicted rightly, of those whose label is not left out.
+  """Fraction of tokens predicted correctly, except some labels.
 
   Args:
-    left_out: Labels that do not count, beside padding.
-    name: Of the metric.
+    left_out: Labels to exclude in addition to padding.
+    name: Name of the metric.
   """
 
   def __init__(

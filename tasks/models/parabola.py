@@ -1,4 +1,4 @@
-"""Models that are their own loss: the value of a quadratic at their weights."""
+"""Models whose output is their loss: a quadratic function of their weights."""
 
 from typing import Any
 
@@ -27,9 +27,9 @@ class Parabola(tf.keras.layers.Layer):
 
 
 class Bowl(Parabola):
-  """Value of a quadratic and distance from its minimum, [batch, 2].
+  """Value of a quadratic, and distance of x from its minimizer, [batch, 2].
 
-  Inputs [batch, 2 d] are the minimum and what noise adds to the gradient.
+  Inputs [batch, 2 d] are the minimizer and the noise added to the gradient.
   """
 
   def __init__(self, start: float, curvature: Any):
@@ -45,7 +45,7 @@ class Bowl(Parabola):
 
 
 class Value(tf.keras.losses.Loss):
-  """Mean value over the batch."""
+  """Metric: mean value over the batch."""
 
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     del y_true
@@ -53,7 +53,7 @@ class Value(tf.keras.losses.Loss):
 
 
 class Distance(tf.keras.metrics.Mean):
-  """Distance of the weights from the minimum."""
+  """Metric: distance of the weights from the minimizer."""
 
   def __init__(self, name: str = 'distance', dtype: Any = None) -> None:
     super().__init__(name, dtype)

@@ -1,9 +1,9 @@
-"""Residual networks with group normalisation, for small images.
+"""Residual networks with group normalization, for small images.
 
 Pre-activation residual blocks (He et al., arXiv 1603.05027) with batch
-normalisation replaced by group normalisation, by default in two groups as in
-Reddi et al., arXiv 2003.00295, Section C.1: its statistics are of one image, so
-that nothing but trainable weights has to be aggregated.
+normalization replaced by group normalization, by default in two groups as in
+Reddi et al., arXiv 2003.00295, Section C.1: its statistics are those of one
+image, so that only trainable weights have to be aggregated.
 """
 
 from collections.abc import Callable
@@ -29,20 +29,19 @@ def build(
   groups: int = 2,
   weight_decay: float = 1e-4,
 ) -> tf.keras.Model:
-  """Builds a residual network that ends in logits of the classes.
+  """Builds a residual network that ends in logits.
 
   Args:
-    depth: 18, of blocks of two 3 x 3 convolutions, or 50, of bottlenecks; 8, of
-      three narrow stages of one block (He et al., arXiv 1512.03385, Section
-      4.2, n = 1), trains in a fraction of the time.
+    depth: 18, with blocks of two 3 x 3 convolutions; 50, with bottlenecks; or
+      8, with three narrow stages of one block (He et al., arXiv 1512.03385,
+      Section 4.2, n = 1), which trains in a fraction of the time.
     num_classes: Number of classes.
     image_size: Height and width of the images in pixels; three channels.
     stem: 'large', a 7 x 7 convolution and pooling, both with stride 2, and no
-      stride after that, as TFF's baseline has it; or 'small', a 3 x 3
-      convolution without stride and one stride of 2 before each later stage.
-    groups: Groups of each normalisation.
-    weight_decay: Factor of the sum of squared kernels in the training loss; 0
-      for none.
+      further strides, as in TFF's baseline; or 'small', a 3 x 3 convolution
+      without stride and stride 2 before each later stage.
+    groups: Number of groups of each normalization.
+    weight_decay: Factor of the sum of squared kernels in the training loss.
   """
   layers = tf.keras.layers
   regularizer = tf.keras.regularizers.L2(weight_decay) if weight_decay else None
@@ -76,7 +75,7 @@ def build(
     for i in range(count):
       first = stage == i == 0
       stride = 2 if stem == 'small' and stage > 0 and i == 0 else 1
-      # The stem has normalised already.
+      # Normalized by the stem.
       residual = block(
         x if first else norm_relu(x), width, stride, conv, norm_relu
       )

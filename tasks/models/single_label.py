@@ -1,4 +1,4 @@
-"""Loss and metric of models that predict one label, where some have none."""
+"""Loss and metric of single-label models with unlabeled examples."""
 
 from typing import Any
 from typing import Optional
@@ -7,10 +7,10 @@ import tensorflow as tf
 
 
 class SingleTagLoss(tf.keras.losses.Loss):
-  """Mean softmax cross-entropy, from logits, over sentences with a known tag.
+  """Mean softmax cross-entropy from logits, over sentences with a known tag.
 
-  Tags are integers [batch], logits [batch, tags]; a tag that is not below the
-  number of logits is unknown. A batch of nothing else has loss 0.
+  Labels are integers [batch], logits [batch, tags]; labels not below the number
+  of tags are unknown. The loss of a batch without known tags is 0.
   """
 
   from_logits = True
@@ -30,7 +30,7 @@ class SingleTagLoss(tf.keras.losses.Loss):
 
 
 class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
-  """Share of sentences with a known tag for which it has the largest logit."""
+  """Fraction of sentences with a known tag whose largest logit is that tag's."""
 
   def __init__(self, name: str = 'accuracy', dtype: Optional[tf.DType] = None):
     super().__init__(name, dtype)

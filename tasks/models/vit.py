@@ -1,9 +1,9 @@
 """Vision transformers: Dosovitskiy et al., arXiv 2010.11929, Section 3.1.
 
-Patches are projected, a class token is put in front, learned positions are
+Patches are projected, a class token is prepended, and learned positions are
 added; blocks of attention and a two-layer perceptron follow, each with layer
-normalisation before it and a residual around it; the class token's output is
-normalised and classified. Size S: 12 blocks, 384 wide, 6 heads, 1,536 hidden.
+normalization before it and a residual connection; the class token's output is
+normalized and classified. Size S: 12 blocks, 384 wide, 6 heads, 1,536 hidden.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from tasks.formats import weight_files
 
-# Side of the images that published weights of this size were trained on.
+# Image size in pixels that published weights were trained on.
 PRETRAINED_SIZE = 224
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """A transformer's size: blocks, width, heads, units of the perceptron."""
+  """Size of a transformer: blocks, width, heads, units of the perceptron."""
 
   blocks: int = 12
   width: int = 384
@@ -38,20 +38,20 @@ def build(
   resize_to: Optional[int] = None,
   weights_dir: Optional[str] = None,
 ) -> tf.keras.Model:
-  """Builds a transformer that ends in logits of the classes.
+  """Builds a vision transformer that ends in logits.
 
   Args:
     num_classes: Number of classes.
     image_size: Height and width of the images in pixels; three channels.
     patch_size: Height and width of a patch.
-    size: Of the transformer.
-    resize_to: If given, the model first scales images to this height and width.
-    weights_dir: Folder with one .npz file of weights under the names of the
-      authors' published checkpoints. The classifier starts at zero, as they
-      recommend. Without it all weights start at random.
+    size: Size of the transformer.
+    resize_to: If given, the model first resizes images to this size in pixels.
+    weights_dir: Folder with one .npz file of weights, with the names of the
+      authors' published checkpoints. The classifier is initialized with zeros,
+      as they recommend. Without it all weights are initialized randomly.
 
   Raises:
-    DataError: If `weights_dir` has no such file, or weights of another size.
+    DataError: If `weights_dir` has no such file, or weights have another size.
   """
   layers = tf.keras.layers
   side = (resize_to or image_size) // patch_size
@@ -83,7 +83,7 @@ def build(
 
 
 class _TokenAndPositions(tf.keras.layers.Layer):
-  """A learned token in front, and learned positions added."""
+  """Prepends a learned token and adds learned positions."""
 
   def build(self, input_shape: Any) -> None:
     _, length, width = input_shape
@@ -100,7 +100,7 @@ class _TokenAndPositions(tf.keras.layers.Layer):
 
 
 class _Block(tf.keras.layers.Layer):
-  """Attention and perceptron, each normalised before and added after."""
+  """A transformer block with normalization before attention and perceptron."""
 
   def __init__(self, size: Size, **kwargs: Any):
     super().__init__(**kwargs)
@@ -120,7 +120,7 @@ class _Block(tf.keras.layers.Layer):
 
 
 def _load(model: Any, blocks: Any, weights_dir: str) -> None:
-  """Sets all weights but the classifier's."""
+  """Loads all weights except the classifier's."""
   path = weight_files.find(weights_dir, '*.npz', 'weights')
   arrays = dict(weight_files.read_npz(path))
   names = {
@@ -141,8 +141,7 @@ def _load(model: Any, blocks: Any, weights_dir: str) -> None:
     ):
       names[f'{prefix}{name}/scale'] = norm.gamma
       names[f'{prefix}{name}/bias'] = norm.beta
-    # In the order in which Keras builds them: kernel, bias of query, key,
-    # value and output.
+    # In Keras' order: kernel and bias of query, key, value and output.
     variables = iter(block.attention.weights)
     for name in ('query', 'key', 'value', 'out'):
       for kind in ('kernel', 'bias'):
@@ -159,7 +158,7 @@ def _load(model: Any, blocks: Any, weights_dir: str) -> None:
 
 
 def _resample(positions: np.ndarray, length: int) -> np.ndarray:
-  """Scales learned positions to another number of patches."""
+  """Resizes learned positions to another number of patches."""
   token, grid = positions[:, :1], positions[:, 1:]
   old, new = round(grid.shape[1] ** 0.5), round((length - 1) ** 0.5)
   if old == new:

@@ -2,7 +2,7 @@
 
   on the command line:  --task=package.module:function
   by a package:         an entry point of the group tff_adaptive.tasks, whose
-                        name is the task's and whose value is such a function
+                        name is the task's and whose value names the function
 
 The function returns a `tff.simulation.baselines.BaselineTask`; its keyword
 arguments are the task's options.
@@ -51,7 +51,7 @@ def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
   """
   here = _current_folder()
   function = own_code.load(task.place)
-  # Imported only now, as its types are needed for the result.
+  # Not needed before: the result must be an instance of TFF's class.
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
   try:

@@ -37,8 +37,7 @@ def look_up(place: str) -> Function:
   """Imports a function and inspects its arguments.
 
   Args:
-    place: Name of the function, 'package.module:function'. The module may be in
-      the current folder.
+    place: 'package.module:function', where the current folder is searched too.
 
   Raises:
     OwnCodeError: If there is no such function, or an argument without a default

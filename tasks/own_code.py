@@ -17,8 +17,7 @@ from typing import Any
 
 from tff_adaptive import errors
 
-# Top-level packages of this project, which hide users' modules of the same
-# name.
+# Top-level packages of this project, which hide users' modules of that name.
 _OURS = ('tasks', 'tff_adaptive')
 
 

@@ -1,15 +1,15 @@
 """Partitions of examples over clients: pure NumPy, seeded, disjoint.
 
-Every partitioner takes the size of each client and returns a `Partition` in
-which client i has exactly `sizes[i]` examples and no example occurs twice. The
-same arguments and seed give the same partition.
+Partitioners return a `Partition` in which client i has exactly `sizes[i]`
+examples and no example occurs twice. Equal arguments and seeds give equal
+partitions.
 
-  iid         uniformly at random
+  iid         uniformly random
   lda         Dirichlet label skew; Hsu et al., arXiv 1909.06335
   pam         Pachinko allocation; Reddi et al., arXiv 2003.00295, Appendix F
-  by_group    the natural partition: one client per value (a writer, say)
+  by_group    natural partition: one client per value, such as a writer
 
-Sizes come from `equal_sizes` or `sizes_in_range`, or are any list of counts.
+Sizes come from `equal_sizes` or `sizes_in_range`, or are a list of counts.
 `tasks.divisions` has further rules for sizes, labels, targets and features.
 """
 
@@ -24,18 +24,18 @@ import numpy as np
 from tasks.formats import data_errors
 from tasks.formats import weight_files
 
-# Examples of each client.
+# Number of examples of each client.
 Sizes = Union[Sequence[int], np.ndarray]
 PathType = Union[str, 'os.PathLike[str]']
 
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-  """The examples of each client.
+  """Example indices per client.
 
   Attributes:
     client_ids: Names of the clients.
-    indices: One int64 array a client: positions of its examples.
+    indices: Example indices of each client, an int64 array per client.
   """
 
   client_ids: tuple[str, ...]
@@ -55,13 +55,13 @@ class Partition:
 
   @property
   def sizes(self) -> np.ndarray:
-    """Number of examples of each client, int64."""
+    """Number of examples of each client, int64 [clients]."""
     return np.array([len(i) for i in self.indices], np.int64)
 
   def label_counts(
     self, labels: np.ndarray, num_classes: Optional[int] = None
   ) -> np.ndarray:
-    """Counts of each label at each client, int64 [clients, classes]."""
+    """Counts each client's examples by label, int64 [clients, classes]."""
     labels = np.asarray(labels)
     if num_classes is None:
       num_classes = int(labels.max()) + 1
@@ -70,7 +70,7 @@ class Partition:
     )
 
   def save(self, path: PathType) -> None:
-    """Writes the partition as an .npz file, aside first and then renamed."""
+    """Writes the partition to an .npz file atomically."""
     partial = f'{os.fspath(path)}.partial'
     with open(partial, 'wb') as file:
       np.savez_compressed(
@@ -83,10 +83,10 @@ class Partition:
 
   @classmethod
   def load(cls, path: PathType) -> 'Partition':
-    """Reads what `save` wrote.
+    """Reads a file written by `save`.
 
     Raises:
-      DataError: If the file is missing or no partition.
+      DataError: If the file is missing or invalid.
     """
     expected = 'a partition saved by `Partition.save` was expected'
     if not os.path.exists(path):
@@ -120,7 +120,7 @@ class Partition:
 
 
 def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
-  """Gives every client the same size, as large as the examples allow.
+  """Returns the largest equal sizes of clients.
 
   Raises:
     PartitionError: If there are more clients than examples.
@@ -136,7 +136,7 @@ def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
 def sizes_in_range(
   num_clients: int, smallest: int, largest: int, *, seed: int = 0
 ) -> np.ndarray:
-  """Draws sizes uniformly from `smallest` to `largest`, both included.
+  """Draws sizes uniformly from `smallest` to `largest`, inclusive.
 
   Raises:
     PartitionError: If the range is empty or begins below 1.
@@ -151,15 +151,15 @@ def sizes_in_range(
 
 
 def iid(num_examples: int, *, sizes: Sizes, seed: int = 0) -> Partition:
-  """Deals examples out uniformly at random.
+  """Partitions examples uniformly at random.
 
   Args:
-    num_examples: How many examples there are.
-    sizes: Examples of each client.
-    seed: Of the drawing.
+    num_examples: Number of examples.
+    sizes: Number of examples of each client.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If the clients want more examples than there are.
+    PartitionError: If the sizes exceed the number of examples.
   """
   exact = check_sizes(sizes, num_examples)
   order = np.random.default_rng(seed).permutation(num_examples)
@@ -172,20 +172,20 @@ def lda(
   """Draws Dirichlet label skew: Hsu et al., arXiv 1909.06335, Section 3.
 
   Client by client, a distribution over labels is drawn from the symmetric
-  Dirichlet distribution with parameter alpha, then its examples by first
-  drawing a label and then one of the label's examples, without replacement. A
-  label that has run out is left out and the rest renormalised, for this client
-  and for the following ones.
+  Dirichlet distribution with parameter alpha, then each example by its label
+  and uniformly among the label's examples, without replacement. An exhausted
+  label is removed and the distribution renormalized, for this client and later
+  ones.
 
   Args:
     labels: The label of each example, int [examples], from 0.
-    alpha: Concentration, positive; small means few labels a client.
-    sizes: Examples of each client.
-    seed: Of all draws.
+    alpha: Concentration, positive; small values give few labels per client.
+    sizes: Number of examples of each client.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If alpha is not positive or the clients want more examples
-      than there are.
+    PartitionError: If alpha is not positive or the sizes exceed the number of
+      examples.
   """
   check_positive('alpha', alpha)
   labels = check_labels(labels)
@@ -214,9 +214,9 @@ def pam(
 
   Each client draws a distribution over coarse labels from Dir(alpha) and, for
   each coarse label, one over its fine labels from Dir(beta). An example is
-  drawn by coarse label, fine label, and then uniformly, without replacement. A
-  fine label that has run out is removed and its coarse label's distribution
-  renormalised; likewise a coarse label without examples.
+  drawn by coarse label, fine label, and then uniformly, without replacement. An
+  exhausted fine label is removed and its coarse label's distribution
+  renormalized; likewise exhausted coarse labels.
 
   Args:
     coarse: Coarse label of each example, int [examples], from 0.
@@ -224,12 +224,12 @@ def pam(
       one coarse label.
     alpha: Concentration at the root, positive. The paper's is 0.1.
     beta: Concentration at the coarse labels, positive. The paper's is 10.
-    sizes: Examples of each client.
-    seed: Of all draws.
+    sizes: Number of examples of each client.
+    seed: Seed of all draws.
 
   Raises:
-    PartitionError: If alpha or beta is not positive, the clients want more
-      examples than there are, or a fine label has two coarse ones.
+    PartitionError: If alpha or beta is not positive, the sizes exceed the
+      number of examples, or a fine label has two coarse ones.
   """
   check_positive('alpha', alpha)
   check_positive('beta', beta)
@@ -256,13 +256,13 @@ def pam(
     available = np.array([len(pool) for pool in pools])
     room = np.array([available[ys].sum() for ys in children])
     root = log_dirichlet(alpha, len(children), rng)
-    # Which coarse label each draw takes does not depend on the fine draws:
-    # a coarse label goes exactly when all its fine labels have gone.
+    # Coarse draws do not depend on fine draws: a coarse label is exhausted
+    # exactly when all its fine labels are.
     wanted = _draw_counts(size, root, room, rng)
     counts = np.zeros(len(pools), np.int64)
     for ys, n in zip(children, wanted, strict=True):
-      # Drawn for every coarse label, so that a client's draws do not shift
-      # with what the others took.
+      # Drawn for all coarse labels, so that a client's random numbers do not
+      # depend on other clients.
       leaf = log_dirichlet(beta, len(ys), rng)
       counts[ys] = _draw_counts(n, leaf, available[ys], rng)
     clients.append(take(pools, counts, rng))
@@ -270,7 +270,7 @@ def pam(
 
 
 def in_order(sizes: Sizes, name: str = 'client') -> Partition:
-  """Gives consecutive examples to clients; ids are `name` and a number."""
+  """Assigns consecutive examples to clients; ids are `name` and a number."""
   ends = np.cumsum(np.asarray(sizes, np.int64))
   return Partition(
     tuple(f'{name}_{i}' for i in range(len(ends))),
@@ -281,7 +281,7 @@ def in_order(sizes: Sizes, name: str = 'client') -> Partition:
 def by_group(
   groups: Union[Sequence, np.ndarray], prefix: str = ''
 ) -> Partition:
-  """Makes a client of each distinct value; ids are `prefix` and the value."""
+  """Builds one client per distinct value; ids are `prefix` and the value."""
   values, inverse = np.unique(np.asarray(groups), return_inverse=True)
   order = np.argsort(inverse, kind='stable')
   starts = np.cumsum(np.bincount(inverse))[:-1]
@@ -307,7 +307,7 @@ def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
 
 
 def _are_counts(numbers: np.ndarray) -> bool:
-  """Tells whether an array is a vector of whole numbers from 0."""
+  """Returns whether an array is a vector of non-negative integers."""
   return (
     numbers.ndim == 1
     and np.issubdtype(numbers.dtype, np.integer)
@@ -316,7 +316,7 @@ def _are_counts(numbers: np.ndarray) -> bool:
 
 
 def check_classes(classes_per_client: int, num_classes: int) -> None:
-  """Raises `PartitionError` unless clients can have so many labels each."""
+  """Raises `PartitionError` unless clients can have this many labels each."""
   if not 1 <= classes_per_client <= num_classes:
     raise data_errors.PartitionError(
       f'A client can have 1 to {num_classes} of the {num_classes} labels, '
@@ -344,7 +344,7 @@ def check_labels(labels: np.ndarray) -> np.ndarray:
 def build_pools(
   labels: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-  """Lists the positions of each label's examples, each list shuffled."""
+  """Returns shuffled indices of each label's examples."""
   return [
     rng.permutation(np.flatnonzero(labels == y))
     for y in range(int(labels.max()) + 1)
@@ -354,7 +354,7 @@ def build_pools(
 def take(
   pools: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Removes `counts` examples from the pools; returns them shuffled."""
+  """Removes `counts` [labels] examples from pools; returns them shuffled."""
   taken = []
   for y, n in enumerate(counts):
     taken.append(pools[y][:n])
@@ -365,11 +365,11 @@ def take(
 def log_dirichlet(
   alpha: float, categories: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Draws the log of an unnormalised symmetric Dirichlet variate.
+  """Draws the log of an unnormalized symmetric Dirichlet variate.
 
-  In logarithms, because with alpha = 0.01 all but the largest entries underflow
-  and nothing would be left to renormalise when the largest has run out:
-  Gamma(alpha) is Gamma(alpha + 1) times U^(1/alpha).
+  In logarithms, because with alpha = 0.01 all but the largest entries
+  underflow, and the rest could not be renormalized once the largest is
+  exhausted: Gamma(alpha) is Gamma(alpha + 1) times U^(1/alpha).
   """
   gamma = rng.gamma(alpha + 1, size=categories)
   return np.log(gamma) + np.log1p(-rng.random(categories)) / alpha
@@ -381,11 +381,11 @@ def _draw_counts(
   available: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Draws `size` labels and counts them; labels that run out are dropped.
+  """Draws `size` labels and counts them; exhausted labels are dropped.
 
-  Same distribution as drawing one at a time and renormalising whenever a label
-  runs out: a draw beyond what its label has is drawn again among the labels
-  that are left.
+  Same distribution as single draws with renormalization whenever a label is
+  exhausted: draws in excess of a label's examples are redrawn among the
+  remaining labels.
   """
   counts = np.zeros(len(log_p), np.int64)
   left = size

@@ -1,15 +1,15 @@
-"""Preprocessing that the tasks share: seeded, and vectorised over batches.
+"""Seeded preprocessing of clients' data, vectorized over batches.
 
 A client's training data goes through
 
-  shuffle -> repeat -> take -> batch (the last, short one kept) -> map
+  shuffle -> repeat -> take -> batch (keeping the last, short one) -> map
 
-in the order of TFF's baseline tasks. Mapping whole batches costs one call a
-batch instead of one an example.
+in the order of TFF's baseline tasks. Mapping whole batches costs one call per
+batch instead of one per example.
 
-The same steps stand beside the `tf.data` pipeline as a `Recipe`, on arrays: a
-training loop that keeps a client's examples as arrays follows it at a fraction
-of the cost of making and iterating a pipeline for every client and round.
+A `Recipe` describes the same steps on arrays: a training loop that keeps
+clients' examples as arrays applies it at a fraction of the cost of building and
+iterating a `tf.data` pipeline for every client and round.
 """
 
 import dataclasses
@@ -23,38 +23,36 @@ import tensorflow as tf
 
 MapFn = Callable[..., Any]
 
-# Mean and deviation of red, green and blue, of pixels from 0 to 1.
+# Means and standard deviations of red, green and blue, for pixels in [0, 1].
 Channels = tuple[tuple[float, float, float], tuple[float, float, float]]
 IMAGENET: Channels = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# Set apart what is derived from one seed; epochs take 0, 1, 2, ...
+# Separates augmentation seeds from those of epochs, which fold in 0, 1, 2, ...
 _AUGMENTATION = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-  """Training preprocessing on arrays, where the steps can be told apart.
+  """Training preprocessing on arrays, as separate steps.
 
-  A client's examples, stacked, become rows once (`prepare_fn`). In each round
-  examples are drawn (`order`), their rows are cut into batches, and these are
-  mapped to the model's input (`map_fn` or `augment_fn`).
+  A client's stacked examples are converted to rows once (`prepare_fn`). In each
+  round examples are drawn (`order`), their rows are divided into batches, and
+  these are mapped to the model's input (`map_fn` or `augment_fn`).
 
   Attributes:
-    batch_size: Rows in a batch; the last, short one is kept.
-    shuffle: Whether each pass is in another order.
-    epochs: Passes over the client's examples.
-    max_elements: Most examples of a round, over all passes; None for all.
-    first: If given, examples behind the first so many are never used.
-    prepare_fn: From a dictionary of stacked examples to rows, a structure of
-      arrays. What is costly and always the same belongs here: it runs once for
-      a client.
-    many_rows: Whether `prepare_fn` returns a pair: the rows, and how many of
-      them each example became.
-    ragged: Whether one client's rows may be wider than another's.
-    map_fn: From stacked rows to the model's input, row by row; so it does not
-      matter how many are mapped at a time.
-    augment_fn: In place of `map_fn`, from a batch and an int64 seed [2] to the
-      model's input.
+    batch_size: Number of rows in a batch; the last, short one is kept.
+    shuffle: Whether to shuffle each pass.
+    epochs: Number of passes over the client's examples.
+    max_elements: Maximum number of examples of all passes; None for no limit.
+    first: If given, only this number of first examples is used.
+    prepare_fn: Maps a dictionary of stacked examples to rows, a structure of
+      arrays. Runs once per client: the place for costly deterministic steps.
+    many_rows: Whether `prepare_fn` returns a pair: the rows, and each example's
+      number of rows.
+    ragged: Whether rows of different clients may have different widths.
+    map_fn: Maps stacked rows to the model's input, each row independently.
+    augment_fn: Used instead of `map_fn`; maps a batch and an int64 seed [2] to
+      the model's input.
   """
 
   batch_size: int
@@ -72,11 +70,11 @@ class Recipe:
     """Draws a round's examples.
 
     Args:
-      count: How many the client has.
-      seed: Integers that decide the order.
+      count: The client's number of examples.
+      seed: Seed of the order, integers.
 
     Returns:
-      Their places, int64, in the order in which they are iterated.
+      Indices of the examples, int64, in the order of iteration.
     """
     count = count if self.first is None else min(count, self.first)
     wanted = count * self.epochs
@@ -103,8 +101,8 @@ def batch_seed(seed: tf.Tensor, index: Any) -> tf.Tensor:
   """Derives a batch's seed for `augment_fn`.
 
   Args:
-    seed: The client's for a round, int64 [2].
-    index: Number of the batch, from 0.
+    seed: The client's seed in a round, int64 [2].
+    index: Index of the batch, from 0.
   """
   return fold_in(fold_in(seed, _AUGMENTATION), index)
 
@@ -116,14 +114,14 @@ def shuffle_repeat(
   epochs: int = 1,
   seed: Optional[tf.Tensor] = None,
 ) -> tf.data.Dataset:
-  """Shuffles a data set anew for each of `epochs` passes.
+  """Reshuffles a data set for each of `epochs` passes.
 
   Args:
     dataset: The client's examples.
-    buffer_size: Of the shuffle; 1 keeps the order.
+    buffer_size: Size of the shuffle buffer; 1 keeps the order.
     epochs: Number of passes.
-    seed: Integer tensor [2] that fixes the order, every time that the result is
-      iterated and whatever TensorFlow's global seed; None leaves it to chance.
+    seed: Integer tensor [2] that fixes the order in each iteration of the
+      result, whatever TensorFlow's global seed; None for a random order.
   """
   if seed is None:
     if buffer_size > 1:
@@ -153,17 +151,18 @@ def build_train(
   """Builds `train_preprocess_fn(dataset, seed=None)`.
 
   Args:
-    batch_size: Examples in a batch.
-    shuffle_buffer: Of the shuffle; 1 keeps the order.
-    epochs: Passes over the client's examples.
-    max_elements: Most examples of a round, over all passes; None for all.
-    map_fn: From a batch to the model's input.
-    augment_fn: In place of `map_fn`, from a batch and an int64 seed [2] to the
-      model's input.
+    batch_size: Number of examples in a batch.
+    shuffle_buffer: Size of the shuffle buffer; 1 keeps the order.
+    epochs: Number of passes over the client's examples.
+    max_elements: Maximum number of examples of all passes; None for no limit.
+    map_fn: Maps a batch to the model's input.
+    augment_fn: Used instead of `map_fn`; maps a batch and an int64 seed [2] to
+      the model's input.
 
   Returns:
-    The function. Its `seed`, an integer tensor [2], decides all that is random;
-    without it, nothing is repeatable. Its `recipe` is the same as a `Recipe`.
+    The function. Its `seed`, an integer tensor [2], fixes all randomness;
+    without it results are not reproducible. Its attribute `recipe` is an
+    equivalent `Recipe`.
   """
   recipe = Recipe(
     batch_size=batch_size,
@@ -191,10 +190,10 @@ def build_train(
 
 
 def quick_options() -> tf.data.Options:
-  """Returns options for data sets of a few batches.
+  """Returns tf.data options for data sets of a few batches.
 
-  What tf.data does to make a long input fast (rewriting the pipeline, tuning
-  its parallelism) costs more than a client's few batches take.
+  Disables optimizations for long inputs (graph rewrites, autotuning), which
+  cost more than a client's few batches.
   """
   options = tf.data.Options()
   options.autotune.enabled = False
@@ -206,21 +205,22 @@ def seedable(
   build: Callable[[tf.data.Dataset, Optional[tf.Tensor]], tf.data.Dataset],
   recipe: Recipe,
 ) -> Callable[..., tf.data.Dataset]:
-  """Makes a `train_preprocess_fn(dataset, seed=None)` of a pipeline.
+  """Builds a `train_preprocess_fn(dataset, seed=None)` from a pipeline.
 
   Args:
-    build: The pipeline, from a data set and an int64 seed [2] or None.
-    recipe: The same on arrays.
+    build: Pipeline that maps a data set and an int64 seed [2], or None, to a
+      data set.
+    recipe: The equivalent steps on arrays.
 
   Returns:
-    The function. Called eagerly with a seed it is traced once and then costs
-    one call, not one for each of its steps.
+    The function. Eager calls with a seed are traced once and then cost one call
+    instead of one per step.
   """
 
   def whole(dataset: tf.data.Dataset, seed: Any) -> Any:
     return build(dataset, seed).with_options(quick_options())
 
-  # Automatic graph conversion would rewrite loops over epochs.
+  # AutoGraph would convert loops over epochs.
   traced = tf.function(whole, autograph=False)
 
   def preprocess(
@@ -240,7 +240,7 @@ def seedable(
 def build_eval(
   *, batch_size: int, map_fn: Optional[MapFn] = None
 ) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
-  """Builds `eval_preprocess_fn(dataset)`: batches, in the order given."""
+  """Builds `eval_preprocess_fn(dataset)`, which batches in the given order."""
 
   def preprocess(dataset: tf.data.Dataset) -> tf.data.Dataset:
     dataset = dataset.batch(batch_size)
@@ -254,7 +254,7 @@ def build_eval(
 def map_seeded(
   dataset: tf.data.Dataset, fn: MapFn, seed: Optional[tf.Tensor]
 ) -> tf.data.Dataset:
-  """Maps `fn(batch, seed)` with a seed of its own for every batch."""
+  """Maps `fn(batch, seed)` over batches, each with a seed of its own."""
   if seed is None:
 
     def unseeded(*batch: Any) -> Any:
@@ -270,7 +270,7 @@ def map_seeded(
 
 
 def fold_in(seed: tf.Tensor, number: Any) -> tf.Tensor:
-  """Derives a seed [2] that depends on `seed` and `number`."""
+  """Derives a seed [2] from a seed and a number."""
   return tf.random.experimental.stateless_fold_in(
     seed, tf.cast(number, tf.int64)
   )
@@ -279,16 +279,16 @@ def fold_in(seed: tf.Tensor, number: Any) -> tf.Tensor:
 def random_crop(
   images: tf.Tensor, size: int, seed: tf.Tensor, padding: int = 0
 ) -> tf.Tensor:
-  """Cuts a square out of each image at a place of its own.
+  """Crops a square from each image at an independent random position.
 
   Args:
-    images: [batch, height, width, channels].
-    size: Edge of the square in pixels.
+    images: Images [batch, height, width, channels].
+    size: Height and width of the crops in pixels.
     seed: Integer tensor [2].
-    padding: Pixels of zeros put around the images first.
+    padding: Zero padding of all sides before cropping, in pixels.
 
   Returns:
-    [batch, size, size, channels].
+    Crops [batch, size, size, channels].
   """
   if padding:
     edge = [padding, padding]
@@ -309,30 +309,30 @@ def random_crop(
 
 
 def center(pixels: tf.Tensor) -> tf.Tensor:
-  """Maps pixels of 0 to 255 to float32 of -1 to 1."""
+  """Scales pixels from [0, 255] to [-1, 1], float32."""
   return tf.cast(pixels, tf.float32) / 127.5 - 1
 
 
 def standardize(pixels: tf.Tensor, channels: Channels) -> tf.Tensor:
-  """Standardises pixels of 0 to 255 channel by channel, to float32.
+  """Standardizes the channels of pixels in [0, 255], float32.
 
   Args:
-    pixels: [..., 3].
-    channels: Means and deviations of pixels from 0 to 1.
+    pixels: Pixels [..., 3].
+    channels: Means and standard deviations for pixels in [0, 1].
   """
   mean, deviation = (tf.constant(c, tf.float32) for c in channels)
   return (tf.cast(pixels, tf.float32) / 255 - mean) / deviation
 
 
 def central_crop(images: tf.Tensor, size: int) -> tf.Tensor:
-  """Cuts the middle out of images [batch, height, width, channels]."""
+  """Crops the center of images [batch, height, width, channels]."""
   shape = tf.shape(images)
   top, left = (shape[1] - size) // 2, (shape[2] - size) // 2
   return images[:, top : top + size, left : left + size]
 
 
 def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Mirrors each image left to right with probability one half."""
+  """Flips each image left to right with probability 1/2."""
   flip = tf.random.stateless_uniform([tf.shape(images)[0]], fold_in(seed, 0))
   return tf.where(
     (flip < 0.5)[:, tf.newaxis, tf.newaxis, tf.newaxis],
@@ -344,9 +344,9 @@ def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 def _shuffle(
   dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
 ) -> tf.data.Dataset:
-  # Not `Dataset.shuffle`: it mixes in the global seed of the process, and its
-  # order changes when the result is iterated a second time.
-  zero = tf.reduce_all(tf.equal(seed, 0))  # The op takes (0, 0) for "any".
+  # Not `Dataset.shuffle`, whose order depends on the global seed and changes in
+  # a second iteration.
+  zero = tf.reduce_all(tf.equal(seed, 0))  # (0, 0) means no seed to the op.
   seed = tf.where(zero, tf.constant([0, 1], tf.int64), seed)
   spec = dataset.element_spec
   flat = tf.nest.flatten(spec)

@@ -1,4 +1,4 @@
-"""Options that tasks share: whose data, how much of them, how divided."""
+"""Options that tasks share: data, amounts and partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 class Options(parameters.Described, abc.ABC):
-  """The options of a task, and the function that creates it.
+  """Base class of a task's options, whose `create` builds the task.
 
   Attributes:
-    outside_graph: Names of the options that change no operation of the model:
-      runs that differ in nothing else share their traced rounds.
-    later: Names of options that were added to a task that had runs already. At
-      their defaults they are no part of a run's settings, which runs of before
-      lack.
+    outside_graph: Names of options that change no TensorFlow graph of the
+      model: runs that differ only in these share traced rounds.
+    later: Names of options that were added later. At their defaults they are
+      omitted from a run's settings, as earlier runs lack them.
   """
 
   outside_graph: ClassVar[frozenset[str]] = frozenset(
@@ -81,13 +80,13 @@ class Options(parameters.Described, abc.ABC):
     """Creates the task.
 
     Raises:
-      DataError: If a file is missing or not what it should be.
-      PartitionError: If the examples cannot be divided so.
-      ParameterError: If options do not fit each other.
+      DataError: If a file is missing or invalid.
+      PartitionError: If the examples cannot satisfy the options.
+      ParameterError: If options are inconsistent.
     """
 
 
-# Ways to divide one pool of labelled examples.
+# Rules that partition a pool of labelled examples.
 Rule = Literal[
   'lda',
   'iid',
@@ -99,12 +98,12 @@ Rule = Literal[
   'lognormal',
   'continuous',
 ]
-# Those with client sizes that other options set.
+# Rules whose client sizes are set by other options.
 _SIZED = {'lda', 'iid', 'classes', 'inner_dirichlet', 'continuous'}
 
 
 class Divided(Options):
-  """Options of a task whose examples are divided over clients."""
+  """Options of a task whose examples are partitioned over clients."""
 
   later: ClassVar[frozenset[str]] = frozenset(
     {
@@ -181,7 +180,7 @@ class Divided(Options):
   blur in pixels (1)."""
 
   def check(self) -> None:
-    """Refuses parameters that the division would not look at."""
+    """Raises `ParameterError` for options that the partition would ignore."""
     rule, sized = self.partition, self.partition in _SIZED | {None}
     lognormal = 'lognormal' in (rule, self.sizes)
     for name, told, used in (

@@ -1,4 +1,4 @@
-"""Made-up data of the right shapes: small, learnable, the same every time."""
+"""Small, learnable, reproducible synthetic data."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ import numpy as np
 def images(
   count: int, shape: tuple[int, ...], num_classes: int, *, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Makes images float32 in [0, 1] and labels int32, all classes alike.
+  """Generates images float32 in [0, 1] and labels int32, classes balanced.
 
-  Each class is a smooth pattern of its own, seen through noise.
+  Each class has a smooth pattern, to which noise is added.
   """
   rng = np.random.default_rng([seed, 0x1A6E5])
   labels = rng.permutation(np.arange(count) % num_classes).astype(np.int32)
@@ -21,7 +21,7 @@ def images(
 
 
 def words(count: int, *, seed: int = 0) -> list[str]:
-  """Makes up distinct words of two to four syllables."""
+  """Generates distinct words of two to four syllables."""
   rng = np.random.default_rng([seed, 0x30DD5])
   syllables = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
   found: dict[str, None] = {}
@@ -31,7 +31,7 @@ def words(count: int, *, seed: int = 0) -> list[str]:
 
 
 def sentences(count: int, *, vocabulary: list[str], seed: int = 0) -> list[str]:
-  """Makes up sentences of 4 to 24 words; a word has few successors."""
+  """Generates sentences of 4 to 24 words, each with few likely successors."""
   rng = np.random.default_rng([seed, 0x5E47])
   successors = rng.integers(0, len(vocabulary), [len(vocabulary), 3])
   result = []

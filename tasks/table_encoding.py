@@ -1,7 +1,7 @@
-"""The way from the rows of a table to the inputs of a model.
+"""Encoding of a table's rows as inputs of a model.
 
-Numbers are shifted and scaled, words become one input each, and an empty cell
-takes the mean of its column's numbers, or none of its words.
+Numbers are shifted and scaled, words are one-hot encoded, and an empty cell
+becomes the column's mean, or zeros in a column of words.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ from tasks.formats import columns as columns_lib
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-  """How the rows of a table become inputs.
+  """Encoder of a table's rows.
 
   Attributes:
-    columns: The columns of features.
-    fill: What an empty cell counts as, before shift and scale; float64, in the
-      shape of a row, as the next two.
-    shift: What is subtracted from a number.
-    scale: What it is then divided by.
+    columns: The feature columns.
+    fill: Values of empty cells, before shift and scale; float64, of the shape
+      of a row, as are the next two.
+    shift: Offsets to subtract from numbers.
+    scale: Divisors to apply afterwards.
   """
 
   columns: tuple[columns_lib.Column, ...]
@@ -35,12 +35,12 @@ class Encoding:
 
   @property
   def has_words(self) -> bool:
-    """Whether a column holds words, so that rows are given as text."""
+    """Whether a column holds words, so that rows are strings."""
     return any(column.words for column in self.columns)
 
   @property
   def notes(self) -> tuple[str, ...]:
-    """Sentences about what was made of empty cells."""
+    """Sentences about the treatment of empty cells."""
     notes = []
     for column, fill in zip(self.columns, self.fill.ravel(), strict=False):
       if column.missing:
@@ -55,10 +55,11 @@ class Encoding:
     return tuple(notes)
 
   def encode(self, features: np.ndarray) -> np.ndarray:
-    """Encodes rows as `columns.read` reads them.
+    """Encodes rows as returned by `columns.read`.
 
     Args:
-      features: float32 [rows, ...]; codes of words, NaN of empty cells.
+      features: float32 [rows, ...], with codes of words and NaN for empty
+        cells.
 
     Returns:
       Inputs, float32 [rows, ...].
@@ -70,7 +71,7 @@ class Encoding:
     for j, column in enumerate(self.columns):
       cells = features[:, j]
       if column.words:
-        # NaN is no code.
+        # NaN is not a code.
         parts.append(cells[:, np.newaxis] == np.arange(len(column.words)))
       else:
         filled = np.where(np.isnan(cells), self.fill[j], cells)
@@ -79,17 +80,17 @@ class Encoding:
 
   @property
   def input_spec(self) -> tf.TensorSpec:
-    """What `encode_rows` takes."""
+    """Spec of the argument of `encode_rows`."""
     if self.has_words:
       return tf.TensorSpec([None, len(self.columns)], tf.string, 'rows')
     return tf.TensorSpec([None, *self.fill.shape], tf.float32, 'rows')
 
   def encode_rows(self, rows: tf.Tensor) -> tf.Tensor:
-    """Encodes rows as they are in the file; can be traced.
+    """Encodes rows with the content of the file; can be traced.
 
     Args:
-      rows: Numbers, NaN where a cell is empty; of a table with words the text
-        of the cells, '' where one is empty.
+      rows: Numbers, NaN for empty cells; if `has_words`, the cells as strings,
+        '' for empty ones.
 
     Returns:
       Inputs, float32 [rows, ...].
@@ -120,7 +121,7 @@ class Encoding:
     return tf.cast((values - shift) / scale, tf.float32)
 
   def describe(self) -> list[dict[str, Any]]:
-    """Describes every column for a file in JSON, in the order of a row."""
+    """Returns a JSON description of each column, in the order of a row."""
     described: list[dict[str, Any]] = []
     places = np.cumsum([0, *(column.width for column in self.columns)])
     for j, column in enumerate(self.columns):
@@ -146,23 +147,23 @@ def fit(
   *,
   standardize: bool,
 ) -> Encoding:
-  """Makes the encoding of a table from its training examples.
+  """Fits the encoding of a table on its training examples.
 
   Args:
-    columns: The columns of features.
-    features: Those of the training examples, as `columns.read` reads them.
-    standardize: Whether numbers get mean 0 and deviation 1; a column that never
-      changes becomes 0.
+    columns: The feature columns.
+    features: Features of the training examples, as returned by `columns.read`.
+    standardize: Whether numbers get mean 0 and standard deviation 1; constant
+      columns become 0.
   """
   known = features.astype(np.float64)
   if np.isnan(known).any():
     with warnings.catch_warnings():
-      # Of a column that has numbers in test examples only.
+      # A column may have numbers in test examples only.
       warnings.simplefilter('ignore', RuntimeWarning)
       mean, deviation = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
     mean, deviation = np.nan_to_num(mean), np.nan_to_num(deviation)
   else:
-    # Of images a channel's, wherever in the image.
+    # For images, one mean per channel.
     images = len(columns) == 1 and columns[0].image
     axes = tuple(range(known.ndim - 1)) if images else 0
     mean, deviation = (
@@ -178,11 +179,11 @@ def fit(
 def note(
   keras_model: Any, encoding: Encoding | text_encoding.TextEncoding
 ) -> Any:
-  """Notes on a Keras model how rows of a table become its inputs.
+  """Attaches the encoding of its inputs to a Keras model.
 
   Args:
-    keras_model: The model. What is noted goes with it wherever its task goes.
-    encoding: The way to its inputs.
+    keras_model: The model, of which an attribute is set.
+    encoding: The encoding of its inputs.
 
   Returns:
     The model.
@@ -192,5 +193,5 @@ def note(
 
 
 def of(keras_model: Any) -> Any:
-  """Returns the encoding that `note` noted; None for a model without."""
+  """Returns the encoding attached by `note`, or None."""
   return getattr(keras_model, 'table_encoding', None)

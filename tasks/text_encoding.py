@@ -1,10 +1,10 @@
-"""The way from a column of text to tokens, which are a model's inputs.
+"""Encoding of a text column as tokens, inputs of a model.
 
 Words are runs of letters and digits, in lower case. A fitted vocabulary has the
-most frequent words of the training texts; a hashed one gives every word a token
-by its hash, and needs no pass over the texts, nor anybody's words.
+most frequent words of the training texts; a hashed one maps every word to a
+token by its hash, which needs no pass over the texts and reveals no words.
 
-  0        nothing: the text is shorter
+  0        padding
   1        a word that is not in the vocabulary, or a text without words
   from 2   words
 """
@@ -18,20 +18,20 @@ import tensorflow as tf
 from tasks.formats import columns
 
 _RESERVED = 2
-# Texts that are split at a time.
+# Number of texts that are split at a time.
 _CHUNK = 10_000
 _FINGERPRINTS = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoding:
-  """How texts become tokens.
+  """Encoder of texts to tokens.
 
   Attributes:
-    column: The column of text.
-    size: Number of tokens, those for no word and unknown ones included.
-    max_length: Tokens of a text; what is longer is cut.
-    words: The vocabulary by token, from 2; empty of a hashed one.
+    column: The text column.
+    size: Number of tokens, including those of padding and unknown words.
+    max_length: Number of tokens of a text; longer ones are truncated.
+    words: The vocabulary by token, from 2; empty if hashed.
   """
 
   column: columns.Column
@@ -41,7 +41,7 @@ class TextEncoding:
 
   @property
   def notes(self) -> tuple[str, ...]:
-    """Sentences about texts that are empty."""
+    """Sentences about empty texts."""
     if not self.column.missing:
       return ()
     return (
@@ -50,14 +50,14 @@ class TextEncoding:
 
   @property
   def input_spec(self) -> tf.TensorSpec:
-    """What `encode_rows` takes."""
+    """Spec of the argument of `encode_rows`."""
     return tf.TensorSpec([None], tf.string, 'rows')
 
   def encode(self, texts: np.ndarray) -> np.ndarray:
     """Encodes texts.
 
     Args:
-      texts: Strings [rows].
+      texts: Texts, strings [rows].
 
     Returns:
       Tokens, int32 [rows, max_length].
@@ -69,10 +69,10 @@ class TextEncoding:
     return np.concatenate(parts)
 
   def encode_rows(self, rows: tf.Tensor) -> tf.Tensor:
-    """Encodes texts as they are in the file; can be traced.
+    """Encodes texts with the content of the file; can be traced.
 
     Args:
-      rows: Strings [rows].
+      rows: Texts, strings [rows].
 
     Returns:
       Tokens, int32 [rows, max_length].
@@ -86,11 +86,11 @@ class TextEncoding:
       tokens = buckets + _RESERVED
     ragged = words.with_flat_values(tf.cast(tokens, tf.int32))
     padded = ragged.to_tensor(0, shape=[None, self.max_length])
-    # A mean over no word at all would be none.
+    # A mean over words needs at least one.
     return tf.concat([tf.maximum(padded[:, :1], 1), padded[:, 1:]], axis=1)
 
   def _look_up(self, flat: tf.Tensor) -> tf.Tensor:
-    """Finds words by their fingerprints, which need no table in a graph."""
+    """Looks up words by fingerprints, which needs no table in a graph."""
     known = _fingerprints(tf.constant(self.words))
     order = tf.argsort(known)
     known = tf.gather(known, order)
@@ -100,7 +100,7 @@ class TextEncoding:
     return tf.where(tf.equal(tf.gather(known, place), found), token, 1)
 
   def describe(self) -> list[dict[str, Any]]:
-    """Describes the column for a file in JSON."""
+    """Returns a JSON description of the column."""
     return [
       dict(
         name=self.column.name,
@@ -130,14 +130,14 @@ def fit(
   size: int,
   max_length: int,
 ) -> TextEncoding:
-  """Makes the encoding of a column of text from its training examples.
+  """Fits the encoding of a text column on training examples.
 
   Args:
     column: The column.
-    texts: Those of the training examples, strings [rows].
+    texts: Texts of the training examples, strings [rows].
     vocabulary: 'fitted' or 'hashed'.
-    size: Largest number of tokens.
-    max_length: Tokens of a text.
+    size: Maximum number of tokens.
+    max_length: Number of tokens of a text.
   """
   if vocabulary == 'hashed':
     return TextEncoding(column, size, max_length)

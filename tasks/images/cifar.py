@@ -122,7 +122,7 @@ def read_jpegs(
 def to_arrays(
   images: np.ndarray, labels: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Shuffles examples, as files are sorted by class; converts labels to int64."""
+  """Shuffles examples (files are sorted by class) and casts labels to int64."""
   order = np.random.default_rng([seed, 0xC1FA]).permutation(len(labels))
   return images[order], labels[order].astype(np.int64)
 

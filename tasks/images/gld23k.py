@@ -32,8 +32,7 @@ from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
 NUM_CLASSES = 203
-# Size of the shuffle buffer; the largest client of TFF's gld160k has 3,500
-# images, and those of gld23k have fewer.
+# Shuffle buffer; no client of TFF's gld160k has more than 3,500 images.
 _BUFFER = 1000
 
 
@@ -235,7 +234,7 @@ def check_records(path: pathlib.Path, get: str) -> None:
 
 
 def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
-  """Checks that all records are complete; returns their number and the first."""
+  """Checks that all records are complete; returns their count and the first."""
   size, position, count, first = path.stat().st_size, 0, 0, b''
   with open(path, 'rb') as file:
     while position < size:

@@ -72,7 +72,7 @@ class CudnnLSTM(tf.keras.layers.LSTM):
 
 
 class LoopedLSTM(tf.keras.layers.LSTM):
-  """LSTM from [batch, time, inputs] to [batch, time, units]; ignores masks."""
+  """LSTM from [batch, time, inputs] to [batch, time, units], without masks."""
 
   def call(
     self,
@@ -120,7 +120,7 @@ def _recur(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
 
 
 def _forward(projected: tf.Tensor, recurrent: tf.Tensor) -> Any:
-  """Computes outputs, states (of equal shape) and gates [time, batch, 4 units]."""
+  """Computes outputs, states (same shape) and gates [time, batch, 4 units]."""
   steps = tf.shape(projected)[0]
   zeros = tf.zeros(
     [tf.shape(projected)[1], tf.shape(recurrent)[0]], projected.dtype

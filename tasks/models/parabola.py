@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class Parabola(tf.keras.layers.Layer):
-  """Value of the parabola and distance from its minimum, [batch, 2]."""
+  """Value of a parabola, and distance of x from its minimizer 0, [batch, 2]."""
 
   def __init__(self, start: float):
     super().__init__()
@@ -45,7 +45,7 @@ class Bowl(Parabola):
 
 
 class Value(tf.keras.losses.Loss):
-  """Metric: mean value over the batch."""
+  """Loss: the model's value."""
 
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     del y_true

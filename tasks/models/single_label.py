@@ -30,7 +30,7 @@ class SingleTagLoss(tf.keras.losses.Loss):
 
 
 class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
-  """Fraction of sentences with a known tag whose largest logit is that tag's."""
+  """Top-1 accuracy from logits, over sentences with a known tag."""
 
   def __init__(self, name: str = 'accuracy', dtype: Optional[tf.DType] = None):
     super().__init__(name, dtype)

@@ -1,1 +1,1 @@
-"""Convex problems, and tables of users' own, a file each."""
+"""Convex problems and users' tables, one module each."""

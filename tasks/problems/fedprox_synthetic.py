@@ -1,11 +1,11 @@
 """Synthetic(alpha, beta): Li et al., FedProx, arXiv 1812.06127, Section 5.1.
 
-Client k labels its inputs by a softmax regression of its own,
-y = argmax(W_k x + b_k), with entries of W_k and b_k normal around u_k, and
-u_k normal with deviation alpha: how far clients' models differ. Its inputs are
-normal around v_k with variances j^-1.2, entries of v_k normal around B_k with
-deviation 1, and B_k normal with deviation beta: how far their data differ.
-Sizes follow a lognormal law, in the paper a power law.
+Client k labels its inputs by its own softmax regression, y = argmax(W_k x +
+b_k), with entries of W_k and b_k normal around u_k, and u_k normal with
+standard deviation alpha, the heterogeneity of models. Its inputs are normal
+around v_k with variances j^-1.2, entries of v_k normal around B_k with standard
+deviation 1, and B_k normal with standard deviation beta, the heterogeneity of
+data. Sizes are lognormal, in the paper by a power law.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Breast cancer in eight hospitals: a table that comes with scikit-learn.
+"""Breast cancer in eight hospitals, on scikit-learn's table.
 
-569 tumours with 30 measurements (Street, Wolberg and Mangasarian, UCI 1995).
-Hospitals see tumours of different size: they are sorted by mean radius, with
-some chance, and cut into equal parts. A fifth of each part is for testing.
+569 tumors with 30 measurements (Street, Wolberg and Mangasarian, UCI 1995).
+Hospitals have tumors of different sizes: they are sorted by mean radius plus
+noise and divided into equal parts. A fifth of each part is for testing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEST_SHARE = 0.2
   num_clients=8,
 )
 class Hospitals(shared.Options):
-  """Measurements [batch, 30], standardised; labels 0 or 1, malignant first."""
+  """Standardized measurements [batch, 30]; labels 0 (malignant) or 1."""
 
   mixing: parameters.NonNegative = 3.0
   """Standard deviation of what is added to mean radii, in mm, before tumours
@@ -83,7 +83,7 @@ def load() -> tuple[np.ndarray, np.ndarray]:
   """Returns the measurements, [569, 30], and labels, int32 [569].
 
   Raises:
-    DataError: If scikit-learn, which brings the file, is not installed.
+    DataError: If scikit-learn, which has the file, is not installed.
   """
   rows = np.loadtxt(
     data_files.of_sklearn('breast_cancer.csv', 'hospitals'),

@@ -1,7 +1,7 @@
 """Logistic regression on LIBSVM data: Mukherjee et al., arXiv 2307.06306.
 
-A convex problem with two classes. Whatever numbers a file has for them (-1 and
-1, 0 and 1, 1 and 2), the larger is the positive class.
+A convex problem with two classes. Of a file's two labels (-1 and 1, 0 and 1, 1
+and 2) the larger is the positive class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
-# Features of each data set, and whether it has a test part of its own.
+# Number of features of each data set, and whether it has a test split.
 _SETS = {
   'a9a': (123, True),
   'w8a': (300, False),
@@ -101,8 +101,8 @@ class LibsvmLogistic(shared.Divided):
       eval_batch_size=1000,
       to_model=_to_model,
       build_model=lambda: _build_model(num_features, self.l2),
-      # From logits: through probabilities the loss could not fall below 1e-7,
-      # and a Polyak step divides by what is left of it.
+      # From logits: from probabilities the loss could not fall below 1e-7, and
+      # Polyak steps depend on small values.
       loss=functools.partial(
         tf.keras.losses.BinaryCrossentropy, from_logits=True
       ),
@@ -117,7 +117,7 @@ class LibsvmLogistic(shared.Divided):
 
 
 def _synthetic(num_features: int, seed: int) -> Any:
-  """Makes sparse features like the real ones, separable up to one in ten."""
+  """Generates sparse features like the real ones, with 10 % label noise."""
   rng = np.random.default_rng([seed, 0x51B5])
   features = (rng.random([500, num_features]) < 0.15).astype(np.float32)
   score = features @ rng.normal(size=num_features)

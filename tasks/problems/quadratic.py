@@ -1,20 +1,20 @@
 """Two parabolas, one minimum: Mukherjee et al., arXiv 2307.06306, Example 1.
 
-Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both are smallest
-at x = 0, with value 0. Step sizes that each client chooses for itself by
-Polyak's rule take of the order of log(1 / epsilon) rounds, whatever a is. One
-step size for both must be below 4 / (1 + a) or the rounds diverge, so that it
-has to be chosen for the given a. (The paper says more, that it needs of the
-order of a log(1 / epsilon) rounds; in one dimension that is not so: the common
-step 2 / (1 + a) gets there at once.)
+Client steep has f(x) = a x^2 / 2, client flat f(x) = x^2 / 2. Both have the
+minimum 0 at x = 0. With each client's own Polyak step sizes O(log(1 / epsilon))
+rounds suffice for any a. A common step size must be below 4 / (1 + a), or
+rounds diverge, so it must be tuned to a. (The paper claims that it needs O(a
+log(1 / epsilon)) rounds; in one dimension this is not so: the common step 2 /
+(1 + a) converges at once.)
 
-With `axes='own'` each client's parabola lies along an axis of its own:
-f(x, y) = a x^2 / 2 and f(x, y) = y^2 / 2. There the paper's words hold: own
-steps still take the same time whatever a is, while a common step must be below
-4 / a, so that y keeps more than 1 - 2 / a of itself in every round.
+With `axes='own'` each client's parabola has an axis of its own: f(x, y) = a x^2
+/ 2 and f(x, y) = y^2 / 2. There the paper's claim holds: own steps still take
+the same number of rounds for any a, while a common step must be below 4 / a, so
+that y shrinks by a factor of more than 1 - 2 / a in every round.
 
-Gradients may have noise. With a = 1 and heavy tails at the steep client they
-are those of FedAda2 (Lee et al., arXiv 2410.18117), Propositions 2, 9 and 10.
+Gradients may have noise. With a = 1 and heavy tails at the steep client the
+problem is that of FedAda2 (Lee et al., arXiv 2410.18117), Propositions 2, 9 and
+10.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from tff_adaptive.lazy import tff
 class Quadratic(shared.Options):
   """Curvatures and noise; labels [batch, 1] of 0.
 
-  The features are float32 [batch, 2 d], with d = 1 axis, or 2 where clients
-  have their own: the curvature along each axis, then the noise along each.
+  Features are float32 [batch, 2 d], with d = 1 axis, or 2 for `axes='own'`: the
+  curvatures along the axes, then the noise along them.
   """
 
   a: parameters.Positive = 2.0
@@ -87,10 +87,10 @@ class Quadratic(shared.Options):
     fresh = self.noise_law != 'balanced'
     drawn = np.random.default_rng([self.seed, 0x40AD]).normal(size=[2, n])
     drawn = self.noise * (drawn - drawn.mean(axis=1, keepdims=True))
-    # A client a row, an axis a column: what lies along which.
+    # Curvatures and noise, [clients, axes].
     along = np.ones([2, 1]) if self.axes == 'shared' else np.eye(2)
     curvature = np.repeat([[self.a], [1.0]] * along, n, axis=0)
-    # Fresh noise comes with the batch: here stands what it is multiplied by.
+    # Scales of the noise, which is drawn anew for each batch.
     added = np.full_like(drawn, self.noise) if fresh else drawn
     features = [curvature, added.reshape(-1, 1) * np.repeat(along, n, axis=0)]
     arrays = dict(
@@ -126,8 +126,8 @@ class Quadratic(shared.Options):
     )
 
 
-# Of Student's distribution, at the steep and at the flat client: with 1 it is
-# Cauchy's, with infinitely many Gauss'.
+# Degrees of freedom of Student's distribution at the steep and the flat client:
+# 1 is Cauchy's, infinity the normal distribution.
 _DEGREES = {
   'gaussian': (np.inf, np.inf),
   'student_t': (2, 3),
@@ -140,18 +140,18 @@ def _to_model(batch: Any) -> Any:
 
 
 def _without_noise(along: np.ndarray) -> np.ndarray:
-  """Returns factors of the features that leave the curvatures alone."""
+  """Returns factors of the features that set the noise to 0."""
   return np.repeat([1.0, 0.0], along.shape[1]).astype(np.float32)
 
 
 def _with_fresh_noise(batch: Any, seed: Any) -> Any:
-  """Makes the model's input of a batch, with noise drawn by a seed."""
+  """Maps a batch to the model's input, with seeded random noise."""
   curvature, scale = tf.split(batch['features'], 2, axis=1)
   normal, chi = (preprocessing.fold_in(seed, place) for place in (0, 1))
   degrees = batch['degrees']
   few = tf.where(tf.math.is_inf(degrees), 1.0, degrees)
   drawn = tf.random.stateless_normal(tf.shape(degrees), normal)
-  # Half of a chi-square number with so many degrees of freedom.
+  # Half of a chi-square variate with these degrees of freedom.
   half = tf.random.stateless_gamma(tf.shape(degrees), chi, few / 2)
   heavy = drawn * tf.sqrt(few / 2 / tf.maximum(half, 1e-30))
   noise = tf.where(tf.math.is_inf(degrees), drawn, heavy)

@@ -1,10 +1,10 @@
-"""Badly conditioned quadratics, one a client, with optima of their own.
+"""Ill-conditioned quadratics, one per client, with different minimizers.
 
 Client i has f_i(x) = sum_j lambda_j (x_j - b_ij)^2 / 2 in d dimensions, with
-curvatures lambda from 1 down to 1 / condition, evenly spaced on a logarithmic
-scale, and b_i normal. The mean over clients is smallest at the mean of b_i.
-Gradients may have noise that is drawn anew for every local step: normal, or
-Student's with few degrees of freedom, whose variance is infinite up to 2.
+curvatures lambda from 1 down to 1 / condition, log-spaced, and b_i normal. The
+mean over clients has its minimum at the mean of b_i. Gradients may have noise
+drawn in every local step: normal, or Student's with few degrees of freedom,
+whose variance is infinite for up to 2.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tff_adaptive.lazy import tff
   test_is_problem=True,
 )
 class Quadratics(shared.Options):
-  """Optima and noise [batch, 2 d]; labels [batch, 1] of 0.
+  """Minimizers and noise [batch, 2 d]; labels [batch, 1] of 0.
 
-  The loss on test data is the mean of all f_i above its minimum: 0 at best.
+  The loss on test data is the suboptimality of the mean of all f_i.
   """
 
   num_clients: parameters.Count = 20
@@ -129,9 +129,9 @@ def _normal(batch: Any, seed: Any) -> Any:
 
 
 def _student(batch: Any, seed: Any) -> Any:
-  """Student's law with 2 degrees of freedom: normal over root exponential."""
+  """Adds Student's noise of 2 degrees of freedom: normal over root exponential."""
   normal = _draws(batch, seed)
-  # Half of a chi-square number with 2 degrees of freedom.
+  # Half of a chi-square variate with 2 degrees of freedom.
   uniform = tf.random.stateless_uniform(
     tf.shape(normal), preprocessing.fold_in(seed, 1)
   )

@@ -1,8 +1,8 @@
-"""Users' own tables, texts and folders of images, and any Keras model.
+"""Users' tables, texts and folders of images, with any Keras model.
 
-A row is an example: one column is its label, one may name its client, the
-others are features, or one is a text. A share of each client's examples is held
-out for testing.
+A row is an example: one column is its label, one may name its client, and the
+others are features, or one is a text. A fraction of each client's examples is
+held out for testing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
-# Tokens stand for no word, for an unknown one, and for words.
+# Tokens of padding, of unknown words, and of at least one word.
 _VocabularySize = Annotated[int, parameters.Range(low=3)]
-# Divisions with a concentration, and options that only divisions look at.
+# Partitions with a concentration, and options for partitions only.
 _BY_ALPHA = ('lda', 'dirichlet', 'inner_dirichlet')
 _ONLY_DIVIDED = (
   'num_clients',
@@ -247,7 +247,7 @@ class Table(shared.Divided):
   def _encoding(
     self, described: tuple[columns.Column, ...], training: np.ndarray
   ) -> table_encoding.Encoding | text_encoding.TextEncoding:
-    """Makes the way from columns to inputs, from training examples."""
+    """Fits the encoding of columns on training examples."""
     if self.text is None:
       return table_encoding.fit(
         described, training, standardize=self.standardize
@@ -262,7 +262,7 @@ class Table(shared.Divided):
 
 
 def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
-  """Finds the table."""
+  """Returns the path of the table."""
   if path is None:
     raise parameters.ParameterError(
       'path',
@@ -273,14 +273,14 @@ def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
 
 
 def _split_names(text: Optional[str]) -> Optional[list[str]]:
-  """Takes the names of columns apart."""
+  """Splits comma-separated names of columns."""
   if text is None:
     return None
   return [name for name in map(str.strip, text.split(',')) if name]
 
 
 def _made_up(seed: int) -> columns.Examples:
-  """Makes 300 examples of 3 classes in 4 features, of 12 clients."""
+  """Generates 300 examples of 3 classes with 4 features and 12 clients."""
   rng = np.random.default_rng([seed, 0x7AB1E])
   labels = rng.permutation(np.arange(300) % 3)
   centres = rng.normal(0, 2, [3, 4])
@@ -295,7 +295,7 @@ def _made_up(seed: int) -> columns.Examples:
 def _labels(
   examples: columns.Examples, target: str, where: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Returns what the model learns, and the classes' words; none of numbers."""
+  """Returns targets, and names of classes (empty for numbers)."""
   if target == 'number':
     for text in examples.labels:
       if isinstance(text, str) and columns.number(text) is None:
@@ -309,11 +309,11 @@ def _labels(
     return numbers[:, np.newaxis], ()
   classes, labels = np.unique(examples.labels, return_inverse=True)
   try:
-    # 2 comes before 10, in whatever order the words are.
+    # Sorts numeric labels by value: 2 comes before 10.
     order = np.argsort(classes.astype(np.float64), kind='stable')
     classes, labels = classes[order], np.argsort(order)[labels]
   except ValueError:
-    pass  # Words, which have the order of the alphabet.
+    pass  # Words are sorted alphabetically.
   if len(classes) < 2:
     raise data_errors.DataError(
       f'{where} has the label {classes[0]!s} only; two or more classes were '
@@ -330,7 +330,7 @@ def _labels(
 def _clients(
   examples: columns.Examples, labels: np.ndarray, options: dict[str, Any]
 ) -> partition.Partition:
-  """Divides the examples over clients."""
+  """Partitions the examples over clients."""
   num_clients, alpha = options['num_clients'], options['alpha']
   if examples.clients is not None:
     for name in _ONLY_DIVIDED:
@@ -375,7 +375,7 @@ def _clients(
       **options,
       'partition': rule,
       'alpha': 0.1 if alpha is None else alpha,
-      'data': 'native',  # What is made up says whose examples are whose.
+      'data': 'native',  # Synthetic data name their clients.
     },
     values=values,
   )
@@ -410,17 +410,17 @@ def _sorted_by(
 def _hold_out(
   who: partition.Partition, share: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray, partition.Partition]:
-  """Draws each client's examples for testing.
+  """Draws each client's test examples.
 
   Returns:
-    The places of the training and of the test examples, and whose training
-    examples are whose. Every client keeps at least one.
+    Indices of training and of test examples, and the partition of training
+    examples. Every client keeps at least one.
   """
   rng = np.random.default_rng([seed, 0x7E57])
   train, test = [], []
   for indices in who.indices:
     mixed = rng.permutation(indices)
-    # Of many small clients together it is the share as well.
+    # Random rounding, so that the fraction also holds over many small clients.
     cut = min(int(len(mixed) * share + rng.random()), len(mixed) - 1)
     test.append(mixed[:cut])
     train.append(np.sort(mixed[cut:]))
@@ -449,7 +449,7 @@ def _model_builder(
   classes: tuple[str, ...],
   encoding: table_encoding.Encoding | text_encoding.TextEncoding,
 ) -> Callable[[], tf.keras.Model]:
-  """Returns what builds the model, having tried it."""
+  """Returns a function that builds the model; calls users' functions once."""
   outputs = len(classes) or 1
 
   def noted(model: tf.keras.Model) -> tf.keras.Model:
@@ -481,7 +481,7 @@ def _model_builder(
 
 
 def _check_model(model: Any, place: str, outputs: int) -> None:
-  """Refuses what could not be trained, or only badly."""
+  """Raises `OwnCodeError` for models that cannot be trained well."""
   from tff_adaptive import models  # pylint: disable=g-import-not-at-top
 
   try:
@@ -518,7 +518,7 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
 
 
 def _text_layers(vocab_size: int) -> list[Callable[[], tf.keras.layers.Layer]]:
-  """Returns what builds the layers that make a vector of tokens."""
+  """Returns builders of layers that map tokens to a vector."""
   layers = tf.keras.layers
   return [
     lambda: layers.Embedding(vocab_size, 32, mask_zero=True),
@@ -527,7 +527,7 @@ def _text_layers(vocab_size: int) -> list[Callable[[], tf.keras.layers.Layer]]:
 
 
 def _image_layers() -> list[Callable[[], tf.keras.layers.Layer]]:
-  """Returns what builds the convolutions of small images."""
+  """Returns builders of convolutional layers for small images."""
   layers = tf.keras.layers
   return [
     lambda: layers.Conv2D(16, 3, activation='relu', padding='same'),

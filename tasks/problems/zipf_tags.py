@@ -1,9 +1,9 @@
-"""Tags of made-up texts: sparse bags of words by Zipf's law, many labels.
+"""Tags of synthetic texts: sparse bags of words by Zipf's law, multi-label.
 
-A stand-in for Stack Overflow's tags that needs no file: the r-th most frequent
-word has a frequency of 1 / r, so that most weights get a gradient rarely, which
-is where adaptive servers pay. A text has one to three tags; half of its words
-come of all texts alike and half of words that its tags prefer.
+A substitute for Stack Overflow's tags without files: the r-th most frequent
+word has a frequency proportional to 1 / r, so that most weights rarely get a
+gradient, where adaptive servers are useful. A text has one to three tags; half
+of its words follow the common distribution and half those of its tags.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TEST_TEXTS = 1000
   clients='100 (--zipf_tags_num_clients), tags by Dirichlet skew',
 )
 class ZipfTags(shared.Options):
-  """Shares of words [batch, words], tags 0 or 1 [batch, tags]."""
+  """Word frequencies [batch, words], tags 0 or 1 [batch, tags]."""
 
   num_clients: parameters.Count = 100
   """Number of clients."""
@@ -102,7 +102,7 @@ def _zipf(count: int) -> np.ndarray:
 def _preferences(
   rng: np.random.Generator, frequency: np.ndarray, count: int
 ) -> np.ndarray:
-  """Draws the words that a tag prefers; returns their distribution."""
+  """Draws a tag's distribution over words, [words]."""
   chosen = rng.choice(len(frequency), count, replace=False)
   liked = np.zeros(len(frequency))
   liked[chosen] = rng.dirichlet(np.ones(count))
@@ -116,7 +116,7 @@ def _texts(
   shares: np.ndarray,
   count: int,
 ) -> dict[str, np.ndarray]:
-  """Draws texts whose tags have the given shares.
+  """Draws texts with one to three tags, drawn from `shares` [tags].
 
   Returns:
     'words', float32 [count, words], and 'tags', float32 [count, tags].

@@ -1,1 +1,1 @@
-"""Tasks on texts, a file each, and what several share."""
+"""Text tasks, one module each, and their shared parts."""

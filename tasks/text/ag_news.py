@@ -1,9 +1,9 @@
-"""Topics of news in AG News, over clients.
+"""Topic classification of AG News over clients.
 
 As in Kim et al., arXiv 2306.11201: 60 clients of 500 texts by Dirichlet label
-skew, and DistilBERT. Without a folder of weights the model is of the same shape
-but trained from scratch on the words of the training texts, which is another
-(and harder) problem than the paper's.
+skew, and DistilBERT. Without a folder of weights the same architecture is
+trained from scratch on the words of the training texts, which is harder than
+the paper's problem.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Text of Markov chains, one a client, whose entropy floor is known.
+"""Text of Markov chains, one per client, with a known entropy floor.
 
-Client i writes by a chain P_i = (1 - own) P + own Q_i over a few symbols, where
-rows of the shared P and of its own Q_i are Dirichlet. No model of the next
-symbol has a smaller mean cross-entropy than the chains' mean conditional
-entropy, which a run states when it begins.
+Client i's text is drawn from a chain P_i = (1 - own) P + own Q_i over a few
+symbols, where rows of the shared P and of its own Q_i are Dirichlet. The mean
+cross-entropy of any model is at least the chains' mean conditional entropy,
+which a run logs when it begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tff_adaptive.lazy import tff
 
 _LENGTH = 30
 _TESTS_A_CLIENT = 5
-# Of the rows of chains: a symbol has a few likely successors.
+# Concentration of the chains' rows: a symbol has a few likely successors.
 _CONCENTRATION = 0.1
 
 
@@ -126,7 +126,8 @@ def _build_model(symbols: int) -> tf.keras.Model:
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((_LENGTH,), dtype=tf.int32),
-      # Keras' own start of 0.05 takes hundreds of steps of SGD to leave.
+      # With Keras' default of 0.05 SGD takes hundreds of steps to make
+      # progress.
       tf.keras.layers.Embedding(
         symbols, 8, tf.keras.initializers.RandomNormal(stddev=1.0)
       ),

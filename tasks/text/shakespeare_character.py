@@ -1,7 +1,8 @@
-"""Next character in Shakespeare: Reddi et al., arXiv 2003.00295, Table 5.
+"""Next-character prediction on Shakespeare: arXiv 2003.00295, Table 5.
 
-One client is a speaking role of a play. A role's speeches are cut into
-sequences of 80 characters; the model predicts each sequence shifted by one.
+The task of Reddi et al. A client is a speaking role of a play. Its speeches are
+split into sequences of 80 characters; the model predicts each one shifted by
+one.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
-# The 86 characters in the order of TFF's baseline, so that models trained with
-# either can be exchanged.
+# The 86 characters in the order of TFF's baseline, so that trained models are
+# interchangeable.
 CHARACTERS = (
   'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\n'
   'aeimquyAEIMQUY]!%)-159\r'
 )
-# Token 0 is padding, 1 to 86 the characters.
+# Token 0 is padding, 1 to 86 are characters.
 UNKNOWN, BEGIN, END = 87, 88, 89
 NUM_TOKENS = 90
 
-# Of the shuffle, in speeches.
+# Size of the shuffle buffer in speeches.
 _BUFFER = 50
 
 
@@ -145,14 +146,14 @@ def _synthetic(seed: int) -> Any:
 
 
 def _tokens_of_bytes() -> np.ndarray:
-  """Tabulates the token of each byte, a constant to the graph."""
+  """Returns a table of each byte's token, int64 [256]."""
   tokens = np.full(256, UNKNOWN, np.int64)
   tokens[[ord(c) for c in CHARACTERS]] = 1 + np.arange(len(CHARACTERS))
   return tokens
 
 
 def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Cuts all speeches into rows of `length` + 1 tokens, and counts them."""
+  """Splits speeches into rows of `length` + 1 tokens; also returns counts."""
   token_of_byte = _tokens_of_bytes()
   rows, counts = [], []
   for text in np.asarray(examples['snippets']):
@@ -168,7 +169,7 @@ def _all_sequences(examples: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _build_to_sequences(length: int) -> Any:
-  """Maps a speech to rows of `length` + 1 tokens, the last one padded."""
+  """Builds the map from a speech to rows of `length` + 1 tokens, padded."""
   token_of_byte = _tokens_of_bytes()
 
   def to_sequences(example: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The common part of the Stack Overflow tasks: users, vocabularies.
+"""Shared parts of the Stack Overflow tasks: users and vocabularies.
 
-One client is a user, one example a sentence of one of the user's posts.
+A client is a user, an example a sentence of one of the user's posts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
 DATABASE = 'stackoverflow.sqlite'
-# Of the paper: most sentences of a user, for next words only, and sentences of
-# the validation set.
+# The paper's maximum number of sentences of a user (next-word task only), and
+# size of the validation set.
 MOST_SENTENCES = 1000
 VALIDATION_SENTENCES = 10_000
-# Of the shuffle: as many as a user can have after the limit.
+# Size of the shuffle buffer: the maximum number of a user's sentences.
 BUFFER = 1000
 _LARGEST_BUFFER = 10_000
 
@@ -38,10 +38,10 @@ _FEATURES = ('creation_date', 'score', 'tags', 'title', 'tokens', 'type')
 
 
 def find(cache_dir: Optional[str]) -> pathlib.Path:
-  """Finds and checks the database.
+  """Returns the path of the database after checking it.
 
   Raises:
-    DataError: If it is missing or not what it should be.
+    DataError: If it is missing or invalid.
   """
   return sqlite_files.find(
     cache_dir,
@@ -55,12 +55,12 @@ def find(cache_dir: Optional[str]) -> pathlib.Path:
 def load(
   path: pathlib.Path, seed: int, num_users: Optional[int] = None
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Loads training users, and test sentences user by user.
+  """Loads training clients, and test sentences ordered by user.
 
   Args:
-    path: The database.
-    seed: Of the order of test users, and of the choice of training users.
-    num_users: How many training users to draw; None for all.
+    path: Path of the database.
+    seed: Seed of the order of test users and of the choice of training users.
+    num_users: Number of training users to draw; None for all.
 
   Raises:
     PartitionError: If there are fewer users.
@@ -97,18 +97,18 @@ def most_frequent(
   path: pathlib.Path,
   cache_dir: Optional[str],
 ) -> list[str]:
-  """Ranks words or tags by the number of users who had them.
+  """Returns the words or tags used by most users, most frequent first.
 
   Args:
     kind: 'word' or 'tag'.
-    size: How many.
-    file: The list of counts that the user named, or None.
-    option: How a user names `size`.
-    path: The database.
-    cache_dir: Where a list of counts may be.
+    size: Number of words or tags.
+    file: The user's file of counts, or None.
+    option: Name of the user's option for `size`.
+    path: Path of the database.
+    cache_dir: Folder to search for a file of counts.
 
   Raises:
-    DataError: As `vocabulary.load`.
+    DataError: As in `vocabulary.load`.
   """
   feature, separator = {'word': ('tokens', ' '), 'tag': ('tags', '|')}[kind]
   return vocabulary.load(
@@ -130,9 +130,9 @@ def synthetic_names(prefix: str, size: int) -> list[str]:
 def load_synthetic(
   num_words: int, num_tags: int, seed: int
 ) -> tuple[tff.simulation.datasets.ClientData, tf.data.Dataset]:
-  """Makes twenty users who write from 60 words and use 8 tags.
+  """Generates twenty users with a vocabulary of 60 words and 8 tags.
 
-  A sentence's tags are told by its first words, so that they can be learned.
+  A sentence's first words determine its tags, so that they can be learned.
   """
   used = synthetic_names('word', min(num_words, 60))
   tokens = synthetic.sentences(420, vocabulary=used, seed=seed)
@@ -177,19 +177,19 @@ def build_train(
   map_fn: Optional[preprocessing.MapFn] = None,
   ragged: bool = False,
 ) -> Callable[..., tf.data.Dataset]:
-  """Builds training preprocessing, with either reading of "at most 1,000".
+  """Builds training preprocessing, with either sense of "at most 1,000".
 
   Args:
-    subset: 'first' for a user's first sentences, always the same ones, as the
-      paper says and its code did; 'shuffled' for other ones in every round, as
-      TFF's baseline does.
-    batch_size: Sentences in a batch.
-    epochs: Passes in a round. With 'first' each one is over all sentences
-      taken; with 'shuffled' `max_elements` holds over all passes.
-    max_elements: Most sentences; None for all.
-    to_model: From a batch of examples to the model's input.
-    prepare_fn, map_fn, ragged: The same in two steps, as `preprocessing.Recipe`
-      says.
+    subset: 'first' for a user's first sentences in every round, as in the paper
+      and its code; 'shuffled' for a random subset in each round, as in TFF's
+      baseline.
+    batch_size: Number of sentences in a batch.
+    epochs: Number of passes in a round. With 'first' each pass has
+      `max_elements` sentences; with 'shuffled' this limits the sum over passes.
+    max_elements: Maximum number of sentences; None for no limit.
+    to_model: Maps a batch of examples to the model's input.
+    prepare_fn, map_fn, ragged: The same in two steps, see
+      `preprocessing.Recipe`.
   """
   first = subset == 'first'
 
@@ -219,7 +219,7 @@ def build_train(
 
 
 def _buffer(max_elements: Optional[int]) -> int:
-  """Returns the size of the shuffle's buffer."""
+  """Returns the size of the shuffle buffer."""
   return min(max_elements or _LARGEST_BUFFER, _LARGEST_BUFFER)
 
 

@@ -1,8 +1,8 @@
 """Tags of Stack Overflow posts: Reddi et al., arXiv 2003.00295, Section C.4.
 
-Logistic regression, one against the rest, from the words of a sentence and of
-its post's title to the post's tags. Lee et al. (FedAda2, arXiv 2410.18117)
-predict a single tag under a softmax.
+One-vs-rest logistic regression from the words of a sentence and of its post's
+title to the post's tags. Lee et al. (FedAda2, arXiv 2410.18117) predict a
+single tag with a softmax.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tff_adaptive.lazy import tff
   small_options=dict(vocab_size=60, num_tags=8),
 )
 class StackoverflowTag(shared.Options):
-  """Shares of words [batch, 10000], tags 0 or 1 [batch, 500].
+  """Word frequencies [batch, 10000], tags 0 or 1 [batch, 500].
 
   The loss is the mean over tags and the *sum* over the batch, as in the paper's
   code, which is why its best client learning rate is 100. With
@@ -142,9 +142,9 @@ class StackoverflowTag(shared.Options):
 def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
   """Builds a dense layer to logits; 5,000,500 weights at the defaults.
 
-  The sigmoids, or the softmax, are in the loss and the metrics. At the paper's
-  rates a step takes logits to -100, where a sigmoid in the model, which TFF
-  calls apart from the loss, has no gradient left to come back by.
+  Loss and metrics apply the sigmoids or the softmax. At the paper's rates
+  logits reach -100 in a step, where a sigmoid in the model, which TFF calls
+  separately from the loss, would have a zero gradient.
   """
   return tf.keras.Sequential(
     [
@@ -163,17 +163,17 @@ def _multiple_loss() -> tf.keras.losses.Loss:
 def _build_to_model(
   words: list[str], tags: list[str], labels: str = 'multiple'
 ) -> Any:
-  """Maps sentences to each word's share and the tags, in one step."""
+  """Builds the map from sentences to word frequencies and tags, in one step."""
   to_ids = _build_to_ids(words, tags)
   to_shares = _build_to_shares(words, tags, labels)
   return lambda batch: to_shares(to_ids(batch))
 
 
 def _build_to_ids(words: list[str], tags: list[str]) -> Any:
-  """Maps sentences to the numbers of their words and tags.
+  """Builds the map from sentences to ids of their words and tags.
 
-  Rows are int32 [batch, most words] and [batch, most tags] without unknown
-  ones; what is missing is filled up with one number more than there are words.
+  Rows are int32 [batch, max words] and [batch, max tags] without unknown ones,
+  padded with the size of the vocabulary.
   """
   word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
 
@@ -190,7 +190,7 @@ def _build_to_ids(words: list[str], tags: list[str]) -> Any:
 def _known_ids(
   texts: tf.Tensor, separator: str, ids: Any, size: int
 ) -> tf.Tensor:
-  """Numbers of the known words of each text, padded with `size`."""
+  """Returns ids of the known words of each text, padded with `size`."""
   split = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
   found = tf.cast(ids(split.values), tf.int32)
   known = found < size
@@ -204,10 +204,10 @@ def _known_ids(
 
 
 def _build_to_shares(words: list[str], tags: list[str], labels: str) -> Any:
-  """Maps numbers to each word's share of a sentence, and to the labels.
+  """Builds the map from ids to word frequencies, and to labels.
 
-  These are 0 or 1 for every tag, float32; or the number of the first known
-  tag, int64, which is `num_tags` for a post without one.
+  Labels are 0 or 1 for every tag, float32; or the id of the first known tag,
+  int64, `num_tags` for a post without one.
   """
 
   def to_shares(rows: Any) -> Any:
@@ -215,7 +215,7 @@ def _build_to_shares(words: list[str], tags: list[str], labels: str) -> Any:
     total = tf.reduce_sum(counts, axis=1, keepdims=True)
     shares = tf.math.divide_no_nan(counts, total)
     if labels == 'single':
-      # A batch without any known tag has no column at all.
+      # A batch without known tags has no column.
       padded = tf.pad(rows['tags'], [[0, 0], [0, 1]], constant_values=len(tags))
       return shares, tf.cast(padded[:, 0], tf.int64)
     return shares, tf.minimum(_count(rows['tags'], len(tags)), 1.0)
@@ -224,9 +224,9 @@ def _build_to_shares(words: list[str], tags: list[str], labels: str) -> Any:
 
 
 def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
-  """Counts how often each of `size` words occurs in each row, float32."""
+  """Counts occurrences of `size` words in each row, float32 [batch, size]."""
   rows = tf.shape(ids)[0]
-  # The padding goes into a column of its own, which is then cut off.
+  # Padding is counted in an extra column, which is removed.
   places = tf.range(rows)[:, tf.newaxis] * (size + 1) + ids
   counts = tf.math.unsorted_segment_sum(
     tf.ones_like(places, tf.float32), places, rows * (size + 1)

@@ -1,8 +1,9 @@
-"""Next word on Stack Overflow: Reddi et al., arXiv 2003.00295, Table 6.
+"""Next-word prediction on Stack Overflow: arXiv 2003.00295, Table 6.
 
-A sentence is cut or padded to 20 words; the model predicts each word from those
-before it. Tokens: 0 padding, 1 to V the vocabulary, V + 1 any other word, V + 2
-begin, V + 3 end of the sentence (where it has fewer than 20 words).
+The task of Reddi et al. A sentence is truncated or padded to 20 words; the
+model predicts each word from those before it. Tokens: 0 padding, 1 to V the
+vocabulary, V + 1 any other word, V + 2 begin, V + 3 end of the sentence (if
+shorter than 20 words).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class StackoverflowWord(shared.Options):
       ),
       loss=next_token.loss(self.padding),
       metrics=[
-        # The paper's metric first: nothing but words of the vocabulary.
+        # The paper's metric first: words of the vocabulary only.
         functools.partial(
           next_token.TokenAccuracy,
           left_out=[unknown, end],
@@ -129,7 +130,7 @@ def _build_to_model(words: list[str], length: int) -> Any:
     ids = split.with_flat_values(word_ids(split.flat_values) + 1)
     count = ids.row_lengths()
     tokens = ids.to_tensor(next_token.PADDING, shape=[None, length])
-    # One past the last place, and so nowhere, for a sentence that was cut.
+    # Out of range, so that truncated sentences get no end token.
     targets = tokens + end * tf.one_hot(count, length, dtype=tf.int64)
     first = tf.fill([tf.shape(tokens)[0], 1], tf.constant(begin, tf.int64))
     return tf.concat([first, targets[:, :-1]], axis=1), targets

@@ -1,4 +1,4 @@
-"""The common part of the text classification tasks: files, tokens, clients.
+"""Shared parts of the text classification tasks: files, tokens, clients.
 
 Kim et al., arXiv 2306.11201, Section 4: 60 clients of 500 texts by Dirichlet
 label skew, batches of 16, DistilBERT.
@@ -35,7 +35,7 @@ _EXAMPLES_PER_CLIENT = 500
 
 
 class Options(shared.Divided):
-  """The options of a task of texts and their classes."""
+  """Options of text classification tasks."""
 
   num_clients: parameters.Count = 60
 
@@ -75,18 +75,18 @@ class Options(shared.Divided):
 def create(
   folder: str, num_classes: int, *, options: Mapping[str, Any]
 ) -> tff.simulation.baselines.BaselineTask:
-  """Creates a task on train.csv and test.csv in a folder.
+  """Creates a task from train.csv and test.csv in a folder.
 
   Args:
-    folder: Its name in `cache_dir`.
-    num_classes: Labels are 1 to this.
-    options: The task's own; its page says what they are.
+    folder: Name of the folder in `cache_dir`.
+    num_classes: Number of classes; labels are from 1.
+    options: The task's options.
 
   Raises:
-    DataError: If a file is missing or not what it should be.
-    PartitionError: If the examples cannot be partitioned so.
-    ParameterError: If `width` is no multiple of 64, the width of an attention
-      head, or `vocab_size` leaves no room for words.
+    DataError: If a file is missing or invalid.
+    PartitionError: If the examples cannot satisfy the options.
+    ParameterError: If `width` is not a multiple of 64, the width of an
+      attention head, or `vocab_size` leaves no room for words.
   """
   width, seed = options['width'], options['seed']
   if width % 64:
@@ -149,7 +149,7 @@ def create(
 
 
 def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
-  """Lists the tokens of the weights given, or else those of the texts."""
+  """Returns the tokens of the pretrained weights, or else of the texts."""
   if options['weights_dir'] is not None:
     return wordpiece.read_vocabulary(
       pathlib.Path(options['weights_dir']) / 'vocab.txt'
@@ -163,13 +163,12 @@ def read_csv(
 ) -> tuple[list[str], np.ndarray]:
   """Reads texts, and labels int32 from 0.
 
-  A row is a label from 1 and one or more texts (a title and a body, say), which
-  are joined, or of which the last is taken without `titles`. A header is left
-  out.
+  A row is a label from 1 and one or more texts (such as title and body), which
+  are joined; without `titles` only the last is used. A header is skipped.
 
   Raises:
     DataError: If the file is missing or empty, or a row has another form or a
-      label out of range; naming the line.
+      label out of range; names the line.
   """
   texts, labels = [], []
   csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
@@ -214,7 +213,7 @@ def read_csv(
 
 
 def _synthetic(num_classes: int, seed: int) -> Any:
-  """Makes texts: each class has words of its own among common ones."""
+  """Generates texts of common words and words of their class."""
   rng = np.random.default_rng([seed, 0x7E87])
   vocabulary = synthetic.words(50 + 10 * num_classes, seed=seed)
   labels = rng.permutation(np.arange(500) % num_classes).astype(np.int32)

@@ -36,8 +36,7 @@ def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:
 
   Args:
     model_fn: Builds the model.
-    is_frozen: Whether to freeze the variable of a name in
-      `models.variable_names`.
+    is_frozen: Whether to freeze a variable, by its `models.variable_names`.
 
   Returns:
     A function that builds the model with these variables appended to its

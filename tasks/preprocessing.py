@@ -208,8 +208,8 @@ def seedable(
   """Builds a `train_preprocess_fn(dataset, seed=None)` from a pipeline.
 
   Args:
-    build: Pipeline that maps a data set and an int64 seed [2], or None, to a
-      data set.
+    build: Pipeline; maps a data set and an int64 seed [2] or None to a data
+      set.
     recipe: The equivalent steps on arrays.
 
   Returns:

@@ -58,8 +58,7 @@ class Encoding:
     """Encodes rows as returned by `columns.read`.
 
     Args:
-      features: float32 [rows, ...], with codes of words and NaN for empty
-        cells.
+      features: float32 [rows, ...]: numbers, codes of words, NaN if empty.
 
     Returns:
       Inputs, float32 [rows, ...].

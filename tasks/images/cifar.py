@@ -254,8 +254,7 @@ def _check_labels(
 
 
 def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
-  # Decoded at any size within memory limits, so that errors can name a wrong
-  # one.
+  # Accepts any small size, so that errors can name it.
   decode = lambda file: jpeg.decode(file, max_pixels=1 << 20)
   dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
   dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)

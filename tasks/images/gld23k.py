@@ -32,7 +32,7 @@ from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
 NUM_CLASSES = 203
-# Shuffle buffer; no client of TFF's gld160k has more than 3,500 images.
+# Size of the shuffle buffer. Clients have fewer images than gld160k's 3,500.
 _BUFFER = 1000
 
 

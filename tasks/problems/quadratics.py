@@ -129,7 +129,7 @@ def _normal(batch: Any, seed: Any) -> Any:
 
 
 def _student(batch: Any, seed: Any) -> Any:
-  """Adds Student's noise of 2 degrees of freedom: normal over root exponential."""
+  """Adds Student's noise (2 degrees of freedom), normal / sqrt(exponential)."""
   normal = _draws(batch, seed)
   # Half of a chi-square variate with 2 degrees of freedom.
   uniform = tf.random.stateless_uniform(

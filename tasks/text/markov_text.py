@@ -126,8 +126,7 @@ def _build_model(symbols: int) -> tf.keras.Model:
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((_LENGTH,), dtype=tf.int32),
-      # With Keras' default of 0.05 SGD takes hundreds of steps to make
-      # progress.
+      # Keras' default, 0.05, costs hundreds of steps of SGD at first.
       tf.keras.layers.Embedding(
         symbols, 8, tf.keras.initializers.RandomNormal(stddev=1.0)
       ),

@@ -1,8 +1,7 @@
 """Next-character prediction on Shakespeare: arXiv 2003.00295, Table 5.
 
-The task of Reddi et al. A client is a speaking role of a play. Its speeches are
-split into sequences of 80 characters; the model predicts each one shifted by
-one.
+As in Reddi et al. A client is a speaking role of a play, whose speeches are
+split into sequences of 80 characters; the model predicts each shifted by one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Next-word prediction on Stack Overflow: arXiv 2003.00295, Table 6.
 
-The task of Reddi et al. A sentence is truncated or padded to 20 words; the
-model predicts each word from those before it. Tokens: 0 padding, 1 to V the
-vocabulary, V + 1 any other word, V + 2 begin, V + 3 end of the sentence (if
-shorter than 20 words).
+As in Reddi et al. A sentence is cut or padded to 20 words; the model predicts
+each word from those before it. Tokens: 0 padding, 1 to V the vocabulary, V + 1
+any other word, V + 2 begin, V + 3 end of the sentence (if shorter than 20
+words).
 """
 
 from __future__ import annotations

@@ -208,8 +208,7 @@ def seedable(
   """Builds a `train_preprocess_fn(dataset, seed=None)` from a pipeline.
 
   Args:
-    build: Pipeline; maps a data set and an int64 seed [2] or None to a data
-      set.
+    build: Maps a data set and an int64 seed [2] or None to the processed one.
     recipe: The equivalent steps on arrays.
 
   Returns:

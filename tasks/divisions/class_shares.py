@@ -65,7 +65,7 @@ def largest_equal_size(
   its labels, and is limited by the number of such shares in all labels.
 
   Raises:
-    PartitionError: If there is none, not even k.
+    PartitionError: If even a size of k cannot be satisfied.
   """
   labels = partition.check_labels(labels)
   k = classes_per_client

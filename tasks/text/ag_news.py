@@ -2,8 +2,8 @@
 
 As in Kim et al., arXiv 2306.11201: 60 clients of 500 texts by Dirichlet label
 skew, and DistilBERT. Without a folder of weights the same architecture is
-trained from scratch on the words of the training texts, which is harder than
-the paper's problem.
+trained from scratch on the words of the training texts, a different (and
+harder) problem than the paper's.
 """
 
 from __future__ import annotations

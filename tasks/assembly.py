@@ -70,7 +70,7 @@ def task(
 
   if head_only:
     model_fn = fine_tuning.freeze(model_fn, fine_tuning.is_no_head)
-  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+  return models.CheckedTask(datasets, model_fn)
 
 
 def partitioned_task(

@@ -187,6 +187,17 @@ def keras_3_of(
   return model if isinstance(model, Keras3Model) else None
 
 
+class CheckedTask(tff.simulation.baselines.BaselineTask):
+  """A task whose model is known to accept the batches of its datasets.
+
+  `tff.simulation.baselines.BaselineTask` builds the model once more to compare
+  their specs, which takes as long as any other construction of it.
+  """
+
+  def __attrs_post_init__(self) -> None:
+    pass
+
+
 def variable_names(model: ModelFn) -> list[str]:
   """Lists a model's trainable variables, such as 'dense/kernel', in order."""
   with tf.Graph().as_default():

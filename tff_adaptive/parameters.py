@@ -194,6 +194,19 @@ class Parameter:
   def required(self) -> bool:
     return self.default is REQUIRED
 
+  def named(self, name: str, **changes: Any) -> 'Parameter':
+    """Returns a copy of another name.
+
+    Args:
+      name: The name.
+      **changes: New values of `default` or `help`.
+    """
+    # `dataclasses.replace` would take the annotation apart once more, and
+    # thousands of copies are made for a table of flags.
+    made = object.__new__(type(self))
+    vars(made).update(vars(self), **changes, name=name)
+    return made
+
   @property
   def accepted(self) -> str:
     """The values that are accepted, in words."""

@@ -81,7 +81,7 @@ def freeze(
       f'--freeze={patterns} leaves no variable to train; there are '
       f'{", ".join(names)}.'
     )
-  return tff.simulation.baselines.BaselineTask(
+  return models.CheckedTask(
     task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
   )
 
@@ -132,7 +132,7 @@ def adapt(
     )
   except adapters.AdapterError as e:
     raise errors.SettingsError(f'--adapters={settings.adapters}: {e}') from e
-  return tff.simulation.baselines.BaselineTask(task.datasets, model_fn)
+  return models.CheckedTask(task.datasets, model_fn)
 
 
 def make(

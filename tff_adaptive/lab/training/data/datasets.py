@@ -26,6 +26,7 @@ import tensorflow_federated as tff
 
 from tasks import preprocessing
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.lab.training import seeds as randomness
 
@@ -118,7 +119,7 @@ def on_other_data(
     train_preprocess_fn=old.train_preprocess_fn,
     eval_preprocess_fn=old.eval_preprocess_fn,
   )
-  return tff.simulation.baselines.BaselineTask(datasets, task.model_fn)
+  return models.CheckedTask(datasets, task.model_fn)
 
 
 def has_recipe(

@@ -104,7 +104,8 @@ def build(
     SettingsError: If examples do not fit into memory where they have to.
   """
   cache_bytes = settings.cache_mib * 2**20
-  raw = tested = data.raw_test_split(datasets)
+  raw = whole = data.raw_test_split(datasets)
+  chosen: Optional[Chosen] = None
   name = 'test split'
   if settings.validation_split == 'clients':
     raw = client_data.interleaved(datasets.validation_data)
@@ -112,10 +113,11 @@ def build(
   elif settings.validation_split == 'examples':
     assert settings.validation_share is not None
     chosen = Chosen(settings.validation_share, settings.seed)
-    raw, tested = chosen.of(raw, True), chosen.of(raw, False)
+    raw = chosen.of(whole, True)
     name = 'validation split'
 
   def test() -> data.Batches:
+    tested = whole if chosen is None else chosen.of(whole, False)
     return data.test_split(datasets, raw=tested, cache_bytes=0)
 
   if settings.validation_sample == 'fixed':

@@ -19,8 +19,8 @@ class Costs:
     context: Bytes of the exchange's context in a round, such as a correction
       of gradients or a previous model.
     kept: Bytes of the client state kept between rounds, which is not sent.
-    gradients: Gradient evaluations per batch and local step, including those of
-      a full-gradient pass over the data.
+    gradients: Number of batch gradients computed per local step, including that
+      of a full-gradient pass over the data.
   """
 
   model: int

@@ -59,7 +59,7 @@ def load(
     The weights, as arrays.
 
   Raises:
-    SettingsError: If there is none of these, or it does not fit the model.
+    SettingsError: If `path` is none of these, or does not fit the model.
   """
   model = model_fn()
   if files.RunFolder(path).hparams.is_file():

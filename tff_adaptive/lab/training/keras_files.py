@@ -39,7 +39,7 @@ def check(file: pathlib.Path, shapes: list[tuple[int, ...]]) -> None:
   """
   if file.stat().st_size > _MOST_BYTES:
     raise errors.DamagedError(f'it has more than {_MOST_BYTES:,} bytes')
-  # Keras too goes by the file's name.
+  # Keras also decides by the file's name.
   if file.name.endswith('.keras') and zipfile.is_zipfile(file):
     with zipfile.ZipFile(file) as archive:
       size = archive.getinfo(_WEIGHTS).file_size

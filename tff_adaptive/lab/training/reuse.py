@@ -83,7 +83,7 @@ def of_process(process: Any, compute: Callable[[Any], _Value]) -> _Value:
     process: The process.
     compute: The function; exceptions are not cached.
   """
-  # Cached with the process, so that no other object gets its id meanwhile.
+  # Cached with the process, whose id stays unique while it is referenced.
   key = ('of process', id(process), compute)
   return _get(key, lambda: (process, compute(process)))[1]
 

@@ -29,7 +29,7 @@ class InFlightClient(NamedTuple):
   """A client in flight: one that has begun to train and not yet answered.
 
   Attributes:
-    over: Virtual time, in seconds, at which it answers or is abandoned.
+    over: Virtual seconds at which it answers, drops out or is abandoned.
     order: Number of clients that began before it.
     client: Its index among all clients.
     version: Number of server steps taken when it began.

@@ -24,7 +24,7 @@ from tff_adaptive.lab.recording import files
 # Sample of data that are not in memory: clients, and examples of each.
 _CLIENTS = 8
 _EXAMPLES = 20
-# Arrays in memory are hashed whole up to this size, else about so many rows.
+# Arrays in memory up to this size are hashed whole, of others a row sample.
 _WHOLE_BYTES = 256 * 2**20
 _ROWS = 10_000
 _WORDS = {

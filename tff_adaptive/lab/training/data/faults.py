@@ -150,7 +150,7 @@ class Guard:
     """Returns the round's datasets, with those that raise an error emptied.
 
     Raises:
-      RunError: If all clients' data raise errors; `error` if none do.
+      RunError: If all clients' data raise errors. If none do, raises `error`.
     """
     if len(cohort) != len(datasets):
       raise error  # Pooled data belong to no single client.
@@ -250,7 +250,7 @@ class Guard:
       self._say(sentence())
 
   def sum_up(self) -> None:
-    """Reports the number of warnings of each kind of which some were hidden."""
+    """Reports the number of warnings of each kind, if some were suppressed."""
     for kind, count in self._counts.items():
       if count > _SAID_IN_FULL:
         self._say(f'{count} {kind}.')

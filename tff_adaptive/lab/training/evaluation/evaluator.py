@@ -99,7 +99,7 @@ class Evaluator:
     """Adds all batches to the model's metric variables."""
     sums = list(self._model.local_variables)
     if not all(_is_zero(variable) for variable in sums):
-      # Variables that start above 0 may not be sums: update them sequentially.
+      # Not plain sums, which start at 0: updated sequentially.
       for batch in batches:
         self._step(batch)
       return

@@ -142,7 +142,7 @@ class Chosen:
   """A random share of a dataset's examples, chosen by position.
 
   One example is drawn from every stretch of 1 / share consecutive examples, so
-  that the share is exact for small datasets too, and stratified in sorted ones.
+  that the share is accurate in small datasets, and stratified in sorted ones.
   A draw is a function of (seed, stretch), without any state.
   """
 

@@ -217,7 +217,7 @@ class Behaviour:
   def _lognormal(
     self, mean: float, spread: float, purpose: str, *parts: Any
   ) -> float:
-    """Draws a log-normal number with a mean and a standard deviation of log."""
+    """Draws a log-normal number; `spread` is its logarithm's deviation."""
     if not spread:
       return mean
     normal = _NORMAL.inv_cdf(self._uniform(purpose, *parts))

@@ -50,7 +50,7 @@ class Finding:
   finite: bool
 
 
-def examine(dataset: tf.data.Dataset) -> Finding:
+def examine(dataset: data_lib.Batches) -> Finding:
   """Reads all of a client's batches, for errors and non-finite values."""
   finite, count = True, 0
   try:
@@ -61,6 +61,8 @@ def examine(dataset: tf.data.Dataset) -> Finding:
           finite &= bool(tf.reduce_all(tf.math.is_finite(tensor)))
   except tf.errors.OpError as e:
     return Finding(errors.reason(e), count == 0, finite)
+  except errors.RunError as e:  # Of a reference, whose client cannot be read.
+    return Finding(str(e).rstrip('.'), count == 0, finite)
   return Finding(None, count == 0, finite)
 
 
@@ -92,7 +94,7 @@ class Guard:
     self._failed: dict[str, str] = {}
     self._unread: dict[str, str] = {}
 
-  def read(self, number: int, cohort: Sequence[str]) -> list[tf.data.Dataset]:
+  def read(self, number: int, cohort: Sequence[str]) -> list[data_lib.Batches]:
     """Reads the cohort's batches; empty for clients that cannot be read.
 
     Raises:
@@ -107,7 +109,7 @@ class Guard:
     self,
     number: int,
     cohort: Sequence[str],
-    datasets: Sequence[tf.data.Dataset],
+    datasets: Sequence[data_lib.Batches],
   ) -> Mapping[str, Any]:
     """Runs a round; returns its columns of metrics.csv.
 

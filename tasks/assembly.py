@@ -40,6 +40,7 @@ def task(
   metrics: Sequence[Callable[[], tf.keras.metrics.Metric]],
   validation_data: Optional[tf.data.Dataset] = None,
   head_only: bool = False,
+  may_fail: bool = False,
 ) -> tff.simulation.baselines.BaselineTask:
   """Builds a task around a Keras model.
 
@@ -55,6 +56,8 @@ def task(
     validation_data: Validation examples before preprocessing, if the data set
       has a separate split.
     head_only: Whether to train the layer `head` only and freeze all others.
+    may_fail: Whether `build_model` may fail, because it reads files or calls a
+      user's function. The model is then built once here, to fail early.
   """
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
     train_data=train_data,
@@ -70,7 +73,9 @@ def task(
 
   if head_only:
     model_fn = fine_tuning.freeze(model_fn, fine_tuning.is_no_head)
-  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+  if may_fail:
+    return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+  return models.CheckedTask(datasets, model_fn)
 
 
 def partitioned_task(

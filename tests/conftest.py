@@ -5,7 +5,6 @@ import importlib.util
 import os
 import pathlib
 import tempfile
-import types
 from typing import Any
 
 import pytest
@@ -78,20 +77,6 @@ def undrawn(monkeypatch, request):
   monkeypatch.setattr(curves, 'draw_curves', write)
   monkeypatch.setattr(curves, 'draw_step_sizes', lambda *_: None)
   monkeypatch.setattr(task_figures, 'draw_partition', lambda *_, **__: None)
-
-
-@pytest.fixture
-def unbuilt(monkeypatch):
-  """Leaves out that TFF checks a new task's model, for which it builds it.
-
-  For tests of data: a residual network takes seconds, the rest much less.
-  """
-  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
-
-  def task(datasets, model_fn):
-    return types.SimpleNamespace(datasets=datasets, model_fn=model_fn)
-
-  monkeypatch.setattr(tff.simulation.baselines, 'BaselineTask', task)
 
 
 @pytest.fixture(scope='session')

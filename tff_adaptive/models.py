@@ -187,6 +187,17 @@ def keras_3_of(
   return model if isinstance(model, Keras3Model) else None
 
 
+class CheckedTask(tff.simulation.baselines.BaselineTask):
+  """A task without TFF's check that the model accepts its datasets' batches.
+
+  For this check `tff.simulation.baselines.BaselineTask` builds the model once
+  more, which takes as long as any other construction.
+  """
+
+  def __attrs_post_init__(self) -> None:
+    pass
+
+
 def variable_names(model: ModelFn) -> list[str]:
   """Returns names of the trainable variables, like 'dense/kernel', in order."""
   with tf.Graph().as_default():

@@ -194,6 +194,19 @@ class Parameter:
   def required(self) -> bool:
     return self.default is REQUIRED
 
+  def named(self, name: str, **changes: Any) -> 'Parameter':
+    """Returns a copy with another name.
+
+    Args:
+      name: The name.
+      **changes: New values of `default` or `help`.
+    """
+    # `dataclasses.replace` would parse the annotation again for each of the
+    # thousands of copies in a table of flags.
+    made = object.__new__(type(self))
+    vars(made).update(vars(self), **changes, name=name)
+    return made
+
   @property
   def accepted(self) -> str:
     """Description of the accepted values."""

@@ -151,6 +151,7 @@ class Cifar100Image(shared.Divided):
         batch_size=64, map_fn=test_map
       ),
       build_model=lambda: cifar.build_model(NUM_CLASSES, options),
+      may_fail=self.weights_dir is not None,
       head_only=self.fine_tune == 'head',
       loss=assembly.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],

@@ -145,6 +145,7 @@ class Gld23k(shared.Options):
         weights_dir=self.weights_dir,
       ),
       head_only=self.fine_tune == 'head',
+      may_fail=self.weights_dir is not None,
       loss=assembly.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )

@@ -228,6 +228,7 @@ class Table(shared.Divided):
       batch_size=20,
       eval_batch_size=100,
       to_model=_to_model,
+      may_fail=self.model is not None,
       build_model=_model_builder(
         self.model, inputs.shape[1:], classes, encoding
       ),

@@ -143,6 +143,7 @@ def create(
       size=distilbert.Size(options['blocks'], width, width // 64, 4 * width),
       weights_dir=options['weights_dir'],
     ),
+    may_fail=options['weights_dir'] is not None,
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )

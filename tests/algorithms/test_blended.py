@@ -50,6 +50,7 @@ def test_a_mix_of_one_is_that_optimizer():
   )
 
 
+@pytest.mark.exhaustive
 def test_draws_repeat_and_follow_seed_and_round():
   """SGD with two very different rates shows who drew what."""
   settings = dict(

@@ -127,6 +127,7 @@ def test_fresh_clients_keep_nothing(name, local, first, mu):
   np.testing.assert_allclose(weights, path(local, first, (), mu), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_one_client_without_momentum_is_adamw_through_all_rounds():
   process = algorithms.build(
     'diloco',

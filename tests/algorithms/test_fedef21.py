@@ -90,6 +90,7 @@ def test_everything_sent_is_the_mean_of_every_clients_last_update():
   dense.close(path, expected)
 
 
+@pytest.mark.exhaustive
 def test_everything_sent_by_all_is_fedavg():
   process = build(
     compression_ratio=1.0, population=None, server_learning_rate=1.0

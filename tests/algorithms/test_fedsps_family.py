@@ -128,6 +128,7 @@ def test_feddecsps_clients_that_remember(count):
   assert not np.allclose(path(True), path(False), rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_feddecsps_a_client_that_is_left_out_keeps_what_it_remembers():
   process = algorithms.build('feddecsps', linear.model_fn, memory='client')
   memory = process.initialize_client_state()
@@ -173,6 +174,7 @@ def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
     assert not np.allclose(path('all'), other, rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_fedsps_normalized_leaves_out_clients_that_did_not_step():
   still = [([1.0], [linear.START])]  # Loss 0: no step.
   process = algorithms.build(
@@ -261,6 +263,7 @@ def test_fedsps_global_starts_with_its_first_client_s_step(gamma_b):
       assert not np.allclose(path, wrong, rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_fedsps_global_asks_the_first_client_that_can_answer():
   process = algorithms.build('fedsps_global', linear.model_fn, gamma_b=0.5)
   nan = [([float('nan')], [1.0])]

@@ -109,6 +109,7 @@ def test_zero_start(name, client_kind):
   np.testing.assert_allclose(weights, joint(kind, 'adagrad', False), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_direct_joint_under_a_server_schedule():
   """The schedule keeps the server's state one level down."""
   process = algorithms.build(

@@ -110,7 +110,7 @@ _OF_A_KIND = (
 @pytest.mark.parametrize(
   'name, network',
   tiers.exhaustive_but(
-    [('delta_sgd', network), ('moon', dense), ('scaffold', dense)],
+    [('delta_sgd', network)],
     [
       *((name, network) for name in algorithms.names()),
       ('moon', dense),

@@ -99,6 +99,7 @@ def test_mimelite_is_that_of_tff_learning(base):
   )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name', tiers.exhaustive_but(['mimelite'], ['mime', 'mimelite'])
 )

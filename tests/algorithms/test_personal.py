@@ -171,6 +171,7 @@ def test_two_layers_stay():
   assert differs(personal.trainable, {**server, **own[0]}) < 2e-5
 
 
+@pytest.mark.exhaustive
 def test_what_stays_is_not_sent():
   whole = traffic.of_process(algorithms.build('fedavg', model_fn))
   for name, floats in [('fedper', 2), ('fedbn', 4)]:
@@ -191,6 +192,7 @@ def test_a_model_that_cannot_be_divided(name, options, model, found):
     algorithms.build(name, model, **options)
 
 
+@pytest.mark.exhaustive
 def test_clients_under_way_keep_their_layers_too():
   plan = algorithms.building.make_pieces(algorithms.resolve('fedper'))
   process = plan.compose(model_fn, takes_messages=True)

@@ -175,6 +175,7 @@ def test_complaints(arguments, words):
     costs.main(arguments)
 
 
+@pytest.mark.exhaustive
 def test_the_command(capsys):
   assert costs.main(['--data=synthetic', '--methods=fedavg,direct_joint']) == 0
   text = capsys.readouterr().out

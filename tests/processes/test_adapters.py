@@ -171,6 +171,7 @@ def encoder_fn():
   )
 
 
+@pytest.mark.exhaustive
 def test_on_the_text_encoder():
   """Attention's kernels are matrices from width to heads and back."""
   adapted = adapters.adapt(

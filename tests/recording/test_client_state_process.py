@@ -239,6 +239,7 @@ def test_a_context_of_tff_s_programs_that_is_not_ours(default_context):
   bare.close()
 
 
+@pytest.mark.exhaustive
 def test_an_asynchronous_context(default_context):
   del default_context
   runtime.set_in_process_context()

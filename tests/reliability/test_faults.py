@@ -10,8 +10,10 @@ import tensorflow_federated as tff
 from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive import runtime
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.data import elsewhere
 from tff_adaptive.lab.training.data import faults
 from tff_adaptive.lab.training.loop import rounds
 
@@ -156,6 +158,38 @@ def test_data_that_cannot_be_read(build):
   assert 'corrupted record at 12' in said[0]
   with pytest.raises(errors.RunError, match='corrupted record at 12'):
     guard.read(2, ['single'])
+
+
+class _Elsewhere:
+  """Rounds whose clients read their data themselves, as on a cluster."""
+
+  def __init__(self, learning):
+    self._learning = learning
+
+  def run(self, cohort, datasets):
+    loaded = []
+    for index, batches in enumerate(datasets):
+      try:
+        loaded.append(list(batches))
+      except errors.RunError as e:
+        raise runtime.ClientFailure(f'On a machine: {e}', index) from e
+    return self._learning.run(cohort, loaded)
+
+
+def test_data_that_cannot_be_read_where_clients_train(build):
+  here, learning, said = build(
+    kind=lambda datasets, seed: elsewhere.ReferredClients(
+      _Unreadable(datasets, seed=seed), {}, source=None
+    )
+  )
+  guard = faults.Guard(
+    _Elsewhere(learning), here._clients, most=None, say=said.append
+  )
+  row = _run(guard, 'sound', 'single')
+  assert row['clients/failed'] == 1 and row['clients/empty'] == 0
+  assert row['train/num_examples'] == 9
+  assert "left out: 'single' ('single': The data of client" in said[0]
+  assert 'corrupted record at 12' in said[0]
 
 
 def test_more_than_the_limit_ends_the_run(build):

@@ -139,6 +139,7 @@ def _losses_without_a_program(rounds):
   return losses
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name', tiers.exhaustive_but(['in_process'], ['in_process', 'native'])
 )

@@ -7,8 +7,6 @@ import tasks
 from tests.tasks import helpers
 from tests.tasks import test_cifar
 
-pytestmark = pytest.mark.usefixtures('unbuilt')
-
 
 def _arrays(count, seed):
   rng = np.random.default_rng(seed)

@@ -124,7 +124,6 @@ def test_the_papers_residual_networks_train(model):
   test_the_model_trains_and_evaluates(task, task.model_fn())
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _NAMES)
 def test_the_seed_decides_clients_and_data(name):
   a, b = (_create(name, seed=3).datasets for _ in range(2))
@@ -141,7 +140,6 @@ def test_the_seed_decides_clients_and_data(name):
   assert _equal(*tests)
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _NAMES)
 def test_epochs_batches_and_limits(name):
   def rows(task):
@@ -160,7 +158,6 @@ def test_epochs_batches_and_limits(name):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures('unbuilt')
 def test_the_papers_settings_can_be_made():
   parser = flags.Flags()
   made = set()
@@ -193,7 +190,6 @@ _POOLED = [
 ]
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _POOLED)
 def test_every_pool_can_be_divided_in_every_way(name):
   kinds = tasks.parameters_of(name)['partition'].choices

@@ -163,6 +163,7 @@ def test_fewer_clients_than_a_round_takes(parse):
     accounting.open_ledger(parse(*CLIP, '--dp_noise_multiplier=1'), 5)
 
 
+@pytest.mark.exhaustive
 def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   def settings(name, total):
     return parse(

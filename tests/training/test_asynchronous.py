@@ -362,6 +362,7 @@ def whole_fixture(tmp_path_factory):
   return settings
 
 
+@pytest.mark.exhaustive
 def test_stopped_and_resumed(whole, tmp_path, monkeypatch):
   # Held in memory first, and on disk alone later.
   kept, halves = (
@@ -388,6 +389,7 @@ def test_stopped_and_resumed(whole, tmp_path, monkeypatch):
   assert table(halves) == table(whole)
 
 
+@pytest.mark.exhaustive
 def test_threads_and_preparation_change_nothing(whole, tmp_path, monkeypatch):
   monkeypatch.setattr(batches.ClientBatches, 'prepared_ahead', False)
   other = settings_of(

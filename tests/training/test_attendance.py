@@ -79,6 +79,7 @@ def test_files_that_cannot_be_used(tmp_path, text, flags, words):
     attendance.attendance_of(settings, CLIENTS)
 
 
+@pytest.mark.exhaustive
 def test_a_run_in_blocks_goes_on_as_it_began(tmp_path):
   path = tmp_path / 'when.csv'
   path.write_text(

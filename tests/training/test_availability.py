@@ -153,7 +153,6 @@ def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
   }
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', tasks.names())
 def test_examples_are_counted_as_they_are_iterated(name):
   options = {
@@ -298,6 +297,7 @@ def test_threads_preparation_and_memory_change_nothing(
   assert table(other) == expected
 
 
+@pytest.mark.exhaustive
 def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
   halves = settings_of(
     tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL

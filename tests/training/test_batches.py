@@ -36,7 +36,6 @@ def rows(found):
   )
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _TASKS)
 def test_the_rows_are_those_of_the_pipeline(name):
   options = dict(tasks.info(name).small_options)
@@ -60,7 +59,6 @@ def test_the_rows_are_those_of_the_pipeline(name):
     ) == tf.nest.map_structure(lambda x: x.dtype, expected[0])
 
 
-@pytest.mark.usefixtures('unbuilt')
 @pytest.mark.parametrize('name', _TASKS)
 def test_lists_and_datasets_are_the_same(name):
   task = tasks.create(name, data='synthetic', **tasks.info(name).small_options)

@@ -65,6 +65,7 @@ def test_gradients_of_a_step():
   assert of('mime') == 3
 
 
+@pytest.mark.exhaustive
 def test_steps_in_place_of_examples(tmp_path):
   """Where all else is alike, ten examples are a step of ten of them."""
   more = ('--client_batch_size=10', '--total_rounds=2')

@@ -77,6 +77,7 @@ def stop_in_round_fixture(monkeypatch):
   return stop
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures('pictures')
 def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   whole = settings_of(tmp_path / 'whole', '--record_step_sizes')

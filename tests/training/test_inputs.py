@@ -52,6 +52,7 @@ def test_a_table_of_the_same_shape(tmp_path):
   assert start(tmp_path, rounds=2, **table(path))[1].resumed_from == 1
 
 
+@pytest.mark.exhaustive
 def test_another_behaviour_of_clients(tmp_path):
   path = tmp_path / 'speed.csv'
   path.write_text('client,seconds_per_example\na,1\nb,2\n')
@@ -92,6 +93,7 @@ def test_what_is_not_known_is_not_compared(tmp_path):
     inputs.check_same(dict(now, test='c'), now, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_initial_weights_are_not_needed_again(tmp_path):
   first = training.settings(
     task='quadratic',

@@ -67,6 +67,7 @@ def kept_best(settings):
   return [p.name for p in folder.glob('best_*')]
 
 
+@pytest.mark.exhaustive
 def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
   more = ['--algorithm=scaffold', '--ema_decay=0.5', *_SMALL]
   whole = settings_of(tmp_path, *more, name='whole')
@@ -106,6 +107,7 @@ def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
     experiment.prepare(settings_of(tmp_path, *private, name='private'))
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_reached_its_target(tmp_path, capsys):
   settings = settings_of(tmp_path, *_SMALL, '--target_metric=loss:100')
   result = run(settings)
@@ -146,6 +148,7 @@ def test_a_metric_that_there_is_not_is_told_before_anything_is_written(
   assert not settings.folder.exists()
 
 
+@pytest.mark.exhaustive
 def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
   arguments = ['--task=table', '--ema_decay=0.7']
   arguments += ['--target_metric=ema/accuracy:1.1']
@@ -343,6 +346,7 @@ def test_settings_of_older_runs_are_told_alike():
   assert not {*names, 'patience', 'target_metric'} & {*usual.identity}
 
 
+@pytest.mark.exhaustive
 def test_the_best_round_by_the_measure_that_was_asked_for_last(
   tmp_path, monkeypatch
 ):
@@ -380,6 +384,7 @@ def test_the_best_round_by_the_measure_that_was_asked_for_last(
   assert hparams['judged_by'] == 'validation/loss'  # It was finished.
 
 
+@pytest.mark.exhaustive
 def test_the_folder_states_the_privacy_of_all_rounds(tmp_path):
   private = [
     '--dp_noise_multiplier=1',

@@ -244,7 +244,7 @@ def slots_of(
     default = parameter.default
     if optimizer.get(piece) in (None, getattr(method, piece, None)):
       default = method.defaults.get(public, default)
-    named = dataclasses.replace(parameter, name=public, default=default)
+    named = parameter.named(public, default=default)
     slots[public] = Slot(piece, description, argument, named)
   return slots
 

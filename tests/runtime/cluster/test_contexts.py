@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import tiers
 from tests.runtime import cases
 from tests.runtime import computations
 from tests.runtime import test_algorithms_agree as methods
@@ -22,6 +21,9 @@ from tff_adaptive import runtime
 
 _SEQUENCE = tff.SequenceType(np.int64)
 _MACHINE = socket.gethostname()
+
+# Every check trains on a cluster in tests/training/test_elsewhere.py.
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(name='context', scope='module')
@@ -53,19 +55,7 @@ def _sums(datasets):
   return tff.federated_sum(sums), sums
 
 
-@pytest.mark.parametrize(
-  'case',
-  tiers.exhaustive_but(
-    [
-      cases.fed_avg_reduce,
-      cases.dataset_computation,
-      cases.client_sequences,
-      cases.two_dependent_aggregations,
-    ],
-    cases.ALL,
-  ),
-  ids=lambda case: case.__name__,
-)
+@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
 def test_ray_equals_in_process(case, context, in_process):
   with _installed(in_process):
     expected = case()
@@ -74,16 +64,7 @@ def test_ray_equals_in_process(case, context, in_process):
   test_equality.assert_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-  'name',
-  # Clients with values of their own, which must come home to them.
-  [
-    pytest.param(
-      name, marks=[] if name == 'scaffold' else [pytest.mark.exhaustive]
-    )
-    for name in algorithms.names()
-  ],
-)
+@pytest.mark.parametrize('name', algorithms.names())
 def test_every_method_agrees(name, context, in_process):
   methods.assert_same(
     methods.two_rounds(name, context), methods.two_rounds(name, in_process)

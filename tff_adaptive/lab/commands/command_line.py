@@ -1,7 +1,7 @@
 """The command line: commands, their help and their exit codes.
 
-`main.py` and the installed command `tff-adaptive` are this. Imports no
-TensorFlow; commands that compute do.
+The implementation of `main.py` and of the installed command `tff-adaptive`.
+TensorFlow is imported only by commands that compute.
 """
 
 import importlib.metadata
@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# Whatever TensorFlow logs about its own start; what goes wrong is raised.
+# Hides TensorFlow's log messages at startup; errors are raised regardless.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive import errors
@@ -45,7 +45,7 @@ MAINS = {
   'costs': costs,
   'export': export,
 }
-# What computes nothing.
+# Commands that compute nothing and need no TFF.
 _WITHOUT_TFF = ('report', 'compare', 'list')
 _TFF = '0.87.0'
 
@@ -69,7 +69,7 @@ def _help(command: str, arguments: Sequence[str], full: bool) -> str:
 
 
 def _check_tff() -> None:
-  """Raises `SettingsError` if another TFF than ours is installed, or none."""
+  """Raises `SettingsError` unless the required version of TFF is installed."""
   try:
     found = importlib.metadata.version('tensorflow-federated')
   except importlib.metadata.PackageNotFoundError:
@@ -83,7 +83,7 @@ def _check_tff() -> None:
 
 
 def _check_command(command: str) -> None:
-  """Raises `SettingsError` if the command is unknown."""
+  """Raises `SettingsError` for an unknown command."""
   if command not in _COMMANDS:
     raise errors.SettingsError(
       f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     command, *arguments = arguments
   try:
     if command == 'help':
-      # As COMMAND --help; `help --task=...` is about training.
+      # Equivalent to COMMAND --help; `help --task=...` is about training.
       if arguments and not arguments[0].startswith('-'):
         command, *arguments = arguments
       arguments = [*arguments, '--help']
@@ -134,7 +134,7 @@ def run() -> None:
     code = main(sys.argv[1:])
     sys.stdout.flush()
   except BrokenPipeError:
-    # Whoever reads, `head` for one, has enough. Python would try once more.
+    # The reader, such as `head`, has closed the pipe. Python would flush again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     code = 128 + signal.SIGPIPE
   sys.exit(code)

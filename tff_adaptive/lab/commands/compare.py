@@ -1,4 +1,4 @@
-"""`main.py compare`: runs side by side."""
+"""`main.py compare`: results of runs side by side."""
 
 import pathlib
 import sys

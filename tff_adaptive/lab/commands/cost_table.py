@@ -1,4 +1,4 @@
-"""A table of a method's costs per client, compared with FedAda2's paper."""
+"""Table of methods' costs per client, compared with FedAda2's paper."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -15,13 +15,12 @@ class Costs:
   Attributes:
     model: Bytes of the trainable weights, the unit d.
     down, up: Bytes that a client receives and sends in a round.
-    optimizer_state: Bytes that its optimizer holds from one local step to the
-      next.
-    context: Bytes of what the method adds to the gradient or the loss in a
-      round: a correction, a previous model.
-    kept: Bytes that it keeps from one round to the next; they do not travel.
-    gradients: Evaluations of the gradient on a batch for each local step,
-      those of the pass over the data before or after the steps included.
+    optimizer_state: Bytes of the client optimizer's state between local steps.
+    context: Bytes of the exchange's context in a round, such as a correction
+      of gradients or a previous model.
+    kept: Bytes of the client state kept between rounds, which is not sent.
+    gradients: Number of batch gradients computed per local step, including that
+      of a full-gradient pass over the data.
   """
 
   model: int
@@ -33,20 +32,20 @@ class Costs:
   gradients: int
 
   def in_models(self, size: float) -> float:
-    """Expresses bytes in units of d."""
+    """Converts bytes to units of d."""
     return size / self.model
 
   @property
   def traffic(self) -> float:
-    """Down and up together, in units of d."""
+    """Sum of `down` and `up`, in units of d."""
     return self.in_models(self.down + self.up)
 
   @property
   def memory(self) -> float:
     """Memory for model, optimizer, context and client state, in units of d.
 
-    As ADA2 counts: the model itself is among it once; batches, activations, the
-    gradient at hand and the received model are not.
+    As counted in FedAda2's paper: includes the model once, excludes batches,
+    activations, the current gradient and the received model.
     """
     return self.in_models(
       self.model + self.optimizer_state + self.context + self.kept
@@ -55,7 +54,7 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedCosts:
-  """A row of ADA2's Table 2, in units of d."""
+  """A row of Table 2 of FedAda2's paper, in units of d."""
 
   traffic: int
   gradients: int
@@ -78,7 +77,7 @@ _HEADER = (
   'optimizer B', 'kept B', 'memory d', 'paper', 'gradients', 'paper',
 )  # fmt: skip
 _BYTES = (1, 2, 7, 8)
-# More than any method sends or keeps, in units of d.
+# Upper bound of what methods send or keep, in units of d, for column widths.
 _MOST = 10
 
 
@@ -87,17 +86,17 @@ def lines(
   names: Sequence[str],
   rows: Iterable[tuple[str, Optional[Costs]]],
 ) -> Iterator[str]:
-  """Renders the table line by line, as soon as each row is measured.
+  """Renders the table, yielding each line as soon as its row is measured.
 
   Figures of the paper are shown next to the measured ones.
 
   Args:
-    task: The task whose model was measured.
-    names: All methods of the table, which decide the first column's width.
-    rows: Method and costs; `None` for a method that the model does not suit.
+    task: Name of the task whose model is measured.
+    names: All methods of the table, which determine the first column's width.
+    rows: Methods and costs; `None` for a method that cannot train the model.
 
   Yields:
-    A line with the model's size, the header, and one line a method.
+    A line with the model's size, the header, and one line per method.
   """
   waiting, widths = [], None
   for name, costs in rows:

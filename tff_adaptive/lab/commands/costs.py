@@ -1,6 +1,6 @@
-"""`main.py costs`: the costs of methods for a client, side by side.
+"""`main.py costs`: costs of methods per client, side by side.
 
-Importing this module imports no TensorFlow; `measured_costs` does the work.
+Importing this module imports no TensorFlow; `measured_costs` measures.
 """
 
 import sys
@@ -25,7 +25,7 @@ methods are taken as they come, unless --algorithm and its flags choose one."""
 
 
 def build_options() -> options_lib.Options:
-  """Builds the flags that only `main.py costs` has."""
+  """Builds the flags specific to `main.py costs`."""
   return options_lib.Options(
     parameters.Parameter(
       'methods',
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
           f'--methods may name {", ".join(algorithms.names())}, got {name!r}.'
         )
   experiment.announce()
-  # Only now does TensorFlow come in.
+  # Imports TensorFlow.
   from tff_adaptive.lab.commands import measured_costs  # pylint: disable=g-import-not-at-top
 
   if chosen and not settings.plan.method.has_clients:

@@ -1,4 +1,4 @@
-"""The description of an experiment, for --dry_run."""
+"""Description of an experiment, for --dry_run."""
 
 from typing import Any
 from typing import Optional
@@ -14,11 +14,11 @@ from tff_adaptive.lab.training.participation import behaviour
 def describe(
   settings: settings_lib.Settings, preset: Optional[presets.Preset] = None
 ) -> str:
-  """Describes the resolved experiment; trains nothing, writes nothing.
+  """Describes the resolved experiment as text; trains and writes nothing.
 
   Args:
-    settings: The experiment.
-    preset: The published settings that it starts from, if any.
+    settings: The experiment's settings.
+    preset: The published settings that they are based on, if any.
 
   Raises:
     SettingsError: If the experiment could not run.
@@ -27,8 +27,7 @@ def describe(
   experiment.prepare(settings)
   experiment.announce()
   experiment.set_runtime(settings)
-  # TensorFlow is imported no earlier than it is needed, and TFF not before it
-  # has its runtime.
+  # TensorFlow is imported when it is needed, and TFF after its runtime is set.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.algorithms import description
   from tff_adaptive.lab.training import traffic as communication
@@ -66,7 +65,7 @@ def describe(
 
 
 def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
-  """Renders the run, its clients and the published settings of its task."""
+  """Describes the run, its clients and its task's published settings."""
   info = tasks.info(settings.task)
   whose = settings.plan.method.whose_data(
     settings.clients_per_round, len(task.datasets.train_data.client_ids)
@@ -92,7 +91,7 @@ def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
 
 
 def _size_of_model(task: Any) -> str:
-  """Counts the weights of a model that nobody described."""
+  """Describes a model by its number of trainable weights."""
   import numpy as np  # pylint: disable=g-import-not-at-top
 
   variables = task.model_fn().trainable_variables

@@ -1,4 +1,4 @@
-"""A run's model as Keras weights and a SavedModel, for use without TFF."""
+"""`main.py export`: a run's model as Keras files and a SavedModel."""
 
 import dataclasses
 import json
@@ -35,9 +35,9 @@ USAGE = """export RUN DIR
 Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel, and
 of a model of Keras 3 a .keras file, which load without TensorFlow Federated."""
 
-# Settings without which nobody knows what was run.
+# Settings that a run must have recorded.
 _NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
-# The settings that are read from a run, by flag.
+# The settings read from a run's record, by flag.
 _READ = {
   f.name: parameters.Parameter(f.name, f.type, f.default)
   for f in dataclasses.fields(general.AsGiven)
@@ -85,18 +85,17 @@ def build_options() -> options_lib.Options:
 
 
 def _check_code(run: results.Run, agreed: Mapping[str, Optional[str]]) -> None:
-  """Checks that code outside of this program is named by its user, too.
+  """Checks that the user approves of external code named by a run.
 
-  A run's folder may come from anybody, and naming a function in it must not be
-  enough to have it called.
+  A run's folder may come from an untrusted source, so functions that it names
+  are called only if the user names them too.
 
   Args:
     run: The run.
-    agreed: What the user named, by flag.
+    agreed: Functions named by the user, 'MODULE:FUNCTION' by flag.
 
   Raises:
-    SettingsError: If the run names code and the user does not name the same,
-      or the user names some of which the run has none.
+    SettingsError: If the run's and the user's functions differ.
   """
   task = run.settings['task']
   described = tasks.info(task)
@@ -131,16 +130,16 @@ def _check_code(run: results.Run, agreed: Mapping[str, Optional[str]]) -> None:
 def settings_of(
   run: results.Run, *, task: Optional[str] = None, model: Optional[str] = None
 ) -> settings_lib.Settings:
-  """Reads a run's settings from its record of them.
+  """Reads a run's settings from its hparams.json.
 
   Args:
     run: The run.
-    task: The run's task, if that is a function of somebody's own.
+    task: The run's task, 'MODULE:FUNCTION', if it is external code.
     model: The function of the run's model, likewise.
 
   Raises:
-    SettingsError: If this version of the program does not understand them, or
-      they name code that `task` and `model` do not.
+    SettingsError: If they are of an incompatible version of the program, or
+      name external code that `task` and `model` do not.
   """
   known = run.settings
   try:
@@ -158,8 +157,8 @@ def settings_of(
       name: known.get(settings_lib.flag_of(task, name), parameter.default)
       for name, parameter in tasks.parameters_of(task).items()
     }
-    # What this version has beside the settings of a run: as when not given, or
-    # as it was before there was a choice.
+    # Settings that the run's version lacked have their defaults, or the value
+    # that was fixed at that time.
     usual = dataclasses.replace(
       resolving.settings(), validation_split='test', validation_share=None
     )
@@ -195,27 +194,28 @@ def export(
   task: Optional[str] = None,
   model: Optional[str] = None,
 ) -> Mapping[str, Any]:
-  """Writes a run's model.
+  """Exports a run's model for use without TFF.
 
-  Nothing that the run's files name is imported or called, unless `task` or
-  `model` names it, too.
+  Code named by the run's files is imported or called only if `task` or `model`
+  names it too.
 
   Args:
     path: The run's folder.
-    target: The folder to make: `saved_model/`, `export.json` and `weights.h5`;
-      of a model of Keras 3 `model.keras` and `model.weights.h5`.
-    cache_dir: Where the task's data are, if its model depends on them. Without
-      it the model is built from made-up data of the same shapes.
-    which: 'last', 'best' or 'ema', as --which has it.
-    task: 'package.module:function', if the run's task is one of your own.
-    model: The same of the run's model, if that is one of your own.
+    target: The folder to create, with `saved_model/`, `export.json` and
+      `weights.h5`, or `model.keras` and `model.weights.h5` of a Keras 3 model.
+    cache_dir: Folder of the task's data, if its model depends on them. Other
+      models are built from synthetic data of the same shapes by default.
+    which: 'last', 'best' or 'ema', as --which.
+    task: 'package.module:function', if the run's task is external code.
+    model: The function of the run's model, likewise.
 
   Returns:
-    What export.json says: where the model is from, and how to load it.
+    The content of export.json: the model's origin, and how to load it.
 
   Raises:
-    SettingsError: If there is nothing to export or no place for it; then
-      nothing is written.
+    SettingsError: If there is no model to export, or `target` is not usable;
+      then nothing is written.
+    RunError: If `target` cannot be written.
   """
   run = results.load(path)
   if target.exists() and (not target.is_dir() or list(target.iterdir())):
@@ -231,7 +231,7 @@ def export(
   if cache_dir is None and not info.model_from_data:
     elsewhere['data'] = 'synthetic'
   options |= {k: v for k, v in elsewhere.items() if k in options}
-  # Nothing is computed, and no worker need be started for it.
+  # Nothing is trained, so no runtime with workers need be started.
   settings = dataclasses.replace(
     settings, task_options=options, runtime='in_process'
   )
@@ -275,7 +275,7 @@ def export(
 def _restore(
   settings: settings_lib.Settings, folder: files.RunFolder, which: str
 ) -> tuple[int, Any]:
-  """Restores a round and its model, around a Keras model."""
+  """Restores the exported round; returns its number and its model."""
   # pylint: disable=g-import-not-at-top
   import tensorflow as tf
   import tensorflow_federated as tff
@@ -292,13 +292,13 @@ def _restore(
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)
   if tasks.info(settings.task).model_from_data:
-    # Other data mean another scaling, other classes and other words.
+    # Scaling, classes and vocabulary depend on the data.
     hparams = folder.read_hparams() or {}
     inputs.check_same(
       hparams.get('inputs', {}), inputs.digests(settings, task), folder.path
     )
   built = experiment.build(settings, task)
-  # After the process, see `evaluation.Evaluator`.
+  # Built after the process; see `evaluation.Evaluator`.
   model = task.model_fn()
   if tff_internals.keras_model_of(model) is None:
     raise errors.SettingsError(
@@ -327,7 +327,7 @@ def _restore(
     raise errors.SettingsError(
       f'{folder.path} has no checkpoint yet, so there is no model to export.'
     )
-  # What clients keep is no part of the model; it may be anywhere.
+  # Client states are no part of the model, and may have been moved.
   rounds.restore_model(found.state)
   round_number, weights = found.round_number, rounds.model_weights()
   if which == 'best':
@@ -345,17 +345,17 @@ def _restore(
 
 
 def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
-  """Finds the best round by the measure that the run was last judged by.
+  """Finds the best round by the run's most recent goal.
 
   Args:
-    folder: The run's.
-    last_round: The round of its last checkpoint.
+    folder: The run's folder.
+    last_round: Round of its last checkpoint.
 
   Returns:
-    `None` for a run of an earlier version, which does not say the measure.
+    The round; `None` for a run of an earlier version, which recorded no goal.
 
   Raises:
-    RunError: If the model of that round was not kept.
+    RunError: If the model of that round was not saved.
   """
   from tff_adaptive.lab.recording.checkpoints import best  # pylint: disable=g-import-not-at-top
 

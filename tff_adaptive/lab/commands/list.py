@@ -1,4 +1,4 @@
-"""`main.py list`: all there is to choose from, or a preset as a flag file."""
+"""`main.py list`: available choices, or a preset as a flag file."""
 
 import textwrap
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def _default(parameter: parameters.Parameter) -> str:
 
 
 def listing() -> str:
-  """Lists tasks, algorithms, optimizers and runtimes, a few lines each."""
+  """Renders tasks, algorithms, optimizers, presets and runtimes as text."""
   lines = ['Tasks (--task)']
   for name in tasks.names():
     info = tasks.info(name)

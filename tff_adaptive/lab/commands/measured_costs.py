@@ -1,8 +1,8 @@
-"""The costs of a method for a client, measured.
+"""Measurement of a method's costs per client.
 
-Nothing is estimated: bytes are read off the computation that TFF runs
-(`communication`), memory off the state that the client optimizer makes, and
-gradients are counted while the optimizer takes a step.
+Nothing is estimated: bytes sent are measured on the computation that TFF runs
+(`traffic`), memory on the client optimizer's initial state, and gradients are
+counted while the optimizer takes a step.
 """
 
 import collections
@@ -31,10 +31,10 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
 
   Args:
     process: The process.
-    pieces: What it was composed of.
+    pieces: The components that it was composed of.
 
   Raises:
-    ValueError: If something that it sends has no fixed size.
+    ValueError: If something sent has no fixed size.
   """
   traffic = communication.of_process(process)
   weights = process.get_model_weights.type_signature.result.trainable
@@ -78,9 +78,9 @@ def _gradients_a_step(
   optimizer: tff.learning.optimizers.Optimizer,
   specs: Sequence[tf.TensorSpec],
 ) -> int:
-  """Counts the gradients of a step, the one at the weights included."""
+  """Counts the gradients of a step, including the one at the weights."""
   if isinstance(optimizer, blended.Blended):
-    # Each client draws one of them.
+    # Each client draws one of the optimizers.
     return max(_gradients_a_step(o, specs) for o in optimizer.choices)
   asked = []
   with tf.Graph().as_default():
@@ -105,15 +105,15 @@ def _gradients_a_step(
 def of_methods(
   names: Sequence[str], model_fn: Any
 ) -> Iterator[tuple[str, Optional[cost_table.Costs]]]:
-  """Measures the costs of methods with their own hyperparameters.
+  """Measures the costs of methods with their default hyperparameters.
 
   Args:
-    names: Methods.
+    names: Names of the methods.
     model_fn: As `algorithms.build` takes it.
 
   Yields:
-    Method and costs, as soon as they are measured; `None` for one that the
-    model has no representations for.
+    Name and costs of each method, as soon as measured; `None` for a method that
+    cannot train the model.
   """
   for name in names:
     pieces = building.make_pieces(algorithms.resolve(name))

@@ -1,4 +1,4 @@
-"""`main.py report`: one page about many runs."""
+"""`main.py report`: a page with figures and tables of many runs."""
 
 import pathlib
 import sys
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     raise errors.SettingsError(
       f'report takes one folder, got {" ".join(words) or "none"}.'
     )
-  # matplotlib, which other commands should not wait for.
+  # Imports matplotlib, which is slow and not needed by other commands.
   from tff_adaptive.lab.report.web import page  # pylint: disable=g-import-not-at-top
 
   output = values['output']

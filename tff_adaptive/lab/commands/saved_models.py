@@ -1,4 +1,4 @@
-"""A Keras model on disk: weights, a SavedModel, and what it takes and gives."""
+"""Export of a Keras model: weights, a SavedModel, and its signature."""
 
 import contextlib
 import logging
@@ -20,10 +20,9 @@ _SIGNATURE = 'serving_default'
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Keeps back what TensorFlow and Keras warn of.
+  """Suppresses warnings of TensorFlow and Keras.
 
-  That a model was not compiled, say, which one that is only to predict need
-  not be. Errors are raised as ever.
+  For example that a model was not compiled, which prediction does not need.
   """
   logger, verbosity = tf.get_logger(), absl_logging.get_verbosity()
   level = logger.level
@@ -46,14 +45,14 @@ def write(
   Args:
     keras_model: The model.
     folder: The folder.
-    task: The name of its task.
-    logits: Whether it ends in logits; `None` if that is not known.
+    task: Name of the model's task.
+    logits: Whether the model outputs logits; `None` if unknown.
 
   Returns:
-    What export.json says: how to `load` what was written, Keras' files
-    (`keras`), and of the SavedModel its signature, and the names, the shapes
-    and dtypes of what goes in and what comes out. A model of a table takes rows
-    as they are in its file; `columns` has their order and meaning.
+    Entries of export.json: how to `load` the files, Keras' files (`keras`), and
+    the SavedModel's signature with names, shapes and dtypes of its inputs and
+    outputs. A model of a table takes rows as in the data file; `columns`
+    describes their order and meaning.
   """
   place = str(folder / 'saved_model')
   encoding = table_encoding.of(keras_model)
@@ -62,7 +61,7 @@ def write(
     write_all = _write_keras_3
   with _quiet():
     load = write_all(keras_model, folder, place, encoding)
-    # As whoever loads it finds it; Keras' own tensors are called otherwise.
+    # Names as in the loaded model; Keras' own tensors have other names.
     signature = tf.saved_model.load(place).signatures[_SIGNATURE]
   _, inputs = signature.structured_input_signature
   outputs = _described(signature.structured_outputs)
@@ -95,10 +94,10 @@ def _write_keras_2(
   place: str,
   encoding: Optional[table_encoding.Encoding],
 ) -> dict[str, str]:
-  """Writes a model of Keras 2; returns how its files are loaded."""
+  """Writes a Keras 2 model; returns how to load its files, by kind."""
   signatures = {}
   if encoding is not None:
-    # Whoever uses the model has rows, not what it was trained on.
+    # Users of the model have rows of the table, not encoded features.
     [output] = keras_model.output_names
     signatures = {_SIGNATURE: _of_rows(keras_model, encoding, output)}
   keras_model.save_weights(str(folder / 'weights.h5'))
@@ -117,7 +116,7 @@ def _write_keras_3(
   place: str,
   encoding: Optional[table_encoding.Encoding],
 ) -> dict[str, str]:
-  """Writes a model of Keras 3; returns how its files are loaded."""
+  """Writes a Keras 3 model; returns how to load its files, by kind."""
   import keras  # pylint: disable=g-import-not-at-top
 
   keras_model.save_weights(str(folder / 'model.weights.h5'))
@@ -138,7 +137,7 @@ def _write_keras_3(
 def _of_rows(
   keras_model: Any, encoding: table_encoding.Encoding, output: str
 ) -> Any:
-  """Returns a traced function from rows of a table to the model's outputs."""
+  """Builds a traced function from rows of a table to the model's outputs."""
 
   @tf.function(input_signature=[encoding.input_spec])
   def serve(rows: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""The short table at the end of a run."""
+"""Summary table at the end of a run."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from tff_adaptive.lab.recording import metric_names
 
 
 def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
-  """Renders the short table at the end of a run.
+  """Renders the summary of a run as text.
 
   Args:
-    rows: Of metrics.csv.
-    folder: Where everything is.
-    seconds: By what they were spent on, if the run was just now.
+    rows: Rows of metrics.csv, as text by column.
+    folder: The run's folder.
+    seconds: Seconds by phase; empty or `None` if the run was finished before.
   """
   splits = [
     (split, row)
@@ -68,7 +68,7 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
 
 
 def _clients(row: Any) -> list[str]:
-  """Says how the trained model does on single clients, if that was tested."""
+  """Renders the per-client tests, a line per group; empty without them."""
   lines = []
   for group, when in (('per_client', ''), ('per_client_tuned', ', fine-tuned')):
     count = row.get(f'{group}/clients')
@@ -92,7 +92,7 @@ def _clients(row: Any) -> list[str]:
 
 
 def _virtual(rows: Any) -> list[str]:
-  """Says how long a run took in virtual time, and who did not answer."""
+  """Renders virtual time, answers and staleness; empty if not simulated."""
   lines = []
 
   def column(name: str) -> list[float]:
@@ -116,12 +116,12 @@ def _virtual(rows: Any) -> list[str]:
       f'answers  {answered:,} of {drawn:,} clients drawn; {dropped:,} dropped '
       f'out, {late:,} came too late'
     )
-    # Of an asynchronous run.
+    # In asynchronous runs only.
     if under_way := drawn - answered - dropped - late:
       line += f', {under_way:,} still under way'
     lines.append(line)
   if oldest := column('staleness/max'):
-    # Of as many answers as counted in the round.
+    # Means of rounds, weighted by the number of answers that counted.
     ages = [
       (float(row['staleness/mean']), float(row['clients/count']))
       for row in rows
@@ -136,7 +136,7 @@ def _virtual(rows: Any) -> list[str]:
 
 
 def _last(rows: Any, group: str) -> Any:
-  """Finds the last row that has a value of a group."""
+  """Returns the last row with a value of a group of columns, or `None`."""
   for row in reversed(rows):
     if any(v for name, v in row.items() if name.startswith(group + '/')):
       return row

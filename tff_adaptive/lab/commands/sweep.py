@@ -1,4 +1,4 @@
-"""`main.py sweep`: many runs."""
+"""`main.py sweep`: many runs, over axes or a paper's grid."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
   if sweep.dry_run:
     print(flags.describe(sweep))
     return 0
-  # Optuna, which other commands should not wait for.
+  # Imports Optuna, which is slow and not needed by other commands.
   from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
   from tff_adaptive.lab.sweep import outcomes  # pylint: disable=g-import-not-at-top
   from tff_adaptive.lab.sweep import summary  # pylint: disable=g-import-not-at-top

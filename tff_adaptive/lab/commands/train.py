@@ -1,4 +1,4 @@
-"""One run: `main.py`, or `main.py train`.
+"""`main.py train`, or `main.py` alone: one run.
 
 Importing this module imports no TensorFlow.
 """

@@ -99,13 +99,14 @@ class FlagTable:
     self.optimizer: dict[str, Flag] = {}
     self.task: dict[str, Flag] = {}
     self.own: dict[str, list[Flag]] = {}
+    chosen = {side: {*optimizers.names(side)} for side in optimizers.SIDES}
     for name, method in methods.table().items():
       own = plan.optimizers_of(method)
+      # The hyperparameters of optimizers that users choose are added below.
+      below = {side for side, made in own.items() if made in chosen[side]}
       for public, slot in plan.slots_of(method, own).items():
         flag = self._hyperparameter(public, slot.parameter)
-        # The hyperparameters of optimizers are added below.
-        side = slot.piece
-        if side not in own or own[side] not in optimizers.names(side):
+        if slot.piece not in below:
           flag.takers.append((name, slot.parameter))
     for side in optimizers.SIDES:
       for name in optimizers.names(side):
@@ -117,7 +118,7 @@ class FlagTable:
             spelled = f'{side}_{name}_{argument}'
             self.optimizer[spelled] = Flag(
               spelled,
-              dataclasses.replace(parameter, name=spelled),
+              parameter.named(spelled),
               public,
               (side, name),
             )
@@ -135,8 +136,9 @@ class FlagTable:
     self, public: str, parameter: parameters.Parameter
   ) -> Flag:
     """Returns a hyperparameter's flag, created by its first declaration."""
-    named = dataclasses.replace(parameter, name=public)
-    return self.algorithm.setdefault(public, Flag(public, named, public))
+    if public not in self.algorithm:
+      self.algorithm[public] = Flag(public, parameter.named(public), public)
+    return self.algorithm[public]
 
   def know(self, task: Any) -> list[Flag]:
     """Adds the flags of a user's own task.
@@ -208,10 +210,10 @@ class FlagTable:
 
 def _of_task(task: str) -> list[Flag]:
   """Returns the flags of a task's options."""
+  names = settings_lib.flags_of(task)
   return [
-    Flag(name, dataclasses.replace(parameter, name=name), option, owner)
+    Flag(names[option], parameter.named(names[option]), option, ('task', task))
     for option, parameter in tasks.parameters_of(task).items()
-    for name, owner in [(settings_lib.flag_of(task, option), ('task', task))]
   ]
 
 

@@ -66,13 +66,14 @@ class Settings(general.AsGiven):
     early do not affect any round and are left out.
     """
     options = dict(self.task_options)
+    flags = flags_of(self.task)
     shared = {
       flag: options.pop(name) for flag, name in shared_flags(self.task).items()
     }
     shared.pop('cache_dir', None)
     return {
       'task': self.task,
-      **{flag_of(self.task, k): v for k, v in sorted(options.items())},
+      **{flags[k]: v for k, v in sorted(options.items())},
       **shared,
       'algorithm': self.algorithm,
       'client_optimizer': self.client_optimizer,
@@ -192,9 +193,16 @@ def shared_flags(task: str) -> dict[str, str]:
 
 def flag_of(task: str, option: str) -> str:
   """Returns the flag that sets an option of a task."""
-  flags = {name: flag for flag, name in shared_flags(task).items()}
-  flags |= tasks.info(task).flags
-  return flags.get(option, f'{tasks.short(task)}_{option}')
+  # Errors may name what is no option, such as a column of a file.
+  return flags_of(task).get(option, f'{tasks.short(task)}_{option}')
+
+
+def flags_of(task: str) -> dict[str, str]:
+  """Returns the flags of a task's options, by option."""
+  prefix = tasks.short(task)
+  flags = {option: f'{prefix}_{option}' for option in tasks.parameters_of(task)}
+  flags |= {option: flag for flag, option in shared_flags(task).items()}
+  return {**flags, **tasks.info(task).flags}
 
 
 def check_same(

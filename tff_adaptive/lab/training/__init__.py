@@ -1,4 +1,4 @@
-"""Training runs, from settings to a finished folder."""
+"""Training runs, from settings to a folder of results."""
 
 from tff_adaptive.lab.flags.resolving import settings
 from tff_adaptive.lab.training.experiment import run

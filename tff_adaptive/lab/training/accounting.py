@@ -1,4 +1,4 @@
-"""A run's privacy: its noise, and the epsilon of every round."""
+"""Privacy accounting of a run: noise multiplier, and epsilon by round."""
 
 import dataclasses
 from typing import Optional
@@ -12,12 +12,12 @@ from tff_adaptive.privacy import mechanism as privacy
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-  """The account of what a private run has spent.
+  """The privacy accountant of a run.
 
   Attributes:
     budget: The privacy budget and how it is accounted.
-    noise_multiplier: sigma, as given or as found for a target.
-    target: The epsilon that sigma was found for, if it was.
+    noise_multiplier: sigma, as given or as calibrated to `target`.
+    target: The epsilon that sigma was calibrated to; `None` if it was given.
   """
 
   budget: privacy.Budget
@@ -25,7 +25,7 @@ class Ledger:
   target: Optional[float]
 
   def columns(self, round_number: int) -> dict[str, float]:
-    """Computes the columns of metrics.csv after a round; none without noise."""
+    """Computes a round's columns of metrics.csv; empty without noise."""
     if not self.noise_multiplier:
       return {}
     epsilon = self.budget.epsilon(self.noise_multiplier, round_number)
@@ -35,7 +35,7 @@ class Ledger:
     }
 
   def describe(self) -> str:
-    """Describes the guarantee, before training."""
+    """Describes the guarantee after all rounds, as text."""
     if not self.noise_multiplier:
       return (
         'privacy: updates are clipped but get no noise: epsilon is infinite; '
@@ -53,15 +53,15 @@ class Ledger:
 def open_ledger(
   settings: settings_lib.Settings, clients: int
 ) -> Optional[Ledger]:
-  """Opens the account of a run's privacy; `None` for a run without.
+  """Builds a run's privacy accountant; `None` for a run without privacy.
 
   Args:
-    settings: The run.
-    clients: Training clients of its task.
+    settings: The run's settings.
+    clients: Number of training clients of its task.
 
   Raises:
-    SettingsError: If no noise keeps within the target, there are fewer
-      clients than a round takes, or delta is above the share of one client.
+    SettingsError: If no noise multiplier meets the target epsilon, there are
+      fewer clients than a cohort needs, or delta exceeds 1 / clients.
   """
   if not settings.plan.private:
     return None
@@ -86,7 +86,7 @@ def open_ledger(
 
 
 def with_noise(plan: plan_lib.Plan, ledger: Optional[Ledger]) -> plan_lib.Plan:
-  """Returns the plan with the noise that a target asks for."""
+  """Returns the plan with the ledger's noise multiplier."""
   if ledger is None:
     return plan
   return plan.with_values(dp_noise_multiplier=ledger.noise_multiplier)

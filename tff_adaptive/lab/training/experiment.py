@@ -1,4 +1,4 @@
-"""An experiment, from settings to a finished run."""
+"""Experiments: from settings to a finished run."""
 
 import dataclasses
 import importlib.metadata
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
   from tff_adaptive.lab.training.data import datasets as data_lib
   from tff_adaptive.lab.training.loop import parts as loop_parts
 
-# TensorFlow is imported by the functions that need it: whether a run is
-# finished already, or may not be resumed, is known before.
+# TensorFlow is imported by the functions that need it, after it is known
+# whether a run is finished already or may not be resumed.
 # pylint: disable=g-import-not-at-top
 
 
 def announce(say: Optional[Callable[[str], None]] = None) -> None:
-  """Says that TensorFlow is about to be imported, which takes seconds.
+  """Announces the import of TensorFlow, which takes seconds, if it is pending.
 
   Args:
-    say: Called with the message; printed to standard error unless given.
+    say: Called with the message; by default it is printed to standard error.
   """
   if 'tensorflow' in sys.modules:
     return
@@ -57,16 +57,16 @@ def announce(say: Optional[Callable[[str], None]] = None) -> None:
     print('Loading TensorFlow ...', file=sys.stderr, flush=True)
   else:
     say('Loading TensorFlow ...')
-    sys.stdout.flush()  # At once, where it goes to a file or a pipe too.
+    sys.stdout.flush()  # Files and pipes are buffered.
 
 
 def set_runtime(
   settings: settings_lib.Settings,
 ) -> 'tff.framework.SyncContext | tff.framework.AsyncContext':
-  """Makes the settings' execution context the one that TFF uses.
+  """Sets and returns TFF's default execution context for a run's settings.
 
-  To be called before anything else is done with TFF: what it replaces, TFF's
-  own default, complains when the interpreter ends with it in place.
+  Call it before any other use of TFF, whose own default context reports errors
+  if it is still in place when the interpreter exits.
   """
   try:
     _set_threads(settings.threads_per_operation)
@@ -81,10 +81,10 @@ def set_runtime(
 
 
 def _set_threads(count: int) -> None:
-  """Sets the threads per operation; warns if it is too late for the default.
+  """Sets the threads per operation; warns if it is too late for the default 1.
 
   Raises:
-    SettingsError: If it is too late for a number that was asked for.
+    SettingsError: If it is too late and `count` is not 1.
   """
   try:
     runtime.set_threads_per_operation(count)
@@ -102,14 +102,14 @@ def _set_threads(count: int) -> None:
 
 
 def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
-  """Inspects the run's folder before anything is computed.
+  """Inspects the run's folder, without importing TensorFlow.
 
   Returns:
     The rows of metrics.csv if the run is finished, else `None`.
 
   Raises:
-    SettingsError: If the folder cannot be written, or holds a sweep, or a run
-      with other settings.
+    SettingsError: If the folder is not writable, or has a sweep or a run with
+      other settings.
   """
   folder = files.RunFolder(settings.folder)
   files.check_writable(folder.path)
@@ -139,10 +139,10 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
 
 def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
-  """Builds the recorders that --record asks for.
+  """Builds the experiment trackers named by --record.
 
   Raises:
-    SettingsError: If there is none of that name, or its package is missing.
+    SettingsError: If a name is unknown, or a tracker's package is missing.
   """
   try:
     return trackers.build(settings.record)
@@ -153,14 +153,14 @@ def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
 def create_task(
   settings: settings_lib.Settings,
 ) -> 'tff.simulation.baselines.BaselineTask':
-  """Creates the settings' `tff.simulation.baselines.BaselineTask`.
+  """Creates a run's task, frozen, adapted and split as its settings say.
 
   Raises:
-    SettingsError: If its data cannot be used as asked.
+    SettingsError: If an option or the task's data cannot be used.
   """
   options = dict(settings.task_options)
   if not settings.plan.method.has_clients:
-    # They make up a client's share of a round, of which there is none.
+    # These apply to a client's data in a round; pooled data are read once.
     no_share = dict(epochs=1, max_elements=None)
     options |= {k: v for k, v in no_share.items() if k in options}
   try:
@@ -185,14 +185,14 @@ def create_task(
 def build(
   settings: settings_lib.Settings, task: 'tff.simulation.baselines.BaselineTask'
 ) -> 'parts_lib.Built':
-  """Builds what the settings' plan describes.
+  """Builds the learning process of a run, with its optimizers and ledger.
 
   Args:
-    settings: The run.
-    task: As `create_task` made it.
+    settings: The run's settings.
+    task: The task, as returned by `create_task`.
 
   Raises:
-    SettingsError: If the method does not go with the task.
+    SettingsError: If the method cannot train the task's model.
   """
   from tff_adaptive import adapters
   from tff_adaptive.algorithms import building
@@ -203,7 +203,7 @@ def build(
   plan = accounting.with_noise(settings.plan, ledger).with_values(
     seed=randomness.seed_32(settings.seed, 'inside rounds')
   )
-  # A method that counts in the population means the task's, unless told.
+  # The population, for methods that use it, defaults to the task's clients.
   if plan.values.get('population', 0) is None:
     plan = plan.with_values(population=population)
   try:
@@ -239,19 +239,20 @@ def run(
 ) -> result.Result:
   """Runs or resumes an experiment.
 
-  Everything is written to `settings.folder`; a run that is finished already is
-  not run again.
+  Everything is written to `settings.folder`. A finished run is not repeated.
 
   Args:
-    settings: The experiment, as `training.settings` or the command line makes
-      it.
-    say: Called with a sentence about each thing that is going on.
+    settings: The experiment, from `training.settings` or the command line.
+    say: Called with each progress message.
     hooks: Listeners to the run, each a `lab.recording.hooks.Hook` or an object
       with some of its methods; a finished run notifies none.
 
+  Returns:
+    The run's rows of metrics.csv, and the time it took.
+
   Raises:
-    SettingsError: If the experiment cannot run as asked; nothing is written.
-    RunError: If it cannot go on.
+    SettingsError: If the settings cannot be used; nothing is written.
+    RunError: If the run cannot continue.
     Stopped: If a signal stopped it; the last complete round is saved.
   """
   try:
@@ -265,7 +266,7 @@ def _run(
   say: Callable[[str], None],
   hooks: Sequence[Any],
 ) -> result.Result:
-  """Runs or resumes an experiment, as `run` says."""
+  """Implements `run`, which converts `SystemExit`."""
   start = time.perf_counter()
   recorders = build_trackers(settings)
   finished = prepare(settings)
@@ -322,7 +323,7 @@ def _run(
         patience=settings.patience,
         max_rejected_clients=settings.max_rejected_clients,
       ).run()
-      # Not before the rounds, which would wait for the picture.
+      # After the rounds, so that they do not wait for the figure.
       task_figures.draw_partition(
         ready.task.datasets.train_data,
         folder.path,
@@ -333,7 +334,7 @@ def _run(
 
 
 def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
-  """Returns the hyperparameters that bound the clients' own step sizes."""
+  """Returns the hyperparameters that bound clients' step sizes, by name."""
   values = settings.hyperparameters
   names = ('gamma_b', 'max_step_size')
   return {n: values[n] for n in names if values.get(n) is not None}
@@ -344,15 +345,15 @@ def _write_down(
   settings: settings_lib.Settings,
   ready: 'loop_parts.Parts',
 ) -> None:
-  """Writes the run's settings into its folder, unless they are there.
+  """Writes or updates the run's hparams.json.
 
   Raises:
-    SettingsError: If the folder has a run with other settings.
+    SettingsError: If the folder has a run with other settings or data.
   """
   from tff_adaptive.lab.training.data import digests as inputs
   from tff_adaptive.lab.training.evaluation import validation
 
-  # What a run that goes on may change, and its folder has to follow.
+  # Entries that a resumed run may change, and that are then updated.
   read = inputs.digests(settings, ready.task)
   current: dict[str, Any] = {
     'settings': settings.identity,
@@ -361,7 +362,7 @@ def _write_down(
   }
   if ready.ledger is not None:
     current['privacy'] = ready.ledger.describe().splitlines()
-  # Another process may have been here since `prepare` looked.
+  # Another process may have written since `prepare`.
   before = folder.read_hparams()
   if before is not None:
     settings_lib.check_same(before['settings'], settings.identity, folder.path)
@@ -389,7 +390,7 @@ def _write_down(
 
 
 def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
-  """Loads data and builds the process; writes nothing."""
+  """Loads the data and builds the parts of the run; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import elsewhere
   from tff_adaptive.lab.training.participation import cohorts as sampling
@@ -408,14 +409,14 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
 def training_data(
   settings: settings_lib.Settings, cache_dir: Optional[str] = None
 ) -> 'data_lib.ClientDatasets':
-  """Makes a run's training data, in this process or another.
+  """Builds a run's training clients, in this process or another.
 
   Args:
-    settings: The run.
-    cache_dir: Where to read files, if not where the run's settings say.
+    settings: The run's settings.
+    cache_dir: Folder of the data files, in place of the settings'.
 
   Raises:
-    SettingsError: If there are none here.
+    SettingsError: If the data are missing or cannot be used.
   """
   from tff_adaptive.lab.training import parts as parts_lib
 

@@ -1,4 +1,4 @@
-"""The initial weights of a run's model: drawn, or those of another model."""
+"""Initial weights of a run's model, drawn or loaded from another model."""
 
 import pathlib
 import re
@@ -17,9 +17,9 @@ from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import keras_files
 from tff_adaptive.lab.training import seeds
 
-# Of a model of Keras 2, and of Keras 3.
+# File names of weights exported from Keras 2 and Keras 3.
 _EXPORTED = ('weights.h5', 'model.weights.h5')
-# The model in a state, whatever else there is around it.
+# Names of model weights in a checkpoint, of any kind of process.
 _IN_A_STATE = re.compile(
   r'state/(?:rounds/)?(?:server/)?(?:global_model_weights|weights)/'
   r'(trainable|non_trainable)/([0-9]+)'
@@ -29,9 +29,9 @@ _IN_A_STATE = re.compile(
 def draw(
   model_fn: Callable[[], tff.learning.models.VariableModel], seed: int
 ) -> tff.learning.models.ModelWeights:
-  """Draws the weights that a model starts training with.
+  """Draws the initial weights of a model.
 
-  Whatever the method: all runs of a task with the same seed start alike.
+  The same for all methods: runs of a task with equal seeds start alike.
 
   Args:
     model_fn: Returns a `tff.learning.models.VariableModel`.
@@ -47,19 +47,19 @@ def draw(
 def load(
   model_fn: Callable[[], tff.learning.models.VariableModel], path: pathlib.Path
 ) -> tff.learning.models.ModelWeights:
-  """Loads the weights that a model starts training with.
+  """Loads the initial weights of a model.
 
   Args:
     model_fn: Returns a `tff.learning.models.VariableModel` around a Keras
       model.
-    path: A folder that `main.py export` wrote, a run's folder, whose last
-      checkpoint is taken, or a file of weights or of a model that Keras wrote.
+    path: A folder written by `main.py export`, a run's folder, of which the
+      last checkpoint is used, or a Keras file of weights or of a model.
 
   Returns:
     The weights, as arrays.
 
   Raises:
-    SettingsError: If there is no such thing, or it is of another model.
+    SettingsError: If `path` is none of these, or does not fit the model.
   """
   model = model_fn()
   if files.RunFolder(path).hparams.is_file():
@@ -79,7 +79,7 @@ def load(
   try:
     keras_files.check(file, [tuple(w.shape) for w in keras_model.weights])
     keras_model.load_weights(str(file))
-  # What Keras, h5py and zipfile raise about files is of many kinds.
+  # Keras, h5py and zipfile raise exceptions of many types for damaged files.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be loaded into the model of the task: '
@@ -98,7 +98,7 @@ def _arrays_of(
 def _of_run(
   model: tff.learning.models.VariableModel, path: pathlib.Path
 ) -> tff.learning.models.ModelWeights:
-  """Takes the weights of a run's last checkpoint."""
+  """Loads the model weights of a run's last checkpoint."""
   kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
   if not kept.rounds:
     raise errors.SettingsError(

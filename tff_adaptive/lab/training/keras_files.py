@@ -1,8 +1,8 @@
-"""Files of weights that Keras wrote, checked before Keras reads them.
+"""Validation of Keras' weight files before Keras reads them.
 
-HDF5 is more than arrays: a dataset can lie in other files, be put together from
-them, or claim a size that nothing of the file has. Keras follows and allocates
-all of that. The files that Keras writes have none of it.
+An HDF5 dataset can be stored in other files, be assembled from them, or declare
+a size that the file does not contain. Keras would follow such links and
+allocate such arrays, although the files that it writes never have any.
 """
 
 import pathlib
@@ -23,23 +23,23 @@ _MOST_BYTES = 4 * 2**30
 
 
 def check(file: pathlib.Path, shapes: list[tuple[int, ...]]) -> None:
-  """Checks that a file of weights can be given to Keras.
+  """Checks that Keras can safely load a file of weights.
 
-  No array is read; only names, shapes and where arrays are stored.
+  Reads the names, shapes and locations of arrays, but no array.
 
   Args:
     file: A file of weights or of a model, `.h5` or `.keras`.
-    shapes: The shapes of the model's weights.
+    shapes: Shapes of the model's weights.
 
   Raises:
-    DamagedError: If it is none, leads to other files, or holds what no weight
-      of the model could be.
-    OSError, ValueError, RuntimeError, KeyError, BadZipFile: As h5py and zipfile
-      raise them of damaged files.
+    DamagedError: If it is no such file, refers to other files, or has arrays
+      that are larger or more than the model's weights.
+    OSError, ValueError, RuntimeError, KeyError, BadZipFile: As raised by h5py
+      and zipfile for damaged files.
   """
   if file.stat().st_size > _MOST_BYTES:
     raise errors.DamagedError(f'it has more than {_MOST_BYTES:,} bytes')
-  # By their names, as Keras decides it.
+  # Keras also decides by the file's name.
   if file.name.endswith('.keras') and zipfile.is_zipfile(file):
     with zipfile.ZipFile(file) as archive:
       size = archive.getinfo(_WEIGHTS).file_size
@@ -65,13 +65,13 @@ def _check_content(content: h5py.File, shapes: list[tuple[int, ...]]) -> None:
       continue
     if found.external or found.is_virtual:
       raise errors.DamagedError(f'the array {name} in it lies in other files')
-    # A model's file also has the state of its optimizer, and counts.
+    # A model's file also has its optimizer's state, including counters.
     if found.size is not None and found.size > max(most, 1):
       raise errors.DamagedError(
         f'the array {name} in it has the shape {list(found.shape)}, and no '
         'weight of the model is so large'
       )
-  # Keras reads all that are listed before it counts them.
+  # Keras reads all listed arrays before it checks their number.
   root = content
   if 'layer_names' not in root.attrs and 'model_weights' in root:
     root = root['model_weights']
@@ -89,10 +89,10 @@ def _check_content(content: h5py.File, shapes: list[tuple[int, ...]]) -> None:
 
 
 def _objects(content: h5py.File) -> Iterator[tuple[str, Any]]:
-  """Yields all groups and arrays by name, each once, without leaving the file.
+  """Yields (name, object) of all groups and arrays of a file, each once.
 
   Raises:
-    DamagedError: If a link leads elsewhere than into this file directly.
+    DamagedError: If a link is not a hard link into this file.
   """
   waiting: list[tuple[str, Any]] = [('', content)]
   seen = set()

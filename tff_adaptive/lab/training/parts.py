@@ -1,4 +1,4 @@
-"""The parts of a run, made from its settings."""
+"""The parts of a run, built from its settings."""
 
 import dataclasses
 import fnmatch
@@ -51,11 +51,11 @@ from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-  """The process and the pieces that were built from a plan.
+  """The learning process of a plan, and its components.
 
   Attributes:
-    ledger: What the run's privacy costs; `None` for a run without.
-    pieces: The plan's optimizers and what else the method is made of.
+    ledger: The privacy accountant; `None` for a run without privacy.
+    pieces: The plan's optimizers and other components of the method.
     process: The learning process; `None` for a method without clients.
   """
 
@@ -67,10 +67,10 @@ class Built:
 def freeze(
   task: tff.simulation.baselines.BaselineTask, patterns: Optional[str]
 ) -> tff.simulation.baselines.BaselineTask:
-  """Freezes the variables of a task's model that patterns name.
+  """Freezes variables of a task's model by comma-separated name patterns.
 
   Raises:
-    SettingsError: If a pattern names none, or they name all.
+    SettingsError: If a pattern matches no variable, or together they match all.
   """
   if patterns is None:
     return task
@@ -81,16 +81,16 @@ def freeze(
       f'--freeze={patterns} leaves no variable to train; there are '
       f'{", ".join(names)}.'
     )
-  return tff.simulation.baselines.BaselineTask(
+  return models.CheckedTask(
     task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
   )
 
 
 def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
-  """Returns the variables that a flag's patterns name.
+  """Returns the names of the variables that match a flag's patterns.
 
   Raises:
-    SettingsError: If a pattern names none.
+    SettingsError: If a pattern matches none.
   """
   chosen: set[str] = set()
   for pattern in patterns.split(','):
@@ -107,11 +107,11 @@ def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
 def adapt(
   task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:
-  """Gives a task's model the adapters that the settings ask for.
+  """Adds adapters to a task's model, with --adapters.
 
   Raises:
-    SettingsError: If a pattern names no variable, or there is no kernel that
-      could have adapters.
+    SettingsError: If a pattern matches no variable, or no kernel can have
+      adapters.
   """
   if settings.adapters is None:
     return task
@@ -132,7 +132,7 @@ def adapt(
     )
   except adapters.AdapterError as e:
     raise errors.SettingsError(f'--adapters={settings.adapters}: {e}') from e
-  return tff.simulation.baselines.BaselineTask(task.datasets, model_fn)
+  return models.CheckedTask(task.datasets, model_fn)
 
 
 def make(
@@ -143,22 +143,22 @@ def make(
   behaviour: Optional[behaviour_lib.Behaviour],
   source: elsewhere.Source,
 ) -> loop_parts.Parts:
-  """Makes the parts of a run; writes nothing.
+  """Builds the parts of a run; writes nothing.
 
   Args:
-    settings: The run.
-    task: Its task, as `experiment.create_task` makes it.
-    built: As `experiment.build` made it.
-    cohort_fn: From the number of a round to the clients drawn.
-    behaviour: The clients'; `None` if all answer at once.
-    source: Makes the training data where clients train on other machines.
+    settings: The run's settings.
+    task: Its task, as returned by `experiment.create_task`.
+    built: Its process, as returned by `experiment.build`.
+    cohort_fn: Maps a round's number to the ids of the clients drawn.
+    behaviour: Speed and reliability of clients; `None` if not simulated.
+    source: The source of training data for clients on other machines.
 
   Raises:
-    SettingsError: If the data or the initial weights cannot be used as asked.
+    SettingsError: If the data or the initial weights cannot be used.
     RunError: If data cannot be read.
   """
   kept = checkpoints.Checkpoints(files.RunFolder(settings.folder).checkpoints)
-  # A run that goes on has its weights; where it began may be gone.
+  # A resumed run has its own weights, and --initial_weights may be gone.
   if settings.initial_weights is None or kept.rounds:
     weights = initial_weights.draw(task.model_fn, settings.seed)
   else:
@@ -210,7 +210,7 @@ def _client_tests(
   task: tff.simulation.baselines.BaselineTask,
   evaluator: evaluation.Evaluator,
 ) -> Optional[client_tests_lib.ClientTests]:
-  """Makes the tests of the trained model on single clients, if asked for."""
+  """Builds the per-client tests; `None` without --evaluate_clients."""
   if settings.evaluate_clients is None:
     return None
   every = settings.evaluate_clients == 'all'
@@ -228,7 +228,7 @@ def _client_tests(
       as_lists=True,
       one_pass=True,
     )
-    # Rounds before the first, so that no pass is one of training.
+    # Negative round numbers, so that shuffles differ from those of training.
     tuning['passes'] = lambda client: [
       clients.for_client(client, -number) for number in range(1, epochs + 1)
     ]
@@ -239,14 +239,14 @@ def _client_tests(
     seed=settings.seed,
     **tuning,
   )
-  tests.clients()  # Too few are told before training.
+  tests.clients()  # Raises before training if there are too few clients.
   return tests
 
 
 def _carry(
   behaviour: behaviour_lib.Behaviour, process: Optional[processes.Process]
 ) -> None:
-  """Tells a behaviour what a round of a process sends."""
+  """Sets a behaviour's bytes down and up to those of a process, if known."""
   try:
     sizes = reuse.of_process(process, traffic.of_process)
   except ValueError:
@@ -261,7 +261,7 @@ def _participation(
   cohort_fn: Callable[[int], Sequence[str]],
   behaviour: Optional[behaviour_lib.Behaviour],
 ) -> Optional[availability_lib.Participation]:
-  """Makes the rounds' participation; `None` if all clients answer at once."""
+  """Builds the participation in rounds; `None` if not simulated."""
   if behaviour is None:
     return None
   more: dict[str, Any] = dict(
@@ -283,7 +283,7 @@ def _participation(
 def training_data(
   settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
 ) -> data_lib.ClientDatasets:
-  """Makes the training data, pooled for a method without clients."""
+  """Builds the training clients; pooled data for a method without clients."""
   shared: dict[str, Any] = dict(
     seed=settings.seed, cache_bytes=settings.cache_mib * 2**20
   )
@@ -313,12 +313,12 @@ def build_rounds(
   """Builds the rounds of a run, in their initial state.
 
   Args:
-    settings: The run.
-    model_fn: Its task's.
+    settings: The run's settings.
+    model_fn: Returns its task's model.
     built: The process and pieces built from its plan.
-    weights: Where training starts, as arrays.
-    **states: Further arguments of the rounds: who trains when, and where what
-      clients keep is held. Without them a model can be restored, and no more.
+    weights: The initial model weights, as arrays.
+    **states: Further arguments of the rounds: schedule and stores of client
+      states. Without them the rounds can only restore a model.
   """
   rounds: protocols.Rounds
   if built.process is not None:
@@ -353,7 +353,7 @@ def _states(
   process: processes.Process,
   participation: Optional[availability_lib.Participation],
 ) -> dict[str, Any]:
-  """Returns what `build_rounds` takes to keep clients' states."""
+  """Returns the arguments `states` of `build_rounds`."""
   folder = files.RunFolder(settings.folder)
 
   def store(

@@ -1,4 +1,4 @@
-"""Protocols of the rounds and the clients that the loop drives."""
+"""Protocols of the rounds and clients that the training loop uses."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tff_adaptive import structures
 from tff_adaptive.lab.training import traffic as traffic_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
 
-# The columns of a round's row that the round itself reports.
+# A round's columns of metrics.csv, as reported by `Rounds.run`.
 Columns: TypeAlias = Mapping[str, Any]
 
 
@@ -21,9 +21,9 @@ class Clients(Protocol):
   """Training clients with their data.
 
   Attributes:
-    client_ids: All of them, in the task's order.
-    prepared_ahead: Whether a round's data may be made in another thread while
-      the round before trains.
+    client_ids: All training clients, in the task's order.
+    prepared_ahead: Whether a round's data may be prepared in another thread
+      while the previous round trains.
   """
 
   client_ids: list[str]
@@ -36,12 +36,12 @@ class Clients(Protocol):
 
 
 class Rounds(Protocol):
-  """Rounds of training with their state.
+  """Rounds of training, with their state.
 
   Attributes:
-    traffic: Bytes per client and round; `None` if they are not known.
-    step_records: What the clients of the last round did, a row each.
-    program_state: What a checkpoint holds.
+    traffic: Bytes per client and round; `None` if unknown.
+    step_records: Step sizes of the last round's clients, one row per client.
+    program_state: The state to save in a checkpoint.
   """
 
   @property
@@ -54,7 +54,7 @@ class Rounds(Protocol):
   def program_state(self) -> structures.Structure: ...
 
   def run(self, cohort: Sequence[str], datasets: Sequence[Any]) -> Columns:
-    """Runs a round."""
+    """Runs a round; returns its columns of metrics.csv."""
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
     """Returns the model after the last complete round."""
@@ -62,16 +62,16 @@ class Rounds(Protocol):
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
-    """Returns a model's weights with the layers that a client keeps."""
+    """Returns a model's weights with a client's own layers inserted."""
 
   def snapshot(self) -> Any:
-    """Returns what `roll_back` takes."""
+    """Returns the current state, for `roll_back`."""
 
   def roll_back(self, snapshot: Any) -> None:
-    """Undoes rounds since a snapshot."""
+    """Restores a snapshot."""
 
   def restore(self, program_state: Any) -> None:
-    """Restores a checkpoint's state."""
+    """Restores `program_state` from a checkpoint."""
 
   def restore_model(self, program_state: Any) -> None:
-    """Takes up a checkpoint's model, without what clients keep."""
+    """Restores the model of `program_state`, without client states."""

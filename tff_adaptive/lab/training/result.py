@@ -11,10 +11,10 @@ class Result:
   """The result of a run.
 
   Attributes:
-    rows: Of metrics.csv, as text by column.
-    seconds: By what they were spent on, in this process; empty if the run was
+    rows: Rows of metrics.csv, as text by column.
+    seconds: Seconds by phase, spent in this process; empty if the run was
       finished before.
-    resumed_from: The round of the checkpoint it went on from, if any.
+    resumed_from: Round of the checkpoint that the run resumed from, or `None`.
   """
 
   rows: Sequence[Mapping[str, str]]

@@ -1,10 +1,9 @@
-"""Processes, evaluators and contexts that runs in one Python process share.
+"""Caches of processes, evaluators and contexts, for runs in a Python process.
 
-Composing and tracing a round takes seconds, and runs that differ in seeds,
-rates and the like have the same graph. The first run of a structure makes it,
-and the others start from states of their own; see `plan.Plan.structure` for
-what is part of a structure. A few structures are kept, the least recently used
-is dropped first.
+Composing and tracing a round takes seconds, and runs that differ only in seeds,
+rates and the like have the same graph. The first run of a structure builds it,
+and further runs start from states of their own; `plan.Plan.structure` defines
+structures. A few are cached, and the least recently used is dropped first.
 """
 
 import os
@@ -24,7 +23,7 @@ from tff_adaptive import runtime
 from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import settings as settings_lib
 
-# A process of a small model takes some 50 MB with all that TensorFlow keeps.
+# A process of a small model takes about 50 MB, including TensorFlow's caches.
 MOST_STRUCTURES = 8
 
 _Value = TypeVar('_Value')
@@ -35,22 +34,22 @@ _traces = 0
 
 
 def traces() -> int:
-  """Returns how many processes this Python process has traced for its runs."""
+  """Returns the number of learning processes traced in this Python process."""
   return _traces
 
 
 def clear() -> None:
-  """Drops everything that is kept."""
+  """Clears all caches."""
   with _lock:
     _kept.clear()
     _contexts.clear()
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:
-  """Returns the process of a structure, made by the first run of it.
+  """Returns the learning process of a structure, composed on first use.
 
   Args:
-    key: The structure.
+    key: The structure; not cached if unhashable.
     make: Composes the process.
   """
 
@@ -64,12 +63,12 @@ def process(key: Hashable, make: Callable[[], _Value]) -> _Value:
 
 
 def evaluator(key: Hashable, make: Callable[[], _Value]) -> _Value:
-  """Returns the evaluator of a model, made by the first run of it."""
+  """Returns the evaluator of a model, built on first use."""
   return _get(('evaluator', key), make)
 
 
 def template(process: Any) -> Any:
-  """Returns the first state of a process as it was composed."""
+  """Returns the initial state of a process, computed once."""
   return of_process(process, _initialize)
 
 
@@ -78,26 +77,26 @@ def _initialize(process: Any) -> Any:
 
 
 def of_process(process: Any, compute: Callable[[Any], _Value]) -> _Value:
-  """Returns what a function makes of a process, computed once.
+  """Returns the value of a function of a process, computed once.
 
   Args:
     process: The process.
-    compute: The function; what it raises is not kept.
+    compute: The function; exceptions are not cached.
   """
-  # Kept with the process: as long as it is there, no other has its id.
+  # Cached with the process, whose id stays unique while it is referenced.
   key = ('of process', id(process), compute)
   return _get(key, lambda: (process, compute(process)))[1]
 
 
 def set_context(kind: str, options: Mapping[str, Any]) -> Any:
-  """Makes a context of a kind with these options TFF's default.
+  """Sets and returns TFF's default context.
 
-  Compiled computations belong to a context, and actors on other machines: the
-  last one is taken again if it was made with the same options.
+  A context owns compiled computations and actors on other machines, so the last
+  context is reused if it was created with the same options.
 
   Args:
     kind: As in `runtime.create_<kind>_context`.
-    options: As that function takes them.
+    options: Keyword arguments of that function.
   """
   key = (os.getpid(), kind, repr(sorted(options.items())))
   with _lock:
@@ -105,7 +104,7 @@ def set_context(kind: str, options: Mapping[str, Any]) -> Any:
     if context is None or context.is_closed:
       for (_, before, _), other in _contexts.items():
         if before == 'ray':
-          other.close()  # Others may wait for the cores of its actors.
+          other.close()  # Releases the cores of its actors.
       context = getattr(runtime, f'create_{kind}_context')(**options)
       _contexts[key] = context
   runtime.set_default_context(context)
@@ -115,7 +114,7 @@ def set_context(kind: str, options: Mapping[str, Any]) -> Any:
 def _get(key: Hashable, make: Callable[[], Any]) -> Any:
   try:
     hash(key)
-  except TypeError:  # An object of somebody's own, such as an aggregator.
+  except TypeError:  # A user's unhashable object, such as an aggregator.
     return make()
   with _lock:
     if key not in _kept:
@@ -124,10 +123,10 @@ def _get(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
-  """Returns the key of the graph of a task's model.
+  """Returns the cache key of the graph of a task's model.
 
   Args:
-    settings: The run.
+    settings: The run's settings.
     task: Its `tff.simulation.baselines.BaselineTask`.
   """
   info = tasks.info(settings.task)
@@ -137,7 +136,7 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     for name, value in settings.task_options.items()
     if name not in outside
   }
-  # Functions of somebody's own may be defined anew, in a notebook for one.
+  # A user's functions may be redefined under the same name, as in notebooks.
   functions = [
     own_code.load(place)
     for place in (info.place, *(options[name] for name in info.functions))

@@ -1,11 +1,11 @@
 """Bytes that a client receives and sends in a round.
 
-Read off the computation that TFF runs, not estimated from the model: a round is
-flattened into its federated operations, and the types of what these broadcast
-and aggregate are added up. Metrics that clients report count too, as they are
-sent, but not what only a simulation collects (`processes.drift`), nor the
-weights that nobody trains, which clients have from the start. Where the server
-corrects such weights (`adapters`), the correction is received, as it is.
+Measured on the computation that TFF runs, not estimated from the model: a round
+is flattened into its federated operations, and the sizes of the types that
+these broadcast and aggregate are summed. Clients' metrics are included.
+Excluded are values that only a simulation collects (`processes.drift`), and
+non-trainable weights, which clients have from the start; but the server's
+corrections of such weights (`adapters`) are included.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class Traffic:
 
 
 # Operations that move values from the clients to the server. Every argument
-# placed at the clients is sent; what else they take (zeros, merge functions,
-# moduli) is known to the server.
+# placed at the clients is sent; other arguments (zeros, merge functions,
+# moduli) are known to the server.
 _UP = frozenset(
   {
     'federated_aggregate',
@@ -47,18 +47,18 @@ _UP = frozenset(
     'federated_weighted_mean',
   }
 )
-# The products of adapters, which the server itself makes of what is sent, and
-# of which it makes a correction of their size.
+# The products of adapters, which the server can compute from what is sent, and
+# from which it computes a correction of their size.
 _PRODUCTS = 'products'
 _NOT_SENT = frozenset({drift.SIMULATED, _PRODUCTS, 'non_trainable'})
 _SELECT = frozenset({'federated_select', 'federated_secure_select'})
 
 
 def size_of(type_signature: tff.Type) -> int:
-  """Computes the bytes of a value of a type, as its tensors lie in memory.
+  """Computes the in-memory size of a value of a type, in bytes.
 
   Raises:
-    ValueError: If the type has a dimension or a length that is not fixed.
+    ValueError: If the type has an unknown dimension or a variable length.
   """
   if isinstance(type_signature, tff.FederatedType):
     return size_of(type_signature.member)
@@ -77,7 +77,7 @@ def size_of(type_signature: tff.Type) -> int:
 
 
 def _corrections(type_signature: tff.Type) -> int:
-  """Computes the bytes of what the server makes of sums of products."""
+  """Computes the bytes of the corrections made from sums of products."""
   if isinstance(type_signature, tff.FederatedType):
     return _corrections(type_signature.member)
   if not isinstance(type_signature, tff.StructType):
@@ -89,7 +89,7 @@ def _corrections(type_signature: tff.Type) -> int:
 
 
 def _children(operation: tff.framework.Call) -> list[tff.Type]:
-  """Lists the types of an operation's arguments."""
+  """Returns the types of an operation's arguments."""
   argument = operation.argument.type_signature
   if isinstance(argument, tff.StructType):
     return list(argument.children())
@@ -100,8 +100,8 @@ def of_process(process: processes.Process) -> Traffic:
   """Measures the traffic of one client in one round of a process.
 
   Args:
-    process: A learning process. One whose clients are handed messages
-      broadcasts nothing; there these are what a client receives.
+    process: A learning process. A `BufferedLearningProcess` broadcasts nothing;
+      its clients receive messages instead.
 
   Raises:
     ValueError: If something sent has no fixed size.
@@ -109,7 +109,7 @@ def of_process(process: processes.Process) -> Traffic:
   traffic = of_round(process.next)
   personal = getattr(process, 'personal_weights', None)
   if personal is not None:
-    # The variables that stay on clients take part as zeros in a simulation.
+    # Variables that stay on clients are sent as zeros in a simulation.
     _, state = personal.type_signature.parameter
     stays = size_of(state) - size_of(state['seen'])
     traffic = Traffic(down=traffic.down - stays, up=traffic.up - stays)

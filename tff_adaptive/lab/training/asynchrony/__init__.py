@@ -1,1 +1,1 @@
-"""Asynchronous training: a schedule in virtual time, and its rounds."""
+"""Asynchronous training: its schedule in virtual time, and its rounds."""

@@ -1,11 +1,11 @@
 """Asynchronous training with buffered updates, in virtual time.
 
 Nguyen et al., "Federated learning with buffered asynchronous aggregation"
-(FedBuff), arXiv 2106.06639, Algorithm 1: a fixed number of clients train at
-once, each from the model that it received when it began; whenever K of them
-have answered, the server takes a step, and a client that has answered makes
-room for another. A round here is a step of the server. With Delta_i an update
-and tau_i the steps that the server took while client i trained:
+(FedBuff), arXiv 2106.06639, Algorithm 1: a fixed number of clients train
+concurrently, each from the model that it received when it began. Another client
+begins whenever one has answered, and the server takes a step after every K
+answers. A round here is a server step. With Delta_i an update and tau_i its
+staleness, the number of server steps since client i began:
 
   Delta = mean of s(tau_i) Delta_i,  s(tau) = 1 / sqrt(1 + tau), or 1
 """
@@ -36,13 +36,13 @@ Clients: TypeAlias = Union[data_lib.ClientDatasets, elsewhere.ReferredClients]
 
 
 class StaggeredClients:
-  """Training clients that begin in rounds of their own.
+  """Training clients that began in different rounds.
 
   A client's data are those of the round in which it began.
   """
 
   def __init__(self, clients: Clients, schedule: schedule_lib.Schedule):
-    """Takes the clients' data, and who begins when."""
+    """Initializes the clients from their data and the schedule."""
     self._clients = clients
     self._schedule = schedule
     self.client_ids = clients.client_ids
@@ -65,11 +65,11 @@ class StaggeredClients:
 
 
 class AsynchronousRounds(rounds_lib.LearningRounds):
-  """Rounds in which each client trains from what it received when it began.
+  """Rounds in which each client trains from the message it began with.
 
-  What clients under way have received is held by slot, of which there are as
-  many as clients train at once, in a file and perhaps in memory too, like what
-  clients keep between rounds (`client_states`).
+  Messages of clients in flight are stored by slot, one slot per concurrent
+  client, in a file and optionally in memory, like client states
+  (`client_states`).
   """
 
   def __init__(
@@ -89,18 +89,18 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
 
     Args:
       process: The process.
-      initial_weights: Where training starts, as arrays.
-      concurrency: Clients that train at once.
-      first_state: The state with these weights; the process's own unless given.
-      schedule: Who trains when; without one nothing can be trained, but a
-        model be restored.
-      discount: s, from the server's steps since a client began to the factor of
-        its update.
-      received_store: Makes the store of what clients have received; in memory
-        alone unless given.
-      store: The same of what clients keep between rounds, if anything.
-      client_ids: The task's clients; states of others are refused. Any unless
-        given.
+      initial_weights: The initial model weights, as arrays.
+      concurrency: Number of clients that train at once.
+      first_state: Initial state with these weights; by default the process'.
+      schedule: The schedule of clients. Without one the model can be restored,
+        but no round run.
+      discount: s, a function from staleness in server steps to the factor of an
+        update.
+      received_store: Builds the store of received messages; in memory only by
+        default.
+      store: Builds the store of client states, likewise.
+      client_ids: The task's clients; states of others are rejected. By default
+        all are accepted.
     """
     super().__init__(
       process, initial_weights=initial_weights, first_state=first_state
@@ -145,7 +145,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       state = output.state
       self.step_records = step_sizes.rows(cohort, output.metrics)
       columns = rounds_lib.columns_of(output.metrics)
-    # Slots of clients that have answered are free for those that began since.
+    # Clients that began since reuse the slots of those that have answered.
     new = [_slot(e) for e in answers.under_way if e.version == self._done]
     self._received.keep(new, [message] * len(new))
     self.state = state
@@ -159,7 +159,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     factors: Sequence[np.float32],
     datasets: Sequence[Any],
   ) -> Any:
-    """Calls the process; keeps what it returns for clients."""
+    """Calls the process, and stores the clients' next states."""
     if self._kept is None:
       return self._process.next(self.state, received, factors, datasets)
     states = rounds_lib.kept_by(self._kept, cohort)
@@ -190,7 +190,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
 
   @property
   def program_state(self) -> Any:
-    """The server's state, the clients under way, and what clients hold."""
+    """The server's state, the clients in flight, and their stored states."""
     schedule = (
       schedule_lib.nobody(self._concurrency)
       if self._schedule is None
@@ -225,7 +225,7 @@ def _slot(flight: schedule_lib.InFlightClient) -> str:
 
 
 def discount_of(staleness: Optional[str]) -> Callable[[int], float]:
-  """Returns the discount s that --staleness names, 'polynomial' or 'none'."""
+  """Returns the discount s of --staleness, which is 'polynomial' or 'none'."""
   if staleness == 'polynomial':
     return lambda steps: 1 / np.sqrt(1 + steps)
   return lambda steps: 1.0

@@ -1,9 +1,9 @@
 """The schedule of asynchronous training, in virtual time.
 
-It says which client trains when, and from which version of the model. A fixed
-number of clients train at once; whenever as many as wanted have answered, the
-server takes a step, and a client that has answered makes room for another. A
-round is a step of the server. See `asynchronous`.
+Determines when each client trains, and from which version of the model. A fixed
+number of clients train at once, another one begins whenever one has answered,
+and the server takes a step after every K answers. A round is a server step. See
+`rounds`.
 """
 
 import collections
@@ -26,16 +26,16 @@ _NO_CLIENT = -1
 
 
 class InFlightClient(NamedTuple):
-  """A client's training under way.
+  """A client in flight: one that has begun to train and not yet answered.
 
   Attributes:
-    over: The virtual time at which the client answers or is given up.
-    order: Clients began in this order.
-    client: Its place among all clients.
-    version: Steps that the server had taken when it began.
-    slot: Its place among those that train at once.
+    over: Virtual seconds at which it answers, drops out or is abandoned.
+    order: Number of clients that began before it.
+    client: Its index among all clients.
+    version: Number of server steps taken when it began.
+    slot: Its index among the concurrent clients.
     answers: Whether it answers in time.
-    late: Whether it would have answered later.
+    late: Whether it would answer after the deadline.
   """
 
   over: float
@@ -48,12 +48,12 @@ class InFlightClient(NamedTuple):
 
 
 class _Moment(NamedTuple):
-  """The clients under way after a round.
+  """The schedule's state after a round.
 
   Attributes:
-    clock: Virtual time of the server's step.
-    begun: How many clients have begun so far.
-    under_way: Their training.
+    clock: Virtual time of the server step, in seconds.
+    begun: Number of clients that have begun so far.
+    under_way: The clients in flight.
   """
 
   clock: float
@@ -66,8 +66,8 @@ class Answers(availability.RoundParticipation):
   """The answers of a round.
 
   Attributes:
-    flights: Those of the cohort, in its order.
-    under_way: Those that are not over at the end of the round.
+    flights: The cohort's training, in the cohort's order.
+    under_way: The clients still in flight at the end of the round.
   """
 
   flights: Sequence[InFlightClient]
@@ -75,14 +75,13 @@ class Answers(availability.RoundParticipation):
 
 
 class Schedule(availability.Participation):
-  """The training of clients, and the versions of the model they train from.
+  """The schedule of clients and of the model versions they train from.
 
-  Clients begin in the order in which the cohort of the round would be drawn;
-  one that trains already, or whose answer the server has not used yet, is
-  skipped, and so is one that has trained from the same version. Answers that
-  come together count in the order in which their clients began, before another
-  client begins. If no client is left to begin, a round ends with the answers
-  that there are.
+  Clients begin in the order in which the round's cohort would be drawn. A
+  client is skipped while it is in flight, until the server has used its answer,
+  and if it has trained from the same version. Simultaneous answers count in the
+  order in which their clients began, before another client begins. If no client
+  is left to begin, the round ends with fewer answers.
   """
 
   def __init__(
@@ -96,17 +95,17 @@ class Schedule(availability.Participation):
     concurrency: int,
     deadline: Optional[float] = None,
   ):
-    """Begins without clients under way.
+    """Initializes the schedule without clients in flight.
 
     Args:
       client_ids: All clients.
-      draw: From the number of a round to all clients, in the order drawn.
-      work: From a client and the number of a round to the examples that it
-        iterates, or to its local steps, as the behaviour counts.
-      behaviour: The clients'.
-      wanted: K, answers to a step of the server.
-      concurrency: Clients that train at once.
-      deadline: Virtual seconds after which a client is given up.
+      draw: Maps a round's number to all clients, in the order drawn.
+      work: Maps a client and a round's number to the number of examples that it
+        iterates, or of its local steps if `behaviour.per_step`.
+      behaviour: Speed and reliability of the clients.
+      wanted: K, number of answers per server step.
+      concurrency: Number of clients that train at once.
+      deadline: Virtual seconds after which a client is abandoned.
     """
     super().__init__()
     self._client_ids = client_ids
@@ -120,7 +119,7 @@ class Schedule(availability.Participation):
     self._moments = {0: _Moment(0.0, 0, ())}
 
   def answers(self, number: int) -> Answers:
-    """Returns a round's answers, with the versions they began from."""
+    """Returns a round's answers, with the versions they trained from."""
     found = self.of_round(number)
     assert isinstance(found, Answers)
     return found
@@ -132,7 +131,7 @@ class Schedule(availability.Participation):
     return self._play(number)
 
   def _play(self, number: int) -> Answers:
-    """Simulates a round from the end of the one before."""
+    """Simulates a round, starting from the state after the previous one."""
     before = self._moments[number - 1]
     clock, begun = before.clock, before.begun
     under_way = list(before.under_way)
@@ -140,7 +139,7 @@ class Schedule(availability.Participation):
     answered: list[InFlightClient] = []
     dropped = late = 0
     while len(answered) < self._wanted:
-      # Whatever else is over by now comes before new beginnings.
+      # Simultaneous answers count before another client begins.
       if not any(flight.over == clock for flight in under_way):
         new = self._begin(waiting, number, clock, begun, under_way, answered)
         under_way += new
@@ -184,7 +183,7 @@ class Schedule(availability.Participation):
     under_way: Sequence[InFlightClient],
     answered: Sequence[InFlightClient],
   ) -> list[InFlightClient]:
-    """Lets clients begin where there is room."""
+    """Starts a client in each free slot, as long as any are waiting."""
     busy = {flight.client for flight in (*under_way, *answered)}
     taken = {flight.slot for flight in under_way}
     free = [s for s in range(self._concurrency) if s not in taken]
@@ -212,12 +211,12 @@ class Schedule(availability.Participation):
     return flights
 
   def saved(self, number: int) -> Mapping[str, Any]:
-    """Returns the moment after a round, as a checkpoint holds it."""
+    """Returns the state after a round as arrays, for a checkpoint."""
     with self._lock:
       return _as_arrays(self._moments[number], self._concurrency)
 
   def restore(self, number: int, saved: Mapping[str, Any]) -> None:
-    """Goes on after a round."""
+    """Restores the state after a round, as `saved` returned it."""
     flights = zip(
       *(np.asarray(saved[name]).tolist() for name in InFlightClient._fields),
       strict=True,
@@ -235,12 +234,12 @@ class Schedule(availability.Participation):
 
 
 def nobody(concurrency: int) -> Mapping[str, Any]:
-  """Returns what `Schedule.saved` returns before any client begins."""
+  """Returns `Schedule.saved` of a schedule without clients in flight."""
   return _as_arrays(_Moment(0.0, 0, ()), concurrency)
 
 
 def _as_arrays(moment: _Moment, concurrency: int) -> Mapping[str, Any]:
-  """Writes a moment as arrays whose shapes are always the same."""
+  """Converts a schedule's state to arrays of constant shape, one row a slot."""
   nobody = InFlightClient(0.0, 0, _NO_CLIENT, 0, 0, False, False)
   missing = concurrency - len(moment.under_way)
   rows = [*moment.under_way, *[nobody] * missing]

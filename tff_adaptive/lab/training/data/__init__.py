@@ -1,1 +1,1 @@
-"""The batches of a round's clients, wherever they are read."""
+"""Batches of a round's clients, read in this process or where they train."""

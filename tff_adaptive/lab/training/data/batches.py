@@ -1,9 +1,9 @@
-"""Clients' batches from arrays, without a `tf.data` pipeline in the loop.
+"""Clients' batches from arrays, without a `tf.data` pipeline per client.
 
-For tasks whose preprocessing comes with a `tasks.preprocessing.Recipe`. Steps
-that never change are done once for a client and their result is kept as arrays;
-a round draws an order for each client of the cohort, gathers the rows and maps
-those of the whole cohort in one call.
+For tasks whose preprocessing has a `tasks.preprocessing.Recipe`. Deterministic
+steps are applied once per client and cached as arrays; a round draws an order
+for each client of the cohort, gathers the rows and maps those of the whole
+cohort in one call.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.runtime import rows as rows_lib
 
-# Memory for the mapped batches of a cohort. Models on bags of words take 40 kB
-# a sentence; beyond this their batches are made one at a time.
+# Memory for the mapped batches of a cohort. A bag of words takes 40 kB a
+# sentence; beyond this limit batches are mapped one at a time.
 _COHORT_BYTES = 128 * 2**20
 
 
@@ -36,11 +36,11 @@ def training_clients(
   as_lists: bool,
   **more: Any,
 ) -> data.ClientDatasets:
-  """Returns a task's training clients, on arrays where it has a recipe.
+  """Builds a task's training clients, array-based if it has a recipe.
 
   Args:
     datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
-    **more: Further arguments of it; `one_pass` is of no use without a recipe.
+    **more: Its further arguments; `one_pass` is ignored without a recipe.
   """
   if data.has_recipe(datasets):
     return ClientBatches(
@@ -57,11 +57,11 @@ def training_clients(
 
 
 class ClientBatches(data.ClientDatasets):
-  """The training clients of a task that has a recipe.
+  """The training clients of a task with a recipe.
 
   A round's batches are a function of the run's seed, the client and the round.
-  They are the same batches whether they come as tensors, which the in-process
-  runtime reads fastest, or as datasets, which every runtime takes.
+  They are the same as lists of tensors, which are fastest on the in-process
+  runtime, and as datasets, which every runtime accepts.
   """
 
   prepared_ahead = True
@@ -76,17 +76,17 @@ class ClientBatches(data.ClientDatasets):
     max_steps: Optional[int] = None,
     one_pass: bool = False,
   ):
-    """Prepares the batches; reads no client yet.
+    """Initializes the clients; reads no data yet.
 
     Args:
-      datasets: The task's; `data.has_recipe` says whether they will do.
+      datasets: The task's datasets, for which `data.has_recipe` is true.
       seed: The run's seed.
       cache_bytes: Memory for rows, in bytes; least recently used clients are
         dropped first.
-      as_lists: Whether batches may come as lists.
-      max_steps: Most batches of a client in a round; all unless given.
-      one_pass: Whether a round is one pass over a client's examples, however
-        many passes and examples the task's own is.
+      as_lists: Whether batches may be lists instead of datasets.
+      max_steps: Maximum number of batches per client and round; `None` for all.
+      one_pass: Whether a round is one pass over all of a client's examples,
+        overriding the task's epochs and maximum number of examples.
     """
     super().__init__(
       datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
@@ -97,22 +97,22 @@ class ClientBatches(data.ClientDatasets):
         self._recipe, epochs=1, max_elements=None
       )
     self._as_lists = as_lists
-    # Made when the first rows tell their shapes.
+    # Traced with the first rows, which determine the shapes.
     self._row_bytes: Optional[int] = None
     self._map: Callable[..., Any]
     self._augment: Callable[..., Any]
     self._stream: Callable[..., tf.data.Dataset]
     self._places: dict[str, int] = {}
-    # Rows of examples in memory need neither reading nor keeping.
+    # Examples that are in memory already need not be read or cached.
     if hasattr(self._clients, 'arrays') and self._recipe.prepare_fn is None:
       names = self._clients.partition.client_ids
       self._places = {name: place for place, name in enumerate(names)}
 
   def _load(self, client_id: str) -> tuple[Any, Any]:
-    """Returns a client's rows and, if examples have several, where each begins.
+    """Returns a client's rows and the row offsets of its examples.
 
-    Rows are NumPy arrays (strings as tensors). Where each example's rows begin
-    and end is int64 [examples + 1]; `None` if each example is one row.
+    Rows are NumPy arrays (strings are tensors). Offsets are int64
+    [examples + 1]; `None` if each example is one row.
     """
     raw = super()._load(client_id)
     prepare = self._recipe.prepare_fn
@@ -126,7 +126,7 @@ class ClientBatches(data.ClientDatasets):
     return tf.nest.map_structure(_as_array, rows), bounds
 
   def _draw(self, client_id: str, round_number: int) -> tuple[Any, Any]:
-    """Returns rows, and the places of those that a client iterates."""
+    """Returns rows, and the indices of those that a client iterates."""
     most = self._max_steps and self._max_steps * self._recipe.batch_size
     seed = seeds.seed_pair(
       self._seed, 'client order', round_number, str(client_id)
@@ -184,7 +184,7 @@ class ClientBatches(data.ClientDatasets):
   def _finish(
     self, drawn: Mapping[str, structures.Structure], round_number: int
   ) -> list[data.Batches]:
-    """Cuts clients' rows into batches and maps these."""
+    """Maps clients' rows and divides them into batches."""
     if not drawn:
       return []
     if self._row_bytes is None:
@@ -216,7 +216,7 @@ class ClientBatches(data.ClientDatasets):
   def _divide(
     self, mapped: structures.Structure, sizes: Sequence[int]
   ) -> list[data.Batches]:
-    """Divides the mapped rows of all clients."""
+    """Splits the mapped rows of all clients by client."""
     columns = [tf.split(tensor, sizes) for tensor in tf.nest.flatten(mapped)]
     return [
       rows_lib.RowBatches(
@@ -235,10 +235,10 @@ class ClientBatches(data.ClientDatasets):
     ]
 
   def _trace(self, rows: structures.Structure) -> int:
-    """Makes the functions from rows to the model's input.
+    """Traces the functions from rows to the model's input.
 
     Returns:
-      Bytes of one mapped row.
+      Size of one mapped row, in bytes.
     """
     recipe = self._recipe
     map_fn: Any = recipe.map_fn
@@ -257,9 +257,9 @@ class ClientBatches(data.ClientDatasets):
     ) -> structures.Examples:
       return augment_fn(batch, preprocessing.batch_seed(seed, index))
 
-    # TensorFlow rewrites arithmetic in functions (a division by a constant to a
-    # product), but not inside of data sets. So that lists and datasets agree to
-    # the bit, both kinds are mapped by data sets.
+    # Both lists and datasets are mapped inside `tf.data`, so that they agree to
+    # the bit: TensorFlow rewrites arithmetic in functions (a division by a
+    # constant to a product), but not inside datasets.
     def map_at_once(rows: structures.Structure) -> structures.Examples:
       if map_fn is None:
         return rows
@@ -296,14 +296,14 @@ class ClientBatches(data.ClientDatasets):
 
 
 def _as_array(tensor: Any) -> Any:
-  """Returns a NumPy array, or a tensor of strings as it is."""
+  """Converts to a NumPy array, except for string tensors."""
   if isinstance(tensor, tf.Tensor) and tensor.dtype == tf.string:
     return tensor
   return np.asarray(tensor)
 
 
 def _take(rows: Any, order: Any) -> Any:
-  """Gathers rows of each array of a structure."""
+  """Gathers rows of each array of a structure, by indices or a slice."""
 
   def take(array: Any) -> Any:
     if isinstance(array, np.ndarray):
@@ -318,7 +318,7 @@ def _count(rows: structures.Structure) -> int:
 
 
 def _concatenated(*arrays: Any) -> Any:
-  """Puts arrays together along the first axis."""
+  """Concatenates arrays or tensors along the first axis."""
   if len(arrays) == 1:
     return arrays[0]
   if isinstance(arrays[0], np.ndarray):

@@ -1,9 +1,9 @@
-"""The data of a round's clients, and those that models are evaluated on.
+"""Training data of a round's clients, and evaluation data.
 
-A client's raw examples are read once and kept as tensors within a memory
-budget; every round they go through the task's preprocessing under a seed of
-their own. Reading and preprocessing are each traced by TensorFlow once for the
-whole run, not once a client: tracing costs more than the work itself.
+A client's raw examples are read once and cached as tensors within a memory
+budget; every round preprocesses them with a seed of its own. Reading and
+preprocessing are each traced once per run, not once per client: tracing costs
+more than the work itself.
 """
 
 import collections
@@ -26,16 +26,17 @@ import tensorflow_federated as tff
 
 from tasks import preprocessing
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.lab.training import seeds as randomness
 
-# Examples are read in chunks of about so many bytes: tf.data may set aside the
-# memory of a whole batch before it knows how many examples there are.
+# Approximate size of the chunks in which examples are read: tf.data may
+# allocate a whole batch before it knows how many examples there are.
 _CHUNK_BYTES = 4 * 2**20
 _MOST_IN_CHUNK = 1024
 
 
-# The batches of a client, or of a split: what a model is given one by one.
+# The batches of a client or of a split, in the model's input format.
 Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
 
 _Read = TypeVar('_Read')
@@ -43,12 +44,12 @@ _Read = TypeVar('_Read')
 
 @dataclasses.dataclass(frozen=True)
 class CohortData:
-  """The data that the clients of a round train on.
+  """The training data of a round's clients.
 
   Attributes:
-    batches: Each client's, in the cohort's order: a dataset, or a list of
-      batches. A client whose data cannot be read has none.
-    failures: Clients whose data could not be read, and why.
+    batches: Each client's batches, in the cohort's order, as a dataset or a
+      list; empty for a client whose data cannot be read.
+    failures: Error messages of clients whose data cannot be read, by client id.
   """
 
   batches: list[Batches]
@@ -61,7 +62,7 @@ class CohortData:
     batches: Mapping[str, Batches],
     failures: dict[str, str],
   ) -> 'CohortData':
-    """Puts batches by client in the cohort's order."""
+    """Arranges batches by client in the cohort's order."""
     if failures:
       nothing = without_elements(next(iter(batches.values())))
       batches = {**dict.fromkeys(failures, nothing), **batches}
@@ -71,17 +72,18 @@ class CohortData:
 def read_each(
   cohort: Sequence[str], read: Callable[[str], _Read]
 ) -> tuple[dict[str, _Read], dict[str, str]]:
-  """Reads something of each client.
+  """Applies a function to each client, and collects results and errors.
 
   Args:
-    cohort: The clients.
-    read: Reads it of one, or raises `RunError`.
+    cohort: Ids of the clients.
+    read: Reads one client's data, or raises `RunError`.
 
   Returns:
-    Data of the clients that could be read, and errors of the others, by id.
+    Results of the clients that could be read, and error messages of the others,
+    by client id.
 
   Raises:
-    RunError: If no client's could be read.
+    RunError: If no client could be read.
   """
   found: dict[str, _Read] = {}
   failures: dict[str, str] = {}
@@ -97,18 +99,18 @@ def read_each(
 
 
 def without_elements(batches: Batches) -> Batches:
-  """Returns an empty collection of batches of the same kind."""
+  """Returns an empty dataset for a dataset, an empty list for a list."""
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
 
 def on_other_data(
   task: tff.simulation.baselines.BaselineTask, **parts: Any
 ) -> tff.simulation.baselines.BaselineTask:
-  """Copies a task with other training or validation data.
+  """Returns a copy of a task with other training or validation data.
 
   Args:
     task: The task.
-    **parts: `train_data`, `validation_data`.
+    **parts: `train_data`, `validation_data` or both.
   """
   old = task.datasets
   same = dict(train_data=old.train_data, validation_data=old.validation_data)
@@ -118,16 +120,16 @@ def on_other_data(
     train_preprocess_fn=old.train_preprocess_fn,
     eval_preprocess_fn=old.eval_preprocess_fn,
   )
-  return tff.simulation.baselines.BaselineTask(datasets, task.model_fn)
+  return models.CheckedTask(datasets, task.model_fn)
 
 
 def has_recipe(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> bool:
-  """Tells whether a task's preprocessing can be followed on arrays.
+  """Returns whether a task can be preprocessed on arrays.
 
-  That takes a `recipe`, as `tasks.preprocessing` makes one, and examples of one
-  shape that are in a dictionary.
+  This requires a preprocessing function with a `recipe`, as built by
+  `tasks.preprocessing`, and examples that are dictionaries of static shapes.
   """
   element = datasets.train_data.element_type_structure
   return (
@@ -141,7 +143,7 @@ def has_recipe(
 
 
 def nbytes(tensors: structures.Structure) -> int:
-  """Measures the memory that tensors take, the bytes of strings included."""
+  """Computes the bytes of tensors or arrays, including those of strings."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
     if isinstance(tensor, np.ndarray):
@@ -154,24 +156,24 @@ def nbytes(tensors: structures.Structure) -> int:
 
 
 def takes_seed(preprocess_fn: Optional[Callable[..., Any]]) -> bool:
-  """Tells whether a task's preprocessing derives randomness from a `seed`."""
+  """Returns whether a task's preprocessing function accepts `seed`."""
   if preprocess_fn is None:
     return False
   try:
     return 'seed' in inspect.signature(preprocess_fn).parameters
-  except (TypeError, ValueError):  # A callable that Python cannot look into.
+  except (TypeError, ValueError):  # A callable without a signature.
     return False
 
 
 class ClientDatasets:
-  """The training clients of a task, as datasets ready for a round.
+  """The training clients of a task, as datasets of preprocessed batches.
 
   Attributes:
     client_ids: All training clients, in the task's order.
-    cached_bytes: Memory that raw examples occupy now.
-    prepared_ahead: Whether a round's data may be made in another thread while
-      the round before trains: not where a foreign task's preprocessing looks at
-      the global seed.
+    cached_bytes: Current size of the cache of raw examples, in bytes.
+    prepared_ahead: Whether a round's data may be prepared in another thread
+      while the previous round trains. False if preprocessing may depend on
+      TensorFlow's global seed.
   """
 
   prepared_ahead = False
@@ -184,17 +186,17 @@ class ClientDatasets:
     cache_bytes: int = 2 * 2**30,
     max_steps: Optional[int] = None,
   ):
-    """Prepares the datasets; reads no client yet.
+    """Initializes the clients; reads no data yet.
 
     Args:
-      datasets: The task's. If its `train_preprocess_fn` takes `seed` (an int64
-        tensor of shape [2]), all that is random in it comes from that. Another
-        task's preprocessing runs under `tf.random.set_seed` instead, which is
-        as repeatable but traces anew for every client.
+      datasets: The task's datasets. A `train_preprocess_fn` that takes `seed`
+        (an int64 tensor of shape [2]) derives all randomness from it. Any other
+        is called after `tf.random.set_seed`, which is as reproducible but
+        retraces for every client.
       seed: The run's seed.
       cache_bytes: Memory for raw examples, in bytes; least recently used
         clients are dropped first. 0 disables the cache.
-      max_steps: Most batches of a client in a round; all unless given.
+      max_steps: Maximum number of batches per client and round; `None` for all.
     """
     self._max_steps = max_steps
     self._datasets = datasets
@@ -206,12 +208,11 @@ class ClientDatasets:
     self._sizes: dict[str, int] = {}
     self.client_ids = list(self._clients.client_ids)
     self.cached_bytes = 0
-    # Preprocessing that ignores `seed` in part may still use operations that
-    # look at the global seed while they are traced; a resumed run must find
-    # the same one there.
+    # Preprocessing may still use operations that read the global seed while
+    # they are traced; a resumed run must find the same value.
     tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
     self._element_spec = self._clients.element_type_structure
-    # Examples of varying shape do not stack; they are not kept either.
+    # Examples of varying shape can be neither stacked nor cached.
     self._tensors = all(
       isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
       for spec in tf.nest.flatten(self._element_spec)
@@ -222,13 +223,13 @@ class ClientDatasets:
   def _build_read(self) -> Callable[[str], tf.data.Dataset]:
     """Builds a function from a client's id to its raw examples.
 
-    They are in chunks of stacked examples if they stack at all.
+    These are stacked in chunks if all have the same static shape.
     """
     in_memory = hasattr(self._clients, 'arrays') or isinstance(
       self._clients, tff.simulation.datasets.TestClientData
     )
     if in_memory:
-      # Their traceable function would copy all clients into its graph.
+      # `serializable_dataset_fn` would copy all clients into its graph.
       read = self._clients.create_tf_dataset_for_client
       return lambda client_id: self._in_chunks(read(client_id))
     return tf.function(
@@ -239,7 +240,7 @@ class ClientDatasets:
     )
 
   def _in_chunks(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Stacks a client's examples, if they stack."""
+    """Batches a client's examples into chunks, if they have static shapes."""
     if not self._tensors:
       return dataset
     example = sum(
@@ -252,7 +253,7 @@ class ClientDatasets:
   def _build_prepare(
     self,
   ) -> Callable[[structures.Structure, tf.Tensor], tf.data.Dataset]:
-    """Builds a function from raw examples (tensors) and a seed to batches."""
+    """Builds a function from raw examples and a seed to batches."""
     preprocess_fn = self._preprocess_fn
     if self._tensors:
       raw_spec = tf.nest.map_structure(
@@ -289,7 +290,7 @@ class ClientDatasets:
     return prepare_foreign
 
   def _raw(self, client_id: str) -> Any:
-    """Returns a client's raw examples, from the cache or loaded."""
+    """Returns a client's raw examples, cached or loaded."""
     if client_id in self._cache:
       self._cache.move_to_end(client_id)
       return self._cache[client_id]
@@ -307,14 +308,14 @@ class ClientDatasets:
     return raw
 
   def _load(self, client_id: str) -> Any:
-    """Reads a client's raw examples: stacked tensors, or a dataset."""
+    """Loads a client's raw examples: stacked tensors, or a dataset."""
     dataset = self._read(client_id)
     if not self._tensors:
       return dataset
     chunks = list(dataset)
     if chunks:
       return tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
-    # A client without a single example.
+    # A client without examples.
     return tf.nest.map_structure(
       lambda s: (
         tf.zeros([0, *s.shape], s.dtype)
@@ -325,10 +326,9 @@ class ClientDatasets:
     )
 
   def for_client(self, client_id: str, round_number: int) -> tf.data.Dataset:
-    """Makes the client's batches for a round.
+    """Returns the client's batches for a round.
 
-    The same client, round and run seed give the same batches, whatever was
-    asked for before.
+    These are a function of the run's seed, the client and the round.
 
     Raises:
       RunError: If the client's data cannot be read.
@@ -343,9 +343,9 @@ class ClientDatasets:
       )
 
   def num_examples(self, client_id: str, round_number: int) -> int:
-    """Counts the examples that a client iterates in a round, all passes.
+    """Counts the examples that a client iterates in a round, over all epochs.
 
-    In a task without a recipe, counting them takes making them.
+    Without a recipe, this preprocesses all of them.
 
     Raises:
       RunError: If the client's data cannot be read.
@@ -362,7 +362,7 @@ class ClientDatasets:
 
   @contextlib.contextmanager
   def _reading(self, client_id: str) -> Iterator[None]:
-    """Adds the client's name to errors raised while its data are read."""
+    """Converts errors inside the block to a `RunError` naming the client."""
     try:
       yield
     # A task's own preprocessing may raise anything.
@@ -388,7 +388,7 @@ class ClientDatasets:
 def raw_test_split(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> tf.data.Dataset:
-  """Returns the test split before preprocessing, in one order for all."""
+  """Returns the test split before preprocessing, in a fixed order."""
   data = datasets.test_data
   if isinstance(data, tff.simulation.datasets.ClientData):
     data = data.create_tf_dataset_from_all_clients(seed=0)
@@ -403,26 +403,25 @@ def test_split(
   raw: Optional[tf.data.Dataset] = None,
   name: str = 'test split',
 ) -> Union[tf.data.Dataset, Sequence[Any]]:
-  """Returns the test split in batches, or its first examples.
+  """Returns batches of the test split, or of its first examples.
 
-  A federated test split is read client after client, the clients in an order
-  that is fixed once for all runs, so that the first examples are a sample of
-  the writers rather than the first writer's, and the same in every run.
+  A federated test split is read client by client, in an order of clients that
+  is shuffled but the same in every run, so that the first examples come from a
+  random sample of clients.
 
   Args:
-    datasets: The task's.
-    num_examples: How many raw examples to take; `None` for all.
-    cache_bytes: If the batches fit into this memory, they are decoded once
-      and kept.
-    raw: Other examples in its place, before preprocessing.
-    name: What those are called in messages.
+    datasets: The task's datasets.
+    num_examples: Number of raw examples to take; `None` for all.
+    cache_bytes: Batches that fit into this memory, in bytes, are decoded once
+      and cached.
+    raw: Examples before preprocessing; the test split by default.
+    name: Name of these examples in error messages.
 
   Returns:
-    Batches as the task's models take them: a list of them if they are kept,
-    else a dataset.
+    Batches in the model's input format: a list if cached, else a dataset.
 
   Raises:
-    RunError: If there is no example, or it cannot be read.
+    RunError: If there are no examples, or they cannot be read.
   """
   data = raw_test_split(datasets) if raw is None else raw
   if num_examples is not None:

@@ -1,8 +1,8 @@
-"""Digests of a run's input files, compared when the run is resumed.
+"""Digests of a run's input data, compared when the run is resumed.
 
-Settings name files; what is in them may change between two starts. A digest of
-the data is taken where the task has put them together, so that files may be
-moved, and is kept in hparams.json.
+Settings name files, whose content may change between two starts. Digests are of
+the data as the task loads them, so that files may be moved, and are stored in
+hparams.json.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from tff_adaptive import errors
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
 
-# Of data that are not in memory, a sample: clients, and examples of each.
+# Sample of data that are not in memory: clients, and examples of each.
 _CLIENTS = 8
 _EXAMPLES = 20
-# Of an array in memory, all of it or so many rows.
+# Arrays in memory up to this size are hashed whole, of others a row sample.
 _WHOLE_BYTES = 256 * 2**20
 _ROWS = 10_000
 _WORDS = {
@@ -39,17 +39,17 @@ _WORDS = {
 def digests(
   settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
 ) -> dict[str, Optional[str]]:
-  """Returns a digest of each thing that a run reads, by what it is.
+  """Computes digests of a run's input data.
 
   Args:
-    settings: The run.
-    task: Its task, as `experiment.create_task` makes it.
+    settings: The run's settings.
+    task: Its task, as `experiment.create_task` returns it.
 
   Returns:
-    `None` for what cannot be read; the run says so when it comes to it.
+    Hexadecimal digests by key of `_WORDS`; `None` for unreadable data.
 
   Raises:
-    SettingsError: If a file about clients cannot be read.
+    SettingsError: If a CSV file about clients cannot be read.
   """
   train = task.datasets.train_data
   found: dict[str, Optional[str]] = {
@@ -73,15 +73,15 @@ def digests(
 def check_same(
   before: Mapping[str, Any], now: Mapping[str, Any], folder: pathlib.Path
 ) -> None:
-  """Checks that a resumed run reads the files that it was started with.
+  """Checks that a resumed run reads the data that it was started with.
 
   Args:
-    before: What hparams.json holds of `digests`; what it lacks is not compared.
-    now: The digests of today.
-    folder: The run's.
+    before: The digests in hparams.json; missing ones are not compared.
+    now: The current digests.
+    folder: The run's folder.
 
   Raises:
-    SettingsError: If something is not the same.
+    SettingsError: If a digest differs.
   """
   changed = [
     _WORDS[name]
@@ -105,7 +105,7 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 
 def _examples(data: tff.simulation.datasets.ClientData) -> Optional[str]:
-  """Returns a digest of clients' examples, all of them where that is quick."""
+  """Computes a digest of clients' examples; of a sample if all are slow."""
   if isinstance(data, client_data.ArrayClientData):
     pieces = [_bytes(np.concatenate(data.partition.indices))]
     pieces.append(_bytes(data.partition.sizes))
@@ -123,7 +123,7 @@ def _examples(data: tff.simulation.datasets.ClientData) -> Optional[str]:
 
 
 def _of_datasets(datasets: Iterable[tf.data.Dataset]) -> Optional[str]:
-  """Returns a digest of the first examples; None if one cannot be read."""
+  """Computes a digest of datasets' first examples; `None` if unreadable."""
   pieces = []
   try:
     for dataset in datasets:
@@ -131,8 +131,8 @@ def _of_datasets(datasets: Iterable[tf.data.Dataset]) -> Optional[str]:
         pieces += [
           _bytes(np.asarray(leaf)) for leaf in tf.nest.flatten(example)
         ]
-  # A dataset's own functions may raise anything. The round that needs them
-  # reports it (`faults.Guard`), so here it is enough not to compare.
+  # A dataset's own functions may raise anything. The round that reads it
+  # reports the error (`faults.Guard`), so here the comparison is skipped.
   except Exception:  # pylint: disable=broad-exception-caught
     return None
   return _digest(pieces)

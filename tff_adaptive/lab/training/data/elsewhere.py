@@ -1,10 +1,10 @@
 """Training data that are read where clients train, on other machines.
 
-A round then sends a client's id and the number of the round. Each machine makes
+A round sends client ids and its number instead of batches. Each machine builds
 the run's task from its settings, reads the client's examples from its own
-files, keeps them, and draws their order: all of that is a function of the
-settings, the client and the round, so the batches are those of any other
-machine to the bit.
+files, caches them, and draws their order. All of this is a function of the
+settings, the client and the round, so batches are bitwise equal on all
+machines.
 """
 
 import functools
@@ -33,13 +33,13 @@ from tff_adaptive.lab.training.data import datasets as data_lib
 if TYPE_CHECKING:
   from tff_adaptive.runtime.cluster import shared_files
 
-# The clients of the last source that this process loaded anything from.
+# The clients of the source that this process used last, by the source's key.
 _made: MutableMapping[str, data_lib.ClientDatasets] = cachetools.LRUCache(1)
 _lock = threading.Lock()
 
 
 class Source:
-  """A run's training data, to be made on any machine."""
+  """A picklable description of a run's training data, built on any machine."""
 
   def __init__(
     self,
@@ -47,20 +47,20 @@ class Source:
     folder: Optional[str] = None,
     files: Optional['shared_files.SharedFiles'] = None,
   ):
-    """Makes nothing yet.
+    """Initializes the source; builds no data yet.
 
     Args:
-      make: Makes them from the files in a folder, or where `None` is given in
-        the run's own; cloudpickle can pickle it.
-      folder: The run's own.
-      files: Those files, for machines that lack them; `None` if they are none
-        or too large.
+      make: Builds the data from the files in a folder, the run's own if `None`.
+        Pickled with cloudpickle.
+      folder: The run's --cache_dir.
+      files: These files, for machines without them; `None` if there are none or
+        they are too large.
     """
     self._data_folder = folder
     self._files = files
-    # Text, which costs little where it has been read before.
+    # Pickled here, so that machines which built the data need not unpickle it.
     self._make = cloudpickle.dumps(make)
-    # That relative paths of files begin in.
+    # The folder that relative paths refer to.
     self._folder = os.getcwd()
     self._key = uuid.uuid4().hex
 
@@ -71,10 +71,10 @@ class Source:
     return hash(self._key)
 
   def clients(self) -> data_lib.ClientDatasets:
-    """Returns the training data as this machine has them.
+    """Returns the training clients, built from this machine's files.
 
     Raises:
-      RuntimeFailure: If it does not.
+      RuntimeFailure: If this machine cannot build them.
     """
     with _lock:
       if self._key not in _made:
@@ -94,7 +94,7 @@ class Source:
       return _made[self._key]
 
   def _are_here(self) -> bool:
-    """Returns whether this machine has the files, or nobody could send them."""
+    """Returns whether this machine has the files, or there are none to copy."""
     folder = sqlite_files.cache_folder(self._data_folder)
     return self._files is None or self._files.are_in(folder)
 
@@ -105,11 +105,11 @@ def source_of(
     [settings_lib.Settings, Optional[str]], data_lib.ClientDatasets
   ],
 ) -> Source:
-  """Returns a run's training data, with its files if they are small.
+  """Builds the source of a run's training data.
 
   Args:
-    settings: The run. Files go into the store only with Ray.
-    make: Makes the data, from the files in a folder if one is given.
+    settings: The run's settings. Small files are shared with `ray` only.
+    make: Builds the data, from the files in a folder if one is given.
   """
   folder = settings.task_options.get('cache_dir')
   files = None
@@ -121,7 +121,7 @@ def source_of(
 
     patterns = []
     for name in tasks.info(settings.task).files:
-      # What lies in a folder belongs together, packed or not.
+      # Files in one folder belong together, packed or not.
       inside = name.rpartition('/')[0]
       patterns += [f'{inside}/*'] if inside else [name, f'datasets/{name}']
     files = shared_files.share(sqlite_files.cache_folder(folder), patterns)
@@ -129,9 +129,9 @@ def source_of(
 
 
 class ClientBatches(runtime.Reference):
-  """The batches of a client in a round, to be made where it trains.
+  """A reference to a client's batches in a round, built where it trains.
 
-  Where they are iterated over, here, they are made here.
+  Iterating over the original, unpickled reference builds the batches locally.
   """
 
   def __init__(
@@ -142,14 +142,14 @@ class ClientBatches(runtime.Reference):
     work: float,
     here: Optional[Callable[[], data_lib.Batches]] = None,
   ):
-    """Makes nothing yet.
+    """Initializes the reference; builds no batches yet.
 
     Args:
-      source: The run's data.
+      source: The run's training data.
       name: The client's id.
-      round_number: The round.
-      work: Its examples; 0 if they have not been counted.
-      here: Makes the batches in this process.
+      round_number: The round's number.
+      work: Number of the client's examples; 0 if unknown.
+      here: Builds the batches in this process.
     """
     self._source = source
     self.name = name
@@ -172,7 +172,7 @@ class ClientBatches(runtime.Reference):
   def load(cls, references: Sequence[Any]) -> list[data_lib.Batches]:
     clients = references[0].source.clients()
     found: list[Any] = [None] * len(references)
-    # In asynchronous training clients of several rounds train at once.
+    # In asynchronous training, clients of several rounds train together.
     for number in {r.round_number for r in references}:
       places = [i for i, r in enumerate(references) if r.round_number == number]
       names = [references[i].name for i in places]
@@ -190,11 +190,11 @@ class ClientBatches(runtime.Reference):
 
 
 class ReferredClients:
-  """Training clients whose batches are made where they train.
+  """Training clients whose batches are built where they train.
 
   Attributes:
-    client_ids: All of them, in the task's order.
-    prepared_ahead: False: there is nothing to prepare here.
+    client_ids: All training clients, in the task's order.
+    prepared_ahead: False, as there is nothing to prepare in this process.
   """
 
   prepared_ahead = False
@@ -205,12 +205,12 @@ class ReferredClients:
     counts: Mapping[str, int],
     source: Source,
   ):
-    """Takes the clients as they are here, and as they are made elsewhere.
+    """Initializes the clients.
 
     Args:
-      clients: The clients.
-      counts: The number of examples of those whose examples were counted.
-      source: Makes them elsewhere.
+      clients: The clients in this process.
+      counts: Numbers of examples by client id, as far as known.
+      source: Builds the clients on other machines.
     """
     self.client_ids = clients.client_ids
     self._clients = clients
@@ -218,7 +218,7 @@ class ReferredClients:
     self._counts = counts
 
   def for_client(self, client_id: str, round_number: int) -> ClientBatches:
-    """Returns what stands for a client's batches in a round."""
+    """Returns a reference to a client's batches in a round."""
     here = functools.partial(self._clients.for_client, client_id, round_number)
     work = float(self._counts.get(client_id, 0))
     return ClientBatches(self._source, client_id, round_number, work, here)
@@ -226,6 +226,6 @@ class ReferredClients:
   def for_round(
     self, round_number: int, cohort: Sequence[str]
   ) -> data_lib.CohortData:
-    """Returns what stands for the cohort's batches."""
+    """Returns references to the cohort's batches."""
     batches: list[Any] = [self.for_client(c, round_number) for c in cohort]
     return data_lib.CohortData(batches, {})

@@ -1,10 +1,10 @@
-"""Clients that cannot take part in a round: left out, counted, named.
+"""Detection, exclusion and reporting of clients that cannot take part.
 
-A client without data, or whose update is not finite, is left out by the
-process itself, which counts it but cannot say which one it was. A client whose
-data cannot be read, or whose preprocessing raises an error, would end the whole
-computation. Here such clients are found once a round has failed, and the round
-is run again without them: a round in which nothing fails costs nothing more.
+A client without data, or whose update is not finite, is excluded by the process
+itself, which counts such clients but does not identify them. A client whose
+data cannot be read, or whose preprocessing raises an error, would abort the
+round. Such clients are searched for after a round has failed, and the round is
+repeated without them, so that rounds without failures have no overhead.
 """
 
 import collections
@@ -27,22 +27,22 @@ from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import prefetching
 
-# Of the training clients, and of one of them in a round.
+# Sources of a cohort's batches.
 Clients: TypeAlias = Union[prefetching.Prefetcher, protocols.Clients]
 
-# Sentences of one kind that are said in full, and names in one of them.
+# Maximum number of warnings of one kind, and of clients named in a warning.
 _SAID_IN_FULL = 3
 _MOST_NAMES = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-  """The findings about a client's batches.
+  """The result of examining a client's batches.
 
   Attributes:
-    error: Why they cannot be read to their end, if so.
-    empty: Whether there is none.
-    finite: Whether all numbers in them are finite.
+    error: The error message raised while reading them; `None` without one.
+    empty: Whether there are no batches.
+    finite: Whether all floating point values are finite.
   """
 
   error: Optional[str]
@@ -50,8 +50,8 @@ class Finding:
   finite: bool
 
 
-def examine(dataset: tf.data.Dataset) -> Finding:
-  """Looks through a client's batches."""
+def examine(dataset: data_lib.Batches) -> Finding:
+  """Reads all of a client's batches, for errors and non-finite values."""
   finite, count = True, 0
   try:
     for batch in dataset:
@@ -61,11 +61,13 @@ def examine(dataset: tf.data.Dataset) -> Finding:
           finite &= bool(tf.reduce_all(tf.math.is_finite(tensor)))
   except tf.errors.OpError as e:
     return Finding(errors.reason(e), count == 0, finite)
+  except errors.RunError as e:  # Of a reference, whose client cannot be read.
+    return Finding(str(e).rstrip('.'), count == 0, finite)
   return Finding(None, count == 0, finite)
 
 
 class Guard:
-  """A guard that leaves out clients which cannot take part in a round."""
+  """A runner of rounds that excludes clients which cannot take part."""
 
   def __init__(
     self,
@@ -75,14 +77,14 @@ class Guard:
     most: Optional[int],
     say: Callable[[str], None],
   ):
-    """Prepares a watch over rounds.
+    """Initializes the guard.
 
     Args:
-      rounds: Runs them.
-      clients: Their data.
-      most: Clients of a round that may be left out because of an error or an
-        update that is not finite; any number unless given.
-      say: Called with a message naming each excluded client and the reason.
+      rounds: The rounds to run.
+      clients: The training clients.
+      most: Maximum number of clients per round to exclude because of an error
+        or an update that is not finite; `None` for any number.
+      say: Called with a message naming the excluded clients and the reason.
     """
     self._rounds = rounds
     self._clients = clients
@@ -92,8 +94,8 @@ class Guard:
     self._failed: dict[str, str] = {}
     self._unread: dict[str, str] = {}
 
-  def read(self, number: int, cohort: Sequence[str]) -> list[tf.data.Dataset]:
-    """Reads the cohort's batches; none for a client whose data cannot be read.
+  def read(self, number: int, cohort: Sequence[str]) -> list[data_lib.Batches]:
+    """Reads the cohort's batches; empty for clients that cannot be read.
 
     Raises:
       RunError: If no client's data can be read.
@@ -107,24 +109,24 @@ class Guard:
     self,
     number: int,
     cohort: Sequence[str],
-    datasets: Sequence[tf.data.Dataset],
+    datasets: Sequence[data_lib.Batches],
   ) -> Mapping[str, Any]:
-    """Runs a round; returns the columns of its row.
+    """Runs a round; returns its columns of metrics.csv.
 
     Raises:
-      RunError: If no client's data can be used, or more clients had to be left
-        out than may be. The caller undoes the round.
+      RunError: If no client's data can be used, or more than `most` clients
+        were excluded. The caller then rolls the round back.
     """
     try:
       reported = self._rounds.run(cohort, datasets)
     except runtime.WorkerFailure:
-      raise  # No client's doing.
+      raise  # Not caused by a client.
     except (runtime.RuntimeFailure, tf.errors.OpError) as e:
       datasets = self._without_failing(number, cohort, datasets, e)
       reported = self._rounds.run(cohort, datasets)
     row = collections.OrderedDict(reported)
     if cohort and 'clients/count' in row:
-      # The process has seen no data where these were.
+      # The process counted these as empty, as it got no data for them.
       row['clients/empty'] = int(row.get('clients/empty', 0)) - len(
         self._failed
       )
@@ -147,13 +149,13 @@ class Guard:
     datasets: Sequence[data_lib.Batches],
     error: Exception,
   ) -> Sequence[data_lib.Batches]:
-    """Empties those of the round's datasets that raise an error.
+    """Returns the round's datasets, with those that raise an error emptied.
 
     Raises:
-      The error that the round ended with, if it is not of the data.
+      RunError: If all clients' data raise errors. If none do, raises `error`.
     """
     if len(cohort) != len(datasets):
-      raise error  # Pooled data are of nobody in particular.
+      raise error  # Pooled data belong to no single client.
     for client, dataset in zip(cohort, datasets, strict=True):
       found = examine(dataset)
       if found.error is not None:
@@ -165,7 +167,7 @@ class Guard:
         'The data of every client of a round raise an error: of client '
         f'{cohort[0]!r}, {self._failed[cohort[0]]}.'
       ) from error
-    # Made anew: what was begun may not begin alike a second time.
+    # Rebuilt, as datasets that were iterated in part may not restart alike.
     again = self._clients.for_round(number, cohort).batches
     return [
       data_lib.without_elements(dataset) if client in self._failed else dataset
@@ -179,10 +181,10 @@ class Guard:
     cohort: Sequence[str],
     datasets: Sequence[data_lib.Batches],
   ) -> None:
-    """Says who was left out.
+    """Reports excluded clients.
 
     Raises:
-      RunError: If those are more than may be.
+      RunError: If there are more than `most`.
     """
     count = int(row.get('clients/count', len(cohort)))
     rejected = int(row.get('clients/rejected', 0))
@@ -225,7 +227,7 @@ class Guard:
       )
 
   def _report_update(self, number: int, row: protocols.Columns) -> None:
-    """Warns of a round that did not move the model."""
+    """Warns of a round that did not change the model."""
     if row.get('update/non_finite'):
       self._warn(
         'rounds had an update that is not finite and was not applied',
@@ -245,12 +247,12 @@ class Guard:
 
   def _warn(self, kind: str, sentence: Callable[[], str]) -> None:
     self._counts[kind] += 1
-    # Finding out who it was takes another look at the data.
+    # Building the message may read the clients' data once more.
     if self._counts[kind] <= _SAID_IN_FULL:
       self._say(sentence())
 
   def sum_up(self) -> None:
-    """Says how often a warning applied, where not all were shown."""
+    """Reports the number of warnings of each kind, if some were suppressed."""
     for kind, count in self._counts.items():
       if count > _SAID_IN_FULL:
         self._say(f'{count} {kind}.')
@@ -264,7 +266,7 @@ def _names(clients: Iterable[str]) -> str:
 
 
 def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
-  """Names the clients whose data make updates that are not finite."""
+  """Describes which clients' data are not finite, in a clause."""
   wrong = [
     client
     for client, dataset in zip(cohort, datasets)

@@ -1,4 +1,4 @@
-"""The next cohort's data, prepared while this one trains."""
+"""Prefetching of the next cohort's data while the current one trains."""
 
 import concurrent.futures
 import threading
@@ -14,10 +14,10 @@ from tff_adaptive.runtime import waiting
 class Prefetcher:
   """Training clients whose next round is prepared in a thread.
 
-  One round is prepared ahead, no more: so there are never more than two
-  cohorts' batches in memory. What goes wrong in the thread is raised in the
-  round that it belongs to. A round that was not foreseen is prepared when it is
-  asked for, so the order of calls changes nothing but the time they take.
+  Only one round is prepared ahead, so that at most two cohorts' batches are in
+  memory. An error in the thread is raised by `for_round` of that round. Any
+  other round than the prepared one is built on request, so the order of calls
+  affects only their duration.
   """
 
   def __init__(
@@ -26,25 +26,25 @@ class Prefetcher:
     cohort_fn: Callable[[int], Sequence[str]],
     last_round: int,
   ):
-    """Starts nothing yet.
+    """Initializes the prefetcher; starts no thread yet.
 
     Args:
-      clients: The clients.
-      cohort_fn: From the number of a round (1, 2, ...) to its clients.
-      last_round: No round after it is prepared.
+      clients: The training clients.
+      cohort_fn: Maps a round's number (1, 2, ...) to its clients' ids.
+      last_round: Number of the last round to prepare.
     """
     self._clients = clients
     self._cohort_fn = cohort_fn
     self._last_round = last_round if clients.prepared_ahead else 0
     self._expected: Optional[int] = None
-    # With the cohort, which is drawn in the thread too: who answers in time may
-    # depend on how many examples clients have.
+    # Includes the cohort, drawn in the thread as well: which clients answer in
+    # time may depend on their numbers of examples.
     self._found: concurrent.futures.Future[tuple[list[str], data.CohortData]]
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]
   ) -> data.CohortData:
-    """Returns the cohort's batches; begins to prepare the next round's.
+    """Returns the cohort's batches, and starts preparing the next round.
 
     Raises:
       RunError: If no client's data can be read.
@@ -55,7 +55,7 @@ class Prefetcher:
       prepared, data_of_prepared = waiting.result_of(self._found)
       if prepared == list(cohort):
         found = data_of_prepared
-    elif expected is not None:  # The clients take one caller at a time.
+    elif expected is not None:  # The clients are not thread-safe.
       concurrent.futures.wait([self._found])
     if found is None:
       found = self._clients.for_round(round_number, cohort)
@@ -78,7 +78,7 @@ class Prefetcher:
       except BaseException as e:  # pylint: disable=broad-exception-caught
         found.set_exception(e)
 
-    # A daemon: data that hang must not keep a stopped program from ending.
+    # A daemon, so that data that hang do not keep a stopped program alive.
     threading.Thread(
       target=prepare, name=f'data of round {round_number}', daemon=True
     ).start()

@@ -1,1 +1,1 @@
-"""Evaluation: held-out data, the evaluator, and tests on single clients."""
+"""Evaluation: held-out data, the evaluator, and per-client tests."""

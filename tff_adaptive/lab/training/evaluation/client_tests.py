@@ -1,7 +1,7 @@
-"""Tests of the trained model on single clients, also after tuning it there.
+"""Per-client tests of the trained model, optionally after fine-tuning.
 
-Clients have test data of their own where the task's test split comes by client;
-elsewhere a share of every client's examples is held out of training.
+Clients have test data of their own if the task's test split is federated;
+otherwise a share of every client's examples is held out of training.
 """
 
 import collections
@@ -30,7 +30,7 @@ from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
 from tff_adaptive.processes import randomness
 
-# Groups of columns, of the model and of what clients made of it.
+# Groups of columns: of the model, and of the model fine-tuned by each client.
 MODEL = 'per_client'
 TUNED = 'per_client_tuned'
 _PERCENTILES = (10, 50, 90)
@@ -39,7 +39,7 @@ _PERCENTILES = (10, 50, 90)
 def by_client(
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> Optional[tff.simulation.datasets.ClientData]:
-  """Returns the test data of a task's clients, if they have some."""
+  """Returns the test data of a task's clients; `None` without any."""
   held_out = getattr(datasets, 'client_tests', None)
   if held_out is not None:
     return held_out
@@ -54,17 +54,17 @@ def by_client(
 def hold_out(
   task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:
-  """Holds a share of each client's examples out of training, where needed.
+  """Holds a share of each client's examples out of training, if needed.
 
   Args:
     task: The task.
-    settings: The run.
+    settings: The run's settings.
 
   Returns:
-    The task, whose `datasets` `by_client` understands.
+    The task, whose datasets have per-client tests if the run needs them.
 
   Raises:
-    SettingsError: If clients are to be evaluated and cannot be.
+    SettingsError: If no client has two examples.
   """
   datasets = task.datasets
   if settings.evaluate_clients is None or by_client(datasets) is not None:
@@ -86,7 +86,7 @@ def hold_out(
 def _split(
   data: client_data.ArrayClientData, share: float, seed: int
 ) -> tuple[client_data.ArrayClientData, client_data.ArrayClientData]:
-  """Splits examples in memory, a client with two or more into two parts."""
+  """Splits in-memory clients into (training, test); single examples train."""
   train, tests = [], []
   for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
     count = min(max(round(share * len(rows)), 1), len(rows) - 1)
@@ -114,7 +114,7 @@ def _split(
 def _split_any(
   data: tff.simulation.datasets.ClientData, share: float, seed: int
 ) -> tuple[client_data.MappedClientData, client_data.MappedClientData]:
-  """Splits examples wherever they are, by their places in a client's data."""
+  """Splits any clients into (training, test), by examples' positions."""
   chosen = validation.Chosen(share, seed)
   return (
     client_data.MappedClientData(data, lambda raw: chosen.of(raw, False)),
@@ -123,7 +123,7 @@ def _split_any(
 
 
 class Tuner:
-  """A trainer of a client's own model: SGD steps from the trained one."""
+  """Fine-tuning of the trained model on a client's data, by SGD."""
 
   def __init__(
     self,
@@ -136,7 +136,7 @@ class Tuner:
     Args:
       model_fn: Returns a `tff.learning.models.VariableModel`.
       rate: The learning rate.
-      seed: Of dropout.
+      seed: Seed of dropout.
     """
     self._model = model_fn()
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
@@ -167,7 +167,7 @@ class Tuner:
     weights: tff.learning.models.ModelWeights,
     batches: Sequence[data_lib.Batches],
   ) -> tff.learning.models.ModelWeights:
-    """Returns the weights after a step on each batch."""
+    """Returns the weights, as arrays, after one SGD step per batch."""
     weights.assign_weights_to(self._model)
     step = 0
     for dataset in batches:
@@ -179,15 +179,15 @@ class Tuner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientTests:
-  """An evaluation of a model client by client.
+  """Per-client evaluation of a model.
 
   Attributes:
-    datasets: The task's, after `hold_out`.
-    evaluator: Evaluates models.
-    count: How many clients to draw; `None` for all.
-    seed: Decides which.
-    tuner: Trains on a client's data; no tuning unless given.
-    passes: From a client to its batches, one data set per pass over its data.
+    datasets: The task's datasets, after `hold_out`.
+    evaluator: The evaluator.
+    count: Number of clients to draw; `None` for all.
+    seed: Seed of the draw.
+    tuner: The fine-tuning; `None` for no fine-tuning.
+    passes: Maps a client id to its batches, one dataset per epoch.
   """
 
   datasets: tff.simulation.baselines.BaselineTaskDatasets
@@ -204,7 +204,7 @@ class ClientTests:
     return tests
 
   def clients(self) -> list[str]:
-    """Draws the clients, in the task's order.
+    """Draws `count` clients with test data, in the task's order.
 
     Raises:
       SettingsError: If there are fewer.
@@ -227,15 +227,15 @@ class ClientTests:
     weights: tff.learning.models.ModelWeights,
     weights_of: Optional[Callable[[str, Any], Any]] = None,
   ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Evaluates a model.
+    """Evaluates a model on each client.
 
     Args:
-      weights: The model.
-      weights_of: From a client and the model to the weights that the client
-        uses; all use the model unless given.
+      weights: The model's weights.
+      weights_of: Maps a client id and the model's weights to the client's own;
+        by default all clients use the model's.
 
     Returns:
-      Values over clients by column of metrics.csv, and a row a client.
+      Statistics over clients by column of metrics.csv, and one row per client.
 
     Raises:
       RunError: If a client's data cannot be read.
@@ -263,7 +263,7 @@ class ClientTests:
   def _row(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> Optional[dict[str, Any]]:
-    """Evaluates a client; `None` if it has no test data."""
+    """Evaluates the model on a client; `None` if it has no test data."""
     raw = self._tests.create_tf_dataset_for_client(client)
     preprocess = self.datasets.eval_preprocess_fn or (lambda data: data)
     batches = list(preprocess(raw))
@@ -283,15 +283,15 @@ class ClientTests:
 def over_clients(
   rows: Sequence[Mapping[str, Any]], group: str
 ) -> dict[str, float]:
-  """Sums up a group of measures over clients, all weighted alike.
+  """Computes statistics of a group of metrics over equally weighted clients.
 
   Args:
-    rows: A row a client.
+    rows: One row per client, as `ClientTests` returns them.
     group: `MODEL` or `TUNED`.
 
   Returns:
-    For each measure its mean, standard deviation, percentiles and the mean of
-    the tenth of the clients that is worst off.
+    For each metric its mean, standard deviation, percentiles, and the mean over
+    the worst tenth of the clients; and the number of clients.
   """
   values: dict[str, float] = collections.OrderedDict()
   values[f'{group}/clients'] = len(rows)

@@ -17,24 +17,22 @@ from tff_adaptive import structures
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
 
-# Batches are dealt out to so many parts, whose metrics are added in their
-# order: the same sums on every machine, whatever its number of cores.
+# Number of parts that batches are distributed over. Parts are summed in a fixed
+# order, so that sums do not depend on the machine's number of cores.
 _PARTS = 16
-# Batches of a part that may wait for it.
+# Maximum number of queued batches per part.
 _WAITING = 2
 
 
 class Evaluator:
-  """An evaluator of weights, with a model that is built once.
+  """An evaluator of weights, with a model that is built and traced once.
 
-  Nothing is traced anew for an evaluation. Metrics are those of the model (TFF
-  adds `loss`, `num_examples` and `num_batches`). Batches go to all cores at
-  once: parts of the data have sums of their own, which are added up as those of
-  clients are.
+  Metrics are those of the model (TFF adds `loss`, `num_examples` and
+  `num_batches`). Batches are evaluated on all cores: each part of the data has
+  metric variables of its own, which are summed like those of clients.
 
-  Make it after the learning process: TFF builds that one's models inside graphs
-  of their own, which makes Keras models that were built eagerly before
-  unusable.
+  Build evaluators after learning processes: composing a process builds models
+  in graphs, which makes Keras models built eagerly before unusable.
   """
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
@@ -44,20 +42,20 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    # TFF's finalizers make a metric each time they are traced, which
-    # `tf.function` forbids outside TFF's own graphs; run eagerly they may.
+    # TFF's finalizers create a metric whenever they are traced, which
+    # `tf.function` forbids outside TFF's own graphs; eagerly they may.
     self._finalizers = collections.OrderedDict(
       (name, getattr(finalizer, 'python_function', finalizer))
       for name, finalizer in self._model.metric_finalizers().items()
     )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts: list[_Part] = []
-    # Runs of one process may share the evaluator, and its model.
+    # Runs in one Python process may share the evaluator, and its model.
     self._lock = threading.Lock()
 
   @property
   def names(self) -> list[str]:
-    """Names of what `evaluate` returns."""
+    """Names of the metrics that `evaluate` returns."""
     return [name for name in self._finalizers if name != 'num_batches']
 
   def _one_batch(self, batch: structures.Examples) -> None:
@@ -71,12 +69,12 @@ class Evaluator:
     """Computes the metrics of `weights` on `batches`.
 
     Args:
-      weights: As a process's `get_model_weights` returns them.
-      batches: As the model takes them.
+      weights: The weights, as returned by a process' `get_model_weights`.
+      batches: Batches in the model's input format.
 
     Returns:
-      Values by name, in the model's order, `num_batches` left out: it tells
-      how the data were cut, not how good the model is.
+      Metrics by name, in the model's order, without `num_batches`, which
+      depends on the batch size.
     """
     with self._lock:
       return self._evaluate(weights, batches)
@@ -98,10 +96,10 @@ class Evaluator:
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]
   ) -> None:
-    """Adds the metrics of all batches to the model's."""
+    """Adds all batches to the model's metric variables."""
     sums = list(self._model.local_variables)
     if not all(_is_zero(variable) for variable in sums):
-      # Not sums then: these metrics must see one batch after another.
+      # Not plain sums, which start at 0: updated sequentially.
       for batch in batches:
         self._step(batch)
       return
@@ -119,7 +117,7 @@ class Evaluator:
         if place == len(used):
           used.append(self._part(place, sums))
         step = self._step.get_concrete_function(batch)
-        # One thread a part: its batches are added in their order.
+        # One thread per part, so that its batches are added in order.
         thread = threads[place % len(threads)]
         under_way.append(thread.submit(used[place].add, step, batch))
         if len(under_way) > _WAITING * _PARTS:
@@ -131,7 +129,7 @@ class Evaluator:
         variable.assign_add(part.sums[place])
 
   def _part(self, place: int, like: Sequence[tf.Variable]) -> '_Part':
-    """Returns a part whose sums are zero."""
+    """Returns a part with zero sums, reused if there is one."""
     if place == len(self._parts):
       self._parts.append(_Part(like))
     else:
@@ -140,14 +138,14 @@ class Evaluator:
 
 
 class _Part:
-  """A part of the data that is evaluated on, with sums of its own.
+  """A part of the evaluated data, with metric variables of its own.
 
   Attributes:
-    sums: The metrics' variables, for the batches of this part.
+    sums: The metric variables, over the batches of this part.
   """
 
   def __init__(self, like: Sequence[tf.Variable]):
-    """Makes variables like the model's."""
+    """Creates zero variables like the model's metric variables."""
     self.sums = [tf.Variable(tf.zeros_like(v), trainable=False) for v in like]
     self._in_place_of = {
       id(theirs.handle): own.handle
@@ -164,7 +162,7 @@ class _Part:
     step: tf.types.experimental.ConcreteFunction,
     batch: structures.Examples,
   ) -> None:
-    """Adds the metrics of a batch to the sums."""
+    """Adds a batch to the sums."""
     captured = [
       self._in_place_of.get(id(tensor), tensor)
       for tensor in step.captured_inputs

@@ -1,8 +1,8 @@
-"""The data that a model is evaluated on, while it trains and at the end.
+"""Validation and test splits of a run.
 
-Whatever is chosen by looking at evaluations (a round, a configuration) is
-chosen by those on the validation split. It is set apart from what the model is
-tested on, unless a run asks for the papers' protocol, which looks at test data.
+Rounds and configurations are selected by their metrics on the validation split.
+It is disjoint from the test split, unless a run follows the papers' protocol,
+which validates on test data.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 
 _CHUNK = 1024
-# Above errors of rounding, below what tells places apart.
+# Larger than rounding errors, smaller than differences between positions.
 _ROUNDING = 1e-7
 
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-  """The data that a run's model is evaluated on.
+  """The splits that a run's model is evaluated on.
 
   Attributes:
-    validation: From the number of a round to what the model is evaluated on
-      after it; 0 for the untrained model.
-    test: Makes what the trained model is tested on.
+    validation: Maps a round's number, 0 for the untrained model, to the batches
+      that the model is evaluated on after it.
+    test: Returns the batches that the trained model is tested on.
   """
 
   validation: Callable[[int], data.Batches]
@@ -40,7 +40,7 @@ class Splits:
 
 
 def describe(settings: settings_lib.Settings) -> str:
-  """Says in a line what a run is evaluated on."""
+  """Describes a run's validation and test splits in one line."""
   share = settings.validation_share
   if settings.validation_split == 'examples':
     return (
@@ -58,17 +58,17 @@ def describe(settings: settings_lib.Settings) -> str:
 def hold_out_clients(
   task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:
-  """Holds clients out of a task's training data, where a run asks for that.
+  """Holds clients out of training, with --validation_split=clients.
 
   Args:
     task: The task.
-    settings: The run.
+    settings: The run's settings.
 
   Returns:
-    The task; the examples of clients held out are its validation data.
+    The task, whose validation data are those of the clients held out.
 
   Raises:
-    SettingsError: If no client is left.
+    SettingsError: If no client is left to train on.
   """
   if settings.validation_split != 'clients':
     return task
@@ -93,18 +93,19 @@ def build(
   settings: settings_lib.Settings,
   datasets: tff.simulation.baselines.BaselineTaskDatasets,
 ) -> Splits:
-  """Builds the splits that a run is evaluated on.
+  """Builds a run's validation and test splits.
 
   Args:
-    settings: The run.
-    datasets: The task's, after `hold_out_clients`.
+    settings: The run's settings.
+    datasets: The task's datasets, after `hold_out_clients`.
 
   Raises:
-    RunError: If there is no example to evaluate on, or it cannot be read.
-    SettingsError: If examples do not fit into memory where they have to.
+    RunError: If the validation split is empty or cannot be read.
+    SettingsError: If --validation_sample=drawn does not fit into memory.
   """
   cache_bytes = settings.cache_mib * 2**20
-  raw = tested = data.raw_test_split(datasets)
+  raw = whole = data.raw_test_split(datasets)
+  chosen: Optional[Chosen] = None
   name = 'test split'
   if settings.validation_split == 'clients':
     raw = client_data.interleaved(datasets.validation_data)
@@ -112,10 +113,11 @@ def build(
   elif settings.validation_split == 'examples':
     assert settings.validation_share is not None
     chosen = Chosen(settings.validation_share, settings.seed)
-    raw, tested = chosen.of(raw, True), chosen.of(raw, False)
+    raw = chosen.of(whole, True)
     name = 'validation split'
 
   def test() -> data.Batches:
+    tested = whole if chosen is None else chosen.of(whole, False)
     return data.test_split(datasets, raw=tested, cache_bytes=0)
 
   if settings.validation_sample == 'fixed':
@@ -139,11 +141,11 @@ def build(
 
 
 class Chosen:
-  """A share of the examples of a data set, by their places in it.
+  """A random share of a dataset's examples, chosen by position.
 
-  Of every 1 / share examples in a row one is drawn, so that the share is right
-  for few examples as well, and of every stretch of a sorted data set. A draw is
-  a function of (seed, stretch): nothing is counted or kept.
+  One example is drawn from every stretch of 1 / share consecutive examples, so
+  that the share is accurate in small datasets, and stratified in sorted ones.
+  A draw is a function of (seed, stretch), without any state.
   """
 
   def __init__(self, share: float, seed: int):
@@ -151,14 +153,14 @@ class Chosen:
     self._seed = int(seeds.seed_pair(seed, 'validation examples')[0])
 
   def of(self, raw: tf.data.Dataset, inside: bool) -> tf.data.Dataset:
-    """Returns the examples that are in the share, or the others."""
+    """Returns the chosen examples if `inside`, else the others."""
     kept = raw.enumerate().filter(
       lambda place, _: tf.equal(self._includes(place), inside)
     )
     return kept.map(lambda _, example: example)
 
   def _includes(self, place: tf.Tensor) -> tf.Tensor:
-    """Tells whether the place is the one that is drawn of its stretch."""
+    """Returns whether a position is the one drawn from its stretch."""
     stretch = tf.floor(tf.cast(place, tf.float64) * self._share + _ROUNDING)
     seed = tf.stack([tf.constant(self._seed), tf.cast(stretch, tf.int64)])
     within = tf.random.stateless_uniform([], seed, dtype=tf.float64)
@@ -170,10 +172,10 @@ class Chosen:
 
 
 class Drawn:
-  """Random examples of a split, drawn anew for every evaluation.
+  """A random sample of a split, drawn anew for every evaluation.
 
-  Reddi et al. (arXiv 2003.00295, Appendix E.2) evaluate so on Stack Overflow.
-  The draw is a function of (seed, round), so that a resumed run repeats it.
+  As in Reddi et al. (arXiv 2003.00295, Appendix E.2) on Stack Overflow. The
+  sample is a function of (seed, round), so that a resumed run repeats it.
   """
 
   def __init__(
@@ -188,15 +190,15 @@ class Drawn:
     """Reads the whole split.
 
     Args:
-      datasets: The task's.
-      num_examples: How many to draw; all, if there are fewer.
+      datasets: The task's datasets.
+      num_examples: Number of examples to draw; all, if there are fewer.
       seed: The run's seed.
-      cache_bytes: Memory for the split's raw examples.
-      raw: The split, before preprocessing; the test split unless given.
+      cache_bytes: Memory for the split's raw examples, in bytes.
+      raw: The split before preprocessing; the test split by default.
 
     Raises:
-      RunError: If it has no example, or cannot be read.
-      SettingsError: If it does not fit.
+      RunError: If the split is empty or cannot be read.
+      SettingsError: If it exceeds `cache_bytes`.
     """
     self._preprocess = datasets.eval_preprocess_fn or (lambda raw: raw)
     self._seed = seed
@@ -207,7 +209,7 @@ class Drawn:
     self._num_examples = min(num_examples, self._count)
 
   def __call__(self, round_number: int) -> data.Batches:
-    """Draws the examples that a model is evaluated on after a round."""
+    """Returns batches of the sample for the evaluation after a round."""
     generator = np.random.default_rng(
       seeds.seed_pair(self._seed, 'validation', round_number)
     )
@@ -217,7 +219,7 @@ class Drawn:
 
 
 def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:
-  """Reads all examples of a split, stacked, as NumPy arrays."""
+  """Reads all examples of a split as stacked NumPy arrays."""
   chunks: list[structures.Structure] = []
   size = 0
   try:

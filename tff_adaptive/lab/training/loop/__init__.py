@@ -1,1 +1,1 @@
-"""The training loop, and what it calls in every round."""
+"""The training loop and its parts: rounds, stopping rules, timing."""

@@ -14,14 +14,14 @@ from tff_adaptive import structures
 from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training import traffic as traffic_lib
 
-# Groups of columns of the model, and of its average.
+# Maps the model's group of columns to that of its average.
 _GROUPS = {'validation': 'ema', 'test': 'test_ema'}
 
 
 def models_of(
   rounds: protocols.Rounds, split: str
 ) -> dict[str, tff.learning.models.ModelWeights]:
-  """Returns the models to evaluate on a split, by their group of columns."""
+  """Returns the weights to evaluate on a split, by group of columns."""
   models = {split: rounds.model_weights()}
   if isinstance(rounds, AveragedRounds):
     models[_GROUPS[split]] = rounds.averaged_weights()
@@ -29,22 +29,22 @@ def models_of(
 
 
 class AveragedRounds:
-  """Rounds that also maintain a moving average of the model.
+  """Rounds with an exponential moving average of the model.
 
   After every round, with d the decay, x the model and a the average, which
   starts as the initial model:
 
     a = d a + (1 - d) x
 
-  Clients and server go on with x; weights that are not floats are copied.
-  Everything else is as in `rounds.LearningRounds`.
+  Training continues with x; weights that are not floats are copied. Other
+  methods are as in `rounds.LearningRounds`.
   """
 
   def __init__(self, rounds: protocols.Rounds, decay: float):
-    """Starts the average.
+    """Initializes the average with the model.
 
     Args:
-      rounds: The rounds.
+      rounds: The rounds to average over.
       decay: d, in [0, 1).
     """
     self._rounds = rounds
@@ -89,7 +89,7 @@ class AveragedRounds:
     return self._rounds.model_weights()
 
   def averaged_weights(self) -> tff.learning.models.ModelWeights:
-    """Returns the average."""
+    """Returns the average's weights, as arrays."""
     return self._average
 
   def snapshot(self) -> Any:
@@ -101,7 +101,7 @@ class AveragedRounds:
 
   @property
   def program_state(self) -> structures.Structure:
-    """The rounds' state, and the average."""
+    """The state of the rounds, and the average."""
     return collections.OrderedDict(
       rounds=self._rounds.program_state, average=self._average
     )
@@ -111,6 +111,6 @@ class AveragedRounds:
     self._average = program_state['average']
 
   def restore_model(self, program_state: Any) -> None:
-    """Takes up the model alone; see `LearningRounds.restore_model`."""
+    """Restores the model and its average; see `LearningRounds`."""
     self._rounds.restore_model(program_state['rounds'])
     self._average = program_state['average']

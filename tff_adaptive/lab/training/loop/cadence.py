@@ -1,18 +1,18 @@
-"""When a run evaluates, and when it saves."""
+"""The rounds at which a run evaluates and saves."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cadence:
-  """The length of a run and the rounds at which it evaluates and saves.
+  """The length of a run, and its intervals of evaluation and checkpoints.
 
   Attributes:
-    total_rounds: Rounds are numbered 1 to this.
-    rounds_per_eval: The model is evaluated before the first round, after every
-      so many rounds, and after the last.
-    rounds_per_checkpoint: A checkpoint is written after every so many rounds
-      and after the last.
+    total_rounds: Number of rounds; they are numbered from 1.
+    rounds_per_eval: Rounds between evaluations; the model is also evaluated
+      before the first round and after the last.
+    rounds_per_checkpoint: Rounds between checkpoints; one is also written after
+      the last round.
   """
 
   total_rounds: int

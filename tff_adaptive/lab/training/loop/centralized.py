@@ -1,10 +1,10 @@
 """Training on pooled data: the baseline of Reddi et al., Table 11.
 
 The loop, the task, its model, batches, metrics and evaluation are those of a
-federated run; what differs is here. A round is as many examples as a cohort
-brings on average, so that a round costs the same arithmetic as a federated one
-and curves can be laid over each other. Rounds go through the pooled examples
-without repetition until all were used once, then in another order.
+federated run. A round is as many examples as a cohort has on average, so that
+it costs the same arithmetic as a federated round and curves are comparable by
+round. The pooled examples are shuffled anew for every pass over them, and
+rounds divide the passes.
 """
 
 import collections
@@ -28,7 +28,7 @@ from tff_adaptive.processes import randomness as in_round
 
 
 class PooledDatasets(data.ClientDatasets):
-  """All clients' examples as one client's."""
+  """All clients' examples pooled into one dataset."""
 
   def __init__(
     self,
@@ -40,19 +40,19 @@ class PooledDatasets(data.ClientDatasets):
     epochs: int = 1,
     max_elements: Optional[int] = None,
   ):
-    """Reads all examples.
+    """Reads all examples into memory.
 
     Args:
-      datasets: The task's, made with one epoch and without a bound on elements:
-        both are taken into account here.
+      datasets: The task's datasets, created with `epochs=1` and
+        `max_elements=None`.
       seed: The run's seed.
-      cache_bytes: Memory that the examples may take.
-      clients_per_round: Clients of a cohort that a round stands for.
-      epochs: Passes of such a client over its examples.
-      max_elements: Most examples of such a client in a round.
+      cache_bytes: Memory for the examples, in bytes.
+      clients_per_round: Number of clients in an equivalent federated round.
+      epochs: Epochs of such a client.
+      max_elements: Maximum number of examples of such a client per round.
 
     Raises:
-      SettingsError: If the examples do not fit, or do not stack.
+      SettingsError: If the examples exceed `cache_bytes`, or differ in shape.
     """
     super().__init__(datasets, seed=seed, cache_bytes=0)
     if not self._tensors:
@@ -71,7 +71,7 @@ class PooledDatasets(data.ClientDatasets):
         )
       parts.append(raw)
       sizes.append(int(tf.shape(tf.nest.flatten(raw)[0])[0]))
-    # Reading a client anew is what `ClientDatasets` does at this budget.
+    # The base class, with a cache of 0 bytes, does not cache them again.
     self._pool = tf.nest.map_structure(lambda *t: tf.concat(t, axis=0), *parts)
     self._count = sum(sizes)
     each = [s * epochs for s in sizes]
@@ -92,7 +92,7 @@ class PooledDatasets(data.ClientDatasets):
   def for_round(
     self, round_number: int, cohort: Sequence[str]
   ) -> data.CohortData:
-    """Builds the round's batches, a function of the seed and the round only."""
+    """Returns the round's batches, a function of seed and round only."""
     del cohort
     start = (round_number - 1) * self.examples_per_round
     end = start + self.examples_per_round
@@ -109,11 +109,11 @@ class PooledDatasets(data.ClientDatasets):
 
 
 class CentralizedRounds:
-  """Rounds of plain training, as the loop drives them.
+  """Rounds of centralized training, with the interface of `protocols.Rounds`.
 
   Attributes:
-    traffic: `None`: nothing is sent.
-    step_records: Empty: there are no clients.
+    traffic: `None`, as nothing is sent.
+    step_records: Empty, as there are no clients.
   """
 
   traffic: Optional[traffic_lib.Traffic] = None
@@ -131,9 +131,9 @@ class CentralizedRounds:
 
     Args:
       model_fn: Returns a `tff.learning.models.VariableModel`.
-      optimizer: Applied once a batch.
-      initial_weights: Where training starts, as arrays.
-      seed: Of dropout.
+      optimizer: The optimizer, applied once per batch.
+      initial_weights: The initial model weights, as arrays.
+      seed: Seed of dropout.
     """
     self._model = model_fn()
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
@@ -145,12 +145,12 @@ class CentralizedRounds:
       (name, getattr(finalizer, 'python_function', finalizer))
       for name, finalizer in self._model.metric_finalizers().items()
     )
-    # Tuples: a list that a loop carries would be stacked to one tensor.
+    # Tuples, as AutoGraph would stack a list carried by a loop to one tensor.
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
     )
-    # Some optimizers start with Python's numbers. In a checkpoint is what the
-    # state is made of from the first round on.
+    # Some optimizers' initial states have Python numbers, which become tensors
+    # in the first round; checkpoints need one structure throughout.
     self._optimizer_state = tf.nest.map_structure(
       tf.convert_to_tensor, optimizer.initialize(specs)
     )
@@ -217,21 +217,21 @@ class CentralizedRounds:
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
-    """Returns the weights: there are no clients that keep anything."""
+    """Returns the given weights, as there are no client states."""
     del client
     return weights
 
   def snapshot(self) -> Any:
-    """Returns what `roll_back` takes."""
+    """Returns the current state, for `roll_back`."""
     return self.program_state
 
   def roll_back(self, snapshot: Any) -> None:
-    """Undoes rounds since a snapshot."""
+    """Restores a snapshot."""
     self.restore(snapshot)
 
   @property
   def program_state(self) -> Any:
-    """The state that a checkpoint holds."""
+    """The state to save in a checkpoint."""
     return collections.OrderedDict(
       weights=self.model_weights(),
       optimizer=tf.nest.map_structure(np.asarray, self._optimizer_state),
@@ -239,7 +239,7 @@ class CentralizedRounds:
     )
 
   def restore(self, program_state: Any) -> None:
-    """Restores a checkpoint's state."""
+    """Restores `program_state` from a checkpoint."""
     program_state['weights'].assign_weights_to(self._model)
     self._optimizer_state = tf.nest.map_structure(
       tf.convert_to_tensor, program_state['optimizer']
@@ -247,7 +247,7 @@ class CentralizedRounds:
     self._done = int(program_state['rounds'])
 
   def restore_model(self, program_state: Any) -> None:
-    """Restores a checkpoint: there are no clients that keep anything."""
+    """Restores `program_state`, which has no client states."""
     self.restore(program_state)
 
 

@@ -1,4 +1,4 @@
-"""A clock of what a run spends its time on."""
+"""Timing of a run by phase."""
 
 import collections
 import time
@@ -8,23 +8,23 @@ from tff_adaptive import runtime
 
 
 class Clock:
-  """Seconds by what they were spent on."""
+  """A timer of seconds by phase: 'data', 'train', 'evaluate' and others."""
 
   def __init__(self) -> None:
     self.spent: dict[str, float] = collections.defaultdict(float)
     self._start = self._last = time.perf_counter()
 
   def lap(self, what: str) -> None:
-    """Counts the time since the last lap as spent on something."""
+    """Adds the seconds since the last lap to a phase."""
     now = time.perf_counter()
     self.spent[what] += now - self._last
     self._last = now
 
   def train_lap(self, aggregated_before: Optional[float]) -> None:
-    """Takes a lap of training, the time of aggregation apart.
+    """Adds the seconds since the last lap to training and aggregation.
 
     Args:
-      aggregated_before: What `runtime.aggregation_seconds` said before.
+      aggregated_before: `runtime.aggregation_seconds()` before the round.
     """
     self.lap('train')
     aggregated = runtime.aggregation_seconds()
@@ -35,7 +35,7 @@ class Clock:
 
   @property
   def columns(self) -> dict[str, float]:
-    """A round's seconds: in all, and by what they were spent on."""
+    """A round's columns of metrics.csv: seconds in total and by phase."""
     parts = ['data', 'train', 'aggregate', 'evaluate']
     if 'aggregate' not in self.spent:  # Then it is in `train`.
       parts.remove('aggregate')
@@ -45,11 +45,11 @@ class Clock:
     }
 
   def add_to(self, totals: dict[str, float]) -> None:
-    """Adds the seconds of each phase to totals of the same names."""
+    """Adds the seconds of each phase to totals by phase, in place."""
     for what, seconds in self.spent.items():
       totals[what] += seconds
 
   @property
   def total(self) -> float:
-    """Seconds since the clock was made."""
+    """Seconds since the clock was created."""
     return time.perf_counter() - self._start

@@ -1,8 +1,7 @@
-"""When a run ends before its last round, and which of its rounds is best.
+"""Early stopping of a run, and the metric that its best round is chosen by.
 
-Both are decided by evaluations on validation data. What was decided so far is
-read from metrics.csv, so that a resumed run decides as an uninterrupted one
-does.
+Both use evaluations on validation data. A resumed run reads the evaluations so
+far from metrics.csv, so that it stops where an uninterrupted one does.
 """
 
 import dataclasses
@@ -17,18 +16,18 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import metric_names
 
-# The groups of columns that evaluations during training write.
+# The groups of columns of evaluations during training.
 _GROUPS = ('validation', 'ema')
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-  """The measure that rounds are judged by.
+  """The metric that rounds are compared by.
 
   Attributes:
     column: Its column in metrics.csv.
-    rises: Whether more is better.
-    target: The value that ends a run, if one does.
+    rises: Whether higher is better.
+    target: The value at which a run ends; `None` for no target.
   """
 
   column: str
@@ -48,18 +47,18 @@ class Goal:
     return value >= self.target if self.rises else value <= self.target
 
 
-# Of a run that nothing ends early.
+# The goal of a run that compares no rounds and has no target.
 NO_GOAL = Goal('', rises=False)
 
 
 def goal_of(target_metric: Optional[str], columns: Iterable[str]) -> Goal:
-  """Makes the goal that --target_metric names, or the task's first measure.
+  """Returns the goal of --target_metric, or the task's main metric.
 
   Args:
-    target_metric: 'NAME:VALUE'; a measure of quality if there is one, else the
-      loss, without a target, unless given. NAME is that of a metric, in full or
-      as it is shown, or of a column such as 'ema/loss'.
-    columns: Columns of metrics.csv.
+    target_metric: 'NAME:VALUE', where NAME is a metric's full or short name or
+      a column such as 'ema/loss'. If `None`, the goal is the main validation
+      metric, or the loss if there is none, without a target.
+    columns: Names of the columns of metrics.csv.
 
   Raises:
     SettingsError: If no column has that name.
@@ -88,19 +87,19 @@ def goal_of(target_metric: Optional[str], columns: Iterable[str]) -> Goal:
 
 
 class Ending(hooks.Hook):
-  """The rules that end a run early.
+  """Early stopping by target and patience.
 
   Attributes:
-    reason: Why the run is to end, once it is.
+    reason: Why the run ends now, a clause; `None` while it continues.
   """
 
   def __init__(self, goal: Goal, patience: Optional[int] = None):
-    """Begins without an evaluation.
+    """Initializes the rules.
 
     Args:
-      goal: What evaluations are judged by.
-      patience: Evaluations in a row without a better one, after which the run
-        ends; any number unless given.
+      goal: The metric, with its target.
+      patience: Number of consecutive evaluations without improvement after
+        which the run ends; `None` for no limit.
     """
     self._goal = goal
     self._patience = patience
@@ -109,7 +108,7 @@ class Ending(hooks.Hook):
     self.reason: Optional[str] = None
 
   def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Looks at the rows that a resumed run has."""
+    """Replays the rows of a resumed run."""
     for row in rows:
       self.judge(row)
 
@@ -118,7 +117,7 @@ class Ending(hooks.Hook):
       self.judge(event.values)
 
   def judge(self, values: Mapping[str, Any]) -> None:
-    """Takes note of an evaluation, if the columns are of one."""
+    """Updates the rules with a row, if it has an evaluation."""
     cell = values.get(self._goal.column)
     if cell is None or cell == '':
       return
@@ -148,11 +147,11 @@ def first_at_target(
   """Finds the row of the first evaluation that reached a target.
 
   Args:
-    rows: Of metrics.csv, as numbers by column; empty cells are left out.
-    target_metric: As for `goal_of`.
+    rows: Rows of metrics.csv, as numbers by column without empty cells.
+    target_metric: As `goal_of` takes it.
 
   Returns:
-    `None` if none did, or there is no target.
+    The row; `None` if none reached the target, or there is no target.
   """
   if target_metric is None:
     return None
@@ -161,7 +160,7 @@ def first_at_target(
   try:
     goal = goal_of(target_metric, columns)
   except errors.SettingsError:
-    return None  # It was not evaluated yet.
+    return None  # The metric was not evaluated yet.
   return next(
     (r for r in found if goal.is_reached(r.get(goal.column, math.nan))), None
   )
@@ -172,13 +171,13 @@ def is_over(
   target_metric: Optional[str],
   patience: Optional[int],
 ) -> bool:
-  """Tells whether the rules end a run after the rows that it has."""
+  """Returns whether early stopping ends a run after the given rows."""
   if target_metric is None and patience is None:
     return False
   columns = dict.fromkeys(c for row in rows for c in row)
   try:
     ending = Ending(goal_of(target_metric, columns), patience)
   except errors.SettingsError:
-    return False  # The run says so once it knows all columns.
+    return False  # The run raises the error once it knows all columns.
   ending.look_back(rows)
   return ending.reason is not None

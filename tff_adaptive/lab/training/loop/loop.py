@@ -1,4 +1,4 @@
-"""The training loop: rounds, evaluation, records, checkpoints, resume."""
+"""The training loop: rounds, evaluation, records, checkpoints, resumption."""
 
 import collections
 import contextlib
@@ -33,11 +33,11 @@ Row = Mapping[str, Any]
 
 
 class Training:
-  """A run under way.
+  """The training of one run.
 
-  Every row of metrics.csv is written before the checkpoint of its round, and
-  rows of rounds after the checkpoint that is resumed from are dropped: so the
-  file and the state always agree, whenever the run was killed.
+  A row of metrics.csv is written before the checkpoint of its round, and rows
+  after the checkpoint that a run resumes from are dropped, so that the file and
+  the state agree whenever the run is killed.
   """
 
   def __init__(
@@ -53,17 +53,17 @@ class Training:
     hooks: Sequence[Any] = (),
     max_rejected_clients: Optional[int] = None,
   ):
-    """Goes back to the last checkpoint, if there is one.
+    """Restores the last checkpoint, if there is one.
 
     Args:
       parts: The process with its initial state, data and evaluation.
-      folder: Where everything is written; entered by the caller.
-      cadence: How many rounds, how often what.
-      title: Over the curves.
-      progress: Displays progress; on standard output unless given.
-      signals: The handler of SIGINT and SIGTERM; none unless given.
+      folder: The run's folder; entered by the caller.
+      cadence: Number of rounds, and intervals of evaluation and checkpoints.
+      title: Title of the figures.
+      progress: The progress display; on standard output by default.
+      signals: The handler of SIGINT and SIGTERM; none by default.
       patience: As `ending.Ending` takes it.
-      hooks: Listeners from outside, each a `recording.hooks.Hook` or an object
+      hooks: The caller's listeners, each a `recording.hooks.Hook` or an object
         with some of its methods.
       max_rejected_clients: As `faults.Guard` takes `most`.
 
@@ -87,11 +87,11 @@ class Training:
       self._rounds.program_state, self._rounds.restore, records_lib.TABLES
     )
     self._resumed_from = None if checkpoint is None else checkpoint.round_number
-    # The last complete round; -1 if not even the untrained model was evaluated.
+    # The last complete round; -1 before the evaluation of the untrained model.
     self._done = -1 if self._resumed_from is None else self._resumed_from
     self._saved = self._done
     self._records = records_lib.Records(folder, checkpoint)
-    # A round is complete once these have it; then others are told.
+    # A round is complete once recorded by these; then listeners are notified.
     self._recorders = hooks_lib.HookList(
       [self._records, tensorboard.TensorBoard(folder.tensorboard)]
     )
@@ -114,13 +114,13 @@ class Training:
     self._spent: dict[str, float] = collections.defaultdict(float)
 
   def run(self) -> result.Result:
-    """Trains or resumes training until the run ends.
+    """Trains, or resumes training, until the run ends.
 
     Raises:
       RunError: If data cannot be read, results cannot be written, or too many
-        clients of a round had to be left out; the last complete round is saved
-        where that is possible.
-      Stopped: If a signal asked to stop; the last complete round is saved.
+        clients of a round were excluded; the last complete round is saved if
+        possible.
+      Stopped: If a signal stopped the run; the last complete round is saved.
     """
     try:
       self._start()
@@ -136,8 +136,8 @@ class Training:
       self._end(hooks_lib.STOPPED, e)
       raise
     except BaseException as e:
-      # A runtime that broke down, say. What was trained until then is kept, if
-      # it is not writing that does not work.
+      # A failed runtime, for example. Keeps the rounds so far, unless it is
+      # writing that failed.
       if isinstance(e, (Exception, SystemExit)):
         with contextlib.suppress(errors.RunError):
           self._save_last_round()
@@ -150,7 +150,7 @@ class Training:
     return result.Result(rows, dict(self._spent), self._resumed_from)
 
   def _start(self) -> None:
-    """Notifies hooks of the start."""
+    """Replays the rows of a resumed run, and notifies hooks of the start."""
     self._ending.look_back(self._records.rows)
     if self._done < self._cadence.total_rounds and not self._over:
       self._records.forget_final()
@@ -169,7 +169,7 @@ class Training:
 
   @property
   def _over(self) -> bool:
-    """Whether the run ends before its last round."""
+    """Whether early stopping has ended the run."""
     return self._ending.reason is not None
 
   def _look_at_untrained_model(self) -> None:
@@ -182,7 +182,7 @@ class Training:
     self._tell(event, values)
 
   def _run_round(self) -> None:
-    """Runs the next round, evaluates, records and saves as the cadence says."""
+    """Runs the next round; evaluates and saves it if these are due."""
     clock = clock_lib.Clock()
     number = self._done + 1
     before = self._rounds.snapshot()
@@ -194,7 +194,7 @@ class Training:
       )
       self._recorders.round(event)
     except BaseException:
-      # What is saved on the way out must be a round that has its row.
+      # A round saved while the error propagates must have its row.
       self._rounds.roll_back(before)
       raise
     self._done = number
@@ -217,7 +217,7 @@ class Training:
   def _train(
     self, number: int, clock: clock_lib.Clock
   ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Trains a round; returns its report, and the evaluation if one is due."""
+    """Trains a round; returns its columns, and its evaluation if one is due."""
     values: Mapping[str, Any] = {}
     with self._signals.interruptible():
       cohort = self._parts.cohort_fn(number)
@@ -262,7 +262,7 @@ class Training:
   def _evaluate(
     self, batches: data_lib.Batches, split: str = 'validation'
   ) -> Row:
-    """Evaluates the model, and its average; returns values by column."""
+    """Evaluates the model and its average; returns metrics by column."""
     return {
       f'{group}/{name}': value
       for group, weights in averaging.models_of(self._rounds, split).items()
@@ -272,7 +272,7 @@ class Training:
     }
 
   def _test(self) -> None:
-    """Evaluates the trained model on test data, unless that was done."""
+    """Evaluates the trained model on the test split, unless already done."""
     if hooks_lib.group(self._records.rows[-1], 'test'):
       return
     clock = clock_lib.Clock()
@@ -293,7 +293,7 @@ class Training:
     clock.add_to(self._spent)
 
   def _save(self) -> None:
-    # The rows first: a checkpoint needs those up to its round.
+    # Rows first: a checkpoint requires all rows up to its round.
     sums = self._records.sync(self._done)
     self._checkpoints.save(self._rounds.program_state, self._done, sums)
     self._saved = self._done
@@ -301,12 +301,12 @@ class Training:
       self._best.prune(self._done)
 
   def _save_last_round(self) -> None:
-    """Saves the last complete round, unless it is saved."""
+    """Saves the last complete round, unless it is saved already."""
     if self._done > max(self._saved, 0):
       self._save()
 
   def _save_stopped(self) -> None:
-    """Saves the last complete round and says so."""
+    """Saves the last complete round, and reports it."""
     self._save_last_round()
     if self._saved > 0:
       self._progress.say(
@@ -317,7 +317,7 @@ class Training:
       self._progress.say('Stopped before the first round was complete.')
 
   def _end(self, status: str, error: Optional[BaseException] = None) -> None:
-    """Notifies hooks of the end, however it came."""
+    """Notifies hooks of the end of the run, whether or not it succeeded."""
     event = hooks_lib.End(
       status=status,
       round_number=self._done,

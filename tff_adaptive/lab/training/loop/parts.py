@@ -1,4 +1,4 @@
-"""What the loop drives: the parts of a run."""
+"""The parts of a run that the training loop uses."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,21 +24,21 @@ from tff_adaptive.lab.training.participation import availability
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """The parts of a run that the loop drives.
+  """The parts of a run that the training loop uses.
 
   Attributes:
     task: The task.
-    formula: The method's rules, in words.
-    cohort_fn: From the number of a round to its clients.
-    rounds: Runs rounds.
-    evaluator: Evaluates the model.
-    clients: The clients' training data.
-    splits: What the model is evaluated on.
-    participation: Who answers in which round; `None` if all do at once.
-    ledger: What the run's privacy costs; `None` for a run without.
-    goal: What rounds are judged by.
-    client_tests: Tests the trained model on single clients; `None` for a run
-      that does not.
+    formula: The method's update rules, as text.
+    cohort_fn: Maps a round's number to its clients' ids.
+    rounds: The rounds, with their state.
+    evaluator: The evaluator of the model.
+    clients: The training clients, with their data.
+    splits: The validation and test splits.
+    participation: The clients that answer in each round; `None` if all do
+      without delay.
+    ledger: The privacy accountant; `None` for a run without privacy.
+    goal: The metric that rounds are compared by.
+    client_tests: The per-client tests of the trained model; `None` without.
   """
 
   task: tff.simulation.baselines.BaselineTask
@@ -54,12 +54,12 @@ class Parts:
   client_tests: Optional[client_tests_lib.ClientTests] = None
 
   def columns(self, number: int) -> dict[str, Any]:
-    """Returns the columns of a round about privacy and clients' time."""
+    """Returns a round's columns on privacy and participation."""
     sources = [s for s in (self.ledger, self.participation) if s is not None]
     return {k: v for s in sources for k, v in s.columns(number).items()}
 
   def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
-    """Makes the keeper of the best round's model; `None` without a goal."""
+    """Builds the hook that saves the best round; `None` without a goal."""
     if self.goal is ending.NO_GOAL:
       return None
     weights = self.rounds.model_weights

@@ -1,4 +1,4 @@
-"""Warnings about a run that makes no progress."""
+"""Warnings of runs that make no progress."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -11,33 +11,33 @@ from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import metric_names
 
-# Rounds in a row whose steps are all at their bound.
+# Consecutive rounds with all steps at their bound, before a warning.
 _ROUNDS = 5
-# Evaluations in a row that tell no difference, and what counts as none in a
-# share; of other measures it is not known.
+# Consecutive evaluations without change before a warning, and the largest range
+# that counts as no change of a metric in [0, 1]; for others it is unknown.
 _EVALUATIONS = 10
 _SAME = 2e-3
-# Above it nothing more is to be expected.
+# A metric above this value is not expected to improve.
 _GOOD = 0.95
 _LAST_BIT = 1e-6
 
 
 class PlateauWarning(hooks.Hook):
-  """A listener to a run that says when it gets nowhere.
+  """A listener that warns if a run makes no progress.
 
-  Once a run each: that every step of every client sits at its upper bound, as
-  if the clients had a fixed step size, that the metric stands still, and what
-  `health.concerns` finds; the last once more at the end.
+  Warns once per run each if every step of every client is at its upper bound,
+  as if the step size were fixed, if the metric does not change, and of each of
+  `health.concerns`; the last are repeated at the end.
   """
 
   def __init__(
     self, say: Callable[[str], None], bounds: Optional[Mapping[str, Any]] = None
   ):
-    """Begins to watch.
+    """Initializes the listener.
 
     Args:
       say: Called with each warning, a sentence.
-      bounds: Hyperparameters that bound the clients' steps, with their values.
+      bounds: Values of the hyperparameters that bound clients' steps, by name.
     """
     self._say = say
     self._bounds = bounds or {}
@@ -48,11 +48,11 @@ class PlateauWarning(hooks.Hook):
     self._concerns: dict[str, str] = {}
 
   def start(self, event: hooks.Start) -> None:
-    """Looks at the rows that a resumed run has."""
+    """Reads the evaluations of a resumed run."""
     self._look_at_health(event.rows)
 
   def end(self, event: hooks.End) -> None:
-    """Warns if the final model has not learned anything."""
+    """Repeats the current concerns about a finished run's model."""
     if event.status == hooks.FINISHED:
       for sentence in self._concerns.values():
         self._say(sentence)
@@ -63,7 +63,7 @@ class PlateauWarning(hooks.Hook):
     before = self._concerns
     self._look_at_health([event.row])
     for kind, sentence in self._concerns.items():
-      # Of a metric, one bad evaluation may be chance.
+      # A single bad evaluation of a metric may be due to chance.
       if kind == 'loss' or (kind in before and before is not self._concerns):
         self._tell(kind, sentence)
 

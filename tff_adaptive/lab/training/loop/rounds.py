@@ -1,4 +1,4 @@
-"""Learning processes with their state, as the loop drives them."""
+"""Learning processes with their state, as the training loop runs them."""
 
 import collections
 import math
@@ -27,10 +27,10 @@ class LearningRounds:
   """A `tff.learning.templates.LearningProcess` with its state.
 
   Attributes:
-    state: The process's, after the last complete round.
-    traffic: Bytes per client and round; `None` if the types do not tell.
-    step_records: What the clients of the last round did, as
-      `step_sizes.rows` has it; empty unless the process records it.
+    state: The process' state after the last complete round.
+    traffic: Bytes per client and round; `None` if not determined by types.
+    step_records: Step sizes of the last round's clients, as returned by
+      `step_sizes.rows`; empty unless the process records them.
   """
 
   def __init__(
@@ -45,9 +45,10 @@ class LearningRounds:
 
     Args:
       process: The process.
-      initial_weights: Where training starts, as arrays.
-      first_state: The state with these weights; the process's own unless given.
-      whole_updates: Whether clients' updates are sent and summed as they are.
+      initial_weights: The initial model weights, as arrays.
+      first_state: Initial state with these weights; by default the process'.
+      whole_updates: Whether clients' updates are summed without clipping,
+        compression or the like.
     """
     self._process = process
     self._whole_updates = whole_updates
@@ -67,8 +68,7 @@ class LearningRounds:
         process, communication.of_process
       )
     except ValueError:
-      # Something that is sent has no fixed size. Better no figure than one
-      # that is wrong.
+      # Something that is sent has no fixed size.
       self.traffic = None
 
   def run(
@@ -76,7 +76,7 @@ class LearningRounds:
     cohort: Sequence[str],
     datasets: Sequence[tf.data.Dataset],
   ) -> collections.OrderedDict[str, Any]:
-    """Runs a round and returns what it reports, by the name of its column.
+    """Runs a round; returns its columns of metrics.csv.
 
     Args:
       cohort: Ids of the clients.
@@ -85,13 +85,13 @@ class LearningRounds:
     if not cohort:
       return self._nobody()
     output = self._process.next(self.state, list(datasets))
-    # Only now: an interrupted round leaves the state before it.
+    # Assigned last, so that an interrupted round leaves the state unchanged.
     self.state = output.state
     self.step_records = step_sizes.rows(cohort, output.metrics)
     return self._columns(output.metrics)
 
   def _columns(self, metrics: Any) -> collections.OrderedDict[str, Any]:
-    """Returns `columns_of`, with bytes where updates need fewer than usual."""
+    """Returns `columns_of`, with `bytes_up` if updates need fewer bits."""
     columns = columns_of(metrics)
     bits = columns.pop('clients/update_bits', None)
     if bits is not None and self.traffic is not None and self._whole_updates:
@@ -102,7 +102,7 @@ class LearningRounds:
     return columns
 
   def _nobody(self) -> collections.OrderedDict[str, Any]:
-    """Reports a round in which no client answered: all stays as it is."""
+    """Returns the columns of a round without answers; the state is kept."""
     self.step_records = ()
     return collections.OrderedDict({'clients/count': 0})
 
@@ -113,45 +113,45 @@ class LearningRounds:
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
-    """Returns a model's weights with the layers that a client keeps.
+    """Returns a model's weights with a client's own layers inserted.
 
     Raises:
-      RunError: If a state on disk is damaged.
+      RunError: If a client state on disk is damaged.
     """
     del client
     return weights
 
   def snapshot(self) -> Any:
-    """Returns what `roll_back` takes; costs nothing."""
+    """Returns the current state, for `roll_back`, without copying it."""
     return self.state
 
   def roll_back(self, snapshot: Any) -> None:
-    """Undoes rounds since a snapshot."""
+    """Restores a snapshot."""
     self.state = snapshot
 
   @property
   def program_state(self) -> Any:
-    """What a checkpoint holds."""
+    """The state to save in a checkpoint."""
     return self.state
 
   def restore(self, program_state: Any) -> None:
-    """Goes on from a checkpoint.
+    """Restores `program_state` from a checkpoint.
 
     Raises:
-      DamagedError: If a file that belongs to it is damaged.
+      DamagedError: If a file that belongs to the checkpoint is damaged.
     """
     self.state = program_state
 
   def restore_model(self, program_state: Any) -> None:
-    """Takes up a checkpoint's model, without what clients keep."""
+    """Restores the model of `program_state`, without client states."""
     self.state = program_state
 
 
 class StatefulRounds(LearningRounds):
-  """A process whose clients keep something between rounds.
+  """A process with client state, and its state.
 
-  What they keep is held by client id, for the clients seen so far, in a file
-  and perhaps in memory too (`client_states`).
+  Client states are stored by client id, for the clients seen so far, in a file
+  and optionally in memory (`client_states`).
   """
 
   def __init__(
@@ -168,12 +168,12 @@ class StatefulRounds(LearningRounds):
 
     Args:
       process: The process.
-      initial_weights: Where training starts, as arrays.
+      initial_weights: The initial model weights, as arrays.
       first_state: As in `LearningRounds`.
-      store: Makes the store of states from the shape of one; unless given they
-        are in memory alone, and no other process can go on.
-      client_ids: The task's clients; states of others are refused. Any unless
-        given.
+      store: Builds the store of client states from the types of one; by default
+        states are in memory only, and a run cannot be resumed.
+      client_ids: The task's clients; states of others are rejected. By default
+        all are accepted.
       whole_updates: As in `LearningRounds`.
     """
     super().__init__(
@@ -194,7 +194,7 @@ class StatefulRounds(LearningRounds):
     """Runs a round; see `LearningRounds.run`.
 
     Raises:
-      RunError: If a state on disk is damaged.
+      RunError: If a client state on disk is damaged.
     """
     if not cohort:
       return self._nobody()
@@ -220,7 +220,7 @@ class StatefulRounds(LearningRounds):
 
   @property
   def program_state(self) -> Any:
-    """The server's state, and which version of the clients' goes with it."""
+    """The server's state, and the matching version of the client states."""
     return collections.OrderedDict(
       server=self.state, clients=self._clients.save()
     )
@@ -239,7 +239,7 @@ def personalized(
   client: str,
   weights: tff.learning.models.ModelWeights,
 ) -> tff.learning.models.ModelWeights:
-  """Returns a model's weights with the layers that a client keeps, if any.
+  """Returns a model's weights with a client's own layers, if any, inserted.
 
   Raises:
     RunError: If the client's state on disk is damaged.
@@ -253,10 +253,10 @@ def personalized(
 
 
 def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:
-  """Returns the stored states of clients, in the order of their names.
+  """Returns the stored states of clients, in the order of `names`.
 
   Raises:
-    RunError: If a state on disk is damaged.
+    RunError: If a client state on disk is damaged.
   """
   try:
     return memory.of(names)
@@ -274,14 +274,14 @@ def build(
   whole_updates: bool = False,
   **states: Any,
 ) -> LearningRounds:
-  """Builds the rounds of a process, whether or not its clients keep anything.
+  """Builds the rounds of a process, with or without client state.
 
   Args:
     process: The process.
-    initial_weights: Where training starts, as arrays.
-    first_state: The state with these weights; the process's own unless given.
+    initial_weights: The initial model weights, as arrays.
+    first_state: As `LearningRounds` takes it.
     whole_updates: As `LearningRounds` takes it.
-    **states: Further arguments of `StatefulRounds`, of no use to others.
+    **states: Further arguments of `StatefulRounds`; otherwise ignored.
   """
   begin: dict[str, Any] = dict(
     initial_weights=initial_weights,
@@ -293,7 +293,7 @@ def build(
   return LearningRounds(process, **begin)
 
 
-# Where a process reports something, and the column that shows it.
+# Prefixes of a process' metrics, and of the columns that show them.
 _COLUMNS = {
   'client_work/train/': 'train/',
   'client_work/clients/': 'clients/',
@@ -309,10 +309,10 @@ _MEANS = ('train/', 'step_size/')
 
 
 def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
-  """Flattens a process's metrics to single numbers by column.
+  """Flattens a process' metrics to scalars by column of metrics.csv.
 
-  Means over training examples and steps are left out where there were none: the
-  mean of nothing is not 0.
+  Means over training examples and steps are omitted if there were none, and so
+  are drift figures that are NaN.
   """
   columns: collections.OrderedDict[str, Any] = collections.OrderedDict()
 
@@ -323,7 +323,7 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
       return
     array = np.asarray(value)
     if array.shape or array.dtype.kind not in 'biuf':
-      return  # Lists and words have no place in a table of numbers.
+      return  # Arrays and strings do not fit into a table of numbers.
     name = path.rstrip('/')
     for prefix, replacement in _COLUMNS.items():
       if name.startswith(prefix):
@@ -337,6 +337,6 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
       if name.startswith(_MEANS) and not name.startswith('train/num_'):
         del columns[name]
   for name in [n for n in columns if n.startswith('drift/')]:
-    if np.isnan(columns[name]):  # It has no value in this round.
+    if np.isnan(columns[name]):  # Undefined in this round.
       del columns[name]
   return columns

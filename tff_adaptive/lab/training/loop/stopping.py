@@ -1,4 +1,4 @@
-"""Graceful shutdown on SIGINT and SIGTERM, without losing finished rounds."""
+"""Graceful shutdown on signals, without losing completed rounds."""
 
 import contextlib
 import signal
@@ -9,12 +9,12 @@ from typing import Optional
 
 
 class Stopped(BaseException):
-  """The end of a run that a signal asked for.
+  """Raised to end a run after a signal.
 
-  Not an `Exception`: nothing on the way up may take it for an error of a round.
+  Not an `Exception`, so that no handler takes it for an error of a round.
 
   Attributes:
-    signal_number: Which signal.
+    signal_number: Number of the signal.
   """
 
   def __init__(self, signal_number: int):
@@ -23,14 +23,12 @@ class Stopped(BaseException):
 
 
 class Signals:
-  """The signals Ctrl-C, SIGTERM and hangup, turned into `Stopped`.
+  """A handler that converts SIGINT, SIGTERM and SIGHUP into `Stopped`.
 
-  They are SIGINT, SIGTERM and SIGHUP; the last one is left alone if the program
-  was started with it ignored, as `nohup` does.
-
-  Within `interruptible` the signal is raised at once: a round may take minutes
-  and its result is not needed. Elsewhere it waits for the next `check`, so that
-  no file is left half written and no state half updated.
+  SIGHUP is left alone if the program was started with it ignored, as by
+  `nohup`. Within `interruptible`, `Stopped` is raised immediately: a round may
+  take minutes, and its result can be discarded. Elsewhere it is deferred to the
+  next `check`, so that no file is half written and no state half updated.
   """
 
   def __init__(self) -> None:
@@ -41,7 +39,7 @@ class Signals:
   def handled(self) -> Iterator['Signals']:
     """Handles the signals inside the block.
 
-    Only the main thread may; elsewhere the signals are left to it.
+    Does nothing outside the main thread, as Python allows no handlers there.
     """
     if threading.current_thread() is not threading.main_thread():
       yield self
@@ -58,7 +56,7 @@ class Signals:
 
   @contextlib.contextmanager
   def interruptible(self) -> Iterator[None]:
-    """Lets a signal leave the block at any point."""
+    """Raises `Stopped` at any point of the block, when a signal arrives."""
     self.check()
     self._raise = True
     try:
@@ -67,7 +65,7 @@ class Signals:
       self._raise = False
 
   def check(self) -> None:
-    """Raises `Stopped` if a signal came."""
+    """Raises `Stopped` if a signal has arrived."""
     if self.requested is not None:
       raise Stopped(self.requested)
 

@@ -1,1 +1,1 @@
-"""Which clients take part in a round, and how long each takes."""
+"""Participation: sampling, availability and simulated speed of clients."""

@@ -1,4 +1,4 @@
-"""The rounds in which clients can be drawn: by the hour, or in blocks."""
+"""Availability of clients for sampling, by hour of the day or in blocks."""
 
 import dataclasses
 import math
@@ -20,18 +20,18 @@ _BLOCKS = ('client', 'block')
 
 @dataclasses.dataclass(frozen=True)
 class Attendance:
-  """The rounds in which clients can be drawn; the same in every cycle.
+  """The clients that can be drawn in each round, in a repeating cycle.
 
   Attributes:
-    windows: Per part of a cycle, the places of the clients that are there.
-    rounds_per_window: Rounds that a part lasts.
+    windows: Indices of the available clients, int64, per window of the cycle.
+    rounds_per_window: Number of rounds that a window lasts.
   """
 
   windows: Sequence[np.ndarray]
   rounds_per_window: int
 
   def places(self, number: int) -> np.ndarray:
-    """Returns the places of the clients that can be drawn in a round."""
+    """Returns the indices of the clients that can be drawn in a round."""
     window = (number - 1) // self.rounds_per_window
     return self.windows[window % len(self.windows)]
 
@@ -39,19 +39,19 @@ class Attendance:
 def attendance_of(
   settings: settings_lib.Settings, client_ids: Sequence[str]
 ) -> Optional[Attendance]:
-  """Reads the attendance of a run's clients; `None` if all are always there.
+  """Reads --client_availability; `None` if all clients are always available.
 
   The file is CSV, with the columns client, from and to (hours of a day of
-  `rounds_per_day` rounds; over midnight where `to` is less) or client and block
-  (numbers from 0; blocks take turns, each for `rounds_per_block` rounds). A
-  client may have several rows; one without is always there.
+  `rounds_per_day` rounds; across midnight if `to` is less) or client and block
+  (numbers from 0; blocks take turns of `rounds_per_block` rounds). A client may
+  have several rows; one without rows is always available.
 
   Args:
-    settings: The run.
+    settings: The run's settings.
     client_ids: The training clients of its task.
 
   Raises:
-    SettingsError: If the file cannot be used, with the line that is wrong.
+    SettingsError: If the file cannot be used; names the line at fault.
   """
   if settings.client_availability is None:
     return None
@@ -104,7 +104,7 @@ def attendance_of(
 
 
 def _number(line: str, column: str, text: str, whole: bool) -> float:
-  """Reads an hour, or the number of a block."""
+  """Parses an hour, or the number of a block."""
   most = 9999 if whole else 24
   try:
     value = float(text)
@@ -123,7 +123,7 @@ def _there(
   client_ids: Sequence[str],
   cells: Mapping[str, Collection[tuple[float, ...]]],
 ) -> np.ndarray:
-  """Lists the places of the clients that are there at an hour or in a block."""
+  """Returns indices of clients available at an hour or in a block, int64."""
 
   def is_there(client: str) -> bool:
     own = cells.get(client)

@@ -1,7 +1,7 @@
 """The clients that answer in time in a round.
 
-Time is virtual and nothing waits. So it is known before a round trains which
-answers count, and no other client is trained.
+Time is virtual, so that the answers that count are known before a round trains,
+and only their clients are trained.
 """
 
 import abc
@@ -17,10 +17,10 @@ from typing import Optional
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
 
-# Virtual seconds that a round took; the loop adds them up.
+# Virtual seconds of a round; the loop accumulates them.
 ROUND_SECONDS = 'virtual/round_seconds'
 
-# Rounds that are kept: the one that trains, and the one prepared ahead.
+# Number of rounds to cache; the current and the prefetched one are needed.
 KEPT = 4
 
 
@@ -29,8 +29,8 @@ class RoundParticipation:
   """The clients that answered in a round.
 
   Attributes:
-    cohort: The clients whose answers count, in the order drawn.
-    columns: The columns of the round's row about it.
+    cohort: Ids of the clients whose answers count, in the order drawn.
+    columns: The round's columns of metrics.csv on participation.
   """
 
   cohort: list[str]
@@ -38,7 +38,7 @@ class RoundParticipation:
 
 
 class Participation(abc.ABC):
-  """The participation in each round; several threads may ask for it."""
+  """The participation in each round; thread-safe."""
 
   def __init__(self) -> None:
     self._rounds: dict[int, RoundParticipation] = {}
@@ -58,20 +58,19 @@ class Participation(abc.ABC):
     """Computes a round's participation, a function of seed and round."""
 
   def cohort(self, number: int) -> list[str]:
-    """Returns the clients whose answers count."""
+    """Returns the ids of the clients whose answers count in a round."""
     return list(self.of_round(number).cohort)
 
   def columns(self, number: int) -> Mapping[str, Any]:
-    """Returns the columns of a round's row."""
+    """Returns a round's columns of metrics.csv."""
     return self.of_round(number).columns
 
 
 class Availability(Participation):
   """The clients of a cohort that answer in time.
 
-  A round is over when as many as wanted have answered, or at the deadline; in
-  one without a deadline, when the last of those drawn has answered or would
-  have.
+  A round ends when `wanted` clients have answered, or at the deadline; without
+  a deadline at the latest when the slowest client drawn would have answered.
   """
 
   def __init__(
@@ -83,15 +82,15 @@ class Availability(Participation):
     wanted: int,
     deadline: Optional[float] = None,
   ):
-    """Draws no client yet.
+    """Initializes the participation; draws no client yet.
 
     Args:
-      draw: From the number of a round to the clients drawn.
-      work: From a client and the number of a round to the examples that it
-        iterates, or to its local steps, as the behaviour counts.
-      behaviour: The clients'.
-      wanted: How many answers count.
-      deadline: Virtual seconds after which none does.
+      draw: Maps a round's number to the ids of the clients drawn.
+      work: Maps a client and a round's number to the number of examples that it
+        iterates, or of its local steps if `behaviour.per_step`.
+      behaviour: Speed and reliability of the clients.
+      wanted: Maximum number of answers that count.
+      deadline: Virtual seconds after which no answer counts.
     """
     super().__init__()
     self._draw = draw
@@ -111,7 +110,7 @@ class Availability(Participation):
       for place, (client, after) in enumerate(zip(drawn, seconds, strict=True))
       if not self._behaviour.drops_out(client, number)
     ]
-    # Of those that answer together the first drawn counts first.
+    # Simultaneous answers count in the order drawn.
     in_time = sorted(a for a in answers if a[0] <= self._deadline)
     counted = in_time[: self._wanted]
     over = self._deadline
@@ -131,7 +130,7 @@ class Availability(Participation):
 
 
 def describe(settings: settings_lib.Settings) -> str:
-  """Describes which answers count, in a sentence; empty if all do."""
+  """Describes clients' speed and which answers count; empty if all do."""
   if not behaviour_lib.is_asked(settings):
     return ''
   parts = []

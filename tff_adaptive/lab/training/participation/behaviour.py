@@ -1,8 +1,8 @@
-"""Clients that are fast or slow, and reliable or not, in virtual time.
+"""Speed and reliability of clients, in virtual time.
 
-A client takes a number of virtual seconds for each example that it iterates, or
-for each gradient, and for receiving and sending, and then answers. These
-numbers are functions of seed, client and round, or come from a file.
+A client answers after a number of virtual seconds: for each example that it
+iterates, or each gradient, and for receiving and sending. Its speed is a
+function of seed, client and round, or read from a file.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ _NORMAL = statistics.NormalDist()
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-  """A client's figures in a file; `None` where the file has none.
+  """A client's figures in a file; `None` if the file has none.
 
   Attributes:
-    seconds_per_example: Virtual seconds.
-    dropout: Probability that it does not answer.
+    seconds_per_example: Virtual seconds per example.
+    dropout: Probability that the client does not answer in a round.
   """
 
   seconds_per_example: Optional[float]
@@ -44,15 +44,15 @@ class Known:
 def read_behaviour(
   path: pathlib.Path, client_ids: Collection[str]
 ) -> dict[str, Known]:
-  """Reads a table of clients.
+  """Reads --client_behaviour: figures by client id.
 
   Args:
     path: A CSV file with the columns client, seconds_per_example and dropout,
-      of which one of the last two may be missing; so may cells.
+      of which one of the last two may be missing; cells may be empty.
     client_ids: The task's clients.
 
   Raises:
-    SettingsError: If it cannot be read, with the line that is wrong.
+    SettingsError: If the file cannot be used; names the line at fault.
   """
   name = f'--client_behaviour={path}'
 
@@ -81,7 +81,7 @@ def read_behaviour(
 def _cell(
   line: str, row: Mapping[str, str], column: str, most: float
 ) -> Optional[float]:
-  """Reads a number from 0 to `most`; time is above 0."""
+  """Parses a number from 0 to `most`; seconds must be positive."""
   text = row.get(column, '').strip()
   if not text:
     return None
@@ -100,19 +100,19 @@ def _cell(
 
 
 class Behaviour:
-  """How fast clients are, and how reliable: a function of seed and client.
+  """Speed and reliability of clients, a function of seed, client and round.
 
-  With m the mean, s the spread, j the jitter, z and y standard normal, drawn
-  for a client and for a client and round:
+  With m the mean, s the spread, j the jitter, and z and y standard normal, z
+  drawn per client, y per client and round:
 
     seconds = m exp(s z - s^2/2) exp(j y - j^2/2) examples
 
   or, with m per gradient, times the gradients of all local steps. A link adds
-  what `Link.seconds` says.
+  `seconds_on_the_way`.
 
   Attributes:
-    timed: Whether clients take time.
-    per_step: Whether m is of a gradient and not of an example.
+    timed: Whether clients take any time.
+    per_step: Whether m is per gradient instead of per example.
   """
 
   def __init__(
@@ -128,19 +128,19 @@ class Behaviour:
     dropout: float = 0.0,
     known: Optional[Mapping[str, Known]] = None,
   ):
-    """Draws nothing yet.
+    """Initializes the behaviour.
 
     Args:
       seed: The run's seed.
-      seconds_per_example: m; computing takes no time unless given or known.
-      seconds_per_step: m of a gradient, in its place.
-      gradients: How many a local step needs; passes over the data for a full
-        gradient count as one more a step.
-      link: How messages travel; they take no time unless given.
+      seconds_per_example: m; by default computing takes no time.
+      seconds_per_step: m per gradient, instead of `seconds_per_example`.
+      gradients: Number of gradients per local step; a full-gradient pass over
+        the data counts as one more per step.
+      link: Rates and latency of messages; by default these take no time.
       spread: s.
       jitter: j.
       dropout: Probability that a client does not answer in a round.
-      known: Measured figures of single clients, which override the others.
+      known: Figures by client id, which override the others.
     """
     self._seed = seed
     self.per_step = seconds_per_step is not None
@@ -160,11 +160,11 @@ class Behaviour:
     )
 
   def carry(self, down: int, up: int) -> None:
-    """Takes the bytes that a client receives and sends in a round."""
+    """Sets the bytes that a client receives and sends in a round."""
     self._bytes = (down, up)
 
   def pace(self, client: str) -> float:
-    """Returns a client's virtual seconds for an example, or a local step."""
+    """Returns a client's virtual seconds per example, or per local step."""
     known = self._known.get(client)
     if known is not None and known.seconds_per_example is not None:
       return known.seconds_per_example
@@ -176,9 +176,9 @@ class Behaviour:
     """Returns the virtual seconds after which a client answers.
 
     Args:
-      client: The client.
-      number: The round.
-      work: How many examples it iterates; local steps, if `per_step`.
+      client: The client's id.
+      number: The round's number.
+      work: Number of examples that it iterates; of local steps if `per_step`.
     """
     drawn = self._lognormal(
       1.0, self._jitter, 'client speed in a round', number, client
@@ -200,7 +200,7 @@ class Behaviour:
     )
 
   def drops_out(self, client: str, number: int) -> bool:
-    """Tells whether a client drops out of a round."""
+    """Returns whether a client drops out of a round."""
     probability = self._dropout
     known = self._known.get(client)
     if known is not None and known.dropout is not None:
@@ -210,26 +210,26 @@ class Behaviour:
     return self._uniform('client dropout', number, client) < probability
 
   def _uniform(self, purpose: str, *parts: Any) -> float:
-    """Draws from (0, 1)."""
+    """Draws a uniform number from (0, 1)."""
     integer = int(seeds.seed_pair(self._seed, purpose, *parts)[0])
     return ((integer >> 11) + 0.5) / 2**52
 
   def _lognormal(
     self, mean: float, spread: float, purpose: str, *parts: Any
   ) -> float:
-    """Draws a log-normal number by its mean and its logarithm's deviation."""
+    """Draws a log-normal number; `spread` is its logarithm's deviation."""
     if not spread:
       return mean
     normal = _NORMAL.inv_cdf(self._uniform(purpose, *parts))
     drawn = mean * math.exp(spread * normal - spread**2 / 2)
-    # Machines' libraries differ in the last bit of exp and log.
+    # The last bits of exp and log depend on the machine's libraries.
     return float(f'{drawn:.9g}')
 
 
 def seconds_on_the_way(
   latency: float, sizes: Sequence[int], rates: Sequence[float]
 ) -> float:
-  """Returns the seconds that a client's messages of a round travel.
+  """Computes the seconds that a client's messages take in a round.
 
   Args:
     latency: Seconds one way.
@@ -245,14 +245,14 @@ def seconds_on_the_way(
 def behaviour_of(
   settings: settings_lib.Settings, client_ids: Collection[str]
 ) -> Optional[Behaviour]:
-  """Makes the behaviour of a run's clients; `None` if all answer at once.
+  """Builds the behaviour of a run's clients; `None` if none was requested.
 
   Args:
-    settings: The run.
+    settings: The run's settings.
     client_ids: The training clients of its task.
 
   Raises:
-    SettingsError: If the file of clients cannot be used.
+    SettingsError: If the file of --client_behaviour cannot be used.
   """
   if not is_asked(settings):
     return None
@@ -283,7 +283,7 @@ def behaviour_of(
 
 
 def link_of(settings: settings_lib.Settings) -> Optional[devices.Link]:
-  """Makes the links of a run's clients; `None` if messages take no time."""
+  """Builds the links of a run's clients; `None` if messages take no time."""
   given = {
     name: getattr(settings, f'client_{name}')
     for name in ('mbit_down', 'mbit_up', 'latency')
@@ -305,7 +305,7 @@ def _check_known(
   known: Mapping[str, Known],
   client_ids: Collection[str],
 ) -> None:
-  """Checks a file's figures against the rest of a run."""
+  """Raises `SettingsError` if a file's figures contradict other settings."""
   timed = [c for c, k in known.items() if k.seconds_per_example is not None]
   for name in ('client_seconds_per_step', 'client_devices'):
     if timed and getattr(settings, name) is not None:
@@ -345,25 +345,25 @@ def seconds_of(
   client: str,
   number: int,
 ) -> float:
-  """Returns the virtual seconds after which a client answers.
+  """Returns the virtual seconds after which a client answers; 0 if not timed.
 
   Args:
-    behaviour: The clients'.
+    behaviour: Speed of the clients.
     work: As `Availability` takes it.
-    client: The client.
-    number: The round.
+    client: The client's id.
+    number: The round's number.
   """
   if not behaviour.timed:
     return 0.0
   try:
     amount = work(client, number)
   except errors.RunError:
-    amount = 0  # The round says so when it reads the client.
+    amount = 0  # The round reports the error when it reads the client.
   return behaviour.seconds(client, number, amount)
 
 
 def is_asked(settings: settings_lib.Settings) -> bool:
-  """Tells whether clients of a run take time, or may not answer."""
+  """Returns whether a run's clients take time, or may fail to answer."""
   return any(
     getattr(settings, name) is not None for name in availability_flags.ABSENCE
   )

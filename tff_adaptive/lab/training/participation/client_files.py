@@ -1,4 +1,4 @@
-"""CSV files that say something of a task's clients, a row a client."""
+"""CSV files about a task's clients."""
 
 import csv
 import io
@@ -19,16 +19,16 @@ def read(
   client_ids: Collection[str],
   check: Callable[[Sequence[str]], None],
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-  """Reads a table with a column `client`.
+  """Yields the rows of a CSV file with a column `client`.
 
   Args:
-    name: What asked for the file, for messages.
+    name: The flag that names the file, for error messages.
     path: The file.
     client_ids: The task's clients.
-    check: Raises `SettingsError` unless it gets the columns that there may be.
+    check: Called with the file's columns; raises `SettingsError` if invalid.
 
   Yields:
-    For each row its location, for messages, and its cells by column.
+    For each row its location, for error messages, and its cells by column.
 
   Raises:
     SettingsError: If it cannot be read, or a row names no client of the task.

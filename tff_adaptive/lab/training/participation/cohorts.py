@@ -1,4 +1,4 @@
-"""The choice of the clients that take part in a round."""
+"""Sampling of cohorts."""
 
 import fractions
 import functools
@@ -23,7 +23,7 @@ def build_cohort_fn(
   over_selection: float = 1.0,
   attendance: Optional[attendance_lib.Attendance] = None,
 ) -> Callable[[int], list[str]]:
-  """Builds the reference implementation's sampler: without replacement.
+  """Builds the reference implementation's sampler, without replacement.
 
   Round r draws with `RandomState(16807**r * s mod 2**31 - 1)`, s itself drawn
   from `random_seed`: TFF's `build_uniform_sampling_fn`, as the released FedOpt
@@ -32,18 +32,18 @@ def build_cohort_fn(
 
   Args:
     client_ids: The population, in the task's order.
-    clients_per_round: How many clients a cohort has.
+    clients_per_round: Number of clients in a cohort.
     random_seed: The reference's --client_datasets_random_seed.
-    over_selection: So many times that number are drawn, rounded up; the
-      cohort's own clients come first.
-    attendance: Who can be drawn when; all in every round unless given. Of fewer
-      than are wanted, all are drawn.
+    over_selection: Factor by which more clients are drawn, rounded up; those
+      drawn without over-selection come first.
+    attendance: Clients that can be drawn in each round; by default all. If they
+      are too few, all of them are drawn.
 
   Returns:
-    A function from the round's number to its clients, in the order drawn.
+    A function from a round's number to its clients' ids, in the order drawn.
 
   Raises:
-    SettingsError: If there are fewer clients than a cohort needs.
+    SettingsError: If there are fewer clients than are to be drawn.
   """
   population = len(client_ids)
   if clients_per_round > population:
@@ -52,7 +52,7 @@ def build_cohort_fn(
       f'{population} training clients of this task; give at most '
       f'{population}.'
     )
-  # As written: 1.1 times 10 are 11, which floating point rounds up to 12.
+  # Exact decimals: ceil(1.1 * 10) is 11, but 12 in floating point.
   drawn = math.ceil(fractions.Fraction(str(over_selection)) * clients_per_round)
   if drawn > population:
     raise errors.SettingsError(
@@ -63,13 +63,13 @@ def build_cohort_fn(
     )
   if attendance is not None:
     return _attended(client_ids, drawn, random_seed, attendance)
-  # Positions rather than names: the draw is the same, and a population of
-  # several hundred thousand names is not turned into an array in every round.
+  # Indices rather than ids: the draw is the same, and several hundred thousand
+  # ids need not be converted to an array in every round.
   sample = tff.simulation.build_uniform_sampling_fn(
     np.arange(population), random_seed=random_seed
   )
 
-  # Asked for twice: when a round is prepared, and when it comes.
+  # Called twice per round: for prefetching, and when the round begins.
   @functools.lru_cache(maxsize=2)
   def places(round_number: int) -> tuple[int, ...]:
     return tuple(sample(round_number, drawn))
@@ -86,7 +86,7 @@ def _attended(
   random_seed: int,
   attendance: attendance_lib.Attendance,
 ) -> Callable[[int], list[str]]:
-  """Builds a sampler from those that can be drawn in a round."""
+  """Builds a sampler from the clients that can be drawn in each round."""
 
   @functools.lru_cache(maxsize=2)
   def cohort(round_number: int) -> tuple[str, ...]:
@@ -106,12 +106,12 @@ def cohorts_of(
   """Builds the sampler of a run.
 
   Args:
-    settings: The run.
+    settings: The run's settings.
     client_ids: The population, in the task's order.
 
   Returns:
-    As `build_cohort_fn`; of an asynchronous run, all clients in the order in
-    which they are asked.
+    As `build_cohort_fn`; in an asynchronous run, a function that returns all
+    clients, in the order in which they begin.
 
   Raises:
     SettingsError: If there are fewer clients than are needed.

@@ -95,8 +95,8 @@ def create(
 def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
   """Reads the writer ids of images, int64 [images].
 
-  The file is a CSV with the header index,hsf_series,writer_id and one row per
-  image, in the images' order, as derived from QMNIST.
+  The file is a CSV with the header index,hsf_series,writer_id (QMNIST's names)
+  and one row per image, in the images' order.
 
   Raises:
     DataError: If the file is missing, or a row is invalid.

@@ -21,8 +21,6 @@ class Options(parameters.Described, abc.ABC):
   Attributes:
     outside_graph: Names of options that change no TensorFlow graph of the
       model: runs that differ only in these share traced rounds.
-    later: Names of options that were added later. At their defaults they are
-      omitted from a run's settings, as earlier runs lack them.
   """
 
   outside_graph: ClassVar[frozenset[str]] = frozenset(
@@ -48,8 +46,6 @@ class Options(parameters.Described, abc.ABC):
       'strictness',
     }
   )
-
-  later: ClassVar[frozenset[str]] = frozenset()
 
   cache_dir: Optional[str] = None
   """Folder with the task's data files."""

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import os
 import pathlib
 import re
 import shutil
@@ -295,3 +296,37 @@ def test_wheel_and_sdist(tmp_path):
   assert 'installs and runs' in done.stdout
   (sdist,) = (tree / 'dist').glob('*.tar.gz')
   assert tff_adaptive.__version__ in sdist.name
+
+
+@pytest.mark.parametrize(
+  'system, machine, fits',
+  [
+    ('Linux', 'x86_64', True),
+    ('Linux', 'aarch64', True),
+    ('Darwin', 'arm64', True),
+    ('Darwin', 'x86_64', False),
+  ],
+)
+def test_machines_that_tensorflow_has_builds_for(
+  tmp_path, system, machine, fits
+):
+  uname = tmp_path / 'uname'
+  uname.write_text(
+    f'#!/bin/sh\n[ "$1" = -s ] && echo {system} || echo {machine}\n'
+  )
+  uname.chmod(0o755)
+  found = subprocess.run(
+    ['sh', 'tools/find_python.sh'],
+    cwd=_ROOT,
+    env={
+      **os.environ,
+      'PATH': f'{tmp_path}{os.pathsep}{os.environ["PATH"]}',
+      'PYTHON': sys.executable,
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (found.returncode == 0) == fits
+  if not fits:
+    assert f'this is {system} on {machine}' in found.stderr

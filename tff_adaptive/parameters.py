@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Annotated
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import Optional
 from typing import Union
@@ -315,9 +316,15 @@ class Described:
   string below a field is its help; inherited fields keep the help of the class
   that declares them. Fields with a leading underscore are not hyperparameters.
 
+  Attributes:
+    later: Names of fields that earlier runs lack. At their defaults they are no
+      part of a run's identity, so that these runs can be resumed.
+
   Raises:
     ParameterError: If a value is out of range, or values are inconsistent.
   """
+
+  later: ClassVar[frozenset[str]] = frozenset()
 
   def __init_subclass__(cls, **kwargs: Any):
     super().__init_subclass__(**kwargs)

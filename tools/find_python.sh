@@ -2,8 +2,8 @@
 # Prints the Python interpreter to use, or says in one line which to install.
 # PYTHON names one outright.
 case "$(uname -s)-$(uname -m)" in
-  Linux-x86_64) ;;
-  *) echo "TensorFlow Federated has builds for Linux on x86-64 only; this is $(uname -s) on $(uname -m)." >&2; exit 1 ;;
+  Linux-x86_64 | Linux-aarch64 | Darwin-arm64) ;;
+  *) echo "TensorFlow 2.21 has builds for Linux on x86-64 and Arm and for macOS on Apple silicon; this is $(uname -s) on $(uname -m)." >&2; exit 1 ;;
 esac
 usable='import sys, ensurepip, venv; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)))'
 found=

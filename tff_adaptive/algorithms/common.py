@@ -11,6 +11,10 @@ class Common(parameters.Described):
 
   in_state: ClassVar[frozenset[str]] = frozenset({'proximal_strength'})
 
+  later: ClassVar[frozenset[str]] = frozenset(
+    {'record_step_sizes', 'record_drift'}
+  )
+
   client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples'
   """Weight of a client: 'examples' it iterated; 'uniform'; or 'tokens' it
   predicted, as in the FedOpt code of 2021 for words and characters."""

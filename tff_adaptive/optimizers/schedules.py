@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 from typing import Literal
 from typing import Optional
 
@@ -63,6 +64,8 @@ class Schedule(parameters.Described):
     ParameterError: If a required argument is missing, or an argument does not
       apply to the schedule.
   """
+
+  later: ClassVar[frozenset[str]] = frozenset({'lr_stable_steps', 'lr_minimum'})
 
   lr_schedule: Literal[
     'constant',

@@ -199,6 +199,10 @@ class Aggregation(parameters.Described):
       )
 
 
+# Runs of plain means were recorded before there was another aggregation.
+Aggregation.later = frozenset(parameters.parameters_of(Aggregation))
+
+
 def is_asked(given: Mapping[str, Any]) -> bool:
   """Returns whether hyperparameters ask for differential privacy."""
   return bool(

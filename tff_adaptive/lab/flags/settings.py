@@ -109,14 +109,14 @@ class Settings(general.AsGiven):
   def _is_in_identity(self, name: str, value: Any) -> bool:
     """Returns whether a hyperparameter is part of the identity.
 
-    Options of aggregation and recording are included only if they differ from
-    the default, because older runs lack them.
+    Those of `Described.later` are included only if they differ from the
+    default, because older runs lack them.
     """
     if name == 'dp_clients_per_round':
       return False
     slot = self.plan.slots[name]
-    quiet = slot.piece == 'aggregation' or name in _QUIET
-    return not quiet or value != slot.parameter.default
+    is_later = slot.argument in slot.description.later
+    return not is_later or value != slot.parameter.default
 
   @property
   def name(self) -> str:
@@ -147,17 +147,6 @@ _NOT_IN_IDENTITY = {
   'cache_mib',
   'client_states',
   'client_state_mib',
-}
-# Hyperparameters that are part of the identity only if not the default.
-_QUIET = {
-  'record_drift',
-  'record_step_sizes',
-  'nesterov',
-  *(
-    f'{side}_{name}'
-    for side in ('client', 'server')
-    for name in ('lr_stable_steps', 'lr_minimum')
-  ),
 }
 _ALWAYS_IN_IDENTITY = {
   'total_rounds',

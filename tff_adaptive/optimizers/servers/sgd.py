@@ -30,6 +30,7 @@ class ServerSgd(parameters.Described):
   """
 
   in_state: ClassVar[frozenset[str]] = frozenset({'learning_rate', 'momentum'})
+  later: ClassVar[frozenset[str]] = frozenset({'nesterov'})
 
   learning_rate: parameters.Positive = 1.0
   """Server step, in units of Delta; 1 averages the client models."""

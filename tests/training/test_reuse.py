@@ -96,6 +96,34 @@ def test_every_methods_shared_round_gives_the_same_bits(method, tmp_path):
   _check(method, tmp_path)
 
 
+@pytest.mark.parametrize(
+  'adapts',
+  tiers.exhaustive_but([True], [True, False]),
+  ids=['adaptive clipping', 'fixed clipping'],
+)
+def test_private_runs_share_their_round(adapts, tmp_path):
+  numbers = dict(
+    dp_clip_norm=0.5, dp_noise_multiplier=0.15, clients_per_round=2, seed=3
+  )
+  usual = dict(dp_clip_norm=1.0, dp_noise_multiplier=0.25, seed=8)
+  if adapts:
+    numbers |= dict(
+      dp_adaptive_clipping=True,
+      dp_clip_quantile=0.7,
+      dp_clip_learning_rate=0.4,
+    )
+    usual |= dict(dp_adaptive_clipping=True)
+  run = lambda name, more: _metrics(tmp_path, name, 'fedavg', **more)
+  reuse.clear()
+  before = reuse.traces()
+  alone = run('alone', numbers)
+  reuse.clear()
+  others, shared = run('others', usual), run('shared', numbers)
+  assert reuse.traces() == before + 2
+  assert shared == alone
+  assert others != alone
+
+
 @pytest.mark.exhaustive
 def test_what_is_in_the_graph_is_traced_again(tmp_path):
   reuse.clear()

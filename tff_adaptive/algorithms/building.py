@@ -54,7 +54,13 @@ class Pieces:
       template: The initial state of that process.
       weights: The model's initial weights, as arrays.
     """
-    return processes.first_state(template, weights, **self._arguments())
+    state = processes.first_state(template, weights, **self._arguments())
+    if self.plan.model_aggregator is not None:
+      return state
+    aggregator = processes.first_aggregator_state(
+      state.aggregator, self.plan.aggregation, self.plan.values['seed']
+    )
+    return state._replace(aggregator=aggregator)
 
   def _arguments(self) -> dict[str, Any]:
     """Returns the arguments of `processes.compose` but model and aggregator."""

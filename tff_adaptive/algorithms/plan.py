@@ -135,10 +135,9 @@ class Plan:
     if self.schedule('server'):
       # TFF's scheduled optimizer has the rate as a constant of its graph.
       names.discard(optimizers.public_name('server', 'learning_rate'))
-    # The seed of the noise is a constant of the graph.
-    if not self.private:
-      names.add('seed')
-    return frozenset(names)
+    if self.values.get('aggregator') == 'secure':
+      names.discard('dp_clip_norm')  # A bound of the summation.
+    return frozenset({*names, 'seed'})
 
   @property
   def gradients_per_step(self) -> int:

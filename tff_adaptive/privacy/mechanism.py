@@ -15,6 +15,7 @@ import math
 import typing
 from collections.abc import Mapping
 from typing import Any
+from typing import ClassVar
 from typing import Literal
 from typing import Optional
 
@@ -35,6 +36,16 @@ class Aggregation(parameters.Described):
     ParameterError: If options contradict each other, or if differential privacy
       is asked for and they are not private.
   """
+
+  in_state: ClassVar[frozenset[str]] = frozenset(
+    {
+      'dp_clip_norm',
+      'dp_noise_multiplier',
+      'dp_clip_quantile',
+      'dp_clip_learning_rate',
+      'dp_clients_per_round',
+    }
+  )
 
   aggregator: Literal['mean', 'compression', 'secure'] = 'mean'
   """TFF's aggregator of updates: a plain mean, one with 8-bit quantisation of

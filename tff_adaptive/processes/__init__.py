@@ -19,6 +19,7 @@ from tff_adaptive.processes.objectives import Sum
 
 if TYPE_CHECKING:
   from tff_adaptive.processes.aggregation import build_aggregator
+  from tff_adaptive.processes.aggregation import first_aggregator_state
   from tff_adaptive.processes.composition import BufferedLearningProcess
   from tff_adaptive.processes.composition import compose
   from tff_adaptive.processes.composition import first_state
@@ -46,6 +47,7 @@ __all__ = [
   'build_aggregator',
   'build_client_work',
   'compose',
+  'first_aggregator_state',
   'first_state',
   'needs_one_version',
 ]
@@ -54,6 +56,7 @@ _MODULES = {
   'MeasuringDrift': 'drift',
   'build_aggregator': 'aggregation',
   'build_client_work': 'local.client_work',
+  'first_aggregator_state': 'aggregation',
 }
 
 

@@ -2,7 +2,9 @@
 
 import collections
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 from typing import Optional
 from typing import TypeAlias
@@ -18,7 +20,9 @@ from tff_adaptive.privacy import mechanism as privacy
 from tff_adaptive.processes import encoded_sum
 from tff_adaptive.processes import encodings
 
-# The clipping norm, `clip`, and the rounds completed, `round`: scalars.
+# Scalars: the clipping norm, `clip`, the rounds completed, `round`, and the
+# query's numbers, which are no constants of the graph, so that processes that
+# differ in them share it.
 GlobalState: TypeAlias = collections.OrderedDict[str, tf.Tensor]
 
 
@@ -57,9 +61,23 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     self._seed = seed & 0x7FFFFFFF
 
   def initial_global_state(self) -> GlobalState:
+    settings = self._settings
+    numbers = dict(
+      clip=settings.clip_norm,
+      noise_multiplier=settings.dp_noise_multiplier or 0.0,
+      sum_noise_multiplier=settings.sum_noise_multiplier,
+      clients=settings.dp_clients_per_round or 0,
+    )
+    if settings.dp_adaptive_clipping:
+      numbers |= dict(
+        count_stddev=settings.count_stddev,
+        quantile=settings.dp_clip_quantile,
+        rate=settings.dp_clip_learning_rate,
+      )
     return collections.OrderedDict(
-      clip=tf.constant(self._settings.clip_norm, tf.float32),
+      {name: tf.constant(n, tf.float32) for name, n in numbers.items()},
       round=tf.constant(0, tf.int32),
+      seed=tf.constant(self._seed, tf.int32),
     )
 
   def derive_sample_params(self, global_state: GlobalState) -> tf.Tensor:
@@ -106,10 +124,9 @@ class ClippedSum(tfp.SumAggregationDPQuery):
   def get_noised_result(
     self, sample_state: structures.Structure, global_state: GlobalState
   ) -> tuple[structures.Structure, GlobalState, dp_accounting.DpEvent]:
-    settings = self._settings
-    clip = global_state['clip']
+    clip, clients = global_state['clip'], global_state['clients']
     seed = tf.random.experimental.stateless_fold_in(
-      tf.constant([self._seed, 0x0D9], tf.int32), global_state['round']
+      tf.stack([global_state['seed'], 0x0D9]), global_state['round']
     )
 
     def noise(
@@ -118,12 +135,11 @@ class ClippedSum(tfp.SumAggregationDPQuery):
       own = tf.random.experimental.stateless_fold_in(seed, index)
       return stddev * tf.random.stateless_normal(shape, own)
 
-    clients = float(settings.dp_clients_per_round or 0)
     total = sample_state
     if isinstance(sample_state, _Counted):
       total = sample_state.sum
     leaves = tf.nest.flatten(total)
-    stddev = settings.sum_noise_multiplier * clip
+    stddev = global_state['sum_noise_multiplier'] * clip
     mean = [
       (x + tf.cast(noise(i, tf.shape(x), stddev), x.dtype))
       / tf.cast(clients, x.dtype)
@@ -131,18 +147,18 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     ]
     if isinstance(sample_state, _Counted):
       count = sample_state.unclipped + noise(
-        len(leaves), [], settings.count_stddev
+        len(leaves), [], global_state['count_stddev']
       )
       share = count / clients + 0.5
       clip = clip * tf.exp(
-        -settings.dp_clip_learning_rate * (share - settings.dp_clip_quantile)
+        -global_state['rate'] * (share - global_state['quantile'])
       )
     return (
       tf.nest.pack_sequence_as(total, mean),
-      collections.OrderedDict(clip=clip, round=global_state['round'] + 1),
-      dp_accounting.GaussianDpEvent(
-        tf.constant(settings.dp_noise_multiplier or 0.0, tf.float32)
+      collections.OrderedDict(
+        global_state, clip=clip, round=global_state['round'] + 1
       ),
+      dp_accounting.GaussianDpEvent(global_state['noise_multiplier']),
     )
 
   def derive_metrics(self, global_state: GlobalState) -> structures.Metrics:
@@ -150,6 +166,40 @@ class ClippedSum(tfp.SumAggregationDPQuery):
     if not self._settings.dp_adaptive_clipping:
       return collections.OrderedDict()
     return collections.OrderedDict(clip_norm=global_state['clip'])
+
+
+def first_aggregator_state(
+  template: Any, settings: privacy.Aggregation, seed: int = 0
+) -> Any:
+  """Builds the initial state of an aggregator for numbers of one's own.
+
+  Args:
+    template: The initial state of an aggregator of the same graph.
+    settings, seed: As `build_aggregator` takes them.
+  """
+  if not settings.private:
+    return template
+  numbers = {
+    name: number.numpy()
+    for name, number in ClippedSum(settings, seed)
+    .initial_global_state()
+    .items()
+  }
+
+  def replaced(part: Any) -> Any:
+    if isinstance(part, Mapping):
+      if part.keys() == numbers.keys():
+        part = {name: numbers[name] for name in part}
+      return collections.OrderedDict(
+        (name, replaced(inner)) for name, inner in part.items()
+      )
+    if isinstance(part, tuple) and hasattr(part, '_fields'):
+      return type(part)(*map(replaced, part))
+    if isinstance(part, (list, tuple)):
+      return type(part)(map(replaced, part))
+    return part
+
+  return replaced(template)
 
 
 def build_aggregator(

@@ -31,7 +31,7 @@ logistic normalized --axis=nu=all,printed \
 logistic classes --record_step_sizes \
   --axis=preset="$(presets $paper fedsps_classes feddecsps_classes)"
 logistic classes_memory --preset=$paper/feddecsps_classes \
-  --axis=memory=round,client
+  --axis=memory=round,client --axis=count=training,round
 logistic classes_tuned --axis=client_learning_rate=$rates \
   --axis=preset="$(presets $paper fedavg_classes fedams_classes \
     fedadam_classes mime_classes)"

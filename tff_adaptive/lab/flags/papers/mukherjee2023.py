@@ -32,7 +32,9 @@ def _clients(examples: Optional[int] = None) -> dict[str, dict[str, Any]]:
   grows = dict(smoothing='bound', client_examples=examples) if examples else {}
   return {
     'fedsps': dict(algorithm='fedsps', **own, **grows),
-    'feddecsps': dict(algorithm='feddecsps', **own, memory='client'),
+    'feddecsps': dict(
+      algorithm='feddecsps', **own, memory='client', count='round'
+    ),
     'fedsps_global': dict(algorithm='fedsps_global', **own, aggregation='a'),
     'fedsps_normalized': dict(algorithm='fedsps_normalized', **own, **grows),
   }

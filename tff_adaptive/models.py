@@ -182,8 +182,7 @@ def keras_3_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional['Keras3Model']:
   """Returns the innermost wrapped model if it is a `Keras3Model`, or `None`."""
-  while hasattr(model, 'unfrozen'):
-    model = model.unfrozen
+  model = tff_internals.unwrapped(model)
   return model if isinstance(model, Keras3Model) else None
 
 

@@ -4,6 +4,7 @@ Upgrades change this file alone. (The runtime has such files of its own, because
 it does not import the rest of the package.)
 """
 
+import collections
 import contextlib
 import sys
 import threading
@@ -147,12 +148,32 @@ def reset_names() -> None:
     naming.reset_uids()
 
 
+def unwrapped(model: Any) -> Any:
+  """Returns the model inside of a frozen or adapted one."""
+  while hasattr(model, 'unfrozen'):
+    model = model.unfrozen
+  return model
+
+
+def eager_finalizers(
+  model: tff.learning.models.VariableModel,
+) -> collections.OrderedDict[str, Callable[[Any], Any]]:
+  """Returns a model's metric finalizers as functions to call eagerly.
+
+  TFF's finalizers create a metric whenever they are traced, which `tf.function`
+  forbids outside of TFF's own graphs.
+  """
+  return collections.OrderedDict(
+    (name, getattr(finalizer, 'python_function', finalizer))
+    for name, finalizer in model.metric_finalizers().items()
+  )
+
+
 def keras_model_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional[tf.keras.Model]:
   """Returns the Keras model inside a `tff.learning` model, or `None`."""
-  while hasattr(model, 'unfrozen'):  # Unwraps frozen or adapted models.
-    model = model.unfrozen
+  model = unwrapped(model)
   return getattr(model, '_keras_model', None)
 
 
@@ -162,8 +183,7 @@ def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
   Returns:
     `None` if the loss does not declare it.
   """
-  while hasattr(model, 'unfrozen'):
-    model = model.unfrozen
+  model = unwrapped(model)
   losses = getattr(model, '_loss_fns', None) or [None]
   if hasattr(losses[0], 'from_logits'):
     return bool(losses[0].from_logits)

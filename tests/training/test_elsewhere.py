@@ -72,7 +72,7 @@ def test_the_examples_are_the_same_to_the_bit(tmp_path):
   sent = pickle.dumps(referred.for_round(7, cohort).batches)
   assert len(sent) < 20_000
   found = pickle.loads(sent)
-  made = elsewhere.ClientBatches.load(found)
+  made = elsewhere.BatchReference.load(found)
   for ours, theirs in zip(made, here.for_round(7, cohort).batches, strict=True):
     for a, b in zip(ours, theirs, strict=True):
       tf.nest.map_structure(np.testing.assert_array_equal, a, b)
@@ -156,7 +156,7 @@ def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
     expected = sum(len(list(b)) for b in here.for_round(1, cohort).batches)
     assert total(list(whole.for_round(1, cohort).batches)) == expected
     # A client that there is not.
-    bad = elsewhere.ClientBatches(
+    bad = elsewhere.BatchReference(
       whole.for_client(cohort[0], 1).source, '?', 1, 0
     )
     with pytest.raises(runtime.ClientFailure, match="client '\\?'") as failure:

@@ -128,7 +128,7 @@ def source_of(
   return Source(functools.partial(make, settings), folder, files)
 
 
-class ClientBatches(runtime.Reference):
+class BatchReference(runtime.Reference):
   """A reference to a client's batches in a round, built where it trains.
 
   Iterating over the original, unpickled reference builds the batches locally.
@@ -217,11 +217,11 @@ class ReferredClients:
     self._source = source
     self._counts = counts
 
-  def for_client(self, client_id: str, round_number: int) -> ClientBatches:
+  def for_client(self, client_id: str, round_number: int) -> BatchReference:
     """Returns a reference to a client's batches in a round."""
     here = functools.partial(self._clients.for_client, client_id, round_number)
     work = float(self._counts.get(client_id, 0))
-    return ClientBatches(self._source, client_id, round_number, work, here)
+    return BatchReference(self._source, client_id, round_number, work, here)
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]

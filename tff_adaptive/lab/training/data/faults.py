@@ -285,5 +285,7 @@ def _empty(
   return [
     client
     for client, dataset in zip(cohort, datasets)
-    if client not in failed and examine(dataset).empty
+    if len(cohort) == len(datasets)
+    and client not in failed
+    and examine(dataset).empty
   ]

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import structures
+from tff_adaptive import tff_internals
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
 
@@ -42,12 +43,7 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    # TFF's finalizers create a metric whenever they are traced, which
-    # `tf.function` forbids outside TFF's own graphs; eagerly they may.
-    self._finalizers = collections.OrderedDict(
-      (name, getattr(finalizer, 'python_function', finalizer))
-      for name, finalizer in self._model.metric_finalizers().items()
-    )
+    self._finalizers = tff_internals.eager_finalizers(self._model)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts: list[_Part] = []
     # Runs in one Python process may share the evaluator, and its model.

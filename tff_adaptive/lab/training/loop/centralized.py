@@ -20,6 +20,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import structures
+from tff_adaptive import tff_internals
 from tff_adaptive.algorithms import building
 from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training import traffic as traffic_lib
@@ -141,10 +142,7 @@ class CentralizedRounds:
     self._optimizer = optimizer
     self._seed = seed
     self._step_seed = in_round.seed_variable(self._model)
-    self._finalizers = collections.OrderedDict(
-      (name, getattr(finalizer, 'python_function', finalizer))
-      for name, finalizer in self._model.metric_finalizers().items()
-    )
+    self._finalizers = tff_internals.eager_finalizers(self._model)
     # Tuples, as AutoGraph would stack a list carried by a loop to one tensor.
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable

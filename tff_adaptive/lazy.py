@@ -1,4 +1,4 @@
-"""TensorFlow and TensorFlow Federated, imported when they are first used.
+"""TensorFlow, TensorFlow Federated and Altair, imported at their first use.
 
 Modules that describe something (an optimizer, a method, a task) write
 
@@ -25,10 +25,14 @@ class Module(types.ModuleType):
 
 
 if TYPE_CHECKING:
+  import altair as alt
   import tensorflow as tf
   import tensorflow_federated as tff
+  import vl_convert
 else:
+  alt = Module('altair')
   tf = Module('tensorflow')
   tff = Module('tensorflow_federated')
+  vl_convert = Module('vl_convert')
 
-__all__ = ['tf', 'tff']
+__all__ = ['alt', 'tf', 'tff', 'vl_convert']

@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from matplotlib import image
+from PIL import Image
 
 import main
 import tasks
@@ -483,7 +483,7 @@ def finished(capsys, settings, *arguments):
 def _width(rows, folder):
   """Draws a run's curves; returns how wide they are, in pixels."""
   curves.draw_curves(rows, folder / 'curves.png', 'A run')
-  return image.imread(folder / 'curves.png').shape[1]
+  return Image.open(folder / 'curves.png').width
 
 
 @pytest.mark.usefixtures('pictures')

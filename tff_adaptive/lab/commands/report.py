@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     raise errors.SettingsError(
       f'report takes one folder, got {" ".join(words) or "none"}.'
     )
-  # matplotlib, which other commands should not wait for.
+  # jinja2 and SciPy, which other commands should not wait for.
   from tff_adaptive.lab.report.web import page  # pylint: disable=g-import-not-at-top
 
   output = values['output']

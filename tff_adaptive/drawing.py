@@ -1,0 +1,88 @@
+"""Pictures of Altair's charts, in one theme."""
+
+import io
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+
+from PIL import Image
+
+from tff_adaptive.lazy import alt
+from tff_adaptive.lazy import vl_convert
+
+Format = Literal['pdf', 'png', 'svg']
+FONT_SIZE = 12
+# Its lightness increases with the value, so that it prints well in grey.
+COLOUR_MAP = 'cividis'
+_GREY = '#8a919c'
+# Vega's configuration; the report's page replaces colours in the dark.
+THEME: dict[str, Any] = {
+  'background': '#ffffff',
+  # Metrics of this font are vl-convert's own, so that files do not depend on
+  # the machine; browsers have one like it.
+  'font': 'Liberation Sans, Arial, Helvetica, sans-serif',
+  'view': {'stroke': None},
+  # Pictures have one description, not one of every point.
+  'mark': {'aria': False},
+  'concat': {'spacing': 24},
+  'axis': {
+    'domainColor': _GREY,
+    'gridColor': '#e3e6ea',
+    'labelColor': '#16191d',
+    'labelFontSize': FONT_SIZE,
+    'labelSeparation': 8,
+    'tickColor': _GREY,
+    'titleColor': '#16191d',
+    'titleFontSize': FONT_SIZE,
+    'titleFontWeight': 'normal',
+    'titleLimit': 0,
+  },
+  'legend': {
+    'labelColor': '#16191d',
+    'labelFontSize': FONT_SIZE,
+    'labelLimit': 0,
+    'titleColor': '#16191d',
+    'titleFontSize': FONT_SIZE,
+    'titleFontWeight': 'normal',
+    'titleLimit': 0,
+  },
+  'text': {'color': '#16191d', 'fontSize': FONT_SIZE},
+  'title': {
+    'anchor': 'middle',
+    'color': '#16191d',
+    'fontSize': FONT_SIZE + 1,
+    'fontWeight': 'normal',
+  },
+}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> 'alt.InlineData':
+  """Makes data of rows, as one text, which Altair neither checks nor copies."""
+  text = json.dumps(rows, separators=(',', ':'))
+  return alt.InlineData(values=text, format=alt.JsonDataFormat(type='json'))
+
+
+def image(specification: Mapping[str, Any], form: Format) -> bytes:
+  """Renders a chart as SVG, PDF or PNG.
+
+  The same chart has the same bytes, except that entries of a PDF's tables are
+  in any order.
+
+  Args:
+    specification: What an Altair chart's `to_dict` returns.
+    form: The format.
+  """
+  # Lone surrogates, as in names of folders that are no text, cannot be drawn.
+  text = json.dumps(specification, ensure_ascii=False)
+  text = text.encode('utf-8', 'replace').decode('utf-8')
+  if form == 'png':
+    drawn = vl_convert.vegalite_to_png(text, config=THEME, scale=2)
+    # A quarter of the size without the transparency that no pixel has.
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(drawn)).convert('RGB').save(buffer, 'png')
+    return buffer.getvalue()
+  if form == 'pdf':
+    return vl_convert.vegalite_to_pdf(text, config=THEME)
+  return vl_convert.vegalite_to_svg(text, config=THEME).encode('utf-8')

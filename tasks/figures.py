@@ -20,7 +20,6 @@ from typing import Optional
 from typing import Union
 
 import numpy as np
-from PIL import Image
 
 import tasks
 from tasks import class_names
@@ -305,6 +304,8 @@ def feature_skew(
 
 def _strip(images: np.ndarray) -> str:
   """Puts a client's first images side by side; returns a PNG as a URL."""
+  from PIL import Image  # pylint: disable=g-import-not-at-top
+
   height, width = images.shape[1:3]
   channels = images.shape[3] if images.ndim > 3 else 1
   sheet = np.full([height, _ROWS_OF_FEATURES, width, channels], 255, np.uint8)

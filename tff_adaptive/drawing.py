@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 
-from PIL import Image
-
 from tff_adaptive.lazy import alt
 from tff_adaptive.lazy import vl_convert
 
@@ -78,6 +76,8 @@ def image(specification: Mapping[str, Any], form: Format) -> bytes:
   text = json.dumps(specification, ensure_ascii=False)
   text = text.encode('utf-8', 'replace').decode('utf-8')
   if form == 'png':
+    from PIL import Image  # pylint: disable=g-import-not-at-top
+
     drawn = vl_convert.vegalite_to_png(text, config=THEME, scale=2)
     # A quarter of the size without the transparency that no pixel has.
     buffer = io.BytesIO()

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -63,26 +64,40 @@ def table(rows: Sequence[Mapping[str, Any]]) -> 'alt.InlineData':
 
 
 def image(specification: Mapping[str, Any], form: Format) -> bytes:
-  """Renders a chart as SVG, PDF or PNG.
+  """Renders a chart in one format, see `images`."""
+  return images(specification, [form])[form]
+
+
+def images(
+  specification: Mapping[str, Any],
+  forms: Sequence[Format] = ('pdf', 'png', 'svg'),
+) -> dict[Format, bytes]:
+  """Renders a chart as PDF, PNG and SVG.
 
   The same chart has the same bytes, except that entries of a PDF's tables are
   in any order.
 
   Args:
     specification: What an Altair chart's `to_dict` returns.
-    form: The format.
+    forms: The formats.
   """
   # Lone surrogates, as in names of folders that are no text, cannot be drawn.
   text = json.dumps(specification, ensure_ascii=False)
   text = text.encode('utf-8', 'replace').decode('utf-8')
-  if form == 'png':
-    from PIL import Image  # pylint: disable=g-import-not-at-top
+  svg = vl_convert.vegalite_to_svg(text, config=THEME)
+  render: dict[Format, Callable[[str], bytes]] = {
+    'pdf': vl_convert.svg_to_pdf,
+    'png': _png,
+    'svg': str.encode,
+  }
+  return {form: render[form](svg) for form in forms}
 
-    drawn = vl_convert.vegalite_to_png(text, config=THEME, scale=2)
-    # A quarter of the size without the transparency that no pixel has.
-    buffer = io.BytesIO()
-    Image.open(io.BytesIO(drawn)).convert('RGB').save(buffer, 'png')
-    return buffer.getvalue()
-  if form == 'pdf':
-    return vl_convert.vegalite_to_pdf(text, config=THEME)
-  return vl_convert.vegalite_to_svg(text, config=THEME).encode('utf-8')
+
+def _png(svg: str) -> bytes:
+  """Renders SVG, without the transparency that no pixel has: a quarter."""
+  from PIL import Image  # pylint: disable=g-import-not-at-top
+
+  drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=2)))
+  buffer = io.BytesIO()
+  drawn.convert('RGB').save(buffer, 'png')
+  return buffer.getvalue()

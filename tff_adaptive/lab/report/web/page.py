@@ -10,7 +10,6 @@ import base64
 import dataclasses
 import hashlib
 import pathlib
-import typing
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -165,9 +164,9 @@ class _Drawing:
     name = f'{self.prefix}{chart.name}'
     chart = charts.printed(chart, self.colours)
     if pictures:
-      picture = panels.for_files(chart)
-      for form in typing.get_args(drawing.Format):
-        self.files[f'{name}.{form}'] = drawing.image(picture, form)
+      drawn = drawing.images(panels.for_files(chart))
+      for form, picture in drawn.items():
+        self.files[f'{name}.{form}'] = picture
     self.described[name] = panels.for_page(chart)
     lines: dict[str, charts.Line] = {}
     for line in chart.lines if isinstance(chart, charts.Chart) else ():

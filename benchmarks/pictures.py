@@ -9,39 +9,17 @@ import math
 import pathlib
 
 from benchmarks import outputs
+from tff_adaptive import drawing
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.recording.figures import charts
+from tff_adaptive.lab.recording.figures import panels
 from tff_adaptive.lab.report import figures
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.report import seeds
-from tff_adaptive.lab.report import static
 from tff_adaptive.lab.report import tuning
 
-# Methods whose looks the lines of a study have, in the order of its names.
-LOOKS = (
-  'fedavg',
-  'fedadagrad',
-  'direct_joint',
-  'fedada2',
-  'fedyogi',
-  'delta_sgd',
-  'fedams',
-  'fedavgm',
-  'scaffold',
-  'feddecsps',
-  'mime',
-  'fedsps_normalized',
-  'fedprox',
-  'mimelite',
-  'fedexp',
-  'moon',
-  'fednova',
-  'fedsam',
-  'fedcm',
-  'feddyn',
-)
 # What curves of sweeps are drawn against, if it is there.
 _AXES = {
   'round': 'round',
@@ -73,21 +51,25 @@ _MOST_LINES = 10
 WITHIN = 1e-3
 
 
-def save(figure, path):
-  path.write_bytes(static.image(figure, 'png'))
+def save(path, *charts_, columns=None):
+  """Draws charts side by side, two a row unless said otherwise."""
+  columns = columns or min(len(charts_), 2)
+  drawn = panels.together(charts_, columns=columns)
+  path.write_bytes(drawing.image(drawn, 'png'))
 
 
-def lines_of(curves, looks=LOOKS):
+def lines_of(curves, looks=None):
   """Makes a line a seed from x and y by name and seed.
 
   Args:
     curves: Pairs of x and y by seed, by name.
-    looks: Methods, whose looks names have in their order.
+    looks: Numbers of the names' looks; in their order unless given.
   """
-  like = dict(zip(curves, looks, strict=False))
   return [
-    charts.Line(name, x, y, thin=len(by_seed) > 1, like=like[name])
-    for name, by_seed in curves.items()
+    charts.Line(name, x, y, thin=len(by_seed) > 1, like=like)
+    for (name, by_seed), like in zip(
+      curves.items(), looks or range(len(curves)), strict=True
+    )
     for x, y in by_seed.values()
   ]
 
@@ -110,7 +92,7 @@ def draw_agreement(rows, path):
     lines_of(curves),
     whole_x=True,
   )
-  save(static.draw(chart), path)
+  save(path, chart)
 
 
 def draw_quadratic(rows, path):
@@ -119,28 +101,27 @@ def draw_quadratic(rows, path):
     'shared': 'a shared axis, as in the paper',
     'own': 'an axis for each client',
   }
-  panels = []
+  found = []
   for axes, title in titles.items():
     points = collections.defaultdict(list)
     for row in rows:
       if row['axes'] == axes and row['rounds']:
         points[row['method']].append((int(row['a']), int(row['rounds'])))
     curves = {m: {0: tuple(zip(*found))} for m, found in points.items()}
-    looks = ('fedsps', 'fedavg', 'centralized', 'fedsps_global')
-    panels.append(
+    found.append(
       charts.Chart(
         'rounds',
         title,
         '',
         'curvature a of the steep client',
         f'rounds to {WITHIN:g} of the start',
-        lines_of(curves, looks),
+        lines_of(curves),
         log_x=True,
         log_y=True,
         y_limits=(0.7, 600),
       )
     )
-  save(static.draw_together(panels), path)
+  save(path, *found)
 
 
 def _label(client, rate):
@@ -157,8 +138,8 @@ def draw_clients(best, path):
   """
   alphas = sorted({alpha for _, alpha in best}, reverse=True)
   clients = list(dict.fromkeys(client for client, _ in best))
-  looks = dict(zip(clients, LOOKS, strict=False))
-  panels = []
+  looks = {client: number for number, client in enumerate(clients)}
+  found = []
   for alpha in alphas:
     here = {c: best[c, alpha] for c in clients if (c, alpha) in best}
     for column in ('round', 'gradients'):
@@ -172,7 +153,7 @@ def draw_clients(best, path):
         }
         for client, (rate, by_seed) in here.items()
       }
-      panels.append(
+      found.append(
         charts.Chart(
           'accuracy',
           f'alpha = {float(alpha):g}' if alpha else '',
@@ -183,7 +164,7 @@ def draw_clients(best, path):
           whole_x=True,
         )
       )
-  save(static.draw_together(panels), path)
+  save(path, *found)
 
 
 def draw_forms(curves, path):
@@ -193,8 +174,8 @@ def draw_forms(curves, path):
     curves: Accuracies by experiment, form, seed and round.
     path: The picture.
   """
-  looks = {'same': 'fedavg', 'successive': 'fedavgm'}
-  panels = []
+  looks = {'same': 0, 'successive': 1}
+  found = []
   for experiment, forms in curves.items():
     for label, each in (
       ('round', dict.fromkeys(looks, 1)),
@@ -207,18 +188,18 @@ def draw_forms(curves, path):
         }
         for form in looks
       }
-      panels.append(
+      found.append(
         charts.Chart(
           'accuracy',
           experiment,
           '',
           label,
           'accuracy',
-          lines_of(lines, looks.values()),
+          lines_of(lines, list(looks.values())),
           whole_x=True,
         )
       )
-  save(static.draw_together(panels), path)
+  save(path, *found)
 
 
 def _configurations(rows, clients_per_round=0):
@@ -256,11 +237,11 @@ def _judge(best):
 def draw_methods(rows, path):
   """Draws training loss and validation quality of methods by round."""
   best = _configurations(rows)
-  panels = [
+  found = [
     dataclasses.replace(chart, title='')
     for chart in figures.curves(best, _judge(best))
   ]
-  save(static.draw_together(panels), path)
+  save(path, *found)
 
 
 def draw_bytes(rows, path, clients_per_round):
@@ -279,7 +260,7 @@ def draw_bytes(rows, path, clients_per_round):
         for column in ('bytes_down', 'bytes_up'):
           row[column] = row.get(column, 0.0) * (row['round'] - last)
         last = row['round']
-  save(static.draw(figures.against_bytes(best, _judge(best))), path)
+  save(path, figures.against_bytes(best, _judge(best)))
 
 
 def draw_sweeps(ends, curves, folder):
@@ -305,7 +286,7 @@ def draw_sweeps(ends, curves, folder):
       and int(row['round']) > 0
       and row['setting'] in drawn
     ]
-    panels = [
+    found = [
       charts.Chart(
         sweep,
         '',
@@ -318,8 +299,7 @@ def draw_sweeps(ends, curves, folder):
       )
       for column in axes
     ]
-    figure = static.draw_together(panels, columns=len(panels))
-    save(figure, folder / f'{sweep}.png')
+    save(folder / f'{sweep}.png', *found, columns=len(found))
 
 
 def _drawn(ends):
@@ -382,7 +362,8 @@ def draw_grids(ends, folder):
     }
     for kind, chart in drawn.items():
       if chart is not None:
-        save(static.draw(chart), folder / f'{sweep}_{kind}.png')
+        path = folder / f'{sweep}_{kind}.png'
+        path.write_bytes(drawing.image(panels.for_files(chart), 'png'))
 
 
 def _tried(ends, name):
@@ -425,7 +406,7 @@ def draw_steps(steps, folder):
       _lines(rows, 'round', (0.0, math.inf), 'mean'),
       whole_x=True,
     )
-    save(static.draw(chart), folder / f'{sweep}_steps.png')
+    save(folder / f'{sweep}_steps.png', chart)
 
 
 def _lines(rows, column, bounds, value='value'):
@@ -450,7 +431,7 @@ def _lines(rows, column, bounds, value='value'):
       [row[name] for row in run.rows] for name in ('round', column, value)
     )
 
-  like = dict(zip(settings, LOOKS, strict=False))
+  like = {setting: number for number, setting in enumerate(settings)}
   return [
     dataclasses.replace(
       line, method=_short(line.method), like=like[line.method]

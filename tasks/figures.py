@@ -6,11 +6,16 @@ plots each client's numbers of examples by label, and below that a histogram of
 the number of different labels per client.
 """
 
+import base64
+import io
+import json
 import os
 import pathlib
 import sys
+import typing
 from collections.abc import Sequence
 from typing import Any
+from typing import cast
 from typing import Optional
 from typing import Union
 
@@ -20,15 +25,21 @@ import tasks
 from tasks import class_names
 from tasks import partition as partition_lib
 from tasks.divisions import distances
+from tff_adaptive import drawing
 from tff_adaptive import parameters
+from tff_adaptive.lazy import alt
 
 # Maximum number of rows that can be distinguished in a figure.
 _MOST_CLIENTS = 100
 # Maximum number of distinguishable colors.
 _MOST_COLOURS = 20
-# Height of the histogram in inches.
-_HISTOGRAM = 1.6
-# Characters of a class name and of a legend row; number of names below a map.
+# Pixels: the width, a client's row in the picture of labels and of features,
+# and the histogram below.
+_WIDTH = 560
+_ROW = 11
+_FEATURES_ROW = 56
+_HISTOGRAM = 110
+# Letters of a class, and of a row of the legend; words below a map.
 _LONGEST_WORD = 24
 _LETTERS_OF_A_ROW = 80
 _MOST_WORDS = 100
@@ -54,48 +65,60 @@ def label_distribution(
     partition: Example indices per client. The upper part shows the first 100
       clients.
     labels: The label of each example, int [examples], from 0.
-    path: Figure file to write; its extension selects the format.
-    title: Title of the figure.
-    classes: Names of classes by label; by default the labels.
-  """
-  # Takes a second to import; Agg needs no display.
-  from matplotlib import figure as figure_lib
-  from matplotlib.backends import backend_agg
+    path: Picture to write, which ends in .pdf, .png or .svg.
+    title: Of the picture.
+    classes: Words for labels, by label; the labels themselves unless given.
 
+  Raises:
+    ValueError: If the picture's name has another ending.
+  """
   all_counts = partition.label_counts(labels)
   counts = all_counts[:_MOST_CLIENTS]
-  num_clients, num_classes = counts.shape
-  upper = 1.5 + 0.12 * num_clients
-  figure = figure_lib.Figure(
-    figsize=(7, upper + _HISTOGRAM), layout='constrained'
+  words = _words(classes, counts.shape[1])
+  drawn = '' if len(all_counts) == len(counts) else 'the first '
+  rows = [
+    dict(client=int(client), label=int(label), count=int(counts[client, label]))
+    for client, label in np.argwhere(counts)
+  ]
+  base = alt.Chart(
+    drawing.table(rows), width=_WIDTH, height=_ROW * len(counts)
+  ).encode(
+    y=alt.Y(
+      'client:O',
+      scale=alt.Scale(domain=list(range(len(counts)))),
+      axis=alt.Axis(
+        title=f'{drawn}{len(counts)} clients', labels=False, ticks=False
+      ),
+    )
   )
-  backend_agg.FigureCanvasAgg(figure)
-  axes, below = figure.subplots(2, height_ratios=(upper, _HISTOGRAM))
-  _draw_histogram(below, np.count_nonzero(all_counts, axis=1))
-  draw = _draw_bars if num_classes <= _MOST_COLOURS else _draw_map
-  draw(figure, axes, counts, _words(classes, num_classes))
-  drawn = '' if len(partition.client_ids) == num_clients else 'the first '
-  axes.set_ylabel(f'{drawn}{num_clients} clients')
-  axes.set_yticks([])
-  if title:
-    axes.set_title(title)
-  figure.savefig(path, dpi=120)
-
-
-def _draw_histogram(axes: Any, found: np.ndarray) -> None:
-  """Plots a histogram of clients' numbers of different labels."""
-  from matplotlib import ticker
-
-  axes.hist(
-    found,
-    bins=np.arange(found.min(), found.max() + 2) - 0.5,
-    rwidth=0.9,
-    color='0.5',
+  draw = _bars if len(words) <= _MOST_COLOURS else _map
+  picture = alt.vconcat(
+    draw(base, words),
+    _histogram(np.count_nonzero(all_counts, axis=1)),
+    resolve=alt.Resolve(scale=alt.ScaleResolveMap(color='independent')),
+    title=title,
   )
-  axes.set_xlabel('different labels of a client')
-  axes.set_ylabel('clients')
-  for axis in (axes.xaxis, axes.yaxis):
-    axis.set_major_locator(ticker.MaxNLocator(integer=True, min_n_ticks=1))
+  _write(picture, path)
+
+
+def _histogram(found: np.ndarray) -> Any:
+  """Draws how many clients have so many different labels."""
+  numbers = range(int(found.min()), int(found.max()) + 1)
+  heights = np.bincount(found)
+  rows = [dict(labels=n, clients=int(heights[n])) for n in numbers]
+  return (
+    alt.Chart(drawing.table(rows), width=_WIDTH, height=_HISTOGRAM)
+    .mark_bar(color='#7f7f7f')
+    .encode(
+      x=alt.X(
+        'labels:O',
+        axis=alt.Axis(
+          title='different labels of a client', labelAngle=0, labelOverlap=True
+        ),
+      ),
+      y=alt.Y('clients:Q', axis=alt.Axis(title='clients', tickMinStep=1)),
+    )
+  )
 
 
 def _words(classes: Sequence[str], count: int) -> list[str]:
@@ -103,60 +126,69 @@ def _words(classes: Sequence[str], count: int) -> list[str]:
   if len(classes) < count:
     return [str(label) for label in range(count)]
   words = [' '.join(name.split()) for name in classes[:count]]
-  printable = [w.encode('utf-8', 'backslashreplace').decode() for w in words]
   return [
     w
     if len(w) <= _LONGEST_WORD
     else f'{w[: _LONGEST_WORD - 1]}\N{HORIZONTAL ELLIPSIS}'
-    for w in printable
+    for w in words
   ]
 
 
-def _draw_bars(
-  figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
-) -> None:
-  """Plots a stacked bar per client, with a segment for each label."""
-  import matplotlib
+def _named(words: Sequence[str]) -> str:
+  """Renders the expression that turns a label into its word."""
+  return f'{json.dumps(list(words))}[datum.value]'
 
-  num_clients, num_classes = counts.shape
-  left = np.zeros(num_clients)
-  colours = matplotlib.colormaps['tab20']
-  for label in range(num_classes):
-    axes.barh(
-      np.arange(num_clients),
-      counts[:, label],
-      left=left,
-      color=colours(label / max(num_classes - 1, 1)),
-      # matplotlib ignores names with a leading underscore.
-      label=f' {words[label]}',
-    )
-    left += counts[:, label]
-  axes.invert_yaxis()
-  axes.set_xlabel('examples')
-  legend = figure.legend(
-    title='label',
-    ncols=max(1, min(10, _LETTERS_OF_A_ROW // (max(map(len, words)) + 4))),
-    loc='outside lower center',
-    handlelength=1.2,
-    columnspacing=1.0,
+
+def _bars(base: Any, words: Sequence[str]) -> Any:
+  """Draws a bar a client, with a piece for each label."""
+  return base.mark_bar().encode(
+    x=alt.X('count:Q', axis=alt.Axis(title='examples')),
+    order='label:Q',
+    color=alt.Color(
+      'label:O',
+      scale=alt.Scale(domain=list(range(len(words))), scheme='tableau20'),
+      legend=alt.Legend(
+        title='label',
+        orient='bottom',
+        columns=max(
+          1, min(10, _LETTERS_OF_A_ROW // (max(map(len, words)) + 4))
+        ),
+        labelExpr=_named(words),
+      ),
+    ),
   )
-  for text in legend.get_texts():
-    # Escapes dollar signs, which would begin math text.
-    text.set_parse_math(False)
 
 
-def _draw_map(
-  figure: Any, axes: Any, counts: np.ndarray, words: Sequence[str]
-) -> None:
-  """Plots a heat map, clients by labels, for many labels."""
-  image = axes.imshow(counts, aspect='auto', interpolation='none')
-  axes.set_xlabel('label')
+def _map(base: Any, words: Sequence[str]) -> Any:
+  """Draws a row a client, a column a label, for too many labels to colour."""
   numbers = list(map(str, range(len(words))))
+  axis = alt.Axis(title='label', labelAngle=0, labelOverlap=True)
   if len(words) <= _MOST_WORDS and list(words) != numbers:
-    axes.set_xticks(
-      range(len(words)), words, rotation=90, fontsize=5, parse_math=False
+    axis = alt.Axis(
+      title='label', labelAngle=-90, labelFontSize=7, labelExpr=_named(words)
     )
-  figure.colorbar(image, label='examples')
+  return base.mark_rect().encode(
+    x=alt.X(
+      'label:O', scale=alt.Scale(domain=list(range(len(words)))), axis=axis
+    ),
+    color=alt.Color(
+      'count:Q',
+      scale=alt.Scale(scheme='viridis'),
+      legend=alt.Legend(title='examples'),
+    ),
+  )
+
+
+def _write(picture: Any, path: Union[str, 'os.PathLike[str]']) -> None:
+  """Writes a picture in the format that its name's ending says."""
+  form = pathlib.Path(path).suffix.removeprefix('.').lower()
+  if form not in typing.get_args(drawing.Format):
+    raise ValueError(
+      "A picture's name must end in .pdf, .png or .svg, got "
+      f'{os.fspath(path)!r}.'
+    )
+  image = drawing.image(picture.to_dict(), cast(drawing.Format, form))
+  pathlib.Path(path).write_bytes(image)
 
 
 def save_partition(data: Any, folder: pathlib.Path) -> None:
@@ -232,48 +264,61 @@ def feature_skew(
 
   Args:
     data: Clients' data, with `skewed`.
-    path: Figure file to write; its extension selects the format.
-    title: Title of the figure.
+    path: Picture to write, which ends in .pdf, .png or .svg.
+    title: Of the picture.
   """
-  from matplotlib import figure as figure_lib
-  from matplotlib.backends import backend_agg
-
   features = np.asarray(data.arrays[data.skewed])
   indices = data.partition.indices
   count = min(_ROWS_OF_FEATURES, len(indices))
   drawn = np.unique(np.linspace(0, len(indices) - 1, count).astype(int))
-  figure = figure_lib.Figure(figsize=(7, 7), layout='constrained')
-  backend_agg.FigureCanvasAgg(figure)
-  axes = figure.subplots()
-  if features.ndim > 2:
-    axes.imshow(_montage(features, [indices[i] for i in drawn]), cmap='gray')
-    axes.set_xticks([])
-    places = (np.arange(len(drawn)) + 0.5) * features.shape[1]
-  else:
-    means = np.stack([features[indices[i]].mean(axis=0) for i in drawn])
-    image = axes.imshow(means, aspect='auto', interpolation='none')
-    figure.colorbar(image, label='mean')
-    axes.set_xlabel('feature')
-    places = np.arange(len(drawn))
   names = [data.client_ids[i] for i in drawn]
-  axes.set_yticks(places, names, parse_math=False)
-  if title:
-    axes.set_title(title)
-  figure.savefig(path, dpi=120)
+  rows: list[dict[str, Any]]
+  if features.ndim > 2:
+    rows = [
+      dict(client=name, url=_strip(features[indices[i][:_ROWS_OF_FEATURES]]))
+      for name, i in zip(names, drawn, strict=True)
+    ]
+  else:
+    rows = [
+      dict(client=name, feature=feature, mean=float(mean))
+      for name, i in zip(names, drawn, strict=True)
+      for feature, mean in enumerate(features[indices[i]].mean(axis=0))
+    ]
+  height = _FEATURES_ROW * len(names)
+  base = alt.Chart(
+    drawing.table(rows), width=_WIDTH, height=height, title=title
+  ).encode(y=alt.Y('client:N', sort=names, axis=alt.Axis(title=None)))
+  if features.ndim > 2:
+    picture = base.mark_image(
+      align='left', width=_WIDTH, height=_FEATURES_ROW
+    ).encode(x=alt.value(0), url='url:N')
+  else:
+    picture = base.mark_rect().encode(
+      x=alt.X('feature:O', axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+      color=alt.Color('mean:Q', scale=alt.Scale(scheme='viridis')),
+    )
+  _write(picture, path)
 
 
-def _montage(images: np.ndarray, rows: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns an image of clients' first images, a row per client, in [0, 1]."""
+def _strip(images: np.ndarray) -> str:
+  """Puts a client's first images side by side; returns a PNG as a URL."""
+  from PIL import Image  # pylint: disable=g-import-not-at-top
+
   height, width = images.shape[1:3]
   channels = images.shape[3] if images.ndim > 3 else 1
-  sheet = np.ones([len(rows), height, _ROWS_OF_FEATURES, width, channels])
-  scale = 255 if images.dtype == np.uint8 else 1
-  for row, indices in enumerate(rows):
-    for column, place in enumerate(indices[:_ROWS_OF_FEATURES]):
-      image = images[place].reshape(height, width, channels)
-      sheet[row, :, column] = np.clip(image / scale, 0, 1)
-  sheet = sheet.reshape(len(rows) * height, _ROWS_OF_FEATURES * width, channels)
-  return sheet if channels == 3 else sheet[..., 0]
+  sheet = np.full([height, _ROWS_OF_FEATURES, width, channels], 255, np.uint8)
+  scale = 1 if images.dtype == np.uint8 else 255
+  for column, image in enumerate(images.reshape(-1, height, width, channels)):
+    sheet[:, column] = np.clip(scale * image, 0, 255)
+  flat = sheet.reshape(height, _ROWS_OF_FEATURES * width, channels)
+  strip = Image.fromarray(flat if channels == 3 else flat[..., 0])
+  buffer = io.BytesIO()
+  # Enlarged here, so that pixels keep their edges.
+  strip.resize(
+    (4 * strip.width, 4 * strip.height), Image.Resampling.NEAREST
+  ).save(buffer, 'png')
+  text = base64.b64encode(buffer.getvalue()).decode('ascii')
+  return f'data:image/png;base64,{text}'
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -88,8 +88,7 @@ def test_program(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_notebook(monkeypatch, in_process_context):
-  monkeypatch.setenv('MPLBACKEND', 'Agg')
+def test_notebook(in_process_context):
   cells = json.loads((_EXAMPLES / 'tour.ipynb').read_text())['cells']
   sources = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
   assert not any(c['outputs'] for c in cells if c['cell_type'] == 'code')

@@ -10,6 +10,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
 _BASE = {
   'adapters',
+  'drawing',
   'errors',
   'extensions',
   'lazy',
@@ -21,6 +22,7 @@ _BASE = {
 }
 _MAY_USE = {
   'adapters': {'models', 'structures', 'tff_internals'},
+  'drawing': {'lazy'},
   'errors': set(),
   'extensions': {'errors'},
   'lazy': set(),

@@ -1,4 +1,4 @@
-"""Lazy imports of TensorFlow and TensorFlow Federated.
+"""Lazy imports of TensorFlow, TensorFlow Federated and Altair.
 
 Modules that describe an optimizer, a method or a task write
 
@@ -26,10 +26,14 @@ class Module(types.ModuleType):
 
 
 if TYPE_CHECKING:
+  import altair as alt
   import tensorflow as tf
   import tensorflow_federated as tff
+  import vl_convert
 else:
+  alt = Module('altair')
   tf = Module('tensorflow')
   tff = Module('tensorflow_federated')
+  vl_convert = Module('vl_convert')
 
-__all__ = ['tf', 'tff']
+__all__ = ['alt', 'tf', 'tff', 'vl_convert']

@@ -1,19 +1,17 @@
 """The curves are there and show something."""
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import text as text_lib
+from PIL import Image
 
+from tests.recording import specifications
 from tff_adaptive.lab.recording.figures import curves as figures
+from tff_adaptive.lab.recording.figures import panels
 from tff_adaptive.lab.recording.figures import step_figures
-from tff_adaptive.lab.recording.figures import styles
 
 
 def pixels(path):
-  from matplotlib import image  # pylint: disable=g-import-not-at-top
-
-  return image.imread(path)
+  return np.asarray(Image.open(path)) / 255
 
 
 def coloured(picture, red, green, blue):
@@ -57,21 +55,20 @@ def test_every_curve_is_drawn(tmp_path, step_size):
 )
 def test_quality_is_drawn_against_virtual_time(seconds, unit, size):
   table = rows(True)
-  plain = figures._curves_figure(table, 'a run')
+  plain = figures.build_curves(table)
   table[0]['virtual/seconds'] = ''
   for number, row in enumerate(table[1:], start=1):
     row['virtual/seconds'] = str(seconds * number**2)
-  figure = figures._curves_figure(table, 'a run')
-  labels = [panel.get_xlabel() for panel in figure.axes]
+  found = figures.build_curves(table)
+  labels = [chart.x_label for chart in found]
   assert labels == ['round', 'round', f'{unit} of virtual time', 'round']
-  assert [panel.get_xlabel() for panel in plain.axes] == ['round'] * 3
-  by_round, by_time = figure.axes[1], figure.axes[2]
-  assert by_time.get_ylabel() == by_round.get_ylabel() == 'acc'
+  assert [chart.x_label for chart in plain] == ['round'] * 3
+  by_round, by_time = found[1], found[2]
+  assert by_time.y_label == by_round.y_label == 'acc'
   for one, other in zip(by_round.lines, by_time.lines, strict=True):
-    assert one.get_label() == other.get_label()
-    np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
-    expected = [seconds * number**2 / size for number in one.get_xdata()]
-    np.testing.assert_allclose(other.get_xdata(), expected)
+    assert one.method == other.method and one.y == other.y
+    expected = [seconds * number**2 / size for number in one.x]
+    np.testing.assert_allclose(other.x, expected)
 
 
 def test_without_quality_the_loss_is_drawn_against_virtual_time():
@@ -79,10 +76,10 @@ def test_without_quality_the_loss_is_drawn_against_virtual_time():
     {'round': '0', 'validation/loss': '2.0'},
     {'round': '1', 'validation/loss': '1.0', 'virtual/seconds': '7.5'},
   ]
-  figure = figures._curves_figure(table, 'a run')
-  assert [panel.get_ylabel() for panel in figure.axes] == ['loss', 'loss']
-  (line,) = figure.axes[1].lines
-  np.testing.assert_array_equal(line.get_xdata(), [0, 7.5])
+  by_round, by_time = figures.build_curves(table)
+  assert by_round.y_label == by_time.y_label == 'loss'
+  (line,) = by_time.lines
+  assert line.x == [0, 7.5]
 
 
 def test_spreads_of_step_sizes_are_drawn(tmp_path):
@@ -98,7 +95,8 @@ def test_spreads_of_step_sizes_are_drawn(tmp_path):
     coloured(third, 0xCC, 0xEC, 0xE3) for third in thirds
   )
   assert within / between == pytest.approx(2, rel=0.25)
-  assert share < between / 20
+  # Edges of the line are of that colour too.
+  assert share < between / 4
 
 
 def test_no_band_is_where_no_step_is():
@@ -118,19 +116,15 @@ def test_no_band_is_where_no_step_is():
 
 
 def test_legends_are_below_the_panels():
-  with matplotlib.rc_context(styles.RC):
-    figure = figures._curves_figure(rows(True), 'a run')
-  figure.draw_without_rendering()
-  (legend,) = figure.legends
-  names = [text.get_text() for text in legend.get_texts()]
-  assert names[:3] == ['train', 'validation', 'mean step size']
-  for panel in figure.axes:
-    assert panel.get_legend() is None
-    box = panel.get_tightbbox()
-    assert not legend.get_window_extent().overlaps(box)
-    assert panel.get_window_extent().height > 2 * figure.dpi
-    smallest = min(text.get_size() for text in panel.get_xticklabels())
-    assert all(text.get_size() >= smallest for text in legend.get_texts())
+  found = figures.build_curves(rows(True))
+  picture = specifications.svg(panels.together(found, columns=3))
+  texts = picture.texts()
+  names = ['train', 'validation', 'mean step size']
+  assert list(texts)[-3:] == names
+  for name in names:
+    x, y = texts[name]
+    assert texts['round'][1] < y < picture.height
+    assert 0 < x < picture.width - 6 * len(name)
 
 
 def test_loss_alone_and_nothing_trained(tmp_path):
@@ -143,28 +137,26 @@ def test_loss_alone_and_nothing_trained(tmp_path):
 
 @pytest.mark.parametrize(
   'name',
-  ['$$', '$x', '$x$', 'a$b$c', '\\frac', '$\\frac$', '\\$', '_', 'a_b^c'],
+  [
+    '$$',
+    '$x',
+    '$x$',
+    'a$b$c',
+    '\\frac',
+    '$\\frac$',
+    '\\$',
+    'a_b^c',
+    '<b>&x</b>',
+    "it's",
+  ],
 )
-def test_names_are_drawn_as_they_are(tmp_path, monkeypatch, name):
-  """None of it is mathematics, which also fails where it is wrong."""
-  drawn = set()
-  original = text_lib.Text.draw
-
-  def draw(self, renderer):
-    drawn.add((self.get_text(), self._preprocess_math(self.get_text())))
-    return original(self, renderer)
-
-  monkeypatch.setattr(text_lib.Text, 'draw', draw)
-  table = rows(True)
-  table[1][f'train/{name}'] = '0.5'
+def test_names_are_drawn_as_they_are(name):
   short = name.replace('_', ' ')
   for column in ('train/loss', f'train/{name}'):
-    figures.draw_curves([{'round': '1', column: '1'}], tmp_path / 'c.png', name)
-    assert (name, (name, False)) in drawn
-  assert (short, (short, False)) in drawn
-  drawn.clear()
-  figures.draw_step_sizes(table, tmp_path / 's.png', name)
-  assert (name, (name, False)) in drawn
+    found = figures.build_curves([{'round': '1', column: '1'}])
+    texts = specifications.svg(panels.together(found, title=name)).texts()
+    assert name in texts
+  assert short.strip() in texts
 
 
 def test_names_that_are_no_text_are_drawn(tmp_path):

@@ -72,19 +72,29 @@ def check_figures(chromium):
     [...document.querySelectorAll('[data-figure]')]
       .filter((plot) => !plot.closest('details:not([open])'))
       .map((plot) => {
-        const area = plot.querySelector('.nsewdrag');
-        const box = area ? area.getBoundingClientRect() : {};
-        return [plot.dataset.figure, box.width || 0, box.height || 0,
-          plot.querySelectorAll('.js-line, .heatmaplayer image').length];
+        const canvas = plot.querySelector('canvas');
+        const copy = new OffscreenCanvas(canvas.width, canvas.height)
+          .getContext('2d', {willReadFrequently: true});
+        copy.drawImage(canvas, 0, 0);
+        const pixels =
+          copy.getImageData(0, 0, canvas.width, canvas.height).data;
+        return [plot.dataset.figure, plot.view.width(), plot.view.height(),
+          new Set(new Uint32Array(pixels.buffer)).size];
       })
   """)
   assert len(shown) >= 8
-  for name, width, height, drawn in shown:
-    assert width >= 200 and height >= 60 and drawn >= 1, name
+  for name, width, height, colours in shown:
+    assert width >= 150 and height >= 60 and colours > 20, name
   letters = chromium.evaluate("""
-    [...document.querySelectorAll('.plot svg text, .key, figcaption')]
+    [...document.querySelectorAll('.key, figcaption')]
       .map((e) => parseFloat(getComputedStyle(e).fontSize))
   """)
+  letters += chromium.evaluate("""(() => {
+    const {axis, legend, text} =
+      JSON.parse(document.getElementById('figures').textContent).theme;
+    return [axis.labelFontSize, axis.titleFontSize, legend.labelFontSize,
+      legend.titleFontSize, text.fontSize];
+  })()""")
   assert min(letters) >= 11
   return [name for name, *_ in shown]
 
@@ -102,12 +112,12 @@ def test_fits_the_window_and_shows_every_figure(chromium, page, width, dark):
     });
     document.querySelectorAll('[data-figure]').length
   """)
-  drawn = "document.querySelectorAll('[data-figure].js-plotly-plot').length"
+  drawn = "document.querySelectorAll('[data-figure] canvas').length"
   chromium.wait(f'{drawn} === {folded}')
   check_layout(chromium, width)
   assert len(check_figures(chromium)) == folded > len(names)
   assert not chromium.complaints
-  # Plotly draws heat maps as pictures, which are inside the page.
+  # Legends of colours are pictures, which are inside the page.
   assert all(
     url == page.as_uri() or url.startswith('data:image/png;')
     for url in chromium.requests
@@ -126,66 +136,99 @@ def test_colours_are_those_of_the_theme(chromium, page, dark):
   paper, ink = brightness
   assert (paper < 0.2 and ink > 0.8) if dark else (paper > 0.9 and ink < 0.2)
   strokes = chromium.evaluate("""
-    [...document.querySelectorAll('[data-figure=validation] .js-line')]
-      .map((line) => getComputedStyle(line).stroke)
+    (() => {
+      const {view} = document.querySelector('[data-figure=validation]');
+      return view.scale('color').range();
+    })()
   """)
   for method in ('fedavg', 'fedadam', 'delta_sgd'):
-    colour = styles.of_method(method)['color']
-    colour = styles.DARK[colour] if dark else colour
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    assert f'rgb({red}, {green}, {blue})' in strokes, method
+    colour = styles.of_method(method).colour
+    assert (styles.DARK[colour] if dark else colour) in strokes, method
+
+
+_PLOT = "document.querySelector('[data-figure=validation]')"
 
 
 def _lines_by_figure(chromium):
+  """The methods that each figure shows."""
+  # A view is drawn anew at the next frame.
+  chromium.evaluate('window.framed = false')
+  chromium.evaluate("""
+    requestAnimationFrame(() => setTimeout(() => {window.framed = true;}, 50))
+    && 0
+  """)
+  chromium.wait('window.framed')
   return chromium.evaluate("""
-    Object.fromEntries(
-      [...document.querySelectorAll('[data-legend=yes].js-plotly-plot')].map(
-        (plot) => [plot.dataset.figure,
-          [...new Set(plot._fullData.filter((t) => t.visible === true)
-            .map((t) => t.meta))].sort()]))
+    (() => {
+      const methods = (item) => [
+        ...(item.datum && 'line' in item.datum ? [item.datum.method] : []),
+        ...(item.items || []).flatMap(methods),
+      ];
+      return Object.fromEntries(
+        [...document.querySelectorAll('[data-legend=yes]')]
+          .filter((plot) => plot.view)
+          .map((plot) => [plot.dataset.figure,
+            [...new Set(methods(plot.view.scenegraph().root))].sort()]));
+    })()
   """)
 
 
 def test_points_say_their_values_and_parts_are_zoomed(chromium, page):
   chromium.open(page, width=1280)
-  x, y, left, top, wide, high = chromium.evaluate("""
-    (() => {
-      const plot = document.querySelector('[data-figure=validation]');
+  x, y, left, top, wide, high = chromium.evaluate(f"""
+    (() => {{
+      const plot = {_PLOT};
       plot.scrollIntoView();
-      const area = plot.querySelector('.nsewdrag').getBoundingClientRect();
-      const {xaxis, yaxis} = plot._fullLayout;
-      const line = plot.data.find((t) => t.hovertemplate);
-      return [area.x + xaxis.l2p(line.x[5]), area.y + yaxis.l2p(line.y[5]),
-        area.x, area.y, area.width, area.height];
-    })()
+      const area = plot.querySelector('canvas').getBoundingClientRect();
+      const {{left, top}} = plot.view.padding();
+      const [x, y] = [plot.view.origin()[0] + left,
+        plot.view.origin()[1] + top];
+      const find = (item) => item.datum && item.datum.x === 10 ? item
+        : (item.items || []).map(find).find((found) => found);
+      const {{datum}} = find(plot.view.scenegraph().root);
+      return [area.x + x + plot.view.scale('x')(10),
+        area.y + y + plot.view.scale('y')(datum.y),
+        area.x + x, area.y + y, plot.view.width(), plot.view.height()];
+    }})()
   """)
-  figure = "document.querySelector('[data-figure=validation]')"
 
   def mouse(kind, x, y, **more):
     chromium.call('Input.dispatchMouseEvent', type=kind, x=x, y=y, **more)
 
+  said = "(document.querySelector('.vg-tooltip.visible') || {}).textContent"
   mouse('mouseMoved', x - 40, y - 40)
   mouse('mouseMoved', x, y)
-  said = f"{figure}.querySelector('.hoverlayer').textContent"
-  chromium.wait(f"{said} !== ''")
+  chromium.wait(f'!!{said}')
   assert re.search(
-    r'Round: 10Validation accuracy \(%\): \d+', chromium.evaluate(said)
+    r'Round:?10Validation accuracy \(%\):?\d+', chromium.evaluate(said)
   )
-  whole = f'JSON.stringify({figure}._fullLayout.xaxis.range)'
+  whole = f"JSON.stringify({_PLOT}.view.scale('x').domain())"
   before = chromium.evaluate(whole)
+  middle = (left + wide / 2, top + high / 2)
+  # Without the key, the wheel is the page's.
+  wheel = dict(deltaX=0, deltaY=-240)
+  scrolled = chromium.evaluate('scrollY')
+  mouse('mouseWheel', *middle, **wheel)
+  chromium.wait(f'scrollY < {scrolled}')
+  assert chromium.evaluate(whole) == before
+  chromium.evaluate(f'{_PLOT}.scrollIntoView()')
+  mouse('mouseMoved', *middle)
+  mouse('mouseWheel', *middle, modifiers=2, **wheel)
+  chromium.wait(f"{whole} !== '{before}'")
+  zoomed = chromium.evaluate(whole)
   held = dict(button='left', buttons=1, clickCount=1)
   for kind, share in (
     ('mousePressed', 0.3),
     ('mouseMoved', 0.5),
-    ('mouseMoved', 0.7),
-    ('mouseReleased', 0.7),
+    ('mouseReleased', 0.5),
   ):
     mouse(kind, left + share * wide, top + share * high, **held)
-  chromium.wait(f"{whole} !== '{before}'")
+  chromium.wait(f"{whole} !== '{zoomed}'")
   zoomed = chromium.evaluate(whole)
   # Another choice of methods does not move it.
   key = "document.querySelector('.key[data-method=FedAvg]')"
   chromium.evaluate(f'{key}.click()')
+  assert 'FedAvg' not in _lines_by_figure(chromium)['validation']
   assert chromium.evaluate(whole) == zoomed
   assert not chromium.complaints
 
@@ -217,10 +260,7 @@ def test_methods_are_switched_off_and_on_in_all_figures(chromium, page):
 
 def test_a_change_of_theme_and_of_width_is_followed(chromium, page):
   chromium.open(page, width=1280)
-  stroke = (
-    "getComputedStyle(document.querySelector('[data-figure=validation] "
-    ".js-line')).stroke"
-  )
+  stroke = f"{_PLOT}.view.scale('color').range()[0]"
   light = chromium.evaluate(stroke)
   dark = [{'name': 'prefers-color-scheme', 'value': 'dark'}]
   chromium.call('Emulation.setEmulatedMedia', features=dark)
@@ -233,8 +273,7 @@ def test_a_change_of_theme_and_of_width_is_followed(chromium, page):
     mobile=False,
   )
   chromium.wait(
-    "document.querySelector('[data-figure=validation] .main-svg')"
-    '.getBoundingClientRect().width < 400'
+    f"{_PLOT}.querySelector('canvas').getBoundingClientRect().width < 400"
   )
   check_layout(chromium, 400)
 

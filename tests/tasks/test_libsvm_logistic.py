@@ -32,27 +32,31 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
 @pytest.mark.parametrize(
   'text, message',
   [
-    ('', 'two different labels, but has 0'),
-    ('1 1:1\n1 2:1\n', 'two different labels, but has 1: 1'),
-    ('2 1:1\n\n1 2:1\n3\n', 'line 4: the label 2 or 1 was expected, got 3'),
-    ('1 1:1\nnan 2:1\n', 'line 2: a finite label was expected, got nan'),
-    ('1 1:1\n-1 2\n', "line 2: a label and pairs.*got '-1 2'"),
-    ('1 1:1\nhello 2:1\n', 'line 2'),
-    ('1 1:1\n-1 2:x\n', 'line 2'),
-    ('1 1:1\n-1 0:1\n', 'line 2: ascending indices from 1 to 4'),
-    ('1 1:1\n-1 5:1\n', 'ascending indices from 1 to 4.*got 5'),
-    ('1 1:1\n-1 3:1 2:1\n', 'got 3 2'),
-    ('1 1:1\n-1 3:nan\n', 'line 2: a value is not finite'),
+    ('', 'two different labels, got 0: '),
+    ('1 1:1\n1 2:1\n', 'two different labels, got 1: 1'),
+    ('2 1:1\n\n1 2:1\n3\n', 'two different labels, got 3: 1, 2, 3'),
+    ('1 1:1\nnan 2:1\n', 'two different labels, got 2: 1, nan'),
+    ('1 1:1\n-1 2\n', 'pairs index:value, with ascending indices from 1 to 4'),
+    ('1 1:1\nhello 2:1\n', "pairs.* b'hello'"),
+    ('1 1:1\n-1 2:x\n', "pairs.* b'x'"),
+    ('1 1:1\n-1 0:1\n', 'ascending indices from 1 to 4: Invalid index 0'),
+    ('1 1:1\n-1 5:1\n', 'from 1 to 4: n_features.* contains 5 features'),
+    ('1 1:1\n-1 3:1 2:1\n', 'from 1 to 4.* sorted and unique'),
+    ('1 1:1\n-1 99999999999999999999:1\n', 'ascending indices'),
+    ('1 1:1\n-1 3:nan\n', 'a value that is not finite'),
   ],
 )
 def test_damaged_files_are_named(tmp_path, text, message):
-  with pytest.raises(data_errors.DataError, match=message):
+  with pytest.raises(data_errors.DataError, match=message) as caught:
     _read(tmp_path, text)
+  told = str(caught.value)
+  assert str(tmp_path / 'd') in told and told.endswith('. Get it.')
+  assert '..' not in told and '\n' not in told
 
 
 def test_what_is_no_text_is_named(tmp_path):
   (tmp_path / 'd').write_bytes(b'\x1f\x8b\xff\x00')
-  with pytest.raises(data_errors.DataError, match='no readable text'):
+  with pytest.raises(data_errors.DataError, match='must have lines of'):
     libsvm.read(tmp_path / 'd', num_features=4, get='')
   with pytest.raises(data_errors.DataError, match='no file'):
     libsvm.read(tmp_path / 'e', num_features=4, get='')

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     raise errors.SettingsError(
       f'report takes one folder, got {" ".join(words) or "none"}.'
     )
-  # Imports matplotlib, which is slow and not needed by other commands.
+  # Imports jinja2 and SciPy, which other commands do not need.
   from tff_adaptive.lab.report.web import page  # pylint: disable=g-import-not-at-top
 
   output = values['output']

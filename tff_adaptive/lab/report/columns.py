@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.report import figures
 from tff_adaptive.lab.report import seeds
 

@@ -8,8 +8,8 @@ from typing import Optional
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import step_figures
-from tff_adaptive.lab.report import charts
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
@@ -24,7 +24,6 @@ CLIENT_GROUPS = {
 }
 # Ratios of largest to smallest value above which an axis is logarithmic.
 _WIDE = 10
-_WIDE_STEPS = 50
 # Large, so that the axis is logarithmic only if a method has diverged.
 _WIDE_ROUNDS = 1000
 
@@ -71,7 +70,6 @@ def by_round(
     lines,
     log_y=wide,
     whole_x=True,
-    y_limits=(None, None) if wide else charts.limits(lines),
     share=share,
   )
 
@@ -130,7 +128,6 @@ def against_time(
     judge.label,
     lines,
     x_limits=(0.0, None),
-    y_limits=charts.limits(lines),
     share=judge.is_share,
   )
 
@@ -162,7 +159,6 @@ def against_bytes(
     log_x=wide,
     plain_x=True,
     x_limits=(None if wide else 0.0, None),
-    y_limits=charts.limits(lines),
     share=judge.is_share,
   )
 
@@ -207,55 +203,11 @@ def _scaled(line: charts.Line, factor: float) -> charts.Line:
 def step_sizes(best: seeds.Best) -> list[charts.Chart]:
   """Builds charts of the step sizes that clients chose."""
   first = {
-    method: configuration.runs[0]
+    method: configuration.runs[0].series
     for method, configuration in best.items()
     if step_figures.MEAN in configuration.runs[0].columns
   }
-  if not first:
-    return []
-  drawn = []
-  for column, label in step_figures.SPREADS:
-    lines = [
-      charts.Line(method, *step_figures.spread(run.series, column))
-      for method, run in first.items()
-    ]
-    means = [v for line in lines for v in line.y if math.isfinite(v) and v > 0]
-    wide = bool(means) and max(means) > _WIDE_STEPS * min(means)
-    drawn.append(
-      charts.Chart(
-        column.replace('/', '_'),
-        'Client step sizes',
-        "The mean of the cohort's step sizes by round, and as a band the "
-        f'standard deviation {label}, no further than the least and the '
-        "greatest step. First seed of every method's best configuration.",
-        'round',
-        f'client step size (band: {label})',
-        lines,
-        log_y=wide,
-        whole_x=True,
-        y_limits=(None if wide else 0.0, None),
-      )
-    )
-  lines = [
-    charts.Line(method, *run.series(step_figures.AT_BOUND))
-    for method, run in first.items()
-    if step_figures.AT_BOUND in run.columns
-  ]
-  if lines:
-    drawn.append(
-      charts.Chart(
-        'step_size_at_bound',
-        'Client step sizes',
-        'The share of steps that an upper bound decided, by round. First seed '
-        "of every method's best configuration." + charts.together(lines),
-        'round',
-        'share of steps at the bound',
-        lines,
-        whole_x=True,
-        y_limits=(-0.03, 1.03),
-      )
-    )
-  return drawn
+  return step_figures.build(first) if first else []
 
 
 def single_clients(
@@ -289,7 +241,6 @@ def single_clients(
         label,
         lines,
         x_limits=(0.0, 1.03),
-        y_limits=charts.limits(lines),
         share=metric_names.is_share(metric),
       )
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections

@@ -8,7 +8,7 @@ from typing import Optional
 import numpy as np
 
 from tff_adaptive.lab.recording import printed_names
-from tff_adaptive.lab.report import charts
+from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 
@@ -143,7 +143,6 @@ def adaptivity(
     judge.label,
     lines,
     log_x=True,
-    y_limits=charts.limits(lines),
     share=judge.is_share,
     bars=True,
   )
@@ -177,6 +176,5 @@ def sorted_sweeps(
     judge.label,
     lines,
     x_limits=(0.0, 1.03),
-    y_limits=charts.limits(lines),
     share=judge.is_share,
   )

@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
+from typing import Optional
 
-from tff_adaptive.lab.recording import formatting
-from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.recording.figures import charts
 
 MEAN = 'step_size/mean'
 # Columns of the bands' half widths, and names of the panels.
@@ -23,6 +22,10 @@ SPREADS = (
   ('step_size/within_clients', 'within a client'),
 )
 AT_BOUND = 'step_size/at_bound'
+_TITLE = 'Client step sizes'
+_WHOSE = "First seed of every method's best configuration."
+# Ratio of the largest to the smallest mean above which an axis is logarithmic.
+_WIDE = 50
 # Maps a column to its rounds and values, both empty for a missing column.
 Series = Callable[[str], tuple[Sequence[float], Sequence[float]]]
 
@@ -53,48 +56,57 @@ def spread(
   return list(rounds), list(means), low, high
 
 
-def _draw(
-  panels: Sequence[Any], series: Series, style: Mapping[str, Any]
-) -> None:
-  """Draws a run's step sizes into three panels.
+def build(
+  series: Mapping[str, Series], like: Optional[int] = None
+) -> list[charts.Chart]:
+  """Builds charts of step sizes: both spreads, and the share at the bound.
 
   Args:
-    panels: matplotlib's axes.
-    series: Returns rounds and values of a column of metrics.csv.
-    style: Style of the lines.
+    series: By method, a function that returns rounds and values of a column of
+      metrics.csv.
+    like: The number of the lines' look; that of each method unless given.
   """
-  *spreads, share = panels
-  for panel, (column, label) in zip(spreads, SPREADS, strict=True):
-    rounds, means, low, high = spread(series, column)
-    panel.plot(rounds, means, **style)
-    panel.fill_between(rounds, low, high, color=style['color'], alpha=0.2, lw=0)
-    panel.set_ylabel(f'mean step size, and\nstandard deviation {label}')
-    panel.set_ylim(bottom=0)
-  share.plot(*series(AT_BOUND), **style)
-  share.set_ylabel('share of steps at the bound')
-  share.set_ylim(-0.03, 1.03)
-  for panel in panels:
-    panel.set_xlabel('round')
-    styles.count(panel.xaxis)
-
-
-def figure_of(series: Series, title: str) -> Any:
-  """Draws a run's step sizes as a matplotlib figure of three panels.
-
-  Args:
-    series: Returns rounds and values of a column of metrics.csv.
-    title: The title of the figure.
-  """
-  # Imported here because it takes a second.
-  import matplotlib  # pylint: disable=g-import-not-at-top
-  from matplotlib import figure as figure_lib  # pylint: disable=g-import-not-at-top
-
-  with matplotlib.rc_context(styles.RC):
-    figure = figure_lib.Figure(
-      figsize=(12.5, 3.3), dpi=120, layout='constrained'
+  drawn = []
+  for column, label in SPREADS:
+    lines = [
+      charts.Line(method, *spread(of, column), like=like)
+      for method, of in series.items()
+    ]
+    means = [v for line in lines for v in line.y if math.isfinite(v) and v > 0]
+    wide = bool(means) and max(means) > _WIDE * min(means)
+    drawn.append(
+      charts.Chart(
+        column.replace('/', '_'),
+        _TITLE,
+        "The mean of the cohort's step sizes by round, and as a band the "
+        f'standard deviation {label}, no further than the least and the '
+        f'greatest step. {_WHOSE}',
+        'round',
+        f'client step size (band: {label})',
+        lines,
+        log_y=wide,
+        whole_x=True,
+        y_limits=(None if wide else 0.0, None),
+      )
     )
-    panels = figure.subplots(1, len(SPREADS) + 1)
-    _draw(panels, series, styles.STEP_SIZE)
-    # Names may contain dollar signs, which matplotlib would parse as math.
-    figure.suptitle(formatting.printable(title), parse_math=False)
-  return figure
+  lines = [
+    charts.Line(method, *of(AT_BOUND), like=like)
+    for method, of in series.items()
+    if of(AT_BOUND)[0]
+  ]
+  if lines:
+    drawn.append(
+      charts.Chart(
+        'step_size_at_bound',
+        _TITLE,
+        'The share of steps that an upper bound decided, by round. '
+        + _WHOSE
+        + charts.together(lines),
+        'round',
+        'share of steps at the bound',
+        lines,
+        whole_x=True,
+        y_limits=(-0.03, 1.03),
+      )
+    )
+  return drawn

@@ -1,14 +1,16 @@
 """Styles of figures, which give a method the same look everywhere.
 
 Colours are Okabe and Ito's without yellow, which has low contrast on white, and
-two of Tol's; they are distinguishable with any colour vision. Line styles and
+two of Tol's; they are distinguishable with any colour vision. Dashes and
 markers distinguish methods without colour. On a dark background every colour is
 replaced by a lighter one.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
+from typing import Union
 
 from tff_adaptive.algorithms import methods
 
@@ -44,69 +46,97 @@ DARK = dict(
 # The colour of methods without one of their own, also on a dark background.
 GREY = '#B4B4B4'
 DARK[GREY] = '#5F666E'
-_LINES = ('-', '--', '-.', ':')
-_SIZES = (5.6, 5.0, 4.4, 3.8)
-_MARKERS = (
-  ('o', 's', '^', 'v', 'D', 'P', 'X'),
-  ('<', '>', 'p', 'h', 'd', '*', '8'),
-)
+# Lengths of strokes and gaps, in pixels.
+_DASHES = ((1, 0), (7, 3), (8, 3, 2, 3), (2, 2))
+_SIZES = (7.5, 6.7, 5.9, 5.1)
 # Largest number of markers per line; more would hide the line.
 _MOST_MARKERS = 8
-# Common settings of figures for papers: all text has the same size.
-FONT_SIZE = 9
-RC = {
-  'font.size': FONT_SIZE,
-  **dict.fromkeys(
-    (
-      'axes.labelsize',
-      'axes.titlesize',
-      'figure.titlesize',
-      'legend.fontsize',
-      'xtick.labelsize',
-      'ytick.labelsize',
-    ),
-    FONT_SIZE,
+
+
+def _polygon(corners: int, turn: float = 0.0, inner: float = 1.0) -> str:
+  """Renders a polygon as an SVG path within the unit circle.
+
+  Args:
+    corners: Number of outer corners.
+    turn: Turn to the right, in angles between two corners.
+    inner: Radius of the points between corners; a star if below 1.
+  """
+  count = corners if inner == 1.0 else 2 * corners
+  points = []
+  for number in range(count):
+    angle = 2 * math.pi * (number + turn) / count - math.pi / 2
+    radius = inner if number % 2 else 1.0
+    points.append(
+      f'{radius * math.cos(angle):.2f},{radius * math.sin(angle):.2f}'
+    )
+  return f'M{"L".join(points)}Z'
+
+
+# The first seven are distinguishable at a glance.
+_MARKERS = (
+  (
+    'M-.85,0A.85,.85 0 1 1 .85,0A.85,.85 0 1 1 -.85,0Z',
+    _polygon(4, 0.5),
+    _polygon(3),
+    _polygon(3, 1.5),
+    _polygon(4),
+    _polygon(4, 0.0, 0.35),
+    _polygon(4, 1.0, 0.35),
   ),
-  'axes.grid': True,
-  'grid.alpha': 0.3,
-  'legend.frameon': False,
-  # Makes files deterministic.
-  'svg.hashsalt': 'report',
-}
-# The splits of one run.
-TRAIN = dict(color=_COLOURS[0], linestyle='-', linewidth=1.2)
-VALIDATION = dict(color=_COLOURS[1], linestyle='--', marker='o', markersize=3)
-STEP_SIZE = dict(color=_COLOURS[2], linestyle='-.', linewidth=1.2)
-DRIFT = tuple(
-  dict(color=_COLOURS[place], linestyle=line, linewidth=1.2)
-  for place, line in ((3, '-'), (4, '--'), (5, '-.'))
+  (
+    _polygon(3, 2.25),
+    _polygon(3, 0.75),
+    _polygon(5),
+    _polygon(6),
+    'M0,-1L.6,0L0,1L-.6,0Z',
+    _polygon(5, 0.0, 0.4),
+    _polygon(8, 0.5),
+  ),
 )
-# Its lightness increases with the value, so that it prints well in grey.
-COLOUR_MAP = 'cividis'
 
 
-def of_method(name: str) -> dict[str, Any]:
-  """Returns colour, line style and marker of a method for matplotlib.
+class Style(NamedTuple):
+  """How a line is drawn.
+
+  Attributes:
+    colour: Its colour, as #rrggbb.
+    dash: Lengths of strokes and gaps in turn, in pixels.
+    marker: Its marker as an SVG path within the unit circle.
+    size: The marker's diameter in pixels.
+  """
+
+  colour: str
+  dash: tuple[int, ...]
+  marker: str
+  size: float
+
+
+def of_method(name: Union[str, int]) -> Style:
+  """Returns the style of a method, or of a line by its number.
 
   A method with a client optimizer other than its own, as in 'fedadam +
-  delta_sgd', has the method's colour and a line style and marker determined by
-  the client. The numbers of line styles and of markers are coprime: methods
-  whose `look` differs by less than 28 are distinguishable without colour.
+  delta_sgd', has the method's colour, and a dash and a marker determined by the
+  client. The numbers of dashes and of markers are coprime: methods whose `look`
+  differs by less than 28 are distinguishable without colour.
   """
-  base, _, other = name.partition(' ')
-  method = methods.table().get(base)
-  index = _digest(base)
-  if method is not None and method.look is not None:
-    index = method.look
-  shift = _digest(other) if other else 0
+  shift = 0
+  if isinstance(name, int):
+    index = name
+  else:
+    base, _, other = name.partition(' ')
+    method = methods.table().get(base)
+    index = _digest(base)
+    if method is not None and method.look is not None:
+      index = method.look
+    shift = _digest(other) if other else 0
   markers = _MARKERS[index // 28 % len(_MARKERS)]
-  return dict(
-    color=_COLOURS[index % len(_COLOURS)],
-    linestyle=_LINES[(index + shift) % len(_LINES)],
-    marker=markers[(index + shift) % len(markers)],
+  line = (index + shift) % len(_DASHES)
+  return Style(
+    _COLOURS[index % len(_COLOURS)],
+    _DASHES[line],
+    markers[(index + shift) % len(markers)],
     # At the same point, larger markers below remain visible.
-    markersize=_SIZES[(index + shift) % len(_LINES)],
-    linewidth=1.4,
+    _SIZES[line],
   )
 
 
@@ -116,7 +146,7 @@ def colours(methods: Sequence[str]) -> dict[str, str]:
   A method gets the colour of `of_method` unless an earlier method has it, then
   the first free one; grey if there are more methods than colours.
   """
-  own = {name: of_method(name)['color'] for name in methods}
+  own = {name: of_method(name).colour for name in methods}
   result: dict[str, str] = {}
   for name, colour in own.items():
     if colour not in result.values():
@@ -142,55 +172,9 @@ def marked(points: int, place: int, places: int) -> list[int]:
   return list(range(place * step // max(places, 1) % step, points, step))
 
 
-def layer(name: str) -> int:
-  """Returns the drawing layer of a method's line; lines with gaps on top."""
-  return _LINES.index(of_method(name)['linestyle'])
-
-
-def count(axis: Any) -> None:
-  """Makes a matplotlib axis show round integers, such as 10, 20, 30."""
-  from matplotlib import ticker  # pylint: disable=g-import-not-at-top
-
-  axis.set_major_locator(
-    ticker.MaxNLocator('auto', integer=True, steps=[1, 2, 5, 10])
-  )
-
-
-def add_legend(
-  figure: Any, panels: Sequence[Any], order: Sequence[str] = ()
-) -> None:
-  """Adds a legend below a matplotlib figure, enlarging the figure.
-
-  The legend covers no line, and panels keep their height.
-
-  Args:
-    figure: The matplotlib figure.
-    panels: The axes whose lines are named, each name once.
-    order: Names in the order of the legend; in drawing order unless given.
-  """
-  handles: dict[str, Any] = {}
-  for panel in panels:
-    for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-      handles.setdefault(label, handle)
-  if not handles:
-    return
-  handles = {n: handles[n] for n in (*order, *handles) if n in handles}
-  # A letter is about half as wide as high; line and gaps add a fixed width.
-  inches = FONT_SIZE / 72
-  width = (0.55 * max(map(len, handles)) + 4.5) * inches
-  columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
-  rows = -(-len(handles) // columns)
-  figure.set_figheight(figure.get_figheight() + (1.5 * rows + 1) * inches)
-  legend = figure.legend(
-    handles.values(),
-    handles.keys(),
-    loc='outside lower center',
-    handlelength=3,
-    ncols=columns,
-  )
-  for text in legend.get_texts():
-    # Names may contain dollar signs, which matplotlib would parse as math.
-    text.set_parse_math(False)
+def layer(name: Union[str, int]) -> int:
+  """Returns the drawing layer of a line; lines with gaps on top."""
+  return _DASHES.index(of_method(name).dash)
 
 
 def _digest(text: str) -> int:

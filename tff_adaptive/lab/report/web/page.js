@@ -1,6 +1,6 @@
 'use strict';
-// Draws the page's figures with Plotly, in the colours of the reader's theme,
-// and lets a method be switched on and off in all figures of its section.
+// Draws the page's figures with Vega, in the colours of the reader's theme, and
+// lets a method be switched on and off in all figures of its section.
 (() => {
   const page = JSON.parse(document.getElementById('figures').textContent);
   const dark = window.matchMedia('(prefers-color-scheme: dark)');
@@ -14,71 +14,65 @@
     return hidden.get(section);
   }
 
-  // The colour of a method in this theme; its last two digits, if it has
-  // eight, are its opacity.
-  function themed(colour) {
-    if (!dark.matches || typeof colour !== 'string') return colour;
-    const twin = page.dark[colour.slice(0, 7)];
-    return twin ? twin + colour.slice(7) : colour;
+  // The figure in the colours of this theme.
+  function themed(figure) {
+    const copy = structuredClone(figure);
+    const twin = (value) => page.dark[value] || value;
+    (function paint(part) {
+      for (const [name, value] of Object.entries(part)) {
+        if (name === 'color' && value && value.scale && value.scale.range) {
+          value.scale.range = value.scale.range.map(twin);
+        }
+        if (value && typeof value === 'object') paint(value);
+      }
+    })(dark.matches ? copy.layer : []);
+    return copy;
   }
 
-  function paint(trace) {
-    for (const part of [trace.line, trace.marker]) {
-      if (part && part.color) part.color = themed(part.color);
-    }
-    if (trace.fillcolor) trace.fillcolor = themed(trace.fillcolor);
-  }
-
-  function decorate(layout) {
+  function theme() {
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    layout.paper_bgcolor = layout.plot_bgcolor = 'rgba(0,0,0,0)';
-    layout.font = {family: 'system-ui, sans-serif', size: 13,
-      color: colour('--ink')};
-    layout.hoverlabel = {align: 'left', bgcolor: colour('--paper'),
-      bordercolor: colour('--line'), font: {color: colour('--ink')}};
-    layout.modebar = {bgcolor: 'rgba(0,0,0,0)', color: colour('--faint'),
-      activecolor: colour('--ink')};
-    for (const axis of [layout.xaxis, layout.yaxis]) {
-      axis.gridcolor = colour('--grid');
-      axis.linecolor = axis.tickcolor = axis.zerolinecolor = colour('--line');
-      axis.ticks = 'outside';
-      axis.showline = true;
-      if (axis.zeroline === undefined) axis.zeroline = false;
+    const [ink, line, grid] = ['--ink', '--line', '--grid'].map(
+      (name) => style.getPropertyValue(name).trim());
+    const config = structuredClone(page.theme);
+    config.background = null;
+    for (const part of [config.axis, config.legend, config.title]) {
+      part.labelColor = part.titleColor = part.color = ink;
     }
+    Object.assign(config.axis,
+      {domainColor: line, gridColor: grid, tickColor: line});
+    return config;
   }
 
-  function draw(plot) {
-    const figure = structuredClone(page.figures[plot.dataset.figure]);
-    const off = hiddenIn(plot);
-    const lines = plot.dataset.legend === 'yes';
-    for (const trace of figure.data) {
-      paint(trace);
-      if (lines) trace.visible = !off.has(trace.meta);
-    }
-    decorate(figure.layout);
-    // What is left has the room of what is gone.
-    if (lines && off.size) delete figure.layout.yaxis.range;
-    // Who has zoomed in stays there.
-    figure.layout.uirevision = 'same';
-    return Plotly.react(plot, figure.data, figure.layout, {
-      responsive: true,
-      displaylogo: false,
-      modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'resetScale2d']],
-      toImageButtonOptions: {format: 'svg', filename: plot.dataset.figure},
+  async function draw(plot) {
+    if (plot.view) plot.view.finalize();
+    const name = plot.dataset.figure;
+    const {view} = await vegaEmbed(plot, themed(page.figures[name]), {
+      config: theme(),
+      // Interpreted, because the page forbids to compile more of it.
+      ast: true,
+      // As SVG, every point that says its values is an element.
+      renderer: 'canvas',
+      actions: {export: true, source: false, compiled: false, editor: false},
+      downloadFileName: name,
     });
+    plot.view = view;
+    await hide(plot);
+  }
+
+  function hide(plot) {
+    if (plot.dataset.legend !== 'yes') return null;
+    return plot.view.signal('hidden', [...hiddenIn(plot)]).runAsync();
   }
 
   // In a closed fold there is no room to draw in.
   const shown = (plot) => !plot.closest('details:not([open])');
-  const redraw = (some) => some.filter(shown).forEach(draw);
 
   function switchMethods(section) {
     const off = hiddenIn(section);
     for (const key of section.querySelectorAll('button.key')) {
       key.setAttribute('aria-pressed', String(!off.has(key.dataset.method)));
     }
-    redraw(plots.filter((plot) => section.contains(plot)));
+    plots.filter((plot) => plot.view && section.contains(plot)).forEach(hide);
   }
 
   for (const key of document.querySelectorAll('button.key')) {
@@ -106,21 +100,17 @@
 
   for (const fold of document.querySelectorAll('details')) {
     fold.addEventListener('toggle', () => {
-      if (fold.open) redraw(plots.filter((plot) => fold.contains(plot)));
+      plots.filter((plot) => fold.contains(plot) && shown(plot) && !plot.view)
+        .forEach(draw);
     });
   }
-  dark.addEventListener('change', () => redraw(plots));
+  dark.addEventListener('change', () => {
+    plots.filter((plot) => plot.view).forEach(draw);
+  });
 
   // One after the other, so that the page can be read meanwhile.
-  const waiting = plots.filter(shown);
-  function next() {
-    const plot = waiting.shift();
-    if (!plot) {
-      document.documentElement.dataset.drawn = 'yes';
-      return;
-    }
-    draw(plot);
-    setTimeout(next);
-  }
-  next();
+  (async () => {
+    for (const plot of plots.filter(shown)) await draw(plot);
+    document.documentElement.dataset.drawn = 'yes';
+  })();
 })();

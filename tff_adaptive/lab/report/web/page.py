@@ -2,7 +2,7 @@
 
 This module determines the content, `page.html` its markup and `page.js` its
 behaviour. The page is a single file that opens from disk. It embeds its figures
-and Plotly, and a content security policy in its head lets the browser run these
+and Vega, and a content security policy in its head lets the browser run these
 two scripts and load nothing else.
 """
 
@@ -17,14 +17,15 @@ from typing import Optional
 
 import jinja2
 import markupsafe
-from plotly import offline
 
+from tff_adaptive import drawing
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import printed_names
+from tff_adaptive.lab.recording.figures import charts
+from tff_adaptive.lab.recording.figures import panels
 from tff_adaptive.lab.recording.figures import styles
-from tff_adaptive.lab.report import charts
 from tff_adaptive.lab.report import columns as columns_lib
 from tff_adaptive.lab.report import figures as plots
 from tff_adaptive.lab.report import results as results_lib
@@ -32,12 +33,11 @@ from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.report import seeds
-from tff_adaptive.lab.report import static
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.report import tables
 from tff_adaptive.lab.report import tuning
 from tff_adaptive.lab.report import verdict as verdicts
-from tff_adaptive.lab.report.web import interactive
+from tff_adaptive.lazy import vl_convert
 
 _HERE = pathlib.Path(__file__).parent
 # With more than `_MOST_COLOURS` methods, only the `_BEST` best have colours.
@@ -53,14 +53,12 @@ class _Key:
 
   Attributes:
     method: The method's name.
-    svg: A sample of its line.
-    light: Its colour in the light theme.
+    style: The style of its line.
     dark: Its colour in the dark theme.
   """
 
   method: str
-  svg: markupsafe.Markup
-  light: str
+  style: styles.Style
   dark: str
 
 
@@ -140,9 +138,7 @@ def _draw(
 
 
 def _key(line: charts.Line) -> _Key:
-  colour = line.style['color']
-  svg = markupsafe.Markup(interactive.key(line.looks))
-  return _Key(line.method, svg, colour, styles.DARK[colour])
+  return _Key(line.method, line.style, styles.DARK[line.style.colour])
 
 
 @dataclasses.dataclass
@@ -154,7 +150,7 @@ class _Drawing:
     colours: Colours by method; other methods are grey.
     files: Pictures for papers, by file name.
     tables: Tables for papers, by file name.
-    described: Plotly's descriptions of figures, by identifier.
+    described: Vega-Lite specifications of figures, by identifier.
   """
 
   prefix: str = ''
@@ -168,18 +164,17 @@ class _Drawing:
     name = f'{self.prefix}{chart.name}'
     chart = charts.printed(chart, self.colours)
     if pictures:
-      figure = static.draw(chart)
-      for ending in ('pdf', 'svg', 'png'):
-        self.files[f'{name}.{ending}'] = static.image(figure, ending)
-    described = interactive.draw(chart)
-    self.described[name] = described
+      drawn = drawing.images(panels.for_files(chart))
+      for form, picture in drawn.items():
+        self.files[f'{name}.{form}'] = picture
+    self.described[name] = panels.for_page(chart)
     lines: dict[str, charts.Line] = {}
     for line in chart.lines if isinstance(chart, charts.Chart) else ():
       lines.setdefault(line.method, line)
     return _Shown(
       name,
       chart.caption,
-      described['layout']['height'],
+      self.described[name]['height'],
       [_key(line) for line in lines.values()],
     )
 
@@ -236,7 +231,7 @@ def _show(
   section: sections.Section,
   differing: Sequence[str],
   look: _Look,
-  drawing: _Drawing,
+  drawn: _Drawing,
 ) -> _Part:
   """Builds a section of the page.
 
@@ -244,7 +239,7 @@ def _show(
     section: Its runs.
     differing: Flags that differ from other sections of its task.
     look: The options of the report.
-    drawing: Collects the section's figures and tables.
+    drawn: Collects the section's figures and tables.
 
   Returns:
     The section.
@@ -255,16 +250,16 @@ def _show(
   found = judge.best_of(section.by_method)
   order = verdicts.ranked(found, judge)
   best = {m: dataclasses.replace(found[m], apart=look.apart) for m in order}
-  drawing.colours = look.colours or _colours(order, look.reference)
+  drawn.colours = look.colours or _colours(order, look.reference)
   table = None
   if best:
     shown_table = results_lib.tabulate(section, best, judge, look.target)
-    drawing.add_table(shown_table)
+    drawn.add_table(shown_table)
     table = tables.of_results(shown_table)
   flags = tables.named_flags(section)
   shown: dict[str, list[_Shown]] = {}
   for chart in _draw(section, best, judge):
-    shown.setdefault(chart.title, []).append(drawing.add(chart))
+    shown.setdefault(chart.title, []).append(drawn.add(chart))
   clients = tables.of_clients(best, judge)
   if clients is not None:
     shown.setdefault(plots.SINGLE_CLIENTS, [])
@@ -272,7 +267,7 @@ def _show(
     best, ('train/loss', judge.column)
   )
   for chart in more.pop(columns_lib.CLIENTS, []):
-    shown.setdefault(chart.title, []).append(drawing.add(chart))
+    shown.setdefault(chart.title, []).append(drawn.add(chart))
   return _Part(
     heading=f'{task}, {words}' if words else task,
     verdict=verdicts.reach(section, best, judge, flags),
@@ -286,7 +281,7 @@ def _show(
     clients=clients,
     final=tables.of_last_rounds(best, final, judge),
     folded={
-      heading: [drawing.add(chart, pictures=False) for chart in found]
+      heading: [drawn.add(chart, pictures=False) for chart in found]
       for heading, found in more.items()
     },
     constant=', '.join(
@@ -343,13 +338,13 @@ def write(
   few = len(everyone) <= _MOST_COLOURS
   colours = styles.colours(everyone) if few else {}
   look = _Look(rule, apart, reference or _REFERENCE, target, colours)
-  drawing = _Drawing()
+  drawn = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):
-    drawing.prefix = '' if len(every) == 1 else f'{number}_'
-    parts.append(_show(section, _differing(section, every), look, drawing))
+    drawn.prefix = '' if len(every) == 1 else f'{number}_'
+    parts.append(_show(section, _differing(section, every), look, drawn))
   script = (_HERE / 'page.js').read_text(encoding='utf-8')
-  plotly = offline.get_plotlyjs()
+  vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
   page = _template().render(
     title=f'Results in {folder.resolve().name}',
     runs=runs,
@@ -360,12 +355,16 @@ def write(
     concerns=[(run.name, text) for run in runs for text in run.concerns],
     over_seeds=seeds.APART if apart else seeds.OVER_SEEDS,
     single_clients=plots.SINGLE_CLIENTS,
-    data={'figures': drawing.described, 'dark': styles.DARK},
-    policy=markupsafe.Markup(f'{_digest(plotly)} {_digest(script)}'),
-    plotly=markupsafe.Markup(plotly),
+    data={
+      'figures': drawn.described,
+      'dark': styles.DARK,
+      'theme': drawing.THEME,
+    },
+    policy=markupsafe.Markup(f'{_digest(vega)} {_digest(script)}'),
+    vega=markupsafe.Markup(vega),
     script=markupsafe.Markup(script),
   )
-  return _save(output, page, drawing), complaints
+  return _save(output, page, drawn), complaints
 
 
 def _digest(script: str) -> str:
@@ -386,9 +385,9 @@ def _template() -> jinja2.Template:
   return environment.get_template('page.html')
 
 
-def _save(output: pathlib.Path, page: str, drawing: _Drawing) -> pathlib.Path:
+def _save(output: pathlib.Path, page: str, drawn: _Drawing) -> pathlib.Path:
   """Writes figures, tables and the page; returns the page's path."""
-  for name, found in (('figures', drawing.files), ('tables', drawing.tables)):
+  for name, found in (('figures', drawn.files), ('tables', drawn.tables)):
     below = output / name
     files.make_folder(below)
     for file, content in found.items():

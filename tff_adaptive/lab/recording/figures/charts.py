@@ -1,14 +1,9 @@
-"""The content of figures, independent of how they are drawn.
-
-`static` draws a chart for papers and `interactive` for the page, with the same
-lines, axes and labels.
-"""
+"""The content of figures, independent of how they are drawn."""
 
 import dataclasses
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 from typing import Union
 
@@ -17,6 +12,8 @@ import numpy as np
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import styles
 
+# Ends of an axis; `None` to fit the data.
+Limits = tuple[Optional[float], Optional[float]]
 # Captions list methods up to this many.
 _MOST_LISTED = 10
 
@@ -33,7 +30,7 @@ class Line:
     high: Upper ends.
     seed: The seed of the run, if the line is of a single run.
     thin: Whether the line is one of several of its method.
-    like: The method whose style it has; `method` if empty.
+    like: The method, or the number, whose style it has; `method` unless given.
     colour: The colour as #rrggbb; that of the style if empty.
   """
 
@@ -44,19 +41,19 @@ class Line:
   high: Optional[Sequence[float]] = None
   seed: Optional[int] = None
   thin: bool = False
-  like: str = ''
+  like: Union[str, int, None] = None
   colour: str = ''
 
   @property
-  def style(self) -> dict[str, Any]:
-    """The colour, line style and marker, as matplotlib takes them."""
+  def style(self) -> styles.Style:
+    """The colour, dash and marker."""
     style = styles.of_method(self.looks)
-    return {**style, 'color': self.colour or style['color']}
+    return style._replace(colour=self.colour or style.colour)
 
   @property
-  def looks(self) -> str:
-    """The method whose style the line has."""
-    return self.like or self.method
+  def looks(self) -> Union[str, int]:
+    """The method, or the number, whose style the line has."""
+    return self.method if self.like is None else self.like
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +87,8 @@ class Chart:
   log_y: bool = False
   whole_x: bool = False
   plain_x: bool = False
-  x_limits: tuple[Optional[float], Optional[float]] = (None, None)
-  y_limits: tuple[Optional[float], Optional[float]] = (None, None)
+  x_limits: Limits = (None, None)
+  y_limits: Limits = (None, None)
   bars: bool = False
   share: bool = False
 
@@ -243,14 +240,6 @@ def _near(one: Line, other: Line, distance: float) -> bool:
     return False
   a, b = np.asarray(one.y, float), np.asarray(other.y, float)
   return bool(np.allclose(a, b, rtol=0, atol=distance, equal_nan=True))
-
-
-def limits(lines: Sequence[Line]) -> tuple[float, float]:
-  """Returns the ends of an axis that fits lines and their intervals."""
-  drawn = [ys for line in lines for ys in (line.y, line.low, line.high)]
-  values = [v for ys in drawn for v in (ys or ()) if math.isfinite(v)]
-  margin = 0.05 * ((max(values) - min(values)) or abs(values[0]) or 1.0)
-  return min(values) - margin, max(values) + margin
 
 
 def together(lines: Sequence[Line]) -> str:

@@ -95,7 +95,9 @@ class Space:
       'dimensions': {k: d.plain() for k, d in self.dimensions.items()},
     }
 
-  def trials(self, workload: str, rounds: int, count: int) -> list[Any]:
+  def trials(
+    self, workload: str, rounds: int, count: int
+  ) -> list[dict[str, str]]:
     """Draws trials, the first ones of a fixed sequence.
 
     Args:
@@ -363,7 +365,8 @@ _TABLE: Mapping[str, Space] = {
   ),
   'muloco': Space(
     'server rate and momentum: around the 0.7 and the 0.6, 0.8 and 0.9 of '
-    "Therien et al., arXiv 2505.23725, and their code; client rate: around 0.02",
+    'Therien et al., arXiv 2505.23725, and their code; client rate: around '
+    '0.02',
     {
       'client_learning_rate': _log(1e-4, 1.0),
       'server_learning_rate': _log(0.1, 2.0),
@@ -398,5 +401,3 @@ def of_method(name: str) -> Space:
       f'--methods may name {", ".join(METHODS)}, got {name!r}.'
     )
   return _TABLE[name]
-
-

@@ -99,16 +99,17 @@ class Workload:
     )
 
 
+_FEW_STEPS = {'examples_per_client': 5}
 _SYNTHETIC = {'alpha': 1.0, 'beta': 1.0}
 CORE: Sequence[Workload] = (
   Workload(
-    name='quadratics', task='quadratics', options={}, cohort=10, rounds=100,
-    split='test',
+    name='quadratics', task='quadratics', options=_FEW_STEPS, cohort=10,
+    rounds=100, split='test',
   ),
   Workload(
     name='quadratics_heavy', task='quadratics',
-    options={'noise': 1.0, 'noise_law': 'student_t'}, cohort=10, rounds=100,
-    split='test',
+    options={**_FEW_STEPS, 'noise': 1.0, 'noise_law': 'student_t'}, cohort=10,
+    rounds=100, split='test',
   ),
   Workload(
     name='synthetic', task='fedprox_synthetic', options=_SYNTHETIC, cohort=10,
@@ -130,7 +131,7 @@ CORE: Sequence[Workload] = (
     name='zipf_tags', task='zipf_tags', options={}, cohort=10, rounds=100,
   ),
   Workload(
-    name='markov_text', task='markov_text', options={}, cohort=10, rounds=100,
+    name='markov_text', task='markov_text', options={}, cohort=10, rounds=50,
   ),
   Workload(
     name='hospitals', task='hospitals', options={}, cohort=8, rounds=50,

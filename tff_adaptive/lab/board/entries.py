@@ -6,6 +6,7 @@ content tells when somebody has changed it by hand. Imports no TensorFlow.
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -79,8 +80,16 @@ class Entry:
   def _setting(
     self, workload: str, setting: object, share: float, measure: str
   ) -> scoring.Setting:
-    repeats = self.repeats(workload, setting)
-    return scoring.Setting(share, [r.curve(measure) for r in repeats])
+    key = workload, setting, measure
+    if key not in self._curves:
+      repeats = self.repeats(workload, setting)
+      self._curves[key] = [record.curve(measure) for record in repeats]
+    return scoring.Setting(share, self._curves[key])
+
+  @functools.cached_property
+  def _curves(self) -> dict[Any, list[scoring.Curve]]:
+    """Curves that were made before, as several tables need them."""
+    return {}
 
   def merged(self, older: 'Entry') -> 'Entry':
     """Returns this entry with an older one's other workloads."""

@@ -141,3 +141,18 @@ def read(path: pathlib.Path) -> References:
       )
       missed[name] = [float(t) for t in targets[~known]]
   return References(by_measure, found['workloads'], missed)
+
+
+def check_known(references: References, names: Sequence[str]) -> list[str]:
+  """Returns those of some workloads that have targets.
+
+  Raises:
+    SettingsError: If none has.
+  """
+  known = [name for name in names if name in references.quality]
+  if not known:
+    raise errors.SettingsError(
+      f'There are no targets for {", ".join(names)}; there are for '
+      f'{", ".join(references.quality)}. main.py board baselines makes them.'
+    )
+  return known

@@ -20,6 +20,7 @@ Everything here takes tables of numbers; nothing imports TensorFlow.
 """
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Mapping
@@ -53,12 +54,17 @@ class Curve:
 
   def hit(self, target: float) -> Optional[float]:
     """Returns the cost at which a target is reached; `None` if it is not."""
+    reached = np.flatnonzero(self._means <= target)
+    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+
+  @functools.cached_property
+  def _means(self) -> np.ndarray:
+    """Means of successive evaluations; none of a run with too few."""
     if len(self.loss) < _WINDOW:
-      return None
+      return np.empty(0)
     windows = np.lib.stride_tricks.sliding_window_view(self.loss, _WINDOW)
     with np.errstate(invalid='ignore', over='ignore'):
-      reached = np.flatnonzero(windows.mean(axis=1) <= target)
-    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+      return windows.mean(axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +283,11 @@ def _resampled(
   """Returns a workload's scores over resampled seeds, [draws]."""
   rng = np.random.default_rng(seed)
   chosen = rng.integers(len(spent), size=(len(spent), draws))
-  costs = _expected(spent[chosen], hits[chosen])
+  # How often each draw has each seed, [draws, seeds]: sums become products.
+  times = np.stack([(chosen == i).sum(axis=0) for i in range(len(spent))], 1)
+  number = times @ hits.astype(int)
+  with np.errstate(divide='ignore'):
+    costs = np.where(number > 0, times @ spent / number, np.inf)
   return score(costs, reference).mean(axis=-1)
 
 

@@ -48,7 +48,7 @@ def _method(standings: standings_lib.Standings) -> alt.Color:
     'method:N',
     sort=names,
     scale=alt.Scale(domain=names, range=colours),
-    legend=alt.Legend(title=None, values=names[:_COLOURED]),
+    legend=alt.Legend(title=None, values=names[:_COLOURED], symbolOpacity=1),
   )
 
 

@@ -119,13 +119,8 @@ def read(path: pathlib.Path) -> References:
   """Reads the references.
 
   Raises:
-    SettingsError: If there are none, or not of this version.
+    SettingsError: If they cannot be read, or are of another version.
   """
-  if not path.exists():
-    raise errors.SettingsError(
-      f'{path} does not exist: there are no targets to score against; main.py '
-      'board baselines makes them.'
-    )
   found = entries.read_json(path)
   by_measure: dict[str, dict[str, scoring.Reference]] = {
     measure: {} for measure in curves.MEASURES

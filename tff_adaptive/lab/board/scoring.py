@@ -269,7 +269,7 @@ def _hits(
 def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:
   """Returns expected costs over the seeds, the first axis."""
   number = hits.sum(axis=0)
-  with np.errstate(divide='ignore'):
+  with np.errstate(divide='ignore', invalid='ignore'):
     return np.where(number > 0, spent.sum(axis=0) / number, np.inf)
 
 
@@ -286,7 +286,7 @@ def _resampled(
   # How often each draw has each seed, [draws, seeds]: sums become products.
   times = np.stack([(chosen == i).sum(axis=0) for i in range(len(spent))], 1)
   number = times @ hits.astype(int)
-  with np.errstate(divide='ignore'):
+  with np.errstate(divide='ignore', invalid='ignore'):
     costs = np.where(number > 0, times @ spent / number, np.inf)
   return score(costs, reference).mean(axis=-1)
 

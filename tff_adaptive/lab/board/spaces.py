@@ -205,7 +205,11 @@ def _dimension(name: str, form: Any) -> Dimension:
 
 def _check_flags(name: str, space: Space) -> None:
   """Raises `SettingsError` if a space tunes what workloads fix."""
-  fixed = set(general.AsGiven.__dataclass_fields__)
+  fixed = {
+    name
+    for flags in (general.Choices, general.AsGiven)
+    for name in flags.__dataclass_fields__
+  } - {'client_optimizer', 'server_optimizer'}
   for flag, dimension in space.dimensions.items():
     values = dimension.values if isinstance(dimension, Discrete) else ()
     named = {key for v in values if isinstance(v, dict) for key in v}

@@ -135,19 +135,46 @@ def main(arguments: Sequence[str]) -> int:
   protocol = runner.QUICK if values['quick'] else runner.FULL
   if command == 'baselines':
     protocol = runner.BASELINE
-  for contestant in contestants:
-    made = _runner(contestant, chosen, root, values)
-    made.check()
+  if values['algorithm'] is not None:
+    _runner(contestants[0], chosen, root, values).check()
   folder = output / ('baselines' if command else 'entries')
-  recorded = pathlib.Path(values['recorded_dir']) / folder.name
+  recorded = pathlib.Path(values['recorded_dir'])
+  # Before hours of running: a file that cannot be used is an error at once.
+  targets = None
+  if not command and (recorded / references.FILE).exists():
+    targets = references.read(recorded / references.FILE)
   found = [
-    _enter(contestant, chosen, protocol, [folder, recorded], root, values)
+    _enter(
+      contestant,
+      chosen,
+      protocol,
+      [folder, recorded / folder.name],
+      root,
+      values,
+    )
     for contestant in contestants
   ]
   if command == 'baselines':
     references.make(found, output / references.FILE)
     print(f'targets  {output / references.FILE}')
-    return 0
+  elif targets is None:
+    print(
+      f'Not placed: {recorded / references.FILE} does not exist; main.py board '
+      'baselines makes it.'
+    )
+  else:
+    _place(found, recorded / folder.name, output, targets, chosen)
+  return 0
+
+
+def _place(
+  found: Sequence[entries.Entry],
+  recorded: pathlib.Path,
+  output: pathlib.Path,
+  targets: references.References,
+  chosen: Sequence[workloads_lib.Workload],
+) -> None:
+  """Writes the page of these entries and the recorded ones."""
   # Altair, which other commands should not wait for.
   from tff_adaptive.lab.board import page  # pylint: disable=g-import-not-at-top
 
@@ -155,12 +182,8 @@ def main(arguments: Sequence[str]) -> int:
   for complaint in complaints:
     print(f'Left out: {complaint}', file=sys.stderr)
   named = {entry.name: entry for entry in [*known, *found]}
-  targets = references.read(
-    pathlib.Path(values['recorded_dir']) / references.FILE
-  )
-  names = [w.name for w in chosen]
+  names = [workload.name for workload in chosen]
   print(page.write(output, list(named.values()), targets, names))
-  return 0
 
 
 def _of_sweeps(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Workload:
         **of_task,
         'clients_per_round': self.cohort,
         'total_rounds': self.length(horizons),
-        'rounds_per_eval': self.rounds // EVALUATIONS,
+        'rounds_per_eval': max(self.rounds // EVALUATIONS, 1),
         'rounds_per_checkpoint': self.length(horizons),
         'validation_split': self.split,
         'client_devices': self.profile,
@@ -151,19 +151,19 @@ FEDERATED: Sequence[Workload] = (
     options={
       'num_clients': 100, 'partition': 'classes', 'classes_per_client': 2,
     },
-    cohort=10, rounds=100, files=True,
+    cohort=10, rounds=50, files=True,
   ),
   Workload(
-    name='emnist', task='emnist_character', options={}, cohort=10, rounds=100,
+    name='emnist', task='emnist_character', options={}, cohort=10, rounds=50,
     files=True,
   ),
   Workload(
     name='shakespeare', task='shakespeare_character', options={}, cohort=10,
-    rounds=100, files=True,
+    rounds=50, files=True,
   ),
   Workload(
-    name='tags', task='stackoverflow_tag', options={'num_users': 400},
-    cohort=10, rounds=100, files=True,
+    name='tags', task='stackoverflow_tag', options={'num_users': 400, 'num_tags': 400},
+    cohort=10, rounds=50, files=True,
   ),
 )  # fmt: skip
 QUICK = ('quadratics', 'synthetic', 'hospitals')

@@ -3,6 +3,7 @@
 Importing this module imports no TensorFlow.
 """
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -283,6 +284,10 @@ def _know(name: Optional[str], place: Optional[str]) -> str:
       )
     before = os.environ.get(extensions.VARIABLE)
     os.environ[extensions.VARIABLE] = ','.join(filter(None, [before, module]))
+    # Where tables were read before, as in a notebook, they grow by it now.
+    algorithms.names()
+    if module not in sys.modules:
+      importlib.import_module(module)
   if name not in algorithms.names():
     raise errors.SettingsError(
       f'There is no method {name}: known are {", ".join(algorithms.names())}; '

@@ -55,7 +55,9 @@ def entry(method, speed, *, protocol=SMALL, workloads=WORKLOADS, seed=0):
       }
     found[workload] = runs
   contestant = runner.Contestant(method, spaces.of_method(method))
-  return entries.Entry(contestant, protocol, found, {}, entries.made_with())
+  return entries.Entry(
+    contestant, protocol, found, {}, dict.fromkeys(found, entries.made_with())
+  )
 
 
 def baselines(workloads=WORKLOADS):

@@ -83,6 +83,16 @@ def test_neighbours_are_the_nearest(standings):
   assert near == pytest.approx(np.sqrt(np.mean(squares)))
 
 
+def test_the_agreement_of_core_and_federated_ranks(tmp_path, standings):
+  assert standings_lib.agreement(standings) is None
+  both = ('hospitals', 'mnist')
+  path = tmp_path / 'references.json'
+  references.make(made_up.baselines(both), path)
+  entries = [made_up.entry(m, s, workloads=both) for m, s in _SPEEDS.items()]
+  found = standings_lib.of_entries(entries, references.read(path), both)
+  assert standings_lib.agreement(found) == pytest.approx(1)
+
+
 def test_entries_without_all_workloads_are_left_out(entries, targets):
   partial = made_up.entry('moon', 1.0, workloads=('hospitals',))
   found = standings_lib.of_entries(

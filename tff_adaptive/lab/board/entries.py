@@ -36,14 +36,14 @@ class Entry:
     protocol: How much it was tuned and repeated.
     records: Runs by workload and name.
     reasons: Why runs failed, by workload; the first reason of each.
-    made_with: Versions and kind of machine.
+    made_with: Versions and kind of machine, by workload.
   """
 
   contestant: runner.Contestant
   protocol: runner.Protocol
   records: Mapping[str, Mapping[str, curves.Record]]
   reasons: Mapping[str, str]
-  made_with: Mapping[str, str]
+  made_with: Mapping[str, Mapping[str, str]]
 
   @property
   def name(self) -> str:
@@ -97,6 +97,7 @@ class Entry:
       self,
       records={**older.records, **self.records},
       reasons={**older.reasons, **self.reasons},
+      made_with={**older.made_with, **self.made_with},
     )
 
 
@@ -181,10 +182,10 @@ def write(path: pathlib.Path, entry: Entry) -> None:
       'method': contestant.method,
       'space': contestant.space.plain(),
       'protocol': dataclasses.asdict(entry.protocol),
-      'made_with': dict(entry.made_with),
       'workloads': {
         name: {
           'hash': workloads_lib.choose(name)[0].hash,
+          'made_with': dict(entry.made_with[name]),
           **({'failed': entry.reasons[name]} if name in entry.reasons else {}),
           **curves.plain(records),
         }
@@ -213,7 +214,7 @@ def read(path: pathlib.Path) -> Entry:
         for name, of in found['workloads'].items()
         if 'failed' in of
       },
-      found['made_with'],
+      {name: of['made_with'] for name, of in found['workloads'].items()},
     )
   except (KeyError, TypeError, AttributeError, IndexError) as e:
     raise errors.SettingsError(f'{path} is no entry: {e!r}.') from e

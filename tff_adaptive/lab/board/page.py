@@ -86,6 +86,7 @@ def _render(
     profile=workloads_lib.HEADLINE,
     budget=standings_lib.HEADLINE,
     standings=standings,
+    agreement=standings_lib.agreement(standings),
     main=main,
     vectors=vectors,
     workloads=standings_lib.workload_table(standings),

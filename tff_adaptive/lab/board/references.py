@@ -60,7 +60,6 @@ def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
         f'best of {_REACH}, costs by the best of {_TUNED} trials'
       ),
       'baselines': [entry.name for entry in baselines],
-      'made_with': dict(baselines[0].made_with),
       'workloads': {
         name: _of_workload(name, baselines) for name in sorted(names)
       },
@@ -95,6 +94,7 @@ def _of_workload(
     costs[measure] = [c if math.isfinite(c) else None for c in found]
   return {
     'hash': workloads_lib.choose(name)[0].hash,
+    'made_with': dict(baselines[0].made_with[name]),
     'untrained': start,
     'reference': reached,
     'of': min(medians, key=lambda n: medians[n]),

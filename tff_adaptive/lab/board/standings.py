@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
 import numpy as np
+from scipy import stats
 
 from tff_adaptive.lab.board import curves
 from tff_adaptive.lab.board import entries as entries_lib
@@ -242,6 +244,30 @@ def _printed(entries: Mapping[str, entries_lib.Entry]) -> dict[str, str]:
     )
     for name, entry in entries.items()
   }
+
+
+def agreement(standings: Standings) -> Optional[float]:
+  """Computes how far ranks on core and federated workloads agree.
+
+  Returns:
+    Spearman's rank correlation; `None` without entries on both groups.
+  """
+  scores = standings.by_budget[HEADLINE].values()
+  parts = [
+    [
+      w.name
+      for w in workloads_lib.GROUPS[group]
+      if w.name in standings.workloads
+    ]
+    for group in ('core', 'federated')
+  ]
+  if not all(parts) or len(scores) < 3:
+    return None
+  totals = [
+    [np.mean([s.by_workload[w] for w in part]) for s in scores]
+    for part in parts
+  ]
+  return float(stats.spearmanr(*totals).statistic)
 
 
 def main_table(standings: Standings) -> Table:

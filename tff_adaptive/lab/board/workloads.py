@@ -39,6 +39,7 @@ class Workload:
     options: The task's options.
     cohort: Clients per round.
     rounds: The horizon; a multiple of `EVALUATIONS`.
+    limits: Flags that keep its runs short, such as max_elements_per_client.
     split: Where validation examples come from: 'examples' for half of the test
       examples, 'test' for a task whose test data is the problem itself.
     loss: What is driven down; a mean over examples in all workloads.
@@ -52,6 +53,7 @@ class Workload:
   options: Mapping[str, Any]
   cohort: int
   rounds: int
+  limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
   split: str = 'examples'
   loss: str = 'validation/loss'
   profile: str = HEADLINE
@@ -70,6 +72,7 @@ class Workload:
       for name, value in {
         'task': self.task,
         **of_task,
+        **self.limits,
         'clients_per_round': self.cohort,
         'total_rounds': self.length(horizons),
         'rounds_per_eval': max(self.rounds // EVALUATIONS, 1),
@@ -145,25 +148,28 @@ CORE: Sequence[Workload] = (
     cohort=20, rounds=100,
   ),
 )  # fmt: skip
+_FEW = {'num_validation_examples': 500}
 FEDERATED: Sequence[Workload] = (
   Workload(
     name='mnist', task='mnist_logistic',
     options={
       'num_clients': 100, 'partition': 'classes', 'classes_per_client': 2,
+      'examples_per_client': 200,
     },
     cohort=10, rounds=50, files=True,
   ),
   Workload(
-    name='emnist', task='emnist_character', options={}, cohort=10, rounds=50,
-    files=True,
+    name='emnist', task='emnist_character', options={}, cohort=5, rounds=50,
+    limits={**_FEW, 'max_elements_per_client': 100}, files=True,
   ),
   Workload(
-    name='shakespeare', task='shakespeare_character', options={}, cohort=10,
-    rounds=50, files=True,
+    name='shakespeare', task='shakespeare_character', options={}, cohort=5,
+    rounds=50, limits={**_FEW, 'max_elements_per_client': 8}, files=True,
   ),
   Workload(
-    name='tags', task='stackoverflow_tag', options={'num_users': 400, 'num_tags': 400},
-    cohort=10, rounds=50, files=True,
+    name='tags', task='stackoverflow_tag',
+    options={'num_users': 400, 'num_tags': 400}, cohort=10, rounds=50,
+    limits={**_FEW, 'max_elements_per_client': 100}, files=True,
   ),
 )  # fmt: skip
 QUICK = ('quadratics', 'synthetic', 'hospitals')

@@ -335,7 +335,7 @@ def _enter(
     protocol,
     records,
     made.failures(),
-    entries.made_with(),
+    dict.fromkeys(records, entries.made_with()),
   )
   if older is not None:
     entry = entry.merged(older)

@@ -7,6 +7,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ from tff_adaptive.lab.board import references
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.report import runs as report_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TINY = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,))
@@ -180,3 +182,80 @@ def test_without_targets_entries_are_made_all_the_same(folder, capsys):
   said = capsys.readouterr().out
   assert 'moon: recorded.' in said and 'Not placed' in said
   assert not (folder / 'runs' / 'board' / 'board.html').exists()
+
+
+@pytest.mark.exhaustive
+def test_baselines_make_the_targets_that_entries_are_placed_by(
+  folder, monkeypatch, capsys
+):
+  """From nothing: the targets, then an entry among them."""
+  monkeypatch.setattr(
+    runner,
+    'BASELINE',
+    dataclasses.replace(
+      runner.BASELINE, trials=2, seeds=(1, 2), budgets=(1, 2)
+    ),
+  )
+  monkeypatch.setattr(references, '_REACH', 2)
+  monkeypatch.setattr(references, '_TUNED', 1)
+  arguments = ['--workloads=hospitals', '--workers=0', '--output_dir=made']
+  assert command_line.main(['board', 'baselines', *arguments]) == 0
+  assert 'targets' in capsys.readouterr().out
+  found = references.read(folder / 'made' / references.FILE)
+  quality = found.quality['hospitals']
+  assert quality['reference'] < quality['untrained']
+  assert quality['of'] in ('fedavg', 'fedavgm', 'fedadam', 'scaffold')
+  before = rows_of(folder)
+  assert command_line.main(['board', 'baselines', *arguments]) == 0
+  assert rows_of(folder) == before
+  # The tuning runs of a baseline are those of its entry, too.
+  arguments = ['--quick', '--workers=0', '--methods=fedavg']
+  assert command_line.main(['board', *arguments, '--recorded_dir=made']) == 0
+  after = rows_of(folder)
+  assert before.items() <= after.items()
+  new = [p.parent.name for p in after if p not in before]
+  assert not {'hospitals-0-seed1000', 'hospitals-1-seed1000'} & set(new)
+  assert 'FedAvg (quick)' in capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+def test_a_killed_board_goes_on(folder):
+  """A kill in the middle; nothing that was finished is run again."""
+  del folder
+  script = (
+    'import dataclasses, sys; '
+    'from tff_adaptive.lab.board import runner, workloads; '
+    'from tff_adaptive.lab.commands import command_line; '
+    'small = dataclasses.replace(workloads.choose("hospitals")[0], rounds=4); '
+    'workloads._TABLE["hospitals"] = small; '
+    'workloads.QUICK = ("hospitals",); '
+    'runner.QUICK = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,)); '
+    'sys.exit(command_line.main(sys.argv[1:]))'
+  )
+  arguments = ['board', '--quick', '--methods=fedavg', '--workers=0']
+  runs = pathlib.Path('runs/board')
+
+  def start():
+    return subprocess.Popen(
+      [sys.executable, '-c', script, *arguments],
+      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+    )
+
+  with start() as process:
+    while process.poll() is None and len(rows_of(runs)) < 3:
+      time.sleep(0.2)
+    process.kill()
+  assert not list(runs.glob('entries/*'))
+  ended = {
+    path: when
+    for path, when in rows_of(runs).items()
+    if report_runs.load(path.parent).finished
+  }
+  assert ended
+  with start() as process:
+    assert process.wait() == 0
+  assert ended.items() <= rows_of(runs).items()
+  entry = entries.read(runs / 'entries' / 'fedavg-quick.json')
+  assert len(entry.records['hospitals']) == 4 + 2 + 2

@@ -148,7 +148,7 @@ CORE: Sequence[Workload] = (
     cohort=20, rounds=100,
   ),
 )  # fmt: skip
-_FEW = {'num_validation_examples': 500}
+_FEW = {'num_validation_examples': 1000}
 FEDERATED: Sequence[Workload] = (
   Workload(
     name='mnist', task='mnist_logistic',
@@ -156,7 +156,7 @@ FEDERATED: Sequence[Workload] = (
       'num_clients': 100, 'partition': 'classes', 'classes_per_client': 2,
       'examples_per_client': 200,
     },
-    cohort=10, rounds=50, files=True,
+    cohort=10, rounds=50, limits=_FEW, files=True,
   ),
   Workload(
     name='emnist', task='emnist_character', options={}, cohort=5, rounds=50,
@@ -168,7 +168,7 @@ FEDERATED: Sequence[Workload] = (
   ),
   Workload(
     name='tags', task='stackoverflow_tag',
-    options={'num_users': 400, 'num_tags': 400}, cohort=10, rounds=50,
+    options={'num_users': 300, 'num_tags': 400}, cohort=10, rounds=50,
     limits={**_FEW, 'max_elements_per_client': 100}, files=True,
   ),
 )  # fmt: skip

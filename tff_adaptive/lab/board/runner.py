@@ -131,7 +131,7 @@ class Runner:
       workloads: Those that are asked for.
       root: The folder of all contestants' sweeps.
       options: Flags of `main.py sweep`, by name: workers and ray_address.
-      shared: Flags of all runs, such as cache_dir, as text.
+      shared: Flags of runs that read files, cache_dir above all, as text.
     """
     self.contestant = contestant
     self._workloads = {w.name: w for w in workloads}
@@ -142,7 +142,8 @@ class Runner:
       'runs_per_process': _RUNS_PER_PROCESS,
       **options,
     }
-    self._parser = grids.Parser(shared)
+    # By whether a workload reads files; others refuse a folder of them.
+    self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
     self._points: dict[str, grids.Point] = {}
     self._trials: dict[str, list[dict[str, str]]] = {}
     self._failed: dict[str, str] = {}
@@ -166,12 +167,13 @@ class Runner:
       if workload not in self._workloads:
         self._workloads |= {w.name: w for w in workloads_lib.choose(workload)}
       flags = self._flags(self._workloads[workload], setting, seed)
+      parser = self._parsers[self._workloads[workload].files]
       try:
-        identity = self._parser.parse(flags).settings.identity
+        identity = parser.parse(flags).settings.identity
       except errors.SettingsError as e:
         raise errors.SettingsError(f'{e} (In the run {name}.)') from e
       self._points[name] = grids.Point(
-        name, flags, identity, self._parser, str(self._folder / 'runs')
+        name, flags, identity, parser, str(self._folder / 'runs')
       )
     return self._points[name]
 

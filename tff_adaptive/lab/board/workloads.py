@@ -164,7 +164,8 @@ FEDERATED: Sequence[Workload] = (
   ),
   Workload(
     name='shakespeare', task='shakespeare_character', options={}, cohort=5,
-    rounds=50, limits={**_FEW, 'max_elements_per_client': 8}, files=True,
+    rounds=50, files=True,
+    limits={'num_validation_examples': 100, 'max_elements_per_client': 8},
   ),
   Workload(
     name='tags', task='stackoverflow_tag',

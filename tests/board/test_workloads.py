@@ -1,6 +1,8 @@
 """The board's workloads."""
 
 import dataclasses
+import pathlib
+import re
 
 import pytest
 
@@ -48,6 +50,19 @@ def test_the_board_has_ten_core_workloads_and_four_with_files():
   assert len(workloads.CORE) == 10 and not any(w.files for w in workloads.CORE)
   assert len(workloads.FEDERATED) == 4
   assert all(w.files for w in workloads.FEDERATED)
+
+
+def test_the_page_has_every_workload_as_it_is():
+  page = pathlib.Path(__file__).parents[2] / 'docs' / 'board.md'
+  rows = re.findall(
+    r'^\| `(\w+)` \| `(\w+)` \| .* \| (\d+) of [\d,]+ \| (\d+) \|$',
+    page.read_text(encoding='utf-8'),
+    re.MULTILINE,
+  )
+  assert rows == [
+    (w.name, w.task, f'{w.cohort}', f'{w.rounds}')
+    for w in (*workloads.CORE, *workloads.FEDERATED)
+  ]
 
 
 def test_choosing():

@@ -112,29 +112,29 @@ CORE: Sequence[Workload] = (
   Workload(
     name='quadratics_heavy', task='quadratics',
     options={**_FEW_STEPS, 'noise': 1.0, 'noise_law': 'student_t'}, cohort=10,
-    rounds=100, split='test',
+    rounds=50, split='test',
   ),
   Workload(
     name='synthetic', task='fedprox_synthetic', options=_SYNTHETIC, cohort=10,
     rounds=50,
   ),
   Workload(
-    name='digits', task='digits', options={'alpha': 0.1}, cohort=5, rounds=100,
+    name='digits', task='digits', options={'alpha': 0.1}, cohort=5, rounds=50,
   ),
   Workload(
     name='digits_rotated', task='digits',
     options={'partition': 'iid', 'feature_skew': 'rotation'}, cohort=5,
-    rounds=100,
+    rounds=50,
   ),
   Workload(
     name='digits_autoencoder', task='digits_autoencoder', options={}, cohort=5,
     rounds=100,
   ),
   Workload(
-    name='zipf_tags', task='zipf_tags', options={}, cohort=10, rounds=100,
+    name='zipf_tags', task='zipf_tags', options={}, cohort=10, rounds=50,
   ),
   Workload(
-    name='markov_text', task='markov_text', options={}, cohort=10, rounds=50,
+    name='markov_text', task='markov_text', options={}, cohort=5, rounds=50,
   ),
   Workload(
     name='hospitals', task='hospitals', options={}, cohort=8, rounds=50,

@@ -236,20 +236,21 @@ _TAU: Mapping[str, Dimension] = {'server_adaptivity': _log(1e-5, 1e-1)}
 _ADAPTIVE = {**_SGD, **_SERVER, **_TAU}
 _ADAPTIVE_SOURCE = f'{_RATE}; server rate and tau: {_AFO}'
 _BOTH = {
-  'client_learning_rate': _log(1e-3, 10),
-  **_SERVER,
+  'client_learning_rate': _log(1e-3, 20),
+  'server_learning_rate': _log(1e-3, 20),
   **_TAU,
-  'client_adaptivity': _log(1e-5, 1.0),
+  'client_adaptivity': _log(1e-4, 1.0),
 }
 _BOTH_SOURCE = (
-  f'server rate and tau: {_AFO}; client rate and adaptivity: the range of '
-  'the best settings in Lee et al., arXiv 2410.18117, Tables 4 to 6'
+  'rates: the grid of step 1 of Lee et al., arXiv 2410.18117, 0.001 to 20; '
+  f'server adaptivity: {_AFO}; client adaptivity: a decade more than the best '
+  "of Lee et al.'s Table 5"
 )
 _POLYAK: Mapping[str, Dimension] = {
-  'c': _log(0.1, 2.0),
-  'gamma_b': _log(0.1, 100.0),
+  'c': Discrete([0.01, 0.1, 0.5, 1.0]),
+  'gamma_b': Discrete([1, 5, 10]),
 }
-_POLYAK_SOURCE = f'c and bound: {_AROUND}, c = 0.5 and gamma_b = 1'
+_POLYAK_SOURCE = 'c and bound: Mukherjee et al., arXiv 2307.06306, Section 6'
 
 
 def _with(source: str, **more: Dimension) -> Space:
@@ -278,8 +279,9 @@ _TABLE: Mapping[str, Space] = {
     **_SERVER,
     compression_ratio=Discrete([1 / 64, 1 / 16, 1 / 4]),
   ),
-  'scaffold': _with(
-    f'server rate: {_AROUND}', server_learning_rate=_log(0.1, 3.0)
+  'scaffold': Space(
+    f'{_RATE}; server rate: {_AFO}, as they tune SCAFFOLD',
+    {**_SGD, **_SERVER},
   ),
   'fedprox': _with(
     'mu: the candidates of Li et al., arXiv 1812.06127, Section 5',
@@ -316,18 +318,22 @@ _TABLE: Mapping[str, Space] = {
     {**_ADAM, 'client_adaptivity': _log(1e-8, 1e-2)},
   ),
   'delta_sgd': Space(
-    'Kim et al., arXiv 2306.11201: its own ablation of gamma and delta, the '
-    'first step size around 0.2',
+    'around gamma 2, delta 0.1 and first step 0.2 of Kim et al., arXiv '
+    '2306.11201, who tune none of them',
     {
-      'gamma': Discrete([2, 3]),
-      'delta': Discrete([0.01, 0.1, 1.0]),
+      'gamma': _log(0.5, 8.0),
+      'delta': _log(0.01, 1.0),
       'eta_0': _log(0.02, 2.0),
     },
   ),
   **{
     name: Space(_POLYAK_SOURCE, _POLYAK)
-    for name in ('fedsps', 'feddecsps', 'fedsps_normalized', 'fedsps_global')
+    for name in ('fedsps', 'feddecsps', 'fedsps_normalized')
   },
+  'fedsps_global': Space(
+    f"{_POLYAK_SOURCE}, and a decade below it, where this project's default is",
+    {**_POLYAK, 'gamma_b': _log(0.1, 10.0)},
+  ),
   **{
     name: Space(_BOTH_SOURCE, _BOTH)
     for name in ('direct_joint', 'joint_zero_init', 'fedada2')
@@ -337,7 +343,7 @@ _TABLE: Mapping[str, Space] = {
     {**_SERVER, **_TAU},
   ),
   'local_adaalter': Space(
-    f'client rate: as other AdaGrad clients; adaptivity: {_AROUND}',
+    f'client rate: two decades on both sides of 0.1; adaptivity: {_AROUND}',
     {
       'client_learning_rate': _log(1e-3, 10),
       'client_adaptivity': _log(1e-2, 10),

@@ -24,6 +24,7 @@ from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import verify
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import runtime_flags
 
 USAGE = """board [baselines | verify ENTRY.json] [--flag=value ...]
 
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     entry = entries.read(pathlib.Path(rest[0]))
     _know(entry.contestant.method, values['algorithm'])
     return verify.verify(entry, root, _of_sweeps(values), _shared(values))
+  _check_cluster(values)
   contestants = _contestants(values, command == 'baselines')
   chosen = _workloads(values)
   protocol = runner.QUICK if values['quick'] else runner.FULL
@@ -185,6 +187,21 @@ def _place(
   named = {entry.name: entry for entry in [*known, *found]}
   names = [workload.name for workload in chosen]
   print(page.write(output, list(named.values()), targets, names))
+
+
+def _check_cluster(values: Mapping[str, Any]) -> None:
+  """Raises `SettingsError` if no cluster can be at an address."""
+  if values['ray_address'] is None:
+    return
+  if values['workers'] == 0:
+    raise errors.SettingsError(
+      '--workers=0 runs everything in this process, and --ray_address on '
+      'other machines: give one of them.'
+    )
+  try:
+    runtime_flags.check_ray(values['ray_address'])
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
 
 
 def _of_sweeps(values: Mapping[str, Any]) -> dict[str, Any]:

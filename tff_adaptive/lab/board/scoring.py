@@ -183,16 +183,11 @@ class Scores:
     total: The mean over workloads.
     by_workload: The mean over targets of each.
     draws: Totals of bootstrap draws, [draws]; the same draws for all methods.
-    speed: Geometric mean of reference cost over own cost, over targets that
-      were hit; not a number without any.
-    misses: Targets of which some setting that counts has no hit.
   """
 
   total: float
   by_workload: Mapping[str, float]
   draws: np.ndarray
-  speed: float
-  misses: int
 
   @property
   def interval(self) -> tuple[float, float]:
@@ -222,7 +217,7 @@ def scores_of(
   if missing := [name for name in references if name not in entry]:
     raise ValueError(f'The entry has no runs on {", ".join(missing)}.')
   names = sorted(references)
-  by_workload, drawn, ratios, misses = {}, [], [], 0
+  by_workload, drawn = {}, []
   for name in names:
     reference = references[name]
     of_draws = np.zeros(draws)
@@ -234,10 +229,6 @@ def scores_of(
       of_draws += setting.share * _resampled(
         spent, hits, reference.costs, draws, [seed, zlib.crc32(name.encode())]
       )
-      if setting.share:
-        hit = np.isfinite(costs)
-        ratios += [*np.log(reference.costs[hit] / costs[hit])]
-        misses += int(np.sum(~hit))
     by_workload[name] = value
     drawn.append(of_draws)
   chosen = np.random.default_rng(seed).integers(
@@ -248,8 +239,6 @@ def scores_of(
     total=float(np.mean([*by_workload.values()])),
     by_workload=by_workload,
     draws=resampled,
-    speed=float(np.exp(np.mean(ratios))) if ratios else math.nan,
-    misses=misses,
   )
 
 

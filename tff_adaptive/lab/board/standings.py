@@ -344,11 +344,10 @@ def untuned_table(standings: Standings) -> Table:
         f'{scores.total:.3f}',
         f'{low:.3f}',
         f'{high:.3f}',
-        f'{scores.misses}',
         f'{tuned[name].total:.3f}' if name in tuned else '',
       ]
     )
-  head = ('method', 'score', 'low', 'high', 'misses', f'tuned, k = {HEADLINE}')
+  head = ('method', 'score', 'low', 'high', f'tuned, k = {HEADLINE}')
   return Table(head, rows)
 
 

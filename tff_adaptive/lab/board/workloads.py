@@ -111,7 +111,7 @@ CORE: Sequence[Workload] = (
   ),
   Workload(
     name='quadratics_heavy', task='quadratics',
-    options={**_FEW_STEPS, 'noise': 1.0, 'noise_law': 'student_t'}, cohort=10,
+    options={**_FEW_STEPS, 'noise': 1.0, 'noise_law': 'student_t'}, cohort=5,
     rounds=50, split='test',
   ),
   Workload(

@@ -74,9 +74,16 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
   _check_entry(entry)
   # Nothing is run twice, and a changed digit is found by running it again.
   before = rows_of(folder)
-  assert command_line.main([*shlex.split(lines[0])[2:], '--workers=0']) == 0
+  again = [*shlex.split(lines[0])[2:], '--workers=0']
+  assert command_line.main(again) == 0
   assert 'recorded.' in capsys.readouterr().out and rows_of(folder) == before
   _check_changed_digits(made / 'entries' / 'pulled-quick.json', capsys)
+  # An entry that cannot be used is made of its runs once more.
+  (made / 'entries' / 'pulled-quick.json').write_text('{"board": 0}')
+  assert command_line.main(again) == 0
+  assert 'Left out' in capsys.readouterr().err
+  assert entries.read(made / 'entries' / 'pulled-quick.json') == entry
+  assert rows_of(folder) == before
 
 
 def _check_entry(entry):

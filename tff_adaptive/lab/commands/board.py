@@ -313,6 +313,31 @@ def _know(name: Optional[str], place: Optional[str]) -> str:
   return name
 
 
+def _older(
+  contestant: runner.Contestant,
+  protocol: runner.Protocol,
+  paths: Sequence[pathlib.Path],
+) -> Optional[entries.Entry]:
+  """Returns what was entered before; `None` if nothing was.
+
+  Args:
+    contestant: Method and space.
+    protocol: How much it is tuned and repeated.
+    paths: Files of the entry, of which the first counts most. One of another
+      version, or that was changed, is made again.
+  """
+  older: Optional[entries.Entry] = None
+  for path in reversed([p for p in paths if p.exists()]):
+    try:
+      found = entries.read(path)
+    except errors.SettingsError as e:
+      print(f'Left out: {e}', file=sys.stderr)
+      continue
+    if (found.contestant, found.protocol) == (contestant, protocol):
+      older = found if older is None else found.merged(older)
+  return older
+
+
 def _enter(
   contestant: runner.Contestant,
   chosen: Sequence[workloads_lib.Workload],
@@ -333,12 +358,7 @@ def _enter(
   """
   quick = '-quick' if protocol == runner.QUICK else ''
   file = f'{contestant.method}{quick}.json'
-  older: Optional[entries.Entry] = None
-  for folder in reversed(folders):
-    if (folder / file).exists():
-      found = entries.read(folder / file)
-      if (found.contestant, found.protocol) == (contestant, protocol):
-        older = found if older is None else found.merged(older)
+  older = _older(contestant, protocol, [f / file for f in folders])
   done = set() if older is None else set(older.records)
   left = [w for w in chosen if w.name not in done]
   if older is not None and not left:

@@ -4,12 +4,13 @@ Of n clients, client i has the strength s (i + 1) / n, so that the last one has
 the whole of it, as with the noise of NIID-Bench (Li et al., arXiv 2102.02079,
 Section 4.2). Labels stay as they are, and so do test examples.
 
-  noise         Gaussian, of this deviation
-  shift         this is added to each feature: of images, brightness
-  scale         distances from the mean feature, times 1 + this: contrast
-  permutation   this share of the features, or pixels, change places
-  rotation      of images, by so many degrees
-  blur          of images, Gaussian, of a deviation of so many pixels
+  noise           Gaussian, of this deviation
+  shift           this is added to each feature: of images, brightness
+  scale           distances from the mean feature, times 1 + this: contrast
+  permutation     this share of the features, or pixels, change places
+  rotation        of images, by so many degrees
+  noisy_rotation  the same, and noise of a deviation of 0.1 for each 30 degrees
+  blur            of images, Gaussian, of a deviation of so many pixels
 
 Of images whose pixels are bytes, 1 is the whole range from 0 to 255; they stay
 bytes, rounded and clipped.
@@ -31,9 +32,11 @@ STRENGTHS = {
   'scale': 0.5,
   'permutation': 1.0,
   'rotation': 90.0,
+  'noisy_rotation': 90.0,
   'blur': 1.0,
 }
-_OF_IMAGES = {'rotation', 'blur'}
+_OF_IMAGES = {'rotation', 'noisy_rotation', 'blur'}
+_NOISE_PER_DEGREE = 0.1 / 30
 
 
 def transform(
@@ -69,10 +72,13 @@ def transform(
     order = np.arange(count)
     order[np.sort(places)] = places
     wide = pixels[:, order].reshape(wide.shape)
-  elif kind == 'rotation':
+  elif kind in ('rotation', 'noisy_rotation'):
     wide = ndimage.rotate(
       wide, strength, axes=space, reshape=False, order=1, mode='nearest'
     )
+    if kind == 'noisy_rotation':
+      noise = rng.standard_normal(wide.shape, np.float32)
+      wide += np.float32(_NOISE_PER_DEGREE * strength) * noise
   else:
     sigma = [strength if axis in space else 0 for axis in range(wide.ndim)]
     wide = ndimage.gaussian_filter(wide, sigma)

@@ -123,7 +123,7 @@ CORE: Sequence[Workload] = (
   ),
   Workload(
     name='digits_rotated', task='digits',
-    options={'partition': 'iid', 'feature_skew': 'rotation'}, cohort=5,
+    options={'partition': 'iid', 'feature_skew': 'noisy_rotation'}, cohort=5,
     rounds=50,
   ),
   Workload(

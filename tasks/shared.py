@@ -163,17 +163,26 @@ class Divided(Options):
   at random to 1, which it is unless given."""
 
   feature_skew: Optional[
-    Literal['noise', 'shift', 'scale', 'permutation', 'rotation', 'blur']
+    Literal[
+      'noise',
+      'shift',
+      'scale',
+      'permutation',
+      'rotation',
+      'noisy_rotation',
+      'blur',
+    ]
   ] = None
   """Transforms clients' features, the last client's most: Gaussian noise as in
   NIID-Bench, brightness ('shift') or contrast ('scale'), features that change
-  places, or images rotated or blurred. None unless given."""
+  places, or images rotated, with noise or without, or blurred. None unless
+  given."""
 
   feature_skew_strength: Optional[parameters.Positive] = None
   """Strength of `feature_skew` for the last client: deviation of the noise (0.1
   unless given), what is added (0.3), by what share contrast is raised (0.5),
-  share of features that change places (1), degrees (90), or deviation of the
-  blur in pixels (1)."""
+  share of features that change places (1), degrees (90, with noise of 0.1 for
+  each 30 of them), or deviation of the blur in pixels (1)."""
 
   def check(self) -> None:
     """Raises `ParameterError` for options that the partition would ignore."""

@@ -119,7 +119,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   known |= {'address', 'disable', 'head', 'port'}
   # By the guides that add them.
-  made = 'clusters|sign_momentum|adabelief|anchor|push|sensors'
+  made = 'clusters|sign_momentum|adabelief|anchor|push|pull|sensors'
   for page in [*_PAGES, *_OTHERS]:
     text = page.read_text(encoding='utf-8')
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):

@@ -4,12 +4,13 @@ Client i of n has strength s (i + 1) / n, so that the last one has strength s,
 as with the noise of NIID-Bench (Li et al., arXiv 2102.02079, Section 4.2).
 Labels and test examples are not changed.
 
-  noise         Gaussian noise of this standard deviation
-  shift         added to each feature; brightness of images
-  scale         scales deviations from the mean by 1 + this; contrast of images
-  permutation   fraction of features, or pixels, that are permuted
-  rotation      of images, in degrees
-  blur          of images, Gaussian, standard deviation in pixels
+  noise           Gaussian noise of this standard deviation
+  shift           added to each feature; brightness of images
+  scale           scales deviations from the mean by 1 + this; contrast
+  permutation     fraction of features, or pixels, that are permuted
+  rotation        of images, in degrees
+  noisy_rotation  the same, plus noise of deviation 0.1 for each 30 degrees
+  blur            of images, Gaussian, standard deviation in pixels
 
 For images of bytes a strength of 1 is the range from 0 to 255; results are
 rounded and clipped to bytes.
@@ -31,9 +32,11 @@ STRENGTHS = {
   'scale': 0.5,
   'permutation': 1.0,
   'rotation': 90.0,
+  'noisy_rotation': 90.0,
   'blur': 1.0,
 }
-_OF_IMAGES = {'rotation', 'blur'}
+_OF_IMAGES = {'rotation', 'noisy_rotation', 'blur'}
+_NOISE_PER_DEGREE = 0.1 / 30
 
 
 def transform(
@@ -69,10 +72,13 @@ def transform(
     order = np.arange(count)
     order[np.sort(places)] = places
     wide = pixels[:, order].reshape(wide.shape)
-  elif kind == 'rotation':
+  elif kind in ('rotation', 'noisy_rotation'):
     wide = ndimage.rotate(
       wide, strength, axes=space, reshape=False, order=1, mode='nearest'
     )
+    if kind == 'noisy_rotation':
+      noise = rng.standard_normal(wide.shape, np.float32)
+      wide += np.float32(_NOISE_PER_DEGREE * strength) * noise
   else:
     sigma = [strength if axis in space else 0 for axis in range(wide.ndim)]
     wide = ndimage.gaussian_filter(wide, sigma)

@@ -146,7 +146,7 @@ def test_selection_is_the_best_of_the_first_trials():
 
 def scores(total, spread, seed=0):
   draws = total + spread * np.random.default_rng(seed).normal(size=2000)
-  return scoring.Scores(total, {}, draws, 1.0, 0)
+  return scoring.Scores(total, {}, draws)
 
 
 def test_places_are_shared_where_nothing_tells_apart():

@@ -150,6 +150,7 @@ def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
     'virtual/dropped': sum(s is None for s in seconds.values()),
     'virtual/late': late,
     'virtual/round_seconds': round_seconds,
+    'virtual/most_work': 10 if cohort else 0,
   }
 
 

@@ -77,6 +77,15 @@ def test_rotation_turns_images():
     np.testing.assert_allclose(found[i], expected, atol=1e-4)
 
 
+def test_noisy_rotation_turns_images_and_adds_noise():
+  noise = _apply(_IMAGES, 'noisy_rotation', 60.0) - _apply(
+    _IMAGES, 'rotation', 60.0
+  )
+  deviations = noise.reshape(4, -1).std(axis=1)
+  np.testing.assert_allclose(deviations, [0.05, 0.1, 0.15, 0.2], rtol=0.05)
+  assert abs(noise.mean()) < 0.01
+
+
 def test_blur_smooths_pixels_and_not_colours():
   found = _apply(_IMAGES, 'blur', 2.0)
   roughness = [np.abs(np.diff(c, axis=2)).mean() for c in found]
@@ -91,7 +100,7 @@ def test_what_has_no_such_features():
   labels = dict(label=np.zeros([400, 2]), tokens=np.zeros([400, 5], np.int32))
   with pytest.raises(data_errors.PartitionError, match='label, tokens'):
     feature_skew.apply(labels, _SPLIT, 'noise')
-  for kind in ('rotation', 'blur'):
+  for kind in ('rotation', 'noisy_rotation', 'blur'):
     with pytest.raises(data_errors.PartitionError, match='a vector of 6'):
       _apply(_ROWS, kind)
   assert feature_skew.apply(labels, _SPLIT, None) == labels

@@ -20,6 +20,7 @@ Everything here takes tables of numbers; nothing imports TensorFlow.
 """
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Mapping
@@ -53,12 +54,17 @@ class Curve:
 
   def hit(self, target: float) -> Optional[float]:
     """Returns the cost at which a target is reached; `None` if it is not."""
+    reached = np.flatnonzero(self._means <= target)
+    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+
+  @functools.cached_property
+  def _means(self) -> np.ndarray:
+    """Means of successive evaluations; none of a run with too few."""
     if len(self.loss) < _WINDOW:
-      return None
+      return np.empty(0)
     windows = np.lib.stride_tricks.sliding_window_view(self.loss, _WINDOW)
     with np.errstate(invalid='ignore', over='ignore'):
-      reached = np.flatnonzero(windows.mean(axis=1) <= target)
-    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+      return windows.mean(axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,16 +183,11 @@ class Scores:
     total: The mean over workloads.
     by_workload: The mean over targets of each.
     draws: Totals of bootstrap draws, [draws]; the same draws for all methods.
-    speed: Geometric mean of reference cost over own cost, over targets that
-      were hit; not a number without any.
-    misses: Targets of which some setting that counts has no hit.
   """
 
   total: float
   by_workload: Mapping[str, float]
   draws: np.ndarray
-  speed: float
-  misses: int
 
   @property
   def interval(self) -> tuple[float, float]:
@@ -216,7 +217,7 @@ def scores_of(
   if missing := [name for name in references if name not in entry]:
     raise ValueError(f'The entry has no runs on {", ".join(missing)}.')
   names = sorted(references)
-  by_workload, drawn, ratios, misses = {}, [], [], 0
+  by_workload, drawn = {}, []
   for name in names:
     reference = references[name]
     of_draws = np.zeros(draws)
@@ -228,10 +229,6 @@ def scores_of(
       of_draws += setting.share * _resampled(
         spent, hits, reference.costs, draws, [seed, zlib.crc32(name.encode())]
       )
-      if setting.share:
-        hit = np.isfinite(costs)
-        ratios += [*np.log(reference.costs[hit] / costs[hit])]
-        misses += int(np.sum(~hit))
     by_workload[name] = value
     drawn.append(of_draws)
   chosen = np.random.default_rng(seed).integers(
@@ -242,8 +239,6 @@ def scores_of(
     total=float(np.mean([*by_workload.values()])),
     by_workload=by_workload,
     draws=resampled,
-    speed=float(np.exp(np.mean(ratios))) if ratios else math.nan,
-    misses=misses,
   )
 
 
@@ -263,7 +258,7 @@ def _hits(
 def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:
   """Returns expected costs over the seeds, the first axis."""
   number = hits.sum(axis=0)
-  with np.errstate(divide='ignore'):
+  with np.errstate(divide='ignore', invalid='ignore'):
     return np.where(number > 0, spent.sum(axis=0) / number, np.inf)
 
 
@@ -277,7 +272,11 @@ def _resampled(
   """Returns a workload's scores over resampled seeds, [draws]."""
   rng = np.random.default_rng(seed)
   chosen = rng.integers(len(spent), size=(len(spent), draws))
-  costs = _expected(spent[chosen], hits[chosen])
+  # How often each draw has each seed, [draws, seeds]: sums become products.
+  times = np.stack([(chosen == i).sum(axis=0) for i in range(len(spent))], 1)
+  number = times @ hits.astype(int)
+  with np.errstate(divide='ignore', invalid='ignore'):
+    costs = np.where(number > 0, times @ spent / number, np.inf)
   return score(costs, reference).mean(axis=-1)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive import errors
+from tff_adaptive.lab.commands import board
 from tff_adaptive.lab.commands import compare
 from tff_adaptive.lab.commands import costs
 from tff_adaptive.lab.commands import export
@@ -30,6 +31,7 @@ _COMMANDS = {
   'command',
   'sweep': 'runs many experiments, or goes on with them',
   'report': 'DIR: writes a page with figures and tables about runs',
+  'board': 'tunes methods alike and compares what they need to reach targets',
   'compare': 'RUN...: shows results of runs side by side',
   'costs': 'measures bytes, memory and gradients of methods, beside the '
   "paper's table",
@@ -40,6 +42,7 @@ _COMMANDS = {
 # Commands with flags of their own.
 MAINS = {
   'sweep': sweep,
+  'board': board,
   'report': report,
   'compare': compare,
   'costs': costs,

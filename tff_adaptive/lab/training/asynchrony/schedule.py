@@ -192,9 +192,8 @@ class Schedule(availability.Participation):
       client = next((c for c in waiting if self._places[c] not in busy), None)
       if client is None:
         break
-      seconds = behaviour_lib.seconds_of(
-        self._behaviour, self._work, client, number
-      )
+      work = behaviour_lib.work_of(self._behaviour, self._work, client, number)
+      seconds = self._behaviour.seconds(client, number, work)
       late = self._deadline is not None and seconds > self._deadline
       drops = self._behaviour.drops_out(client, number)
       flights.append(

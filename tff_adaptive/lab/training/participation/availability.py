@@ -19,6 +19,9 @@ from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
 
 # Virtual seconds of a round; the loop accumulates them.
 ROUND_SECONDS = 'virtual/round_seconds'
+# Examples or local steps of the client with most of them, as its behaviour
+# counts: with equal clients it is what the round waits for.
+MOST_WORK = 'virtual/most_work'
 
 # Number of rounds to cache; the current and the prefetched one are needed.
 KEPT = 4
@@ -101,8 +104,12 @@ class Availability(Participation):
 
   def _compute(self, number: int) -> RoundParticipation:
     drawn = self._draw(number)
+    amounts = {
+      client: behaviour_lib.work_of(self._behaviour, self._work, client, number)
+      for client in drawn
+    }
     seconds = [
-      behaviour_lib.seconds_of(self._behaviour, self._work, client, number)
+      self._behaviour.seconds(client, number, amounts[client])
       for client in drawn
     ]
     answers = [
@@ -125,8 +132,10 @@ class Availability(Participation):
     }
     if self._behaviour.timed:
       columns |= {ROUND_SECONDS: round(over, 6)}
-    places = sorted(place for _, place in counted)
-    return RoundParticipation([drawn[place] for place in places], columns)
+    cohort = [drawn[place] for place in sorted(p for _, p in counted)]
+    if self._behaviour.timed:
+      columns[MOST_WORK] = max((amounts[c] for c in cohort), default=0)
+    return RoundParticipation(cohort, columns)
 
 
 def describe(settings: settings_lib.Settings) -> str:

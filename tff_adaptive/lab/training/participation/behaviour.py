@@ -339,13 +339,13 @@ def _check_known(
     )
 
 
-def seconds_of(
+def work_of(
   behaviour: Behaviour,
   work: Callable[[str, int], int],
   client: str,
   number: int,
-) -> float:
-  """Returns the virtual seconds after which a client answers; 0 if not timed.
+) -> int:
+  """Returns a client's work in a round; 0 where work takes no time.
 
   Args:
     behaviour: Speed of the clients.
@@ -354,12 +354,11 @@ def seconds_of(
     number: The round's number.
   """
   if not behaviour.timed:
-    return 0.0
+    return 0
   try:
-    amount = work(client, number)
+    return work(client, number)
   except errors.RunError:
-    amount = 0  # The round reports the error when it reads the client.
-  return behaviour.seconds(client, number, amount)
+    return 0  # The round reports the error when it reads the client.
 
 
 def is_asked(settings: settings_lib.Settings) -> bool:

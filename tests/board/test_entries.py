@@ -1,0 +1,148 @@
+"""Entries and references as files, and what is refused of them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.board import made_up
+from tff_adaptive import errors
+from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import references
+from tff_adaptive.lab.board import runner
+from tff_adaptive.lab.board import scoring
+
+
+def rewrite(path, change, *, digest=False):
+  found = json.loads(path.read_text())
+  change(found)
+  if digest:
+    found['digest'] = entries.digest(found)
+  path.write_text(json.dumps(found))
+
+
+@pytest.fixture(name='path')
+def path_fixture(tmp_path):
+  path = tmp_path / 'entries' / 'fedprox.json'
+  entries.write(path, made_up.entry('fedprox', 1.0))
+  return path
+
+
+def test_entries_are_read_as_they_are_written(path):
+  assert entries.read(path) == made_up.entry('fedprox', 1.0)
+  # A line for each list of numbers, for people and for version control.
+  assert any(line.count(', ') > 40 for line in path.read_text().splitlines())
+
+
+def test_a_changed_digit_is_found(path):
+  text = path.read_text()
+  digit = text.index('"losses": [') + len('"losses": [') + 4
+  changed = f'{(int(text[digit]) + 1) % 10}'
+  path.write_text(text[:digit] + changed + text[digit + 1 :])
+  with pytest.raises(errors.SettingsError, match='was changed after'):
+    entries.read(path)
+
+
+@pytest.mark.parametrize(
+  'change, message',
+  [
+    (lambda e: e.update(board=0), 'is of version 0'),
+    (lambda e: e.pop('board'), 'no file of the board'),
+    (lambda e: e.pop('protocol'), 'is no entry'),
+    (lambda e: e['protocol'].update(more=1), 'is no entry'),
+    (lambda e: e['space'].pop('source'), 'its space must hold'),
+    (lambda e: e['workloads']['hospitals'].update(hash='x'), 'another version'),
+    (
+      lambda e: e['workloads'].update(nowhere=e['workloads'].pop('hospitals')),
+      'got .nowhere.',
+    ),
+  ],
+)
+def test_what_is_no_entry_of_this_version_is_refused(path, change, message):
+  rewrite(path, change, digest=True)
+  with pytest.raises(errors.SettingsError, match=message):
+    entries.read(path)
+  found, complaints = entries.find(path.parent)
+  assert not found and len(complaints) == 1
+
+
+@pytest.mark.parametrize('text', ['', '{', '[]', '3'])
+def test_other_files_are_refused(path, text):
+  path.write_text(text)
+  with pytest.raises(errors.SettingsError, match=r'fedprox\.json'):
+    entries.read(path)
+
+
+def test_other_workloads_are_kept():
+  older = made_up.entry('fedprox', 1.0)
+  newer = made_up.entry('fedprox', 2.0, workloads=('hospitals', 'digits'))
+  merged = newer.merged(older)
+  assert set(merged.records) == {*made_up.WORKLOADS, 'digits'}
+  assert merged.records['hospitals'] == newer.records['hospitals']
+  assert merged.records['synthetic'] == older.records['synthetic']
+
+
+def test_tuned_settings_are_those_that_tuning_selects():
+  entry = made_up.entry('fedprox', 1.0)
+  shares = {k: entry.tuned('hospitals', k, 'rounds') for k in (1, 4)}
+  assert len(shares[1]) == 4 and len(shares[4]) == 1
+  assert sum(s.share for s in shares[1]) == pytest.approx(1)
+  best = entry.repeats('hospitals', 1)
+  assert [list(c.loss) for c in shares[4][0].curves] == [
+    list(r.losses) for r in best
+  ]
+  assert entry.untuned('hospitals', 'rounds')[0].share == 1.0
+
+
+def test_references_are_made_of_the_baselines(tmp_path):
+  baselines = made_up.baselines()
+  path = tmp_path / 'references.json'
+  references.make(baselines, path)
+  found = references.read(path)
+  for workload in made_up.WORKLOADS:
+    finals = {
+      e.name: [r.final for r in e.repeats(workload, 1)] for e in baselines
+    }
+    q = min(np.median(losses) for losses in finals.values())
+    of = found.quality[workload]
+    assert of['reference'] == q and of['untrained'] == 2.1
+    assert finals[of['of']] and np.median(finals[of['of']]) == q
+    targets = [2.1 - f * (2.1 - q) for f in (0.5, 0.7, 0.85, 0.95, 1.0)]
+    for unit, measure in ((1, 'cross_device'), (5, 'bytes')):
+      reference = found.by_measure[measure][workload]
+      known = list(reference.targets) + found.missed[workload]
+      np.testing.assert_allclose(sorted(known), sorted(targets))
+      costs = [
+        min(
+          scoring.expected_cost(
+            [r.curve('cross_device') for r in e.repeats(workload, 1)], t
+          )
+          for e in baselines
+        )
+        for t in reference.targets
+      ]
+      np.testing.assert_allclose(reference.costs, unit * np.array(costs))
+      assert all(map(math.isfinite, reference.costs))
+
+
+def test_changed_targets_are_found(tmp_path):
+  path = tmp_path / 'references.json'
+  references.make(made_up.baselines(), path)
+  rewrite(path, lambda r: r['workloads']['hospitals'].update(untrained=3.0))
+  with pytest.raises(errors.SettingsError, match='was changed after'):
+    references.read(path)
+
+
+def test_workloads_without_targets_are_told(tmp_path):
+  path = tmp_path / 'references.json'
+  references.make(made_up.baselines(), path)
+  found = references.read(path)
+  assert references.check_known(found, ['digits', 'hospitals']) == ['hospitals']
+  with pytest.raises(errors.SettingsError, match='no targets for digits'):
+    references.check_known(found, ['digits'])
+
+
+def test_quick_entries_have_another_name():
+  entry = made_up.entry('fedprox', 1.0, protocol=runner.QUICK)
+  assert entry.name == 'fedprox (quick)'

@@ -1,0 +1,112 @@
+"""Search spaces and their trials."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.sweep import grids
+
+
+def test_every_method_with_clients_has_a_space_and_a_source():
+  assert set(spaces.METHODS) == set(algorithms.names()) - {'centralized'}
+  for name in spaces.METHODS:
+    assert len(spaces.of_method(name).source) > 20, name
+  with pytest.raises(errors.SettingsError, match="got 'centralized'"):
+    spaces.of_method('centralized')
+
+
+@pytest.mark.parametrize('method', spaces.METHODS)
+def test_methods_accept_their_trials(method):
+  parser, workload = grids.Parser({}), workloads.CORE[2]
+  trials = spaces.of_method(method).trials(workload.name, workload.rounds, 16)
+  for flags in (*trials, {}):
+    parser.parse({**workload.flags(), 'algorithm': method, **flags})
+
+
+def test_spaces_are_read_as_they_are_written():
+  for name in spaces.METHODS:
+    space = spaces.of_method(name)
+    plain = json.loads(json.dumps(space.plain()))
+    assert spaces.parse(plain, 'it').plain() == space.plain()
+
+
+def test_trials_fill_the_space_evenly():
+  space = spaces.Space('x', {'a': spaces.LogUniform(1e-3, 1e1)})
+  drawn = [float(f['a']) for f in space.trials('digits', 100, 16)]
+  decades = [math.floor(math.log10(v)) for v in drawn]
+  # A Sobol sequence has as many points in each quarter.
+  assert sorted(decades) == [-3] * 4 + [-2] * 4 + [-1] * 4 + [0] * 4
+  longer = [float(f['a']) for f in space.trials('digits', 100, 50)]
+  assert longer[:16] == drawn
+  other = [float(f['a']) for f in space.trials('hospitals', 100, 16)]
+  assert other != drawn
+
+
+def test_discrete_values_come_equally_often():
+  space = spaces.Space(
+    'x', {'a': spaces.Discrete([1, 2]), 'b': spaces.LogUniform(1, 2)}
+  )
+  drawn = [flags['a'] for flags in space.trials('digits', 100, 16)]
+  assert drawn.count('1') == drawn.count('2') == 8
+
+
+def test_a_value_may_be_several_flags_and_the_horizon():
+  cosine = {'client_lr_schedule': 'cosine', 'client_lr_decay_steps': 'horizon'}
+  space = spaces.parse(
+    {'source': 'x', 'dimensions': {'schedule': {'values': [{}, cosine]}}}, 'it'
+  )
+  found = {tuple(f.items()) for f in space.trials('digits', 77, 8)}
+  assert found == {
+    (),
+    (('client_lr_schedule', 'cosine'), ('client_lr_decay_steps', '77')),
+  }
+
+
+@pytest.mark.parametrize(
+  'dimension, message',
+  [
+    ({'low': 1}, "no bound 'high'"),
+    ({'high': 1}, "no bound 'low'"),
+    ({'low': 1, 'high': 1}, '0 < low < high'),
+    ({'low': 0, 'high': 1}, '0 < low < high'),
+    ({'low': 'a', 'high': 1}, '0 < low < high'),
+    ({'low': 1, 'high': math.inf}, '0 < low < high'),
+    ({'values': []}, 'a list of values'),
+    ({'values': [None]}, 'numbers, words'),
+    ({'step': 1}, 'must be'),
+    (3, 'must be'),
+  ],
+)
+def test_bad_dimensions_are_refused(dimension, message):
+  with pytest.raises(errors.SettingsError, match=message):
+    spaces.parse({'source': 'x', 'dimensions': {'a': dimension}}, 'it')
+
+
+def test_what_workloads_fix_is_refused():
+  for flag in ('total_rounds', 'client_epochs_per_round', 'dp_clip_norm'):
+    for form in (
+      {flag: {'values': [1]}},
+      {'both': {'values': [{flag: 1}]}},
+    ):
+      with pytest.raises(errors.SettingsError, match=f'tunes {flag!r}'):
+        spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+
+
+@pytest.mark.parametrize('text', ['{', '[]', '{"dimensions": {}}', '{"a": 1}'])
+def test_files_that_hold_no_space_are_named(tmp_path, text):
+  path = tmp_path / 'space.json'
+  path.write_text(text)
+  with pytest.raises(errors.SettingsError, match=r'space\.json'):
+    spaces.read(path)
+
+
+def test_numbers_have_few_digits():
+  value = spaces.LogUniform(1e-3, 1e2).at(1 / 3)
+  np.testing.assert_allclose(value, 1e-3 * 1e5 ** (1 / 3), rtol=1e-3)
+  assert len(f'{value}') <= 7

@@ -1,0 +1,73 @@
+"""The board's workloads."""
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from tff_adaptive import errors
+from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.sweep import grids
+
+_ALL = [w for group in workloads.GROUPS.values() for w in group]
+
+
+@pytest.mark.parametrize('workload', _ALL, ids=lambda w: w.name)
+def test_runs_are_evaluated_often_enough(workload):
+  settings = (
+    grids.Parser({}).parse({**workload.flags(), 'algorithm': 'fedavg'}).settings
+  )
+  assert settings.total_rounds == workload.rounds
+  assert settings.total_rounds // settings.rounds_per_eval >= 50
+  assert settings.total_rounds % settings.rounds_per_eval == 0
+  assert settings.clients_per_round == workload.cohort
+  longer = workload.flags(1.5)
+  assert int(longer['total_rounds']) == 1.5 * workload.rounds
+  assert longer['rounds_per_eval'] == workload.flags()['rounds_per_eval']
+
+
+def test_names_and_hashes_are_different():
+  assert len({w.name for w in _ALL}) == len(_ALL)
+  assert len({w.hash for w in _ALL}) == len(_ALL)
+  one = workloads.CORE[0]
+  for name, value in {'cohort': 3, 'rounds': 150, 'version': 2}.items():
+    assert dataclasses.replace(one, **{name: value}).hash != one.hash
+
+
+def test_twins_differ_in_the_generators_seed_alone():
+  for one in workloads.CORE:
+    twin = one.twin
+    assert twin.options == {**one.options, 'seed': 1}
+    assert (twin.task, twin.cohort, twin.rounds) == (
+      one.task,
+      one.cohort,
+      one.rounds,
+    )
+
+
+def test_the_board_has_ten_core_workloads_and_four_with_files():
+  assert len(workloads.CORE) == 10 and not any(w.files for w in workloads.CORE)
+  assert len(workloads.FEDERATED) == 4
+  assert all(w.files for w in workloads.FEDERATED)
+
+
+def test_the_page_has_every_workload_as_it_is():
+  page = pathlib.Path(__file__).parents[2] / 'docs' / 'board.md'
+  rows = re.findall(
+    r'^\| `(\w+)` \| `(\w+)` \| .* \| (\d+) of [\d,]+ \| (\d+) \|$',
+    page.read_text(encoding='utf-8'),
+    re.MULTILINE,
+  )
+  assert rows == [
+    (w.name, w.task, f'{w.cohort}', f'{w.rounds}')
+    for w in (*workloads.CORE, *workloads.FEDERATED)
+  ]
+
+
+def test_choosing():
+  chosen = workloads.choose('hospitals,core')
+  assert [w.name for w in chosen[:2]] == ['hospitals', 'quadratics']
+  assert len(chosen) == 10
+  with pytest.raises(errors.SettingsError, match="got 'hospital'"):
+    workloads.choose('hospital')

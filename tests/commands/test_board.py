@@ -1,0 +1,266 @@
+"""`main.py board`: a method of one's own, from idea to LaTeX table."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import test_docs
+from tests.board import made_up
+from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import references
+from tff_adaptive.lab.board import runner
+from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.report import runs as report_runs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TINY = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,))
+
+
+@pytest.fixture(name='folder')
+def folder_fixture(tmp_path, monkeypatch):
+  """A folder with the guide's files, and recorded entries on a tiny board."""
+  small = dataclasses.replace(workloads.choose('hospitals')[0], rounds=4)
+  monkeypatch.setitem(workloads._TABLE, 'hospitals', small)
+  monkeypatch.setattr(workloads, 'QUICK', ('hospitals',))
+  monkeypatch.setattr(runner, 'QUICK', _TINY)
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  monkeypatch.setenv('TFF_ADAPTIVE_EXTENSIONS', '')
+  monkeypatch.chdir(tmp_path)
+  test_docs.apply('board.md', tmp_path)
+  recorded = tmp_path / 'results' / 'board'
+  references.make(made_up.baselines(['hospitals']), recorded / references.FILE)
+  for method, speed in (('fedavg', 0.9), ('fedprox', 20.0)):
+    entry = made_up.entry(method, speed, workloads=['hospitals'])
+    entries.write(recorded / 'entries' / f'{method}.json', entry)
+  return tmp_path
+
+
+def rows_of(folder):
+  return {path: path.stat().st_mtime_ns for path in folder.rglob('metrics.csv')}
+
+
+def test_the_guide_from_idea_to_latex(folder, capsys):
+  lines = [
+    line
+    for language, title, text in test_docs.blocks('board.md')
+    if not language and not title and '=my_' in text
+    for line in text.splitlines()
+  ]
+  assert len(lines) == 2
+  for line in lines:
+    program, main, *arguments = shlex.split(line)
+    assert (program, main) == ('python', 'main.py')
+    assert command_line.main([*arguments, '--workers=0']) == 0, line
+  said = capsys.readouterr().out
+  assert '1 of 1 runs agree.' in said
+  made = folder / 'runs' / 'board'
+  (place,) = (
+    line.split()[0]
+    for line in (made / 'board.csv').read_text().splitlines()
+    if 'pulled (quick)' in line
+  )
+  assert place.startswith(('1,', '2,', '3,')), said
+  latex = (made / 'board.tex').read_text()
+  assert 'pulled (quick) &' in latex and 'FedProx &' in latex
+  entry = entries.read(made / 'entries' / 'pulled-quick.json')
+  _check_entry(entry)
+  # Nothing is run twice, and a changed digit is found by running it again.
+  before = rows_of(folder)
+  again = [*shlex.split(lines[0])[2:], '--workers=0']
+  assert command_line.main(again) == 0
+  assert 'recorded.' in capsys.readouterr().out and rows_of(folder) == before
+  _check_changed_digits(made / 'entries' / 'pulled-quick.json', capsys)
+  # An entry that cannot be used is made of its runs once more.
+  (made / 'entries' / 'pulled-quick.json').write_text('{"board": 0}')
+  assert command_line.main(again) == 0
+  assert 'Left out' in capsys.readouterr().err
+  assert entries.read(made / 'entries' / 'pulled-quick.json') == entry
+  assert rows_of(folder) == before
+
+
+def _check_entry(entry):
+  runs = entry.records['hospitals']
+  tuned = {name for name in runs if name.endswith('seed1000')}
+  assert len(tuned) == 4 and entry.protocol == _TINY and not entry.reasons
+  finished = [r for r in runs.values() if r.status == 'finished']
+  assert finished and all(
+    r.costs['cross_device'] == sorted(r.costs['cross_device']) for r in finished
+  )
+  default = runs['hospitals-default-seed1']
+  assert default.costs['rounds'] == [*range(1, 7)]
+  # Comparisons are paired: first weights follow from the seed alone.
+  one, other = (
+    {r.untrained for n, r in runs.items() if n.endswith(f'seed{seed}')}
+    for seed in (1, 2)
+  )
+  assert len(one) == len(other) == 1 and one != other
+
+
+def _check_changed_digits(path, capsys):
+  """A digit that somebody changed, first by hand and then with the digest."""
+  found = json.loads(path.read_text())
+  for run in found['workloads']['hospitals']['runs'].values():
+    run['losses'] = [v and round(v + 1e-6, 8) for v in run['losses']]
+    run['untrained'] += 1e-6
+  path.write_text(json.dumps(found))
+  arguments = ['board', 'verify', f'{path}', '--workers=0']
+  assert command_line.main(arguments) == 2
+  assert 'was changed after it was written' in capsys.readouterr().err
+  found['digest'] = entries.digest(found)
+  path.write_text(json.dumps(found))
+  assert command_line.main(arguments) == 1
+  assert '0 of 1 runs agree.' in capsys.readouterr().out
+
+
+_SPACE = '{"source": "x", "dimensions": {"client_learning_rate": %s}}'
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['board', '--workloads=nowhere'], "got 'nowhere'"),
+    (['board', '--methods=nobody'], "got 'nobody'"),
+    (['board', '--quick', '--workloads=core'], 'both choose workloads'),
+    (['board', '--algorithm=mine:mine'], 'go together'),
+    (
+      ['board', '--algorithm=mine:mine', '--space=unbounded.json'],
+      "no bound 'high'",
+    ),
+    (
+      ['board', '--algorithm=mine:mine', '--space=space.json'],
+      'no module mine',
+    ),
+    (
+      ['board', '--algorithm=json:mine', '--space=space.json'],
+      'no method mine',
+    ),
+    (['board', '--algorithm=json:fedsps', '--space=space.json'], 'In the run'),
+    (['board', '--ray_address=auto', '--workers=0'], 'give one of them'),
+    (['board', '--ray_address=here'], "got 'here'"),
+    (['board', 'verify'], 'takes one file'),
+    (['board', 'verify', 'older.json'], 'is of version 0'),
+    (['board', 'verify', 'tampered.json'], 'was changed after'),
+    (['board', 'baselines', '--methods=fedavg'], 'leave --methods out'),
+    (['board', 'verified'], "got 'verified'"),
+  ],
+)
+def test_bad_input_is_refused_at_once(tmp_path, arguments, message):
+  (tmp_path / 'unbounded.json').write_text(_SPACE % '{"low": 1}')
+  (tmp_path / 'space.json').write_text(_SPACE % '{"low": 0.1, "high": 1}')
+  (tmp_path / 'older.json').write_text('{"board": 0}')
+  (tmp_path / 'tampered.json').write_text('{"board": 1, "digest": "0"}')
+  before = sorted(tmp_path.iterdir())
+  script = (
+    'import sys, time; import main; '
+    'code = main.main(sys.argv[1:]); '
+    'assert not {"tensorflow", "altair", "optuna"} & set(sys.modules); '
+    'assert time.process_time() < 2; sys.exit(code)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', script, *arguments],
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2, done.stderr
+  assert message in done.stderr and done.stderr.count('\n') == 1
+  assert not done.stdout and sorted(tmp_path.iterdir()) == before
+
+
+def test_without_targets_entries_are_made_all_the_same(folder, capsys):
+  recorded = folder / 'results' / 'board'
+  (recorded / references.FILE).unlink()
+  # The recorded entry is of another protocol; this one is not run again.
+  entry = made_up.entry('moon', 1.0, protocol=_TINY, workloads=['hospitals'])
+  entries.write(recorded / 'entries' / 'moon-quick.json', entry)
+  assert command_line.main(['board', '--quick', '--methods=moon']) == 0
+  said = capsys.readouterr().out
+  assert 'moon: recorded.' in said and 'Not placed' in said
+  assert not (folder / 'runs' / 'board' / 'board.html').exists()
+
+
+@pytest.mark.exhaustive
+def test_baselines_make_the_targets_that_entries_are_placed_by(
+  folder, monkeypatch, capsys
+):
+  """From nothing: the targets, then an entry among them."""
+  monkeypatch.setattr(
+    runner,
+    'BASELINE',
+    dataclasses.replace(
+      runner.BASELINE, trials=2, seeds=(1, 2), budgets=(1, 2)
+    ),
+  )
+  monkeypatch.setattr(references, '_REACH', 2)
+  monkeypatch.setattr(references, '_TUNED', 1)
+  arguments = ['--workloads=hospitals', '--workers=0', '--output_dir=made']
+  assert command_line.main(['board', 'baselines', *arguments]) == 0
+  assert 'targets' in capsys.readouterr().out
+  found = references.read(folder / 'made' / references.FILE)
+  quality = found.quality['hospitals']
+  assert quality['reference'] < quality['untrained']
+  assert quality['of'] in ('fedavg', 'fedavgm', 'fedadam', 'scaffold')
+  before = rows_of(folder)
+  assert command_line.main(['board', 'baselines', *arguments]) == 0
+  assert rows_of(folder) == before
+  # The tuning runs of a baseline are those of its entry, too.
+  arguments = ['--quick', '--workers=0', '--methods=fedavg']
+  assert command_line.main(['board', *arguments, '--recorded_dir=made']) == 0
+  after = rows_of(folder)
+  assert before.items() <= after.items()
+  new = [p.parent.name for p in after if p not in before]
+  assert not {'hospitals-0-seed1000', 'hospitals-1-seed1000'} & set(new)
+  assert 'FedAvg (quick)' in capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+def test_a_killed_board_goes_on(folder):
+  """A kill in the middle; nothing that was finished is run again."""
+  del folder
+  script = (
+    'import dataclasses, sys; '
+    'from tff_adaptive.lab.board import runner, workloads; '
+    'from tff_adaptive.lab.commands import command_line; '
+    'small = dataclasses.replace(workloads.choose("hospitals")[0], rounds=4); '
+    'workloads._TABLE["hospitals"] = small; '
+    'workloads.QUICK = ("hospitals",); '
+    'runner.QUICK = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,)); '
+    'sys.exit(command_line.main(sys.argv[1:]))'
+  )
+  arguments = ['board', '--quick', '--methods=fedavg', '--workers=0']
+  runs = pathlib.Path('runs/board')
+
+  def start():
+    return subprocess.Popen(
+      [sys.executable, '-c', script, *arguments],
+      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+    )
+
+  with start() as process:
+    while process.poll() is None and len(rows_of(runs)) < 3:
+      time.sleep(0.2)
+    process.kill()
+  assert not list(runs.glob('entries/*'))
+  ended = {
+    path: when
+    for path, when in rows_of(runs).items()
+    if report_runs.load(path.parent).finished
+  }
+  assert ended
+  with start() as process:
+    assert process.wait() == 0
+  assert ended.items() <= rows_of(runs).items()
+  entry = entries.read(runs / 'entries' / 'fedavg-quick.json')
+  assert len(entry.records['hospitals']) == 4 + 2 + 2

@@ -1,0 +1,271 @@
+"""The runs of an entry, as points of one sweep of this program.
+
+A contestant's runs are named WORKLOAD-SETTING-seedN, SETTING being 'default' or
+a trial's number, and such a name determines all of a run's flags. So one sweep
+folder holds what tuning, fresh seeds, baselines and verification ask for, in
+whatever order; what is there is not run again.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_adaptive import errors
+from tff_adaptive.lab.board import curves
+from tff_adaptive.lab.board import scoring
+from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.sweep import flags as sweep_flags
+from tff_adaptive.lab.sweep import grids
+
+DEFAULT = 'default'
+# Of the untuned board, in horizons of the workload.
+UNTUNED_HORIZONS = 1.5
+_RUNS_PER_PROCESS = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+  """How much an entry is tuned and repeated.
+
+  Attributes:
+    trials: Per workload, on the tuning seed.
+    seeds: Fresh ones, for every setting that tuning selects.
+    budgets: Numbers of trials for which results are published.
+    tuning_seed: Not among those that are reported.
+    resampled: Whether a budget's setting is the best in each of many orders of
+      the trials; else it is the best of the first ones.
+    untuned: Whether the defaults are run.
+  """
+
+  trials: int = 16
+  seeds: Sequence[int] = (1, 2, 3, 4, 5)
+  budgets: Sequence[int] = (1, 2, 4, 8, 16)
+  tuning_seed: int = 1000
+  resampled: bool = True
+  untuned: bool = True
+
+  def shares(self, losses: Sequence[float], budget: int) -> np.ndarray:
+    """Returns how often tuning with a budget selects each trial."""
+    if self.resampled:
+      return scoring.selection(losses, budget)
+    best = np.zeros(len(losses))
+    best[np.argmin(losses[:budget])] = 1
+    return best
+
+  def selected(self, losses: Sequence[float]) -> list[int]:
+    """Returns the trials that some published budget selects."""
+    ever = sum(self.shares(losses, budget) for budget in self.budgets)
+    return [int(trial) for trial in np.flatnonzero(ever)]
+
+
+FULL = Protocol()
+QUICK = Protocol(trials=8, seeds=(1, 2), budgets=(1, 2, 4, 8))
+BASELINE = Protocol(
+  trials=50,
+  seeds=tuple(range(1, 11)),
+  budgets=(16, 50),
+  resampled=False,
+  untuned=False,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+  """A method with its search space.
+
+  Attributes:
+    method: The method's name.
+    space: Its space.
+  """
+
+  method: str
+  space: spaces.Space
+
+  @property
+  def label(self) -> str:
+    """The name of its folder; another space is another contestant."""
+    text = json.dumps([workloads_lib.VERSION, self.space.plain()])
+    digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
+    return f'{self.method}-{digest}'
+
+
+def name_of(workload: str, setting: object, seed: int) -> str:
+  """Returns the name of a run."""
+  return f'{workload}-{setting}-seed{seed}'
+
+
+def split(name: str) -> tuple[str, str, int]:
+  """Returns workload, setting and seed of a run's name."""
+  workload, setting, seed = name.split('-')
+  return workload, setting, int(seed.removeprefix('seed'))
+
+
+class Runner:
+  """Runs a contestant's runs, and reads them.
+
+  Attributes:
+    contestant: The contestant.
+  """
+
+  def __init__(
+    self,
+    contestant: Contestant,
+    workloads: Iterable[workloads_lib.Workload],
+    root: pathlib.Path,
+    options: Mapping[str, Any],
+    shared: Mapping[str, str],
+  ):
+    """Runs nothing yet.
+
+    Args:
+      contestant: The contestant.
+      workloads: Those that are asked for.
+      root: The folder of all contestants' sweeps.
+      options: Flags of `main.py sweep`, by name: workers and ray_address.
+      shared: Flags of runs that read files, cache_dir above all, as text.
+    """
+    self.contestant = contestant
+    self._workloads = {w.name: w for w in workloads}
+    self._folder = root / contestant.label
+    defaults = sweep_flags.build_options().split([])[0]
+    self._options = {
+      **defaults,
+      'runs_per_process': _RUNS_PER_PROCESS,
+      **options,
+    }
+    # By whether a workload reads files; others refuse a folder of them.
+    self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
+    self._points: dict[str, grids.Point] = {}
+    self._trials: dict[str, list[dict[str, str]]] = {}
+    self._failed: dict[str, str] = {}
+
+  def check(self) -> None:
+    """Raises `SettingsError` if the first trials are not accepted."""
+    workload = next(iter(self._workloads))
+    for setting in (DEFAULT, 0, 1):
+      self._point(name_of(workload, setting, 1))
+
+  def failures(self) -> dict[str, str]:
+    """Returns the first reason why runs failed, by workload."""
+    found: dict[str, str] = {}
+    for name, reason in self._failed.items():
+      found.setdefault(split(name)[0], reason)
+    return found
+
+  def _point(self, name: str) -> grids.Point:
+    if name not in self._points:
+      workload, setting, seed = split(name)
+      if workload not in self._workloads:
+        self._workloads |= {w.name: w for w in workloads_lib.choose(workload)}
+      flags = self._flags(self._workloads[workload], setting, seed)
+      parser = self._parsers[self._workloads[workload].files]
+      try:
+        identity = parser.parse(flags).settings.identity
+      except errors.SettingsError as e:
+        raise errors.SettingsError(f'{e} (In the run {name}.)') from e
+      self._points[name] = grids.Point(
+        name, flags, identity, parser, str(self._folder / 'runs')
+      )
+    return self._points[name]
+
+  def _flags(
+    self, workload: workloads_lib.Workload, setting: str, seed: int
+  ) -> dict[str, str]:
+    """Returns the flags of a run, as text."""
+    tuned = setting != DEFAULT
+    if tuned and workload.name not in self._trials:
+      self._trials[workload.name] = self.contestant.space.trials(
+        workload.name, workload.rounds, max(FULL.trials, BASELINE.trials)
+      )
+    return {
+      **workload.flags(1.0 if tuned else UNTUNED_HORIZONS),
+      'algorithm': self.contestant.method,
+      **(self._trials[workload.name][int(setting)] if tuned else {}),
+      'seed': f'{seed}',
+      'client_datasets_random_seed': f'{seed}',
+    }
+
+  def run(self, names: Iterable[str]) -> dict[str, curves.Record]:
+    """Runs what is not there yet, and returns all of it by name.
+
+    Raises:
+      SettingsError, RunError, Stopped: As `launch.run` does.
+    """
+    from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
+
+    wanted = list(names)
+    # What was begun for another command is of the same sweep.
+    begun = [n for n in self._begun() if n not in set(wanted)]
+    rows = launch.run(
+      sweep_flags.Sweep(
+        self._folder,
+        [self._point(name) for name in (*wanted, *begun)],
+        dry_run=False,
+        options=self._options,
+      )
+    )
+    status = {row.name: row.status for row in rows}
+    self._failed = {
+      row.name: row.outcome.reason or row.status
+      for row in rows
+      if row.status == 'failed'
+    }
+    return {name: self._read(name, status[name]) for name in wanted}
+
+  def _begun(self) -> list[str]:
+    from tff_adaptive.lab.report import scores  # pylint: disable=g-import-not-at-top
+    from tff_adaptive.lab.sweep import study  # pylint: disable=g-import-not-at-top
+
+    if not (self._folder / 'study.sqlite').exists():
+      return []
+    rule = next(iter(scores.RULES.values()))
+    with study.Study(self._folder, rule=rule) as known:
+      return list(known.trials())
+
+  def _read(self, name: str, status: str) -> curves.Record:
+    point = self._point(name)
+    try:
+      rows = runs.load(point.folder).rows
+    except errors.SettingsError:
+      if status == 'finished':
+        raise
+      rows = []  # It failed before its first round.
+    return curves.of_rows(rows, point.settings.plan.gradients_per_step, status)
+
+  def enter(self, protocol: Protocol) -> dict[str, dict[str, curves.Record]]:
+    """Tunes and repeats; returns the runs by workload and name."""
+    asked = list(self._workloads)
+    first = {
+      workload: [
+        *(
+          name_of(workload, trial, protocol.tuning_seed)
+          for trial in range(protocol.trials)
+        ),
+        *(
+          name_of(workload, DEFAULT, seed)
+          for seed in protocol.seeds
+          if protocol.untuned
+        ),
+      ]
+      for workload in asked
+    }
+    tried = self.run(name for names in first.values() for name in names)
+    wanted = {}
+    for workload, names in first.items():
+      losses = [tried[name].final for name in names[: protocol.trials]]
+      wanted[workload] = names + [
+        name_of(workload, trial, seed)
+        for trial in protocol.selected(losses)
+        for seed in protocol.seeds
+      ]
+    found = self.run(name for names in wanted.values() for name in names)
+    return {w: {n: found[n] for n in names} for w, names in wanted.items()}

@@ -1,0 +1,113 @@
+"""Verification of an entry: a random part of its runs, run again."""
+
+import math
+import pathlib
+import random
+import tempfile
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive.lab.board import curves
+from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import runner
+from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.recording import files
+
+_SHARE = 0.05
+# Between machines whose libraries round differently.
+_TOLERANCE = 1e-3
+
+
+def verify(
+  entry: entries.Entry,
+  root: pathlib.Path,
+  options: Mapping[str, Any],
+  shared: Mapping[str, str],
+  share: float = _SHARE,
+) -> int:
+  """Runs a random part of an entry's runs again and compares.
+
+  Args:
+    entry: The entry.
+    root: A folder for the runs, which are deleted afterwards.
+    options: As `runner.Runner` takes them.
+    shared: Likewise.
+    share: The part of the runs, at least one.
+
+  Returns:
+    The exit code: 1 if a run gives something else.
+  """
+  known = {n: r for of in entry.records.values() for n, r in of.items()}
+  count = max(1, round(share * len(known)))
+  names = random.SystemRandom().sample(sorted(known), count)
+  here = entries.made_with()
+  allowed = {
+    workload: 0.0 if made == here else _TOLERANCE
+    for workload, made in entry.made_with.items()
+  }
+  print(
+    f'{count} of {len(known)} runs again, which must agree '
+    + (
+      f'to {_TOLERANCE:g} where another machine made them.'
+      if any(allowed.values())
+      else 'to the bit.'
+    ),
+    flush=True,
+  )
+  chosen = [workloads_lib.choose(name)[0] for name in entry.records]
+  files.make_folder(root)
+  with tempfile.TemporaryDirectory(dir=root, prefix='verify-') as folder:
+    made = runner.Runner(
+      entry.contestant, chosen, pathlib.Path(folder), options, shared
+    )
+    again = made.run(names)
+  wrong = 0
+  for name in sorted(names):
+    tolerance = allowed[runner.split(name)[0]]
+    found = difference(known[name], again[name], tolerance)
+    print(f'{"equal" if found is None else "differs"}  {name}  {found or ""}')
+    wrong += found is not None
+  print(f'{count - wrong} of {count} runs agree.')
+  return 1 if wrong else 0
+
+
+def difference(
+  one: curves.Record, other: curves.Record, tolerance: float
+) -> Optional[str]:
+  """Describes in what two records of a run differ; `None` if in nothing.
+
+  Args:
+    one: As recorded.
+    other: As run again.
+    tolerance: The largest relative difference of numbers.
+  """
+  if one.status != other.status:
+    return f'status {one.status}, again {other.status}'
+  columns = {
+    'untrained': ([one.untrained], [other.untrained]),
+    'losses': (one.losses, other.losses),
+    **{m: (one.costs[m], other.costs[m]) for m in curves.MEASURES},
+  }
+  for name, (before, after) in columns.items():
+    if len(before) != len(after):
+      return f'{name}: {len(before)} values, again {len(after)}'
+    place = _first_apart(before, after, tolerance)
+    if place is not None:
+      return f'{name}: {before[place]} at {place}, again {after[place]}'
+  return None
+
+
+def _first_apart(
+  before: Sequence[Optional[float]],
+  after: Sequence[Optional[float]],
+  tolerance: float,
+) -> Optional[int]:
+  for place, (a, b) in enumerate(zip(before, after, strict=True)):
+    if a is None or b is None:
+      if a is not b:
+        return place
+    elif not math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0):
+      return place
+  return None

@@ -1,0 +1,381 @@
+"""`main.py board`: methods under equal conditions.
+
+Importing this module imports no TensorFlow.
+"""
+
+import importlib
+import importlib.util
+import os
+import pathlib
+import sys
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import algorithms
+from tff_adaptive import errors
+from tff_adaptive import extensions
+from tff_adaptive import parameters
+from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import references
+from tff_adaptive.lab.board import runner
+from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import verify
+from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.flags import runtime_flags
+
+USAGE = """board [baselines | verify ENTRY.json] [--flag=value ...]
+
+Tunes methods alike on the board's workloads, repeats what tuning selects on
+fresh seeds, and prints their places. What is recorded or was run already is
+taken as it is; the same command goes on after a stop. `board baselines` makes
+the targets, `board verify` runs a random twentieth of an entry again."""
+_flag = parameters.Parameter
+_OF_SWEEPS = ('workers', 'ray_address', 'retry_failed')
+
+
+def build_options() -> options_lib.Options:
+  """Builds the flags of `main.py board`."""
+  return options_lib.Options(
+    _flag(
+      'methods',
+      str,
+      None,
+      'Methods to enter, with commas between; all with a search space unless '
+      'given.',
+    ),
+    _flag(
+      'workloads',
+      str,
+      None,
+      'Workloads, with commas between, or the groups core, federated and '
+      'twins; core unless given.',
+    ),
+    _flag(
+      'quick',
+      bool,
+      False,
+      f'Only {", ".join(workloads_lib.QUICK)}, {runner.QUICK.trials} trials '
+      f'and {len(runner.QUICK.seeds)} seeds: a first look.',
+    ),
+    _flag(
+      'algorithm',
+      str,
+      None,
+      'MODULE:NAME of a method of your own: the module that registers it and '
+      'the name that it registers (docs/add_a_method.md). Needs space.',
+    ),
+    _flag(
+      'space',
+      str,
+      None,
+      'JSON file with the search space of algorithm (docs/board.md).',
+    ),
+    _flag(
+      'workers',
+      parameters.NonNegativeInt,
+      None,
+      'Number of parallel worker processes; 0 runs everything in this '
+      'process. 1 unless given; on a Ray cluster as many as fit.',
+    ),
+    _flag(
+      'ray_address',
+      str,
+      None,
+      'Run the workers on a Ray cluster: auto, or host:port of its head.',
+    ),
+    _flag(
+      'retry_failed', bool, False, 'Repeat runs that failed in an earlier one.'
+    ),
+    _flag('cache_dir', str, None, "Folder with the federated tasks' files."),
+    _flag(
+      'root_output_dir',
+      str,
+      'runs',
+      "Folder for the runs' folders, and for what is written unless "
+      'output_dir is given.',
+    ),
+    _flag(
+      'recorded_dir',
+      str,
+      'results/board',
+      'Folder with targets and recorded entries.',
+    ),
+    _flag(
+      'output_dir',
+      str,
+      None,
+      'Folder for entries, page, tables and pictures; board in '
+      'root_output_dir unless given.',
+    ),
+  )
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs `main.py board`; returns the exit code."""
+  values, words = build_options().read(arguments)
+  root = pathlib.Path(values['root_output_dir']) / 'board'
+  output = pathlib.Path(values['output_dir'] or root)
+  command, rest = (words[0], words[1:]) if words else ('', [])
+  if command not in ('', 'baselines', 'verify'):
+    raise errors.SettingsError(
+      f'board takes baselines or verify ENTRY.json, got {command!r}.'
+    )
+  if (len(rest) != 1) if command == 'verify' else rest:
+    raise errors.SettingsError(
+      'board verify takes one file, ENTRY.json; board and board baselines '
+      f'take none; got {", ".join(words)}.'
+    )
+  if command == 'verify':
+    entry = entries.read(pathlib.Path(rest[0]))
+    _know(entry.contestant.method, values['algorithm'])
+    return verify.verify(entry, root, _of_sweeps(values), _shared(values))
+  _check_cluster(values)
+  contestants = _contestants(values, command == 'baselines')
+  chosen = _workloads(values)
+  protocol = runner.QUICK if values['quick'] else runner.FULL
+  if command == 'baselines':
+    protocol = runner.BASELINE
+  if values['algorithm'] is not None:
+    _runner(contestants[0], chosen, root, values).check()
+  folder = output / ('baselines' if command else 'entries')
+  recorded = pathlib.Path(values['recorded_dir'])
+  # Before hours of running: a file that cannot be used is an error at once.
+  targets = None
+  if not command and (recorded / references.FILE).exists():
+    targets = references.read(recorded / references.FILE)
+  found = [
+    _enter(
+      contestant,
+      chosen,
+      protocol,
+      [folder, recorded / folder.name],
+      root,
+      values,
+    )
+    for contestant in contestants
+  ]
+  if command == 'baselines':
+    references.make(found, output / references.FILE)
+    print(f'targets  {output / references.FILE}')
+  elif targets is None:
+    print(
+      f'Not placed: {recorded / references.FILE} does not exist; main.py board '
+      'baselines makes it.'
+    )
+  else:
+    _place(found, recorded / folder.name, output, targets, chosen)
+  return 0
+
+
+def _place(
+  found: Sequence[entries.Entry],
+  recorded: pathlib.Path,
+  output: pathlib.Path,
+  targets: references.References,
+  chosen: Sequence[workloads_lib.Workload],
+) -> None:
+  """Writes the page of these entries and the recorded ones."""
+  # Altair, which other commands should not wait for.
+  from tff_adaptive.lab.board import page  # pylint: disable=g-import-not-at-top
+
+  known, complaints = entries.find(recorded)
+  for complaint in complaints:
+    print(f'Left out: {complaint}', file=sys.stderr)
+  named = {entry.name: entry for entry in [*known, *found]}
+  names = [workload.name for workload in chosen]
+  print(page.write(output, list(named.values()), targets, names))
+
+
+def _check_cluster(values: Mapping[str, Any]) -> None:
+  """Raises `SettingsError` if no cluster can be at an address."""
+  if values['ray_address'] is None:
+    return
+  if values['workers'] == 0:
+    raise errors.SettingsError(
+      '--workers=0 runs everything in this process, and --ray_address on '
+      'other machines: give one of them.'
+    )
+  try:
+    runtime_flags.check_ray(values['ray_address'])
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+
+
+def _of_sweeps(values: Mapping[str, Any]) -> dict[str, Any]:
+  return {name: values[name] for name in _OF_SWEEPS}
+
+
+def _shared(values: Mapping[str, Any]) -> dict[str, str]:
+  cache = values['cache_dir']
+  return {} if cache is None else {'cache_dir': cache}
+
+
+def _runner(
+  contestant: runner.Contestant,
+  chosen: Sequence[workloads_lib.Workload],
+  root: pathlib.Path,
+  values: Mapping[str, Any],
+) -> runner.Runner:
+  return runner.Runner(
+    contestant, chosen, root, _of_sweeps(values), _shared(values)
+  )
+
+
+def _workloads(values: Mapping[str, Any]) -> list[workloads_lib.Workload]:
+  text = values['workloads']
+  if values['quick']:
+    if text is not None:
+      raise errors.SettingsError(
+        '--workloads and --quick both choose workloads; give one of them.'
+      )
+    text = ','.join(workloads_lib.QUICK)
+  return workloads_lib.choose(text or 'core')
+
+
+def _contestants(
+  values: Mapping[str, Any], baselines: bool
+) -> list[runner.Contestant]:
+  """Reads which methods are to be entered, with which spaces.
+
+  Raises:
+    SettingsError: If one is unknown, or its space is none.
+  """
+  own, space, names = (values[n] for n in ('algorithm', 'space', 'methods'))
+  if (own is None) != (space is None):
+    raise errors.SettingsError(
+      '--algorithm and --space go together: MODULE:NAME of a method of your '
+      'own, and a JSON file with its search space.'
+    )
+  if own is not None:
+    if names is not None or baselines:
+      raise errors.SettingsError(
+        '--algorithm enters a method of your own alone; leave --methods and '
+        'baselines out.'
+      )
+    read = spaces.read(pathlib.Path(space))
+    return [runner.Contestant(_know(None, own), read)]
+  if names is None:
+    chosen = spaces.BASELINES if baselines else spaces.METHODS
+  else:
+    chosen = tuple(names.split(','))
+  if baselines and names is not None:
+    raise errors.SettingsError(
+      f'The baselines are {", ".join(spaces.BASELINES)}; leave --methods out.'
+    )
+  return [
+    runner.Contestant(name, spaces.of_method(name))
+    for name in dict.fromkeys(chosen)
+  ]
+
+
+def _know(name: Optional[str], place: Optional[str]) -> str:
+  """Has this process and its workers import a method's module.
+
+  Args:
+    name: The method, if known otherwise.
+    place: MODULE:NAME, if given.
+
+  Raises:
+    SettingsError: If there is no such module or method.
+  """
+  if place is not None:
+    module, colon, named = place.partition(':')
+    if not colon or not module or not named:
+      raise errors.SettingsError(
+        f'--algorithm must be MODULE:NAME, such as my_module:my_method, got '
+        f'{place!r}.'
+      )
+    name = named
+    sys.path.insert(0, os.getcwd())
+    try:
+      there = importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+      there = False
+    if not there:
+      raise errors.SettingsError(
+        f'--algorithm={place}: there is no module {module}, neither in the '
+        'current folder nor where Python looks for packages.'
+      )
+    before = os.environ.get(extensions.VARIABLE)
+    os.environ[extensions.VARIABLE] = ','.join(filter(None, [before, module]))
+    # Where tables were read before, as in a notebook, they grow by it now.
+    algorithms.names()
+    if module not in sys.modules:
+      importlib.import_module(module)
+  if name not in algorithms.names():
+    raise errors.SettingsError(
+      f'There is no method {name}: known are {", ".join(algorithms.names())}; '
+      'one of your own is named by --algorithm=MODULE:NAME.'
+    )
+  return name
+
+
+def _older(
+  contestant: runner.Contestant,
+  protocol: runner.Protocol,
+  paths: Sequence[pathlib.Path],
+) -> Optional[entries.Entry]:
+  """Returns what was entered before; `None` if nothing was.
+
+  Args:
+    contestant: Method and space.
+    protocol: How much it is tuned and repeated.
+    paths: Files of the entry, of which the first counts most. One of another
+      version, or that was changed, is made again.
+  """
+  older: Optional[entries.Entry] = None
+  for path in reversed([p for p in paths if p.exists()]):
+    try:
+      found = entries.read(path)
+    except errors.SettingsError as e:
+      print(f'Left out: {e}', file=sys.stderr)
+      continue
+    if (found.contestant, found.protocol) == (contestant, protocol):
+      older = found if older is None else found.merged(older)
+  return older
+
+
+def _enter(
+  contestant: runner.Contestant,
+  chosen: Sequence[workloads_lib.Workload],
+  protocol: runner.Protocol,
+  folders: Sequence[pathlib.Path],
+  root: pathlib.Path,
+  values: Mapping[str, Any],
+) -> entries.Entry:
+  """Runs what no entry has yet; returns and writes the entry.
+
+  Args:
+    contestant: Method and space.
+    chosen: Workloads.
+    protocol: How much it is tuned and repeated.
+    folders: Where entries are; the first is written to.
+    root: The folder of runs.
+    values: The flags.
+  """
+  quick = '-quick' if protocol == runner.QUICK else ''
+  file = f'{contestant.method}{quick}.json'
+  older = _older(contestant, protocol, [f / file for f in folders])
+  done = set() if older is None else set(older.records)
+  left = [w for w in chosen if w.name not in done]
+  if older is not None and not left:
+    print(f'{contestant.method}: recorded.')
+    return older
+  print(f'{contestant.method}: {", ".join(w.name for w in left)}', flush=True)
+  made = _runner(contestant, left, root, values)
+  records = made.enter(protocol)
+  entry = entries.Entry(
+    contestant,
+    protocol,
+    records,
+    made.failures(),
+    dict.fromkeys(records, entries.made_with()),
+  )
+  if older is not None:
+    entry = entry.merged(older)
+  entries.write(folders[0] / file, entry)
+  print(f'entry    {folders[0] / file}', flush=True)
+  return entry

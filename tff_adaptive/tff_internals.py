@@ -155,16 +155,25 @@ def unwrapped(model: Any) -> Any:
   return model
 
 
-def eager_finalizers(
+def eager_metrics(
   model: tff.learning.models.VariableModel,
-) -> collections.OrderedDict[str, Callable[[Any], Any]]:
-  """Returns a model's metric finalizers as functions to call eagerly.
+) -> collections.OrderedDict[str, Callable[[], Any]]:
+  """Returns functions that compute a model's metrics from its variables.
 
-  TFF's finalizers create a metric whenever they are traced, which `tf.function`
+  Metrics of a Keras 2 model are those that it updates. TFF's finalizers create
+  a metric at every call, which takes milliseconds, and which `tf.function`
   forbids outside of TFF's own graphs.
   """
+  own = {
+    m.name: m.result for m in getattr(unwrapped(model), 'get_metrics', list)()
+  }
+
+  def finalized(name: str, finalizer: Any) -> Callable[[], Any]:
+    finalizer = getattr(finalizer, 'python_function', finalizer)
+    return lambda: finalizer(model.report_local_unfinalized_metrics()[name])
+
   return collections.OrderedDict(
-    (name, getattr(finalizer, 'python_function', finalizer))
+    (name, own.get(name) or finalized(name, finalizer))
     for name, finalizer in model.metric_finalizers().items()
   )
 

@@ -30,7 +30,7 @@ logistic normalized --axis=nu=all,printed \
   --axis=preset="$(presets $paper fedsps_normalized fedsps_normalized_classes)"
 logistic classes --record_step_sizes \
   --axis=preset="$(presets $paper fedsps_classes feddecsps_classes)"
-logistic classes_memory --preset=$paper/feddecsps_classes \
+logistic classes_memory --record_step_sizes --preset=$paper/feddecsps_classes \
   --axis=memory=round,client --axis=count=training,round
 logistic classes_tuned --axis=client_learning_rate=$rates \
   --axis=preset="$(presets $paper fedavg_classes fedams_classes \

@@ -43,7 +43,7 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    self._finalizers = tff_internals.eager_finalizers(self._model)
+    self._metrics = tff_internals.eager_metrics(self._model)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts: list[_Part] = []
     # Runs in one Python process may share the evaluator, and its model.
@@ -52,7 +52,7 @@ class Evaluator:
   @property
   def names(self) -> list[str]:
     """Names of the metrics that `evaluate` returns."""
-    return [name for name in self._finalizers if name != 'num_batches']
+    return [name for name in self._metrics if name != 'num_batches']
 
   def _one_batch(self, batch: structures.Examples) -> None:
     self._model.forward_pass(batch, training=False)
@@ -83,10 +83,8 @@ class Evaluator:
     weights.assign_weights_to(self._model)
     self._model.reset_metrics()
     self._add_up(batches)
-    unfinalized = self._model.report_local_unfinalized_metrics()
     return collections.OrderedDict(
-      (name, self._finalizers[name](unfinalized[name]).numpy())
-      for name in self.names
+      (name, self._metrics[name]().numpy()) for name in self.names
     )
 
   def _add_up(

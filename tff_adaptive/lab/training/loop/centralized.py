@@ -142,7 +142,7 @@ class CentralizedRounds:
     self._optimizer = optimizer
     self._seed = seed
     self._step_seed = in_round.seed_variable(self._model)
-    self._finalizers = tff_internals.eager_finalizers(self._model)
+    self._metrics = tff_internals.eager_metrics(self._model)
     # Tuples, as AutoGraph would stack a list carried by a loop to one tensor.
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
@@ -195,10 +195,9 @@ class CentralizedRounds:
     )
     self._optimizer_state = state
     self._done += 1
-    local = self._model.report_local_unfinalized_metrics()
     columns = collections.OrderedDict(
-      (f'train/{name}', finalizer(local[name]).numpy())
-      for name, finalizer in self._finalizers.items()
+      (f'train/{name}', compute().numpy())
+      for name, compute in self._metrics.items()
     )
     moved = [
       np.sum(np.square(a - b, dtype=np.float64))

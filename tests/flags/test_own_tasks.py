@@ -256,4 +256,4 @@ def test_a_sweep_with_several_workers(tmp_path):
   text = (tmp_path / 'log').read_text()
   assert code == 0, text
   assert text.count('finished  hospital_sites=') == 2
-  assert (tmp_path / 'runs/sweep/runs/hospital_sites=5/curves.png').exists()
+  assert (tmp_path / 'runs/sweep/runs/hospital_sites=5/metrics.csv').exists()

@@ -101,7 +101,6 @@ def whole_fixture(train, tmp_path_factory):
   return path, rounds
 
 
-@pytest.mark.usefixtures('pictures')
 def test_what_is_recorded(train, tmp_path):
   train(tmp_path)
   rows = recorded.rows(tmp_path)
@@ -132,11 +131,9 @@ def test_what_is_recorded(train, tmp_path):
   assert names == {
     '.lock',
     'checkpoints',
-    'curves.png',
     'metrics.csv',
     'tensorboard',
   }
-  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
   assert saved == [f'round_{number}.safetensors' for number in (3, 6, 7)]
 

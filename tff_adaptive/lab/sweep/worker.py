@@ -108,7 +108,8 @@ def run(
       if finished is None:
         metrics = files.RunFolder(point.folder).metrics
         watch.look_back(tables.RowFile(metrics).numbers)
-        train.run(settings, hooks=[watch])
+        # The sweep's report draws all runs.
+        train.run(settings, hooks=[watch], pictures=False)
       hparams.write_values(point)
       return outcome_of(point, outcomes.FINISHED)
     except watching.Pruned as e:

@@ -236,6 +236,7 @@ def run(
   *,
   say: Callable[[str], None] = print,
   hooks: Sequence[Any] = (),
+  pictures: bool = True,
 ) -> result.Result:
   """Runs or resumes an experiment.
 
@@ -246,6 +247,8 @@ def run(
     say: Called with each progress message.
     hooks: Listeners to the run, each a `lab.recording.hooks.Hook` or an object
       with some of its methods; a finished run notifies none.
+    pictures: Whether to draw curves, step sizes and the clients' labels at the
+      end, which takes about two seconds.
 
   Returns:
     The run's rows of metrics.csv, and the time it took.
@@ -256,7 +259,7 @@ def run(
     Stopped: If a signal stopped it; the last complete round is saved.
   """
   try:
-    return _run(settings, say, hooks)
+    return _run(settings, say, hooks, pictures)
   except SystemExit as e:
     raise errors.of_exit(e) from e
 
@@ -265,6 +268,7 @@ def _run(
   settings: settings_lib.Settings,
   say: Callable[[str], None],
   hooks: Sequence[Any],
+  pictures: bool,
 ) -> result.Result:
   """Implements `run`, which converts `SystemExit`."""
   start = time.perf_counter()
@@ -316,21 +320,35 @@ def _run(
           rounds_per_eval=settings.rounds_per_eval,
           rounds_per_checkpoint=settings.rounds_per_checkpoint,
         ),
-        title=settings.name,
         progress=progress,
         signals=signals,
         hooks=[watch, *recorders, *hooks],
         patience=settings.patience,
         max_rejected_clients=settings.max_rejected_clients,
       ).run()
-      # After the rounds, so that they do not wait for the figure.
-      task_figures.draw_partition(
-        ready.task.datasets.train_data,
-        folder.path,
-        title=tasks.short(settings.task),
-        task=settings.task,
-      )
+      # After the rounds, so that they do not wait for the figures.
+      if pictures:
+        _draw(folder, settings, ready, results.rows)
       return results
+
+
+def _draw(
+  folder: files.RunFolder,
+  settings: settings_lib.Settings,
+  ready: 'loop_parts.Parts',
+  rows: Sequence[Any],
+) -> None:
+  """Draws a run's curves, step sizes and clients."""
+  from tff_adaptive.lab.recording.figures import curves
+
+  curves.draw_curves(rows, folder.curves, settings.name)
+  curves.draw_step_sizes(rows, folder.step_figure, settings.name)
+  task_figures.draw_partition(
+    ready.task.datasets.train_data,
+    folder.path,
+    title=tasks.short(settings.task),
+    task=settings.task,
+  )
 
 
 def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import records as records_lib
 from tff_adaptive.lab.recording import tensorboard
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints_lib
-from tff_adaptive.lab.recording.figures import curves as figures
 from tff_adaptive.lab.training import result
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import faults
@@ -46,7 +45,6 @@ class Training:
     *,
     folder: files.RunFolder,
     cadence: cadence_lib.Cadence,
-    title: str = '',
     progress: Optional[progress_lib.Progress] = None,
     signals: Optional[stopping.Signals] = None,
     patience: Optional[int] = None,
@@ -59,7 +57,6 @@ class Training:
       parts: The process with its initial state, data and evaluation.
       folder: The run's folder; entered by the caller.
       cadence: Number of rounds, and intervals of evaluation and checkpoints.
-      title: Title of the figures.
       progress: The progress display; on standard output by default.
       signals: The handler of SIGINT and SIGTERM; none by default.
       patience: As `ending.Ending` takes it.
@@ -74,7 +71,6 @@ class Training:
     self._rounds = parts.rounds
     self._folder = folder
     self._cadence = cadence
-    self._title = title
     self._progress = progress or progress_lib.Progress(cadence.total_rounds)
     self._signals = signals or stopping.Signals()
     self._ending = ending_lib.Ending(parts.goal, patience)
@@ -144,10 +140,9 @@ class Training:
       self._end(hooks_lib.FAILED, e)
       raise
     self._guard.sum_up()
-    rows = self._records.rows
-    figures.draw_curves(rows, self._folder.curves, self._title)
-    figures.draw_step_sizes(rows, self._folder.step_figure, self._title)
-    return result.Result(rows, dict(self._spent), self._resumed_from)
+    return result.Result(
+      self._records.rows, dict(self._spent), self._resumed_from
+    )
 
   def _start(self) -> None:
     """Replays the rows of a resumed run, and notifies hooks of the start."""

@@ -30,7 +30,7 @@ def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
       other.__exit__()
 
   made_up.replace_training(
-    monkeypatch, lambda settings, hooks: made_up.write(settings, hooks)
+    monkeypatch, lambda settings, hooks, **_: made_up.write(settings, hooks)
   )
   monkeypatch.setattr(worker.time, 'sleep', sleep)
   assert not other.is_busy()

@@ -174,7 +174,9 @@ def test_training_on_pooled_data_is_a_method_without_clients():
   assert not plan.private and plan.values['server_learning_rate'] == 0.01
   plan = algorithms.resolve('centralized')
   assert plan.values['server_learning_rate'] == 0.1
-  with pytest.raises(parameters.ParameterError, match='no federated process'):
+  with pytest.raises(
+    parameters.ParameterError, match='not a federated process'
+  ):
     algorithms.build('centralized', linear.model_fn)
 
 

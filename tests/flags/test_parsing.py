@@ -426,7 +426,7 @@ def test_full_help_has_the_text_of_each_method():
   strength = text[text.rindex('\n  --proximal_strength\n') :]
   assert strength.splitlines()[2].startswith('      the other methods: mu of')
   # What all mean alike is said once, and before that in the short help.
-  assert text.count("Weight of a client: 'examples' it iterated") == 2
+  assert text.count("Client weighting: by 'examples' processed") == 2
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
     ({'adapters': 2, 'adapter_kernels': 'x'}, '--adapter_kernels=x is none of'),
-    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'No dense or attention'),
+    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'no dense or attention'),
   ):
     table = dict(task='table', data='synthetic', model='own_keras_3:net')
     with pytest.raises(errors.SettingsError, match=words):

@@ -147,7 +147,8 @@ def build(
   if not plan.method.has_clients:
     raise parameters.ParameterError(
       'algorithm',
-      'The algorithm {name} is no federated process; training.run trains it.',
+      'The algorithm {name} is not a federated process; train it with '
+      'training.run.',
       name=name,
     )
   # These import TensorFlow.
@@ -161,8 +162,8 @@ def build(
     )
   elif loss is not None or metrics is not None:
     raise TypeError(
-      '`loss` and `metrics` go with a Keras model, which also needs '
-      '`input_spec`, the tf.TensorSpecs of a batch.'
+      '`loss` and `metrics` require a Keras model and `input_spec`, the '
+      'tf.TensorSpecs of a batch.'
     )
   return building.make_pieces(plan).compose(model)
 

@@ -246,7 +246,7 @@ class Method:
     cohort = f'{clients_per_round} of {population:,} clients'
     if self.has_clients:
       return f'{cohort} a round'
-    return f'as many pooled examples a round as {cohort} have on average'
+    return f'pooled examples, each round as many as {cohort} hold on average'
 
 
 _PREFIX = f'{__name__.rpartition(".")[0]}.'

@@ -24,7 +24,7 @@ class Bi2Clip(methods.Options):
   """Two-sided clipping on clients and server (Lee et al.)."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all together."""
+  """Whether to clip each coordinate or the global norm."""
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     client, server = (

@@ -102,8 +102,9 @@ class FedEf21(fedcams.Compressing):
   entries of largest absolute value; 'sign' sends sign(u) |u|_1 / d."""
 
   population: Optional[parameters.Count] = None
-  """N, the number of all clients; the cohort size (full participation) unless
-  given. A wrong number scales every step."""
+  """N, the total number of clients; by default the cohort size (full
+  participation). A wrong N rescales every step.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -107,8 +107,9 @@ class FedExp(methods.Options):
   and at 0.1 for EMNIST."""
 
   average_last_two: bool = True
-  """Whether to evaluate and save the mean of the last two models, as in the
-  authors' code; training continues from the last model."""
+  """Whether to evaluate and save the average of the last two models, as in the
+  authors' code. Training continues from the last model.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -103,8 +103,9 @@ class FedDyn(methods.Options):
   gradient estimates lambda_i."""
 
   population: Optional[parameters.Count] = None
-  """N, the number of all clients; the cohort size (full participation) unless
-  given."""
+  """N, the total number of clients; by default the cohort size (full
+  participation).
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -289,7 +289,7 @@ def test_dry_run_and_data_errors_leave_nothing(
   tmp_path, main, capsys, monkeypatch
 ):
   dry = run(tmp_path, '--dry_run', *_SMALL)
-  assert dry.code == 0 and 'bytes a round' in dry.out, dry.err
+  assert dry.code == 0 and 'bytes per round' in dry.out, dry.err
   assert dry.err == 'Loading TensorFlow ...\n' and 'Loading' not in dry.out
   monkeypatch.chdir(tmp_path)
   missing = ['--task=emnist_character', f'--cache_dir={tmp_path}']

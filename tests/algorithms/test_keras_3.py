@@ -270,8 +270,10 @@ def test_models_that_cannot_be_trained(monkeypatch):
       input_spec={'x': 1},
     )
     refused('`loss` must be a loss of Keras', model, loss=3)
-    refused("`loss` is 'x', which is no loss", model, loss='x')
-    refused("`metrics` has 'x', which is no metric", model, metrics=['x'])
+    refused("`loss` must be a Keras 3 loss, got 'x'", model, loss='x')
+    refused(
+      "`metrics` must name Keras 3 metrics, got 'x'", model, metrics=['x']
+    )
     refused('`metrics` must have metrics of Keras', model, metrics=[3])
     refused('`metrics` must be a list', model, metrics='mse')
 

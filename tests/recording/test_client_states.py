@@ -251,7 +251,7 @@ def test_damage_to_the_file_means_the_checkpoint_before(make):
   damage(3)
   number, found, (said,) = resume()
   assert number == 2 and found == [2, 7]
-  assert 'round 3 cannot be used and was set aside' in said
+  assert 'round 3 cannot be used and was renamed' in said
   assert "states.sqlite does not hold the state of client 'a'" in said
 
 

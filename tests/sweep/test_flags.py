@@ -333,7 +333,9 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
     sweep_flags.parse(
       ['--axis=algorithm=fedadam,fedavg', '--server_adaptivity=0.1']
     )
-  with pytest.raises(errors.SettingsError, match=r'--gamma_b=1.* has no use'):
+  with pytest.raises(
+    errors.SettingsError, match=r'--gamma_b=1.* does not use it'
+  ):
     sweep_flags.parse(['--axis=algorithm=fedadam,fedavg', '--axis=gamma_b=1,2'])
 
 

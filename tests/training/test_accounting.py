@@ -39,7 +39,7 @@ def parse_fixture():
     ([*CLIP, '--target_epsilon=0'], '--target_epsilon must be a number above'),
     (
       [*CLIP, '--target_epsilon=3', '--dp_noise_multiplier=1'],
-      'both decide the noise',
+      'both set the noise',
     ),
     ([*CLIP, '--client_weighting=examples'], "must be 'uniform'"),
     ([*CLIP, '--dp_delta=1'], '--dp_delta must be a number above 0 and below'),

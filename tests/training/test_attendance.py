@@ -112,4 +112,4 @@ def test_privacy_refuses_it(tmp_path, capsys):
     )
   )
   assert code == 2
-  assert 'drawn from all clients alike' in capsys.readouterr().err
+  assert 'sampled uniformly from all clients' in capsys.readouterr().err

@@ -350,7 +350,7 @@ def test_a_run_from_python(tmp_path):
     ({'server_adam_beta_1': 1}, '`server_adam_beta_1` must be a number at'),
     ({'task': 'fmnist', 'digits_alpha': 1}, 'would be ignored: `task`=fmnist'),
     ({'worker_retries': 1}, '`worker_retries`=1 would be ignored: `runtime`'),
-    ({'preset': 'what'}, '`preset`=what is no preset'),
+    ({'preset': 'what'}, '`preset`=what is not a preset'),
     ({'dry_run': True}, 'no flag `dry_run`'),
     (
       {'server_lr_schedule': 'exp_decay', 'server_lr_decay_steps': 3},

@@ -199,7 +199,7 @@ def test_a_run_without_an_average_exports_none(tmp_path):
     export.export(settings.folder, tmp_path / 'model', which='ema')
   for path in settings.folder.glob('checkpoints/best_*'):
     path.unlink()
-  with pytest.raises(errors.RunError, match='keeps no model of a best'):
+  with pytest.raises(errors.RunError, match='has no saved best'):
     export.export(settings.folder, tmp_path / 'model', which='best')
   assert not (tmp_path / 'model').exists()
 

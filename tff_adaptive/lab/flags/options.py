@@ -123,7 +123,7 @@ class Options:
         close = difflib.get_close_matches(name, known, n=1) or known
         has = ' or '.join(f'--{c}' for c in close) or 'none'
         raise errors.SettingsError(
-          f'This command has no flag --{name}; it has {has}.'
+          f'This command has no flag --{name}; it accepts {has}.'
         )
     return values, rest
 

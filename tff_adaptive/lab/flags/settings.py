@@ -208,8 +208,8 @@ def check_same(
   grows = isinstance(first, int) and isinstance(total, int) and first < total
   if grows and now.get('target_epsilon') is not None:
     raise errors.SettingsError(
-      f'{folder} holds a run whose noise --target_epsilon chose for {first:,} '
-      f'rounds, so that it cannot go on to {total:,}: choose another '
+      f'{folder} holds a run whose noise --target_epsilon set for {first:,} '
+      f'rounds, so it cannot be extended to {total:,}: choose another '
       '--experiment_name, or give --dp_noise_multiplier from the start.'
     )
   if grows:
@@ -226,8 +226,7 @@ def check_same(
       differences.append(f'--{flag} was {words(old)}, now {words(new)}')
   if differences:
     raise errors.SettingsError(
-      f'{folder} holds a run with other settings '
-      f'({"; ".join(differences)}): choose another --experiment_name, or '
-      'give the flags that it was started with'
+      f'{folder} holds a run with other settings ({"; ".join(differences)}): '
+      'choose another --experiment_name, or give the original flags'
       + (f', --total_rounds={first} among them.' if grows else '.')
     )

@@ -39,7 +39,7 @@ def resolve(
     if common not in shared:
       raise parameters.ParameterError(
         common,
-        '{}={given} would be ignored: {task}={chosen} has no argument for it.',
+        '{}={given} would be ignored: {task}={chosen} has no such option.',
         given=general[common],
         chosen=task,
       )
@@ -66,7 +66,7 @@ def resolve(
       )
   ignored = ''
   if general['data'] == 'synthetic':
-    ignored = 'synthetic data come from no file'
+    ignored = 'synthetic data are generated, not read'
   elif not (tasks.info(task).files or tasks.info(task).own):
     ignored = f'the task {task} reads no file'
   if 'cache_dir' in of_run and ignored:

@@ -384,6 +384,6 @@ def test_a_library_beside_a_module_called_tasks(tmp_path):
   assert done.returncode == 0, done.stderr
   assert done.stdout == (
     f'tff_adaptive needs its own package `tasks`, but {tmp_path}/tasks.py is '
-    'imported under that name already: give that module another name, or '
+    'imported under that name already: rename that module, or '
     'import tff_adaptive.training before it.\n'
   )

@@ -262,7 +262,7 @@ def test_models_that_cannot_be_trained(monkeypatch):
   refused('A Keras model was expected', lambda: 'model')
   refused('A Keras model was expected', 'model')
   for model in (linear(keras), lambda: linear(keras)):
-    refused('needs loss=, metrics= and inp', model, input_spec=None, loss=None)
+    refused('give loss=, metrics= and inp', model, input_spec=None, loss=None)
     refused('a Keras model and `input_spec`', model, input_spec=None)
     refused(
       '`input_spec` must hold the tf.TensorSpecs of `x` and `y`',

@@ -283,5 +283,5 @@ def test_what_cannot_have_adapters():
     ('fednova', {}),
     ('fedavg', {'model_aggregator': tff.learning.robust_aggregator()}),
   ):
-    with pytest.raises(adapters.AdapterError, match='Take the rule lora'):
+    with pytest.raises(adapters.AdapterError, match='Use the rule lora'):
       algorithms.build(name, fedex, **more)

@@ -294,14 +294,14 @@ def overwrite_end(path):
       execute(
         'CREATE TRIGGER t AFTER INSERT ON saves BEGIN DELETE FROM states; END'
       ),
-      "no file of clients' states",
+      "not a file of client states",
     ),
-    (execute('DROP INDEX versions'), "no file of clients' states"),
-    (execute('DROP TABLE saves'), "no file of clients' states"),
+    (execute('DROP INDEX versions'), "not a file of client states"),
+    (execute('DROP TABLE saves'), "not a file of client states"),
     (cut_half, 'client_states.sqlite'),
     (overwrite_header, 'cannot be read: file is not a database'),
     (overwrite_end, 'client_states.sqlite'),
-    (lambda path: path.write_bytes(b''), "no file of clients' states"),
+    (lambda path: path.write_bytes(b''), "not a file of client states"),
     (lambda path: path.write_bytes(b'text' * 99), 'file is not a database'),
   ],
 )  # fmt: skip
@@ -392,7 +392,7 @@ def test_disk_that_takes_no_more(make, kind):
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
   try:
-    with pytest.raises(errors.RunError, match=r"clients' states cannot be wri"):
+    with pytest.raises(errors.RunError, match=r'client states cannot be wri'):
       for number in range(2, 40):
         store.snapshot()
         store.put('a', value(number))

@@ -325,7 +325,7 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
     in (told[-3])
   )
   assert told[-2] == (
-    '--gamma_b is no axis of fedavg, fedadam, which have no use for it'
+    '--gamma_b is no axis of fedavg, fedadam, which do not use it'
   )
   # Beside an axis, a flag that holds for all must be of use to all; and an
   # axis to one method at least.

@@ -228,8 +228,8 @@ def test_clients_without_test_data_are_left_out():
 @pytest.mark.parametrize(
   'words, complaint',
   [
-    (['--evaluate_clients=0'], 'must be 'all' or an integer'),
-    (['--evaluate_clients=some'], 'must be 'all' or an integer'),
+    (['--evaluate_clients=0'], "must be 'all' or an integer"),
+    (['--evaluate_clients=some'], "must be 'all' or an integer"),
     (['--finetune_epochs=1'], 'would be ignored without --evaluate_clients'),
     (['--client_test_share=0.1'], 'ignored without --evaluate_clients'),
     (

@@ -201,7 +201,7 @@ def test_what_is_refused(settings, monkeypatch):
   ):
     with pytest.raises(parameters.ParameterError, match=words):
       settings('none', **more)
-  with pytest.raises(errors.SettingsError, match='Take the rule lora'):
+  with pytest.raises(errors.SettingsError, match='Use the rule lora'):
     made = settings(
       'none', adapters=2, adapter_rule='fedex', algorithm='fednova'
     )

@@ -77,8 +77,8 @@ class Progress(hooks.Hook):
     self.say(f'Resuming after round {event.resumed_from}.')
     if event.dropped:
       self.say(
-        f'{event.dropped} rounds after that checkpoint were not saved; they '
-        'are run again.'
+        f'{event.dropped} rounds after that checkpoint were not saved and are '
+        'repeated.'
       )
 
   def round(self, event: hooks.Round) -> None:

@@ -191,9 +191,7 @@ class TrialScheduler:
     for first, *repeats in self._configurations:
       status = outcomes.status_of(trials[first])
       if status == outcomes.WAITING:
-        reasons[first] = (
-          f'not among the {self.trials} configurations that were tried'
-        )
+        reasons[first] = f'not among the {self.trials} configurations tried'
       why = f'{first} is {status}'
       if status == outcomes.FINISHED:
         why = f"{first} is not its method's best"

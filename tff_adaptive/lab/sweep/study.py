@@ -123,10 +123,10 @@ class Study:
     strangers = sorted(set(before) - {p.name for p in points})
     if strangers:
       raise errors.SettingsError(
-        f'{self.place} holds another sweep, with {len(strangers)} runs that '
-        f'are not of this one, such as {strangers[0]}: choose another '
-        '--experiment_name, or give the axes that it was started with (an axis '
-        'may have more values than before).'
+        f'{self.place} holds another sweep, with {len(strangers)} runs that do '
+        f'not belong to this one, such as {strangers[0]}: choose another '
+        '--experiment_name, or give the original axes (an axis may have '
+        'additional values).'
       )
     for point in points:
       if point.name in before:

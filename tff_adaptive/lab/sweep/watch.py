@@ -98,7 +98,7 @@ class Watch(hooks.Hook):
     limit = self._factor * (self._untrained or 0.0)
     if _too_many(self._above, number, 0 < limit < loss):
       raise DivergedError(
-        f'the training loss of round {number} is {loss:.4g}, and was more than '
+        f'the training loss of round {number} is {loss:.4g}, and exceeded '
         f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
         'rounds'
       )

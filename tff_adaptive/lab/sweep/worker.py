@@ -191,7 +191,7 @@ def _wait_for_others(folder: pathlib.Path) -> None:
   inside = files.RunFolder(folder)
   signals = stopping.Signals()
   if inside.is_busy():
-    print(f'Another process is at work in {folder}: waiting for its end.')
+    print(f'Another process is using {folder}; waiting for it to finish.')
   with signals.handled(), signals.interruptible():
     while inside.is_busy():
       time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -265,7 +265,7 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
   process.send_signal(number)
   stopped = finish(process, tmp_path)
   assert stopped.code == 128 + number
-  assert 'which is saved; the same command goes on' in stopped.out
+  assert 'which is saved; the same command resumes' in stopped.out
   assert 'Traceback' not in stopped.err
   deadline_of_workers = time.monotonic() + 10
   while processes_started_by(process.pid):
@@ -347,8 +347,8 @@ def _beside_own_tasks(folder, *arguments):
   [
     (['list'], 0, '  digits  '),
     (['--task=digits', '--digits_alpha=0'], 2, '--digits_alpha must be'),
-    (['--task=tasks:mine'], 2, 'a module of your own needs another name'),
-    (['--task=own_data:make'], 2, 'a module of your own needs another name'),
+    (['--task=tasks:mine'], 2, 'rename your own module'),
+    (['--task=own_data:make'], 2, 'rename your own module'),
   ],
 )
 def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):

@@ -33,7 +33,9 @@ def read(
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(f'{path} is no readable text. {get}') from e
+    raise data_errors.DataError(
+      f'{path} is not a valid text file. {get}'
+    ) from e
   labels: list[float] = []
   lines: list[int] = []
   rows: list[int] = []

@@ -104,7 +104,8 @@ class Cifar100Image(shared.Divided):
     if self.partition == 'native' and self.feature_skew is not None:
       raise parameters.ParameterError(
         'feature_skew',
-        '{}={given} needs a partition made here; {partition} is native.',
+        '{}={given} needs a partition of the pooled examples, and {partition} '
+        'is native.',
         given=self.feature_skew,
       )
 

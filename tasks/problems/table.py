@@ -301,8 +301,8 @@ def _labels(
     for text in examples.labels:
       if isinstance(text, str) and columns.number(text) is None:
         raise data_errors.DataError(
-          f'{where} has labels that are no finite numbers, such as '
-          f'{text[:40]!r}; a class is meant by --table_target=class.'
+          f'{where} has labels that are not finite numbers, such as '
+          f'{text[:40]!r}; for classes, give --table_target=class.'
         )
     numbers = examples.labels.astype(np.float32)
     if not np.isfinite(numbers).all():
@@ -317,13 +317,13 @@ def _labels(
     pass  # Words are sorted alphabetically.
   if len(classes) < 2:
     raise data_errors.DataError(
-      f'{where} has the label {classes[0]!s} only; two or more classes were '
-      'expected.'
+      f'{where} has the label {classes[0]!s} only; at least two classes are '
+      'needed.'
     )
   if len(classes) > 1000 and len(classes) * 2 > len(labels):
     raise data_errors.DataError(
       f'{where} has {len(classes):,} different labels in {len(labels):,} rows; '
-      'if they are numbers to predict, give --table_target=number.'
+      'to predict numbers, give --table_target=number.'
     )
   return labels.astype(np.int32), tuple(map(str, classes))
 
@@ -338,8 +338,8 @@ def _clients(
       if options[name] not in (None, 'equal'):
         raise parameters.ParameterError(
           name,
-          '{}={given} would be ignored: the table says whose examples are '
-          'whose.',
+          '{}={given} would be ignored: the table already assigns examples to '
+          'clients.',
           given=options[name],
         )
     return targets.grouped(
@@ -354,8 +354,8 @@ def _clients(
   if num_clients is None:
     raise parameters.ParameterError(
       'num_clients',
-      'The table has no column {column!r} that names the client; say which '
-      'column does by {client}, or give {} to deal the examples out.',
+      'The table has no column {column!r} that names the client; give the '
+      'column by {client}, or give {} to partition the examples.',
       column=columns.DEFAULT_CLIENT,
     )
   rule = options['partition'] or ('iid' if alpha is None else 'lda')
@@ -363,8 +363,8 @@ def _clients(
     name = 'alpha' if options['partition'] is None else 'partition'
     raise parameters.ParameterError(
       name,
-      '{}={given} would be ignored: there are no classes with {target}=number; '
-      "take 'continuous' for {partition}.",
+      '{}={given} would be ignored: there are no classes with '
+      "{target}=number; use 'continuous' for {partition}.",
       given=options[name],
     )
   values = None
@@ -398,8 +398,7 @@ def _sorted_by(
   if name not in numbers:
     raise parameters.ParameterError(
       'partition_by',
-      '{}={given} is no column of numbers among the features; those are '
-      '{known}.',
+      '{}={given} must be a numeric feature column, one of {known}.',
       given=name,
       known=', '.join(list(numbers)[:10]) or 'none',
     )
@@ -428,8 +427,8 @@ def _hold_out(
   held_out = rng.permutation(np.concatenate(test))
   if not len(held_out):
     raise data_errors.PartitionError(
-      'No client has enough examples for one to be held out for testing; give '
-      'more of them, or a greater --table_test_share.'
+      'No client has enough examples to hold one out for testing; give more '
+      'examples, or a larger --table_test_share.'
     )
   sizes = np.cumsum([len(indices) for indices in train])
   places = np.split(np.arange(sizes[-1]), sizes[:-1])
@@ -497,15 +496,15 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
   if not model.built or model.output_shape != (None, outputs):
     shape = model.output_shape if model.built else 'no shape yet'
     raise own_code.OwnCodeError(
-      f'{place} must return a model that puts out {(None, outputs)} and is '
-      f'built (its first layer says its input), got {shape}.'
+      f'{place} must return a built model (its first layer states the input '
+      f'shape) with the output shape {(None, outputs)}, got {shape}.'
     )
   activation = getattr(model.layers[-1], 'activation', None)
   name = getattr(activation, '__name__', '')
   if name in ('softmax', 'sigmoid'):
     raise own_code.OwnCodeError(
-      f'{place} returns a model that ends in {name}; leave it out, the loss '
-      'takes logits.'
+      f'{place} returns a model that ends in {name}; remove it, as the loss '
+      'expects logits.'
     )
   if any(
     base.__name__ == 'BatchNormalization'
@@ -513,8 +512,8 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
     for base in type(layer).__mro__
   ):
     raise own_code.OwnCodeError(
-      f'{place} returns a model with batch normalisation, whose averages no '
-      'server aggregates; take GroupNormalization.'
+      f'{place} returns a model with batch normalisation, whose moving '
+      'averages are not aggregated; use GroupNormalization.'
     )
 
 

@@ -155,7 +155,7 @@ def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
     return wordpiece.read_vocabulary(
       pathlib.Path(options['weights_dir']) / 'vocab.txt'
     )
-  logging.info('No weights_dir was given: the model is trained from scratch.')
+  logging.info('Without weights_dir the model is trained from scratch.')
   return wordpiece.count_vocabulary(texts, options['vocab_size'])
 
 
@@ -199,12 +199,11 @@ def read_csv(
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(
-      f'{path} is no readable UTF-8 text. {get}'
-    ) from e
+    raise data_errors.DataError(f'{path} is not valid UTF-8 text. {get}') from e
   except csv.Error as e:
     raise data_errors.DataError(
-      f'{path} is no whole CSV file, at line {reader.line_num}: {e}. {get}'
+      f'{path} is not a complete CSV file, at line {reader.line_num}: {e}. '
+      f'{get}'
     ) from e
   if not labels:
     raise data_errors.DataError(

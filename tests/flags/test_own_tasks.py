@@ -210,7 +210,7 @@ def test_a_run_and_its_description(place, capsys):
   assert hparams['settings']['task'] == computed
   assert len((folder / 'metrics.csv').read_text().splitlines()) == 4
   assert command_line.main([*arguments, '--experiment_name=one']) == 0
-  assert 'This run is finished' in capsys.readouterr().out
+  assert 'This run is already finished' in capsys.readouterr().out
   written, _ = page.write(pathlib.Path('runs'))
   assert 'hospital' in written.read_text()
   assert (

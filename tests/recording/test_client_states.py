@@ -506,9 +506,7 @@ def test_a_population_that_fits_nowhere_is_refused_with_the_arithmetic(
   less = dict(memory_bytes=499 * RECORD.size)
   with pytest.raises(errors.SettingsError) as error:
     choose('memory', tmp_path, **less)
-  assert '500 clients x 25 bytes that each keeps = 12,500 bytes' in str(
-    error.value
-  )
+  assert '500 clients x 25 bytes each = 12,500 bytes' in str(error.value)
   # 500 rows and 4 checkpoints of 50 changed ones, of at most 178 bytes each.
   enough = 700 * 178
   choose('disk', tmp_path, free_bytes=enough)

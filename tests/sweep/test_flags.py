@@ -329,7 +329,9 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
   )
   # Beside an axis, a flag that holds for all must be of use to all; and an
   # axis to one method at least.
-  with pytest.raises(errors.SettingsError, match=r'algorithm fedavg .* no use'):
+  with pytest.raises(
+    errors.SettingsError, match=r'algorithm fedavg .* not use'
+  ):
     sweep_flags.parse(
       ['--axis=algorithm=fedadam,fedavg', '--server_adaptivity=0.1']
     )

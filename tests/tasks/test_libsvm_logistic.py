@@ -52,7 +52,7 @@ def test_damaged_files_are_named(tmp_path, text, message):
 
 def test_what_is_no_text_is_named(tmp_path):
   (tmp_path / 'd').write_bytes(b'\x1f\x8b\xff\x00')
-  with pytest.raises(data_errors.DataError, match='no readable text'):
+  with pytest.raises(data_errors.DataError, match='not a valid text'):
     libsvm.read(tmp_path / 'd', num_features=4, get='')
   with pytest.raises(data_errors.DataError, match='no file'):
     libsvm.read(tmp_path / 'e', num_features=4, get='')

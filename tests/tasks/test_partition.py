@@ -145,8 +145,8 @@ def test_k_classes_gives_every_client_k_equal_shares(k):
     (11, [20], '1 to 10 of the 10 labels, got 11'),
     (0, [20], 'got 0'),
     (3, [2, 9], 'at least 3 examples, got 2'),
-    (1, [201], 'No way was found to give 1 clients 1 labels'),
-    (1, [150] * 11, 'No way was found'),
+    (1, [201], 'No assignment was found that gives 1 clients 1 labels'),
+    (1, [150] * 11, 'No assignment was found'),
   ],
 )
 def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
@@ -251,7 +251,7 @@ def test_files_that_hold_no_partition_are_refused(tmp_path):
 
 
 def test_a_partition_checks_itself():
-  with pytest.raises(ValueError, match='two clients'):
+  with pytest.raises(ValueError, match='share examples'):
     partition.Partition(('a', 'b'), (np.array([1]), np.array([1])))
   with pytest.raises(ValueError, match='distinct'):
     partition.Partition(('a', 'a'), (np.array([1]), np.array([2])))

@@ -270,7 +270,7 @@ def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):
     '--clients_per_round=2',
     '--evaluate_clients=all',
   )
-  with pytest.raises(errors.SettingsError, match='two or more examples'):
+  with pytest.raises(errors.SettingsError, match='at least two examples'):
     experiment.create_task(settings)
 
 

@@ -272,7 +272,7 @@ def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
     stopped.wait_for_rows(5)
     stopped.process.send_signal(signal.SIGINT)
     stopped.ends_with(130)
-    assert 'is saved; the same command goes on' in stopped.said
+    assert 'is saved; the same command resumes' in stopped.said
     deadline = time.monotonic() + 10
     while ray_actors() and time.monotonic() < deadline:
       time.sleep(0.1)

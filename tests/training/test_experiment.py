@@ -331,7 +331,7 @@ def test_a_run_from_python(tmp_path):
     for r in (result, again)
   ]
   assert shown[0] == shown[1] and not again.seconds
-  assert said[-1].startswith('This run is finished')
+  assert said[-1].startswith('This run is already finished')
   # The command line says the same of it.
   words = ['--task=digits', '--data=synthetic', '--algorithm=fedadam']
   words += ['--client_learning_rate=0.05', '--server_adam_beta_1=0.8']

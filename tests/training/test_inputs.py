@@ -46,7 +46,9 @@ def test_a_table_of_the_same_shape(tmp_path):
     start(tmp_path, rounds=2, task='table', table_path=str(path))
   after = sorted(p.stat().st_mtime_ns for p in settings.folder.rglob('*'))
   assert len(before) == len(after)
-  with pytest.raises(errors.SettingsError, match='started with something else'):
+  with pytest.raises(
+    errors.SettingsError, match='started with a different version'
+  ):
     export.export(settings.folder, tmp_path / 'model')
   table(path)
   assert start(tmp_path, rounds=2, **table(path))[1].resumed_from == 1

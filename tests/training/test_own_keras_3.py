@@ -186,7 +186,10 @@ def test_a_task_of_ones_own(settings, tmp_path):
 def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
-    ({'adapters': 2, 'adapter_kernels': 'x'}, '--adapter_kernels=x is none of'),
+    (
+      {'adapters': 2, 'adapter_kernels': 'x'},
+      '--adapter_kernels=x matches none of',
+    ),
     ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'no dense or attention'),
   ):
     table = dict(task='table', data='synthetic', model='own_keras_3:net')

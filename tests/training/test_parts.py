@@ -296,7 +296,10 @@ def test_frozen_variables_stay_where_they_start(tmp_path):
 @pytest.mark.parametrize(
   'pattern, words',
   [
-    ('lstm*', '--freeze=lstm. is none of the variables .* conv2d/kernel, '),
+    (
+      'lstm*',
+      '--freeze=lstm. matches none of the trained .* conv2d/kernel, ',
+    ),
     ('*', '--freeze=. leaves no variable to train'),
     ('dense/bias,x', '--freeze=x is none'),
   ],

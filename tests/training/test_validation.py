@@ -113,7 +113,7 @@ def test_the_examples_of_clients_held_out_come_in_turn():
 
 
 def test_clients_are_left_to_train_on():
-  with pytest.raises(errors.SettingsError, match='leaves none to train on'):
+  with pytest.raises(errors.SettingsError, match='leaves none for training'):
     digits('--validation_split=clients', '--validation_share=0.99')
 
 

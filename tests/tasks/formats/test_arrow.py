@@ -195,7 +195,7 @@ def test_no_file_elsewhere_is_opened(tmp_path):
     (
       {'age': pyarrow.array([0] * 4, pyarrow.timestamp('s'))},
       {},
-      'timestamp.*leave it out',
+      'timestamp.*exclude it',
     ),
     ({'age': [[1, 2]] * 4}, {}, "'age' has several numbers a row and 'kind'"),
     ({'label': ['a', None, 'b', 'b']}, {}, r"'label', row 1: it is empty"),
@@ -236,7 +236,7 @@ def test_damaged_files_are_named(tmp_path):
     tables.read(tmp_path / 'none.parquet', _NAMES)
   folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
   for name, text, told in (
-    ('state.json', '{', 'no readable JSON'),
+    ('state.json', '{', 'not valid JSON'),
     ('state.json', '[]', 'an object of JSON'),
     ('state.json', '{}', 'a list _data_files'),
     ('dataset_info.json', '{"features": 3}', 'an object was expected'),

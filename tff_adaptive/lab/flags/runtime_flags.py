@@ -69,7 +69,7 @@ def flags_of(
       annotation, _ = typing.get_args(annotation)  # The other one is None.
     text = helps[argument.name]
     if typing.get_origin(annotation) is Sequence:
-      text += ' Several with commas between.'
+      text += ' Several are separated by commas.'
     required = argument.default is inspect.Parameter.empty
     flags[argument.name] = parameters.Parameter(
       argument.name,

@@ -34,7 +34,7 @@ from tff_adaptive import training
     (lambda: tasks.create('digit'), r"got 'digit' \(did you mean digits\?\)\."),
     (
       lambda: tasks.create('digits', alpa=1),
-      r'no option `alpa` \(did you mean alpha\?\); it takes',
+      r'no option `alpa` \(did you mean alpha\?\); it accepts',
     ),
     (
       lambda: training.settings(task='digit'),

@@ -97,7 +97,7 @@ def test_a_client_work_alone_is_not_shown_the_update():
 
 
 def test_what_is_refused():
-  with pytest.raises(parameters.ParameterError, match='how many local steps'):
+  with pytest.raises(parameters.ParameterError, match='numbers of local steps'):
     algorithms.check('fedcm', dp_clip_norm=1.0, dp_clients_per_round=2)
   with pytest.raises(parameters.ParameterError, match='above 0 and at most 1'):
     algorithms.check('fedcm', alpha=0.0)

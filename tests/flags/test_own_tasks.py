@@ -236,7 +236,7 @@ def test_functions_that_do_not_return_a_task(place, capsys):
   assert '(line 5 of ' in message and message.count('\n') == 1
   with pytest.raises(tasks.OwnCodeError, match='must return a tff'):
     tasks.create('own_wrong:three')
-  with pytest.raises(ValueError, match='no option `what`; it takes sites'):
+  with pytest.raises(ValueError, match='no option `what`; it accepts sites'):
     tasks.create('own_wrong:fails', what=1)
 
 

@@ -185,8 +185,9 @@ def test_delays_in_epochs_count_those_of_the_round(parse):
 def test_mixed_epochs_are_those_of_the_round(parse):
   mixed = ['--algorithm=fedada2_blended', '--epochs_mix=1=0.5,5=0.5']
   parse(*mixed, '--client_epochs_per_round=5')
-  assert 'data 5 times, but --client_epochs_per_round is 1' in complaint(
-    parse, *mixed
+  assert (
+    '5 passes over the client data, but --client_epochs_per_round is 1'
+    in complaint(parse, *mixed)
   )
 
 

@@ -245,13 +245,13 @@ def test_damage_to_the_file_means_the_checkpoint_before(make):
     resume()
   make()
   make.path.unlink()
-  with pytest.raises(errors.RunError, match=r'states\.sqlite is not there'):
+  with pytest.raises(errors.RunError, match=r'states\.sqlite does not exist'):
     resume()
   assert not make.path.exists() and keeper.rounds == [1, 2, 3]
   damage(3)
   number, found, (said,) = resume()
   assert number == 2 and found == [2, 7]
-  assert 'round 3 cannot be used and was renamed' in said
+  assert 'round 3 cannot be used and was set aside' in said
   assert "states.sqlite does not hold the state of client 'a'" in said
 
 
@@ -520,7 +520,7 @@ def test_a_population_that_fits_nowhere_is_refused_with_the_arithmetic(
 
 def test_a_state_that_no_row_holds_is_refused(tmp_path):
   record = client_states.Record(((300_000_000,),), (np.dtype(np.float32),))
-  with pytest.raises(errors.SettingsError, match=r'keeps 1,200,000,000 bytes'):
+  with pytest.raises(errors.SettingsError, match=r'has 1,200,000,000 bytes'):
     client_storage.choose(
       'disk', record, tmp_path / 's', clients=1, clients_per_round=1,
       total_rounds=1, rounds_per_checkpoint=1, memory_bytes=2**40,

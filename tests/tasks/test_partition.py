@@ -52,7 +52,7 @@ def test_the_seed_decides_everything(name):
 
 @pytest.mark.parametrize('name', _BUILDERS)
 def test_more_examples_than_there_are_is_an_error(name):
-  with pytest.raises(data_errors.PartitionError, match='want 10000 examples'):
+  with pytest.raises(data_errors.PartitionError, match='need 10000 examples'):
     _BUILDERS[name]([1000] * 10, 0)
 
 
@@ -246,7 +246,7 @@ def test_files_that_hold_no_partition_are_refused(tmp_path):
     partition.Partition.load(path)
   for sizes, indices in (([3, -1], [1, 2]), ([1, 1], [1.5, 2]), (2, [1, 2])):
     np.savez(path, client_ids=['a', 'b'], sizes=sizes, indices=indices)
-    with pytest.raises(data_errors.DataError, match='no whole numbers from 0'):
+    with pytest.raises(data_errors.DataError, match='not nonnegative integers'):
       partition.Partition.load(path)
 
 

@@ -34,7 +34,7 @@ def parse_fixture():
 @pytest.mark.parametrize(
   'arguments, words',
   [
-    (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but nothing'),
+    (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but updates'),
     (['--target_epsilon=3'], '--target_epsilon=3 needs --dp_clip_norm'),
     ([*CLIP, '--target_epsilon=0'], '--target_epsilon must be a number above'),
     (
@@ -53,7 +53,7 @@ def parse_fixture():
     (['--dp_clients_per_round=3'], 'no flag --dp_clients_per_round'),
     (
       ['--algorithm=fedada2_blended', '--client_mix=adam=0.5,sgd=0.6'],
-      'shares of --client_mix must sum to 1, got 1.1',
+      'probabilities of --client_mix must sum to 1, got 1.1',
     ),
     (['--algorithm=fedada2_blended', '--delay_mix=0=1'], 'at least 1'),
     (['--algorithm=fedada2', '--delay=0'], '--delay must be a whole number'),

@@ -221,7 +221,7 @@ def test_clients_without_test_data_are_left_out():
   values, rows = tests(weights)
   assert len(rows) == values['per_client/clients'] == 1
   Empty.client_ids = empty.client_ids[:1]
-  with pytest.raises(errors.RunError, match=r'No client .* has test data'):
+  with pytest.raises(errors.RunError, match=r'None of the .* has test data'):
     tests(weights)
 
 

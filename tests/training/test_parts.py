@@ -103,7 +103,7 @@ def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
   first = settings_of(tmp_path, *private, '--total_rounds=1', name='private')
   with files.RunFolder(first.folder) as folder:
     folder.write_hparams({'settings': first.identity})
-  with pytest.raises(errors.SettingsError, match='chose for 1 rounds'):
+  with pytest.raises(errors.SettingsError, match='set for 1 rounds'):
     experiment.prepare(settings_of(tmp_path, *private, name='private'))
 
 
@@ -252,7 +252,7 @@ def test_weights_that_do_not_fit(tmp_path):
   for name, words in (
     ('words.h5', 'cannot be loaded into the model of the task'),
     ('other.h5', 'cannot be loaded into the model of the task'),
-    ('none', 'is neither an export, nor a run, nor a file'),
+    ('none', 'is neither an export, nor a run, nor a Keras file'),
   ):
     with pytest.raises(errors.SettingsError, match=words):
       initial_weights.load(model_fn, tmp_path / name)
@@ -301,7 +301,7 @@ def test_frozen_variables_stay_where_they_start(tmp_path):
       '--freeze=lstm. matches none of the trained .* conv2d/kernel, ',
     ),
     ('*', '--freeze=. leaves no variable to train'),
-    ('dense/bias,x', '--freeze=x is none'),
+    ('dense/bias,x', '--freeze=x matches none'),
   ],
 )
 def test_patterns_that_freeze_none_or_all(tmp_path, pattern, words):

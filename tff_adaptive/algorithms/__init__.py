@@ -64,9 +64,8 @@ def parameters_of(
   """Returns the hyperparameters that a method accepts, by name.
 
   Args:
-    name: A method.
-    client_optimizer, server_optimizer: Names of the optimizers to build it
-      with; the method's own unless given.
+    name: A method. client_optimizer, server_optimizer: Names of the optimizers
+    to build it with; by default the method's own.
 
   Raises:
     ParameterError: If the method or an optimizer is unknown, or the method does

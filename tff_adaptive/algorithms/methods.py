@@ -52,10 +52,10 @@ OWN_STEP: Mapping[str, Any] = dict(
 # The folders of methods, in the order of listings.
 FAMILIES = {
   'adaptive_servers': 'Adaptive servers',
-  'client_drift': 'Against client drift',
-  'own_step_sizes': 'Clients with step sizes of their own',
+  'client_drift': 'Client drift correction',
+  'own_step_sizes': 'Adaptive client step sizes',
   'adaptive_clients': 'Adaptive clients',
-  'personal': 'Clients with layers of their own',
+  'personal': 'Personalization',
   '': 'Others',
 }
 

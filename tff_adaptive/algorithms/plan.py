@@ -171,8 +171,8 @@ def optimizers_of(
   """Resolves the optimizer of each side.
 
   Args:
-    method: A method.
-    client, server: Names or objects; the method's own unless given.
+    method: A method. client, server: Names or objects; by default the method's
+    own.
 
   Raises:
     ParameterError: If an optimizer is unknown, or the method does not accept it

@@ -202,7 +202,7 @@ def test_no_file_elsewhere_is_opened(tmp_path):
     ({'client': [1.0, np.nan, 2, 2]}, {}, "'client', row 1: a word or a num"),
     ({}, {'label': 'target'}, r"no column 'target' for the label.*'age', 'k"),
     ({}, {'text': 'age'}, "'age': text was expected, got int64"),
-    ({}, {'words': ['client']}, "no column 'client' of features"),
+    ({}, {'words': ['client']}, "no column 'client' among the features"),
     (
       {'kind': ['not an image', 'x', 'y', 'z']},
       {'features': ['kind'], 'image_column': 'kind'},

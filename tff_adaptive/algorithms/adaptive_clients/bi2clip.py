@@ -16,8 +16,8 @@ from tff_adaptive.algorithms import methods
   server='biclip',
   fixes=('client', 'server'),
   hides=('clip_mode',),
-  client_words='steps clipped from both sides',
-  server_words='its mean clipped from both sides',
+  client_words='two-sided clipping',
+  server_words='two-sided clipping of the mean',
   look=34,
 )
 class Bi2Clip(methods.Options):

@@ -36,7 +36,7 @@ class KeepingClients(methods.Options):
     'momentum': 0.9,
     'nesterov': True,
   },
-  client_words='AdamW, its state kept',
+  client_words='AdamW with kept state',
   server_words='Nesterov 0.9 or any',
   costs=methods.Costs(keeps='moments, 2 d', optimizer=2, kept=2),
   look=32,

@@ -85,7 +85,7 @@ class Estimates(exchange.Exchange):
 @methods.method(
   'fedef21',
   printed='FedEF21',
-  unnoised='whether they take part',
+  unnoised='their participation',
   client_words='SGD or any, compressed: 1/32 d up',
   server_words='any, on the estimate',
   costs=methods.Costs(keeps='estimate, d', models_up=1 / 32, kept=1),

@@ -90,7 +90,7 @@ class Extrapolation(own_rate.OwnRate):
   **methods.OWN_STEP,
   unnoised='the squared norms of their updates',
   client_words='SGD or any',
-  server_words='finds its own step',
+  server_words='extrapolated step',
   costs=methods.Costs(up='a number'),
   one_version=True,
   look=23,

@@ -84,7 +84,7 @@ class DynamicRegularization(exchange.Exchange):
   'feddyn',
   printed='FedDyn',
   **methods.OWN_STEP,
-  unnoised='whether they take part',
+  unnoised='their participation',
   client_words='SGD or any, with a linear and a proximal term',
   server_words='its own step',
   costs=methods.Costs(keeps='lambda_i, d', context=1, kept=1),

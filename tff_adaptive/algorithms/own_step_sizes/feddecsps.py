@@ -78,7 +78,7 @@ def _exchanges(own: FedDecSps) -> bool:
   printed='FedDecSPS',
   client='polyak_decreasing',
   fixes=('client',),
-  unnoised="how many local steps they took (`count='round'` does without)",
+  unnoised="their numbers of local steps (not with `count='round'`)",
   client_words='decreasing Polyak steps',
   server_words='any',
   costs=methods.Costs(down='a count', up='a count'),

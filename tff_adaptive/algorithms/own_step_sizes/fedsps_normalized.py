@@ -34,7 +34,7 @@ class InverseStepSum(exchange.Exchange):
   printed='FedSPS-Normalized',
   client='polyak',
   fixes=('client',),
-  unnoised='weights that their steps decide',
+  unnoised='weights computed from their steps',
   client_words='Polyak steps',
   server_words='any',
   costs=methods.Costs(up='its weight'),

@@ -40,7 +40,7 @@ class Choices(parameters.Described):
   """Maximum number of examples per client and round; by default all."""
 
   num_validation_examples: parameters.CountOrAll = 10_000
-  """Number of validation examples per evaluation; -1 for all."""
+  """Validation examples per evaluation; -1 for all."""
 
   evaluate_clients_under_dp: bool = False
   """Allow metrics of individual clients, which no noise protects, in a run with
@@ -56,7 +56,7 @@ class Choices(parameters.Described):
   """Folder with the task's data files."""
 
   data: Literal['native', 'synthetic'] = 'native'
-  """Real data of the task, or small synthetic data of the same shapes."""
+  """Real data, or small synthetic data of the same shapes."""
 
 
 class AsGiven(parameters.Described):
@@ -207,7 +207,7 @@ class AsGiven(parameters.Described):
   """
 
   client_datasets_random_seed: parameters.Seed32 = 1
-  """Seed for the sampling of clients, named as in the FedOpt code."""
+  """Seed for the sampling of clients, as in the FedOpt code."""
 
   seed: parameters.NonNegativeInt = 0
   """Seed for all other randomness."""

@@ -56,10 +56,8 @@ def flags_of(
     function: A function with annotations and an `Args:` section.
 
   Returns:
-    The flags by name, in the order of the signature. The default is `None`,
-      which
-    cannot be written as text, for required arguments and those that may be
-    `None`.
+    The flags by name, in the order of the signature. The default is `None` for
+    required arguments and for arguments that may be `None`.
   """
   helps = parameters.argument_help(inspect.getdoc(function) or '')
   flags = {}
@@ -121,8 +119,8 @@ _SETTINGS = (
   _Setting(
     'max_concurrent_clients',
     help=(
-      'Maximum number of clients trained at once; by default chosen by the '
-      'runtime. Results do not depend on it.'
+      'Maximum number of clients trained at once; results do not depend on '
+      'it. By default chosen by the runtime.'
     ),
   ),
   _Setting('devices'),

@@ -44,7 +44,7 @@ def run(
 
   Args:
     sweep: The sweep.
-    stream: The stream for progress messages; standard output unless given.
+    stream: The stream for progress messages; by default standard output.
 
   Returns:
     The rows of the table.

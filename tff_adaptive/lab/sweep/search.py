@@ -79,7 +79,7 @@ class TrialScheduler:
 
   @property
   def most_runs(self) -> int:
-    """The largest number of runs, if none is pruned or left out."""
+    """The largest number of runs, if none is pruned or skipped."""
     sizes = sorted(map(len, self._configurations), reverse=True)
     if self.sampler != 'grid':
       sizes = sizes[: self.trials]

@@ -116,7 +116,7 @@ def open_storage(
 
   Args:
     folder: The sweep's folder.
-    storage: The value of --storage; a file in the folder unless given.
+    storage: The value of --storage; by default a file in the folder.
 
   Raises:
     SettingsError: If the location holds something else, or the kind of storage

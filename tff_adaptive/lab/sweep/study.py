@@ -73,9 +73,9 @@ class Study:
     Args:
       folder: The sweep's folder; a study in a `storage` has the folder's name.
       rule: The rule that computes the value of a trial.
-      storage: A URL that Optuna accepts, or journal:FILE; a file in the folder
-        unless given.
-      pruner: The pruner of runs; none unless given.
+      storage: A URL that Optuna accepts, or journal:FILE; by default a file in
+        the folder.
+      pruner: The pruner of runs; by default none.
 
     Raises:
       SettingsError: If the location holds something else.
@@ -213,7 +213,7 @@ class Study:
     )
 
   def _tell(self, number: int, **what: Any) -> bool:
-    """Ends a trial; returns whether it was this process that did."""
+    """Ends a trial; returns whether this process ended it."""
     try:
       self._study.tell(number, **what)
     except (ValueError, optuna.exceptions.UpdateFinishedTrialError):

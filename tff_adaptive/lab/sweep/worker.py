@@ -1,4 +1,4 @@
-"""A worker that runs points of a sweep one after the other.
+"""A worker that runs the points of a sweep in sequence.
 
 Importing TensorFlow Federated takes as long as a small run, so a worker process
 imports it once and then claims one run after the other from the sweep's study.
@@ -78,7 +78,7 @@ def run(
 
   Args:
     job: The point.
-    report: Called with the number of the round, every so often.
+    report: Called periodically with the number of the round.
 
   Raises:
     Stopped: If a signal stopped the run.
@@ -240,7 +240,7 @@ def work(
   report: Report,
   most_runs: float = math.inf,
 ) -> bool:
-  """Runs one point of a sweep after the other, and waits for those elsewhere.
+  """Runs points of a sweep in sequence, and waits for those elsewhere.
 
   Args:
     sweep: The sweep.

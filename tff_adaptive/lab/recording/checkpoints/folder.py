@@ -189,7 +189,7 @@ class Checkpoints:
     aside = path.with_name(f'damaged_{path.name}')
     try:
       path.replace(aside)
-      where = f'was renamed to {aside.name}'
+      where = f'was set aside as {aside.name}'
     except OSError:
       where = 'was left in place'  # Export may have read access only.
     self._warn(

@@ -321,7 +321,7 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
   told = sweep_flags.describe(sweep).splitlines()
   assert told[0].startswith('10 runs, ')
   assert (
-    '--server_adaptivity is no axis of fedavg, fedsps, which have no'
+    '--server_adaptivity is no axis of fedavg, fedsps, which do not'
     in (told[-3])
   )
   assert told[-2] == (

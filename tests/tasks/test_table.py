@@ -227,7 +227,7 @@ def test_a_model_of_ones_own(folder):
   assert helpers.weights(fixed) == 9
   for name, part in (
     ('no_model', 'must return a Keras model .*got int'),
-    ('narrow', r'puts out \(None, 3\).*got \(None, 1\)'),
+    ('narrow', r'the output shape \(None, 3\).*got \(None, 1\)'),
     ('unbuilt', 'is built .*got no shape yet'),
     ('softmax', 'ends in softmax; remove it'),
     ('normalized', 'batch normalisation'),
@@ -319,7 +319,7 @@ def test_named_clients_are_grouped(folder):
   task = tasks.create('table', path=write(folder), group_size=3)
   sizes = task.datasets.train_data.partition.sizes
   assert sizes.tolist() == [24, 8]
-  with pytest.raises(parameters.ParameterError, match='whose'):
+  with pytest.raises(parameters.ParameterError, match='already assigns'):
     tasks.create('table', path=write(folder), partition='iid')
 
 

@@ -38,7 +38,7 @@ def test_both_forms_of_csv_are_read(tmp_path):
     (b'1,a\n0,b\n', 'line 2.*got 0'),
     (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
     (b'1,a\n2\n', 'line 2'),
-    (b'1,a\n2,"b', 'no whole CSV file'),
+    (b'1,a\n2,"b', 'not a complete CSV file'),
     (b'1,\xff\xfe\n', 'not valid UTF-8 text'),
   ],
 )

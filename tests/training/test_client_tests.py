@@ -202,7 +202,7 @@ def test_clients_are_drawn_by_the_seed():
   assert len({*clients}) == 3 and clients == sorted(clients)
   _, rows = tests(weights)
   assert [row['client'] for row in rows] == clients
-  with pytest.raises(errors.SettingsError, match='more than the 5 clients'):
+  with pytest.raises(errors.SettingsError, match='exceeds the 5 clients'):
     model_and_tests([5] * 5, count=6)[0].clients()
 
 

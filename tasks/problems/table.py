@@ -87,78 +87,89 @@ class Table(shared.Divided):
   """Column or array with the labels."""
 
   client: Optional[str] = None
-  """Column or array that names an example's client; `client` where there is
-  one, unless given. In a folder without one, each file is a client."""
+  """Column or array with the client of each example; by default `client` if it
+  exists. In a folder without one, each file is a client.
+  """
 
   features: Optional[str] = None
-  """Columns or arrays with the features, with commas between; all others unless
-  given. A column of words is an input for each word."""
+  """Columns or arrays with the features, comma-separated; by default all
+  others. A column of words is one-hot encoded.
+  """
 
   words: Optional[str] = None
-  """Those of the features, with commas between, that are words although they
-  look like numbers or dates."""
+  """Features, comma-separated, to treat as words although they look like
+  numbers or dates.
+  """
 
   text: Optional[str] = None
-  """Column of text to learn from, in the place of features."""
+  """Column of text to learn from, instead of features."""
 
   vocabulary: Optional[Literal['fitted', 'hashed']] = None
-  """With text, whether the most frequent words of training texts are known,
-  or words are hashed; 'fitted' unless given."""
+  """With text, whether the vocabulary is the most frequent words of training
+  texts, or words are hashed; by default 'fitted'.
+  """
 
   vocab_size: Optional[_VocabularySize] = None
-  """With text, most tokens; 5000 unless given."""
+  """With text, maximum number of tokens; by default 5000."""
 
   max_length: Optional[parameters.Count] = None
-  """With text, words of a text that are used; 64 unless given."""
+  """With text, number of words used of each text; by default 64."""
 
   image_size: Optional[parameters.Count] = None
-  """Scales images to squares with edges of so many pixels. Unless given, all
-  must be of one size."""
+  """Edge length in pixels to which images are resized. By default all images
+  must have the same size.
+  """
 
   target: Literal['class', 'number'] = 'class'
-  """What a label is: one of several classes, any words, or a number to
-  predict."""
+  """Kind of label: one of several classes (any words), or a number to
+  predict.
+  """
 
   num_clients: Optional[parameters.Count] = None  # type: ignore[assignment]
-  """Deals the examples out to so many clients, if no column and no file says
-  whose they are."""
+  """Number of clients over which to partition the examples, if neither a column
+  nor files assign them.
+  """
 
   partition: Optional[shared.Rule] = None  # type: ignore[assignment]
-  """With num_clients, how the examples are dealt out: one of the divisions of
-  docs/tasks.md. 'lda' if alpha is given, else 'iid', unless given."""
+  """With num_clients, the partition of the examples, one of those in
+  docs/tasks.md; by default 'lda' if alpha is given, else 'iid'.
+  """
 
   partition_by: Optional[str] = None
-  """Column of numbers by which 'continuous' sorts; the label unless given."""
+  """Numeric column by which 'continuous' sorts; by default the label."""
 
   group_size: parameters.Count = 1
-  """Clients that a column or a file names of which one is made."""
+  """Number of named clients that are merged into one."""
 
   alpha: Optional[parameters.Positive] = None  # type: ignore[assignment]
   """With num_clients, concentration of a Dirichlet distribution over classes:
-  small means few classes a client. 0.1 unless given."""
+  small means few classes per client. By default 0.1.
+  """
 
   test_share: parameters.Share = 0.2
-  """Share of each client's examples that is held out for testing."""
+  """Fraction of each client's examples held out for testing."""
 
   standardize: bool = True
-  """Whether each feature is shifted and scaled to mean 0 and deviation 1 over
-  all training examples. An empty cell counts as its column's mean."""
+  """Whether to standardize each feature to mean 0 and deviation 1 over all
+  training examples. An empty cell counts as its column's mean.
+  """
 
   model: Optional[str] = None
   """package.module:function of a function that returns a model of Keras 2 or 3;
-  it is given `input_shape`, `num_classes` and, of text, `vocab_size` if it has
-  arguments of these names. A dense model with a hidden layer of 64 unless
-  given; before it, two convolutions for files of images, and for text the mean
-  of embeddings of 32."""
+  it is called with `input_shape`, `num_classes` and, for text, `vocab_size` if
+  it has arguments of these names. By default a dense model with a hidden layer
+  of 64, preceded by two convolutions for image files, and for text by the mean
+  of embeddings of 32.
+  """
 
   cache_dir: Optional[str] = None
-  """Folder from which a relative path starts; the current one unless given."""
+  """Folder to which a relative path refers; by default the current one."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 20 unless given."""
+  """Batch size; by default 20."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of what is held out, the dealing out, and the made-up table."""
+  """Seed for the held-out examples, the partition and the synthetic table."""
 
   def check(self) -> None:
     super().check()

@@ -197,7 +197,7 @@ class Table(shared.Divided):
       if self.data == 'synthetic' and getattr(self, name) is not None:
         raise parameters.ParameterError(
           name,
-          '{}={given} would be ignored: the made-up table has numbers only.',
+          '{}={given} would be ignored: the synthetic table is numeric.',
           given=getattr(self, name),
         )
     if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):

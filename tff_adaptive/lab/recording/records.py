@@ -41,7 +41,7 @@ class Records(hooks.Hook):
     Args:
       folder: The run's folder, entered by the caller.
       checkpoint: The checkpoint from which the run resumes, with checksums of
-        `TABLES`; all rows are dropped unless given.
+        `TABLES`; by default all rows are dropped.
 
     Raises:
       RunError: If rows up to the checkpoint are missing or were changed, or if

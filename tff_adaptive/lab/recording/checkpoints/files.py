@@ -197,9 +197,9 @@ def read(
 
   Args:
     path: The file.
-    run: The expected identity of the run; any unless given.
-    round_number: The expected round; any unless given.
-    specs: The expected arrays; any unless given.
+    run: The expected identity of the run; by default any.
+    round_number: The expected round; by default any.
+    specs: The expected arrays; by default any.
 
   Raises:
     DamagedError: If the file is damaged or not the expected checkpoint.

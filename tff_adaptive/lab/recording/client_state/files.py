@@ -371,7 +371,7 @@ class ClientStates:
 
     Args:
       saved: The entries returned by `save`.
-      client_ids: The task's clients, to check against; any unless given.
+      client_ids: The task's clients, to check against; by default any.
 
     Raises:
       DamagedError: If the file does not hold the states of the checkpoint.

@@ -131,7 +131,7 @@ def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
       assert main.main(command) == 2
       message = capsys.readouterr().err
       assert message.count('\n') == 1
-      assert '0.87.0 is needed, 0.88.0 is installed' in message
+      assert '0.87.0 is required, 0.88.0 is installed' in message
     assert main.main(['list']) == 0
   # What is refused is what the lock does not have.
   lock = (_ROOT / 'requirements.txt').read_text()

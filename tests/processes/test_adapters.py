@@ -265,7 +265,7 @@ def test_what_cannot_have_adapters():
     input_spec=_SPEC,
     loss=tf.keras.losses.MeanSquaredError(),
   )
-  with pytest.raises(adapters.AdapterError, match='there are only/kernel'):
+  with pytest.raises(adapters.AdapterError, match='the model has only/kernel'):
     adapters.adapt(made, 1, adapts=lambda name: False)
 
   def flat():

@@ -228,7 +228,7 @@ def test_a_model_of_ones_own(folder):
   for name, part in (
     ('no_model', 'must return a Keras model .*got int'),
     ('narrow', r'the output shape \(None, 3\).*got \(None, 1\)'),
-    ('unbuilt', 'is built .*got no shape yet'),
+    ('unbuilt', 'a built model .*got no shape yet'),
     ('softmax', 'ends in softmax; remove it'),
     ('normalized', 'batch normalisation'),
     ('fails', r"fails: KeyError: 'width' \(line \d+ of .*table_models.py\)"),
@@ -375,7 +375,7 @@ def test_folders_of_images(folder):
   [
     (dict(vocabulary='hashed'), 'needs `text`'),
     (dict(text='a', features='b'), '`features`=b would be ignored'),
-    (dict(text='a', data='synthetic'), 'made-up table'),
+    (dict(text='a', data='synthetic'), 'synthetic table'),
     (dict(vocab_size=2), 'at least 3'),
   ],
 )

@@ -59,7 +59,7 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
 )
 def test_files_that_are_refused(tmp_path, lines, words):
   ids = tasks.create('digits').datasets.train_data.client_ids
-  names = iter([ids[0], ids[0] if 'second' in words else ids[1]])
+  names = iter([ids[0], ids[0] if 'twice' in words else ids[1]])
   if 'twice' not in words:
     names = iter(ids)
   lines = [

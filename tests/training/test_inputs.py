@@ -91,7 +91,7 @@ def test_what_is_not_known_is_not_compared(tmp_path):
   now = dict(clients='a', examples=None, test='b')
   for before in ({}, now, dict(clients='a', examples='c'), dict(test=None)):
     inputs.check_same(before, now, tmp_path)
-  with pytest.raises(errors.SettingsError, match='in the test data, though'):
+  with pytest.raises(errors.SettingsError, match='of the test data, though'):
     inputs.check_same(dict(now, test='c'), now, tmp_path)
 
 

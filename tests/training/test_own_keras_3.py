@@ -211,5 +211,5 @@ def test_what_is_refused(settings, monkeypatch):
     experiment.build(made, experiment.create_task(made))
   keras = pytest.importorskip('keras')
   monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')
-  with pytest.raises(errors.SettingsError, match="its backend 'jax'"):
+  with pytest.raises(errors.SettingsError, match="the backend 'jax'"):
     experiment.create_task(settings('none'))

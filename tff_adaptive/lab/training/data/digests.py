@@ -91,7 +91,7 @@ def check_same(
   if changed:
     raise errors.SettingsError(
       f'The run in {folder} was started with a different version of '
-      f'{" and in ".join(changed)}, though with the same flags: restore the '
+      f'{" and ".join(changed)}, though with the same flags: restore the '
       'original, or choose another --experiment_name.'
     )
 

@@ -105,8 +105,8 @@ def create(
   for option in options:
     if option not in accepted:
       raise ValueError(
-        f'Task {name} has no option `{option}`'
-        f'{parameters.suggestion(option, accepted)}; it takes '
+        f'Task {name} has no option '
+        f'`{option}`{parameters.suggestion(option, accepted)}; it accepts '
         f'{", ".join(accepted)}.'
       )
   if described.own:
@@ -117,5 +117,5 @@ def create(
 
 def _options_of(described: TaskInfo) -> type[shared.Options]:
   if described.options is None:
-    raise TypeError(f'The task {described.name} has no class of options.')
+    raise TypeError(f'The task {described.name} has no options.')
   return described.options

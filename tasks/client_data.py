@@ -103,7 +103,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
           tf.debugging.assert_equal(
             tf.gather(tf.constant(self._ids), position),
             client_id,
-            message='There is no such client.',
+            message='Unknown client.',
           )
         ]
       ):

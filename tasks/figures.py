@@ -346,8 +346,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     data = tasks.create(name, **options).datasets.train_data
     if not hasattr(data, 'partition') or 'label' not in data.arrays:
       raise ValueError(
-        f'The clients of {name} are its own, not a partition by label; there '
-        'is nothing to draw.'
+        f'The clients of {name} are given by the data, not by a partition; '
+        'there is nothing to plot.'
       )
     labels, classes = _labels(data, name)
     label_distribution(

@@ -21,8 +21,8 @@ def check(fine_tune: str, weights_dir: Optional[str], data: str) -> None:
   if fine_tune == 'head' and weights_dir is None and data != 'synthetic':
     raise parameters.ParameterError(
       'fine_tune',
-      '{}=head trains a classifier on features that {weights_dir} brings; '
-      'without it they are random. Give it, or {fine_tune}=all.',
+      '{}=head trains only a classifier, on the pretrained features in '
+      '{weights_dir}; without it they are random. Give it, or {fine_tune}=all.',
     )
 
 

@@ -75,8 +75,8 @@ def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
       os.chdir(here)
   if moved:
     raise own_code.OwnCodeError(
-      f'{task.place} changes the current folder (os.chdir), from which the '
-      'paths of flags start; give whole paths to what it opens.'
+      f'{task.place} changes the current folder (os.chdir), to which the paths '
+      'in flags are relative; use absolute paths in it instead.'
     )
   if not isinstance(made, tff.simulation.baselines.BaselineTask):
     raise own_code.OwnCodeError(

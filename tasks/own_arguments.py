@@ -51,7 +51,7 @@ def look_up(place: str) -> Function:
     signature = inspect.signature(function)
   except (TypeError, ValueError) as e:
     raise own_code.OwnCodeError(
-      f'Python cannot read the arguments of {place}.'
+      f'The signature of {place} cannot be inspected.'
     ) from e
   docstring = inspect.getdoc(function) or ''
   helps = parameters.argument_help(docstring)
@@ -71,9 +71,9 @@ def look_up(place: str) -> Function:
       flags[name] = parameter
     elif parameter.required:
       raise own_code.OwnCodeError(
-        f'the argument `{name}` of {place} has no default, and no flag can '
-        'set it: that takes a keyword that is annotated as str, int, float, '
-        'bool or a Literal of words.'
+        f'the argument `{name}` of {place} has no default, and no flag can set '
+        'it: that requires a keyword argument annotated as str, int, float, '
+        'bool or a Literal of strings.'
       )
   first = docstring.strip().partition('\n')[0].rstrip('.')
   return Function(place, types.MappingProxyType(flags), first)

@@ -39,8 +39,8 @@ def load(place: str) -> Callable[..., Any]:
   module_name, name = split(place)
   if find(module_name) is None:
     raise OwnCodeError(
-      f'there is no module {module_name}, neither in the current folder nor '
-      f'where Python looks for packages.{hint(module_name)}'
+      f'there is no module {module_name}, neither in the current folder nor on '
+      f"Python's path.{hint(module_name)}"
     )
   try:
     module = importlib.import_module(module_name)
@@ -54,7 +54,7 @@ def load(place: str) -> Callable[..., Any]:
   found = getattr(module, name)
   if not callable(found) or isinstance(found, type):
     kind = 'a class' if isinstance(found, type) else f'{type(found).__name__}'
-    raise OwnCodeError(f'{place} is no function but {kind}.')
+    raise OwnCodeError(f'{place} is not a function but {kind}.')
   return found
 
 
@@ -106,7 +106,7 @@ def checked(function: Callable[[], Any], place: str, calls: int) -> Any:
       told = failure(e, place.partition(':')[0])
       raise errors.RunError(
         f'The model function of {place} fails at call {number}: {told}; it is '
-        'called several times, a new model each time.'
+        'called several times and must build a new model each time.'
       ) from e
 
   return call
@@ -118,8 +118,8 @@ def split(place: str) -> tuple[str, str]:
   words = [*module.split('.'), function]
   if not all(word.isidentifier() for word in words):
     raise OwnCodeError(
-      f'{place!r} names no function; what is wanted is '
-      'PACKAGE.MODULE:FUNCTION, such as my_data:hospital.'
+      f'{place!r} does not name a function; give PACKAGE.MODULE:FUNCTION, such '
+      'as my_data:hospital.'
     )
   return module, function
 
@@ -174,7 +174,4 @@ def hint(module: str) -> str:
   first = module.partition('.')[0]
   if first not in _OURS:
     return ''
-  return (
-    f' (`{first}` is a package of this program; a module of your own needs '
-    'another name.)'
-  )
+  return f' (`{first}` is a package of tff-adaptive; rename your own module.)'

@@ -44,14 +44,14 @@ class Partition:
   def __post_init__(self) -> None:
     if len(self.client_ids) != len(self.indices):
       raise ValueError(
-        f'A partition needs as many client ids as index arrays, got '
+        'A partition needs one client id per index array, got '
         f'{len(self.client_ids)} and {len(self.indices)}.'
       )
     if len(set(self.client_ids)) != len(self.client_ids):
       raise ValueError('The client ids of a partition must be distinct.')
     every = np.concatenate(self.indices) if self.indices else np.array([])
     if len(np.unique(every)) != len(every):
-      raise ValueError('No example may belong to two clients of a partition.')
+      raise ValueError('The clients of a partition must not share examples.')
 
   @property
   def sizes(self) -> np.ndarray:
@@ -103,8 +103,8 @@ class Partition:
       ) from e
     if not (_are_counts(sizes) and _are_counts(every)):
       raise data_errors.DataError(
-        f'{os.fspath(path)} has sizes or positions that are no whole numbers '
-        f'from 0: {expected}.'
+        f'{os.fspath(path)} has sizes or positions that are not nonnegative '
+        f'integers: {expected}.'
       )
     if sizes.sum() != len(every) or len(sizes) != len(client_ids):
       raise data_errors.DataError(
@@ -300,7 +300,7 @@ def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
   exact = given.astype(np.int64)
   if exact.sum() > num_examples:
     raise data_errors.PartitionError(
-      f'{len(exact)} clients want {exact.sum()} examples in all, but there '
+      f'{len(exact)} clients need {exact.sum()} examples in total, but there '
       f'are {num_examples}: ask for fewer clients or fewer examples each.'
     )
   return exact

@@ -51,20 +51,21 @@ class Options(parameters.Described, abc.ABC):
   """Folder with the task's data files."""
 
   data: Literal['native', 'synthetic'] = 'native'
-  """The task's own data, or small made-up data of the same shapes, for which
-  numbers of clients and examples are upper bounds."""
+  """Real data, or small synthetic data of the same shapes, for which numbers of
+  clients and examples are upper bounds.
+  """
 
   epochs: parameters.Count = 1
-  """Passes of a client over its examples in a round."""
+  """Number of epochs over a client's examples per round."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the task's own unless given."""
+  """Batch size; by default the task's own."""
 
   max_elements: Optional[parameters.Count] = None
-  """Most examples of a client in a round."""
+  """Maximum number of examples per client and round."""
 
   seed: parameters.NonNegativeInt = 0
-  """Seed of the order of test examples, of partitions, and of made-up data."""
+  """Seed for the order of test examples, partitions and synthetic data."""
 
   @property
   def values(self) -> dict[str, Any]:
@@ -126,29 +127,35 @@ class Divided(Options):
   """Number of clients."""
 
   examples_per_client: Optional[parameters.Count] = None
-  """Examples of each client, or of the mean client where they differ; all there
-  are, equally, unless given."""
+  """Number of examples per client, on average if sizes differ; by default all
+  examples, in equal shares.
+  """
 
   smallest_client: Optional[parameters.Count] = None
-  """If given, sizes are drawn between this and `examples_per_client`. Where
-  they follow from the partition or from `sizes`, the least of them."""
+  """If given, sizes are drawn between this and `examples_per_client`. If they
+  follow from the partition or from `sizes`, their minimum.
+  """
 
   sizes: Literal[
     'equal', 'linear', 'square', 'exponential', 'dirichlet', 'lognormal'
   ] = 'equal'
-  """How clients differ in numbers of examples: in proportion to the client's
-  place, its square or exponential, or to Dirichlet or lognormal draws. With
-  'iid', 'lda', 'inner_dirichlet', 'classes' and 'continuous'."""
+  """Distribution of client sizes: proportional to the client's index, its
+  square or exponential, or to Dirichlet or lognormal draws. With 'iid', 'lda',
+  'inner_dirichlet', 'classes' and 'continuous'.
+  """
 
   size_skew: Optional[parameters.Positive] = None
-  """Concentration of 'dirichlet' sizes, 0.5 unless given, or deviation of the
-  logarithm of 'lognormal' ones, 2 unless given."""
+  """Concentration of 'dirichlet' sizes, by default 0.5, or standard deviation
+  of the logarithm of 'lognormal' ones, by default 2.
+  """
 
   alpha: parameters.Positive = 0.1
-  """Concentration of the label skew; small means few labels a client."""
+  """Concentration of the label skew; small means few labels per client."""
 
   classes_per_client: parameters.Count = 2
-  """Labels of a client with 'classes', 'pathological' and 'lognormal'."""
+  """Number of labels per client with 'classes', 'pathological' and
+  'lognormal'.
+  """
 
   self_balancing: bool = True
   """With 'dirichlet', whether a client that has as many examples as the mean
@@ -156,11 +163,12 @@ class Divided(Options):
   asked."""
 
   shards_per_client: Optional[parameters.Count] = None
-  """Shards of a client with 'shards', 2 unless given."""
+  """Number of shards per client with 'shards'; by default 2."""
 
   strictness: Optional[parameters.Probability] = None
-  """With 'continuous', how far the label alone decides: from 0 for a division
-  at random to 1, which it is unless given."""
+  """With 'continuous', the influence of the label: from 0 for a random
+  partition to 1, the default.
+  """
 
   feature_skew: Optional[
     Literal[
@@ -173,16 +181,16 @@ class Divided(Options):
       'blur',
     ]
   ] = None
-  """Transforms clients' features, the last client's most: Gaussian noise as in
-  NIID-Bench, brightness ('shift') or contrast ('scale'), features that change
-  places, or images rotated, with noise or without, or blurred. None unless
-  given."""
+  """Transformation of client features, strongest for the last client: Gaussian
+  noise as in NIID-Bench, brightness ('shift') or contrast ('scale'), permuted
+  features, or images rotated, with noise or without, or blurred. By default
+  none."""
 
   feature_skew_strength: Optional[parameters.Positive] = None
-  """Strength of `feature_skew` for the last client: deviation of the noise (0.1
-  unless given), what is added (0.3), by what share contrast is raised (0.5),
-  share of features that change places (1), degrees (90, with noise of 0.1 for
-  each 30 of them), or deviation of the blur in pixels (1)."""
+  """Strength of `feature_skew` for the last client: standard deviation of the
+  noise (by default 0.1), offset (0.3), relative increase of contrast (0.5),
+  fraction of permuted features (1), degrees (90, with noise of 0.1 for each 30
+  of them), or standard deviation of the blur in pixels (1)."""
 
   def check(self) -> None:
     """Raises `ParameterError` for options that the partition would ignore."""

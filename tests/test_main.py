@@ -131,7 +131,7 @@ def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
       assert main.main(command) == 2
       message = capsys.readouterr().err
       assert message.count('\n') == 1
-      assert '0.87.0 is needed, 0.88.0 is installed' in message
+      assert '0.87.0 is required, 0.88.0 is installed' in message
     assert main.main(['list']) == 0
   # What is refused is what the lock does not have.
   lock = (_ROOT / 'requirements.txt').read_text()
@@ -265,7 +265,7 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
   process.send_signal(number)
   stopped = finish(process, tmp_path)
   assert stopped.code == 128 + number
-  assert 'which is saved; the same command goes on' in stopped.out
+  assert 'which is saved; the same command resumes' in stopped.out
   assert 'Traceback' not in stopped.err
   deadline_of_workers = time.monotonic() + 10
   while processes_started_by(process.pid):
@@ -289,7 +289,7 @@ def test_dry_run_and_data_errors_leave_nothing(
   tmp_path, main, capsys, monkeypatch
 ):
   dry = run(tmp_path, '--dry_run', *_SMALL)
-  assert dry.code == 0 and 'bytes a round' in dry.out, dry.err
+  assert dry.code == 0 and 'bytes per round' in dry.out, dry.err
   assert dry.err == 'Loading TensorFlow ...\n' and 'Loading' not in dry.out
   monkeypatch.chdir(tmp_path)
   missing = ['--task=emnist_character', f'--cache_dir={tmp_path}']
@@ -347,8 +347,8 @@ def _beside_own_tasks(folder, *arguments):
   [
     (['list'], 0, '  digits  '),
     (['--task=digits', '--digits_alpha=0'], 2, '--digits_alpha must be'),
-    (['--task=tasks:mine'], 2, 'a module of your own needs another name'),
-    (['--task=own_data:make'], 2, 'a module of your own needs another name'),
+    (['--task=tasks:mine'], 2, 'rename your own module'),
+    (['--task=own_data:make'], 2, 'rename your own module'),
   ],
 )
 def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):
@@ -384,6 +384,6 @@ def test_a_library_beside_a_module_called_tasks(tmp_path):
   assert done.returncode == 0, done.stderr
   assert done.stdout == (
     f'tff_adaptive needs its own package `tasks`, but {tmp_path}/tasks.py is '
-    'imported under that name already: give that module another name, or '
+    'imported under that name already: rename that module, or '
     'import tff_adaptive.training before it.\n'
   )

@@ -69,7 +69,7 @@ def settings(**given):
     ({'dp_clip_norm': 1.0, 'aggregator': 'compression'}, 'quantisation'),
     (
       {'dp_adaptive_clipping': True, 'aggregator': 'secure'},
-      'needs to know beforehand',
+      'needs a fixed bound',
     ),
     (
       {'dp_adaptive_clipping': True, 'dp_noise_multiplier': 1.0},
@@ -112,7 +112,9 @@ def test_methods_that_send_more_than_their_update_are_refused(name):
     return
   with pytest.raises(parameters.ParameterError) as error:
     algorithms.check(name, **given)
-  assert 'has no differential privacy: its clients send' in str(error.value)
+  assert 'does not support differential privacy: besides their' in str(
+    error.value
+  )
 
 
 def test_feddecsps_that_counts_within_a_round_is_accepted():

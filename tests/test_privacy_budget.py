@@ -141,7 +141,7 @@ def test_the_paper_noise_is_found_again():
   [
     ({'delta': 0.0}, '`dp_delta` must be above 0 and below 1, got 0'),
     ({'delta': 1.0}, 'got 1'),
-    ({'clients_per_round': 401}, 'from 1 to the 400 clients'),
+    ({'clients_per_round': 401}, 'from 1 to 400, the number of clients'),
   ],
 )
 def test_impossible_budgets(changes, words):

@@ -87,7 +87,7 @@ def test_command(command, tmp_path, request):
     arguments.append('--dry_run')
   code, output = run(arguments, tmp_path)
   assert code == 0, output
-  assert ('bytes a round' in output) == trains
+  assert ('bytes per round' in output) == trains
 
 
 @pytest.mark.parametrize(

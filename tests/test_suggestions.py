@@ -17,7 +17,7 @@ from tff_adaptive import training
     ),
     (
       lambda: algorithms.check('fedadam', server_learning_rat=1),
-      r'no use for it \(did you mean server_learning_rate',
+      r'does not use it \(did you mean server_learning_rate',
     ),
     (
       lambda: algorithms.check('fedavg', client_optimizer='addam'),
@@ -34,7 +34,7 @@ from tff_adaptive import training
     (lambda: tasks.create('digit'), r"got 'digit' \(did you mean digits\?\)\."),
     (
       lambda: tasks.create('digits', alpa=1),
-      r'no option `alpa` \(did you mean alpha\?\); it takes',
+      r'no option `alpa` \(did you mean alpha\?\); it accepts',
     ),
     (
       lambda: training.settings(task='digit'),

@@ -154,13 +154,13 @@ def adapt(
     kernels = kernels_of(model_fn())
   if not kernels:
     raise AdapterError(
-      'The model has no dense or attention layer whose kernel is trained, and '
-      'adapters go on nothing else.'
+      'Adapters need a dense or attention layer with a trainable kernel; this '
+      'model has none.'
     )
   chosen = {place for place in kernels if adapts(names[place])}
   if not chosen:
     raise AdapterError(
-      'No dense or attention kernel is to have an adapter; there are '
+      'The patterns select no dense or attention kernel; the model has '
       f'{", ".join(names[place] for place in kernels)}.'
     )
   whole = {

@@ -41,8 +41,8 @@ def of_exit(error: SystemExit) -> RunError:
     if '_sitebuiltins' not in frame.f_code.co_filename
   ]
   return RunError(
-    f'Code that the run called asked Python to exit (SystemExit: {error})'
-    f'{places[-1] if places else ""}; raise an error there, or return.'
+    'User code asked Python to exit (SystemExit: '
+    f'{error}){places[-1] if places else ""}; raise an error there, or return.'
   )
 
 

@@ -101,8 +101,8 @@ class Table(Mapping[str, Row], Generic[Row]):
     """
     if name in self._rows or not name.isidentifier():
       raise ValueError(
-        f'{name!r} cannot be added: a name is made of letters, digits and '
-        f'underscores, and {", ".join(self._rows)} are taken.'
+        f'{name!r} cannot be added: a name consists of letters, digits and '
+        f'underscores and must be new; {", ".join(self._rows)} are taken.'
       )
     self._rows[name] = row
 

@@ -51,8 +51,8 @@ def kind_of(model: Any) -> Optional[Literal['keras_2', 'keras_3']]:
     backend = keras.config.backend()
     if backend != 'tensorflow':
       raise TypeError(
-        f'{_name(kind)} is a model of Keras 3 under its backend {backend!r}; '
-        'learning processes here are TensorFlow graphs: start Python with '
+        f'{_name(kind)} is a Keras 3 model with the backend {backend!r}; '
+        'learning processes are TensorFlow graphs: start Python with '
         'KERAS_BACKEND=tensorflow, or without KERAS_BACKEND.'
       )
     return 'keras_3'
@@ -61,8 +61,8 @@ def kind_of(model: Any) -> Optional[Literal['keras_2', 'keras_3']]:
     for base in kind.__mro__
   ):
     raise TypeError(
-      f'{_name(kind)} is a PyTorch module (torch.nn.Module); models here are '
-      'Keras models, of tf.keras or of Keras 3 under its TensorFlow backend.'
+      f'{_name(kind)} is a PyTorch module (torch.nn.Module); give a Keras '
+      'model, of tf.keras or of Keras 3 with the TensorFlow backend.'
     )
   return None
 
@@ -130,8 +130,8 @@ def model_fn(
   _check_spec(input_spec)
   if isinstance(model, tf.keras.Model):
     raise TypeError(
-      '`model` is a model of Keras 2 (tf.keras), which cannot be built anew '
-      'for each client; give a function that returns one.'
+      '`model` is a Keras 2 (tf.keras) model, which cannot be rebuilt for '
+      'each client; give a function that returns a new one.'
     )
   # Keras models are callable too.
   if kind_of(model) is None and not callable(model):
@@ -234,8 +234,8 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 def _check_spec(input_spec: Any) -> None:
   words = (
-    '`input_spec` must have the specs of `x` and `y` of a batch, as '
-    'tf.TensorSpecs with None for the size of a batch'
+    '`input_spec` must hold the tf.TensorSpecs of `x` and `y`, with None as '
+    'the batch dimension'
   )
   if isinstance(input_spec, Mapping):
     if not {'x', 'y'} <= {*input_spec}:
@@ -397,18 +397,17 @@ class Keras3Model(tff.learning.models.VariableModel):
     """
     if not (keras_model.built and keras_model.weights):
       raise TypeError(
-        f'{_name(type(keras_model))} is not built, so that it has no weights '
-        'yet: call it on a batch once, or call its build(input_shape), before '
-        'it is handed over.'
+        f'{_name(type(keras_model))} has not been built and has no weights: '
+        'call it on a batch, or call build(input_shape), first.'
       )
     if any(
       'BatchNormalization' in type(layer).__name__
       for layer in tff_internals.layers_of(keras_model)
     ):
       warnings.warn(
-        'Batch normalization keeps moving averages, which clients do not send '
-        'and the server does not train: they keep their first values. '
-        'GroupNormalization has none.',
+        'The moving averages of batch normalization are neither sent by '
+        'clients nor trained by the server and keep their initial values. Use '
+        'GroupNormalization, which has none.',
         UserWarning,
         stacklevel=2,
       )
@@ -527,8 +526,8 @@ class Keras3Model(tff.learning.models.VariableModel):
     if self._draws[-1]:  # Raised in `draw`, Keras would garble it.
       raise TypeError(
         f'A layer of {_name(type(self._keras_model))} draws random numbers '
-        'without a generator of its own, so that no seed decides them: give '
-        'the layer a keras.random.SeedGenerator as an attribute, and draw with '
+        'without a seed generator, so they are not reproducible: give the '
+        'layer a keras.random.SeedGenerator as an attribute, and draw with '
         'seed=self.NAME.'
       )
     if training:
@@ -666,9 +665,7 @@ def _loss_of(keras_model: Any, loss: Any) -> Callable[[Any, Any], tf.Tensor]:
     try:
       loss = keras.losses.get(loss)
     except ValueError as e:
-      raise TypeError(
-        f'`loss` is {loss!r}, which is no loss of Keras 3.'
-      ) from e
+      raise TypeError(f'`loss` must be a Keras 3 loss, got {loss!r}.') from e
   if not callable(loss):
     raise TypeError(
       '`loss` must be a loss of Keras, its name or a function of labels and '
@@ -748,7 +745,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
       found.name = name
   except ValueError as e:
     raise TypeError(
-      f'`metrics` has {name!r}, which is no metric of Keras 3.'
+      f'`metrics` must name Keras 3 metrics, got {name!r}.'
     ) from e
   return found
 

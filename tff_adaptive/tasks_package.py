@@ -29,8 +29,8 @@ def claim() -> None:
     if file is None or not os.path.samefile(file, spec.origin):
       raise ImportError(
         f'tff_adaptive needs its own package `tasks`, but {file or loaded} is '
-        'imported under that name already: give that module another name, or '
-        'import tff_adaptive.training before it.'
+        'imported under that name already: rename that module, or import '
+        'tff_adaptive.training before it.'
       )
     return
   module = importlib.util.module_from_spec(spec)

@@ -49,7 +49,7 @@ def k_classes(
         [partition.take(pools, c, rng) for c in counts]
       )
   raise data_errors.PartitionError(
-    f'No way was found to give {len(exact)} clients {k} labels and '
+    f'No assignment was found that gives {len(exact)} clients {k} labels and '
     f'{exact.min()} to {exact.max()} examples each: the labels have '
     f'{capacity.min()} to {capacity.max()} examples. Ask for fewer clients, '
     'smaller clients or more labels a client.'

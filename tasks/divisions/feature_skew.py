@@ -116,8 +116,8 @@ def apply(
   name = features_of(arrays)
   if name is None:
     raise data_errors.PartitionError(
-      f'`feature_skew` {kind} needs features that are numbers; the examples '
-      f'have {", ".join(arrays)}.'
+      f'`feature_skew` {kind} needs numeric features; the examples have '
+      f'{", ".join(arrays)}.'
     )
   features = np.asarray(arrays[name])
   if kind in _OF_IMAGES and features.ndim < 3:

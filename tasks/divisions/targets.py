@@ -37,7 +37,7 @@ def continuous(
   deviation = values.std()
   if not np.isfinite(values).all() or not deviation:
     raise data_errors.PartitionError(
-      'Examples can be sorted by finite numbers that differ; got '
+      'Examples must be sorted by finite numbers that are not all equal; got '
       f'{values.min():g} to {values.max():g}.'
     )
   rng = np.random.default_rng(seed)

@@ -106,7 +106,7 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
   except (OSError, ValueError, RecursionError) as e:
     if isinstance(e, data_errors.DataError):
       raise
-    raise data_errors.DataError(f'{path} is no readable JSON: {e}.') from e
+    raise data_errors.DataError(f'{path} is not valid JSON: {e}.') from e
   if not isinstance(found, dict):
     _wrong(path, 'an object of JSON was expected.')
   return found
@@ -181,7 +181,7 @@ def _read_file(path: pathlib.Path) -> Any:
     _wrong(path, 'it has no rows.')
   names = table.column_names
   if len(set(names)) < len(names):
-    _wrong(path, f'it has a column twice; its columns are {_listed(names)}.')
+    _wrong(path, f'it has duplicate columns; its columns are {_listed(names)}.')
   return table
 
 
@@ -242,7 +242,10 @@ def _examples(
     _wrong(parts[0], 'it has no column for features.')
   for name in names.words:
     if name not in wanted:
-      _wrong(parts[0], f'it has no column {name!r} of features to be words.')
+      _wrong(
+        parts[0],
+        f'it has no column {name!r} among the features to treat as words.',
+      )
   blocks, described_all = [], []
   for name in wanted:
     block, one = _feature(column(name), name in names.words, image_size)
@@ -254,7 +257,7 @@ def _examples(
     _wrong(
       parts[0],
       f'the column {wide[0]!r} has several numbers a row and {words[0]!r} has '
-      'words, which do not go together; leave one out with --table_features.',
+      'words, which cannot be combined; exclude one with --table_features.',
     )
   features = blocks[0]
   if len(blocks) > 1:
@@ -448,13 +451,13 @@ def _feature(
     block = np.concatenate(shapes)
     missing = int(np.isnan(block).sum())
     if missing == block.size:
-      first.wrong('it is empty; leave it out with --table_features.')
+      first.wrong('it is empty; exclude it with --table_features.')
     width = math.prod(block.shape[1:])
     return block, columns.Column(first.name, missing=missing, width=width)
   if first.kind not in ('words', 'number'):
     first.wrong(
-      f'numbers, words, lists of numbers or images were expected, got '
-      f'{first.kind}; leave it out with --table_features.'
+      'numbers, words, lists of numbers or images were expected, got '
+      f'{first.kind}; exclude it with --table_features.'
     )
   texts = [text for cells in parts for text in cells.as_words()]
   return columns.coded_words(first.where, first.name, texts)

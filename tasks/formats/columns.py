@@ -239,9 +239,9 @@ def _read_csv(
   except (OSError, ValueError) as e:
     if isinstance(e, data_errors.DataError):
       raise
-    raise data_errors.DataError(f'{path} is no readable UTF-8 text.') from e
+    raise data_errors.DataError(f'{path} is not valid UTF-8 text.') from e
   if not labels:
-    _wrong(path, 'it has no rows below its header.')
+    _wrong(path, 'it has no rows after its header.')
   whose = np.array(clients, object) if places.client is not None else None
   return features, np.array(labels, object), whose
 
@@ -266,7 +266,7 @@ def _header(path: pathlib.Path, file: Any) -> tuple[str, list[str]]:
   try:
     header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
   except csv.Error as e:
-    _wrong(path, f'line 1 is no header of a CSV file: {e}.')
+    _wrong(path, f'line 1 is not a CSV header: {e}.')
   header = [name.strip() for name in header]
   counts = collections.Counter(header)
   twice = [name for name in header if counts[name] > 1]
@@ -436,7 +436,7 @@ def coded_words(
   """
   words = sorted(set(texts) - {''})
   if not words:
-    _wrong(where, 'it is empty; leave it out with --table_features.')
+    _wrong(where, 'it is empty; exclude it with --table_features.')
   if len(words) > _MOST_WORDS:
     _wrong(
       where,
@@ -549,10 +549,10 @@ class _Features:
       if _DATE.fullmatch(text):
         _wrong(
           where,
-          f'{text[:_SHOWN]!r} is a date or a time, of which no model makes '
-          'sense as a word: write it as a number (days since some day), leave '
-          'the column out with --table_features, or name it in --table_words '
-          'to take it for a word all the same.',
+          f'{text[:_SHOWN]!r} is a date or a time, which is meaningless to a '
+          'model as a word: convert it to a number (such as days since a '
+          'date), exclude the column with --table_features, or force it to '
+          'words with --table_words.',
         )
     if len(text) > _LONGEST:
       _wrong(where, f'a word has {_LONGEST:,} characters at most.')
@@ -577,7 +577,7 @@ class _Features:
       if missing[j] == len(features):
         _wrong(
           where,
-          f'the column {name!r} is empty; leave it out with --table_features.',
+          f'the column {name!r} is empty; exclude it with --table_features.',
         )
       words = sorted(self._codes[j])
       if words:
@@ -639,7 +639,7 @@ def _read_archive(path: pathlib.Path, names: Names) -> Examples:
     for place in places.features
   ]
   if names.words:
-    _wrong(path, 'arrays of an archive hold numbers; none of them is words.')
+    _wrong(path, 'the arrays of an archive are numeric and cannot be words.')
   described = tuple(
     Column(order[place], width=math.prod(f.shape[1:]))
     for place, f in zip(places.features, features, strict=True)
@@ -669,7 +669,7 @@ def _tags(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
     try:
       return np.char.decode(array, 'utf-8')
     except UnicodeDecodeError as e:
-      _wrong(where, f'its bytes are no UTF-8 text ({e}).')
+      _wrong(where, f'its bytes are not valid UTF-8 ({e}).')
   if array.dtype.kind not in 'biufU':
     _wrong(where, f'words or real numbers were expected, got {array.dtype}.')
   if array.dtype.kind == 'f' and np.isnan(array).any():

@@ -48,8 +48,8 @@ def of_sklearn(name: str, task: str) -> pathlib.Path:
   package = importlib.util.find_spec('sklearn')
   if package is None or package.origin is None:
     raise data_errors.DataError(
-      f'The task {task} reads a file of scikit-learn, which is not installed: '
-      'pip install scikit-learn.'
+      f'The task {task} needs scikit-learn, which is not installed: pip '
+      'install scikit-learn.'
     )
   return pathlib.Path(package.origin).parent / 'datasets' / 'data' / name
 

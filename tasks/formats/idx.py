@@ -57,7 +57,7 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
       content = file.read(expected + 1)
   except (OSError, EOFError, zlib.error) as e:
     raise data_errors.DataError(
-      f'{path} cannot be read whole: {e}. {get}'
+      f'{path} cannot be read completely: {e}. {get}'
     ) from e
   if len(content) != expected or not shape.all():
     has = f'{len(header) + len(content)}'

@@ -78,7 +78,7 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
     for (client_id,) in connection.execute(query, (split,)):
       if not isinstance(client_id, str):
         raise data_errors.DataError(
-          f'{path} is damaged: a client id is {client_id!r}, not a text.'
+          f'{path} is damaged: a client id is {client_id!r}, not text.'
         )
       yield client_id
 
@@ -110,7 +110,7 @@ def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
       examples = [row[0] for row in found]
       if not all(isinstance(example, bytes) for example in examples):
         raise data_errors.DataError(
-          f'{path} is damaged: an example of client {client_id!r} is no bytes.'
+          f'{path} is damaged: an example of client {client_id!r} is not bytes.'
         )
       yield examples
 

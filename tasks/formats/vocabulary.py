@@ -105,7 +105,7 @@ def load(
     places = [folder / name, folder / 'datasets' / name]
     found = next((p for p in places if p.is_file()), places[0])
   if not found.is_file():
-    logging.info('Counting %s for %s; this is done once.', database, found)
+    logging.info('Counting %s for %s (only once).', database, found)
     _write(found, count_by_client(database, split, words_of))
   words = read_counts(found)
   if len(words) < size:
@@ -206,8 +206,8 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
     os.replace(partial, path)
   except OSError as e:
     raise data_errors.DataError(
-      f'The counts cannot be kept in {path} ({e.strerror}); make its folder '
-      'writable or name a file of counts.'
+      f'The counts cannot be saved to {path} ({e.strerror}); make its folder '
+      'writable, or give a file of counts.'
     ) from e
 
 
@@ -240,7 +240,7 @@ def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
       )
     if parts[0] in counts:
       raise data_errors.DataError(
-        f'{path}, line {number}: {parts[0]!r} stands there a second time.'
+        f'{path}, line {number}: {parts[0]!r} is listed twice.'
       )
     counts[parts[0]] = int(parts[1])
   return counts

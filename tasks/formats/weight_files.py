@@ -89,7 +89,7 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
       for n, t in header.items()
     }
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-    raise data_errors.DataError(f'{path} is no safetensors file.') from e
+    raise data_errors.DataError(f'{path} is not a safetensors file.') from e
   arrays = {}
   for name, (dtype, shape, begin, end) in places.items():
     if dtype not in _DTYPES:

@@ -55,7 +55,7 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
       f'There is no file {path}: a list of tokens, one a line, was expected.'
     ) from e
   except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(f'{path} is no readable list of tokens.') from e
+    raise data_errors.DataError(f'{path} is not a valid list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
     raise data_errors.DataError(
       f'{path} must list one token a line, {PADDING} first, with '

@@ -52,7 +52,7 @@ class Cifar100Image(shared.Divided):
   a fixed number of labels a client, or another one (docs/tasks.md)."""
 
   num_clients: parameters.Count = 500
-  """Number of clients, unless 'native'."""
+  """Number of clients, unless the partition is 'native'."""
 
   alpha: parameters.Positive = 0.1
   """Concentration of 'lda', or over coarse labels of 'pam'."""
@@ -61,25 +61,26 @@ class Cifar100Image(shared.Divided):
   """Concentration over the fine labels of a coarse one of 'pam'."""
 
   crop_size: parameters.Count = 24
-  """Edge of the piece of each image that is used, at most 32."""
+  """Edge length of the image crops, at most 32."""
 
   distort: bool = True
-  """Whether training images are cropped and mirrored at random."""
+  """Whether to crop and flip training images at random."""
 
   pixels: Optional[
     Literal['per_image', 'per_channel', 'imagenet', 'centered']
   ] = None
   """Whether images are standardised by the mean and deviation of each image, of
-  the data set's channels or of ImageNet's; or 'centered', scaled to [-1, 1].
-  Unless given, 'per_image' for a residual network and 'centered' for the
-  transformer."""
+  the data set's channels or of ImageNet's; or 'centered', scaled to [-1, 1]. By
+  default 'per_image' for a residual network and 'centered' for the transformer.
+  """
 
   model: Literal['resnet8', 'resnet18', 'resnet50', 'vit_s'] = 'resnet18'
   """The residual network, or a vision transformer of size S."""
 
   stem: Literal['large', 'small'] = 'large'
-  """Beginning of a residual network, 'large' as in TFF's baseline or 'small',
-  which suits whole images."""
+  """Stem of a residual network, 'large' as in TFF's baseline or 'small', which
+  suits whole images.
+  """
 
   weight_decay: parameters.NonNegative = 1e-4
   """L2 penalty of a residual network's kernels in training."""
@@ -89,22 +90,25 @@ class Cifar100Image(shared.Divided):
   scaled to 224 pixels. Without it, it is trained from scratch."""
 
   fine_tune: Literal['all', 'head'] = 'all'
-  """Whether 'all' of the transformer is trained, or its new classifier alone,
-  the 'head', on the features of `weights_dir`."""
+  """Whether to train 'all' of the transformer or only its new classifier, the
+  'head', on the features of `weights_dir`.
+  """
 
   cache_dir: Optional[str] = None
   """Folder with cifar100.sqlite, or with the binary version's folder
-  cifar-100-binary; ~/.tff unless given."""
+  cifar-100-binary; by default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   def check(self) -> None:
     super().check()
     if self.partition == 'native' and self.feature_skew is not None:
       raise parameters.ParameterError(
         'feature_skew',
-        '{}={given} needs a partition made here; {partition} is native.',
+        '{}={given} needs a partition of the pooled examples, and {partition} '
+        'is native.',
         given=self.feature_skew,
       )
 

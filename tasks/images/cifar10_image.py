@@ -38,10 +38,10 @@ class Cifar10Image(shared.Divided):
   num_clients: parameters.Count = 500
 
   crop_size: parameters.Count = 24
-  """Edge of the piece of each image that is used, at most 32."""
+  """Edge length of the image crops, at most 32."""
 
   distort: bool = True
-  """Whether training images are cropped and mirrored at random."""
+  """Whether to crop and flip training images at random."""
 
   pixels: Literal['per_image', 'per_channel'] = 'per_image'
   """Whether images are standardised by the mean and deviation of each image, or
@@ -51,18 +51,20 @@ class Cifar10Image(shared.Divided):
   """The residual network."""
 
   stem: Literal['large', 'small'] = 'large'
-  """Its beginning, 'large' as in TFF's baseline or 'small', which suits whole
-  images."""
+  """Stem of the network, 'large' as in TFF's baseline or 'small', which suits
+  whole images.
+  """
 
   weight_decay: parameters.NonNegative = 1e-4
   """L2 penalty of kernels in the training loss."""
 
   cache_dir: Optional[str] = None
   """Folder with cifar10/{train,test}.jpegs, or with the binary version's folder
-  cifar-10-batches-bin; ~/.tff unless given."""
+  cifar-10-batches-bin; by default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values

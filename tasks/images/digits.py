@@ -45,17 +45,17 @@ class Digits(shared.Divided):
   }
 
   num_clients: parameters.Count = 20
-  """Number of clients, all of one size unless something else is asked for."""
+  """Number of clients; by default of equal size."""
 
   alpha: parameters.Positive = 0.3
   """Concentration of the Dirichlet distribution over labels from which each
   client draws its own; small means few labels a client."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 10 unless given."""
+  """Batch size; by default 10."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the split and the partition."""
+  """Seed for the train-test split and the partition."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test, split = divided(self)

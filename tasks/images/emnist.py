@@ -30,16 +30,16 @@ class Options(shared.Options):
   """Options of EMNIST tasks, with the defaults of Reddi et al."""
 
   only_digits: bool = False
-  """Whether only the ten digits are used."""
+  """Whether to use only the ten digits."""
 
   cache_dir: Optional[str] = None
-  """Folder with emnist_all.sqlite; ~/.tff unless given."""
+  """Folder with emnist_all.sqlite; by default ~/.tff."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the order of test examples, and of synthetic data."""
+  """Seed for the order of test examples and for synthetic data."""
 
 
 def num_classes(only_digits: bool) -> int:

@@ -30,18 +30,19 @@ class FashionMnist(shared.Divided):
   num_clients: parameters.Count = 100
 
   examples_per_client: Optional[parameters.Count] = 500
-  """Examples of each client."""
+  """Number of examples per client."""
 
   pixels: Literal['unit', 'standardized'] = 'unit'
   """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
   divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
 
   cache_dir: Optional[str] = None
-  """Folder that holds the folder fashion_mnist with the four IDX files; ~/.tff
-  unless given."""
+  """Folder that contains the folder fashion_mnist with the four IDX files; by
+  default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 64 unless given."""
+  """Batch size; by default the paper's 64."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return mnist.create(

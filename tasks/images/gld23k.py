@@ -60,10 +60,11 @@ class Gld23k(shared.Options):
   """Width of the transformer, a multiple of 64."""
 
   framing: Literal['crop', 'whole'] = 'crop'
-  """With 'crop', images are scaled so that their shorter side is a seventh
-  longer than `image_size` and cut to a square; in training a random piece of it
-  is taken and mirrored at random, in testing the middle. With 'whole', they are
-  scaled to `image_size` both ways, as in the code of Lee et al."""
+  """With 'crop', images are resized so that their shorter side is a seventh
+  longer than `image_size` and cropped to a square, of which training uses a
+  random crop with random flips and testing the central crop. With 'whole', both
+  sides are resized to `image_size`, as in the code of Lee et al.
+  """
 
   pixels: Literal['centered', 'imagenet'] = 'centered'
   """'centered' for pixels from -1 to 1, or 'imagenet' for pixels standardised
@@ -74,15 +75,17 @@ class Gld23k(shared.Options):
   is trained from scratch."""
 
   fine_tune: Literal['all', 'head'] = 'all'
-  """Whether 'all' weights are trained, or the new classifier alone, the 'head',
-  on the features of weights that were trained before."""
+  """Whether to train 'all' weights or only the new classifier, the 'head', on
+  the features of pretrained weights.
+  """
 
   cache_dir: Optional[str] = None
-  """Folder that holds gld23k/train with one TFRecord file a client and
-  gld23k/test.tfRecord, as TFF's loader leaves them; ~/.tff unless given."""
+  """Folder that contains gld23k/train with one TFRecord file per client and
+  gld23k/test.tfRecord, as written by TFF's loader; by default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Images in a batch; the paper's 32 unless given."""
+  """Batch size; by default the paper's 32."""
 
   seed: parameters.NonNegativeInt = 0
   """Of synthetic data."""

@@ -37,24 +37,25 @@ class MnistCharacter(shared.Divided):
   or another one (docs/tasks.md)."""
 
   group_size: parameters.Count = 1
-  """Writers that become one client, with 'writers'."""
+  """Number of writers per client, with 'writers'."""
 
   num_clients: parameters.Count = 100
-  """Number of clients, unless 'writers'."""
+  """Number of clients, unless the partition is 'writers'."""
 
   examples_per_client: Optional[parameters.Count] = 500
-  """Examples of each client."""
+  """Number of examples per client."""
 
   pixels: Literal['unit', 'standardized'] = 'unit'
   """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
   divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
 
   cache_dir: Optional[str] = None
-  """Folder that holds the folder mnist with the four IDX files; ~/.tff unless
-  given. 'writers' also needs train-writers.csv there."""
+  """Folder that contains the folder mnist with the four IDX files, and
+  train-writers.csv for 'writers'; by default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 64 unless given."""
+  """Batch size; by default the paper's 64."""
 
   def check(self) -> None:
     super().check()

@@ -33,15 +33,17 @@ class MnistLenet(shared.Divided):
   num_clients: parameters.Count = 100
 
   units: Literal['tanh', 'relu'] = 'tanh'
-  """'tanh' for LeNet's own units, hyperbolic tangents and average pooling;
-  'relu' for rectified units and max pooling."""
+  """'tanh' for LeNet's original tanh units and average pooling; 'relu' for ReLU
+  and max pooling.
+  """
 
   cache_dir: Optional[str] = None
-  """Folder that holds the folder mnist with the four IDX files; ~/.tff unless
-  given."""
+  """Folder that contains the folder mnist with the four IDX files; by default
+  ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values

@@ -38,11 +38,12 @@ class MnistLogistic(shared.Divided):
   divided by their deviation, as many PyTorch programs have them."""
 
   cache_dir: Optional[str] = None
-  """Folder that holds the folder mnist with the four IDX files; ~/.tff unless
-  given."""
+  """Folder that contains the folder mnist with the four IDX files; by default
+  ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return mnist.create(

@@ -92,7 +92,7 @@ class LoopedLSTM(tf.keras.layers.LSTM):
 def _refuse_mask_and_state(layer: Any, mask: Any, initial_state: Any) -> None:
   if mask is not None or initial_state is not None:
     name = type(layer).__name__
-    raise ValueError(f'{name} takes neither a mask nor a first state.')
+    raise ValueError(f'{name} supports neither a mask nor an initial state.')
 
 
 @tf.custom_gradient

@@ -38,25 +38,25 @@ class FedProxSynthetic(shared.Options):
   """Inputs [batch, 60], labels 0 to 9."""
 
   alpha: parameters.NonNegative = 1.0
-  """How far the clients' own models differ."""
+  """Heterogeneity of the clients' models."""
 
   beta: parameters.NonNegative = 1.0
-  """How far the clients' inputs differ."""
+  """Heterogeneity of the clients' inputs."""
 
   num_clients: parameters.Count = 30
   """Number of clients."""
 
   smallest_client: parameters.Count = 50
-  """Examples that every client has."""
+  """Minimum number of examples per client."""
 
   largest_client: parameters.Count = 1000
-  """Examples that no client has more of; released code has no such bound."""
+  """Maximum number of examples per client; the released code has none."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 10 unless given."""
+  """Batch size; by default 10."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of everything that is drawn."""
+  """Seed for all random draws."""
 
   def check(self) -> None:
     if self.smallest_client > self.largest_client:

@@ -37,14 +37,15 @@ class Hospitals(shared.Options):
   """Standardized measurements [batch, 30]; labels 0 (malignant) or 1."""
 
   mixing: parameters.NonNegative = 3.0
-  """Standard deviation of what is added to mean radii, in mm, before tumours
-  are sorted by them: 0 for hospitals that see one size each."""
+  """Standard deviation in mm of the noise added to mean radii before tumours
+  are sorted by them; 0 for hospitals with one size each.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Tumours in a batch; 10 unless given."""
+  """Batch size; by default 10."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the division and the test examples."""
+  """Seed for the partition and the test examples."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':

@@ -57,18 +57,19 @@ class LibsvmLogistic(shared.Divided):
   classes_per_client: parameters.Count = 1
 
   l2: parameters.NonNegative = 0.0
-  """Factor of the squared norm of the coefficients in the training loss."""
+  """Weight of the squared norm of the coefficients in the training loss."""
 
   cache_dir: Optional[str] = None
-  """Folder that holds the folder libsvm with the data set's file and its test
-  file NAME.t. Without a test file, a fifth of the examples is held out for
-  testing. ~/.tff unless given."""
+  """Folder that contains the folder libsvm with the data set's file and its
+  test file NAME.t; by default ~/.tff. Without a test file, a fifth of the
+  examples is held out for testing.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; the paper's 20 unless given."""
+  """Batch size; by default the paper's 20."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the partition, what is set aside, and synthetic data."""
+  """Seed for the partition, the held-out examples and synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values

@@ -56,14 +56,15 @@ class Quadratic(shared.Options):
   """Curvature of the steep client; the flat one's is 1."""
 
   axes: Literal['shared', 'own'] = 'shared'
-  """Whether both parabolas lie along the same axis or each along its own."""
+  """Whether both parabolas lie along the same axis or along separate axes."""
 
   start: float = 10.0
-  """Value of the weights at the beginning."""
+  """Initial value of the weights."""
 
   noise: parameters.NonNegative = 0.0
-  """Scale of what each example adds to the gradient, a standard deviation where
-  the law has one. The paper's figure has 10."""
+  """Scale of the gradient noise of each example, its standard deviation if the
+  law has one. The paper's figure has 10.
+  """
 
   noise_law: Literal['balanced', 'gaussian', 'student_t', 'cauchy'] = 'balanced'
   """'balanced' for Gaussian noise that belongs to an example and adds up to 0
@@ -73,11 +74,12 @@ class Quadratic(shared.Options):
   Cauchy at the steep client and Gaussian at the flat one (Proposition 10)."""
 
   examples_per_client: parameters.Count = 1
-  """Examples of each client, and so its steps in a round at a batch size of
-  1."""
+  """Number of examples per client, and thus local steps per round at batch size
+  1.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 1 unless given."""
+  """Batch size; by default 1."""
 
   seed: parameters.NonNegativeInt = 0
   """Of the noise."""

@@ -53,7 +53,7 @@ class Quadratics(shared.Options):
   """Standard deviation of the clients' optima along each axis."""
 
   start: float = 3.0
-  """Value of the weights at the beginning."""
+  """Initial value of the weights."""
 
   noise: parameters.NonNegative = 0.0
   """Scale of the noise on each coordinate of an example's gradient."""
@@ -62,10 +62,10 @@ class Quadratics(shared.Options):
   """Law of the noise; 'student_t' has 2 degrees of freedom."""
 
   examples_per_client: parameters.Count = 10
-  """Examples of each client, which differ in nothing but their noise."""
+  """Number of examples per client; they differ only in their noise."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 1 unless given."""
+  """Batch size; by default 1."""
 
   seed: parameters.NonNegativeInt = 0
   """Of the optima."""

@@ -87,78 +87,89 @@ class Table(shared.Divided):
   """Column or array with the labels."""
 
   client: Optional[str] = None
-  """Column or array that names an example's client; `client` where there is
-  one, unless given. In a folder without one, each file is a client."""
+  """Column or array with the client of each example; by default `client` if it
+  exists. In a folder without one, each file is a client.
+  """
 
   features: Optional[str] = None
-  """Columns or arrays with the features, with commas between; all others unless
-  given. A column of words is an input for each word."""
+  """Columns or arrays with the features, comma-separated; by default all
+  others. A column of words is one-hot encoded.
+  """
 
   words: Optional[str] = None
-  """Those of the features, with commas between, that are words although they
-  look like numbers or dates."""
+  """Features, comma-separated, to treat as words although they look like
+  numbers or dates.
+  """
 
   text: Optional[str] = None
-  """Column of text to learn from, in the place of features."""
+  """Column of text to learn from, instead of features."""
 
   vocabulary: Optional[Literal['fitted', 'hashed']] = None
-  """With text, whether the most frequent words of training texts are known,
-  or words are hashed; 'fitted' unless given."""
+  """With text, whether the vocabulary is the most frequent words of training
+  texts, or words are hashed; by default 'fitted'.
+  """
 
   vocab_size: Optional[_VocabularySize] = None
-  """With text, most tokens; 5000 unless given."""
+  """With text, maximum number of tokens; by default 5000."""
 
   max_length: Optional[parameters.Count] = None
-  """With text, words of a text that are used; 64 unless given."""
+  """With text, number of words used of each text; by default 64."""
 
   image_size: Optional[parameters.Count] = None
-  """Scales images to squares with edges of so many pixels. Unless given, all
-  must be of one size."""
+  """Edge length in pixels to which images are resized. By default all images
+  must have the same size.
+  """
 
   target: Literal['class', 'number'] = 'class'
-  """What a label is: one of several classes, any words, or a number to
-  predict."""
+  """Kind of label: one of several classes (any words), or a number to
+  predict.
+  """
 
   num_clients: Optional[parameters.Count] = None  # type: ignore[assignment]
-  """Deals the examples out to so many clients, if no column and no file says
-  whose they are."""
+  """Number of clients over which to partition the examples, if neither a column
+  nor files assign them.
+  """
 
   partition: Optional[shared.Rule] = None  # type: ignore[assignment]
-  """With num_clients, how the examples are dealt out: one of the divisions of
-  docs/tasks.md. 'lda' if alpha is given, else 'iid', unless given."""
+  """With num_clients, the partition of the examples, one of those in
+  docs/tasks.md; by default 'lda' if alpha is given, else 'iid'.
+  """
 
   partition_by: Optional[str] = None
-  """Column of numbers by which 'continuous' sorts; the label unless given."""
+  """Numeric column by which 'continuous' sorts; by default the label."""
 
   group_size: parameters.Count = 1
-  """Clients that a column or a file names of which one is made."""
+  """Number of named clients that are merged into one."""
 
   alpha: Optional[parameters.Positive] = None  # type: ignore[assignment]
   """With num_clients, concentration of a Dirichlet distribution over classes:
-  small means few classes a client. 0.1 unless given."""
+  small means few classes per client. By default 0.1.
+  """
 
   test_share: parameters.Share = 0.2
-  """Share of each client's examples that is held out for testing."""
+  """Fraction of each client's examples held out for testing."""
 
   standardize: bool = True
-  """Whether each feature is shifted and scaled to mean 0 and deviation 1 over
-  all training examples. An empty cell counts as its column's mean."""
+  """Whether to standardize each feature to mean 0 and deviation 1 over all
+  training examples. An empty cell counts as its column's mean.
+  """
 
   model: Optional[str] = None
   """package.module:function of a function that returns a model of Keras 2 or 3;
-  it is given `input_shape`, `num_classes` and, of text, `vocab_size` if it has
-  arguments of these names. A dense model with a hidden layer of 64 unless
-  given; before it, two convolutions for files of images, and for text the mean
-  of embeddings of 32."""
+  it is called with `input_shape`, `num_classes` and, for text, `vocab_size` if
+  it has arguments of these names. By default a dense model with a hidden layer
+  of 64, preceded by two convolutions for image files, and for text by the mean
+  of embeddings of 32.
+  """
 
   cache_dir: Optional[str] = None
-  """Folder from which a relative path starts; the current one unless given."""
+  """Folder to which a relative path refers; by default the current one."""
 
   batch_size: Optional[parameters.Count] = None
-  """Examples in a batch; 20 unless given."""
+  """Batch size; by default 20."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of what is held out, the dealing out, and the made-up table."""
+  """Seed for the held-out examples, the partition and the synthetic table."""
 
   def check(self) -> None:
     super().check()
@@ -186,7 +197,7 @@ class Table(shared.Divided):
       if self.data == 'synthetic' and getattr(self, name) is not None:
         raise parameters.ParameterError(
           name,
-          '{}={given} would be ignored: the made-up table has numbers only.',
+          '{}={given} would be ignored: the synthetic table is numeric.',
           given=getattr(self, name),
         )
     if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):
@@ -301,8 +312,8 @@ def _labels(
     for text in examples.labels:
       if isinstance(text, str) and columns.number(text) is None:
         raise data_errors.DataError(
-          f'{where} has labels that are no finite numbers, such as '
-          f'{text[:40]!r}; a class is meant by --table_target=class.'
+          f'{where} has labels that are not finite numbers, such as '
+          f'{text[:40]!r}; for classes, give --table_target=class.'
         )
     numbers = examples.labels.astype(np.float32)
     if not np.isfinite(numbers).all():
@@ -317,13 +328,13 @@ def _labels(
     pass  # Words are sorted alphabetically.
   if len(classes) < 2:
     raise data_errors.DataError(
-      f'{where} has the label {classes[0]!s} only; two or more classes were '
-      'expected.'
+      f'{where} has the label {classes[0]!s} only; at least two classes are '
+      'needed.'
     )
   if len(classes) > 1000 and len(classes) * 2 > len(labels):
     raise data_errors.DataError(
       f'{where} has {len(classes):,} different labels in {len(labels):,} rows; '
-      'if they are numbers to predict, give --table_target=number.'
+      'to predict numbers, give --table_target=number.'
     )
   return labels.astype(np.int32), tuple(map(str, classes))
 
@@ -338,8 +349,8 @@ def _clients(
       if options[name] not in (None, 'equal'):
         raise parameters.ParameterError(
           name,
-          '{}={given} would be ignored: the table says whose examples are '
-          'whose.',
+          '{}={given} would be ignored: the table already assigns examples to '
+          'clients.',
           given=options[name],
         )
     return targets.grouped(
@@ -354,8 +365,8 @@ def _clients(
   if num_clients is None:
     raise parameters.ParameterError(
       'num_clients',
-      'The table has no column {column!r} that names the client; say which '
-      'column does by {client}, or give {} to deal the examples out.',
+      'The table has no column {column!r} that names the client; give the '
+      'column by {client}, or give {} to partition the examples.',
       column=columns.DEFAULT_CLIENT,
     )
   rule = options['partition'] or ('iid' if alpha is None else 'lda')
@@ -363,8 +374,8 @@ def _clients(
     name = 'alpha' if options['partition'] is None else 'partition'
     raise parameters.ParameterError(
       name,
-      '{}={given} would be ignored: there are no classes with {target}=number; '
-      "take 'continuous' for {partition}.",
+      '{}={given} would be ignored: there are no classes with '
+      "{target}=number; use 'continuous' for {partition}.",
       given=options[name],
     )
   values = None
@@ -398,8 +409,7 @@ def _sorted_by(
   if name not in numbers:
     raise parameters.ParameterError(
       'partition_by',
-      '{}={given} is no column of numbers among the features; those are '
-      '{known}.',
+      '{}={given} must be a numeric feature column, one of {known}.',
       given=name,
       known=', '.join(list(numbers)[:10]) or 'none',
     )
@@ -428,8 +438,8 @@ def _hold_out(
   held_out = rng.permutation(np.concatenate(test))
   if not len(held_out):
     raise data_errors.PartitionError(
-      'No client has enough examples for one to be held out for testing; give '
-      'more of them, or a greater --table_test_share.'
+      'No client has enough examples to hold one out for testing; give more '
+      'examples, or a larger --table_test_share.'
     )
   sizes = np.cumsum([len(indices) for indices in train])
   places = np.split(np.arange(sizes[-1]), sizes[:-1])
@@ -497,15 +507,15 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
   if not model.built or model.output_shape != (None, outputs):
     shape = model.output_shape if model.built else 'no shape yet'
     raise own_code.OwnCodeError(
-      f'{place} must return a model that puts out {(None, outputs)} and is '
-      f'built (its first layer says its input), got {shape}.'
+      f'{place} must return a built model (its first layer states the input '
+      f'shape) with the output shape {(None, outputs)}, got {shape}.'
     )
   activation = getattr(model.layers[-1], 'activation', None)
   name = getattr(activation, '__name__', '')
   if name in ('softmax', 'sigmoid'):
     raise own_code.OwnCodeError(
-      f'{place} returns a model that ends in {name}; leave it out, the loss '
-      'takes logits.'
+      f'{place} returns a model that ends in {name}; remove it, as the loss '
+      'expects logits.'
     )
   if any(
     base.__name__ == 'BatchNormalization'
@@ -513,8 +523,8 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
     for base in type(layer).__mro__
   ):
     raise own_code.OwnCodeError(
-      f'{place} returns a model with batch normalisation, whose averages no '
-      'server aggregates; take GroupNormalization.'
+      f'{place} returns a model with batch normalisation, whose moving '
+      'averages are not aggregated; use GroupNormalization.'
     )
 
 

@@ -41,10 +41,10 @@ class ZipfTags(shared.Options):
   """Number of clients."""
 
   examples_per_client: parameters.Count = 30
-  """Texts of each client."""
+  """Number of texts per client."""
 
   words: parameters.Count = 1000
-  """Words in the vocabulary."""
+  """Vocabulary size."""
 
   tags: parameters.Count = 50
   """Number of tags; their frequencies follow Zipf's law, too."""
@@ -54,10 +54,10 @@ class ZipfTags(shared.Options):
   tags a client."""
 
   batch_size: Optional[parameters.Count] = None
-  """Texts in a batch; 10 unless given."""
+  """Batch size; by default 10."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of everything that is drawn."""
+  """Seed for all random draws."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     rng = np.random.default_rng([self.seed, 0x21BF])

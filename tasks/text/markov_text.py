@@ -41,19 +41,19 @@ class MarkovText(shared.Options):
   """Number of clients."""
 
   examples_per_client: parameters.Count = 20
-  """Texts of 31 symbols of each client."""
+  """Number of texts per client, of 31 symbols each."""
 
   symbols: parameters.Count = 16
   """Number of symbols."""
 
   own: parameters.Share = 0.3
-  """Part of a client's chain that is its own."""
+  """Fraction of a client's chain that is specific to the client."""
 
   batch_size: Optional[parameters.Count] = None
-  """Texts in a batch; 5 unless given."""
+  """Batch size; by default 5."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of chains and texts."""
+  """Seed for chains and texts."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     rng = np.random.default_rng([self.seed, 0x3A4C0])

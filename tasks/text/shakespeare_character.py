@@ -54,7 +54,7 @@ class ShakespeareCharacter(shared.Options):
   """Tokens int64 [batch, length], targets likewise."""
 
   sequence_length: parameters.Count = 80
-  """Characters in a sequence."""
+  """Sequence length in characters."""
 
   padding: Literal['ignored', 'counted'] = 'ignored'
   """Whether the loss has padding 'ignored', or 'counted' as a token like
@@ -62,13 +62,13 @@ class ShakespeareCharacter(shared.Options):
   either way."""
 
   cache_dir: Optional[str] = None
-  """Folder with shakespeare.sqlite; ~/.tff unless given."""
+  """Folder with shakespeare.sqlite; by default ~/.tff."""
 
   batch_size: Optional[parameters.Count] = None
-  """Sequences in a batch; the paper's 4 unless given."""
+  """Batch size; by default the paper's 4."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the order of test speeches, and of synthetic data."""
+  """Seed for the order of test speeches and for synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test = _load(self.cache_dir, self.data, self.seed)

@@ -49,15 +49,16 @@ class StackoverflowTag(shared.Options):
   """
 
   vocab_size: parameters.Count = 10_000
-  """Words in the vocabulary, the most frequent ones."""
+  """Vocabulary size, in most frequent words."""
 
   num_tags: parameters.Count = 500
-  """Tags to predict, the most frequent ones."""
+  """Number of tags to predict, the most frequent ones."""
 
   count_file: Optional[str] = None
-  """JSON file with the count of every tag. Unless given,
-  stackoverflow.tag_count in `cache_dir` or its folder datasets; and if that is
-  not there, it is counted from the training data and kept."""
+  """JSON file with the count of every tag; by default stackoverflow.tag_count
+  in `cache_dir` or its folder datasets. If it does not exist, tags are counted
+  in the training data and the counts saved.
+  """
 
   word_count_file: Optional[str] = None
   """The same for words, stackoverflow.word_count, with lines of a word and its
@@ -71,21 +72,24 @@ class StackoverflowTag(shared.Options):
   and does not say which."""
 
   num_users: Optional[parameters.Count] = None
-  """Training users to draw, by `seed`; all unless given. Lee et al. (FedAda2,
-  arXiv 2410.18117) have 400."""
+  """Number of training users to sample by `seed`; by default all. Lee et al.
+  (FedAda2, arXiv 2410.18117) have 400.
+  """
 
   subset: Literal['first', 'shuffled'] = 'first'
   """Which sentences of a user with more than `max_elements`: the 'first',
   always the same, or 'shuffled', others in every round (TFF's baseline)."""
 
   cache_dir: Optional[str] = None
-  """Folder with stackoverflow.sqlite; ~/.tff unless given."""
+  """Folder with stackoverflow.sqlite; by default ~/.tff."""
 
   batch_size: Optional[parameters.Count] = None
-  """Sentences in a batch; the paper's 100 unless given."""
+  """Batch size; by default the paper's 100."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the order of test users, the draw of users, and synthetic data."""
+  """Seed for the order of test users, the sample of users and synthetic
+  data.
+  """
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':

@@ -39,15 +39,16 @@ class StackoverflowWord(shared.Options):
   """Tokens int64 [batch, 20], targets likewise."""
 
   vocab_size: parameters.Count = 10_000
-  """Words in the vocabulary, the most frequent ones."""
+  """Vocabulary size, in most frequent words."""
 
   sequence_length: parameters.Count = 20
-  """Words of a sentence that are used."""
+  """Number of words used of each sentence."""
 
   count_file: Optional[str] = None
-  """File of lines with a word and its count. Unless given,
-  stackoverflow.word_count in `cache_dir` or its folder datasets; and if that is
-  not there, it is counted from the training data and kept."""
+  """File of lines with a word and its count; by default
+  stackoverflow.word_count in `cache_dir` or its folder datasets. If it does not
+  exist, words are counted in the training data and the counts saved.
+  """
 
   subset: Literal['first', 'shuffled'] = 'first'
   """Which sentences of a user with too many: the 'first', always the same (the
@@ -59,13 +60,13 @@ class StackoverflowWord(shared.Options):
   either way."""
 
   cache_dir: Optional[str] = None
-  """Folder with stackoverflow.sqlite; ~/.tff unless given."""
+  """Folder with stackoverflow.sqlite; by default ~/.tff."""
 
   batch_size: Optional[parameters.Count] = None
-  """Sentences in a batch; the paper's 16 unless given."""
+  """Batch size; by default the paper's 16."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the order of test users, and of synthetic data."""
+  """Seed for the order of test users and for synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':

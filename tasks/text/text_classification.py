@@ -40,19 +40,20 @@ class Options(shared.Divided):
   num_clients: parameters.Count = 60
 
   examples_per_client: Optional[parameters.Count] = None
-  """Texts of each client; the paper's 500 unless given, or fewer where the file
-  has fewer."""
+  """Number of texts per client; by default the paper's 500, or fewer if the
+  file has fewer.
+  """
 
   alpha: parameters.Positive = 1.0
 
   max_length: parameters.Count = 128
-  """Tokens of a text that are used."""
+  """Number of tokens used of each text."""
 
   vocab_size: parameters.Count = 30_522
-  """Tokens that the model knows, if it is trained from scratch."""
+  """Vocabulary size, if the model is trained from scratch."""
 
   blocks: parameters.Count = 6
-  """Blocks of the encoder."""
+  """Number of encoder blocks."""
 
   width: parameters.Count = 768
   """Width of the encoder, a multiple of 64."""
@@ -62,14 +63,15 @@ class Options(shared.Divided):
   the model is trained from scratch."""
 
   cache_dir: Optional[str] = None
-  """Folder that holds the task's own, ag_news or dbpedia, with train.csv and
-  test.csv (a label from 1 and one or two texts a row); ~/.tff unless given."""
+  """Folder that contains the task's folder, ag_news or dbpedia, with train.csv
+  and test.csv (per row a label from 1 and one or two texts); by default ~/.tff.
+  """
 
   batch_size: Optional[parameters.Count] = None
-  """Texts in a batch; the paper's 16 unless given."""
+  """Batch size; by default the paper's 16."""
 
   seed: parameters.NonNegativeInt = 0
-  """Of the partition, the order of test texts, and synthetic data."""
+  """Seed for the partition, the order of test texts and synthetic data."""
 
 
 def create(
@@ -155,7 +157,7 @@ def _vocabulary(texts: list[str], options: Mapping[str, Any]) -> list[str]:
     return wordpiece.read_vocabulary(
       pathlib.Path(options['weights_dir']) / 'vocab.txt'
     )
-  logging.info('No weights_dir was given: the model is trained from scratch.')
+  logging.info('Without weights_dir the model is trained from scratch.')
   return wordpiece.count_vocabulary(texts, options['vocab_size'])
 
 
@@ -199,12 +201,11 @@ def read_csv(
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
   except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(
-      f'{path} is no readable UTF-8 text. {get}'
-    ) from e
+    raise data_errors.DataError(f'{path} is not valid UTF-8 text. {get}') from e
   except csv.Error as e:
     raise data_errors.DataError(
-      f'{path} is no whole CSV file, at line {reader.line_num}: {e}. {get}'
+      f'{path} is not a complete CSV file, at line {reader.line_num}: {e}. '
+      f'{get}'
     ) from e
   if not labels:
     raise data_errors.DataError(

@@ -176,8 +176,8 @@ def test_the_optimizer_drawn_decides_epochs_delay_start_and_weight():
   'settings,words',
   [
     (dict(client_mix='adam=0.5,sgd=0.4'), 'must sum to 1, got 0.9'),
-    (dict(client_mix='adam'), 'each choice once with its share'),
-    (dict(client_mix='adam=-1,sgd=2'), 'each choice once with its share'),
+    (dict(client_mix='adam'), 'each choice once with its probability'),
+    (dict(client_mix='adam=-1,sgd=2'), 'each choice once with its probability'),
     (dict(client_mix='adamz=1'), 'may name adagrad, adam'),
     (dict(delay_mix='0=1'), 'whole numbers at least 1'),
     (dict(epochs_mix='x=1'), 'whole numbers at least 1'),
@@ -186,7 +186,7 @@ def test_the_optimizer_drawn_decides_epochs_delay_start_and_weight():
     (dict(client_delays='sgd=2'), 'that have one'),
     (dict(client_starts='adam=-1'), 'at least 0, got -1'),
     (dict(client_epochs='adam=0'), 'at least 1, got 0'),
-    (dict(client_weights='adam=1,adam=2'), 'each once'),
+    (dict(client_weights='adam=1,adam=2'), 'once each'),
     (dict(client_weights='adam=0'), 'above 0, got 0'),
   ],
 )

@@ -184,7 +184,9 @@ def test_bad_clients_keep_their_error(by_sign):
 def test_what_is_refused():
   with pytest.raises(parameters.ParameterError, match='would be ignored'):
     algorithms.check('fedcams', compression_ratio=0.1)
-  with pytest.raises(parameters.ParameterError, match='error of one compress'):
+  with pytest.raises(
+    parameters.ParameterError, match='error of their own compress'
+  ):
     algorithms.check('fedcams', aggregator='compression')
 
 

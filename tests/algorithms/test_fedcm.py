@@ -90,14 +90,14 @@ def test_the_direction_is_per_unit_of_the_rates_that_made_it():
 
 def test_a_client_work_alone_is_not_shown_the_update():
   pieces = building.make_pieces(algorithms.resolve('fedcm'))
-  with pytest.raises(TypeError, match='not shown the aggregated update'):
+  with pytest.raises(TypeError, match='does not receive the aggregated'):
     processes.build_client_work(
       dense.model(), pieces.client_optimizer, exchange=pieces.exchange
     )
 
 
 def test_what_is_refused():
-  with pytest.raises(parameters.ParameterError, match='how many local steps'):
+  with pytest.raises(parameters.ParameterError, match='numbers of local steps'):
     algorithms.check('fedcm', dp_clip_norm=1.0, dp_clients_per_round=2)
   with pytest.raises(parameters.ParameterError, match='above 0 and at most 1'):
     algorithms.check('fedcm', alpha=0.0)

@@ -100,9 +100,11 @@ def test_everything_sent_by_all_is_fedavg():
 
 
 def test_what_is_refused():
-  with pytest.raises(parameters.ParameterError, match='error of one compress'):
+  with pytest.raises(
+    parameters.ParameterError, match='error of their own compress'
+  ):
     algorithms.check('fedef21', aggregator='compression')
   with pytest.raises(parameters.ParameterError, match='would be ignored'):
     algorithms.check('fedef21', compressor='sign', compression_ratio=0.1)
-  with pytest.raises(parameters.ParameterError, match='whether they take part'):
+  with pytest.raises(parameters.ParameterError, match='their participation'):
     algorithms.check('fedef21', dp_clip_norm=1.0, dp_clients_per_round=4)

@@ -104,9 +104,9 @@ def test_a_cohort_without_a_usable_client_changes_nothing(averaging):
 
 def test_what_has_no_use_is_refused():
   for name in ('server_learning_rate', 'momentum'):
-    with pytest.raises(parameters.ParameterError, match='no use for it'):
+    with pytest.raises(parameters.ParameterError, match='does not use it'):
       algorithms.check('fedexp', **{name: 0.5})
-  with pytest.raises(parameters.ParameterError, match='no use for it'):
+  with pytest.raises(parameters.ParameterError, match='does not use it'):
     algorithms.check('fedexp', server_lr_schedule='step_decay')
   with pytest.raises(parameters.ParameterError, match='squared norms'):
     algorithms.check('fedexp', dp_clip_norm=1.0, dp_clients_per_round=2)

@@ -254,24 +254,26 @@ def refused(words, model, **arguments):
 
 def test_models_that_cannot_be_trained(monkeypatch):
   keras = keras_3()
-  refused('Own is not built, so that it has no weights', subclass(keras))
-  refused('Own is not built', lambda: subclass(keras))
+  refused('Own has not been built and has no weights', subclass(keras))
+  refused('Own has not been built', lambda: subclass(keras))
   refused('Net is a PyTorch module (torch.nn.Module)', Net())
   refused('Net is a PyTorch module', Net)
-  refused('a model of Keras 2 (tf.keras), which cannot be', linear(tf.keras))
+  refused('a Keras 2 (tf.keras) model, which cannot be', linear(tf.keras))
   refused('A Keras model was expected', lambda: 'model')
   refused('A Keras model was expected', 'model')
   for model in (linear(keras), lambda: linear(keras)):
-    refused('needs loss=, metrics= and inp', model, input_spec=None, loss=None)
-    refused('which also needs `input_spec`', model, input_spec=None)
+    refused('give loss=, metrics= and inp', model, input_spec=None, loss=None)
+    refused('a Keras model and `input_spec`', model, input_spec=None)
     refused(
-      '`input_spec` must have the specs of `x` and `y`',
+      '`input_spec` must hold the tf.TensorSpecs of `x` and `y`',
       model,
       input_spec={'x': 1},
     )
     refused('`loss` must be a loss of Keras', model, loss=3)
-    refused("`loss` is 'x', which is no loss", model, loss='x')
-    refused("`metrics` has 'x', which is no metric", model, metrics=['x'])
+    refused("`loss` must be a Keras 3 loss, got 'x'", model, loss='x')
+    refused(
+      "`metrics` must name Keras 3 metrics, got 'x'", model, metrics=['x']
+    )
     refused('`metrics` must have metrics of Keras', model, metrics=[3])
     refused('`metrics` must be a list', model, metrics='mse')
 
@@ -280,7 +282,7 @@ def test_models_that_cannot_be_trained(monkeypatch):
       return x + keras.random.normal(keras.ops.shape(x))
 
   refused(
-    'without a generator of its own',
+    'without a seed generator',
     keras.Sequential(
       [keras.layers.Input((4,)), Noise(), *linear(keras).layers]
     ),
@@ -289,7 +291,7 @@ def test_models_that_cannot_be_trained(monkeypatch):
   built(np.ones([1, 4]))
   algorithms.build('fedavg', built, loss='mse', input_spec=_LINEAR)
   monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')
-  refused("Keras 3 under its backend 'jax'", built)
+  refused("Keras 3 model with the backend 'jax'", built)
   refused('start Python with KERAS_BACKEND=tensorflow', lambda: built)
 
 

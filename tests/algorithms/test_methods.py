@@ -68,7 +68,7 @@ def test_every_method_says_what_it_does(name):
       '`gamma`=1.0 would be ignored: the algorithm fedadam ',
     ),
     ('fedavg', {'momentum': 0.9}, '`momentum`=0.9 would be ignored'),
-    ('delta_sgd', {'client_learning_rate': 1.0}, 'no use for'),
+    ('delta_sgd', {'client_learning_rate': 1.0}, 'does not use'),
     ('fedadam', {'server_learning_rate': 0.0}, 'above 0, got 0'),
     ('fedadam', {'server_learning_rate': -1}, 'above 0, got -1'),
     ('fedadam', {'server_optimizer': 'yogi'}, 'its own server optimizer'),
@@ -91,12 +91,16 @@ def test_every_method_says_what_it_does(name):
       {'client_lr_schedule': 'exp_decay'},
       '`client_lr_schedule`=exp_decay would be ignored',
     ),
-    ('delta_sgd', {'client_warmup_steps': 3}, 'no use for'),
+    ('delta_sgd', {'client_warmup_steps': 3}, 'does not use'),
     ('fedada2', {'delay': 0}, 'whole number at least 1, got 0'),
-    ('scaffold', {'client_momentum': 0.9}, 'no use for'),
-    ('direct_joint', {'client_initial_accumulator': 1.0}, 'no use for'),
-    ('mime', {'client_optimizer': 'adam', 'delay': 2}, 'no use for'),
-    ('mimelite', {'client_optimizer': 'adam', 'local_epochs': 2}, 'no use for'),
+    ('scaffold', {'client_momentum': 0.9}, 'does not use'),
+    ('direct_joint', {'client_initial_accumulator': 1.0}, 'does not use'),
+    ('mime', {'client_optimizer': 'adam', 'delay': 2}, 'does not use'),
+    (
+      'mimelite',
+      {'client_optimizer': 'adam', 'local_epochs': 2},
+      'does not use',
+    ),
     ('fedada2', {'delay_unit': 'epochs'}, "got 'epochs' and None"),
     ('fedada2', {'local_epochs': 2}, "got 'steps' and 2"),
     ('fedsps', {'smoothing': 'bound', 'gamma_b': 0.5}, 'would be ignored'),
@@ -115,7 +119,7 @@ def test_errors_say_what_is_accepted(name, settings, words):
 def test_models_of_other_kinds_are_refused():
   with pytest.raises(TypeError, match='no-argument function'):
     algorithms.build('fedavg', 'model')
-  with pytest.raises(TypeError, match='Pass the function'):
+  with pytest.raises(TypeError, match='pass the function'):
     algorithms.build('fedavg', linear.model_fn())
   with pytest.raises(TypeError, match='VariableModel'):
     algorithms.build('fedavg', lambda: 3)
@@ -174,7 +178,9 @@ def test_training_on_pooled_data_is_a_method_without_clients():
   assert not plan.private and plan.values['server_learning_rate'] == 0.01
   plan = algorithms.resolve('centralized')
   assert plan.values['server_learning_rate'] == 0.1
-  with pytest.raises(parameters.ParameterError, match='no federated process'):
+  with pytest.raises(
+    parameters.ParameterError, match='not a federated process'
+  ):
     algorithms.build('centralized', linear.model_fn)
 
 

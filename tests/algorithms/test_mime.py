@@ -140,7 +140,7 @@ def test_only_the_correction_needs_an_exchange_of_its_own():
 def test_base_optimizers_that_need_the_batch_are_refused():
   with pytest.raises(parameters.ParameterError, match='adagrad, adam, sgd'):
     algorithms.build('mime', linear.model_fn, client_optimizer='polyak')
-  with pytest.raises(ValueError, match='gradients alone'):
+  with pytest.raises(ValueError, match='only gradients'):
     algorithms.build(
       'mime', linear.model_fn, client_optimizer=optimizers.client('delta_sgd')
     )

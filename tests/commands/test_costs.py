@@ -165,7 +165,7 @@ def test_the_table():
   'arguments, words',
   [
     (['--methods=fedavg,adam'], "got 'adam'"),
-    (['--methods=fedavg', '--algorithm=moon'], 'leave it out'),
+    (['--methods=fedavg', '--algorithm=moon'], 'omit it'),
     (['--task=nothing'], '--task must be one of'),
     (['--algorithm=centralized'], 'has no clients'),
   ],

@@ -155,7 +155,7 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   # Once more into the same folder: refused, and nothing is touched.
   before = sorted(p.name for p in target.iterdir())
   assert main.main(['export', str(settings.folder), str(target)]) == 2
-  assert 'is there already' in capsys.readouterr().err
+  assert 'already exists' in capsys.readouterr().err
   assert before == sorted(p.name for p in target.iterdir())
 
   # A model that is built otherwise than it was trained.
@@ -198,7 +198,7 @@ def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
   [
     (['run'], 'takes'),
     (['nowhere', 'new'], 'is no folder'),
-    (['run', 'run'], 'is there already'),
+    (['run', 'run'], 'already exists'),
     (['old', 'new'], 'another version'),
     (['run', 'new', '--what'], 'no flag --what'),
   ],

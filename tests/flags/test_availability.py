@@ -23,7 +23,7 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     ([_TIME, '--deadline=0'], 'above 0'),
     (['--algorithm=centralized', _TIME], 'has no clients'),
     (['--algorithm=centralized', '--client_dropout=0.1'], 'has no clients'),
-    (['--asynchronous'], '--asynchronous needs clients that take time'),
+    (['--asynchronous'], '--asynchronous needs clients with a modelled'),
     (
       ['--asynchronous', '--client_dropout=0.1'],
       '--client_devices or --client_behaviour',
@@ -36,20 +36,23 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     ),
     (
       [_TIME, '--asynchronous', *_DP],
-      '--asynchronous does not go with differential',
+      '--asynchronous cannot be combined with differential',
     ),
     (
       [_TIME, '--asynchronous', '--algorithm=scaffold'],
-      '--asynchronous does not go with --algorithm=scaffold',
+      '--asynchronous cannot be combined with --algorithm=scaffold',
     ),
     (
       ['--algorithm=centralized', '--asynchronous'],
       '--asynchronous would be ignored',
     ),
-    ([_TIME, '--deadline=5', *_DP], '--deadline does not go with differential'),
+    (
+      [_TIME, '--deadline=5', *_DP],
+      '--deadline cannot be combined with differential',
+    ),
     (
       [_TIME, '--over_selection=2', *_DP],
-      '--over_selection does not go with differential',
+      '--over_selection cannot be combined with differential',
     ),
   ],
 )

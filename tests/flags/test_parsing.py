@@ -185,8 +185,9 @@ def test_delays_in_epochs_count_those_of_the_round(parse):
 def test_mixed_epochs_are_those_of_the_round(parse):
   mixed = ['--algorithm=fedada2_blended', '--epochs_mix=1=0.5,5=0.5']
   parse(*mixed, '--client_epochs_per_round=5')
-  assert 'data 5 times, but --client_epochs_per_round is 1' in complaint(
-    parse, *mixed
+  assert (
+    '5 passes over the client data, but --client_epochs_per_round is 1'
+    in complaint(parse, *mixed)
   )
 
 
@@ -426,7 +427,7 @@ def test_full_help_has_the_text_of_each_method():
   strength = text[text.rindex('\n  --proximal_strength\n') :]
   assert strength.splitlines()[2].startswith('      the other methods: mu of')
   # What all mean alike is said once, and before that in the short help.
-  assert text.count("Weight of a client: 'examples' it iterated") == 2
+  assert text.count("Client weighting: by 'examples' processed") == 2
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_numbers_of_the_tables(parser, name, expected):
     (
       'mukherjee2023/mnist_lenet/feddecsps_classes',
       None,
-      dict(memory='client', count='training'),
+      dict(memory='client', count='round'),
     ),
     # FedAda2: Tables 4, 5 and 6, G.2.
     (
@@ -303,20 +303,20 @@ def test_flags_beside_a_preset_win_wherever_they_stand(parser):
 @pytest.mark.parametrize(
   'arguments, parts',
   [
-    (['--preset=reddi2021/emnist_character'], ['below it', 'fedavgm']),
+    (['--preset=reddi2021/emnist_character'], ['it contains', 'fedavgm']),
     (
       ['--preset=kim2024/fmnist/nope'],
-      ['beside it', 'kim2024/fmnist/sgdm_alpha_0.1'],
+      ['its siblings are', 'kim2024/fmnist/sgdm_alpha_0.1'],
     ),
     (
       ['--preset=reddi2021/emnist_character/fedadamm'],
       ['did you mean', 'reddi2021/emnist_character/fedadam'],
     ),
     (['--preset=what'], ['METHOD below', 'kim2024/fmnist']),
-    (['--preset=../../setup'], ['no preset']),
+    (['--preset=../../setup'], ['not a preset']),
     (
       ['--preset=reddi2021/emnist_character/fedadam', '--algorithm=fedavg'],
-      ['--server_adaptivity', 'part of --preset='],
+      ['--server_adaptivity', 'set by --preset='],
     ),
   ],
 )

@@ -204,7 +204,7 @@ def test_it_changes_no_round(measured):
   ],
 )
 def test_what_hides_updates_has_no_drift(given):
-  with pytest.raises(parameters.ParameterError, match='single updates'):
+  with pytest.raises(parameters.ParameterError, match='individual updates'):
     algorithms.check('fedavg', record_drift=True, **given)
 
 

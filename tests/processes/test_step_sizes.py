@@ -65,7 +65,7 @@ def test_step_sizes_are_recorded_only_where_there_are_any():
   algorithms.check('fedprox', client_optimizer='polyak', record_step_sizes=True)
   with pytest.raises(parameters.ParameterError, match='record_step_sizes'):
     algorithms.check('fedavg', record_step_sizes=True)
-  with pytest.raises(ValueError, match='chooses its step sizes'):
+  with pytest.raises(ValueError, match='with adaptive step sizes'):
     processes.build_client_work(
       linear.model_fn, optimizers.client('sgd'), record_step_sizes=True
     )

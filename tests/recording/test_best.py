@@ -82,7 +82,7 @@ def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
 
 
 def test_what_cannot_be_loaded(tmp_path):
-  with pytest.raises(errors.RunError, match='keeps no model of a best round'):
+  with pytest.raises(errors.RunError, match='has no saved best model'):
     load(tmp_path / 'none')
   run = Run(tmp_path)
   run.evaluate(1, 0.3)

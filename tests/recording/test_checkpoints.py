@@ -110,7 +110,7 @@ def test_other_byte_order_is_stored_in_this_one(tmp_path):
 
 def test_what_no_checkpoint_can_hold_is_named(tmp_path):
   keeper = checkpoints.Checkpoints(tmp_path)
-  with pytest.raises(errors.RunError, match='state/z is of the dtype compl'):
+  with pytest.raises(errors.RunError, match='state/z has the dtype compl'):
     keeper.save({'z': np.complex128(1)}, 1)
   with pytest.raises(errors.RunError, match='No checkpoint'):
     checkpoints.Checkpoints(tmp_path).save({'z': 1.0}, 1)
@@ -180,7 +180,7 @@ def test_renamed_checkpoint_is_not_used(tmp_path, name):
   said = []
   assert load(tmp_path, warn=said.append).round_number == 1
   assert 'The checkpoint of round 3 cannot be used and was set' in said[0]
-  assert 'is the checkpoint of round 2, whatever its name says' in said[0]
+  assert 'is the checkpoint of round 2, contrary to its name' in said[0]
 
 
 @pytest.mark.parametrize(
@@ -220,30 +220,30 @@ _DEEP = np.frombuffer(b'[' * 100_000, np.uint8)
     ({'state/x': np.float64([1, 2])}, {}, 'x is of float64, not of float32'),
     ({'state/x': np.float32([1])}, {}, r'x has the shape \[1\], not \[2\]'),
     ({'state/x': np.float32([[1, 2]])}, {}, r'shape \[1, 2\], not \[2\]'),
-    ({'state/x': np.float32([1, np.nan])}, {}, 'NaN or infinity is in state/x'),
-    ({'state/x': np.float32([np.inf, 0])}, {}, 'NaN or infinity is in state/x'),
-    ({}, {'not_finite': '["state/x"]'}, 'NaN or infinity is in no array'),
+    ({'state/x': np.float32([1, np.nan])}, {}, 'NaN or infinity in state/x'),
+    ({'state/x': np.float32([np.inf, 0])}, {}, 'NaN or infinity in state/x'),
+    ({}, {'not_finite': '["state/x"]'}, 'NaN or infinity in no array'),
     ({'state/x': None}, {}, 'it lacks state/x'),
     ({'state/y' * 99: np.float32([0])}, {}, 'it has state/y'),
     ({}, {'round': '2'}, 'is the checkpoint of round 2'),
     ({}, {'round': '\uff11'}, 'is the checkpoint of round \uff11'),
-    ({}, {'round': None}, 'has not the manifest'),
+    ({}, {'round': None}, 'has no valid checkpoint manifest'),
     ({}, {'run': 'theirs'}, 'a checkpoint of another run'),
-    ({}, {'more': ''}, 'has not the manifest'),
+    ({}, {'more': ''}, 'has no valid checkpoint manifest'),
     ({}, {'format': 'tff-adaptive checkpoint 3'}, "format is 'tff-adaptive ch"),
-    ({}, {'format': 'pt'}, 'no checkpoint of this program'),
-    ({}, {'format': None}, 'no checkpoint of this program'),
-    ({}, {'strings': '[' * 100_000}, 'contradicts itself: '),
-    ({}, {'strings': '[]'}, 'state/word is no array of strings'),
-    ({}, {'strings': '["state/x"]'}, 'contradicts itself'),
-    ({}, {'strings': '[["state/x"]]'}, 'contradicts itself'),
-    ({'state/word': _DEEP}, {}, 'contradicts itself: '),
-    (words(shape=[2]), {}, 'contradicts itself'),
+    ({}, {'format': 'pt'}, 'not a checkpoint of tff-adaptive'),
+    ({}, {'format': None}, 'not a checkpoint of tff-adaptive'),
+    ({}, {'strings': '[' * 100_000}, 'is inconsistent: '),
+    ({}, {'strings': '[]'}, 'state/word is not an array of strings'),
+    ({}, {'strings': '["state/x"]'}, 'is inconsistent'),
+    ({}, {'strings': '[["state/x"]]'}, 'is inconsistent'),
+    ({'state/word': _DEEP}, {}, 'is inconsistent: '),
+    (words(shape=[2]), {}, 'is inconsistent'),
     (words(strings=['ab'], shape=[1, 1]), {}, r'word has the shape \[1, 1\]'),
-    (words(strings=['\ud800']), {}, 'contradicts itself'),
-    (words(strings=['☃']), {}, 'contradicts itself'),
-    (words(strings=[1]), {}, 'contradicts itself'),
-    (words(strings={}), {}, 'contradicts itself'),
+    (words(strings=['\ud800']), {}, 'is inconsistent'),
+    (words(strings=['☃']), {}, 'is inconsistent'),
+    (words(strings=[1]), {}, 'is inconsistent'),
+    (words(strings={}), {}, 'is inconsistent'),
     (words(fixed={}), {}, None),  # As good as `false`.
   ],
 )
@@ -460,7 +460,9 @@ def test_disk_that_takes_no_more_keeps_the_last_state(tmp_path):
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
   try:
-    with pytest.raises(errors.RunError, match='that of round 1 is kept'):
+    with pytest.raises(
+      errors.RunError, match='the checkpoint of round 1 is kept'
+    ):
       keeper.save(state(2), 2)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -85,7 +85,9 @@ class TestInThisProcess:
     _, states = run(process, paper.ROUNDS[:2])
     _, others = run(build()[1], [(2,), (0, 1)])
     for stranger in (process, build()[1]):
-      with pytest.raises(errors.RunError, match='client states of this state'):
+      with pytest.raises(
+        errors.RunError, match='client states of this server state'
+      ):
         run(stranger, [(0, 1)], others[1])
     run(process, [(0, 1)], states[2])
 
@@ -95,7 +97,7 @@ class TestInThisProcess:
     _, states = run(build(path=path)[1], paper.ROUNDS[:2])
     rest, _ = run(build(path=path)[1], paper.ROUNDS[2:], states[2])
     assert rest == whole[2:]
-    with pytest.raises(errors.RunError, match='build a process for each'):
+    with pytest.raises(errors.RunError, match='build one process per training'):
       run(build()[1], paper.ROUNDS[2:], states[2])
 
   def test_weights_and_hyperparameters_are_set_beside_the_memories(self):
@@ -118,10 +120,10 @@ class TestInThisProcess:
   def test_mistakes(self):
     _, process = build()
     state = process.initialize()
-    with pytest.raises(ValueError, match="'client 1' is there 2 times"):
+    with pytest.raises(ValueError, match="'client 1' is listed 2 times"):
       process.next(state, data_of((0, 1, 1)))
     fedavg = algorithms.build('fedavg', linear.model_fn)
-    with pytest.raises(TypeError, match='it can be used as it is'):
+    with pytest.raises(TypeError, match='can be used directly'):
       client_state.learning_process(fedavg)
 
     @tff.tensorflow.computation(np.str_)

@@ -245,7 +245,7 @@ def test_damage_to_the_file_means_the_checkpoint_before(make):
     resume()
   make()
   make.path.unlink()
-  with pytest.raises(errors.RunError, match=r'states\.sqlite is not there'):
+  with pytest.raises(errors.RunError, match=r'states\.sqlite does not exist'):
     resume()
   assert not make.path.exists() and keeper.rounds == [1, 2, 3]
   damage(3)
@@ -294,14 +294,14 @@ def overwrite_end(path):
       execute(
         'CREATE TRIGGER t AFTER INSERT ON saves BEGIN DELETE FROM states; END'
       ),
-      "no file of clients' states",
+      "not a file of client states",
     ),
-    (execute('DROP INDEX versions'), "no file of clients' states"),
-    (execute('DROP TABLE saves'), "no file of clients' states"),
+    (execute('DROP INDEX versions'), "not a file of client states"),
+    (execute('DROP TABLE saves'), "not a file of client states"),
     (cut_half, 'client_states.sqlite'),
     (overwrite_header, 'cannot be read: file is not a database'),
     (overwrite_end, 'client_states.sqlite'),
-    (lambda path: path.write_bytes(b''), "no file of clients' states"),
+    (lambda path: path.write_bytes(b''), "not a file of client states"),
     (lambda path: path.write_bytes(b'text' * 99), 'file is not a database'),
   ],
 )  # fmt: skip
@@ -392,7 +392,7 @@ def test_disk_that_takes_no_more(make, kind):
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
   try:
-    with pytest.raises(errors.RunError, match=r"clients' states cannot be wri"):
+    with pytest.raises(errors.RunError, match=r'client states cannot be wri'):
       for number in range(2, 40):
         store.snapshot()
         store.put('a', value(number))
@@ -506,9 +506,7 @@ def test_a_population_that_fits_nowhere_is_refused_with_the_arithmetic(
   less = dict(memory_bytes=499 * RECORD.size)
   with pytest.raises(errors.SettingsError) as error:
     choose('memory', tmp_path, **less)
-  assert '500 clients x 25 bytes that each keeps = 12,500 bytes' in str(
-    error.value
-  )
+  assert '500 clients x 25 bytes each = 12,500 bytes' in str(error.value)
   # 500 rows and 4 checkpoints of 50 changed ones, of at most 178 bytes each.
   enough = 700 * 178
   choose('disk', tmp_path, free_bytes=enough)
@@ -522,7 +520,7 @@ def test_a_population_that_fits_nowhere_is_refused_with_the_arithmetic(
 
 def test_a_state_that_no_row_holds_is_refused(tmp_path):
   record = client_states.Record(((300_000_000,),), (np.dtype(np.float32),))
-  with pytest.raises(errors.SettingsError, match=r'keeps 1,200,000,000 bytes'):
+  with pytest.raises(errors.SettingsError, match=r'has 1,200,000,000 bytes'):
     client_storage.choose(
       'disk', record, tmp_path / 's', clients=1, clients_per_round=1,
       total_rounds=1, rounds_per_checkpoint=1, memory_bytes=2**40,

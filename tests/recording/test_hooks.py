@@ -51,7 +51,7 @@ def test_a_hook_that_fails_is_told_once_and_left_out(method):
   tell_all(guarded)
   tell_all(guarded)
   assert len(said) == 1
-  assert 'recorder somewhere is left out' in said[0]
+  assert 'recorder somewhere is disabled' in said[0]
   assert "KeyError: 'no such thing'" in said[0]
   assert hook.told == list(EVENTS.values())[: list(EVENTS).index(method)]
 

@@ -110,7 +110,7 @@ def test_values_added_to_the_last_row(tmp_path):
     (b'round,clients/rejected\n1,nan\n', 'damaged in line 2'),
     (b'round,a\ninf,2\n', 'damaged in line 2'),
     (b'round,\xed\xa0\x80\n1,2\n', 'cannot be read'),
-    (b'round,a\n1,"2\n', 'no whole CSV file'),
+    (b'round,a\n1,"2\n', 'not a complete CSV file'),
     (b'\xff\xfe\n', 'cannot be read'),
   ],
 )

@@ -186,7 +186,7 @@ def test_a_recorder_that_fails_harms_no_run(tmp_path, capsys):
   result = experiment.run(settings, say=lambda _: None, hooks=[Failing()])
   assert len(result.rows) == 3
   said = capsys.readouterr().out
-  assert said.count('tracker is left out') == 1
+  assert said.count('tracker is disabled') == 1
   assert 'away in round 0' in said
   described = json.loads((tmp_path / 'run/hparams.json').read_text())
   assert described['settings']['total_rounds'] == 2

@@ -65,7 +65,7 @@ def test_a_recorder_is_left_out(tmp_path, capsys):
   )
   result = training.run(settings, hooks=[Recorder()])
   assert int(result.rows[-1]['round']) == 2
-  assert 'is left out from here on' in capsys.readouterr().out
+  assert 'is disabled and the run continues' in capsys.readouterr().out
 
 
 def test_rounds_before_are_kept(tmp_path, monkeypatch):

@@ -107,7 +107,7 @@ def test_each_kind_is_counted_and_named(build):
   }
   assert row['train/num_examples'] == 9 + 1
   text = '\n'.join(said)
-  assert "1 of 6 clients raise an error, and they were left out: 'raising'" in (
+  assert "1 of 6 clients raise an error; they were excluded: 'raising'" in (
     text
   )
   assert 'a poisoned example' in text
@@ -135,9 +135,9 @@ def test_cohort_in_which_all_are_rejected_changes_nothing(build):
     assert 'train/loss' not in row
   after = learning.model_weights()
   np.testing.assert_array_equal(before.trainable[0], after.trainable[0])
-  assert sum('not finite and were left out' in s for s in said) == 3
+  assert sum('not finite and were excluded' in s for s in said) == 3
   guard.sum_up()
-  assert '5 rounds left out clients with updates that are not' in said[-2]
+  assert '5 rounds excluded clients with updates that are not' in said[-2]
   assert '5 rounds had an update that is not finite' in said[-1]
 
 
@@ -188,7 +188,7 @@ def test_data_that_cannot_be_read_where_clients_train(build):
   row = _run(guard, 'sound', 'single')
   assert row['clients/failed'] == 1 and row['clients/empty'] == 0
   assert row['train/num_examples'] == 9
-  assert "left out: 'single' ('single': The data of client" in said[0]
+  assert "excluded: 'single' ('single': The data of client" in said[0]
   assert 'corrupted record at 12' in said[0]
 
 

@@ -104,8 +104,8 @@ def test_agreed_code_is_called(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   'flag, value, part',
   [
-    ('--task', 'digits', 'is for a run whose task'),
-    ('--model', 'os:getcwd', 'is for a run whose task'),
+    ('--task', 'digits', 'is only for runs with a user-defined task'),
+    ('--model', 'os:getcwd', 'is only for runs with a user-defined task'),
   ],
 )
 def test_code_that_a_run_does_not_ask_for(tmp_path, capsys, flag, value, part):

@@ -321,19 +321,23 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
   told = sweep_flags.describe(sweep).splitlines()
   assert told[0].startswith('10 runs, ')
   assert (
-    '--server_adaptivity is no axis of fedavg, fedsps, which have no'
+    '--server_adaptivity is no axis of fedavg, fedsps, which do not'
     in (told[-3])
   )
   assert told[-2] == (
-    '--gamma_b is no axis of fedavg, fedadam, which have no use for it'
+    '--gamma_b is no axis of fedavg, fedadam, which do not use it'
   )
   # Beside an axis, a flag that holds for all must be of use to all; and an
   # axis to one method at least.
-  with pytest.raises(errors.SettingsError, match=r'algorithm fedavg .* no use'):
+  with pytest.raises(
+    errors.SettingsError, match=r'algorithm fedavg .* not use'
+  ):
     sweep_flags.parse(
       ['--axis=algorithm=fedadam,fedavg', '--server_adaptivity=0.1']
     )
-  with pytest.raises(errors.SettingsError, match=r'--gamma_b=1.* has no use'):
+  with pytest.raises(
+    errors.SettingsError, match=r'--gamma_b=1.* does not use it'
+  ):
     sweep_flags.parse(['--axis=algorithm=fedadam,fedavg', '--axis=gamma_b=1,2'])
 
 

@@ -203,7 +203,7 @@ def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
   del made_up_runs[:]
   rows, said = go(tmp_path, '--axis=seed=0,1,2')
   assert made_up_runs == ['seed=1', 'seed=2']
-  assert '2 of 3 runs to do.' in said
+  assert '2 of 3 runs left.' in said
   assert {r.status for r in rows} == {'finished'}
 
 

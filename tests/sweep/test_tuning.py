@@ -113,9 +113,9 @@ def test_a_method_has_axes_of_its_own(tmp_path):
     ),
     (['--axis=a:b:c=1'], 'METHOD:FLAG=VALUE'),
     (['--axis=fedavg:seed=1', '--axis=fedavg:seed=2'], 'fedavg:seed is given'),
-    ([_METHODS, '--axis=seed=1', '--tune'], '--tune do not go together'),
+    ([_METHODS, '--axis=seed=1', '--tune'], '--tune cannot be combined'),
     ([_METHODS, '--repeat_best=1-5'], 'such as 1,2,3'),
-    ([_METHODS, '--repeat_best=0,1'], 'different seeds'),
+    ([_METHODS, '--repeat_best=0,1'], 'distinct seeds'),
     (['--grid=none.json'], 'cannot be read as JSON'),
   ],
 )
@@ -181,7 +181,7 @@ def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
     if r['name'] in repeated and r['algorithm'] == 'fedadam'
   ]
   assert float(cells['fedadam'][2]) == pytest.approx(sum(mine) / 3, rel=1e-3)
-  assert 'Chosen on seed 0' in shown
+  assert 'Selected on seed 0' in shown
   # The report chooses the same by the same seed, wherever it looks from.
   found, _ = runs.find(tmp_path)
   (section,) = sections.sections(found)

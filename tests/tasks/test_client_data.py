@@ -53,7 +53,7 @@ def test_the_traceable_function_gives_the_same_data(data):
 
   assert int(total('c1')) == 1367
   assert int(total('c2')) == 48
-  with pytest.raises(tf.errors.InvalidArgumentError, match='no such client'):
+  with pytest.raises(tf.errors.InvalidArgumentError, match='Unknown client'):
     total('c9')
 
 

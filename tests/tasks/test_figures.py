@@ -166,7 +166,7 @@ def test_a_task_is_drawn_from_the_command_line(tmp_path):
     (['digits', 'x.png', '--alpha=0'], '--alpha must be'),
     (
       ['shakespeare_character', 'x.png', '--data=synthetic'],
-      'nothing to draw',
+      'nothing to plot',
     ),
   ],
 )

@@ -159,7 +159,7 @@ def test_fashion_files_are_read(tmp_path):
   known = {images[i].tobytes(): labels[i] for i in rows}
   for image, label in zip(x, y, strict=True):
     assert known[np.uint8(np.round(255 * image)).tobytes()] == label
-  with pytest.raises(tasks.PartitionError, match='want 50000 examples'):
+  with pytest.raises(tasks.PartitionError, match='need 50000 examples'):
     tasks.create('fmnist', cache_dir=str(tmp_path))
 
 

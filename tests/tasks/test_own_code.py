@@ -130,15 +130,15 @@ def test_complaints(module):
     ('nowhere_at_all.inner:make', 'no module nowhere_at_all.inner'),
     (f'{name}.inner:make', f'no module {name}.inner'),
     (f'{name}:make', f'{name}.py defines no function make'),
-    (f'{name}:value', 'is no function but int'),
-    (f'{name}:Kind', 'is no function but a class'),
+    (f'{name}:value', 'is not a function but int'),
+    (f'{name}:Kind', 'is not a function but a class'),
     (f'{name}:path_of', 'the argument `where` of'),
     (f'{name}:first_only', 'the argument `where` of'),
     (f'{broken}:make', f'{broken} cannot be imported: SyntaxError: '),
-    ('a:b:c', "'a:b:c' names no function"),
-    (':make', "':make' names no function"),
+    ('a:b:c', "'a:b:c' does not name a function"),
+    (':make', "':make' does not name a function"),
     ('a-b:make', 'PACKAGE.MODULE:FUNCTION'),
-    ('tasks.images.digits:wrong', 'a module of your own needs another name'),
+    ('tasks.images.digits:wrong', 'rename your own module'),
   ):
     assert part in complaint(place)
 
@@ -216,7 +216,7 @@ def test_a_model_fn_that_fails_at_its_third_call(module, capsys):
     f'The model function of {name}:points fails at call 3: ValueError: the '
     'name is taken (line 23 of '
   )
-  assert message.endswith('it is called several times, a new model each time.')
+  assert message.endswith('must build a new model each time.')
 
 
 def test_a_keras_3_model_of_a_task(module):

@@ -198,9 +198,9 @@ def test_examples_are_dealt_out_where_nothing_says_whose_they_are(folder):
 def test_labels_that_are_none(folder):
   for labels, target, part in (
     (('x',), 'class', 'has the label x only'),
-    (('1', 'x'), 'number', "no finite numbers, such as 'x'.*target=class"),
-    (('1', 'inf'), 'number', "labels that are no finite numbers.*'inf'"),
-    (('1', '1_0'), 'number', "labels that are no finite numbers.*'1_0'"),
+    (('1', 'x'), 'number', "not finite numbers, such as 'x'.*target=class"),
+    (('1', 'inf'), 'number', "labels that are not finite numbers.*'inf'"),
+    (('1', '1_0'), 'number', "labels that are not finite numbers.*'1_0'"),
   ):
     with pytest.raises(tasks.DataError, match=part):
       tasks.create('table', path=write(folder, labels=labels), target=target)
@@ -227,9 +227,9 @@ def test_a_model_of_ones_own(folder):
   assert helpers.weights(fixed) == 9
   for name, part in (
     ('no_model', 'must return a Keras model .*got int'),
-    ('narrow', r'puts out \(None, 3\).*got \(None, 1\)'),
-    ('unbuilt', 'is built .*got no shape yet'),
-    ('softmax', 'ends in softmax; leave it out'),
+    ('narrow', r'the output shape \(None, 3\).*got \(None, 1\)'),
+    ('unbuilt', 'a built model .*got no shape yet'),
+    ('softmax', 'ends in softmax; remove it'),
     ('normalized', 'batch normalisation'),
     ('fails', r"fails: KeyError: 'width' \(line \d+ of .*table_models.py\)"),
     ('missing', 'table_models.py defines no function missing'),
@@ -255,7 +255,7 @@ def test_its_flags(folder):
   assert settings.identity['table_path'] == 'points.csv'
   for arguments, part in (
     (['--task=table', '--model=table_models:no'], '--model=table_models:no: '),
-    (['--task=table', '--model=resnet'], "'resnet' names no function"),
+    (['--task=table', '--model=resnet'], "'resnet' does not name a function"),
     (['--model=table_models:deep'], '--model=table_models:deep would be ign'),
     (['--task=table', '--table_test_share=1'], '--table_test_share must be'),
   ):
@@ -304,11 +304,11 @@ def test_rows_are_divided_in_ways_of_ones_own(folder):
   for options, told in (
     (
       dict(partition='continuous', partition_by='c'),
-      "'?c'? is no column|=c is",
+      "'?c'? must be a numeric feature|=c is",
     ),
     (dict(partition_by='b'), 'would be ignored'),
     (dict(partition='shards', alpha=1.0), 'alpha'),
-    (dict(partition='shards', target='number'), "take 'continuous'"),
+    (dict(partition='shards', target='number'), "use 'continuous'"),
     (dict(group_size=2), 'neither a column nor a file'),
   ):
     with pytest.raises(parameters.ParameterError, match=told):
@@ -319,7 +319,7 @@ def test_named_clients_are_grouped(folder):
   task = tasks.create('table', path=write(folder), group_size=3)
   sizes = task.datasets.train_data.partition.sizes
   assert sizes.tolist() == [24, 8]
-  with pytest.raises(parameters.ParameterError, match='whose'):
+  with pytest.raises(parameters.ParameterError, match='already assigns'):
     tasks.create('table', path=write(folder), partition='iid')
 
 
@@ -375,7 +375,7 @@ def test_folders_of_images(folder):
   [
     (dict(vocabulary='hashed'), 'needs `text`'),
     (dict(text='a', features='b'), '`features`=b would be ignored'),
-    (dict(text='a', data='synthetic'), 'made-up table'),
+    (dict(text='a', data='synthetic'), 'synthetic table'),
     (dict(vocab_size=2), 'at least 3'),
   ],
 )

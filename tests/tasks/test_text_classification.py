@@ -38,8 +38,8 @@ def test_both_forms_of_csv_are_read(tmp_path):
     (b'1,a\n0,b\n', 'line 2.*got 0'),
     (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
     (b'1,a\n2\n', 'line 2'),
-    (b'1,a\n2,"b', 'no whole CSV file'),
-    (b'1,\xff\xfe\n', 'no readable UTF-8 text'),
+    (b'1,a\n2,"b', 'not a complete CSV file'),
+    (b'1,\xff\xfe\n', 'not valid UTF-8 text'),
   ],
 )
 def test_damaged_files_are_named(tmp_path, content, message):
@@ -111,7 +111,7 @@ def test_weights_of_a_folder_are_used(tmp_path):
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
   (tmp_path / 'ag_news' / 'train.csv').mkdir(parents=True)
-  with pytest.raises(tasks.DataError, match=r'train.csv is no readable'):
+  with pytest.raises(tasks.DataError, match=r'train.csv is not valid'):
     tasks.create('ag_news', cache_dir=str(tmp_path))
 
 

@@ -34,12 +34,12 @@ def parse_fixture():
 @pytest.mark.parametrize(
   'arguments, words',
   [
-    (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but nothing'),
+    (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but updates'),
     (['--target_epsilon=3'], '--target_epsilon=3 needs --dp_clip_norm'),
     ([*CLIP, '--target_epsilon=0'], '--target_epsilon must be a number above'),
     (
       [*CLIP, '--target_epsilon=3', '--dp_noise_multiplier=1'],
-      'both decide the noise',
+      'both set the noise',
     ),
     ([*CLIP, '--client_weighting=examples'], "must be 'uniform'"),
     ([*CLIP, '--dp_delta=1'], '--dp_delta must be a number above 0 and below'),
@@ -53,7 +53,7 @@ def parse_fixture():
     (['--dp_clients_per_round=3'], 'no flag --dp_clients_per_round'),
     (
       ['--algorithm=fedada2_blended', '--client_mix=adam=0.5,sgd=0.6'],
-      'shares of --client_mix must sum to 1, got 1.1',
+      'probabilities of --client_mix must sum to 1, got 1.1',
     ),
     (['--algorithm=fedada2_blended', '--delay_mix=0=1'], 'at least 1'),
     (['--algorithm=fedada2', '--delay=0'], '--delay must be a whole number'),
@@ -112,8 +112,8 @@ def test_a_delta_above_one_client_is_refused(parse):
     accounting.open_ledger(parse(*told, '--dp_delta=0.1'), 20)
   assert str(error.value) == (
     '--dp_delta must be at most 1 / 20 = 0.05, the share of one of the 20 '
-    'clients, got 0.1: a mechanism that gives a client away altogether would '
-    'pass; leave it out for 20^-1.1 = 0.03706.'
+    "clients, got 0.1: a mechanism that publishes one client's data would "
+    'pass; omit it for 20^-1.1 = 0.03706.'
   )
   # A client's share itself is what papers state.
   for clients in (3, 10, 20, 49, 400):
@@ -159,7 +159,9 @@ def test_clipping_alone_has_no_epsilon(parse):
 
 
 def test_fewer_clients_than_a_round_takes(parse):
-  with pytest.raises(errors.SettingsError, match='from 1 to the 5 clients'):
+  with pytest.raises(
+    errors.SettingsError, match='from 1 to 5, the number of clients'
+  ):
     accounting.open_ledger(parse(*CLIP, '--dp_noise_multiplier=1'), 5)
 
 

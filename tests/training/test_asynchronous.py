@@ -528,7 +528,7 @@ def test_more_than_there_are(tmp_path, arguments, words):
 def test_dry_run_says_what_is_in_force(tmp_path):
   text = dry_run.describe(settings_of(tmp_path, *_APART))
   for part in (
-    '7 train at once and the server takes a step whenever 3 have answered',
+    'the server takes a step after every 3 answers',
     '(staleness polynomial)',
     'after 1 virtual seconds a client is given up',
     '--asynchronous=True',

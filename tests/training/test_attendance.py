@@ -59,7 +59,7 @@ def test_without_a_file_everybody_is_there(tmp_path):
     ('client,block\na,0.5\n', [], 'line 2: block must be a whole number'),
     ('client,from,to\na,0,25\n', [], 'line 2: to must be an hour from 0 to 24'),
     ('client,from,to\na,3,3\n', [], 'line 2: from and to are both 3'),
-    ('client,from,to\na,3\n', [], 'line 2: there must be 3 cells'),
+    ('client,from,to\na,3\n', [], 'line 2: expected 3 cells'),
     ('client,block\n', [], 'has no rows'),
     (
       'client,block\na,0\n',
@@ -69,7 +69,7 @@ def test_without_a_file_everybody_is_there(tmp_path):
     (
       'client,from,to\na,13,14\nb,13,14\nc,13,14\nd,13,14\n',
       ['--rounds_per_day=2'],
-      'lets no client take part',
+      'makes no client available',
     ),
   ],
 )
@@ -112,4 +112,4 @@ def test_privacy_refuses_it(tmp_path, capsys):
     )
   )
   assert code == 2
-  assert 'drawn from all clients alike' in capsys.readouterr().err
+  assert 'sampled uniformly from all clients' in capsys.readouterr().err

@@ -49,18 +49,18 @@ def test_speeds_and_dropouts_are_drawn_as_is_said():
     (['{},1,0', '{},nan,0'], "line 3: seconds_per_example .* got 'nan'"),
     (['{},1,1.5'], r"line 2: dropout .* from 0 to 1, got '1.5'"),
     (['{},1,often'], "line 2: dropout .* got 'often'"),
-    (['{},1'], 'line 2: there must be 3 cells'),
-    (['{},1,0,4'], 'line 2: there must be 3 cells'),
+    (['{},1'], 'line 2: expected 3 cells'),
+    (['{},1,0,4'], 'line 2: expected 3 cells'),
     (['nobody,1,0'], "line 2: the task has no training client 'nobody'"),
-    (['{},1,0', '{},1,0'], 'line 3: the client .* a second time'),
+    (['{},1,0', '{},1,0'], 'line 3: the client .* twice'),
     (['{},1,0'], 'has no seconds_per_example of 19 clients, such as'),
     (['"{},1,0'], 'cannot be read as a CSV file'),
   ],
 )
 def test_files_that_are_refused(tmp_path, lines, words):
   ids = tasks.create('digits').datasets.train_data.client_ids
-  names = iter([ids[0], ids[0] if 'second' in words else ids[1]])
-  if 'second time' not in words:
+  names = iter([ids[0], ids[0] if 'twice' in words else ids[1]])
+  if 'twice' not in words:
     names = iter(ids)
   lines = [
     line.format(next(names))

@@ -202,7 +202,7 @@ def test_clients_are_drawn_by_the_seed():
   assert len({*clients}) == 3 and clients == sorted(clients)
   _, rows = tests(weights)
   assert [row['client'] for row in rows] == clients
-  with pytest.raises(errors.SettingsError, match='more than the 5 clients'):
+  with pytest.raises(errors.SettingsError, match='exceeds the 5 clients'):
     model_and_tests([5] * 5, count=6)[0].clients()
 
 
@@ -221,15 +221,15 @@ def test_clients_without_test_data_are_left_out():
   values, rows = tests(weights)
   assert len(rows) == values['per_client/clients'] == 1
   Empty.client_ids = empty.client_ids[:1]
-  with pytest.raises(errors.RunError, match=r'No client .* has test data'):
+  with pytest.raises(errors.RunError, match=r'None of the .* has test data'):
     tests(weights)
 
 
 @pytest.mark.parametrize(
   'words, complaint',
   [
-    (['--evaluate_clients=0'], 'must be all or a whole number'),
-    (['--evaluate_clients=some'], 'must be all or a whole number'),
+    (['--evaluate_clients=0'], "must be 'all' or an integer"),
+    (['--evaluate_clients=some'], "must be 'all' or an integer"),
     (['--finetune_epochs=1'], 'would be ignored without --evaluate_clients'),
     (['--client_test_share=0.1'], 'ignored without --evaluate_clients'),
     (
@@ -238,7 +238,7 @@ def test_clients_without_test_data_are_left_out():
     ),
     (
       ['--evaluate_clients=3', '--dp_clip_norm=1', '--dp_noise_multiplier=1'],
-      'give --evaluate_clients_under_dp if that is meant',
+      'give --evaluate_clients_under_dp to allow it',
     ),
   ],
 )
@@ -270,7 +270,7 @@ def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):
     '--clients_per_round=2',
     '--evaluate_clients=all',
   )
-  with pytest.raises(errors.SettingsError, match='two or more examples'):
+  with pytest.raises(errors.SettingsError, match='at least two examples'):
     experiment.create_task(settings)
 
 

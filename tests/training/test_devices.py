@@ -114,7 +114,7 @@ def test_a_run_of_phones(tmp_path):
   [
     (
       ['--client_seconds_per_example=1', '--client_devices=cross_silo'],
-      'both say how fast',
+      'both set the speed',
     ),
     (['--client_mbit_spread=1'], 'would be ignored without'),
     (['--client_mbit_up=0'], 'above 0'),

@@ -205,7 +205,7 @@ def test_what_a_machine_lacks_it_gets_from_the_store(
   monkeypatch.setattr(shared_files, 'MAX_BYTES', len(_W8A) - 1)
   assert shared_files.share(there, ['libsvm/*']) is None
   monkeypatch.setenv('XDG_CACHE_HOME', str(there / 'other'))
-  with pytest.raises(runtime.RuntimeFailure, match='could not be written'):
+  with pytest.raises(runtime.RuntimeFailure, match='could not be copied'):
     shared.write()
   if connected:
     ray.shutdown()
@@ -272,7 +272,7 @@ def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
     stopped.wait_for_rows(5)
     stopped.process.send_signal(signal.SIGINT)
     stopped.ends_with(130)
-    assert 'is saved; the same command goes on' in stopped.said
+    assert 'is saved; the same command resumes' in stopped.said
     deadline = time.monotonic() + 10
     while ray_actors() and time.monotonic() < deadline:
       time.sleep(0.1)
@@ -284,7 +284,7 @@ def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
     cluster.kill()
     cluster.kill()
     lost.ends_with(1)
-    assert 'No actor can compute' in lost.said
+    assert 'No actor can run' in lost.said
     for _ in range(2):
       cluster.add()
     _Run(tmp_path, 'lost', *on_cluster).ends_with(0)

@@ -331,7 +331,7 @@ def test_a_run_from_python(tmp_path):
     for r in (result, again)
   ]
   assert shown[0] == shown[1] and not again.seconds
-  assert said[-1].startswith('This run is finished')
+  assert said[-1].startswith('This run is already finished')
   # The command line says the same of it.
   words = ['--task=digits', '--data=synthetic', '--algorithm=fedadam']
   words += ['--client_learning_rate=0.05', '--server_adam_beta_1=0.8']
@@ -350,7 +350,7 @@ def test_a_run_from_python(tmp_path):
     ({'server_adam_beta_1': 1}, '`server_adam_beta_1` must be a number at'),
     ({'task': 'fmnist', 'digits_alpha': 1}, 'would be ignored: `task`=fmnist'),
     ({'worker_retries': 1}, '`worker_retries`=1 would be ignored: `runtime`'),
-    ({'preset': 'what'}, '`preset`=what is no preset'),
+    ({'preset': 'what'}, '`preset`=what is not a preset'),
     ({'dry_run': True}, 'no flag `dry_run`'),
     (
       {'server_lr_schedule': 'exp_decay', 'server_lr_decay_steps': 3},

@@ -46,7 +46,9 @@ def test_a_table_of_the_same_shape(tmp_path):
     start(tmp_path, rounds=2, task='table', table_path=str(path))
   after = sorted(p.stat().st_mtime_ns for p in settings.folder.rglob('*'))
   assert len(before) == len(after)
-  with pytest.raises(errors.SettingsError, match='started with something else'):
+  with pytest.raises(
+    errors.SettingsError, match='started with a different version'
+  ):
     export.export(settings.folder, tmp_path / 'model')
   table(path)
   assert start(tmp_path, rounds=2, **table(path))[1].resumed_from == 1
@@ -89,7 +91,7 @@ def test_what_is_not_known_is_not_compared(tmp_path):
   now = dict(clients='a', examples=None, test='b')
   for before in ({}, now, dict(clients='a', examples='c'), dict(test=None)):
     inputs.check_same(before, now, tmp_path)
-  with pytest.raises(errors.SettingsError, match='in the test data, though'):
+  with pytest.raises(errors.SettingsError, match='of the test data, though'):
     inputs.check_same(dict(now, test='c'), now, tmp_path)
 
 

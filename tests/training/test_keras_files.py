@@ -51,7 +51,7 @@ def test_arrays_in_other_files(weights, tmp_path):
       'f4',
       external=[(str(tmp_path / 'secret'), 0, secret.nbytes)],
     )
-  assert 'lies in other files' in refused(path)
+  assert 'is stored in other files' in refused(path)
 
 
 def test_arrays_put_together_from_other_files(weights, tmp_path):
@@ -65,7 +65,7 @@ def test_arrays_put_together_from_other_files(weights, tmp_path):
   with h5py.File(path, 'a') as file:
     del file[kernel]
     file.create_virtual_dataset(kernel, layout)
-  assert 'lies in other files' in refused(path)
+  assert 'is stored in other files' in refused(path)
 
 
 @pytest.mark.parametrize('inside', [True, False])
@@ -120,7 +120,7 @@ def test_weights_in_an_archive(weights, tmp_path):
     archive.writestr('config.json', '{}')
   assert 'model.weights.h5' in refused(tmp_path / 'none.keras')
   (tmp_path / 'words.keras').write_text('words')
-  assert 'no file of Keras' in refused(tmp_path / 'words.keras')
+  assert 'not a Keras file' in refused(tmp_path / 'words.keras')
   del path
 
 
@@ -128,4 +128,4 @@ def test_a_checkpoint_of_tensorflow_is_no_such_file(tmp_path):
   place = tmp_path / 'checkpoint'
   _keras_model().save_weights(place)
   place.write_text('')
-  assert 'no file of Keras' in refused(place)
+  assert 'not a Keras file' in refused(place)

@@ -267,13 +267,13 @@ def test_clients_left_out_are_named(train, tmp_path):
   assert 'Round 1: 1 of 2 clients sent an update that is not' in stream.text
   assert 'their data are finite: a lower client learning' in stream.text
   assert 'Round 4:' not in stream.text
-  assert '7 rounds left out clients' in stream.text
+  assert '7 rounds excluded clients' in stream.text
 
 
 @pytest.mark.parametrize(
   'report, saying',
   [
-    ({'update/norm': np.float32(0)}, 'the model did not move'),
+    ({'update/norm': np.float32(0)}, 'the model did not change'),
     ({'update/non_finite': np.int32(1)}, 'was not applied'),
   ],
 )

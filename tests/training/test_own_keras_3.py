@@ -186,8 +186,11 @@ def test_a_task_of_ones_own(settings, tmp_path):
 def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
-    ({'adapters': 2, 'adapter_kernels': 'x'}, '--adapter_kernels=x is none of'),
-    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'No dense or attention'),
+    (
+      {'adapters': 2, 'adapter_kernels': 'x'},
+      '--adapter_kernels=x matches none of',
+    ),
+    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'no dense or attention'),
   ):
     table = dict(task='table', data='synthetic', model='own_keras_3:net')
     with pytest.raises(errors.SettingsError, match=words):
@@ -201,12 +204,12 @@ def test_what_is_refused(settings, monkeypatch):
   ):
     with pytest.raises(parameters.ParameterError, match=words):
       settings('none', **more)
-  with pytest.raises(errors.SettingsError, match='Take the rule lora'):
+  with pytest.raises(errors.SettingsError, match='Use the rule lora'):
     made = settings(
       'none', adapters=2, adapter_rule='fedex', algorithm='fednova'
     )
     experiment.build(made, experiment.create_task(made))
   keras = pytest.importorskip('keras')
   monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')
-  with pytest.raises(errors.SettingsError, match="its backend 'jax'"):
+  with pytest.raises(errors.SettingsError, match="the backend 'jax'"):
     experiment.create_task(settings('none'))

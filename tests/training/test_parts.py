@@ -103,7 +103,7 @@ def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
   first = settings_of(tmp_path, *private, '--total_rounds=1', name='private')
   with files.RunFolder(first.folder) as folder:
     folder.write_hparams({'settings': first.identity})
-  with pytest.raises(errors.SettingsError, match='chose for 1 rounds'):
+  with pytest.raises(errors.SettingsError, match='set for 1 rounds'):
     experiment.prepare(settings_of(tmp_path, *private, name='private'))
 
 
@@ -199,7 +199,7 @@ def test_a_run_without_an_average_exports_none(tmp_path):
     export.export(settings.folder, tmp_path / 'model', which='ema')
   for path in settings.folder.glob('checkpoints/best_*'):
     path.unlink()
-  with pytest.raises(errors.RunError, match='keeps no model of a best'):
+  with pytest.raises(errors.RunError, match='has no saved best'):
     export.export(settings.folder, tmp_path / 'model', which='best')
   assert not (tmp_path / 'model').exists()
 
@@ -252,7 +252,7 @@ def test_weights_that_do_not_fit(tmp_path):
   for name, words in (
     ('words.h5', 'cannot be loaded into the model of the task'),
     ('other.h5', 'cannot be loaded into the model of the task'),
-    ('none', 'is neither an export, nor a run, nor a file'),
+    ('none', 'is neither an export, nor a run, nor a Keras file'),
   ):
     with pytest.raises(errors.SettingsError, match=words):
       initial_weights.load(model_fn, tmp_path / name)
@@ -296,9 +296,12 @@ def test_frozen_variables_stay_where_they_start(tmp_path):
 @pytest.mark.parametrize(
   'pattern, words',
   [
-    ('lstm*', '--freeze=lstm. is none of the variables .* conv2d/kernel, '),
+    (
+      'lstm*',
+      '--freeze=lstm. matches none of the trained .* conv2d/kernel, ',
+    ),
     ('*', '--freeze=. leaves no variable to train'),
-    ('dense/bias,x', '--freeze=x is none'),
+    ('dense/bias,x', '--freeze=x matches none'),
   ],
 )
 def test_patterns_that_freeze_none_or_all(tmp_path, pattern, words):

@@ -123,8 +123,8 @@ def test_a_loss_that_grows_under_noise():
   assert last == meanwhile
   assert meanwhile == (
     'The validation loss is 2.6 after round 3, and was 2 after round 0: the '
-    'noise of differential privacy outweighs what clients send; more clients '
-    'a round, a smaller server learning rate or less noise (a larger epsilon) '
+    'noise of differential privacy outweighs the updates; more clients per '
+    'round, a smaller server learning rate or less noise (a larger epsilon) '
     'may help.'
   )
   private[-1]['validation/loss'] = 30.0

@@ -113,7 +113,7 @@ def test_the_examples_of_clients_held_out_come_in_turn():
 
 
 def test_clients_are_left_to_train_on():
-  with pytest.raises(errors.SettingsError, match='leaves none to train on'):
+  with pytest.raises(errors.SettingsError, match='leaves none for training'):
     digits('--validation_split=clients', '--validation_share=0.99')
 
 
@@ -155,7 +155,7 @@ def test_what_is_set_apart_unless_told(words, split, share):
 
 def test_a_share_of_nothing_is_refused():
   words = ['--validation_split=test', '--validation_share=0.5']
-  with pytest.raises(errors.SettingsError, match='sets nothing apart'):
+  with pytest.raises(errors.SettingsError, match='holds nothing out'):
     parsing.Flags().parse(words)
 
 

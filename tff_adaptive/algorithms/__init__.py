@@ -64,9 +64,8 @@ def parameters_of(
   """Returns the hyperparameters that a method accepts, by name.
 
   Args:
-    name: A method.
-    client_optimizer, server_optimizer: Names of the optimizers to build it
-      with; the method's own unless given.
+    name: A method. client_optimizer, server_optimizer: Names of the optimizers
+    to build it with; by default the method's own.
 
   Raises:
     ParameterError: If the method or an optimizer is unknown, or the method does
@@ -147,7 +146,8 @@ def build(
   if not plan.method.has_clients:
     raise parameters.ParameterError(
       'algorithm',
-      'The algorithm {name} is no federated process; training.run trains it.',
+      'The algorithm {name} is not a federated process; train it with '
+      'training.run.',
       name=name,
     )
   # These import TensorFlow.
@@ -161,8 +161,8 @@ def build(
     )
   elif loss is not None or metrics is not None:
     raise TypeError(
-      '`loss` and `metrics` go with a Keras model, which also needs '
-      '`input_spec`, the tf.TensorSpecs of a batch.'
+      '`loss` and `metrics` require a Keras model and `input_spec`, the '
+      'tf.TensorSpecs of a batch.'
     )
   return building.make_pieces(plan).compose(model)
 

@@ -16,25 +16,30 @@ class Common(parameters.Described):
   )
 
   client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples'
-  """Weight of a client: 'examples' it iterated; 'uniform'; or 'tokens' it
-  predicted, as in the FedOpt code of 2021 for words and characters."""
+  """Client weighting: by 'examples' processed, by 'tokens' predicted (as in the
+  FedOpt code of 2021 for words and characters), or 'uniform'.
+  """
 
   proximal_strength: parameters.NonNegative = 0.0
-  """mu of the term (mu / 2) |x - x_t|^2 added to the clients' loss (FedProx); 0
-  for none."""
+  """mu of the FedProx term (mu / 2) |x - x_t|^2 in the client loss; 0 for
+  none.
+  """
 
   client_warmup_steps: parameters.NonNegativeInt = 0
-  """Local steps at the start of every round over which the client learning rate
-  rises linearly to its value (FedAda2's warm-up); 0 for none."""
+  """Number of local steps of linear learning-rate warm-up at the start of every
+  round (FedAda2); 0 for none.
+  """
 
   seed: parameters.NonNegativeInt = 0
-  """Seed of the randomness inside a round (dropout)."""
+  """Seed for randomness within a round (dropout)."""
 
   record_step_sizes: bool = False
-  """Whether to measure every client's step sizes, not only the cohort's mean; a
-  run writes them to step_sizes.csv, one row per client and round."""
+  """Whether to record the step sizes of each client, not only the cohort's
+  mean. A run writes them to step_sizes.csv, one row per client and round.
+  """
 
   record_drift: bool = False
-  """Whether to measure how far clients drift apart: columns drift/... of
-  metrics.csv. In simulations only; not with differential privacy or secure
-  summation."""
+  """Whether to record client drift in the columns drift/... of metrics.csv.
+  Available in simulation only, without differential privacy or secure
+  summation.
+  """

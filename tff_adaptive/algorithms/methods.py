@@ -52,10 +52,10 @@ OWN_STEP: Mapping[str, Any] = dict(
 # The folders of methods, in the order of listings.
 FAMILIES = {
   'adaptive_servers': 'Adaptive servers',
-  'client_drift': 'Against client drift',
-  'own_step_sizes': 'Clients with step sizes of their own',
+  'client_drift': 'Client drift correction',
+  'own_step_sizes': 'Adaptive client step sizes',
   'adaptive_clients': 'Adaptive clients',
-  'personal': 'Clients with layers of their own',
+  'personal': 'Personalization',
   '': 'Others',
 }
 
@@ -246,7 +246,7 @@ class Method:
     cohort = f'{clients_per_round} of {population:,} clients'
     if self.has_clients:
       return f'{cohort} a round'
-    return f'as many pooled examples a round as {cohort} have on average'
+    return f'pooled examples, each round as many as {cohort} hold on average'
 
 
 _PREFIX = f'{__name__.rpartition(".")[0]}.'

@@ -35,9 +35,9 @@ class PersonalLayers(exchange.Exchange):
     if not any(chosen) or all(chosen):
       names = ', '.join(spec.name or 'one without a name' for spec in specs)
       raise exchange.UnsuitableModelError(
-        'Some of its variables would have to stay with clients and the others '
-        f'be shared, but {"all" if all(chosen) else "none"} of them would '
-        f'stay: {names}.'
+        'Some variables must stay on clients and the others be shared, but '
+        f'{"all" if all(chosen) else "none"} of them would stay on clients: '
+        f'{names}.'
       )
     own = {
       f'variable_{i}': tf.zeros(spec.shape, spec.dtype)

@@ -171,8 +171,8 @@ def optimizers_of(
   """Resolves the optimizer of each side.
 
   Args:
-    method: A method.
-    client, server: Names or objects; the method's own unless given.
+    method: A method. client, server: Names or objects; by default the method's
+    own.
 
   Raises:
     ParameterError: If an optimizer is unknown, or the method does not accept it
@@ -192,8 +192,8 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
   known = optimizers.names(side)
   if side == 'client' and not method.has_clients:
     problem = (
-      'The algorithm {method} has no clients: {} cannot be {asked!r}; '
-      '{server_optimizer} is what trains.'
+      'The algorithm {method} has no clients: {} cannot be {asked!r}; it '
+      'trains with {server_optimizer} alone.'
     )
   elif side in method.fixes and asked not in method.accepted(side):
     problem = (
@@ -338,7 +338,8 @@ def resolve(
   for side in optimizers.SIDES:
     if plan.schedule(side) and not isinstance(optimizer[side], str):
       raise parameters.ParameterError(
-        f'{side}_lr_schedule', '{} needs the optimizer of its side by name.'
+        f'{side}_lr_schedule',
+        '{} needs an optimizer of the same side, given by name.',
       )
   method.options.check_all(values)
   return plan
@@ -354,7 +355,7 @@ def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
   return parameters.UnusedError(
     name,
     '{}={given} would be ignored: the algorithm {method} with client optimizer '
-    f'{{client}} and server optimizer {{server}} has no use for it{{hint}}; it '
+    f'{{client}} and server optimizer {{server}} does not use it{{hint}}; it '
     f'accepts {known}.',
     given=value,
     hint=parameters.suggestion(name, plan.slots),

@@ -31,14 +31,15 @@ class TwoSided(rule.Rule):
   clipped_name: ClassVar[str]
 
   clip_upper: Optional[parameters.Positive] = None
-  """u, the largest absolute value, in units of the clipped quantity; unlimited
-  unless given."""
+  """u, the largest absolute value, in units of the clipped quantity; by default
+  unlimited.
+  """
 
   clip_lower: parameters.NonNegative = 0.0
   """d, the smallest absolute value of a nonzero entry, in the same units."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all together."""
+  """Whether to clip each coordinate or the global norm."""
 
   def check(self) -> None:
     if self.clip_upper is not None and self.clip_lower > self.clip_upper:

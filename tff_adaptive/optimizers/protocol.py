@@ -168,9 +168,9 @@ def require_batch(
   """Returns `batch`; raises `TypeError` naming the rule if it is `None`."""
   if batch is None:
     raise TypeError(
-      f'{rule} needs the batch, not its gradient alone: call '
-      'next(state, weights, gradients, batch=protocol.Batch(...)), as '
+      f'{rule} needs the batch, not only its gradient: call next(state, '
+      'weights, gradients, batch=protocol.Batch(...)), as '
       'tff_adaptive.processes.build_client_work does. The client work of '
-      'tff.learning cannot.'
+      'tff.learning does not pass batches.'
     )
   return batch

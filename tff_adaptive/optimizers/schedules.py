@@ -81,15 +81,17 @@ class Schedule(parameters.Described):
   """Name of the schedule."""
 
   lr_decay_steps: Optional[parameters.Count] = None
-  """Number of rounds per unit of decay; for step_decay, all rounds of the run.
-  Required by every schedule but constant."""
+  """Number of rounds per unit of decay; for step_decay, the total number of
+  rounds. Required by every schedule except constant.
+  """
 
   lr_decay_rate: Optional[parameters.Positive] = None
   """Decay per unit; required by exp_decay, inv_lin_decay and inv_sqrt_decay,
-  0.1 for step_decay unless given."""
+  0.1 by default for step_decay.
+  """
 
   lr_staircase: Optional[bool] = None
-  """Whether the rate decays at whole units only; no unless given."""
+  """Whether to decay at whole units only; by default no."""
 
   lr_stable_steps: Optional[parameters.NonNegativeInt] = None
   """Rounds at the full rate between warm-up and decay; required by wsd and
@@ -97,7 +99,8 @@ class Schedule(parameters.Described):
 
   lr_minimum: Optional[parameters.Probability] = None
   """f, the final rate of cosine, linear, wsd and wsd_sqrt as a fraction of the
-  initial rate; 0 unless given."""
+  initial rate; 0 by default.
+  """
 
   lr_warmup_steps: parameters.NonNegativeInt = 0
   """Number of rounds of linear warm-up."""

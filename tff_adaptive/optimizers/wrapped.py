@@ -28,13 +28,13 @@ class Wrapped(protocol.LocalOptimizer):
   """
 
   base: Any
-  """The wrapped optimizer; its step must depend on the gradient only."""
+  """The wrapped optimizer; its step must depend only on the gradient."""
 
   def check(self) -> None:
     if isinstance(self.base, protocol.LocalOptimizer) and self.base.uses_batch:
       raise ValueError(
-        f'{type(self).__name__} needs an optimizer that steps from gradients '
-        f'alone; {type(self.base).__name__} looks at the batch.'
+        f'{type(self).__name__} needs an optimizer that uses only gradients; '
+        f'{type(self.base).__name__} also uses the batch.'
       )
     self.build()  # Registers `Rule` with TFF even if the base is TFF's own.
 

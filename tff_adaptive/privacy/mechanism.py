@@ -48,8 +48,9 @@ class Aggregation(parameters.Described):
   )
 
   aggregator: Literal['mean', 'compression', 'secure'] = 'mean'
-  """TFF's aggregator of updates: a plain mean, one with 8-bit quantisation of
-  tensors above 20,000 elements, or secure summation."""
+  """TFF's aggregator of updates: a plain mean, a mean with 8-bit quantisation
+  of tensors above 20,000 elements, or secure summation.
+  """
 
   aggregator_zeroing: bool = False
   """Whether to zero updates far larger than the others' (TFF's adaptive
@@ -68,17 +69,18 @@ class Aggregation(parameters.Described):
   the clipped updates."""
 
   dp_adaptive_clipping: bool = False
-  """Whether c tracks a quantile of the updates' norms, estimated with a part of
-  the noise (Andrew et al., arXiv 1905.03871)."""
+  """Whether c tracks a quantile of the update norms, estimated with part of the
+  noise budget (Andrew et al., arXiv 1905.03871).
+  """
 
   dp_clip_quantile: parameters.Probability = 0.5
-  """The quantile that an adaptive c tracks."""
+  """Quantile tracked by an adaptive c."""
 
   dp_clip_learning_rate: parameters.NonNegative = 0.2
   """Learning rate of an adaptive c: the largest change of log c per round."""
 
   dp_clients_per_round: Optional[parameters.Count] = None
-  """Number of clients that the noised sum is divided by."""
+  """Number of clients by which the noised sum is divided."""
 
   @property
   def clip_norm(self) -> Optional[float]:
@@ -154,14 +156,15 @@ class Aggregation(parameters.Described):
         if name.startswith('dp_') and name != 'dp_noise_multiplier':
           raise parameters.ParameterError(
             name,
-            '{} would be ignored: without {dp_clip_norm} nothing is clipped.',
+            '{} would be ignored: without {dp_clip_norm} updates are not '
+            'clipped.',
           )
       return
     if not self.private:
       raise parameters.ParameterError(
         'dp_noise_multiplier',
-        '{} is {noise:g} but nothing is clipped: noise without clipping keeps '
-        'nothing private; give {dp_clip_norm} or {dp_adaptive_clipping}.',
+        '{} is {noise:g} but updates are not clipped: noise without clipping '
+        'gives no privacy; give {dp_clip_norm} or {dp_adaptive_clipping}.',
         noise=self.dp_noise_multiplier,
       )
     if not self.dp_adaptive_clipping:
@@ -179,24 +182,24 @@ class Aggregation(parameters.Described):
         raise parameters.ParameterError(
           name,
           "{} adapts to the clients' norms without noise, which is not "
-          'private: leave it out, or differential privacy.',
+          'private: disable it or differential privacy.',
         )
     if self.aggregator == 'compression':
       raise parameters.ParameterError(
         'aggregator',
         '8-bit quantisation ({}) can make clipped updates longer than '
-        '{dp_clip_norm}: leave it out, or differential privacy.',
+        '{dp_clip_norm}: disable it or differential privacy.',
       )
     if self.aggregator == 'secure' and self.dp_adaptive_clipping:
       raise parameters.ParameterError(
         'aggregator',
-        'Secure summation ({}) needs to know beforehand how large an update '
-        'can be: give {dp_clip_norm} without {dp_adaptive_clipping}.',
+        'Secure summation ({}) needs a fixed bound on the norm of updates: '
+        'give {dp_clip_norm} without {dp_adaptive_clipping}.',
       )
     if self.dp_clients_per_round is None:
       raise parameters.ParameterError(
         'dp_clients_per_round',
-        'Differential privacy needs {}, how many clients take part in a round.',
+        'Differential privacy needs {}, the number of clients per round.',
       )
     sigma = self.dp_noise_multiplier or 0.0
     if self.dp_adaptive_clipping and sigma >= 2 * self.count_stddev > 0:
@@ -278,8 +281,7 @@ class Budget:
     if not 1 <= self.clients_per_round <= self.clients:
       raise parameters.ParameterError(
         'clients_per_round',
-        '{} must be from 1 to the {clients} clients that there are, got '
-        '{given}.',
+        '{} must be from 1 to {clients}, the number of clients, got {given}.',
         clients=self.clients,
         given=self.clients_per_round,
       )
@@ -368,16 +370,21 @@ class Budget:
         f'{noise_multiplier:g}, (epsilon, delta = {self.delta:g}) for one '
         'client with all its examples:',
         *table,
-        '  It covers the model; metrics that clients report have no noise.',
+        '  The guarantee covers the model; client metrics are reported '
+        'without noise.',
       ]
     )
 
 
 _SAMPLING = {
-  'fixed': 'cohorts of fixed size drawn without replacement, as here; one '
-  "client's data replaced",
-  'poisson': 'every client drawn independently (Poisson), as papers account; '
-  'one client added or removed',
+  'fixed': (
+    'cohorts of fixed size without replacement, as sampled here; replace-one '
+    'adjacency'
+  ),
+  'poisson': (
+    'Poisson sampling of clients, as assumed in papers; add-or-remove-one '
+    'adjacency'
+  ),
 }
 
 
@@ -402,9 +409,9 @@ def check_delta(delta: float, clients: int) -> None:
   if delta > (1 + 1e-9) / clients:
     raise parameters.ParameterError(
       'dp_delta',
-      '{} must be at most 1 / {clients} = {share:.4g}, the share of one of the '
-      '{clients} clients, got {delta:g}: a mechanism that gives a client away '
-      'altogether would pass; leave it out for {clients}^-1.1 = {usual:.4g}.',
+      '{} must be at most 1 / {clients} = {share:.4g}, the share of one of '
+      'the {clients} clients, got {delta:g}: a mechanism that publishes one '
+      "client's data would pass; omit it for {clients}^-1.1 = {usual:.4g}.",
       clients=clients,
       share=1 / clients,
       delta=delta,

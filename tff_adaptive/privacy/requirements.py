@@ -32,24 +32,24 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
   if hidden and plan.values['record_drift']:
     raise parameters.ParameterError(
       'record_drift',
-      '{} does not go with differential privacy or secure summation: it '
-      'measures single updates, which these hide; give one of them.',
+      '{} cannot be combined with differential privacy or secure summation: '
+      'it measures individual updates, which these hide; give one of them.',
     )
   if not plan.aggregation.private:
     return {}
   if plan.method.unnoised and plan.values.get('count') != 'round':
     raise parameters.ParameterError(
       'dp_clip_norm',
-      'The algorithm {method} has no differential privacy: its clients send '
-      '{unnoised} beside their update, to which no noise is added.',
+      'The algorithm {method} does not support differential privacy: besides '
+      'their update, its clients send {unnoised} without noise.',
       method=plan.method.name,
       unnoised=plan.method.unnoised,
     )
   if plan.values.get('record_step_sizes'):
     raise parameters.ParameterError(
       'record_step_sizes',
-      '{} does not go with differential privacy: it writes down what each '
-      'client did, to which no noise is added; give one of them.',
+      '{} cannot be combined with differential privacy: it records figures of '
+      'individual clients without noise; give one of them.',
     )
   if not weighting_given:
     return {'client_weighting': 'uniform'}
@@ -57,8 +57,8 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
   if weighting != 'uniform':
     raise parameters.ParameterError(
       'client_weighting',
-      "{} must be 'uniform' under differential privacy, got {given!r}: how "
-      'much a client counts must not depend on its data.',
+      "{} must be 'uniform' under differential privacy, got {given!r}: client "
+      'weights must not depend on the data.',
       given=weighting,
     )
   return {}

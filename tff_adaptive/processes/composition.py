@@ -234,10 +234,10 @@ def _check_averaging(
   if takes_messages or changed or exchange.encoding is not None or not plain:
     raise adapters.AdapterError(
       'The rule fedex corrects the mean of A and B by the products of what '
-      'each client sends, so that clients must train from one model and send '
-      'their A and B as they are, to a plain mean: it goes neither with '
-      'asynchronous rounds, nor with clipping, noise or secure sums, nor with '
-      'a method that sends another update. Take the rule lora or ffa.'
+      'each client sends, so clients must start from one model and send A and '
+      'B unmodified to a plain mean. It does not support asynchronous rounds, '
+      'clipping, noise, secure sums, or methods that send a different update. '
+      'Use the rule lora or ffa.'
     )
 
 
@@ -312,9 +312,9 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
   if exchange is None:
     return ''
   if exchange.full_gradient_pass is not None:
-    return 'its clients need the mean gradient of all at one model'
+    return "its clients need the cohort's mean gradient at one model"
   if exchange.probes_first_client:
-    return "its clients start with what a round's first client has measured"
+    return "its clients start from a measurement by the round's first client"
   base = exchange_lib.Exchange
   if not exchange.of_one_version:
     return ''
@@ -322,9 +322,7 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
     getattr(type(exchange), name) is not getattr(base, name)
     for name in ('report', 'merge', 'step')
   ):
-    return (
-      'its server puts together what clients report of training from one model'
-    )
+    return 'its server aggregates client reports on training from one model'
   return ''
 
 

@@ -77,17 +77,18 @@ def create_in_process_context(
   alike.
 
   Args:
-    max_concurrent_clients: Clients that are trained at once; unless given, the
-      number of cores, or four per GPU if there are as many cores, and fewer if
-      the model is so large that this many copies could fill the memory. It
-      changes no result.
-    devices: Devices that the in-process runtime spreads clients over, such as
-      GPU:0 and GPU:1; all GPUs unless given, or else the CPU.
+    max_concurrent_clients: Maximum number of clients trained at once. By
+      default the number of cores, or four per GPU (at most the number of
+      cores), reduced for models so large that as many copies could exhaust the
+      memory. Results do not depend on it.
+    devices: Devices over which the in-process runtime spreads clients, such as
+      GPU:0 and GPU:1; by default all GPUs, or the CPU without any.
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
-    dataset_cache_bytes: Memory for the batches of datasets that come in more
-      than one invocation and yield the same each time (no shuffling, reading or
-      randomness); 0 keeps none. A dataset's batches go with the dataset object.
+    dataset_cache_bytes: Memory in bytes for caching the batches of datasets
+      that are passed to more than one invocation and are deterministic (no
+      shuffling, file reading or randomness); 0 disables the cache. Entries are
+      dropped with the dataset object.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -127,8 +128,8 @@ def set_threads_per_operation(count: int = 1) -> None:
   operation. It also applies to workers of the native runtime that start later.
 
   Args:
-    count: Threads, at least 1. More than there are cores give the same bits as
-      on a machine that has them, later.
+    count: Number of threads, at least 1. More threads than cores are slower,
+      but give bitwise the same results as on a machine with that many cores.
 
   Raises:
     ValueError: If `count` is less than 1.
@@ -154,11 +155,11 @@ def set_in_process_context(**arguments: Any) -> _Context:
 def aggregation_seconds() -> float | None:
   """Returns the seconds that TFF's current context spent on aggregation.
 
-  Counted are the accumulation of clients' values and the server's computations
-  so far; the rest of an invocation is the clients' training.
+  This includes the accumulation of client values and the server computations so
+  far; the rest of an invocation is client training.
 
   Returns:
-    Seconds; `None` unless the context is an in-process one.
+    The seconds, or `None` if the context is not an in-process context.
   """
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
@@ -179,23 +180,22 @@ def create_native_context(
 ) -> _Context:
   """Creates a context on TFF's C++ runtime, with a supervised worker.
 
-  The first computation starts the worker process. It ends when this process
-  ends, for whatever reason, and does not keep its standard output or error
-  open.
+  The first computation starts the worker process. It ends with this process,
+  for whatever reason, and does not hold its standard output or error open.
 
   Args:
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
-    max_concurrent_clients: Clients that are trained at once; no bound unless
-      given.
-    worker_timeout: Seconds. A worker that does not answer this long, at its
-      start or during a computation, is an error. A long computation is none:
-      the worker is asked for a sign of life meanwhile.
-    retries: How often a computation that lost its worker is tried again, with
-      a new worker, before the error is raised.
-    memory_limit: Bytes of resident memory above which the worker is replaced
-      before the next computation (TFF's worker grows slowly over rounds); half
-      of the machine's memory unless given.
+    max_concurrent_clients: Maximum number of clients trained at once; by
+      default unbounded.
+    worker_timeout: Seconds without an answer from the worker, at its start or
+      during a computation, after which it counts as lost. Long computations are
+      no problem: the worker is polled meanwhile.
+    retries: Number of times a computation that lost its worker is retried on a
+      new worker before the error is raised.
+    memory_limit: Resident memory in bytes above which the worker is restarted
+      before the next computation (TFF's worker grows slowly over rounds); by
+      default half of the machine's memory.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -255,18 +255,18 @@ def create_ray_context(
   that joins the cluster is used once an actor has started there.
 
   Args:
-    address: `auto`, which is the cluster that RAY_ADDRESS names or else the one
-      on this machine; or `host:port` of a cluster's head. This machine must be
-      one of the cluster's. A program that has called `ray.init` keeps its
-      connection.
-    cpus_per_actor: Cores of each actor; all of a machine's unless given, or an
-      equal share of them for each of its GPUs.
-    max_concurrent_clients: Clients that an actor trains at once; unless given,
-      as many as it has cores, or two on a GPU. It changes no result.
-    retries: How often the clients of lost actors are run again, in one
-      computation, before the error is raised.
-    start_timeout: Seconds to wait for actors to start; what has not started
-      then is used later.
+    address: `host:port` of the cluster's head, or `auto` for the cluster named
+      by RAY_ADDRESS or running on this machine. This machine must belong to the
+      cluster. An existing connection made by `ray.init` is reused.
+    cpus_per_actor: Cores of each actor; by default all of its machine's, or an
+      equal share of them per GPU.
+    max_concurrent_clients: Maximum number of clients that an actor trains at
+      once; by default its number of cores, or two on a GPU. Results do not
+      depend on it.
+    retries: Number of times the clients of lost actors are retried in one
+      computation before the error is raised.
+    start_timeout: Seconds to wait for actors to start; actors that start later
+      join later computations.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.

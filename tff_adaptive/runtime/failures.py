@@ -56,7 +56,7 @@ class Owner:
     """Raises `RuntimeFailure` in a process that was forked from the owner."""
     if os.getpid() != self._pid:
       raise RuntimeFailure(
-        'This process was forked from one that had used TensorFlow, which then'
-        ' hangs: start it anew, as with multiprocessing\'s "spawn", and create'
-        ' a context there.'
+        'This process was forked from one that had used TensorFlow, in which '
+        'TensorFlow hangs: start a new process instead, as with '
+        'multiprocessing\'s "spawn", and create a context there.'
       )

@@ -85,9 +85,7 @@ class FastFunction:
   def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
     """Wraps a function without captures."""
     if concrete.captured_inputs:
-      raise ValueError(
-        'A function that captures tensors cannot be called fast.'
-      )
+      raise ValueError('Functions that capture tensors are not supported here.')
     self._concrete = concrete  # Keeps the function registered.
     self._name = concrete.name
     self._num_outputs = len(concrete.outputs)

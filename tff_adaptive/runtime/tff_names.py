@@ -133,10 +133,9 @@ def worker_binary_path() -> str:
   path = os.path.normpath(path)
   if not os.path.isfile(path):
     raise FileNotFoundError(
-      f"TFF's worker was expected at {path}: this installation of"
-      ' tensorflow-federated has none. Use the in-process runtime; on Linux on'
-      ' x86-64, `make native` or a reinstallation of tensorflow-federated'
-      ' brings the worker.'
+      f'There is no TFF worker at {path}: this installation of '
+      'tensorflow-federated lacks it. Use the in-process runtime; on Linux on '
+      'x86-64, `make native` or reinstalling tensorflow-federated provides it.'
     )
   return path
 

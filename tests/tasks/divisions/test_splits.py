@@ -42,7 +42,7 @@ def test_sizes():
 def test_sizes_that_cannot_be():
   with pytest.raises(data_errors.PartitionError, match=r'at most 30.*got 40'):
     _build('iid', examples_per_client=30, smallest_client=40)
-  with pytest.raises(data_errors.PartitionError, match='want 2000 examples'):
+  with pytest.raises(data_errors.PartitionError, match='need 2000 examples'):
     _build('iid', examples_per_client=200)
 
 

@@ -195,14 +195,14 @@ def test_no_file_elsewhere_is_opened(tmp_path):
     (
       {'age': pyarrow.array([0] * 4, pyarrow.timestamp('s'))},
       {},
-      'timestamp.*leave it out',
+      'timestamp.*exclude it',
     ),
     ({'age': [[1, 2]] * 4}, {}, "'age' has several numbers a row and 'kind'"),
     ({'label': ['a', None, 'b', 'b']}, {}, r"'label', row 1: it is empty"),
     ({'client': [1.0, np.nan, 2, 2]}, {}, "'client', row 1: a word or a num"),
     ({}, {'label': 'target'}, r"no column 'target' for the label.*'age', 'k"),
     ({}, {'text': 'age'}, "'age': text was expected, got int64"),
-    ({}, {'words': ['client']}, "no column 'client' of features"),
+    ({}, {'words': ['client']}, "no column 'client' among the features"),
     (
       {'kind': ['not an image', 'x', 'y', 'z']},
       {'features': ['kind'], 'image_column': 'kind'},
@@ -236,7 +236,7 @@ def test_damaged_files_are_named(tmp_path):
     tables.read(tmp_path / 'none.parquet', _NAMES)
   folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
   for name, text, told in (
-    ('state.json', '{', 'no readable JSON'),
+    ('state.json', '{', 'not valid JSON'),
     ('state.json', '[]', 'an object of JSON'),
     ('state.json', '{}', 'a list _data_files'),
     ('dataset_info.json', '{"features": 3}', 'an object was expected'),

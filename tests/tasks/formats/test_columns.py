@@ -74,7 +74,7 @@ def test_a_folder_is_one_table(tmp_path):
     ('a,b\n1,2\n', "no column 'y' for the label; its columns are 'a', 'b'."),
     ('y\n1\n', 'it has no column for features'),
     ('a,a,y\n', "line 1 has the column 'a' twice"),
-    ('a,y\n', 'it has no rows below its header'),
+    ('a,y\n', 'it has no rows after its header'),
     ('a,y\n1,0\n2\n', 'line 3: 2 cells were expected, as in the header, got 1'),
     ('a,y\n1,0,4\n', 'line 2: 2 cells were expected, as in the header, got 3'),
     ('a,y\n1,0\nx,1\n', "line 3, column 'a': a finite number.*got 'x'"),
@@ -122,9 +122,9 @@ def test_files_that_are_no_tables(tmp_path):
     ('none.csv', 'There is no file .*none.csv; a CSV file'),
     ('none.npz', 'There is no file .*none.npz; an archive'),
     ('empty', 'empty: a folder of CSV files was expected'),
-    ('bytes.csv', 'bytes.csv is no readable UTF-8 text'),
+    ('bytes.csv', 'bytes.csv is not valid UTF-8 text'),
     ('bytes.npz', 'bytes.npz is no whole NumPy archive'),
-    ('a\0b', 'is no readable UTF-8 text'),
+    ('a\0b', 'is not valid UTF-8 text'),
   ):
     with pytest.raises(data_errors.DataError, match=part):
       columns.read(tmp_path / name, _NAMES)
@@ -218,8 +218,16 @@ def test_archives_of_odd_kinds(tmp_path):
   arrays = dict(x=[1.0, 2], y=['a', 'b'], client=['k', 'l'])
   pair = np.zeros(2, [('a', 'f4'), ('b', 'i4')])
   for name, wrong, part in (
-    ('client', np.array([b'k', b'\xff\xfe']), "'client': its bytes are no UTF"),
-    ('y', np.array([b'k', b'\xff\xfe']), "array 'y': its bytes are no UTF-8"),
+    (
+      'client',
+      np.array([b'k', b'\xff\xfe']),
+      "'client': its bytes are not valid UTF",
+    ),
+    (
+      'y',
+      np.array([b'k', b'\xff\xfe']),
+      "array 'y': its bytes are not valid UTF-8",
+    ),
     ('y', np.array([1 + 2j, 0]), "'y': words or real numbers .* complex128"),
     ('y', np.array([1.0, np.nan]), "array 'y', row 1: a word or a number"),
     ('y', pair, "array 'y': words or real numbers"),

@@ -46,7 +46,7 @@ def test_both_forms_of_counts_are_read(tmp_path):
   'content, message',
   [
     (b'', 'is empty'),
-    (b'a 2\nb 1\na 1\n', "line 3: 'a' stands there a second time"),
+    (b'a 2\nb 1\na 1\n', "line 3: 'a' is listed twice"),
     (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
     (b'the\n', "line 1.*'the'"),
     (b'{"the": 30', 'begins like JSON but is not'),
@@ -190,5 +190,5 @@ def test_a_vocabulary_larger_than_the_list_is_refused(tmp_path):
 def test_counts_that_cannot_be_kept_are_an_error(tmp_path):
   _database(tmp_path / 'd.sqlite')
   (tmp_path / 'd.word_count').mkdir()
-  with pytest.raises(data_errors.DataError, match='cannot be kept in'):
+  with pytest.raises(data_errors.DataError, match='cannot be saved to'):
     _load(tmp_path)

@@ -53,7 +53,7 @@ def test_damaged_safetensors_are_refused(tmp_path):
     weight_files.read_safetensors(path)
   for content in (b'', b'PK\3\4' + b'x' * 50, whole[:30]):
     path.write_bytes(content)
-    with pytest.raises(data_errors.DataError, match='no safetensors file'):
+    with pytest.raises(data_errors.DataError, match='not a safetensors file'):
       weight_files.read_safetensors(path)
   path.write_bytes(whole.replace(b'F32', b'U16', 1))
   with pytest.raises(data_errors.DataError, match=r'dtype of a .*got U16'):

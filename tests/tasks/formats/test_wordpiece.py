@@ -75,7 +75,7 @@ def test_vocabularies_are_read_or_refused(tmp_path):
   for content in (b'', b'the\na\n', b'[PAD]\nthe\n', b'\xff\xfe'):
     path.write_bytes(content)
     with pytest.raises(
-      data_errors.DataError, match=r'must list one|no readable'
+      data_errors.DataError, match=r'must list one|not a valid'
     ):
       wordpiece.read_vocabulary(path)
   path.unlink()
@@ -83,5 +83,5 @@ def test_vocabularies_are_read_or_refused(tmp_path):
     data_errors.DataError, match=r'no file .*vocab.txt: a list'
   ):
     wordpiece.read_vocabulary(path)
-  with pytest.raises(data_errors.DataError, match='no readable list'):
+  with pytest.raises(data_errors.DataError, match='not a valid list'):
     wordpiece.read_vocabulary(tmp_path)

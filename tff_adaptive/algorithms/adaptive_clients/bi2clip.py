@@ -16,15 +16,15 @@ from tff_adaptive.algorithms import methods
   server='biclip',
   fixes=('client', 'server'),
   hides=('clip_mode',),
-  client_words='steps clipped from both sides',
-  server_words='its mean clipped from both sides',
+  client_words='two-sided clipping',
+  server_words='two-sided clipping of the mean',
   look=34,
 )
 class Bi2Clip(methods.Options):
   """Two-sided clipping on clients and server (Lee et al.)."""
 
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
-  """Whether each coordinate is clipped, or the norm of all together."""
+  """Whether to clip each coordinate or the global norm."""
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     client, server = (

@@ -13,9 +13,10 @@ class KeepingClients(methods.Options):
   """Options of methods whose client optimizers keep state between rounds."""
 
   client_state: Literal['kept', 'fresh'] = 'kept'
-  """Whether a client's optimizer keeps its moments and step count from the last
-  round in which the client took part, or is reset in every round. With small
-  cohorts of many clients, kept moments are stale when they are used."""
+  """Whether a client keeps its optimizer state (moments and step count) between
+  the rounds in which it participates, instead of resetting it every round. With
+  small cohorts of many clients the kept moments are stale.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     if self.client_state == 'fresh':
@@ -35,7 +36,7 @@ class KeepingClients(methods.Options):
     'momentum': 0.9,
     'nesterov': True,
   },
-  client_words='AdamW, its state kept',
+  client_words='AdamW with kept state',
   server_words='Nesterov 0.9 or any',
   costs=methods.Costs(keeps='moments, 2 d', optimizer=2, kept=2),
   look=32,

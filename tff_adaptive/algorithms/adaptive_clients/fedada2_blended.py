@@ -33,7 +33,7 @@ class WeightedByOptimizer(exchange.Exchange):
   server='adagrad',
   fixes=('client',),
   accepts={'server': methods.ADAPTIVE},
-  client_words='drawn by each client',
+  client_words='sampled by each client',
   server_words='Adagrad, Adam, Yogi, AMS',
   costs=methods.Costs(optimizer=3.008, holds='its own'),
   look=18,

@@ -61,7 +61,7 @@ class LocalAdaAlter(methods.Options):
   """AdaGrad clients whose accumulators are averaged (Xie et al.)."""
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """b0^2, the initial value of A^2; client_adaptivity^2 unless given."""
+  """b0^2, the initial value of A^2; by default client_adaptivity^2."""
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     start = chosen.client_optimizer.epsilon**2

@@ -17,7 +17,7 @@ from tff_adaptive.algorithms.adaptive_clients import diloco
     'momentum': 0.6,
     'nesterov': True,
   },
-  client_words='Muon, its state kept',
+  client_words='Muon with kept state',
   server_words='Nesterov 0.6 or any',
   costs=methods.Costs(keeps='momenta, d', optimizer=1, kept=1),
   look=33,

@@ -63,7 +63,7 @@ class Compressing(methods.Options):
   the max(floor(r d), 1) entries of largest absolute value."""
 
   compression_ratio: Optional[parameters.Ratio] = None
-  """r of 'topk'; 1/64 unless given."""
+  """r of 'topk'; 1/64 by default."""
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
@@ -79,9 +79,9 @@ class Compressing(methods.Options):
     if values['aggregator'] == 'compression':
       raise parameters.ParameterError(
         'aggregator',
-        '{}=compression does not go with {compressor}={chosen}: clients keep '
-        'the error of one compression, of which they know, and TFF would add '
-        'another; give {aggregator}=mean or {aggregator}=secure.',
+        '{}=compression cannot be combined with {compressor}={chosen}: '
+        'clients keep the error of their own compression only, not that of '
+        "TFF's; give {aggregator}=mean or {aggregator}=secure.",
         chosen=compressor,
       )
 

@@ -85,7 +85,7 @@ class Estimates(exchange.Exchange):
 @methods.method(
   'fedef21',
   printed='FedEF21',
-  unnoised='whether they take part',
+  unnoised='their participation',
   client_words='SGD or any, compressed: 1/32 d up',
   server_words='any, on the estimate',
   costs=methods.Costs(keeps='estimate, d', models_up=1 / 32, kept=1),
@@ -102,8 +102,9 @@ class FedEf21(fedcams.Compressing):
   entries of largest absolute value; 'sign' sends sign(u) |u|_1 / d."""
 
   population: Optional[parameters.Count] = None
-  """N, the number of all clients; the cohort size (full participation) unless
-  given. A wrong number scales every step."""
+  """N, the total number of clients; by default the cohort size (full
+  participation). A wrong N rescales every step.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -90,7 +90,7 @@ class Extrapolation(own_rate.OwnRate):
   **methods.OWN_STEP,
   unnoised='the squared norms of their updates',
   client_words='SGD or any',
-  server_words='finds its own step',
+  server_words='extrapolated step',
   costs=methods.Costs(up='a number'),
   one_version=True,
   look=23,
@@ -107,8 +107,9 @@ class FedExp(methods.Options):
   and at 0.1 for EMNIST."""
 
   average_last_two: bool = True
-  """Whether to evaluate and save the mean of the last two models, as in the
-  authors' code; training continues from the last model."""
+  """Whether to evaluate and save the average of the last two models, as in the
+  authors' code. Training continues from the last model.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -75,7 +75,7 @@ class Hypergradient(own_rate.OwnRate):
   printed='FedHyper',
   **methods.OWN_STEP,
   client_words='SGD or any',
-  server_words='a rate that follows its updates',
+  server_words='hypergradient learning rate',
   look=36,
 )
 class FedHyper(methods.Options):

@@ -83,8 +83,8 @@ class LastDirection(exchange.Exchange):
   printed='FedCM',
   fixes=('client',),
   hides=('client_momentum',),
-  unnoised='how many local steps they took',
-  client_words="SGD, partly along the cohort's direction",
+  unnoised='their numbers of local steps',
+  client_words='SGD mixed with the last global direction',
   server_words='any',
   costs=methods.Costs(
     down='direction, d', up='a number', models_down=2, optimizer=1

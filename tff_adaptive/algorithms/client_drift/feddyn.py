@@ -84,7 +84,7 @@ class DynamicRegularization(exchange.Exchange):
   'feddyn',
   printed='FedDyn',
   **methods.OWN_STEP,
-  unnoised='whether they take part',
+  unnoised='their participation',
   client_words='SGD or any, with a linear and a proximal term',
   server_words='its own step',
   costs=methods.Costs(keeps='lambda_i, d', context=1, kept=1),
@@ -103,8 +103,9 @@ class FedDyn(methods.Options):
   gradient estimates lambda_i."""
 
   population: Optional[parameters.Count] = None
-  """N, the number of all clients; the cohort size (full participation) unless
-  given."""
+  """N, the total number of clients; by default the cohort size (full
+  participation).
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -71,7 +71,7 @@ class LastReceived(exchange.Exchange):
   'fedlesam',
   printed='FedLESAM',
   accepts={'client': methods.GRADIENTS_ALONE},
-  client_words='SGD or any, with the gradient a fixed way off',
+  client_words='SGD or any, with a fixed perturbation',
   server_words='any',
   costs=methods.Costs(keeps='model received, d', context=1, kept=1),
   look=28,

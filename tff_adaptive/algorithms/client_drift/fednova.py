@@ -94,8 +94,8 @@ class NormalizedAveraging(exchange.Exchange):
   'fednova',
   printed='FedNova',
   fixes=('client',),
-  unnoised='how many local steps they took',
-  client_words='SGD, its update divided by what its steps amount to',
+  unnoised='their numbers of local steps',
+  client_words='SGD, updates normalized by local steps',
   server_words='any',
   costs=methods.Costs(up='a number'),
   one_version=True,
@@ -109,17 +109,18 @@ class FedNova(methods.Options):
   in_state = frozenset({'proximal_strength'})
 
   proximal_strength: parameters.NonNegative = 0.0
-  """mu of the term (mu / 2) |x - x_t|^2 added to the clients' loss; 0 for none.
-  Cannot be combined with momentum."""
+  """mu of the proximal term (mu / 2) |x - x_t|^2 in the client loss; 0 for
+  none. Cannot be combined with momentum.
+  """
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
     if values['client_momentum'] and values['proximal_strength']:
       raise parameters.ParameterError(
         'proximal_strength',
-        '{} ({strength:g}) and {client_momentum} ({momentum:g}) do not go '
-        'together under FedNova, whose paper weighs steps with one of them; '
-        'give one.',
+        '{} ({strength:g}) and {client_momentum} ({momentum:g}) cannot be '
+        'combined under FedNova, whose paper normalizes for one of them at a '
+        'time; give one.',
         strength=values['proximal_strength'],
         momentum=values['client_momentum'],
       )

@@ -48,7 +48,7 @@ class SharpnessAware(wrapped.Wrapped):
   'fedsam',
   printed='FedSAM',
   accepts={'client': methods.GRADIENTS_ALONE},
-  client_words='SGD or any, with the gradient at the worst point nearby',
+  client_words='SGD or any, sharpness-aware',
   server_words='any',
   costs=methods.Costs(gradients=2),
   look=27,

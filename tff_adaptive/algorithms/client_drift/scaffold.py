@@ -110,8 +110,9 @@ class Scaffold(methods.Options):
   """
 
   population: Optional[parameters.Count] = None
-  """N, the number of all clients; the cohort size (full participation) unless
-  given."""
+  """N, the total number of clients; by default the cohort size (full
+  participation).
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -8,7 +8,7 @@ from tff_adaptive.algorithms import methods
   printed='\N{GREEK CAPITAL LETTER DELTA}-SGD',
   client='delta_sgd',
   fixes=('client',),
-  client_words='finds its step size from the change of its gradient',
+  client_words='SGD, step size from local smoothness',
   server_words='any',
   costs=methods.Costs(optimizer=1, gradients=2),
   look=7,

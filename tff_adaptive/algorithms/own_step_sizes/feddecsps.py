@@ -78,7 +78,7 @@ def _exchanges(own: FedDecSps) -> bool:
   printed='FedDecSPS',
   client='polyak_decreasing',
   fixes=('client',),
-  unnoised="how many local steps they took (`count='round'` does without)",
+  unnoised="their numbers of local steps (not with `count='round'`)",
   client_words='decreasing Polyak steps',
   server_words='any',
   costs=methods.Costs(down='a count', up='a count'),
@@ -89,13 +89,14 @@ class FedDecSps(methods.Options):
   """FedSPS with steps that shrink during training."""
 
   count: Literal['training', 'round'] = 'training'
-  """Whether the k of c_k counts the local steps of the whole training, or
-  restarts in every round."""
+  """Whether k in c_k counts local steps since the start of training or within
+  the round.
+  """
 
   memory: Literal['round', 'client'] = 'round'
-  """Whether the bound c_(k-1) gamma_(k-1) restarts from c gamma_b in every
-  round, or each client keeps its own between rounds, as in the paper's
-  recursion."""
+  """Whether the bound c_(k-1) gamma_(k-1) is reset to c gamma_b every round, or
+  kept by each client between rounds, as in the paper's recursion.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

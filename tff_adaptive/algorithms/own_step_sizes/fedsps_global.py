@@ -97,14 +97,16 @@ class FedSpsGlobal(methods.Options):
   """FedSPS with one step size for all clients of a round."""
 
   aggregation: Literal['a', 'b', 'c'] = 'a'
-  """How the next step size is computed from the clients' last steps: 'a' is the
-  mean of their own bounded steps; 'b' is min(sum F / (c sum |g|^2), gamma_b);
-  'c' is min(mean F / (c |mean g|^2), gamma_b), for which clients send their
-  gradients."""
+  """Rule for the next global step size, from the clients' last steps: 'a' is
+  the mean of their own bounded steps; 'b' is min(sum F / (c sum |g|^2),
+  gamma_b); 'c' is min(mean F / (c |mean g|^2), gamma_b), for which clients send
+  their gradients.
+  """
 
   gamma_0: Optional[parameters.Positive] = None
-  """Step size of the first round; unless given, the local Polyak step of the
-  cohort's first client at the received model, on its first batch."""
+  """Step size of the first round; by default the local Polyak step of the
+  cohort's first client, at the initial model on its first batch.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -34,7 +34,7 @@ class InverseStepSum(exchange.Exchange):
   printed='FedSPS-Normalized',
   client='polyak',
   fixes=('client',),
-  unnoised='weights that their steps decide',
+  unnoised='weights computed from their steps',
   client_words='Polyak steps',
   server_words='any',
   costs=methods.Costs(up='its weight'),
@@ -44,9 +44,10 @@ class FedSpsNormalized(methods.Options):
   """FedSPS with clients weighted by the inverse of their summed step sizes."""
 
   nu: Literal['all', 'printed'] = 'all'
-  """Step sizes of a client's round that nu sums: 'all', as the paper describes
-  it (D.1.1), or 'printed', all but the last, as printed in its Algorithm 2,
-  where a client with a single step has nu = 0."""
+  """Local step sizes summed in nu: 'all', as described in the paper (D.1.1), or
+  'printed', all but the last, as in its Algorithm 2 (nu = 0 for a client with a
+  single step).
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

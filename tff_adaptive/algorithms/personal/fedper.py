@@ -22,8 +22,9 @@ class FedPer(methods.Options):
   """Clients with last layers of their own (Arivazhagan et al.)."""
 
   personal_layers: parameters.Count = 1
-  """K_P, the number of last layers with weights that stay on each client; a
-  variable without a name counts as a layer."""
+  """K_P, the number of last layers (with weights) kept on each client. A
+  variable without a name counts as a layer.
+  """
 
   def additions(self, chosen: methods.Chosen) -> additions.Additions:
     del chosen

@@ -27,17 +27,15 @@ from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import failures
 
 _COMMANDS = {
-  'train': 'runs an experiment, or goes on with it; what is done without a '
-  'command',
-  'sweep': 'runs many experiments, or goes on with them',
-  'report': 'DIR: writes a page with figures and tables about runs',
-  'board': 'tunes methods alike and compares what they need to reach targets',
-  'compare': 'RUN...: shows results of runs side by side',
-  'costs': 'measures bytes, memory and gradients of methods, beside the '
-  "paper's table",
-  'export': "RUN DIR: writes a run's model for use without TFF",
-  'list': 'says which tasks, algorithms, optimizers and presets there are',
-  'help': '[COMMAND]: shows this, or the flags of another command',
+  'train': 'runs or resumes an experiment (the default command)',
+  'sweep': 'runs or resumes a sweep of experiments',
+  'report': 'DIR: writes an HTML page with figures and tables of runs',
+  'board': 'tunes methods alike and compares their costs of reaching targets',
+  'compare': 'RUN...: compares results of runs',
+  'costs': 'measures traffic, memory and gradient evaluations per method',
+  'export': "RUN DIR: exports a run's model for use without TFF",
+  'list': 'lists tasks, algorithms, optimizers and presets',
+  'help': '[COMMAND]: shows this help, or the flags of a command',
 }
 # Commands with flags of their own.
 MAINS = {
@@ -64,7 +62,7 @@ def _help(command: str, arguments: Sequence[str], full: bool) -> str:
   else:
     lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
     lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
-    lines.append('\nhelp COMMAND shows the flags of another command.\n')
+    lines.append('\nhelp COMMAND shows the flags of a command.\n')
   table = flags.Flags()
   table.know(*flags.tasks_named(arguments))
   lines.append(table.help(full))
@@ -79,8 +77,8 @@ def _check_tff() -> None:
     found = 'none'
   if found != _TFF:
     raise errors.SettingsError(
-      f'tensorflow-federated {_TFF} is needed, {found} is installed; what goes '
-      'together is in requirements.txt: pip install --no-deps '
+      f'tensorflow-federated {_TFF} is required, {found} is installed; '
+      'requirements.txt pins compatible versions: pip install --no-deps '
       '--ignore-requires-python -r requirements.txt.'
     )
 
@@ -127,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
     print(errors.of_exit(e), file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print('Stopped before training began.', file=sys.stderr)
+    print('Interrupted before training started.', file=sys.stderr)
     return 128 + signal.SIGINT
 
 

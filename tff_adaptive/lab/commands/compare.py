@@ -13,14 +13,16 @@ from tff_adaptive.lab.report import scores
 
 USAGE = """compare RUN...
 
-Shows results side by side. RUN is a run's folder, or one with runs in it."""
+Compares results of runs. RUN is the folder of a run, or a folder that contains
+runs.
+        """
 TARGET = parameters.Parameter(
   'target',
   float,
   None,
-  'Value of the validation metric, or of the loss in a task without one, until '
-  'which rounds and seconds are counted. The best that all runs reach, unless '
-  'given.',
+  'Target value of the validation metric (of the loss, for a task without '
+  'one) up to which rounds and seconds are counted; by default the best value '
+  'that every run reaches.',
 )
 
 
@@ -32,18 +34,16 @@ def build_options() -> options_lib.Options:
       'format',
       Literal['text', 'csv', 'markdown', 'latex'],
       'text',
-      "text: every run, and methods' means over seeds. The others: the means "
-      'alone, with intervals, for spreadsheets and papers (LaTeX with '
-      'booktabs).',
+      'text: every run, and means over seeds per method. Other formats: only '
+      'the means, with confidence intervals, for spreadsheets and papers '
+      '(LaTeX with booktabs).',
     ),
     parameters.Parameter(
       'select',
       Literal.__getitem__(tuple(scores.RULES)),
       None,
-      'By which rule the configuration of a method is chosen (sweep --help '
-      "explains them); the sweep's own unless given, otherwise "
-      + scores.DEFAULTS
-      + '.',
+      'Rule that selects the configuration of each method (see sweep --help); '
+      "by default the sweep's own, otherwise  " + scores.DEFAULTS + '.',
     ),
   )
 
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
   values, words = build_options().read(arguments)
   if not words:
     raise errors.SettingsError(
-      'compare takes the folders of runs, or of a sweep; none was given.'
+      'compare needs one or more folders of runs, or of a sweep; none was '
+      'given.'
     )
   runs, left_out = compare.find([pathlib.Path(word) for word in words])
   for complaint in left_out:

@@ -18,10 +18,11 @@ from tff_adaptive.lab.training import experiment
 
 USAGE = """costs [--methods=NAME,NAME,...] [--task=NAME] [--flag=value ...]
 
-Measures what a client of each method receives, sends, holds and computes, for
+Measures what a client of each method downloads, uploads, holds and computes for
 the model of a task, in bytes and in units of d, the model's size; beside it
 what the FedAda2 paper states (Table 2). Flags of the task are as in training;
-methods are taken as they come, unless --algorithm and its flags choose one."""
+methods use their defaults, unless --algorithm and its flags select one.
+        """
 
 
 def build_options() -> options_lib.Options:
@@ -31,7 +32,7 @@ def build_options() -> options_lib.Options:
       'methods',
       str,
       None,
-      'The methods to measure; all unless given.',
+      'Methods to measure; by default all.',
     )
   )
 
@@ -45,8 +46,8 @@ def main(arguments: Sequence[str]) -> int:
   chosen = bool(choices & set(parser.given(rest)))
   if chosen and values['methods'] is not None:
     raise errors.SettingsError(
-      '--methods takes methods as they come; leave it out to measure the one '
-      'that the other flags choose.'
+      '--methods measures methods with their defaults and excludes flags of '
+      'an algorithm; omit it to measure the method that those flags configure.'
     )
   names = algorithms.names()
   if values['methods'] is not None:
@@ -62,8 +63,8 @@ def main(arguments: Sequence[str]) -> int:
 
   if chosen and not settings.plan.method.has_clients:
     raise errors.SettingsError(
-      f'The algorithm {settings.algorithm} has no clients whose costs could be '
-      'measured.'
+      f'The algorithm {settings.algorithm} has no clients, so there are no '
+      'client costs to measure.'
     )
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)

@@ -49,18 +49,18 @@ def describe(
       lines.append(f'  --{name}={value}')
   lines.append('')
   if built.process is None:
-    lines.append('bytes a round: none, nothing is sent')
+    lines.append('bytes per round: none (nothing is sent)')
     return '\n'.join(lines)
   try:
     traffic = communication.of_process(built.process)
     cohort = settings.clients_per_round
     lines.append(
-      f'bytes a round: each client receives {traffic.down:,} and sends '
-      f'{traffic.up:,}; the cohort together {traffic.down * cohort:,} and '
+      f'bytes per round: each client receives {traffic.down:,} and sends '
+      f'{traffic.up:,}; cohort total {traffic.down * cohort:,} and '
       f'{traffic.up * cohort:,}'
     )
   except ValueError as e:
-    lines.append(f'bytes a round: not known, because {e}')
+    lines.append(f'bytes per round: unknown, because {e}')
   return '\n'.join(lines)
 
 

@@ -32,8 +32,9 @@ from tff_adaptive.privacy import mechanism as privacy
 
 USAGE = """export RUN DIR
 
-Writes a model of RUN to the new folder DIR: Keras weights and a SavedModel, and
-of a model of Keras 3 a .keras file, which load without TensorFlow Federated."""
+Exports the model of RUN to the new folder DIR: Keras weights, a SavedModel and,
+for Keras 3 models, a .keras file. None of them needs TensorFlow Federated.
+        """
 
 # Settings that a run must have recorded.
 _NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
@@ -57,29 +58,28 @@ def build_options() -> options_lib.Options:
       'cache_dir',
       str,
       None,
-      "Folder with the task's data files; only for a task whose model depends "
-      'on them.',
+      "Folder with the task's data files; only needed if the model depends on "
+      'the data.',
     ),
     parameters.Parameter(
       'which',
       Literal['last', 'best', 'ema'],
       'last',
-      'The model of the last checkpoint, of the best round on validation data, '
-      'or the average of --ema_decay.',
+      'Model to export: of the last checkpoint, of the best round on '
+      'validation data, or the moving average of --ema_decay.',
     ),
     parameters.Parameter(
       'task',
       str,
       None,
-      'The task of a run with a task of your own, MODULE:FUNCTION, as it was '
-      'trained with: code that the run names is called only if you name it, '
-      'too.',
+      'User-defined task of the run, MODULE:FUNCTION, as in training. User '
+      'code named in a run is only called if it is confirmed here.',
     ),
     parameters.Parameter(
       'model',
       str,
       None,
-      'Likewise the function of the model of a run with one of your own.',
+      'The same for a run with a user-defined model.',
     ),
   )
 
@@ -107,8 +107,8 @@ def _check_code(run: results.Run, agreed: Mapping[str, Optional[str]]) -> None:
   for flag, place in agreed.items():
     if place is not None and flag not in named:
       raise errors.SettingsError(
-        f'--{flag}={place} is for a run whose task, or whose model, is code '
-        f"of somebody's own; {run.path} has none such: leave it out."
+        f'--{flag}={place} is only for runs with a user-defined task or model, '
+        f'and {run.path} has none: omit the flag.'
       )
   for flag, place in named.items():
     if agreed.get(flag) == place:
@@ -176,12 +176,12 @@ def settings_of(
     )
   except KeyError as e:
     raise errors.SettingsError(
-      f'{run.path} was written by another version of this program: its '
+      f'{run.path} was written by another version of tff-adaptive: its '
       f'settings lack {e}.'
     ) from e
   except ValueError as e:
     raise errors.SettingsError(
-      f'{run.path} was written by another version of this program: {e}'
+      f'{run.path} was written by another version of tff-adaptive: {e}'
     ) from e
 
 
@@ -219,9 +219,7 @@ def export(
   """
   run = results.load(path)
   if target.exists() and (not target.is_dir() or list(target.iterdir())):
-    raise errors.SettingsError(
-      f'{target} is there already; name a folder that is not.'
-    )
+    raise errors.SettingsError(f'{target} already exists; give a new folder.')
   files.check_writable(target, 'DIR')
   settings = settings_of(run, task=task, model=model)
   experiment.announce()
@@ -302,14 +300,14 @@ def _restore(
   model = task.model_fn()
   if tff_internals.keras_model_of(model) is None:
     raise errors.SettingsError(
-      f'The model of the task {settings.task} is no Keras model.'
+      f'The model of the task {settings.task} is not a Keras model, and only '
+      'those can be exported.'
     )
   initial = tff.learning.models.ModelWeights.from_model(model)
   rounds: Any = parts.build_rounds(settings, task.model_fn, built, initial)
   if which == 'ema' and settings.ema_decay is None:
     raise errors.SettingsError(
-      f'{folder.path} keeps no average of the model: it ran without '
-      '--ema_decay.'
+      f'{folder.path} has no averaged model: it ran without --ema_decay.'
     )
   kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
   try:
@@ -325,7 +323,7 @@ def _restore(
     ) from e
   if found is None:
     raise errors.SettingsError(
-      f'{folder.path} has no checkpoint yet, so there is no model to export.'
+      f'{folder.path} has no checkpoint yet, and thus no model to export.'
     )
   # Client states are no part of the model, and may have been moved.
   rounds.restore_model(found.state)
@@ -371,7 +369,7 @@ def main(arguments: Sequence[str]) -> int:
   values, words = build_options().read(arguments)
   if len(words) != 2:
     raise errors.SettingsError(
-      "export takes a run's folder and the folder to make, got "
+      'export takes two arguments, the folder of a run and a new folder, got '
       f'{" ".join(words) or "nothing"}.'
     )
   run, target = map(pathlib.Path, words)

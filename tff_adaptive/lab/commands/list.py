@@ -37,7 +37,7 @@ def listing() -> str:
     if info.files:
       lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
   lines += _wrapped(
-    'MODULE:FUNCTION', 'A function of your own that returns a task.'
+    'MODULE:FUNCTION', 'A user-defined function that returns a task.'
   )
   lines += ['', 'Algorithms (--algorithm)']
   for name, method in methods.table().items():
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
   """Runs `main.py list [PRESET]`; returns the exit code."""
   if len(arguments) > 1 or (arguments and arguments[0].startswith('-')):
     raise errors.SettingsError(
-      'list takes no flags, and at most the name of one preset, got '
+      'list takes no flags and at most one preset name, got '
       f'{" ".join(arguments)}.'
     )
   if not arguments:

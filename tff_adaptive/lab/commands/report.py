@@ -14,8 +14,9 @@ from tff_adaptive.lab.report import scores
 USAGE = """report DIR
 
 Writes DIR/report.html, one page that needs no network, its figures as PDF, SVG
-and PNG, and its table of results as CSV, Markdown and LaTeX. DIR is a sweep's
-folder, or any folder with runs in it."""
+and PNG, and its table of results as CSV, Markdown and LaTeX. DIR is the folder
+of a sweep, or any folder that contains runs.
+        """
 
 
 def build_options() -> options_lib.Options:
@@ -25,27 +26,25 @@ def build_options() -> options_lib.Options:
       'select',
       Literal.__getitem__(tuple(scores.RULES)),
       None,
-      'By which rule configurations are chosen (sweep --help explains them); '
-      "the sweep's own unless given, otherwise " + scores.DEFAULTS + '.',
+      'Rule that selects the configuration of each method (see sweep --help); '
+      "by default the sweep's own, otherwise  " + scores.DEFAULTS + '.',
     ),
     compare.TARGET,
     parameters.Parameter(
       'single_runs',
       bool,
       False,
-      'Draw every run as a line of its own, in place of means over seeds with '
-      'a band.',
+      'Draw one line per run, instead of means over seeds with confidence '
+      'bands.',
     ),
     parameters.Parameter(
       'reference',
       str,
       None,
-      'The method that has a colour beside the best five in a report on more '
-      'than eight methods; fedavg unless given.',
+      'Method highlighted beside the best five in reports on more than eight '
+      'methods; fedavg by default.',
     ),
-    parameters.Parameter(
-      'output', str, None, 'Folder to write to; DIR unless given.'
-    ),
+    parameters.Parameter('output', str, None, 'Output folder; by default DIR.'),
   )
 
 

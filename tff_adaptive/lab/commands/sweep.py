@@ -6,8 +6,9 @@ from tff_adaptive.lab.sweep import flags
 
 USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
 
-Runs every combination of the axes, or a paper's grid, and says which is best.
-The flags of a run (main.py --help) hold for all of them. Beside those:"""
+Runs every combination of the axes, or a paper's grid, and reports the best one.
+The flags of a run (main.py --help) apply to all runs. Further flags:
+        """
 build_options = flags.build_options
 
 

@@ -52,22 +52,22 @@ def resolve(
   if plan.private and 'client_availability' in given:
     raise parameters.ParameterError(
       'client_availability',
-      '{} does not go with differential privacy: the accounting needs cohorts '
-      'that are drawn from all clients alike; leave it out.',
+      '{} cannot be combined with differential privacy: the accounting '
+      'assumes cohorts sampled uniformly from all clients; omit it.',
     )
   for name in ('over_selection', 'deadline'):
     if plan.private and name in given:
       raise parameters.ParameterError(
         name,
-        '{} does not go with differential privacy: who answers in time depends '
-        'on how many examples clients have, and cohorts must not depend on the '
-        'data; leave it out.',
+        '{} cannot be combined with differential privacy: which clients '
+        'answer in time depends on their numbers of examples, and cohorts '
+        'must not depend on the data; omit it.',
       )
   other = {'client_seconds_per_step', 'client_devices'} & {*given}
   if 'client_seconds_per_example' in given and other:
     raise parameters.ParameterError(
       'client_seconds_per_example',
-      '{} and {other} both say how fast clients compute; give one of them.',
+      '{} and {other} both set the speed of clients; give one of them.',
       other='{' + min(other) + '}',
     )
   if general['asynchronous']:
@@ -81,31 +81,33 @@ def _resolve_asynchronous(
   if not {*_TIME} & {*given}:
     raise parameters.ParameterError(
       'asynchronous',
-      '{} needs clients that take time: give {client_seconds_per_example}, '
-      '{client_seconds_per_step}, {client_devices} or {client_behaviour}.',
+      '{} needs clients with a modelled duration: give '
+      '{client_seconds_per_example}, {client_seconds_per_step}, '
+      '{client_devices} or {client_behaviour}.',
     )
   if 'over_selection' in given:
     raise parameters.ParameterError(
       'over_selection',
-      '{}={given:g} would be ignored: with {asynchronous} the server takes the '
-      'first answers anyway; {concurrency} says how many clients train.',
+      '{}={given:g} would be ignored: with {asynchronous} the server always '
+      'uses the first answers; {concurrency} sets the number of clients in '
+      'training.',
       given=general['over_selection'],
     )
   own = plan.build('own') or plan.method.options()
   if plan.method.needs_one_version(own):
     raise parameters.ParameterError(
       'asynchronous',
-      '{} does not go with {algorithm}={method}: its server puts together what '
-      'clients found out about one model, and asynchronous clients train from '
-      'models of their own.',
+      '{} cannot be combined with {algorithm}={method}: its server aggregates '
+      'measurements at one model, and asynchronous clients start from '
+      'different models.',
       method=plan.method.name,
     )
   if plan.private:
     raise parameters.ParameterError(
       'asynchronous',
-      '{} does not go with differential privacy: which updates come together '
-      'depends on how many examples clients have, and cohorts must not depend '
-      'on the data; leave it out.',
+      '{} cannot be combined with differential privacy: which updates are '
+      "aggregated depends on the clients' numbers of examples, and cohorts "
+      'must not depend on the data; omit it.',
     )
   if general['concurrency'] is None:
     general['concurrency'] = general['clients_per_round']

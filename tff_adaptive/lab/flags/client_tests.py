@@ -32,14 +32,14 @@ def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
   if clients != 'all' and not re.fullmatch('0*[1-9][0-9]{0,8}', clients):
     raise parameters.ParameterError(
       'evaluate_clients',
-      '{} must be all or a whole number at least 1, got {given!r}.',
+      "{} must be 'all' or an integer of at least 1, got {given!r}.",
       given=clients,
     )
   if plan.private and not general['evaluate_clients_under_dp']:
     raise parameters.ParameterError(
       'evaluate_clients',
-      '{} writes down figures of single clients, which differential privacy '
-      'does not cover; give {evaluate_clients_under_dp} if that is meant.',
+      '{} records metrics of individual clients, which differential privacy '
+      'does not protect; give {evaluate_clients_under_dp} to allow it.',
     )
   if general['client_test_share'] is None:
     general['client_test_share'] = _SHARE
@@ -49,6 +49,6 @@ def resolve(general: dict[str, Any], plan: plan_lib.Plan) -> None:
       raise parameters.ParameterError(
         'finetune_epochs',
         '{} needs {finetune_learning_rate}: the clients of this run have no '
-        'learning rate of their own.',
+        'learning rate to default to.',
       )
     general['finetune_learning_rate'] = float(rate)

@@ -174,9 +174,8 @@ class FlagTable:
       elif there.owner != flag.owner and flag.name not in self.general:
         raise parameters.ParameterError(
           'task',
-          '{}={named} has an argument `{argument}`, whose flag would be '
-          '--{flag}, which there is already; rename the function, or the '
-          'argument.',
+          '{}={named} has an argument `{argument}`, whose flag --{flag} '
+          'already exists; rename the function or the argument.',
           named=task,
           argument=flag.public,
           flag=flag.name,

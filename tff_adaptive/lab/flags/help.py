@@ -15,7 +15,7 @@ _SECTIONS = {
     'client_optimizer',
     'server_optimizer',
   ),
-  'How long, and on whom:': (
+  'Training:': (
     'total_rounds',
     'clients_per_round',
     'client_epochs_per_round',
@@ -28,7 +28,7 @@ _SECTIONS = {
     'target_epsilon',
     'dp_delta',
   ),
-  'Looking at it:': (
+  'Evaluation and output:': (
     'rounds_per_eval',
     'validation_split',
     'num_validation_examples',
@@ -73,7 +73,7 @@ def _usual(table: flag_table.FlagTable) -> list[str]:
     lines.append(title)
     for name in names:
       lines += options.entry(table.general[name].parameter)
-  lines.append('Hyperparameters (main.py list says who takes which):')
+  lines.append('Hyperparameters (main.py list shows which method takes which):')
   for name in _USUAL:
     lines += _shared(table.algorithm[name])
   lines.append(
@@ -83,14 +83,14 @@ def _usual(table: flag_table.FlagTable) -> list[str]:
   lines.append('      Such as --server_adam_beta_1 and --digits_alpha.')
   lines.append('')
   lines.append(
-    '--flagfile=FILE reads flags from a file; --helpfull lists all of them.'
+    '--flagfile=FILE reads flags from a file; --helpfull lists all flags.'
   )
   return lines
 
 
 def full(table: flag_table.FlagTable) -> str:
   """Renders all flags."""
-  lines = [*_usual(table), '', 'Less often needed:']
+  lines = [*_usual(table), '', 'Advanced:']
   usual = {name for names in _SECTIONS.values() for name in names}
   for name, flag in table.general.items():
     if name not in usual:
@@ -99,8 +99,8 @@ def full(table: flag_table.FlagTable) -> str:
   for _, flag in sorted(table.algorithm.items()):
     lines += _by_taker(flag)
   for title, flags in (
-    ('Of one optimizer only:', table.optimizer),
-    ('Of one task only:', table.task),
+    ('Specific to one optimizer:', table.optimizer),
+    ('Specific to one task:', table.task),
   ):
     lines.append(title)
     for _, flag in sorted(flags.items()):

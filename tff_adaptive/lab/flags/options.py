@@ -19,7 +19,7 @@ def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
 
   Args:
     parameter: The parameter that the flag sets.
-    default: The default to show; the parameter's own unless given.
+    default: The default to show; by default the parameter's own.
   """
   head = f'  --{parameter.name}'
   if parameter.choices is not None:
@@ -36,7 +36,7 @@ def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
 
 
 def refuse_words(words: Sequence[str]) -> None:
-  """Raises `SettingsError` if a command line has words left."""
+  """Raises `SettingsError` if positional arguments are left over."""
   if words:
     raise errors.SettingsError(
       f'{words[0]!r} is not a flag; flags are written --name=value.'
@@ -123,7 +123,7 @@ class Options:
         close = difflib.get_close_matches(name, known, n=1) or known
         has = ' or '.join(f'--{c}' for c in close) or 'none'
         raise errors.SettingsError(
-          f'This command has no flag --{name}; it has {has}.'
+          f'This command has no flag --{name}; it accepts {has}.'
         )
     return values, rest
 

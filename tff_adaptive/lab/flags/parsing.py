@@ -23,7 +23,7 @@ from tff_adaptive.lab.flags import resolving
 from tff_adaptive.lab.flags import settings as settings_lib
 
 _DRY_RUN = parameters.Parameter(
-  'dry_run', bool, False, 'Print the resolved experiment and train nothing.'
+  'dry_run', bool, False, 'Print the resolved experiment without training.'
 )
 # Flags that may be given several times; their texts are joined by commas.
 _REPEATED = frozenset({'adapter_beside', 'adapter_kernels', 'freeze', 'record'})
@@ -115,7 +115,7 @@ class Flags:
       added = [name for name in e.names if name in given and name not in typed]
       if added and preset is not None:
         raise errors.SettingsError(
-          f'{refusal} (--{added[0]} is a part of --preset={preset.name}.)'
+          f'{refusal} (--{added[0]} is set by --preset={preset.name}.)'
         ) from e
       raise refusal from e
     return Parsed(settings=settings, dry_run=dry_run, preset=preset)
@@ -150,8 +150,8 @@ class Flags:
       ) from e
     except RecursionError as e:  # absl compares names letter by letter.
       raise errors.SettingsError(
-        'One of the flags has a name of hundreds of letters, which there is '
-        'not; see main.py --help.'
+        'One of the flag names has hundreds of letters, and no flag has; see '
+        'main.py --help.'
       ) from e
     options.refuse_words(rest)
     return {

@@ -36,7 +36,7 @@ def load(name: str) -> Preset:
   if name not in _table():
     raise parameters.ParameterError(
       'preset',
-      '{}={name} is no preset; {hint}.',
+      '{}={name} is not a preset; {hint}.',
       name=name,
       hint=_nearest(name, names()),
     )
@@ -48,13 +48,13 @@ def _nearest(name: str, known: list[str]) -> str:
   close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
   folder = name.strip('/')
   if below := _below(folder, known):
-    return f'below it there are {", ".join(below)}'
+    return f'it contains {", ".join(below)}'
   if close:
     return 'did you mean ' + ' or '.join(close)
   if below := _below(folder.rpartition('/')[0], known):
-    return f'beside it there are {", ".join(below)}'
+    return f'its siblings are {", ".join(below)}'
   folders = sorted({k.rpartition('/')[0] for k in known})
-  return f'they are named METHOD below {", ".join(folders)}'
+  return f'presets are named METHOD below {", ".join(folders)}'
 
 
 def _below(folder: str, known: list[str]) -> list[str]:

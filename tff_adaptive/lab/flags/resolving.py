@@ -131,7 +131,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
 def _choose(
   general: Given, of_run: Given, asked: Collection[str]
 ) -> tuple[methods.Method, dict[str, Any]]:
-  """Returns the method asked for, or the one that the optimizers define."""
+  """Returns the requested method, or the one that the optimizers define."""
   if general['algorithm'] is None:
     # fedavg has no momentum, so a given momentum selects fedavgm.
     method = methods.of_server(general['server_optimizer'], asked)

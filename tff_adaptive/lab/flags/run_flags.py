@@ -59,7 +59,7 @@ def resolve(
   if general['num_validation_examples'] == 0:
     raise parameters.ParameterError(
       'num_validation_examples',
-      '{} must be -1 for all or at least 1, got 0.',
+      '{} must be -1 (all) or at least 1, got 0.',
     )
   if (
     general['validation_sample'] == 'drawn'
@@ -68,7 +68,7 @@ def resolve(
     raise parameters.ParameterError(
       'validation_sample',
       '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
-      'all examples; give their number.',
+      'all examples; give a number of examples.',
     )
   _set_validation(general)
   _check_target(general['target_metric'])
@@ -76,9 +76,8 @@ def resolve(
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(
       'experiment_name',
-      '{} must be the name of one folder, of at most 200 letters, without '
-      'slashes or control characters and not starting with a dot, got '
-      '{name!r}.',
+      '{} must be a folder name of at most 200 letters, without slashes, '
+      'control characters or a leading dot, got {name!r}.',
       name=name[:80],
     )
   root = general['root_output_dir']
@@ -113,8 +112,8 @@ def _set_validation(general: dict[str, Any]) -> None:
   if split == 'test' and share is not None:
     raise parameters.ParameterError(
       'validation_share',
-      '{}={share:g} would be ignored: {validation_split}=test sets nothing '
-      'apart.',
+      '{}={share:g} would be ignored: {validation_split}=test holds nothing '
+      'out.',
       share=share,
     )
   if share is None:
@@ -192,19 +191,16 @@ def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
     return
   reason = ''
   if not plan.method.has_clients:
-    reason = '{algorithm} has no clients whose adapters are averaged'
+    reason = '{algorithm} has no clients to average adapters of'
   elif general['asynchronous']:
-    reason = 'with {asynchronous} clients train from models of their own'
+    reason = 'with {asynchronous} clients start from different models'
   elif plan.aggregation.formula:
-    reason = (
-      'the server is not to see each update as it is, with what decides the '
-      'aggregation here'
-    )
+    reason = 'the chosen aggregation hides individual updates from the server'
   if reason:
     raise parameters.ParameterError(
       'adapter_rule',
       '{}=fedex corrects the mean of the adapters by what each client sends, '
-      f'but {reason}; take lora or ffa.',
+      f'but {reason}; use lora or ffa.',
     )
 
 
@@ -223,8 +219,8 @@ def _check_epochs(
     if times != epochs:
       raise parameters.ParameterError(
         name,
-        '{}={given} asks for clients that iterate their data {times} times, '
-        'but {client_epochs_per_round} is {epochs}.',
+        '{}={given} needs {times} passes over the client data, but '
+        '{client_epochs_per_round} is {epochs}.',
         given=given,
         times=times,
         epochs=epochs,
@@ -242,21 +238,21 @@ def _check_accounting(
     if target and 'dp_noise_multiplier' in flag_of:
       raise parameters.ParameterError(
         'target_epsilon',
-        '{} and {dp_noise_multiplier} both decide the noise; give one of them.',
+        '{} and {dp_noise_multiplier} both set the noise; give one of them.',
       )
     return
   if target is not None:
     raise parameters.ParameterError(
       'target_epsilon',
       '{}={target:g} needs {dp_clip_norm} or {dp_adaptive_clipping}: noise '
-      'without clipping keeps nothing private.',
+      'without clipping gives no privacy.',
       target=target,
     )
   for name in ('dp_delta', 'dp_sampling', 'dp_accounting'):
     if general[name] != getattr(general_lib.AsGiven, name):
       raise parameters.ParameterError(
         name,
-        '{}={given} would be ignored: without {dp_clip_norm} nothing is kept '
-        'private.',
+        '{}={given} would be ignored: without {dp_clip_norm} there is no '
+        'differential privacy.',
         given=general[name],
       )

@@ -32,8 +32,8 @@ RUNTIME = parameters.Parameter(
   'runtime',
   Literal.__getitem__(RUNTIMES),
   RUNTIMES[0],
-  "What runs the computations: TensorFlow in this process, TFF's own "
-  'worker beside it, or a Ray cluster.',
+  "Runtime that executes computations: TensorFlow in this process, TFF's own "
+  'worker process, or a Ray cluster.',
 )
 # Accepted values of flags, where the runtime's annotation is less specific.
 _ACCEPTED = {
@@ -56,10 +56,8 @@ def flags_of(
     function: A function with annotations and an `Args:` section.
 
   Returns:
-    The flags by name, in the order of the signature. The default is `None`,
-      which
-    cannot be written as text, for required arguments and those that may be
-    `None`.
+    The flags by name, in the order of the signature. The default is `None` for
+    required arguments and for arguments that may be `None`.
   """
   helps = parameters.argument_help(inspect.getdoc(function) or '')
   flags = {}
@@ -69,7 +67,7 @@ def flags_of(
       annotation, _ = typing.get_args(annotation)  # The other one is None.
     text = helps[argument.name]
     if typing.get_origin(annotation) is Sequence:
-      text += ' Several with commas between.'
+      text += ' Several are separated by commas.'
     required = argument.default is inspect.Parameter.empty
     flags[argument.name] = parameters.Parameter(
       argument.name,
@@ -120,31 +118,33 @@ class _Setting:
 _SETTINGS = (
   _Setting(
     'max_concurrent_clients',
-    help='Clients that are trained at once; the runtime decides unless given. '
-    'It changes no result.',
+    help=(
+      'Maximum number of clients trained at once; results do not depend on '
+      'it. By default chosen by the runtime.'
+    ),
   ),
   _Setting('devices'),
   _Setting(
     'address',
     'ray_address',
-    "host:port of a Ray cluster's head; auto looks for one here.",
+    "host:port of a Ray cluster's head; auto finds one on this machine.",
   ),
   _Setting('cpus_per_actor'),
   _Setting(
     'retries',
     'worker_retries',
-    'How often a round that lost a worker is run again: with the native '
-    'runtime on a new one, on a Ray cluster what was lost, on the others.',
+    'Number of retries of a round that lost a worker: native restarts the '
+    'worker; on a Ray cluster, the remaining actors repeat the lost share.',
   ),
   _Setting(
     'worker_timeout',
-    help='Seconds without a sign of life after which a worker is lost.',
+    help='Seconds without a heartbeat after which a worker counts as lost.',
   ),
   _Setting(
     'memory_limit',
     'worker_memory_mib',
-    "Memory above which the native runtime's worker is replaced between "
-    'rounds, in MiB; half of the machine unless given.',
+    'Memory in MiB above which the worker of the native runtime is restarted '
+    "between rounds; by default half of the machine's.",
   ),
 )
 

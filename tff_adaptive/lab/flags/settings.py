@@ -22,7 +22,7 @@ class Settings(general.AsGiven):
     task_options: The task's options.
     plan: The method with all hyperparameters; its seed is set from `seed`.
     num_validation_examples: Number of examples to evaluate on during training;
-      `None` for all that are set apart.
+      `None` for all validation examples.
     record: Trackers that record the run, as values of --record.
     runtime: The name of the execution context.
     runtime_options: The arguments of the execution context.
@@ -62,8 +62,8 @@ class Settings(general.AsGiven):
   def identity(self) -> dict[str, Any]:
     """The settings that affect results, by flag; unchanged by resuming.
 
-    Locations of data and results, memory limits, and the rules that end a run
-    early do not affect any round and are left out.
+    Locations of data and results, memory limits, and stopping criteria do not
+    affect any round and are excluded.
     """
     options = dict(self.task_options)
     flags = flags_of(self.task)
@@ -120,9 +120,9 @@ class Settings(general.AsGiven):
 
   @property
   def name(self) -> str:
-    """The experiment's name; unless given, derived from the settings.
+    """The experiment's name; by default derived from the settings.
 
-    The same command thus finds its results again, and another one has its own.
+    A repeated command thus finds its earlier results.
     """
     if self.experiment_name is not None:
       return self.experiment_name
@@ -208,8 +208,8 @@ def check_same(
   grows = isinstance(first, int) and isinstance(total, int) and first < total
   if grows and now.get('target_epsilon') is not None:
     raise errors.SettingsError(
-      f'{folder} holds a run whose noise --target_epsilon chose for {first:,} '
-      f'rounds, so that it cannot go on to {total:,}: choose another '
+      f'{folder} holds a run whose noise --target_epsilon set for {first:,} '
+      f'rounds, so it cannot be extended to {total:,}: choose another '
       '--experiment_name, or give --dp_noise_multiplier from the start.'
     )
   if grows:
@@ -226,8 +226,7 @@ def check_same(
       differences.append(f'--{flag} was {words(old)}, now {words(new)}')
   if differences:
     raise errors.SettingsError(
-      f'{folder} holds a run with other settings '
-      f'({"; ".join(differences)}): choose another --experiment_name, or '
-      'give the flags that it was started with'
+      f'{folder} holds a run with other settings ({"; ".join(differences)}): '
+      'choose another --experiment_name, or give the original flags'
       + (f', --total_rounds={first} among them.' if grows else '.')
     )

@@ -24,8 +24,8 @@ def resolve(
     of_run: General flags that were given.
 
   Returns:
-    The options by name; without those of `tasks.Options.later` that are at
-    their defaults.
+    The options by name, except those of `tasks.Options.later` at their
+    defaults.
 
   Raises:
     ParameterError: If a flag is not accepted, would be ignored or is missing.
@@ -39,7 +39,7 @@ def resolve(
     if common not in shared:
       raise parameters.ParameterError(
         common,
-        '{}={given} would be ignored: {task}={chosen} has no argument for it.',
+        '{}={given} would be ignored: {task}={chosen} has no such option.',
         given=general[common],
         chosen=task,
       )
@@ -66,7 +66,7 @@ def resolve(
       )
   ignored = ''
   if general['data'] == 'synthetic':
-    ignored = 'synthetic data come from no file'
+    ignored = 'synthetic data are generated, not read'
   elif not (tasks.info(task).files or tasks.info(task).own):
     ignored = f'the task {task} reads no file'
   if 'cache_dir' in of_run and ignored:
@@ -80,20 +80,20 @@ def resolve(
 
 
 def settled(task: str, options: dict[str, Any]) -> dict[str, Any]:
-  """Checks that options fit each other; leaves out later ones at defaults.
+  """Checks that options are consistent; drops later ones at defaults.
 
   Args:
     task: The task.
     options: All of its options, by name.
 
   Returns:
-    The options without those of `tasks.Options.later` at their defaults.
+    The options, except those of `tasks.Options.later` at their defaults.
 
   Raises:
-    ParameterError: If options do not fit each other; with the names of flags.
+    ParameterError: If options are inconsistent; the message names the flags.
   """
   described = tasks.info(task).options
-  if described is None:  # Somebody's own function, which checks its own.
+  if described is None:  # A user-defined function checks its own options.
     return options
   try:
     described(**options)

@@ -210,8 +210,8 @@ class RunFolder:
     except OSError as e:
       lock.close()
       raise errors.SettingsError(
-        f'Another process is running in {self.path}; wait for it, or choose '
-        'another --experiment_name.'
+        f'Another process is using {self.path}; wait for it to finish, or '
+        'choose another --experiment_name.'
       ) from e
     return lock
 

@@ -81,8 +81,8 @@ def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     f'{first_round}: '
   )
   noise = (
-    'the noise of differential privacy outweighs what clients send; more '
-    'clients a round, a smaller server learning rate or less noise (a larger '
+    'the noise of differential privacy outweighs the updates; more clients '
+    'per round, a smaller server learning rate or less noise (a larger '
     'epsilon) may help.'
   )
   if grown or not math.isfinite(last_loss + first_loss):
@@ -111,6 +111,6 @@ def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
       found['chance'] = (
         f'{words} is {formatting.number(value)} after round {last_round}, no '
         f'better than the {formatting.number(first_metric[1])} of the '
-        'untrained model: nothing was learned; look at the learning rates.'
+        'untrained model: nothing was learned; check the learning rates.'
       )
   return found

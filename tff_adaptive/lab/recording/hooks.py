@@ -187,8 +187,8 @@ class Guarded(Hook):
       self._failed = True
       name = getattr(self._hook, 'name', type(self._hook).__name__)
       self._say(
-        f'The recorder {name} is left out from here on, and the run goes on '
-        f'without it: {type(e).__name__}: {errors.reason(e)}.'
+        f'The recorder {name} is disabled and the run continues without it: '
+        f'{type(e).__name__}: {errors.reason(e)}.'
       )
 
   def start(self, event: Start) -> None:

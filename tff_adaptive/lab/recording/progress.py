@@ -53,7 +53,7 @@ class Progress(hooks.Hook):
       total_rounds: The last round.
       first_round: The first round of this process; later than 1 in a resumed
         run.
-      stream: The stream to write to; standard output unless given.
+      stream: The stream to write to; by default standard output.
       seconds_between_lines: The smallest interval between lines if the stream
         is not a terminal; lines of evaluations are always written.
     """
@@ -77,8 +77,8 @@ class Progress(hooks.Hook):
     self.say(f'Resuming after round {event.resumed_from}.')
     if event.dropped:
       self.say(
-        f'{event.dropped} rounds after that checkpoint were not saved; they '
-        'are run again.'
+        f'{event.dropped} rounds after that checkpoint were not saved and are '
+        'repeated.'
       )
 
   def round(self, event: hooks.Round) -> None:

@@ -41,7 +41,7 @@ class Records(hooks.Hook):
     Args:
       folder: The run's folder, entered by the caller.
       checkpoint: The checkpoint from which the run resumes, with checksums of
-        `TABLES`; all rows are dropped unless given.
+        `TABLES`; by default all rows are dropped.
 
     Raises:
       RunError: If rows up to the checkpoint are missing or were changed, or if
@@ -142,12 +142,12 @@ def _check(file: tables.RowFile, sums: Sequence[int], last_round: int) -> None:
   for line, (row, total) in enumerate(zip(rows, sums), start=2):
     if _sum(row) != total:
       raise errors.RunError(
-        f'{file.path} is damaged in line {line} (round {row["round"]}): it is '
-        f'not what the run wrote there; {tables.ADVICE} to start afresh.'
+        f'{file.path} is damaged in line {line} (round {row["round"]}): it '
+        f'does not match its checksum; {tables.ADVICE} to start over.'
       )
   if len(rows) != len(sums):
     raise errors.RunError(
       f'{file.path} has {len(rows):,} rows up to round {last_round}, but had '
       f'{len(sums):,} when the checkpoint of that round was written; '
-      f'{tables.ADVICE} to start afresh.'
+      f'{tables.ADVICE} to start over.'
     )

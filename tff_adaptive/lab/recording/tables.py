@@ -87,7 +87,7 @@ class RowFile:
       lines = list(csv.reader(io.StringIO(complete), strict=True))
     except csv.Error as e:
       raise errors.RunError(
-        f'{path} is no whole CSV file: {e}; {ADVICE}.'
+        f'{path} is not a complete CSV file: {e}; {ADVICE}.'
       ) from e
     if not lines:
       return

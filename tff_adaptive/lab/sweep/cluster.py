@@ -41,9 +41,9 @@ class _Host:
       os.chdir(folder)
     if sweeps.read(sweep.folder) is None:
       raise errors.SettingsError(
-        f'{socket.gethostname()} does not see the folder of the sweep, '
-        f'{sweep.folder.absolute()}: trials on a cluster need an '
-        '--root_output_dir that all machines share.'
+        f'{socket.gethostname()} cannot access the folder of the sweep, '
+        f'{sweep.folder.absolute()}: trials on a cluster need a '
+        '--root_output_dir shared by all machines.'
       )
     context = multiprocessing.get_context('spawn')
     self._listening, theirs = context.Pipe(duplex=False)

@@ -33,7 +33,7 @@ _FLAGS = (
     str,
     None,
     "A paper's grid, PAPER/TASK or PAPER/TASK/METHOD, such as "
-    'reddi2021/emnist_character; or a file NAME.json with axes by method, '
+    'reddi2021/emnist_character; or a file NAME.json with axes per method, '
     '{"fedadam": {"server_learning_rate": [0.01, 0.1]}}, "*" for all of them. '
     'An --axis replaces its axis of that name.',
   ),
@@ -49,23 +49,22 @@ _FLAGS = (
     'tune',
     bool,
     False,
-    'Try the axes on one seed, --seed, then repeat the best configuration of '
-    'each method on the seeds of --repeat_best, from which results are '
-    'computed.',
+    'Tune on one seed, --seed, then repeat the best configuration of each '
+    'method on the seeds of --repeat_best, from which results are computed.',
   ),
   _flag(
     'repeat_best',
     str,
     None,
-    'Seeds of --tune, such as 1,2,3; the five after --seed unless given. '
-    'Implies --tune.',
+    'Evaluation seeds of --tune, such as 1,2,3; by default the five after '
+    '--seed. Implies --tune.',
   ),
   _flag(
     'search',
     Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
     'grid',
-    'Configurations to run. grid: all. random: --trials of them, at random. '
-    'tpe, gp: --trials of them, proposed by a tree-structured Parzen '
+    'Search over configurations. grid: all of them. random: --trials random '
+    'ones. tpe, gp: --trials of them, proposed by a tree-structured Parzen '
     'estimator or a Gaussian process (which needs PyTorch) from the results '
     'so far. halving is short for grid with --pruner=halving, bayesian for '
     'tpe.',
@@ -75,37 +74,36 @@ _FLAGS = (
     Literal['none', 'halving'],
     'none',
     'Early stopping of runs. halving: asynchronous successive halving, which '
-    'after a growing number of rounds stops all but the best of the runs that '
-    'have come as far.',
+    'stops all but the best runs at a growing number of rounds.',
   ),
   _flag(
     'trials',
     parameters.Count,
     None,
-    'Number of configurations that --search=random, tpe or gp tries; 20 '
-    'unless given.',
+    'Number of configurations that --search=random, tpe or gp tries; by '
+    'default 20.',
   ),
   _flag(
     'halving_factor',
     parameters.Annotated[int, parameters.Range(low=2)],
     None,
-    'With --pruner=halving, one in this many runs continues; 3 unless given.',
+    'With --pruner=halving, one in this many runs continues; by default 3.',
   ),
   _flag(
     'storage',
     str,
     None,
-    "Storage of the sweep's state, for several machines to share a sweep: a "
-    'URL of a database, such as postgresql://user@host/name or '
+    "Storage of the sweep's state, with which several machines can share a "
+    'sweep: the URL of a database, such as postgresql://user@host/name or '
     'sqlite:////folder/file, or journal:FILE for a file in a shared folder. '
-    "A file in the sweep's folder unless given.",
+    "By default a file in the sweep's folder.",
   ),
   _flag(
     'workers',
     parameters.NonNegativeInt,
     None,
     'Number of parallel worker processes; 0 runs everything in this process. '
-    '1 unless given; on a Ray cluster as many as fit.',
+    'By default 1; on a Ray cluster, as many as fit.',
   ),
   _flag(
     'ray_address',
@@ -114,28 +112,33 @@ _FLAGS = (
     'Run the workers on the machines of a Ray cluster: auto, or host:port of '
     'its head. All machines must share --root_output_dir.',
   ),
-  _flag('cpus_per_trial', parameters.Count, 1, 'Cores of a run on a cluster.'),
+  _flag(
+    'cpus_per_trial',
+    parameters.Count,
+    1,
+    'Number of cores per run on a cluster.',
+  ),
   _flag(
     'gpus_per_trial',
     parameters.NonNegative,
     None,
-    'GPUs of a run on a cluster, such as 0.5 for two runs on one GPU; 1 unless '
-    'given, if the cluster has GPUs.',
+    'Number of GPUs per run on a cluster, such as 0.5 for two runs on one '
+    'GPU; by default 1, if the cluster has GPUs.',
   ),
   _flag(
     'runs_per_process',
     parameters.Count,
     40,
-    'Number of runs after which a worker process is replaced by a new one, '
-    'which bounds its memory.',
+    'Number of runs after which a worker process is restarted, to bound its '
+    'memory.',
   ),
   _flag(
     'divergence_factor',
     parameters.NonNegative,
     10.0,
     'A run has diverged if its training loss exceeds this multiple of the '
-    "untrained model's loss for 3 rounds, or is not finite; 0 for only the "
-    'latter.',
+    "untrained model's loss for 3 rounds, or is not finite; with 0, only if "
+    'it is not finite.',
   ),
   _flag(
     'retry_failed',
@@ -148,9 +151,9 @@ _AXIS = _flag(
   'axis',
   str,
   parameters.REQUIRED,
-  'FLAG=V1,V2,...: the values of a flag to try. Given several times, '
-  'all combinations are run; seed=0,1,2 repeats them. METHOD:FLAG=V1,V2,... '
-  'is for one method, in place of the axis of all.',
+  'FLAG=V1,V2,...: values of a flag to try. Repeatable; all combinations are '
+  'run, and seed=0,1,2 repeats them. METHOD:FLAG=V1,V2,... replaces the axis '
+  'of that flag for one method.',
 )
 # Flags of a run that apply to the sweep as a whole.
 _OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
@@ -264,8 +267,9 @@ def _read_seeds(
   for flag in axes.flags():
     if flag in runs.SEEDS:
       raise errors.SettingsError(
-        f'--axis={flag} and --tune do not go together: configurations are '
-        'tried on --seed, and the best repeated on the seeds of --repeat_best.'
+        f'--axis={flag} and --tune cannot be combined: configurations are '
+        'tuned on --seed, and the best are repeated on the seeds of '
+        '--repeat_best.'
       )
   first = given.get('seed', '0')
   if not first.isdecimal():
@@ -276,14 +280,14 @@ def _read_seeds(
   wrong = [s for s in seeds if not (s.isascii() and s.isdecimal())]
   if wrong:
     raise errors.SettingsError(
-      '--repeat_best must be seeds with commas between, such as 1,2,3, got '
+      '--repeat_best must be comma-separated seeds, such as 1,2,3, got '
       f'{options["repeat_best"]!r}.'
     )
   every = [str(int(s)) for s in (first, *seeds)]
   if len(set(every)) < len(every):
     raise errors.SettingsError(
-      f'--repeat_best={options["repeat_best"]} must be different seeds, and '
-      f'other ones than --seed={first}, which chooses what is repeated.'
+      f'--repeat_best={options["repeat_best"]} must be distinct seeds other '
+      f'than --seed={first}, on which configurations are selected.'
     )
   return every
 
@@ -310,8 +314,8 @@ def _check_search(options: Mapping[str, Any]) -> None:
       )
   if sampler == 'gp' and importlib.util.find_spec('torch') is None:
     raise errors.SettingsError(
-      "--search=gp needs PyTorch, which is none of this program's own "
-      'requirements: pip install torch, or take --search=tpe.'
+      '--search=gp needs PyTorch, which is not among the requirements of '
+      'tff-adaptive: pip install torch, or use --search=tpe.'
     )
 
 
@@ -343,8 +347,8 @@ def _check_cluster(
     raise options_lib.refusal(e) from e
   if options['workers'] == 0:
     raise errors.SettingsError(
-      '--workers=0 runs everything in this process, and --ray_address on '
-      'other machines: give one of them.'
+      '--workers=0 runs everything in this process, and --ray_address on a '
+      'cluster: give one of them.'
     )
   if any(point.identity['runtime'] == 'ray' for point in points):
     raise errors.SettingsError(
@@ -379,7 +383,8 @@ def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
   for method, own in axes.own.items():
     if 'algorithm' in own:
       raise errors.SettingsError(
-        f'--algorithm cannot be an axis of {method}, which is one.'
+        f'--algorithm cannot be an axis of {method}, which is itself an '
+        'algorithm.'
       )
   return axes
 
@@ -450,9 +455,9 @@ def describe(sweep: Sweep) -> str:
   for flag, names in _left_out(sweep.points).items():
     lines.append(
       f'--{flag} is no axis of {", ".join(names)}, which '
-      f'{"has" if len(names) == 1 else "have"} no use for it'
+      f'{"does" if len(names) == 1 else "do"} not use it'
     )
   total = sum(p.total_rounds for p in points)
-  also = '' if sweep.tuned_on is None else ', without those again'
+  also = '' if sweep.tuned_on is None else ', not counting the repeated runs'
   lines.append(f'{total:,} rounds in all{also}')
   return '\n'.join(lines)

@@ -177,7 +177,7 @@ def _different(name: str, values: Sequence[str]) -> Sequence[str]:
   """Returns an axis' values; raises `SettingsError` if one is repeated."""
   repeated = sorted({v for v in values if values.count(v) > 1})
   if repeated:
-    raise errors.SettingsError(f'{name} has the value {repeated[0]} twice.')
+    raise errors.SettingsError(f'{name} lists the value {repeated[0]} twice.')
   return values
 
 
@@ -270,8 +270,8 @@ def with_axes(
     if method not in there:
       raise errors.SettingsError(
         f'{method} has axes of its own and is no method of the sweep, whose '
-        f'methods are {", ".join(there) or "chosen by presets"}; name it in '
-        '--axis=algorithm=..., or leave these axes out.'
+        f'methods are {", ".join(there) or "chosen by presets"}; add it to '
+        '--axis=algorithm=..., or omit these axes.'
       )
   return [_with(b, axes.own.get(name or '', {}), own=True) for name, b in apart]
 
@@ -479,8 +479,7 @@ def points(
     for axis in block.axes:
       if axis in given:
         raise errors.SettingsError(
-          f'--{axis} is an axis of the sweep and a flag beside it; give one '
-          'of them.'
+          f'--{axis} is both an axis of the sweep and a flag; give one of them.'
         )
     for found in _understand_block(parser, block):
       useless = {**found.left_out, **useless}
@@ -490,8 +489,8 @@ def points(
         continue  # They differ only in an axis that the method does not use.
       if key in seen:
         raise errors.SettingsError(
-          f'The points {seen[key]} and {name} of the sweep are one and the '
-          'same experiment; leave one of them out.'
+          f'The points {seen[key]} and {name} of the sweep are the same '
+          'experiment; omit one of them.'
         )
       seen[key] = name
       result.append(

@@ -44,7 +44,7 @@ def run(
 
   Args:
     sweep: The sweep.
-    stream: The stream for progress messages; standard output unless given.
+    stream: The stream for progress messages; by default standard output.
 
   Returns:
     The rows of the table.
@@ -72,7 +72,7 @@ def run(
     ticker = ticker_lib.Ticker(
       _rows(sweep, scheduler, study), scheduler.most_runs, stream
     )
-    ticker.say(f'{ticker.left} of {scheduler.most_runs} runs to do.')
+    ticker.say(f'{ticker.left} of {scheduler.most_runs} runs left.')
     signals = stopping.Signals()
 
     def update() -> None:
@@ -104,7 +104,10 @@ def run(
         if to_do:
           ticker.say(f'Traced {traces} rounds for {to_do} runs.')
     except stopping.Stopped:
-      ticker.say('Stopped; what was run is kept, and the same command goes on.')
+      ticker.say(
+        'Stopped; finished work is saved, and the same command resumes the '
+        'sweep.'
+      )
       raise
     finally:
       update()
@@ -124,8 +127,8 @@ def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:
   if sweep.tuned_on is None:
     return text
   return (
-    f"{text} Tuned on seed {sweep.tuned_on}; then each method's best on seeds "
-    f'{", ".join(map(str, sweep.repeats))}.'
+    f"{text} Tuning on seed {sweep.tuned_on}, then repeating each method's "
+    f'best on seeds {", ".join(map(str, sweep.repeats))}.'
   )
 
 
@@ -180,8 +183,8 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
   if before is not None and before.shared != shared:
     raise errors.SettingsError(
       f'{sweep.folder} holds a sweep that was started '
-      f'{"with" if before.shared else "without"} --storage; give the same '
-      'command, or choose another --experiment_name.'
+      f'{"with" if before.shared else "without"} --storage; repeat the '
+      'original command, or choose another --experiment_name.'
     )
   if not shared:
     with inside:
@@ -297,8 +300,8 @@ class _Processes:
       self._fill(ticker)
       if ticker.left and not self._running:
         raise errors.RunError(
-          'No machine of the cluster has what --cpus_per_trial and '
-          '--gpus_per_trial ask for.'
+          'No machine of the cluster has the resources requested by '
+          '--cpus_per_trial and --gpus_per_trial.'
         )
       while self._running:
         signals.check()
@@ -310,7 +313,7 @@ class _Processes:
         ticker.show()
     finally:
       if self._running:
-        ticker.say('Saving the runs that are under way.')
+        ticker.say('Saving the runs in progress.')
         self._end()
       self._machines.close()
 
@@ -358,8 +361,8 @@ class _Processes:
       how = _describe_end(process.exitcode)
       lost = self._study.fail_runs_of(
         process.pid,
-        f'its process was ended {how}, as happens when memory runs out; '
-        '--retry_failed tries again',
+        f'its process was killed {how}, as happens when memory runs out; '
+        '--retry_failed repeats it',
         name,
       )
       trials = self._study.trials()
@@ -367,7 +370,7 @@ class _Processes:
         self._report('over', run, outcomes.outcome_of(trials[run]))
       if not lost and process.exitcode and name is None:
         raise errors.RunError(
-          f'A worker process was ended {how} before it had a run.'
+          f'A worker process was killed {how} before it started a run.'
         )
     self._start()
 

@@ -111,7 +111,7 @@ def check(trial: Trial) -> None:
   row = row_of(trial)
   texts = (row.name, row.outcome.status, *row.flags.values())
   if not all(isinstance(text, str) for text in texts):
-    raise ValueError(f'trial {trial.number} is not of a sweep')
+    raise ValueError(f'trial {trial.number} does not belong to a sweep')
   if not isinstance(row.settings, dict) or not isinstance(
     row.outcome.measures, dict
   ):

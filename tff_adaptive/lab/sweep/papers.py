@@ -363,7 +363,7 @@ def load(name: str, algorithm: Optional[str] = None) -> list[Block]:
 
   Args:
     name: One of `built_in()`.
-    algorithm: The method whose blocks to return; all unless given.
+    algorithm: The method whose blocks to return; by default all.
 
   Raises:
     SettingsError: If the grid is unknown or has no block of the method.

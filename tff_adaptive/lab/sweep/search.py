@@ -79,7 +79,7 @@ class TrialScheduler:
 
   @property
   def most_runs(self) -> int:
-    """The largest number of runs, if none is pruned or left out."""
+    """The largest number of runs, if none is pruned or skipped."""
     sizes = sorted(map(len, self._configurations), reverse=True)
     if self.sampler != 'grid':
       sizes = sizes[: self.trials]
@@ -191,9 +191,7 @@ class TrialScheduler:
     for first, *repeats in self._configurations:
       status = outcomes.status_of(trials[first])
       if status == outcomes.WAITING:
-        reasons[first] = (
-          f'not among the {self.trials} configurations that were tried'
-        )
+        reasons[first] = f'not among the {self.trials} configurations tried'
       why = f'{first} is {status}'
       if status == outcomes.FINISHED:
         why = f"{first} is not its method's best"

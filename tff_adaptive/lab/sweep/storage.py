@@ -81,13 +81,13 @@ def complaints(place: str) -> Iterator[None]:
     code = _sqlite_code(e)
     if code in _LOCKED:
       raise errors.RunError(
-        f'{place} is locked by another program ({reason}); the same command '
-        'goes on once that program has let go of it.'
+        f'{place} is locked by another program ({reason}); run the same '
+        'command again once the lock is released.'
       ) from e
     if code in _OUT_OF_REACH:
       raise errors.RunError(
-        f'{place} cannot be read or written: {reason}; nothing need be wrong '
-        'with what is in it.'
+        f'{place} cannot be read or written: {reason}; its contents are not '
+        'necessarily damaged.'
       ) from e
     if isinstance(cause, (sqlalchemy.exc.OperationalError, OSError)):
       raise errors.RunError(
@@ -95,7 +95,7 @@ def complaints(place: str) -> Iterator[None]:
       ) from e
     raise errors.SettingsError(
       f"{place} cannot be used as a sweep's study ({reason}); move it away, "
-      "and the same command makes it anew from the runs' folders."
+      'and the same command rebuilds it from the folders of the runs.'
     ) from e
 
 
@@ -116,7 +116,7 @@ def open_storage(
 
   Args:
     folder: The sweep's folder.
-    storage: The value of --storage; a file in the folder unless given.
+    storage: The value of --storage; by default a file in the folder.
 
   Raises:
     SettingsError: If the location holds something else, or the kind of storage
@@ -129,8 +129,9 @@ def open_storage(
       return _open(folder, storage)
   except _NO_STORAGE as e:
     raise errors.SettingsError(
-      f'{place} cannot be opened ({errors.reason(e)}); it takes a URL of '
-      "SQLAlchemy's, such as sqlite:////shared/sweep.sqlite, or journal:FILE."
+      f'{place} cannot be opened ({errors.reason(e)}); --storage takes an '
+      'SQLAlchemy URL, such as sqlite:////shared/sweep.sqlite, or '
+      'journal:FILE.'
     ) from e
 
 
@@ -150,8 +151,8 @@ def _open(
     return _open_database(url, {})
   if url.database in (None, '', ':memory:'):
     raise errors.SettingsError(
-      f'--storage={storage} is in the memory of one process, and a sweep has '
-      'several; give a file.'
+      f'--storage={storage} lives in the memory of one process, and a sweep '
+      'uses several; give a file.'
     )
   result = _open_database(url, {'timeout': _SECONDS_FOR_A_LOCK})
   _lock_transactions(result.engine)
@@ -240,6 +241,6 @@ def check_folder(folder: pathlib.Path) -> None:
   if (folder / _FILE_BEFORE).exists():
     raise errors.SettingsError(
       f'{folder} holds a sweep of an earlier version of this program '
-      f'({_FILE_BEFORE}), which this one cannot go on with; choose another '
+      f'({_FILE_BEFORE}), which cannot be resumed; choose another '
       '--experiment_name.'
     )

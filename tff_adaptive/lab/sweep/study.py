@@ -73,9 +73,9 @@ class Study:
     Args:
       folder: The sweep's folder; a study in a `storage` has the folder's name.
       rule: The rule that computes the value of a trial.
-      storage: A URL that Optuna accepts, or journal:FILE; a file in the folder
-        unless given.
-      pruner: The pruner of runs; none unless given.
+      storage: A URL that Optuna accepts, or journal:FILE; by default a file in
+        the folder.
+      pruner: The pruner of runs; by default none.
 
     Raises:
       SettingsError: If the location holds something else.
@@ -123,10 +123,10 @@ class Study:
     strangers = sorted(set(before) - {p.name for p in points})
     if strangers:
       raise errors.SettingsError(
-        f'{self.place} holds another sweep, with {len(strangers)} runs that '
-        f'are not of this one, such as {strangers[0]}: choose another '
-        '--experiment_name, or give the axes that it was started with (an axis '
-        'may have more values than before).'
+        f'{self.place} holds another sweep, with {len(strangers)} runs that do '
+        f'not belong to this one, such as {strangers[0]}: choose another '
+        '--experiment_name, or give the original axes (an axis may have '
+        'additional values).'
       )
     for point in points:
       if point.name in before:
@@ -213,7 +213,7 @@ class Study:
     )
 
   def _tell(self, number: int, **what: Any) -> bool:
-    """Ends a trial; returns whether it was this process that did."""
+    """Ends a trial; returns whether this process ended it."""
     try:
       self._study.tell(number, **what)
     except (ValueError, optuna.exceptions.UpdateFinishedTrialError):

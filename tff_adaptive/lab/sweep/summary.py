@@ -57,7 +57,7 @@ def summary(
   lines = [f'Best by --select={rule.name}: {rule.help}.']
   if tuned_on is not None:
     lines.append(
-      f'Chosen on seed {tuned_on}; figures are means over the other seeds.'
+      f'Selected on seed {tuned_on}; results are means over the other seeds.'
     )
   lines += formatting.aligned(table, left=len(table[0]))
   lines += [

@@ -28,7 +28,7 @@ class Ticker:
     Args:
       rows: The rows of the sweep's table.
       most_runs: The largest number of runs.
-      stream: The stream to write to; standard output unless given.
+      stream: The stream to write to; by default standard output.
     """
     self._most_runs = most_runs
     self._stream = stream or sys.stdout

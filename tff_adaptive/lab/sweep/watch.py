@@ -21,11 +21,11 @@ _SECONDS_BETWEEN_REPORTS = 0.5
 
 
 class DivergedError(errors.RunError):
-  """Raised when a run has diverged so far that more rounds are of no use."""
+  """Raised when a run has diverged."""
 
 
 class Pruned(stopping.Stopped):
-  """Raised when a run is worse than others after as many rounds."""
+  """Raised when a run is worse than others after equally many rounds."""
 
   def __init__(self, reason: str):
     super().__init__(signal.SIGTERM)
@@ -46,7 +46,7 @@ class Watch(hooks.Hook):
 
     Args:
       divergence_factor: See `worker.Job`.
-      report: Called with the number of the round, every so often.
+      report: Called periodically with the number of the round.
       compare: Called with the rows so far; may raise `Pruned`.
     """
     self._factor = divergence_factor
@@ -98,7 +98,7 @@ class Watch(hooks.Hook):
     limit = self._factor * (self._untrained or 0.0)
     if _too_many(self._above, number, 0 < limit < loss):
       raise DivergedError(
-        f'the training loss of round {number} is {loss:.4g}, and was more than '
+        f'the training loss of round {number} is {loss:.4g}, and exceeded '
         f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
         'rounds'
       )

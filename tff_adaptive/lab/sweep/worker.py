@@ -1,4 +1,4 @@
-"""A worker that runs points of a sweep one after the other.
+"""A worker that runs the points of a sweep in sequence.
 
 Importing TensorFlow Federated takes as long as a small run, so a worker process
 imports it once and then claims one run after the other from the sweep's study.
@@ -78,7 +78,7 @@ def run(
 
   Args:
     job: The point.
-    report: Called with the number of the round, every so often.
+    report: Called periodically with the number of the round.
 
   Raises:
     Stopped: If a signal stopped the run.
@@ -192,7 +192,7 @@ def _wait_for_others(folder: pathlib.Path) -> None:
   inside = files.RunFolder(folder)
   signals = stopping.Signals()
   if inside.is_busy():
-    print(f'Another process is at work in {folder}: waiting for its end.')
+    print(f'Another process is using {folder}; waiting for it to finish.')
   with signals.handled(), signals.interruptible():
     while inside.is_busy():
       time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -241,7 +241,7 @@ def work(
   report: Report,
   most_runs: float = math.inf,
 ) -> bool:
-  """Runs one point of a sweep after the other, and waits for those elsewhere.
+  """Runs points of a sweep in sequence, and waits for those elsewhere.
 
   Args:
     sweep: The sweep.

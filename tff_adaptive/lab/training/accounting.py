@@ -38,8 +38,8 @@ class Ledger:
     """Describes the guarantee after all rounds, as text."""
     if not self.noise_multiplier:
       return (
-        'privacy: updates are clipped but get no noise: epsilon is infinite; '
-        'give --dp_noise_multiplier or --target_epsilon.'
+        'privacy: updates are clipped but no noise is added, so epsilon is '
+        'infinite; give --dp_noise_multiplier or --target_epsilon.'
       )
     text = self.budget.describe(self.noise_multiplier)
     if self.target is not None:

@@ -91,12 +91,12 @@ def _set_threads(count: int) -> None:
   except runtime.RuntimeFailure as e:
     if count != 1:
       raise errors.SettingsError(
-        f'--threads_per_operation={count}: {e} Start another process for it.'
+        f'--threads_per_operation={count}: {e} Start a new process.'
       ) from e
     warnings.warn(
-      f'{e} The last bits of results depend on it; to avoid that, call '
-      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow '
-      'computes.',
+      f'{e} Results depend on it in their last bits; to avoid that, call '
+      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow is '
+      'used.',
       stacklevel=2,
     )
 
@@ -122,8 +122,8 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   if before is None:
     if folder.metrics.exists():
       raise errors.SettingsError(
-        f'{folder.path} holds results without {folder.hparams.name}, which '
-        'says what they are of; choose another --experiment_name.'
+        f'{folder.path} holds results without the settings file '
+        f'{folder.hparams.name}; choose another --experiment_name.'
       )
     return None
   settings_lib.check_same(before['settings'], settings.identity, folder.path)
@@ -275,7 +275,7 @@ def _run(
   recorders = build_trackers(settings)
   finished = prepare(settings)
   if finished is not None:
-    say(f'This run is finished; its results are in {settings.folder}.')
+    say(f'This run is already finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
   announce(say)
   from tff_adaptive.lab.training.evaluation import validation
@@ -289,7 +289,7 @@ def _run(
       with signals.interruptible():
         ready = _set_up(settings)
     except stopping.Stopped:
-      say('Stopped before training began.')
+      say('Interrupted before training started.')
       raise
     ledger = ready.ledger
     say(ready.formula)

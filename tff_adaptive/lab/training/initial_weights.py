@@ -68,8 +68,8 @@ def load(
   file = next((file for file in there if file.is_file()), None)
   if file is None:
     raise errors.SettingsError(
-      f'--initial_weights={path} is neither an export, nor a run, nor a file '
-      'of Keras.'
+      f'--initial_weights={path} is neither an export, nor a run, nor a Keras '
+      'file.'
     )
   keras_model: Any = tff_internals.keras_model_of(model)
   if keras_model is None:
@@ -124,8 +124,8 @@ def _of_run(
     [np.shape(w) for w in p] for p in wanted
   ]:
     raise errors.SettingsError(
-      f'--initial_weights={path} is a run of another model, or freezes other '
-      'variables; export it, and give the folder of the export.'
+      f'--initial_weights={path} is a run with another model or other frozen '
+      'variables; export it and give the folder of the export.'
     )
   for part, there in zip(parts, wanted, strict=True):
     for array, weight in zip(part, there, strict=True):

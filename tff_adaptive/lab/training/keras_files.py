@@ -44,14 +44,12 @@ def check(file: pathlib.Path, shapes: list[tuple[int, ...]]) -> None:
     with zipfile.ZipFile(file) as archive:
       size = archive.getinfo(_WEIGHTS).file_size
       if size > _MOST_BYTES:
-        raise errors.DamagedError(
-          f'{_WEIGHTS} in it inflates to {size:,} bytes'
-        )
+        raise errors.DamagedError(f'{_WEIGHTS} in it expands to {size:,} bytes')
       with archive.open(_WEIGHTS) as member, h5py.File(member, 'r') as content:
         _check_content(content, shapes)
     return
   if not h5py.is_hdf5(file):
-    raise errors.DamagedError('it is no file of Keras, .h5 or .keras')
+    raise errors.DamagedError('it is not a Keras file (.h5 or .keras)')
   with h5py.File(file, 'r') as content:
     _check_content(content, shapes)
 
@@ -64,7 +62,7 @@ def _check_content(content: h5py.File, shapes: list[tuple[int, ...]]) -> None:
     if not isinstance(found, h5py.Dataset):
       continue
     if found.external or found.is_virtual:
-      raise errors.DamagedError(f'the array {name} in it lies in other files')
+      raise errors.DamagedError(f'its array {name} is stored in other files')
     # A model's file also has its optimizer's state, including counters.
     if found.size is not None and found.size > max(most, 1):
       raise errors.DamagedError(

@@ -78,7 +78,7 @@ def freeze(
   chosen = _chosen('freeze', patterns, names)
   if chosen >= {*names}:
     raise errors.SettingsError(
-      f'--freeze={patterns} leaves no variable to train; there are '
+      f'--freeze={patterns} leaves no variable to train; the model has '
       f'{", ".join(names)}.'
     )
   return models.CheckedTask(
@@ -97,7 +97,7 @@ def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
     found = fnmatch.filter(names, pattern)
     if not found:
       raise errors.SettingsError(
-        f'--{flag}={pattern} is none of the variables that are trained: '
+        f'--{flag}={pattern} matches none of the trained variables: '
         f'{", ".join(names)}.'
       )
     chosen |= {*found}

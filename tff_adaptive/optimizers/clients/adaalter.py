@@ -31,8 +31,9 @@ class AdaAlter(protocol.LocalOptimizer):
   """Step size, in units of x."""
 
   epsilon: parameters.Positive = 1.0
-  """Adaptivity, in units of g; 1 as in the authors' code, because little else
-  is in the denominator in the first round."""
+  """Adaptivity, in units of g; 1 as in the authors' code, because it dominates
+  the denominator in the first round.
+  """
 
   @property
   def formula(self) -> str:

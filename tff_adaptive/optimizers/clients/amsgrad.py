@@ -41,7 +41,9 @@ class LocalAmsgrad(protocol.LocalOptimizer):
   """Decay of v per local step."""
 
   epsilon: parameters.Positive = 1e-5
-  """Initial value of v and v_max, in units of g^2; it is added nowhere else."""
+  """Initial value of v and v_max, in units of g^2; not added to the
+  denominator.
+  """
 
   @property
   def formula(self) -> str:

@@ -38,32 +38,36 @@ class Blended(protocol.LocalOptimizer):
   needs_client_size = True
 
   client_mix: str = 'adam=0.25,adagrad=0.25,sgd=0.25,sm3_adagrad=0.25'
-  """Optimizers with their probabilities, which sum to 1, such as
-  'adam=0.5,sgd=0.5'."""
+  """Optimizers and their probabilities (summing to 1), such as
+  'adam=0.5,sgd=0.5'.
+  """
 
   client_learning_rates: str = ''
-  """Learning rates of optimizers in the mix, such as 'adam=0.001,sgd=0.1'; each
-  optimizer's own default unless given."""
+  """Learning rates of optimizers in the mix, such as 'adam=0.001,sgd=0.1'; by
+  default each optimizer's own.
+  """
 
   client_delays: str = ''
   """Delays z of optimizers in the mix, such as 'adam=5'."""
 
   client_epochs: str = ''
-  """Local epochs of optimizers in the mix, such as 'sgd=2'; the data must be
-  repeated for the largest number of epochs that a client may sample."""
+  """Local epochs of optimizers in the mix, such as 'sgd=2'. The client data
+  must be repeated for the largest number of epochs that can be sampled.
+  """
 
   client_starts: str = ''
-  """Initial v of optimizers in the mix, such as 'adam=0.01'; 0 unless given."""
+  """Initial v of optimizers in the mix, such as 'adam=0.01'; 0 by default."""
 
   client_weights: str = ''
-  """w, the factor of the updates of optimizers in the mix, such as 'sgd=0.5'; 1
-  unless given."""
+  """w, the scale of the updates of optimizers in the mix, such as 'sgd=0.5'; 1
+  by default.
+  """
 
   delay_mix: str = '1=1'
-  """Delays z with their probabilities, such as '1=0.5,5=0.5'."""
+  """Delays z and their probabilities, such as '1=0.5,5=0.5'."""
 
   epochs_mix: str = '1=1'
-  """Local epochs with their probabilities."""
+  """Local epochs and their probabilities."""
 
   def check(self) -> None:
     _ = self.mix  # Raises if a mix cannot be parsed.

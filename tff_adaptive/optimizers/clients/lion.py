@@ -32,10 +32,10 @@ class Lion(protocol.LocalOptimizer):
   uses_batch = False
 
   learning_rate: parameters.Positive = 1e-4
-  """Distance that every coordinate moves in a step, in units of x."""
+  """Distance every coordinate moves per step, in units of x."""
 
   beta_1: parameters.Fraction = 0.9
-  """Weight of m in the direction."""
+  """Weight of m in the update direction."""
 
   beta_2: parameters.Fraction = 0.99
   """Decay of m per local step."""

@@ -107,7 +107,7 @@ def read_mix(text: str, name: str) -> dict[str, float]:
     if not word or not value >= 0 or word in mix:
       raise parameters.ParameterError(
         name,
-        '{} must list each choice once with its share, such as '
+        '{} must list each choice once with its probability, such as '
         "'a=0.25,b=0.75', got {text!r}.",
         text=text,
       )
@@ -116,7 +116,7 @@ def read_mix(text: str, name: str) -> dict[str, float]:
   if abs(total - 1) > 1e-6:
     raise parameters.ParameterError(
       name,
-      'The shares of {} must sum to 1, got {total:g} from {text!r}.',
+      'The probabilities of {} must sum to 1, got {total:g} from {text!r}.',
       total=total,
       text=text,
     )
@@ -186,8 +186,8 @@ def _read_values(
     if name not in kinds or name in given:
       raise parameters.ParameterError(
         flag,
-        '{} names, each once, optimizers of {client_mix} that have one, such '
-        "as 'adam={example}', got {part!r}.",
+        '{} must name, once each, optimizers of {client_mix} that have one, '
+        "such as 'adam={example}', got {part!r}.",
         example=example,
         part=part,
       )

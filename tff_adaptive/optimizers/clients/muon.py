@@ -42,12 +42,13 @@ class Muon(protocol.LocalOptimizer):
   """Decay of M per local step."""
 
   nesterov: bool = False
-  """Whether O is applied to g + momentum M in place of M."""
+  """Whether to orthogonalize g + momentum M (Nesterov) instead of M."""
 
   muon_scale: Literal['spectral', 'rms', 'none'] = 'spectral'
-  """s: 'spectral' is sqrt(columns / rows), columns being a kernel's outputs;
-  'rms' is 0.2 sqrt(max(rows, columns)); 'none' is 1. The weight decay is not
-  scaled."""
+  """Scale s: 'spectral' is sqrt(columns / rows), columns being a kernel's
+  outputs; 'rms' is 0.2 sqrt(max(rows, columns)); 'none' is 1. The weight decay
+  is not scaled.
+  """
 
   beta_1: parameters.Fraction = 0.9
   """Decay of m per local step, for the other variables."""

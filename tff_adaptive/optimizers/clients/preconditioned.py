@@ -184,15 +184,17 @@ class PreconditionedClient(protocol.LocalOptimizer):
   """z: v is updated at every z-th local step, starting with the first."""
 
   delay_unit: Literal['steps', 'epochs'] = 'steps'
-  """Unit of the delay. 'epochs' updates v at every step of local epochs 0, z, 2
-  z, ... and freezes it in the others."""
+  """Unit of the delay. With 'epochs', v is updated at every step of local
+  epochs 0, z, 2 z, ... and frozen in the others.
+  """
 
   local_epochs: Optional[parameters.Count] = None
   """Number of local epochs per round, for a delay in epochs."""
 
   min_step_norm: parameters.NonNegative = 0.0
-  """epsilon_s: a nonzero step whose norm over all weights is below this is
-  skipped; m is updated all the same."""
+  """epsilon_s: a nonzero step whose global norm is below this is skipped; m is
+  still updated.
+  """
 
   # Whether v starts from the server's, which needs no bias correction.
   _receives: bool = False
@@ -201,8 +203,8 @@ class PreconditionedClient(protocol.LocalOptimizer):
     if (self.delay_unit == 'epochs') != (self.local_epochs is not None):
       raise parameters.ParameterError(
         'local_epochs',
-        '{}, the local epochs of a round, goes with {delay_unit}=epochs and '
-        'only with it, got {unit!r} and {epochs!r}.',
+        '{}, the number of local epochs per round, must be given exactly if '
+        '{delay_unit}=epochs, got {unit!r} and {epochs!r}.',
         unit=self.delay_unit,
         epochs=self.local_epochs,
       )

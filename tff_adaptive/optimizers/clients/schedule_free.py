@@ -33,8 +33,9 @@ class ScheduleFreeSgd(protocol.LocalOptimizer):
   """Step size of z, in units of x per gradient."""
 
   beta_1: parameters.Fraction = 0.9
-  """Interpolation weight of the average x in y; the authors call it
-  momentum."""
+  """Interpolation weight of the average x in y, called momentum by the
+  authors.
+  """
 
   @property
   def formula(self) -> str:

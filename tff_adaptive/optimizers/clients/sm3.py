@@ -18,7 +18,7 @@ class _Sm3(preconditioned.PreconditionedClient):
   """A client optimizer whose v is the minimum of maxima over slices."""
 
   form: Literal['I', 'II'] = 'II'
-  """How slices are updated with the squared gradient."""
+  """How slice accumulators are updated with the squared gradient."""
 
   initial_accumulator: parameters.NonNegative = 0.0
   """Initial value of mu, and thus of v, in every round."""
@@ -27,8 +27,9 @@ class _Sm3(preconditioned.PreconditionedClient):
   """z: mu is updated at every z-th local step, starting with the first."""
 
   delay_unit: Literal['steps', 'epochs'] = 'steps'
-  """Unit of the delay. 'epochs' updates mu at every step of local epochs 0, z,
-  2 z, ... and freezes it in the others."""
+  """Unit of the delay. With 'epochs', mu is updated at every step of local
+  epochs 0, z, 2 z, ... and frozen in the others.
+  """
 
   def _sm3(self, rule: preconditioned.Rule) -> preconditioned.Sm3:
     return preconditioned.Sm3(rule, self.form, self.initial_accumulator)

@@ -36,8 +36,9 @@ class Adagrad(fedopt.AdaptiveServerOptimizer):
   """Decay of m per round; 0 in all of the paper's experiments."""
 
   bias_correction: Optional[bool] = None
-  """Whether to divide the step by 1 - beta_1^t. Unless given, no in both
-  variants."""
+  """Whether to divide the step by 1 - beta_1^t; by default no, in both
+  variants.
+  """
 
   def follow(
     self, v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor

@@ -30,14 +30,15 @@ class Ams(adam.Adam):
   """
 
   epsilon: parameters.Positive = 1e-3
-  """Numerical stabilization; in units of Delta^2 inside the maximum and as an
-  initial value, in units of Delta where it is added to the root."""
+  """Numerical stabilizer; in units of Delta^2 inside the maximum and as an
+  initial value, in units of Delta where added to the root.
+  """
 
   variant: Literal['paper', 'amsgrad', 'reference'] = 'paper'  # type: ignore[assignment]
   """FedAMS, FedAMSGrad, or the rule of the authors' code."""
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """Initial value of v; 0 unless given."""
+  """Initial value of v; 0 by default."""
 
   @property
   def start(self) -> float:

@@ -65,18 +65,20 @@ class AdaptiveServerOptimizer(rule_lib.Rule):
   """Adaptivity tau, in units of Delta."""
 
   variant: Literal['paper', 'reference'] = 'paper'
-  """The rule as stated in the paper, or as in the released code."""
+  """Update rule, as in the paper or as in the released code."""
 
   second_moment: Literal['gradient', 'momentum'] = 'gradient'
-  """The quantity whose square updates v: Delta ('gradient') or m ('momentum',
-  as one version of the paper has it)."""
+  """Quantity whose square updates v: Delta ('gradient') or m ('momentum', as in
+  one version of the paper).
+  """
 
   bias_correction: Optional[bool] = None
   """Whether to multiply the step by sqrt(1 - beta_2^t) / (1 - beta_1^t), t
-  counting rounds from 1. Unless given, the variant's."""
+  counting rounds from 1; by default as in the variant.
+  """
 
   initial_accumulator: Optional[parameters.NonNegative] = None
-  """Initial value of v. Unless given, the variant's."""
+  """Initial value of v; by default the variant's."""
 
   @abc.abstractmethod
   def follow(

@@ -26,10 +26,10 @@ class ServerLion(rule.Rule):
   """
 
   learning_rate: parameters.Positive = 1e-3
-  """Distance that every coordinate moves in a round, in units of x."""
+  """Distance every coordinate moves per round, in units of x."""
 
   beta_1: parameters.Fraction = 0.9
-  """Weight of m in the direction."""
+  """Weight of m in the update direction."""
 
   beta_2: parameters.Fraction = 0.99
   """Decay of m per round."""

@@ -39,7 +39,7 @@ class ServerSgd(parameters.Described):
   """Decay of the velocity per round."""
 
   nesterov: bool = False
-  """Whether to take a Nesterov step; requires a momentum."""
+  """Whether to use Nesterov momentum; requires a momentum above 0."""
 
   def check(self) -> None:
     if self.nesterov and not self.momentum:

@@ -118,8 +118,8 @@ class ClientWork:
     )
     if record_step_sizes and not trainer.has_step_size:
       raise ValueError(
-        '`record_step_sizes` needs a client optimizer that chooses its step '
-        f'sizes itself; {type(optimizer).__name__} does not.'
+        '`record_step_sizes` needs a client optimizer with adaptive step '
+        f'sizes; {type(optimizer).__name__} has none.'
       )
     self._records = record_step_sizes
     self._takes_messages = takes_messages
@@ -410,14 +410,13 @@ def build_client_work(
   work = ClientWork(model, optimizer, **arguments)
   if work.client_state_type is not None:
     raise TypeError(
-      'A tff.learning.templates.ClientWorkProcess has no place for what '
-      f'{type(work.exchange).__name__} keeps on clients; use '
-      'processes.compose.'
+      'A tff.learning.templates.ClientWorkProcess cannot hold the client '
+      f'states of {type(work.exchange).__name__}; use processes.compose.'
     )
   if work.exchange.sees_update:
     raise TypeError(
-      'A tff.learning.templates.ClientWorkProcess is not shown the aggregated '
-      f'update, which {type(work.exchange).__name__} looks at; use '
+      'A tff.learning.templates.ClientWorkProcess does not receive the '
+      f'aggregated update that {type(work.exchange).__name__} needs; use '
       'processes.compose.'
     )
 

@@ -84,8 +84,8 @@ class LocalModel(abc.ABC, Generic[Carry]):
     if objective.needs_representation:
       raise exchange_lib.UnsuitableModelError(
         'A contrastive loss (MOON) needs a Keras model with a layer before '
-        'its last one, whose output is the representation to compare; a '
-        'tff.learning.models.FunctionalModel has none to name.'
+        'its last one, whose output is the representation; a '
+        'tff.learning.models.FunctionalModel has no layers.'
       )
 
   def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
@@ -278,9 +278,9 @@ def _before_last_layer(
     raise exchange_lib.UnsuitableModelError(
       'A contrastive loss (MOON) needs a Keras model, built of layers in a '
       'tf.keras.Sequential or functional model, with a layer with weights '
-      f'before its last one; the output of that part is compared. Got '
-      f'{type(keras_model or model).__name__} with '
-      f'{len(with_weights)} layers with weights.'
+      'before its last one; the output of that part is the representation. '
+      f'Got {type(keras_model or model).__name__} with {len(with_weights)} '
+      'layers with weights.'
     ) from e
 
 

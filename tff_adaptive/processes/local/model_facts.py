@@ -131,7 +131,7 @@ def _hint(given: object) -> str:
   """Returns advice for a Keras model that was passed without wrapping."""
   if models.kind_of(given) is None:
     return ''
-  return ': a Keras model needs loss=, metrics= and input_spec= beside it'
+  return ': for a Keras model, give loss=, metrics= and input_spec= too'
 
 
 def _check(model: local_model.Model) -> None:
@@ -141,9 +141,9 @@ def _check(model: local_model.Model) -> None:
   if isinstance(model, tff.learning.models.VariableModel):
     raise TypeError(
       '`model` must be a no-argument function that returns a '
-      'tff.learning.models.VariableModel, got the model itself: a model '
-      'whose variables exist already cannot be built anew for each client. '
-      'Pass the function.'
+      'tff.learning.models.VariableModel, got the model itself. Its variables '
+      'already exist and cannot be created again for each client; pass the '
+      'function.'
     )
   if models.kind_of(model) is not None or not callable(model):
     raise TypeError(

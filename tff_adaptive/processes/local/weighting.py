@@ -43,14 +43,13 @@ def read(
     if _TOKENS_METRIC not in (metric_names or ()):
       raise ValueError(
         "`client_weighting='tokens'` needs a model with the metric "
-        f'{_TOKENS_METRIC}, as the tasks that predict words and characters '
-        'have.'
+        f'{_TOKENS_METRIC}, as in the tasks that predict words and characters.'
       )
     if exchange.full_gradient_pass is not None:
       raise ValueError(
-        f"`client_weighting='tokens'` does not go with "
-        f'{type(exchange).__name__}: its mean gradient is taken before any '
-        'token is counted.'
+        "`client_weighting='tokens'` cannot be combined with "
+        f'{type(exchange).__name__}: its mean gradient is computed before '
+        'tokens are counted.'
       )
   return word
 

@@ -43,8 +43,8 @@ def connect(address: str) -> bool:
     there = ray.get_runtime_context().gcs_address
     if address not in ('auto', there):
       raise ValueError(
-        f'This process is connected to the Ray cluster at {there}; call'
-        f' `ray.shutdown()` before you use the one at {address}.'
+        f'This process is connected to the Ray cluster at {there}; call '
+        f'`ray.shutdown()` before connecting to {address}.'
       )
     return False
   if named != 'auto':
@@ -68,9 +68,9 @@ def connect(address: str) -> bool:
 
 def _unreachable(address: str, reason: str) -> failures.WorkerFailure:
   return failures.WorkerFailure(
-    f'No Ray cluster answers at {address} ({reason.rstrip(".")}): start one'
-    ' with `ray start --head`, and look at the address, the firewall, and'
-    " Ray's token and TLS settings.",
+    f'No Ray cluster answers at {address} ({reason.rstrip(".")}): start one '
+    "with `ray start --head`, and check the address, the firewall, and Ray's "
+    'token and TLS settings.',
     address,
   )
 

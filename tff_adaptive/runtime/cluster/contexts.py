@@ -232,8 +232,8 @@ class Cluster:
           form = tff_names.compile_to_mergeable(comp)
         except ValueError as e:
           logging.warning(
-            'This computation runs on one actor at a time, because its'
-            ' aggregations depend on each other: %s',
+            'This computation runs on a single actor, because its '
+            'aggregations depend on each other: %s',
             e,
           )
       if form is None:
@@ -312,7 +312,7 @@ class Cluster:
         raise failures.WorkerFailure(told) from next(iter(lost.values()))
       left = self.fleet.ready()
       machines = ', '.join(dict.fromkeys(slot.machine for slot in left))
-      logging.warning('%s Going on with %s.', told, machines)
+      logging.warning('%s Continuing with %s.', told, machines)
     raise AssertionError('unreachable')
 
   @staticmethod

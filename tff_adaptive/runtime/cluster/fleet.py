@@ -91,8 +91,8 @@ class Fleet:
     late = [s for s in self._slots if not s.is_ready and s.error is None]
     if late and any(s.is_ready for s in self._slots):
       logging.warning(
-        'On %s no actor has started within %g s; the computation begins without'
-        ' it. Do others use the machine? `ray status` tells.',
+        'No actor has started on %s within %g s; the computation starts '
+        'without it. Check with `ray status` whether the machine is in use.',
         _machines(late),
         start_timeout,
       )
@@ -153,10 +153,9 @@ class Fleet:
     reasons = [str(s.error) for s in self._slots if s.error is not None]
     why = reasons[0].strip().splitlines()[-1] if reasons else ''
     raise failures.WorkerFailure(
-      f'No actor can compute on {_machines(self._slots) or "any machine"} of'
-      ' the Ray cluster: it needs machines with free cores (`ray status` tells)'
-      ' on which this project is installed'
-      + (f' (Ray says: {why}).' if why else '.')
+      f'No actor can run on {_machines(self._slots) or "any machine"} of the '
+      'Ray cluster: it needs machines with free cores (see `ray status`) and '
+      'with tff-adaptive installed' + (f' (Ray says: {why}).' if why else '.')
     )
 
   def lost(self, slots: Sequence[Slot]) -> None:

@@ -65,8 +65,8 @@ class SharedFiles:
           _write(path, file)
     except OSError as e:
       raise failures.RuntimeFailure(
-        'The files of the task could not be written here, as this machine lacks'
-        f' them: {e}.'
+        "The task's files are missing on this machine and could not be copied "
+        f'to it: {e}.'
       ) from e
     return folder
 
@@ -106,7 +106,7 @@ def _write(path: pathlib.Path, file: _File) -> None:
   content: Any = ray.get(file.content)
   if hashlib.sha256(content).hexdigest() != file.digest:
     raise failures.RuntimeFailure(
-      f'{file.name} arrived damaged from the machine of the program.'
+      f'{file.name} was damaged in transfer from the driver.'
     )
   path.parent.mkdir(parents=True, exist_ok=True)
   handle, aside = tempfile.mkstemp(prefix=path.name, dir=path.parent)

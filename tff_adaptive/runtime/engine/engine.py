@@ -104,8 +104,8 @@ class Engine:
     """
     if not isinstance(comp, tff.framework.ConcreteComputation):
       raise TypeError(
-        'The in-process runtime runs `tff.Computation`s, got'
-        f' {type(comp).__name__}.'
+        'The in-process runtime accepts `tff.Computation`s, got '
+        f'{type(comp).__name__}.'
       )
     self.resources.check_process()
     executable, signature = self.compile(comp)

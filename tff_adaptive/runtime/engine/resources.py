@@ -93,7 +93,7 @@ class Resources:
       return pool.submit(function, *arguments)
     except RuntimeError as e:
       raise failures.RuntimeFailure(
-        'This in-process context was closed; call set_in_process_context again.'
+        'This in-process context is closed; call set_in_process_context again.'
       ) from e
 
   @contextlib.contextmanager

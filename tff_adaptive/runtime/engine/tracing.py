@@ -173,8 +173,8 @@ class Tracer:
     kind = block.proto.WhichOneof('computation')
     if kind != 'tensorflow':
       raise failures.UnsupportedComputationError(
-        f'The in-process runtime runs TensorFlow, and was given {kind!r} code'
-        ' (of a JAX computation, most likely).'
+        f'The in-process runtime runs TensorFlow only, got {kind!r} code (most '
+        'likely of a JAX computation).'
       )
     graph = self._graph_of(block)
     result = block.type_signature.result

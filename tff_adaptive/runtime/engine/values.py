@@ -51,7 +51,7 @@ def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
   if isinstance(type_spec, tff.TensorType):
     return [tff_names.tensor_spec(type_spec)]
   raise failures.UnsupportedComputationError(
-    f'The in-process runtime has no value of type {type_spec}.'
+    f'The in-process runtime does not support values of type {type_spec}.'
   )
 
 
@@ -89,7 +89,7 @@ def compile_ingest(
 
     return ingest
   raise failures.UnsupportedComputationError(
-    f'The in-process runtime cannot take an argument of type {type_spec}.'
+    f'The in-process runtime does not support arguments of type {type_spec}.'
   )
 
 

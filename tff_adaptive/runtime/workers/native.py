@@ -95,7 +95,7 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
     """Starts a worker unless one is running."""
     if self._closed:
       raise failures.RuntimeFailure(
-        'This native context was closed; call set_native_context again.'
+        'This native context is closed; call set_native_context again.'
       )
     if self._process is not None:
       if self._process.exit_code() is None:
@@ -125,10 +125,9 @@ class WorkerExecutors(tff.framework.ExecutorFactory):
       self.stop()
       if not ready:
         raise failures.WorkerFailure(
-          f"TFF's worker at {process.address} did not answer within"
-          f' {self._timeout:g} s; raise worker_timeout, look at what blocks'
-          ' local connections, or use the in-process runtime, which needs'
-          ' no worker.',
+          f"TFF's worker at {process.address} did not answer within "
+          f'{self._timeout:g} s; raise worker_timeout, check what blocks local '
+          'connections, or use the in-process runtime, which needs no worker.',
           process.address,
         )
     raise failures.WorkerFailure(
@@ -227,7 +226,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
             self._worker.stop()
           if attempt == self._retries:
             raise
-          logging.warning('%s Trying again with a new worker.', e)
+          logging.warning('%s Retrying with a new worker.', e)
     finally:
       self._in_flight -= 1
 
@@ -239,7 +238,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     resident = process.resident_bytes()
     if resident > self._memory_limit:
       logging.warning(
-        "TFF's worker holds %d MiB, above the limit of %d MiB: restarting it.",
+        "TFF's worker uses %d MiB, above the limit of %d MiB; restarting it.",
         resident >> 20,
         self._memory_limit >> 20,
       )

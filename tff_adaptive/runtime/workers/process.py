@@ -146,8 +146,8 @@ class WorkerProcess:
       how = f'was ended by {name}'
       if number == signal.SIGKILL:
         how += (
-          ', which is what the kernel does when memory runs out (lower'
-          ' the number of concurrent clients)'
+          ', as the kernel does when memory runs out (lower the number of '
+          'concurrent clients)'
         )
     else:
       how = f'ended with exit code {code}'

@@ -153,10 +153,10 @@ def round_of(
   if found and number not in found:
     kept = ', '.join(map(str, sorted(found)))
     raise errors.RunError(
-      f'Round {number} is the best by {column}, but its model was not kept: '
-      'the run judged rounds by another measure (--target_metric) then. Kept '
-      f'is the model of round {kept}, which the run judged best; take the '
-      "last checkpoint's with --which=last."
+      f'Round {number} is the best by {column}, but its model was not saved: '
+      'at that time the run ranked rounds by another metric '
+      f'(--target_metric). The saved best model is of round {kept}; use '
+      '--which=last for the last checkpoint.'
     )
   return number
 
@@ -183,8 +183,8 @@ def load(
   found = _paths(folder)
   if not found:
     raise errors.RunError(
-      f'{folder} keeps no model of a best round: the run was evaluated at no '
-      'round after the first, or is of an earlier version.'
+      f'{folder} has no saved best model: the run was never evaluated after '
+      'the first round, or was written by an earlier version.'
     )
   if number is None:
     number = max(found)

@@ -168,8 +168,8 @@ def write(
     array = array.astype(array.dtype.newbyteorder('<'), copy=False)
     if array.dtype not in _CODES:
       raise errors.RunError(
-        f'{path} cannot be written: {name} is of the dtype {array.dtype}, '
-        'which a checkpoint cannot hold.'
+        f'{path} cannot be written: {name} has the dtype {array.dtype}, which '
+        'checkpoints do not support.'
       )
     stored[name] = array
   manifest = {
@@ -197,9 +197,9 @@ def read(
 
   Args:
     path: The file.
-    run: The expected identity of the run; any unless given.
-    round_number: The expected round; any unless given.
-    specs: The expected arrays; any unless given.
+    run: The expected identity of the run; by default any.
+    round_number: The expected round; by default any.
+    specs: The expected arrays; by default any.
 
   Raises:
     DamagedError: If the file is damaged or not the expected checkpoint.
@@ -230,7 +230,9 @@ def read(
       f'{path} cannot be read as a checkpoint: {errors.reason(e)}.'
     ) from e
   if _digest(manifest, arrays) != manifest['sha256']:
-    raise errors.DamagedError(f'{path} does not hold what was written to it.')
+    raise errors.DamagedError(
+      f'{path} is damaged: its contents do not match their checksum.'
+    )
   return _checked(path, manifest, arrays, specs or {})
 
 
@@ -241,23 +243,23 @@ def _check_manifest(
   round_number: Optional[int],
 ) -> None:
   if not str(manifest.get('format')).startswith('tff-adaptive checkpoint '):
-    raise errors.DamagedError(f'{path} is no checkpoint of this program.')
+    raise errors.DamagedError(f'{path} is not a checkpoint of tff-adaptive.')
   if manifest['format'] != FORMAT:
     raise errors.DamagedError(
-      f'{path} was written by another version of this program: its format is '
+      f'{path} was written by another version of tff-adaptive: its format is '
       f'{manifest["format"]!r:.60}, this one reads {FORMAT!r}.'
     )
   if set(manifest) != set(_MANIFEST):
     raise errors.DamagedError(
-      f'{path} has not the manifest of a checkpoint: it should tell '
+      f'{path} has no valid checkpoint manifest, which must contain '
       f'{", ".join(_MANIFEST)}.'
     )
   if run is not None and manifest['run'] != run:
     raise errors.DamagedError(f'{path} is a checkpoint of another run.')
   if round_number is not None and manifest['round'] != str(round_number):
     raise errors.DamagedError(
-      f'{path} is the checkpoint of round {manifest["round"]:.20}, whatever '
-      'its name says.'
+      f'{path} is the checkpoint of round {manifest["round"]:.20}, contrary to '
+      'its name.'
     )
 
 
@@ -270,7 +272,8 @@ def _check_header(
   for name, (dtype, _) in found.items():
     if dtype not in _NAMES:
       raise errors.DamagedError(
-        f'{path} holds {name:.200} as {dtype}, which no checkpoint does.'
+        f'{path} holds {name:.200} as {dtype}, which checkpoints do not '
+        'support.'
       )
   if specs is None:
     return
@@ -304,7 +307,7 @@ def _checked(
   if json.dumps(not_finite(arrays)) != manifest['not_finite']:
     names = ', '.join(not_finite(arrays)) or 'no array'
     raise errors.DamagedError(
-      f'{path} contradicts itself: NaN or infinity is in {names:.200}.'
+      f'{path} is inconsistent: NaN or infinity in {names:.200}.'
     )
   try:
     for name in json.loads(manifest['strings']):
@@ -314,7 +317,7 @@ def _checked(
         raise ValueError(f'{name} has the shape {list(arrays[name].shape)}')
     for name, spec in specs.items():
       if spec.dtype is None and not _is_text(arrays[name]):
-        raise ValueError(f'{name} is no array of strings')
+        raise ValueError(f'{name} is not an array of strings')
   except (
     ValueError,
     TypeError,
@@ -323,6 +326,6 @@ def _checked(
     RecursionError,
   ) as e:
     raise errors.DamagedError(
-      f'{path} contradicts itself: {errors.reason(e)}.'
+      f'{path} is inconsistent: {errors.reason(e)}.'
     ) from e
   return arrays

@@ -104,9 +104,9 @@ class Checkpoints:
       )
     except errors.RunError as e:
       kept = (
-        f'that of round {self.rounds[-1]} is kept'
+        f'the checkpoint of round {self.rounds[-1]} is kept'
         if self.rounds
-        else 'there is none before it'
+        else 'there is no earlier checkpoint'
       )
       raise errors.RunError(
         f'The checkpoint of round {round_number} cannot be written; {kept}. {e}'
@@ -173,14 +173,14 @@ class Checkpoints:
       latest = damaged[max(damaged)]
       raise errors.RunError(
         f'No checkpoint in {self._folder} can be used '
-        f'({errors.reason(latest)}); restore what is damaged, or delete the '
-        "run's folder to start afresh."
+        f'({errors.reason(latest)}); restore the damaged files, or delete the '
+        "run's folder to start over."
       ) from latest
     for path in self._folder.glob('round_*.state'):
       raise errors.RunError(
-        f'{path} was written by an earlier version of this program, which '
-        'this one does not go on from; finish the run with that version, or '
-        "delete the run's folder to start afresh."
+        f'{path} was written by an earlier version of this program, whose runs '
+        'cannot be resumed; finish the run with that version, or delete the '
+        "run's folder to start over."
       )
     return None
 
@@ -191,7 +191,7 @@ class Checkpoints:
       path.replace(aside)
       where = f'was set aside as {aside.name}'
     except OSError:
-      where = 'stays where it is'  # Export may have read access only.
+      where = 'was left in place'  # Export may have read access only.
     self._warn(
       f'The checkpoint of round {round_number} cannot be used and {where}: '
       f'{reason}.'

@@ -200,7 +200,7 @@ class ClientStates:
       yield
     except (*_COMPLAINTS, OSError) as e:
       sentence = (
-        f"The clients' states cannot be written to {self._where}: "
+        f'The client states cannot be written to {self._where}: '
         f'{getattr(e, "strerror", None) or errors.reason(e)}.'
       )
       if not self.in_memory:
@@ -255,7 +255,7 @@ class ClientStates:
     if len(data) != self._record.size:
       raise errors.DamagedError(
         f'{self._where} holds client states of another model: {len(data):,} '
-        f'bytes a client, where this one has {self._record.size:,}.'
+        f'bytes per client, expected {self._record.size:,}.'
       )
     return self._record.unpack(data)
 
@@ -371,7 +371,7 @@ class ClientStates:
 
     Args:
       saved: The entries returned by `save`.
-      client_ids: The task's clients, to check against; any unless given.
+      client_ids: The task's clients, to check against; by default any.
 
     Raises:
       DamagedError: If the file does not hold the states of the checkpoint.
@@ -417,7 +417,7 @@ class ClientStates:
     if self._path is None:
       raise FileNotFoundError('it was in the memory of another process')
     if not self._path.exists():
-      raise errors.DamagedError(f'{self._path} is not there.')
+      raise errors.DamagedError(f'{self._path} does not exist.')
     for path in _with_companions(self._path):
       if path.exists():
         files.check_regular(path)
@@ -426,7 +426,7 @@ class ClientStates:
       found = connection.execute('SELECT sql FROM sqlite_master').fetchall()
       if sorted(found, key=str) != sorted([(s,) for s in _SCHEMA], key=str):
         raise errors.DamagedError(
-          f"{self._path} is no file of clients' states of this program."
+          f'{self._path} is not a file of client states of tff-adaptive.'
         )
       state = connection.execute('PRAGMA quick_check(1)').fetchone()[0]
       if state != 'ok':
@@ -456,7 +456,7 @@ class ClientStates:
       if known is not None and client not in known:
         raise errors.RunError(
           'The checkpoint holds client states of another population: '
-          f'{client!r} is none of the {len(known):,} clients of this task.'
+          f'{client!r} is not among the {len(known):,} clients of this task.'
         )
       if self.in_memory:
         self._held[client] = number, leaves

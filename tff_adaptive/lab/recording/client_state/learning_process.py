@@ -64,8 +64,9 @@ def learning_process(
   """
   if not algorithms.is_stateful(process):
     raise TypeError(
-      'A process whose clients keep something was expected, such as that of '
-      f'scaffold, got {type(process).__name__}; it can be used as it is.'
+      'Expected a process with client states, such as that of scaffold, got '
+      f'{type(process).__name__}, which needs no storage and can be used '
+      'directly.'
     )
   placed_state, _, data_type = process.next.type_signature.parameter
   inner_type = placed_state.member
@@ -198,8 +199,8 @@ class _Next(tff.Computation):
       made = dataset_computation.type_signature.result
       if not data_type.member.is_assignable_from(made):
         raise TypeError(
-          f'`dataset_computation` must return {data_type.member}, as the '
-          f'process takes it, got {made}.'
+          f'`dataset_computation` must return {data_type.member}, the data '
+          f'type of the process, got {made}.'
         )
 
       @tff.federated_computation(
@@ -230,9 +231,10 @@ class _Next(tff.Computation):
     within = getattr(context, 'asynchronous', context)
     if isinstance(within, tff.program.FederatedContext):
       raise TypeError(
-        'A process that keeps client states runs in the contexts of '
-        'tff_adaptive.runtime, such as set_in_process_context('
-        f'asynchronous=True), got {type(context).__name__}.'
+        'A process with client states must run in a context of '
+        'tff_adaptive.runtime, such as '
+        'set_in_process_context(asynchronous=True), got '
+        f'{type(context).__name__}.'
       )
     if not isinstance(within, tff.framework.AsyncContext):
       if self._client_states is None:
@@ -287,8 +289,8 @@ class _Next(tff.Computation):
     twice = [c for c in dict.fromkeys(clients) if clients.count(c) > 1]
     if twice:
       raise ValueError(
-        f'A client can be in a round once, but {twice[0]!r} is there '
-        f'{clients.count(twice[0])} times.'
+        f'A client can take part in a round only once, but {twice[0]!r} is '
+        f'listed {clients.count(twice[0])} times.'
       )
     assert self._client_states is not None
     token = {n: int(state.distributor['client_states'][n]) for n in _TOKEN}
@@ -298,9 +300,9 @@ class _Next(tff.Computation):
       except errors.DamagedError as e:
         self._token = None
         raise errors.RunError(
-          f'The client states of this state are not there: {e} A process '
-          'keeps the client states of one training; go on from one of its last '
-          'states, or build a process for each.'
+          f'The client states of this server state are missing: {e} A process '
+          'holds the client states of one training; continue from one of its '
+          'latest states, or build one process per training.'
         ) from e
       self._token = token
     client_states = self._client_states.of(clients)

@@ -42,24 +42,20 @@ def choose(
   """
   seen = min(clients, clients_per_round * total_rounds)
   needed = seen * record.size
-  sum_of = (
-    f'{seen:,} clients x {record.size:,} bytes that each keeps = '
-    f'{needed:,} bytes'
-  )
+  sum_of = f'{seen:,} clients x {record.size:,} bytes each = {needed:,} bytes'
   with contextlib.closing(sqlite3.connect(':memory:')) as connection:
     largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
   if record.size > largest - client_states.PAGE:
     raise errors.SettingsError(
-      f'A client of this method keeps {record.size:,} bytes, and SQLite holds '
-      f'{largest:,} in a row; use a smaller model or a method that keeps '
-      'nothing on clients.'
+      f'A client state of this method has {record.size:,} bytes, and a row of '
+      f'SQLite at most {largest:,}; use a smaller model or a method without '
+      'client states.'
     )
   if kind == 'memory' or (kind == 'auto' and needed <= memory_bytes):
     if needed > memory_bytes:
       raise errors.SettingsError(
-        f'Client states do not fit in memory: {sum_of}, but '
-        f'--client_state_mib allows {memory_bytes:,}; raise it or give '
-        '--client_states=disk.'
+        f'Client states do not fit in memory: {sum_of}, but --client_state_mib '
+        f'allows {memory_bytes:,}; raise it, or give --client_states=disk.'
       )
     return client_states.ClientStates(record, path, in_memory=True)
   changed = min(seen, clients_per_round * rounds_per_checkpoint)
@@ -74,10 +70,9 @@ def choose(
   if on_disk > free_bytes:
     raise errors.SettingsError(
       f'Client states fit neither in memory nor on disk: {sum_of}, with '
-      f'{client_states.SAVES} checkpoints of up to {changed:,} changed ones '
-      f'and what SQLite adds {on_disk:,}, but --client_state_mib allows '
-      f'{memory_bytes:,} and '
-      f'{path.parent} has {free_bytes:,} free; use a smaller model, fewer '
-      'clients or a method that keeps nothing on clients.'
+      f'{client_states.SAVES} checkpoints of up to {changed:,} changed states '
+      f"and SQLite's overhead {on_disk:,}, but --client_state_mib allows "
+      f'{memory_bytes:,} and {path.parent} has {free_bytes:,} free; use a '
+      'smaller model, fewer clients or a method without client states.'
     )
   return client_states.ClientStates(record, path)

@@ -90,9 +90,9 @@ def check_same(
   ]
   if changed:
     raise errors.SettingsError(
-      f'The run in {folder} was started with something else in '
-      f'{" and in ".join(changed)}, though flags are the same: bring back what '
-      'was there, or choose another --experiment_name.'
+      f'The run in {folder} was started with a different version of '
+      f'{" and ".join(changed)}, though with the same flags: restore the '
+      'original, or choose another --experiment_name.'
     )
 
 

@@ -136,9 +136,7 @@ class Guard:
     else:
       self._warn(
         'rounds had no client that answered',
-        lambda: (
-          f'Round {number}: no client answered, so the model stays as it is.'
-        ),
+        lambda: f'Round {number}: no client answered; the model is unchanged.',
       )
     return row
 
@@ -192,20 +190,19 @@ class Guard:
     if failed:
       client, why = next(iter(self._failed.items()))
       self._warn(
-        'rounds left out clients whose data raise an error',
+        'rounds excluded clients whose data raise an error',
         lambda: (
           f'Round {number}: the data of {failed} of {count} clients raise an '
-          f'error, and they were left out: {_names(self._failed)} ({client!r}: '
+          f'error; they were excluded: {_names(self._failed)} ({client!r}: '
           f'{why}).'
         ),
       )
     if rejected:
       self._warn(
-        'rounds left out clients with updates that are not finite',
+        'rounds excluded clients with updates that are not finite',
         lambda: (
           f'Round {number}: {rejected} of {count} clients sent an update that '
-          f'is not finite and were left out; '
-          f'{_blame(cohort, datasets)}'
+          f'is not finite and were excluded; {_blame(cohort, datasets)}'
         ),
       )
     if int(row.get('clients/empty', 0)):
@@ -219,11 +216,11 @@ class Guard:
     self._report_update(number, row)
     if self._most is not None and rejected + failed > self._most:
       raise errors.RunError(
-        f'Round {number} is given up: {rejected + failed} of {count} clients '
-        f'had to be left out ({rejected} with updates that are not finite, '
-        f'{failed} whose data raise an error), and --max_rejected_clients='
-        f'{self._most} allows no more. The same command with another limit '
-        'goes on from the round before.'
+        f'Round {number} was aborted: {rejected + failed} of {count} clients '
+        f'were excluded ({rejected} with updates that are not finite, {failed} '
+        'whose data raise an error), more than '
+        f'--max_rejected_clients={self._most} allows. The same command with a '
+        'higher limit resumes from the previous round.'
       )
 
   def _report_update(self, number: int, row: protocols.Columns) -> None:
@@ -233,15 +230,15 @@ class Guard:
         'rounds had an update that is not finite and was not applied',
         lambda: (
           f'Round {number}: the aggregated update is not finite and was not '
-          'applied, so the model did not move.'
+          'applied; the model is unchanged.'
         ),
       )
     elif 'update/norm' in row and not float(row['update/norm']):
       self._warn(
-        'rounds did not move the model',
+        'rounds did not change the model',
         lambda: (
-          f'Round {number}: the model did not move (the update is zero); look '
-          "at the learning rates and at the clients' data."
+          f'Round {number}: the model did not change (the update is zero); '
+          "check the learning rates and the clients' data."
         ),
       )
 

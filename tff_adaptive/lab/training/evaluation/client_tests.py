@@ -98,8 +98,8 @@ def _split(
   ids = tuple(data.client_ids)
   if not any(map(len, tests)):
     raise errors.SettingsError(
-      '--evaluate_clients needs clients with two or more examples, of which '
-      'some can be held out; those of this task have one.'
+      '--evaluate_clients needs clients with at least two examples, to hold '
+      'some out; those of this task have one.'
     )
   parts = (partition_lib.Partition(ids, tuple(p)) for p in (train, tests))
   first, second = (
@@ -215,8 +215,8 @@ class ClientTests:
       return ids
     if self.count > len(ids):
       raise errors.SettingsError(
-        f'--evaluate_clients={self.count} is more than the {len(ids)} clients '
-        'that have test data; give at most that, or all.'
+        f'--evaluate_clients={self.count} exceeds the {len(ids)} clients with '
+        'test data; give at most that, or all.'
       )
     rng = np.random.default_rng(seeds.seed_pair(self.seed, 'clients to test'))
     places = sorted(rng.permutation(len(ids))[: self.count])
@@ -254,7 +254,7 @@ class ClientTests:
       if row is not None:
         rows.append(row)
     if not rows:
-      raise errors.RunError('No client that was to be evaluated has test data.')
+      raise errors.RunError('None of the selected clients has test data.')
     values = over_clients(rows, MODEL)
     if self.tuner is not None:
       values |= over_clients(rows, TUNED)

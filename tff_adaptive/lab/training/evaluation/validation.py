@@ -43,14 +43,11 @@ def describe(settings: settings_lib.Settings) -> str:
   """Describes a run's validation and test splits in one line."""
   share = settings.validation_share
   if settings.validation_split == 'examples':
-    return (
-      f'validation on {share:.3g} of the test examples, set apart; '
-      'test on the others'
-    )
+    return f'validation on {share:.3g} of the test examples; test on the others'
   if settings.validation_split == 'clients':
     return (
-      f'validation on {share:.3g} of the clients, held out of training; '
-      'test on the test examples'
+      f'validation on {share:.3g} of the clients, held out from training; test '
+      'on the test examples'
     )
   return 'validation on test examples, as in the papers; test on all of them'
 
@@ -79,7 +76,7 @@ def hold_out_clients(
   if count >= len(ids):
     raise errors.SettingsError(
       f'--validation_share={settings.validation_share:g} of {len(ids)} clients '
-      'leaves none to train on; give a smaller share, or '
+      'leaves none for training; give a smaller share, or '
       '--validation_split=examples.'
     )
   seed = seeds.seed_pair(settings.seed, 'validation clients')
@@ -227,9 +224,9 @@ def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:
       size += data.nbytes(chunk)
       if size > cache_bytes:
         raise errors.SettingsError(
-          '--validation_sample=drawn keeps the whole split in memory, '
-          f'which takes more than --cache_mib={cache_bytes // 2**20}; give '
-          'more of it, or --validation_sample=fixed.'
+          '--validation_sample=drawn keeps the whole split in memory, which '
+          f'takes more than --cache_mib={cache_bytes // 2**20}; raise it, or '
+          'give --validation_sample=fixed.'
         )
       chunks.append(tf.nest.map_structure(lambda leaf: leaf.numpy(), chunk))
   except tf.errors.OpError as e:

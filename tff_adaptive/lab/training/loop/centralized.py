@@ -58,8 +58,8 @@ class PooledDatasets(data.ClientDatasets):
     super().__init__(datasets, seed=seed, cache_bytes=0)
     if not self._tensors:
       raise errors.SettingsError(
-        'Training on pooled data needs examples of one shape, which those of '
-        'this task are not; choose an --algorithm with clients.'
+        'Training on pooled data needs examples of equal shape, which this '
+        'task does not have; choose an --algorithm with clients.'
       )
     parts, sizes, held = [], [], 0
     for client in self.client_ids:
@@ -67,8 +67,8 @@ class PooledDatasets(data.ClientDatasets):
       held += data.nbytes(raw)
       if held > cache_bytes:
         raise errors.SettingsError(
-          'Training on pooled data holds all examples in memory, which need '
-          f'more than --cache_mib={cache_bytes >> 20}; give more.'
+          'Training on pooled data holds all examples in memory, and they '
+          f'exceed --cache_mib={cache_bytes >> 20}; raise it.'
         )
       parts.append(raw)
       sizes.append(int(tf.shape(tf.nest.flatten(raw)[0])[0]))

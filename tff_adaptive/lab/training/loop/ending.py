@@ -135,7 +135,7 @@ class Ending(hooks.Hook):
     elif self._patience is not None and self._waited >= self._patience:
       self.reason = (
         f'{self._goal.column} was not better than {self._best:.4g} in '
-        f'{self._waited} evaluations in a row'
+        f'{self._waited} consecutive evaluations'
         if self._best is not None
         else f'{self._goal.column} was no number in {self._waited} evaluations'
       )

@@ -306,10 +306,10 @@ class Training:
     if self._saved > 0:
       self._progress.say(
         f'Stopped after round {self._saved} of {self._cadence.total_rounds}, '
-        'which is saved; the same command goes on from there.'
+        'which is saved; the same command resumes from there.'
       )
     else:
-      self._progress.say('Stopped before the first round was complete.')
+      self._progress.say('Stopped before the first round was completed.')
 
   def _end(self, status: str, error: Optional[BaseException] = None) -> None:
     """Notifies hooks of the end of the run, whether or not it succeeded."""

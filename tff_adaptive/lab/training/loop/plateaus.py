@@ -126,6 +126,6 @@ class PlateauWarning(hooks.Hook):
       'metric',
       f'{metric_names.short(name).capitalize()} has stood at '
       f'{formatting.number(recent[-1][1])} for {_EVALUATIONS} evaluations, '
-      f'from round {recent[0][0]} to {recent[-1][0]}; look at the learning '
-      'rates, and at step_size/ and update/norm in metrics.csv.',
+      f'from round {recent[0][0]} to {recent[-1][0]}; check the learning '
+      'rates, and step_size/ and update/norm in metrics.csv.',
     )

@@ -262,7 +262,7 @@ def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:
     return memory.of(names)
   except errors.DamagedError as e:
     raise errors.RunError(
-      f'{e} The same command goes on from the last checkpoint that is whole.'
+      f'{e} The same command resumes from the last intact checkpoint.'
     ) from e
 
 

@@ -82,8 +82,8 @@ def attendance_of(
     )
     if columns == _HOURS and numbers[0] == numbers[1]:
       raise errors.SettingsError(
-        f'{line}: from and to are both {numbers[0]:g}; leave the client out if '
-        'it is always there.'
+        f'{line}: from and to are both {numbers[0]:g}; omit clients that are '
+        'always available.'
       )
     cells.setdefault(row['client'], []).append(numbers)
   by_block = columns == _BLOCKS
@@ -97,7 +97,9 @@ def attendance_of(
     moments = [24 * r / day for r in range(day)]
   windows = [_there(moment, client_ids, cells) for moment in moments]
   if not any(len(window) for window in windows):
-    raise errors.SettingsError(f'{name} lets no client take part in any round.')
+    raise errors.SettingsError(
+      f'{name} makes no client available in any round.'
+    )
   return Attendance(
     windows, (settings.rounds_per_block or 1) if by_block else 1
   )

@@ -164,13 +164,15 @@ def describe(settings: settings_lib.Settings) -> str:
       f'{link.mbit_up:g} up, and {link.latency:g} s each way'
     )
   if settings.client_dropout:
-    parts.append(f'{settings.client_dropout:.3g} of those drawn drop out')
+    parts.append(
+      f'{settings.client_dropout:.3g} of the sampled clients drop out'
+    )
   if settings.client_behaviour is not None:
-    parts.append(f'clients behave as {settings.client_behaviour} says')
+    parts.append(f'clients behave as in {settings.client_behaviour}')
   if settings.asynchronous:
     parts.append(
-      f'{settings.concurrency} train at once and the server takes a step '
-      f'whenever {settings.clients_per_round} have answered (staleness '
+      f'{settings.concurrency} clients train at once, and the server takes a '
+      f'step after every {settings.clients_per_round} answers (staleness '
       f'{settings.staleness})'
     )
   if settings.over_selection is not None:

@@ -59,8 +59,8 @@ def read_behaviour(
   def check(columns: Sequence[str]) -> None:
     if not {*columns} <= {*_COLUMNS} or len({*columns}) < max(len(columns), 2):
       raise errors.SettingsError(
-        f'{name} must have the columns {", ".join(_COLUMNS)}, of which one of '
-        f'the last two may be missing, got {", ".join(columns) or "none"}.'
+        f'{name} must have the columns {", ".join(_COLUMNS)}, one of the last '
+        f'two being optional, got {", ".join(columns) or "none"}.'
       )
     if 'client' not in columns:
       raise errors.SettingsError(f'{name} has no column client.')
@@ -69,7 +69,7 @@ def read_behaviour(
   for line, row in client_files.read(name, path, client_ids, check):
     if row['client'] in found:
       raise errors.SettingsError(
-        f'{line}: the client {row["client"]!r} is there a second time.'
+        f'{line}: the client {row["client"]!r} is listed twice.'
       )
     found[row['client']] = Known(
       _cell(line, row, 'seconds_per_example', _MOST_SECONDS),
@@ -310,8 +310,8 @@ def _check_known(
   for name in ('client_seconds_per_step', 'client_devices'):
     if timed and getattr(settings, name) is not None:
       raise errors.SettingsError(
-        f'--client_behaviour={path} has seconds_per_example, and --{name} '
-        'counts seconds by steps; leave one of them out.'
+        f'--client_behaviour={path} has seconds_per_example, and --{name} sets '
+        'seconds per step; omit one of them.'
       )
   if settings.client_seconds_per_example is None:
     missing = [c for c in client_ids if c not in {*timed}]
@@ -324,7 +324,7 @@ def _check_known(
       raise errors.SettingsError(
         f'--client_behaviour={path} has no seconds_per_example of '
         f'{len(missing):,} clients, such as {missing[0]!r}; add them, or give '
-        '--client_seconds_per_example for those.'
+        '--client_seconds_per_example as their default.'
       )
     if needs and not timed:
       raise errors.SettingsError(
@@ -333,9 +333,9 @@ def _check_known(
       )
   if settings.plan.private and any(k.dropout for k in known.values()):
     raise errors.SettingsError(
-      f'--client_behaviour={path} lets clients drop out with probabilities of '
-      'their own, of which nobody can tell whether they depend on the data; '
-      'differential privacy takes --client_dropout, the same for all.'
+      f'--client_behaviour={path} has dropout probabilities per client, which '
+      'might depend on the data; under differential privacy, use '
+      '--client_dropout, the same for all clients.'
     )
 
 

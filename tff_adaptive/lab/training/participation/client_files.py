@@ -42,9 +42,7 @@ def read(
     for row in reader:
       line = f'{name}, line {reader.line_num}'
       if None in row or None in row.values():
-        raise errors.SettingsError(
-          f'{line}: there must be {len(columns)} cells.'
-        )
+        raise errors.SettingsError(f'{line}: expected {len(columns)} cells.')
       if row['client'] not in known:
         raise errors.SettingsError(
           f'{line}: the task has no training client {row["client"]!r}; its '

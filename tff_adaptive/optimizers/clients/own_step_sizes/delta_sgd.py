@@ -40,11 +40,12 @@ class DeltaSgd(protocol.LocalOptimizer):
   fixed = frozenset({'eta_0', 'theta_0', 'max_step_size'})
 
   gamma: parameters.Positive = 2.0
-  """Scale of the curvature term; gamma / 2 = 1 is the damping of 1 in the
-  authors' code."""
+  """Scale of the curvature term; gamma / 2 = 1 corresponds to the damping of 1
+  in the authors' code.
+  """
 
   delta: parameters.NonNegative = 0.1
-  """How fast the step size may grow; with 0 it never grows."""
+  """Bound on the growth of the step size; with 0 it never grows."""
 
   eta_0: parameters.Positive = 0.2
   """First step size, in units of x per gradient."""
@@ -59,12 +60,13 @@ class DeltaSgd(protocol.LocalOptimizer):
   reads). docs/step_sizes.md has the measurements behind the default."""
 
   dropout_masks: Literal['shared', 'own'] = 'shared'
-  """Whether the two gradients on the current batch share their dropout masks,
-  or each draws its own, as in the authors' code; the noise of the masks then
-  counts as curvature and shortens steps."""
+  """Whether the two gradients on the current batch share their dropout masks or
+  draw their own, as in the authors' code. Their noise then adds to the
+  estimated curvature and shortens steps.
+  """
 
   max_step_size: Optional[parameters.Positive] = None
-  """Largest step size, including the first; unlimited unless given."""
+  """Upper bound on the step size, including the first; by default none."""
 
   def check(self) -> None:
     if self.dropout_masks == 'own' and self.smoothness_batch != 'same':

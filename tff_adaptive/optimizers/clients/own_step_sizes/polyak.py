@@ -54,31 +54,33 @@ class Polyak(protocol.LocalOptimizer):
   """l*, a lower bound of every batch loss; 0 for nonnegative losses."""
 
   smoothing: Literal['none', 'bound', 'step'] = 'none'
-  """How the bound changes within a round. 'none': it is gamma_b. 'bound'
-  (Section 6): it is 1 at the first local step and is multiplied by 2^(batch
-  size / examples of the client) before each later one; gamma_b is not used.
-  'step' (smooth_iter of the official SPS code): it is gamma_b at the first
-  local step, then that factor times the last step size."""
+  """Upper bound on the step size within a round. 'none': gamma_b. 'bound'
+  (Section 6): 1 at the first local step, multiplied by 2^(batch size / examples
+  of the client) before each later one; gamma_b is not used. 'step' (smooth_iter
+  of the official SPS code): gamma_b at the first local step, then that factor
+  times the last step size.
+  """
 
   client_examples: Optional[parameters.Count] = None
-  """Number of examples of every client, m_i of the smoothing; unless given, the
-  examples that a client iterates in the round, which are fewer if the round is
-  cut short and more with several epochs."""
+  """m_i of the smoothing, the number of examples per client; by default the
+  examples a client processes in the round (fewer if the round is truncated,
+  more with several epochs).
+  """
 
   def check(self) -> None:
     if self.smoothing == 'bound' and self.gamma_b != 1:
       raise parameters.ParameterError(
         'gamma_b',
         '{} ({given:g}) would be ignored: with {smoothing}=bound the bound '
-        'starts every round at 1; give {smoothing}=step or leave one of them '
-        'out.',
+        'starts every round at 1; give {smoothing}=step, or only one of the '
+        'two.',
         given=self.gamma_b,
       )
     if self.smoothing == 'none' and self.client_examples is not None:
       raise parameters.ParameterError(
         'client_examples',
-        '{} ({given}) would be ignored: it is what {smoothing}=bound and '
-        '{smoothing}=step grow by; give one of them or leave it out.',
+        '{} ({given}) would be ignored: only {smoothing}=bound and '
+        '{smoothing}=step use it; give one of them, or omit it.',
         given=self.client_examples,
       )
 

@@ -35,7 +35,7 @@ class Prodigy(protocol.LocalOptimizer):
   uses_batch = False
 
   learning_rate: parameters.Positive = 1.0
-  """Factor of every step; 1 needs no tuning."""
+  """Scale of every step; 1 needs no tuning."""
 
   beta_1: parameters.Fraction = 0.9
   """Decay of m per local step."""

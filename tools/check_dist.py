@@ -94,7 +94,7 @@ def check(wheel: pathlib.Path, today: pathlib.Path) -> None:
     assert 'fedadam' in listed and 'reddi2021/emnist_character/' in listed
     preset = '--preset=mukherjee2023/mnist_logistic/fedavg'
     shown = _run(command, preset, '--data=synthetic', '--dry_run', cwd=folder)
-    assert 'bytes a round' in shown, shown
+    assert 'bytes per round' in shown, shown
 
 
 def write_requirements(folder: pathlib.Path) -> None:

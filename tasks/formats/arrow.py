@@ -38,6 +38,16 @@ def is_arrow(path: pathlib.Path, folder: bool) -> bool:
   return bool(_files(path)) and not any(path.glob('*.csv'))
 
 
+def missing_reader() -> str:
+  """Explains how to install pyarrow; empty if it is installed."""
+  if importlib.util.find_spec('pyarrow') is not None:
+    return ''
+  return (
+    'pyarrow reads this, which is not installed: pip install --no-deps -r '
+    'requirements-data.txt, or pip install pyarrow'
+  )
+
+
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
   return sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES)
 
@@ -66,12 +76,8 @@ def read(
     DataError: If pyarrow is not installed, or a file is missing or invalid;
       names the file and, if possible, column and row.
   """
-  if importlib.util.find_spec('pyarrow') is None:
-    _wrong(
-      path,
-      'pyarrow reads this, which is not installed: pip install --no-deps -r '
-      'requirements-data.txt, or pip install pyarrow.',
-    )
+  if missing := missing_reader():
+    _wrong(path, f'{missing}.')
   kinds: dict[str, Any] = {}
   if path.is_dir() and (path / _SPLITS).exists():
     splits = _json(path / _SPLITS).get('splits')

@@ -25,6 +25,7 @@ from tasks import partition
 from tasks import shared
 from tasks.divisions import splits
 from tasks.divisions import targets
+from tasks.formats import arrow
 from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.formats import tables
@@ -173,6 +174,12 @@ class Table(shared.Divided):
 
   def check(self) -> None:
     super().check()
+    # Before TensorFlow is imported; of folders the reader says it.
+    if self.path is not None and arrow.is_arrow(pathlib.Path(self.path), False):
+      if self.data == 'native' and (missing := arrow.missing_reader()):
+        raise parameters.ParameterError(
+          'path', '{}={given}: {missing}.', given=self.path, missing=missing
+        )
     if self.partition_by is not None and self.partition != 'continuous':
       raise parameters.ParameterError(
         'partition_by',

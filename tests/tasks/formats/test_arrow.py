@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import tasks
 from tasks.formats import arrow
 from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.formats import tables
+from tff_adaptive import parameters
 
 pyarrow = pytest.importorskip('pyarrow')
 
@@ -287,3 +289,8 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     data_errors.DataError, match=r'pyarrow.*requirements-data\.txt'
   ):
     tables.read(path, _NAMES)
+  # Of a file that flags name it is said before TensorFlow is imported.
+  with pytest.raises(
+    parameters.ParameterError, match=r'path`=b\.feather: pyarrow reads'
+  ):
+    tasks.info('table').options(path='b.feather', label='y')

@@ -137,7 +137,7 @@ def test_the_base_steps_from_gradients_alone(name, gradients):
   plan = algorithms.resolve(
     name, client_optimizer=optimizers.client('delta_sgd')
   )
-  with pytest.raises(ValueError, match='gradients alone; DeltaSgd looks'):
+  with pytest.raises(ValueError, match='only gradients; DeltaSgd also uses'):
     building.make_pieces(plan)
   text = algorithms.describe(name, client_optimizer='adam')
   assert 'g(x + e)' in text and 'client optimizer adam' in text

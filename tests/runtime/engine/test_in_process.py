@@ -252,7 +252,7 @@ def test_closed_context_says_so():
   context.close()
   with (
     tff.framework.get_context_stack().install(context),
-    pytest.raises(runtime.RuntimeFailure, match='was closed'),
+    pytest.raises(runtime.RuntimeFailure, match='is closed'),
   ):
     computations.mapped_and_summed([1.0, 2.0])
 

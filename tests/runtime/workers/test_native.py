@@ -134,7 +134,7 @@ def test_closed_context_says_so(context):
   context.close()
   with (
     tff.framework.get_context_stack().install(context),
-    pytest.raises(runtime.RuntimeFailure, match='was closed'),
+    pytest.raises(runtime.RuntimeFailure, match='is closed'),
   ):
     _sum_of_squares([1])
 

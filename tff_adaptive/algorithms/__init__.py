@@ -64,8 +64,10 @@ def parameters_of(
   """Returns the hyperparameters that a method accepts, by name.
 
   Args:
-    name: A method. client_optimizer, server_optimizer: Names of the optimizers
-    to build it with; by default the method's own.
+    name: A method.
+    client_optimizer: Name of a client optimizer to build it with; by default
+      the method's own.
+    server_optimizer: The same of a server optimizer.
 
   Raises:
     ParameterError: If the method or an optimizer is unknown, or the method does

@@ -27,8 +27,11 @@ PORTABLE ?= $(if $(filter Linux-x86_64,$(subst $() ,-,$(shell uname -sm))),,1)
 TEST_WORKERS ?= 2
 # A test that hangs for ten minutes ends the run, and the stacks of its threads
 # are printed; the longest takes a minute.
-FAST := -n $(TEST_WORKERS) --dist loadfile --max-worker-restart=0 --durations=15 \
-  -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# Files are handed out in the order of tests/conftest.py, not by their number
+# of tests.
+FAST := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart=0 --durations=15 -o faulthandler_timeout=600 \
+  -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-all test-slow matrix coverage lint check docs dist format data gpu ray native lock clean
 

@@ -70,20 +70,24 @@ def main_fixture():
   return main
 
 
+_AT_ONCE = [
+  (['--help'], 0),
+  (['--helpfull'], 0),
+  (['list'], 0),
+  (['--runtime=ray', '--ray_address=here'], 2),
+  (['sweep', '--help'], 0),
+  (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
+  (['sweep', '--axis=what=0,1'], 2),
+  (['--task=mnist'], 2),
+  (['--server_adam_beta_1=2'], 2),
+  (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
+]
+_TOO_SLOW = 99
+
+
 @pytest.mark.parametrize(
   'arguments, code',
-  [
-    (['--help'], 0),
-    (['--helpfull'], 0),
-    (['list'], 0),
-    (['--runtime=ray', '--ray_address=here'], 2),
-    (['sweep', '--help'], 0),
-    (['sweep', '--axis=seed=0,1', '--dry_run'], 0),
-    (['sweep', '--axis=what=0,1'], 2),
-    (['--task=mnist'], 2),
-    (['--server_adam_beta_1=2'], 2),
-    (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
-  ],
+  tiers.exhaustive_but([_AT_ONCE[i] for i in (0, 2, 5, 7)], _AT_ONCE),
 )
 def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
   script = (
@@ -92,16 +96,19 @@ def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
     'heavy = {"tensorflow", "tensorflow_federated", "sklearn"}; '
     'assert not heavy & set(sys.modules); '
     # Of the processor: what else the machine does is not the program's time.
-    'assert time.process_time() < 2; sys.exit(code)'
+    f'sys.exit(code if time.process_time() < 2 else {_TOO_SLOW})'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', script, *arguments],
-    cwd=tmp_path,
-    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  for _ in range(3):  # Others on the core make it slower, and never faster.
+    done = subprocess.run(
+      [sys.executable, '-c', script, *arguments],
+      cwd=tmp_path,
+      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    if done.returncode != _TOO_SLOW:
+      break
   assert done.returncode == code, done.stderr
   assert bool(done.stdout) == (code == 0)
   if code:

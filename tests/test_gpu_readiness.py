@@ -37,6 +37,14 @@ _OWN = {
 # Initial weights of LSTMs are drawn anew where a model is built, once a client.
 _ONCE_A_CLIENT = {'StatelessRandomNormalV2'}
 _FAST = (('moon', 'digits'),)
+# Every task's model once, and the methods that differ from the others.
+_OF_A_KIND = {task: (name, task) for name, task in test_matrix._COVERING}
+_OTHERS = [
+  (name, task)
+  for name, task in test_matrix._COVERING
+  if (name, task) not in {*_FAST, *_OF_A_KIND.values()}
+  and name not in {*_TWICE, *_OWN}
+]
 
 
 def copies_to_host(placed, a_step, loop=None):
@@ -53,7 +61,7 @@ def copies_to_host(placed, a_step, loop=None):
 
 @pytest.mark.parametrize(
   'algorithm, task_name',
-  tiers.exhaustive_but(_FAST, test_matrix._COVERING),
+  tiers.exhaustive_but(_FAST, test_matrix._COVERING, slow=_OTHERS),
 )
 def test_all_but_the_input_runs_on_a_gpu(algorithm, task_name):
   with collecting.with_cudnn():

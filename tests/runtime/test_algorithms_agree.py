@@ -35,9 +35,15 @@ def model_fn():
   )
 
 
+@functools.lru_cache(1)
+def process_of(name):
+  """A method's process, composed once for the runtimes that are compared."""
+  return algorithms.build(name, model_fn)
+
+
 def two_rounds(name, context):
   with tff.framework.get_context_stack().install(context):
-    process = algorithms.build(name, model_fn)
+    process = process_of(name)
     state = process.initialize()
     clients = computations.clients()
     rounds = []

@@ -129,7 +129,7 @@ def table_of(settings):
 
 
 def test_a_run_that_tests_and_tunes_clients(tmp_path):
-  arguments = ['--evaluate_clients=4', '--finetune_epochs=3']
+  arguments = ['--task=table', '--evaluate_clients=4', '--finetune_epochs=3']
   settings = settings_of(tmp_path, *arguments)
   assert settings.finetune_learning_rate == 0.1
   result = experiment.run(settings, say=lambda _: None)

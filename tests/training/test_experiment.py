@@ -182,7 +182,9 @@ def test_same_seed_same_run_on_any_threads_and_another_seed_another(tmp_path):
     )
     for threads in (1, 4)
   )
-  other = settings_of(tmp_path / 'other', *arguments, '--seed=1')
+  other = settings_of(
+    tmp_path / 'other', *arguments, '--max_concurrent_clients=1', '--seed=1'
+  )
   for settings in (one, other, two):
     train.run(settings, say=quiet)
   assert table(one) == table(two)

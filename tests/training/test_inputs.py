@@ -12,6 +12,8 @@ from tff_adaptive import training
 from tff_adaptive.lab.commands import export
 from tff_adaptive.lab.training.data import digests as inputs
 
+pytestmark = pytest.mark.usefixtures('undrawn')
+
 
 def start(folder, rounds=1, **more):
   settings = training.settings(

@@ -83,7 +83,9 @@ def _check(method, folder):
   assert others != alone
 
 
-@pytest.mark.parametrize('method', tiers.exhaustive_but(['feddyn'], _FEW))
+@pytest.mark.parametrize(
+  'method', tiers.exhaustive_but(['feddyn'], _FEW, slow=['moon'])
+)
 def test_a_shared_round_gives_the_same_bits(method, tmp_path):
   _check(method, tmp_path)
 

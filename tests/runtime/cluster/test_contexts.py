@@ -55,7 +55,21 @@ def _sums(datasets):
   return tff.federated_sum(sums), sums
 
 
-@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+# Averaging as in other cases, but for what happens inside clients or sums.
+_AVERAGING = (
+  *(cases.fed_avg_iterator, cases.fed_avg_compressed, cases.fed_avg_private),
+  *(cases.fed_prox, cases.fed_sgd),
+)
+
+
+@pytest.mark.parametrize(
+  'case',
+  [
+    pytest.param(case, marks=pytest.mark.slow) if case in _AVERAGING else case
+    for case in cases.ALL
+  ],
+  ids=lambda case: case.__name__,
+)
 def test_ray_equals_in_process(case, context, in_process):
   with _installed(in_process):
     expected = case()
@@ -64,7 +78,21 @@ def test_ray_equals_in_process(case, context, in_process):
   test_equality.assert_equal(found, expected)
 
 
-@pytest.mark.parametrize('name', algorithms.names())
+# A method of each kind: a second gradient, a pass over the data, a measurement,
+# client states, layers that stay, a mix of optimizers.
+_OF_A_KIND = (
+  *('delta_sgd', 'mime', 'fedsps_global'),
+  *('scaffold', 'fedbn', 'fedada2_blended'),
+)
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    name if name in _OF_A_KIND else pytest.param(name, marks=pytest.mark.slow)
+    for name in algorithms.names()
+  ],
+)
 def test_every_method_agrees(name, context, in_process):
   methods.assert_same(
     methods.two_rounds(name, context), methods.two_rounds(name, in_process)

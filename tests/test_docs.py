@@ -365,6 +365,35 @@ def test_the_guides_work_outside_of_the_project(outside, arguments, rule):
   assert len(rows) == 4  # The heading and rounds 0 to 2.
 
 
+_PARSE = """
+import json, sys
+from tff_adaptive.lab.flags import parsing
+for words in json.loads(sys.argv[1]):
+  parsing.Flags().parse(words)
+print('parsed')
+"""
+
+
+def test_the_guides_commands_are_understood_as_they_are_written(outside):
+  lines = [
+    line
+    for page in ('add_an_optimizer.md', 'add_a_method.md', 'add_a_task.md')
+    for language, _, text in blocks(page)
+    if not language
+    for line in text.splitlines()
+    if line.startswith('python main.py ')
+  ]
+  assert len(lines) == 5
+  words = json.dumps([shlex.split(line)[2:] for line in lines])
+  text = run(
+    outside,
+    *('-c', _PARSE, words),
+    PYTHONPATH=os.pathsep.join(['.', str(_ROOT)]),
+    TFF_ADAPTIVE_EXTENSIONS='my_rules,my_methods,my_tasks',
+  )
+  assert text == 'parsed\n'
+
+
 def test_a_package_names_extensions_by_an_entry_point(outside, tmp_path):
   info = tmp_path / 'mine-1.0.dist-info'
   info.mkdir()

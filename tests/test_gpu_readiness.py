@@ -110,10 +110,15 @@ def _check_client(placed, keras, algorithm):
   [
     ('fedadam', 'digits'),
     ('fedsps_global', 'cifar100_image'),
-    ('delta_sgd', 'shakespeare_character'),
     ('scaffold', 'stackoverflow_word'),
-    ('fedada2', 'stackoverflow_tag'),
-    ('mime', 'ag_news'),
+    *(
+      pytest.param(*pair, marks=pytest.mark.slow)
+      for pair in (
+        ('delta_sgd', 'shakespeare_character'),
+        ('fedada2', 'stackoverflow_tag'),
+        ('mime', 'ag_news'),
+      )
+    ),
   ],
 )
 def test_tensorflow_places_as_the_rules_say(algorithm, task_name):

@@ -25,7 +25,7 @@ HUGE_CLIENT = [([1e30], [1.0]), ([1.0], [1.0])]
 @pytest.mark.parametrize(
   'weighting, client',
   tiers.exhaustive_but(
-    [('examples', 'delta_sgd'), ('uniform', 'sgd')],
+    [('uniform', 'delta_sgd')],
     itertools.product(['examples', 'uniform'], ['sgd', 'delta_sgd', 'polyak']),
   ),
 )

@@ -133,9 +133,13 @@ def test_other_weights_are_refused(tmp_path):
 
 def test_size_s_at_its_published_resolution():
   with tf.Graph().as_default():
-    model = vit.build(num_classes=1000, image_size=224, patch_size=16)
-  # ViT-S/16 with 1,000 classes: 22.05 million weights.
-  assert model.count_params() == 22_050_664
+    model = vit.build(
+      num_classes=1000, image_size=224, patch_size=16, size=vit.Size(blocks=1)
+    )
+  # ViT-S/16 with 1,000 classes: 22.05 million weights, in twelve blocks.
+  one_block = 4 * 384 * 385 + 2 * 384 * 1536 + 1536 + 384 + 4 * 384
+  assert model.count_params() + 11 * one_block == 22_050_664
+  assert vit.Size().blocks == 12
 
 
 def test_a_head_without_features_is_refused(tmp_path):

@@ -113,6 +113,12 @@ def measured_fixture(in_process_context):
   )
 
 
+@pytest.fixture(name='plain', scope='module')
+def plain_fixture(in_process_context):
+  del in_process_context
+  return algorithms.build('fedavg', dense.model(), client_learning_rate=RATE)
+
+
 def test_rounds(measured):
   state, x, last = measured.initialize(), dense.START, None
   for cohort in ROUNDS:
@@ -147,8 +153,7 @@ def test_fedexps_step_is_half_of_one_and_the_disagreement(measured):
   assert rate == pytest.approx(max(1.0, (1 + apart) / 2), rel=1e-4)
 
 
-def test_traffic_does_not_count_it(measured):
-  plain = algorithms.build('fedavg', dense.model(), client_learning_rate=RATE)
+def test_traffic_does_not_count_it(measured, plain):
   assert traffic.of_process(measured) == traffic.of_process(plain)
 
 
@@ -189,8 +194,7 @@ def test_preconditioners(name):
   assert same == pytest.approx(0, abs=1e-6 * float(found) + 1e-9)
 
 
-def test_it_changes_no_round(measured):
-  plain = algorithms.build('fedavg', dense.model(), client_learning_rate=RATE)
+def test_it_changes_no_round(measured, plain):
   for process in (measured, plain):
     path, _, _ = dense.run(process, ROUNDS)
     dense.close(path, dense.fedavg(ROUNDS, RATE))

@@ -33,6 +33,9 @@ FAST := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder \
   --max-worker-restart=0 --durations=15 -o faulthandler_timeout=600 \
   -o faulthandler_exit_on_timeout=true
 
+# Programs that tests start compile this project's modules once, not each again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-slow matrix coverage lint check docs dist format data gpu ray native lock clean
 
 demo: $(VENV)/.installed

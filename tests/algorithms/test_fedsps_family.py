@@ -44,6 +44,7 @@ def feddecsps(
   tiers.exhaustive_but(
     [('training', 1.0)],
     itertools.product(['training', 'round'], [0.0, 1.0]),
+    slow=[('round', 0.0)],
   ),
 )
 def test_feddecsps(count, lower_bound):
@@ -297,6 +298,7 @@ def test_fedsps_global_keeps_its_step_through_a_round_without_clients():
       ('fedsps_global', dict(aggregation='b')),
       ('fedsps_global', dict(aggregation='c')),
     ],
+    slow=[('fedsps_global', dict(aggregation=a)) for a in 'ab'],
   ),
 )
 def test_clients_that_are_left_out_leave_no_trace(name, settings):

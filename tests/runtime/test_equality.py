@@ -48,6 +48,7 @@ def assert_equal(left, right):
     [case for case in cases.ALL if case not in cases.LEARNING]
     + [cases.fed_avg_reduce],
     cases.ALL,
+    slow=[cases.fed_avg_iterator, cases.fed_prox, cases.fed_sgd],
   ),
   ids=lambda case: case.__name__,
 )

@@ -138,7 +138,7 @@ def rounds_of(schedule, *, concurrency, eta, weighting, staleness):
 @pytest.mark.parametrize(
   'k, concurrency, weighting, staleness',
   tiers.exhaustive_but(
-    [(2, 4, 'uniform', 'polynomial'), (1, 3, 'examples', 'polynomial')],
+    [(2, 4, 'uniform', 'polynomial')],
     [
       (2, 4, 'uniform', 'polynomial'),
       (2, 4, 'uniform', 'none'),

@@ -22,7 +22,7 @@ from tff_adaptive.lab.commands import command_line
 from tff_adaptive.lab.report import runs as report_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = runner.Protocol(trials=2, seeds=(1, 2), budgets=(2,))
+_TINY = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,))
 
 
 @pytest.fixture(name='folder')
@@ -93,7 +93,7 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
 def _check_entry(entry):
   runs = entry.records['hospitals']
   tuned = {name for name in runs if name.endswith('seed1000')}
-  assert len(tuned) == 2 and entry.protocol == _TINY and not entry.reasons
+  assert len(tuned) == 4 and entry.protocol == _TINY and not entry.reasons
   finished = [r for r in runs.values() if r.status == 'finished']
   assert finished and all(
     r.costs['cross_device'] == sorted(r.costs['cross_device']) for r in finished

@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -50,6 +49,10 @@ class Evaluator:
     )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts = _Parts(list(self._model.local_variables))
+    self._threads = [
+      concurrent.futures.ThreadPoolExecutor(1)
+      for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
+    ]
     # Runs in one Python process may share the evaluator, and its model.
     self._lock = threading.Lock()
 
@@ -99,25 +102,24 @@ class Evaluator:
       for batch in batches:
         self._step(batch)
       return
-    with contextlib.ExitStack() as stack:
-      threads = [
-        stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-        for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
-      ]
-      under_way: collections.deque[concurrent.futures.Future[None]] = (
-        collections.deque()
-      )
+    under_way: collections.deque[concurrent.futures.Future[None]] = (
+      collections.deque()
+    )
+    try:
       for index, batch in enumerate(batches):
         place = index % _PARTS
         part = self._parts[place]
         step = self._step.get_concrete_function(batch)
         # One thread per part, so that its batches are added in order.
-        thread = threads[place % len(threads)]
+        thread = self._threads[place % len(self._threads)]
         under_way.append(thread.submit(part.add, step, batch))
         if len(under_way) > _WAITING * _PARTS:
           waiting.result_of(under_way.popleft())
       while under_way:
         waiting.result_of(under_way.popleft())
+    finally:
+      # After an error or Ctrl-C, nothing may be added to the next sums.
+      concurrent.futures.wait(under_way)
     self._parts.merge()
 
 

@@ -396,34 +396,42 @@ def _helps_of(described: type) -> dict[str, str]:
   helps: dict[str, str] = {}
   for owner in reversed(described.__mro__):
     if owner is not object:
-      helps |= _own_helps(_module_tree(owner.__module__), owner.__qualname__)
+      helps |= _helps_in(owner.__module__).get(owner.__name__, {})
   return helps
 
 
 @functools.cache
-def _module_tree(module: str) -> Optional[ast.Module]:
-  """Parses a module's source; `None` if it has no source, as in a REPL."""
+def _helps_in(module: str) -> Mapping[str, dict[str, str]]:
+  """Collects the strings below fields in a module, by class and field.
+
+  Python keeps no such strings, so they are read from the source; there are none
+  without it, as in a REPL.
+  """
   try:
-    return ast.parse(inspect.getsource(sys.modules[module]))
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
   except (OSError, TypeError):
-    return None
-
-
-def _own_helps(tree: Optional[ast.Module], name: str) -> dict[str, str]:
-  """Returns the strings below the fields of one class of a module."""
-  helps: dict[str, str] = {}
-  for node in ast.walk(tree) if tree is not None else ():
-    if isinstance(node, ast.ClassDef) and node.name == name.split('.')[-1]:
-      for field, text in itertools.pairwise(node.body):
-        if (
-          isinstance(field, ast.AnnAssign)
-          and isinstance(field.target, ast.Name)
-          and isinstance(text, ast.Expr)
-          and isinstance(text.value, ast.Constant)
-          and isinstance(text.value.value, str)
-        ):
-          helps[field.target.id] = ' '.join(text.value.value.split())
+    return {}
+  helps: dict[str, dict[str, str]] = {}
+  for node in _classes(tree.body):
+    own = helps.setdefault(node.name, {})
+    for field, text in itertools.pairwise(node.body):
+      if (
+        isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+      ):
+        own[field.target.id] = ' '.join(text.value.value.split())
   return helps
+
+
+def _classes(statements: Iterable[ast.stmt]) -> Iterator[ast.ClassDef]:
+  """Finds classes, also in functions; expressions can hold none."""
+  for statement in statements:
+    if isinstance(statement, ast.ClassDef):
+      yield statement
+    yield from _classes(getattr(statement, 'body', ()))
 
 
 def argument_help(docstring: str) -> dict[str, str]:

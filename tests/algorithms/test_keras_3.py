@@ -147,24 +147,32 @@ def test_the_same_rounds_as_keras_2(in_process_context, name, network):
     np.testing.assert_array_equal(ours, theirs.numpy())
 
 
+def assert_same_weights(ours, theirs):
+  for a, b in zip(ours.trainable, theirs.trainable):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.exhaustive
+@pytest.mark.parametrize('kind', ['in_process', 'native', 'ray'])
 def test_masks_depend_on_no_order_of_clients_and_on_no_runtime(
-  in_process_context,
+  in_process_context, request, kind
 ):
   keras = keras_3()
   process = build('fedavg', keras, network(keras), client_learning_rate=0.1)
   start = process.get_model_weights(process.initialize())
   first, _ = rounds(process, start)
-  turned, _ = rounds(process, start, (1, 0))
-  native = runtime.create_native_context()
-  with tff.framework.get_context_stack().install(native):
-    there, _ = rounds(process, start)
-  native.close()
-  for weights, *others in zip(
-    first.trainable, turned.trainable, there.trainable
-  ):
-    for other in others:
-      np.testing.assert_allclose(weights, other, rtol=1e-4, atol=1e-6)
+  if kind == 'in_process':
+    context, cohort = in_process_context, (1, 0)
+  elif kind == 'native':
+    context, cohort = runtime.create_native_context(), (0, 1)
+  else:
+    address = request.getfixturevalue('ray_nodes').address
+    context, cohort = runtime.create_ray_context(address), (0, 1)
+  with tff.framework.get_context_stack().install(context):
+    there, _ = rounds(process, start, cohort)
+  if context is not in_process_context:
+    context.close()
+  assert_same_weights(first, there)
 
 
 def linear(keras, **options):

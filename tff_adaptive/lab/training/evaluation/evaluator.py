@@ -2,12 +2,12 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 from typing import Union
 
 import tensorflow as tf
@@ -44,8 +44,15 @@ class Evaluator:
     """
     self._model = model_fn()
     self._metrics = tff_internals.eager_metrics(self._model)
+    self._assign = tf.function(
+      lambda weights: weights.assign_weights_to(self._model)
+    )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
-    self._parts: list[_Part] = []
+    self._parts = _Parts(list(self._model.local_variables))
+    self._threads = [
+      concurrent.futures.ThreadPoolExecutor(1)
+      for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
+    ]
     # Runs in one Python process may share the evaluator, and its model.
     self._lock = threading.Lock()
 
@@ -80,7 +87,7 @@ class Evaluator:
     weights: tff.learning.models.ModelWeights,
     batches: Union[tf.data.Dataset, Sequence[structures.Examples]],
   ) -> collections.OrderedDict[str, Any]:
-    weights.assign_weights_to(self._model)
+    self._assign(weights)
     self._model.reset_metrics()
     self._add_up(batches)
     return collections.OrderedDict(
@@ -90,45 +97,88 @@ class Evaluator:
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]
   ) -> None:
-    """Adds all batches to the model's metric variables."""
-    sums = list(self._model.local_variables)
-    if not all(_is_zero(variable) for variable in sums):
-      # Not plain sums, which start at 0: updated sequentially.
+    """Adds all batches to the model's metric variables, which were reset."""
+    if not self._parts.start():
       for batch in batches:
         self._step(batch)
       return
-    used: list[_Part] = []
-    with contextlib.ExitStack() as stack:
-      threads = [
-        stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-        for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
-      ]
-      under_way: collections.deque[concurrent.futures.Future[None]] = (
-        collections.deque()
-      )
+    under_way: collections.deque[concurrent.futures.Future[None]] = (
+      collections.deque()
+    )
+    try:
       for index, batch in enumerate(batches):
         place = index % _PARTS
-        if place == len(used):
-          used.append(self._part(place, sums))
+        part = self._parts[place]
         step = self._step.get_concrete_function(batch)
         # One thread per part, so that its batches are added in order.
-        thread = threads[place % len(threads)]
-        under_way.append(thread.submit(used[place].add, step, batch))
+        thread = self._threads[place % len(self._threads)]
+        under_way.append(thread.submit(part.add, step, batch))
         if len(under_way) > _WAITING * _PARTS:
           waiting.result_of(under_way.popleft())
       while under_way:
         waiting.result_of(under_way.popleft())
-    for place, variable in enumerate(sums):
-      for part in used:
-        variable.assign_add(part.sums[place])
+    finally:
+      # After an error or Ctrl-C, nothing may be added to the next sums.
+      concurrent.futures.wait(under_way)
+    self._parts.merge()
 
-  def _part(self, place: int, like: Sequence[tf.Variable]) -> '_Part':
-    """Returns a part with zero sums, reused if there is one."""
+
+class _Parts:
+  """The parts of the evaluated data, and their sum in a model's variables."""
+
+  def __init__(self, sums: Sequence[tf.Variable]):
+    """Creates no parts yet.
+
+    Args:
+      sums: The model's metric variables.
+    """
+    self._sums = sums
+    # Whether metrics are plain sums, which start at 0; known once evaluated.
+    self._plain: Optional[bool] = None
+    self._parts: list[_Part] = []
+    # Functions of all parts, by their number: a call costs less than an
+    # operation per variable.
+    self._zeroing: dict[int, Callable[[], None]] = {}
+    self._merging: dict[int, Callable[[], None]] = {}
+
+  def start(self) -> bool:
+    """Sets all sums to zero.
+
+    Returns:
+      Whether batches may be distributed over parts: if not, they have to update
+      the model's own variables sequentially.
+    """
+    if self._plain is None:
+      self._plain = not any(map(tf.math.count_nonzero, self._sums))
+    if self._plain and self._parts:
+      self._of_all(self._zeroing, self._zero)()
+    return self._plain
+
+  def __getitem__(self, place: int) -> '_Part':
+    """Returns a part, created if it is the next one."""
     if place == len(self._parts):
-      self._parts.append(_Part(like))
-    else:
-      self._parts[place].reset()
+      self._parts.append(_Part(self._sums))
     return self._parts[place]
+
+  def merge(self) -> None:
+    """Adds the parts' sums, in order, to the model's variables."""
+    if self._parts:
+      self._of_all(self._merging, self._merge)()
+
+  def _of_all(
+    self, functions: dict[int, Callable[[], None]], body: Callable[[], None]
+  ) -> Callable[[], None]:
+    return functions.setdefault(len(self._parts), tf.function(body))
+
+  def _zero(self) -> None:
+    for part in self._parts:
+      for variable in part.sums:
+        variable.assign(tf.zeros_like(variable))
+
+  def _merge(self) -> None:
+    for place, variable in enumerate(self._sums):
+      for part in self._parts:
+        variable.assign_add(part.sums[place])
 
 
 class _Part:
@@ -146,11 +196,6 @@ class _Part:
       for theirs, own in zip(like, self.sums, strict=True)
     }
 
-  def reset(self) -> None:
-    """Sets the sums to zero."""
-    for variable in self.sums:
-      variable.assign(tf.zeros_like(variable))
-
   def add(
     self,
     step: tf.types.experimental.ConcreteFunction,
@@ -164,7 +209,3 @@ class _Part:
     tff_functions.call_with_captures(
       step, tf.nest.flatten(batch, expand_composites=True), captured
     )
-
-
-def _is_zero(variable: tf.Variable) -> bool:
-  return not tf.math.count_nonzero(variable).numpy()

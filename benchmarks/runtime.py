@@ -46,7 +46,8 @@ _CONTENDERS = {
   'pfl': 'pfl',
   'pfl_2': 'pfl',
 }
-_MODELS = ('logistic', 'cnn', 'lstm')
+# The autoencoder is for contenders on TensorFlow alone.
+_MODELS = ('logistic', 'cnn', 'lstm', 'autoencoder')
 
 
 def _parse(arguments):

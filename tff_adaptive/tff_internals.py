@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 from typing import Optional
@@ -201,6 +202,15 @@ def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
   except (AttributeError, NotImplementedError):
     return None
   return None if told is None else bool(told)
+
+
+def skip_initial_values(variables: Iterable[tf.Variable]) -> None:
+  """Leaves variables of the current graph without values until assigned.
+
+  Their initial values are then not computed when the graph runs.
+  """
+  for variable in variables:
+    variable._initializer_op = tf.no_op()
 
 
 def replace_random_generators(

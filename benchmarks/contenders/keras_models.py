@@ -50,6 +50,13 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
       layers.Dense(64, activation='relu'),
       layers.Dense(workload.DIGITS),
     ]
+  elif options.model == 'autoencoder':
+    inputs, *widths = workload.AUTOENCODER
+    parts = [layers.InputLayer([inputs])]
+    parts += [
+      layers.Dense(w, 'linear' if w == min(widths) else 'sigmoid')
+      for w in widths
+    ]
   else:
     outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
     parts = [layers.InputLayer([options.width]), layers.Dense(outputs)]
@@ -60,6 +67,8 @@ def loss(options) -> tf.keras.losses.Loss:
   """Builds the loss of a model."""
   if options.model == 'tag':
     return tf.keras.losses.BinaryCrossentropy(from_logits=True)
+  if options.model == 'autoencoder':
+    return tf.keras.losses.MeanSquaredError()
   return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -67,4 +76,6 @@ def metric(options) -> tf.keras.metrics.Metric:
   """Builds the accuracy of a model."""
   if options.model == 'tag':
     return tf.keras.metrics.BinaryAccuracy()
+  if options.model == 'autoencoder':
+    return tf.keras.metrics.MeanSquaredError()
   return tf.keras.metrics.SparseCategoricalAccuracy()

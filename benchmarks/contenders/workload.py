@@ -5,6 +5,7 @@ own. Data and start weights are made here, so that they are the same for all.
 """
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -25,6 +26,8 @@ TAGS = 500
 # Words of a sentence, about, as in Stack Overflow.
 _WORDS = 20
 CHARACTERS = 90
+# Widths of the EMNIST autoencoder.
+AUTOENCODER = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 STEPS = 80
 _UNITS = 256
 _EMBEDDING = 8
@@ -86,6 +89,9 @@ def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
   if options.model == 'digits':
     digits = rng.random((count, 8, 8, 1)).astype(np.float32)
     return digits, rng.integers(0, DIGITS, count)
+  if options.model == 'autoencoder':
+    pixels = rng.random((count, 784)).astype(np.float32)
+    return pixels, pixels
   shape = (options.width,) if options.model == 'logistic' else (28, 28, 1)
   make = rng.normal if options.model == 'logistic' else rng.random
   return make(size=(count, *shape)).astype(np.float32), rng.integers(
@@ -98,6 +104,11 @@ def start_weights(options) -> list[np.ndarray]:
   shapes: dict[str, list[tuple[int, ...]]] = {
     'logistic': [(options.width, CLASSES), (CLASSES,)],
     'tag': [(options.width, TAGS), (TAGS,)],
+    'autoencoder': [
+      shape
+      for before, after in itertools.pairwise(AUTOENCODER)
+      for shape in ((before, after), (after,))
+    ],
     'digits': [
       (3, 3, 1, 16),
       (16,),

@@ -5,11 +5,14 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
 
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive import processes
+from tff_adaptive import runtime
 
 from . import linear
 
@@ -235,6 +238,40 @@ def test_every_client_optimizer_trains():
 @pytest.mark.exhaustive
 def test_every_server_optimizer_trains():
   train_pairs([('delta_sgd', name) for name in optimizers.server_names()])
+
+
+def test_clients_compute_no_initial_weights():
+  def unwanted(shape, dtype=None):
+    wrong = tf.debugging.Assert(False, ['Computed the initial weights.'])
+    with tf.control_dependencies([wrong]):
+      return tf.zeros(shape, dtype)
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [
+          tf.keras.layers.Dense(
+            1, kernel_initializer=unwanted, input_shape=(1,)
+          )
+        ]
+      ),
+      loss=tf.keras.losses.MeanSquaredError(),
+      input_spec=linear.SPEC,
+    )
+
+  work = processes.build_client_work(
+    model_fn, tff.learning.optimizers.build_sgdm(RATE)
+  )
+  weights = tff.learning.models.ModelWeights(
+    [np.ones([1, 1], np.float32), np.zeros([1], np.float32)], []
+  )
+  data = linear.datasets()
+  output = work.next(work.initialize(), [weights] * len(data), data)
+  assert output.measurements['clients']['rejected'] == 0
+  with pytest.raises(runtime.RuntimeFailure, match='initial weights'):
+    tff.tensorflow.computation(
+      lambda: model_fn().trainable_variables[0].read_value()
+    )()
 
 
 @pytest.mark.slow

@@ -48,7 +48,6 @@ def test_where_launches_decide_a_round():
   assert larger['T4'] == {
     'cifar100_image',
     'stackoverflow_word',
-    'stackoverflow_tag',
     'ag_news',
   }
   assert larger['A100 80GB SXM'] == {'ag_news'} and not larger['H100 SXM']

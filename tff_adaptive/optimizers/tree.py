@@ -112,6 +112,24 @@ def map_cast(
   return tf.nest.map_structure(on_leaf, first, *others)
 
 
+def zero_unless(
+  condition: tf.Tensor, structure: structures.Tree
+) -> structures.Tree:
+  """Returns the structure, or zeros if a bool scalar is false.
+
+  Unlike `tf.where`, which copies, it passes the structure's tensors on.
+  """
+  leaves = tf.nest.flatten(structure)
+  if not leaves:
+    return structure
+  chosen = tf.cond(
+    condition,
+    lambda: leaves,
+    lambda: [tf.zeros_like(leaf) for leaf in leaves],
+  )
+  return tf.nest.pack_sequence_as(structure, chosen)
+
+
 def all_finite(structure: structures.Structure) -> tf.Tensor:
   """Returns whether all floating-point leaves are finite, bool scalar."""
   checks = [

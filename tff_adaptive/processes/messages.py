@@ -142,10 +142,10 @@ def of_client(
     sums = sums._replace(preconditioner=drift.spread(own, takes_part))
   if products:
     weighed = tuple(weight * product for product in products)
-    sums = sums._replace(products=_zero_unless(takes_part, weighed))
+    sums = sums._replace(products=tree.zero_unless(takes_part, weighed))
   return Output(
     result=tff.learning.templates.ClientResult(
-      update=_zero_unless(takes_part, update), update_weight=weight
+      update=tree.zero_unless(takes_part, update), update_weight=weight
     ),
     metrics=metrics(tf.logical_not(finite)),
     sums=sums,
@@ -173,9 +173,9 @@ def _sums(
   return Sums(
     clients=clients,
     weight=weight,
-    weighted=_zero_unless(takes_part, weighted),
+    weighted=tree.zero_unless(takes_part, weighted),
     taking_part=tf.cast(takes_part, tf.float32),
-    mean=_zero_unless(takes_part, report.mean),
+    mean=tree.zero_unless(takes_part, report.mean),
     step_size=() if steps is None else step_sizes.sums(steps, takes_part),
   )
 
@@ -297,11 +297,3 @@ def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:
       preconditioner=drift.spread_of(sums.preconditioner, sums.taking_part)
     )
   return measured
-
-
-def _zero_unless(
-  takes_part: tf.Tensor, structure: structures.Tree
-) -> structures.Tree:
-  return tf.nest.map_structure(
-    lambda t: tf.where(takes_part, t, tf.zeros_like(t)), structure
-  )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
@@ -14,33 +15,52 @@ class RowBatches(Sequence[Any]):
   number of batches.
 
   Attributes:
-    rows: A structure of eager tensors [rows, ...].
+    rows: A structure of eager tensors [rows, ...]; may hold other clients' rows
+      too.
     batch_size: Number of rows of a batch; the last batch may have fewer.
+    begin: The client's first row.
+    end: The row after its last.
   """
 
-  def __init__(self, rows: Any, batch_size: int):
+  def __init__(
+    self,
+    rows: Any,
+    batch_size: int,
+    begin: int = 0,
+    end: Optional[int] = None,
+  ):
     """Keeps the rows.
 
     Args:
       rows: A structure of eager tensors [rows, ...], with equally many rows.
       batch_size: Number of rows of a batch, at least 1.
+      begin: The client's first row.
+      end: The row after its last; by default the number of rows.
     """
     self.rows = rows
     self.batch_size = batch_size
-    self._count = int(tf.nest.flatten(rows)[0].shape[0])
+    self.begin = begin
+    self.end = int(tf.nest.flatten(rows)[0].shape[0]) if end is None else end
+
+  def own_rows(self) -> Any:
+    """Returns the client's rows, a structure of eager tensors."""
+    return self._slice(self.begin, self.end)
+
+  def _slice(self, begin: int, end: int) -> Any:
+    return tf.nest.map_structure(lambda tensor: tensor[begin:end], self.rows)
 
   def __len__(self) -> int:
-    return -(-self._count // self.batch_size)
+    return -(-(self.end - self.begin) // self.batch_size)
 
   def __getitem__(self, index: Any) -> Any:
     if isinstance(index, slice):
       return [self[i] for i in range(*index.indices(len(self)))]
     # Raises `IndexError` out of range, as a list does.
-    begin = range(0, self._count, self.batch_size)[index]
-    return tf.nest.map_structure(
-      lambda tensor: tensor[begin : begin + self.batch_size], self.rows
-    )
+    begin = range(self.begin, self.end, self.batch_size)[index]
+    return self._slice(begin, min(begin + self.batch_size, self.end))
 
   def dataset(self) -> tf.data.Dataset:
     """Returns a dataset of the batches."""
-    return tf.data.Dataset.from_tensor_slices(self.rows).batch(self.batch_size)
+    return tf.data.Dataset.from_tensor_slices(self.own_rows()).batch(
+      self.batch_size
+    )

@@ -201,6 +201,32 @@ def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
   context.close()
 
 
+@_LOOPS
+def test_clients_may_share_their_rows(loop, listed):
+  compute = _computation(loop, None)
+  every = collections.OrderedDict(
+    y=tf.constant([f'word {i}' for i in range(20)], tf.string),
+    x=tf.constant(np.random.default_rng(0).normal(size=(20, 2)), tf.float32),
+  )
+  # Sizes 7, 1, 0 and 6; the last rows are nobody's.
+  shared = [
+    rows_lib.RowBatches(every, 3, begin, end)
+    for begin, end in ((0, 7), (7, 8), (8, 8), (9, 15))
+  ]
+  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  with tff.framework.get_context_stack().install(context):
+    found = compute(shared)
+    np.testing.assert_array_equal(
+      found, compute([list(rows) for rows in shared])
+    )
+    np.testing.assert_array_equal(
+      found, compute([rows.dataset() for rows in shared])
+    )
+  functions = context.engine.compile(compute)[0].phases[0].client._functions
+  assert (forms.Form.ROWS in functions) == listed
+  context.close()
+
+
 def test_rows_are_cut_like_a_list():
   rows = rows_lib.RowBatches(dict(x=tf.range(7)), 3)
   assert len(rows) == 3
@@ -211,6 +237,9 @@ def test_rows_are_cut_like_a_list():
     rows[3]
   found = [b['x'].tolist() for b in rows.dataset().as_numpy_iterator()]
   assert found == [[0, 1, 2], [3, 4, 5], [6]]
+  part = rows_lib.RowBatches(dict(x=tf.range(7)), 3, 1, 5)
+  assert [b['x'].numpy().tolist() for b in part] == [[1, 2, 3], [4]]
+  assert part.own_rows()['x'].numpy().tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

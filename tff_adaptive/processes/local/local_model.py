@@ -144,6 +144,8 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
     self._model = model_fn()
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
+    # `begin` assigns them.
+    tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed = randomness.seed_variable(self._model)
     self.residuals = getattr(self._model, 'residuals', ())

@@ -132,7 +132,7 @@ def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
   if isinstance(value, references.Reference):
     return value
   if isinstance(value, rows_lib.RowBatches):
-    return _Rows(_arrays(value.rows), value.batch_size)
+    return _Rows(_arrays(value.own_rows()), value.batch_size)
   if isinstance(value, tf.data.Dataset):
     conformed = tff_datasets.conform_dataset(value, type_spec.element)
     graph = tff_datasets.graph_of(conformed)

@@ -209,11 +209,16 @@ def _rows_of(batches: rows_lib.RowBatches, element_type: tff.Type) -> _Found:
   flat = tff_datasets.flat_rows(batches.rows, element_type)
   if flat is None:
     return None
-  rows = forms.Rows(flat, _number(0), _number(batches.batch_size))
+  rows = forms.Rows(
+    flat,
+    _number(batches.begin),
+    _number(batches.end),
+    _number(batches.batch_size),
+  )
   return forms.Form.ROWS, rows.pack_from(rows.begin)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _number(value: int) -> tf.Tensor:
   with tf.init_scope():
     return tf.constant(value, tf.int32)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from tff_adaptive.runtime import allocation
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_functions
 
@@ -48,6 +49,7 @@ class Resources:
       )
     self.check_process()
     tff_functions.disable_dataset_function_optimization()
+    allocation.keep_freed_memory()
     self.devices = _check_devices(devices)
     self.server_device = ''
     self._automatic = max_concurrent_clients is None

@@ -13,7 +13,7 @@ class Form(enum.Enum):
   Attributes:
     DATASET: The dataset.
     LIST: A list of optionals: "none", then the batches from last to first.
-    ROWS: An optional of the rows of all batches and the position of the first;
+    ROWS: An optional of rows and of the positions of the batches among them;
       see `Rows`.
   """
 
@@ -29,35 +29,38 @@ class Rows:
   Attributes:
     components: Tensors [rows, ...].
     begin: Number of rows before the first batch, int32 scalar.
+    end: Number of rows before the end of the last batch, int32 scalar.
     batch_size: Number of rows of a batch, int32 scalar; the last batch may have
       fewer.
   """
 
   components: Sequence[tf.Tensor]
   begin: tf.Tensor
+  end: tf.Tensor
   batch_size: tf.Tensor
 
   @classmethod
   def unpack(cls, packed: tf.Tensor, dtypes: Sequence[tf.DType]) -> 'Rows':
     """Unpacks the result of `pack_from`."""
-    types = [*dtypes, tf.int32, tf.int32]
-    *components, begin, batch_size = tf.raw_ops.OptionalGetValue(
+    types = [*dtypes, tf.int32, tf.int32, tf.int32]
+    *components, begin, end, batch_size = tf.raw_ops.OptionalGetValue(
       optional=packed,
       output_types=types,
-      output_shapes=[tf.TensorShape(None)] * len(dtypes) + [[], []],
+      output_shapes=[tf.TensorShape(None)] * len(dtypes) + [[], [], []],
     )
-    return cls(components, begin, batch_size)
+    return cls(components, begin, end, batch_size)
 
   def pack_from(self, begin: tf.Tensor) -> tf.Tensor:
     """Packs all fields into one variant scalar, with another `begin`."""
     return tf.raw_ops.OptionalFromValue(
-      components=[*self.components, begin, self.batch_size]
+      components=[*self.components, begin, self.end, self.batch_size]
     )
 
   def remain(self, begin: tf.Tensor) -> tf.Tensor:
     """Returns whether there are rows from a position on, bool scalar."""
-    return begin < tf.shape(self.components[0])[0]
+    return begin < self.end
 
   def batch(self, begin: tf.Tensor) -> list[tf.Tensor]:
     """Slices the batch that begins at a row."""
-    return [rows[begin : begin + self.batch_size] for rows in self.components]
+    end = tf.minimum(begin + self.batch_size, self.end)
+    return [rows[begin:end] for rows in self.components]

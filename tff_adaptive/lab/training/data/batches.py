@@ -133,8 +133,8 @@ class ClientBatches(data.ClientDatasets):
     )
     if client_id in self._places:
       members = self._clients.partition.indices[self._places[client_id]]
-      rows = dict(self._clients.arrays)
-      return rows, members[self._recipe.order(len(members), seed)][:most]
+      order = members[self._recipe.order(len(members), seed)][:most]
+      return self._clients.arrays, order
     rows, bounds = self._raw(client_id)
     if bounds is None:
       order = self._recipe.order(_count(rows), seed)
@@ -173,39 +173,44 @@ class ClientBatches(data.ClientDatasets):
       RunError: If no client's data can be read.
     """
 
-    def read(client: str) -> structures.Structure:
+    def read(client: str) -> tuple[Any, Any]:
       with self._reading(client):
-        return _take(*self._draw(client, round_number))
+        return self._draw(client, round_number)
 
     drawn, failures = data.read_each(cohort, read)
     made = zip(drawn, self._finish(drawn, round_number), strict=True)
     return data.CohortData.of(cohort, dict(made), failures)
 
   def _finish(
-    self, drawn: Mapping[str, structures.Structure], round_number: int
+    self, drawn: Mapping[str, tuple[Any, Any]], round_number: int
   ) -> list[data.Batches]:
-    """Maps clients' rows and divides them into batches."""
+    """Gathers and maps clients' rows and divides them into batches.
+
+    Args:
+      drawn: Rows, and the indices of those to iterate, by client.
+      round_number: The round.
+    """
     if not drawn:
       return []
     if self._row_bytes is None:
-      self._row_bytes = self._trace(next(iter(drawn.values())))
-    sizes = [_count(rows) for rows in drawn.values()]
+      self._row_bytes = self._trace(next(iter(drawn.values()))[0])
+    sizes = [len(order) for _, order in drawn.values()]
     if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
       return [
-        self._stream(rows, self._seed_of(client, round_number))
-        for client, rows in drawn.items()
+        self._stream(_take(*own), self._seed_of(client, round_number))
+        for client, own in drawn.items()
       ]
     if self._recipe.augment_fn is not None:
       return [
-        self._augmented(rows, self._seed_of(client, round_number))
-        for client, rows in drawn.items()
+        self._augmented(_take(*own), self._seed_of(client, round_number))
+        for client, own in drawn.items()
       ]
     if self._recipe.ragged:
       return [
-        self._divide(self._map(rows), [size])[0]
-        for rows, size in zip(drawn.values(), sizes, strict=True)
+        self._divide(self._map(_take(*own)), [size])[0]
+        for own, size in zip(drawn.values(), sizes, strict=True)
       ]
-    together = tf.nest.map_structure(_concatenated, *drawn.values())
+    together = _take_together(list(drawn.values()))
     return self._divide(self._map(together), sizes)
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
@@ -216,13 +221,11 @@ class ClientBatches(data.ClientDatasets):
   def _divide(
     self, mapped: structures.Structure, sizes: Sequence[int]
   ) -> list[data.Batches]:
-    """Splits the mapped rows of all clients by client."""
-    columns = [tf.split(tensor, sizes) for tensor in tf.nest.flatten(mapped)]
+    """Divides the mapped rows of all clients by client."""
+    ends = np.cumsum(sizes).tolist()
     return [
-      rows_lib.RowBatches(
-        tf.nest.pack_sequence_as(mapped, list(own)), self._recipe.batch_size
-      )
-      for own in zip(*columns, strict=True)
+      rows_lib.RowBatches(mapped, self._recipe.batch_size, end - size, end)
+      for size, end in zip(sizes, ends, strict=True)
     ]
 
   def _augmented(
@@ -311,6 +314,18 @@ def _take(rows: Any, order: Any) -> Any:
     return array[order] if isinstance(order, slice) else tf.gather(array, order)
 
   return tf.nest.map_structure(take, rows)
+
+
+def _take_together(drawn: Sequence[tuple[Any, Any]]) -> Any:
+  """Gathers the rows of all clients, one client's after another's.
+
+  Args:
+    drawn: Rows and their indices, for each client.
+  """
+  shared, _ = drawn[0]
+  if all(rows is shared for rows, _ in drawn):
+    return _take(shared, np.concatenate([order for _, order in drawn]))
+  return tf.nest.map_structure(_concatenated, *(_take(*own) for own in drawn))
 
 
 def _count(rows: structures.Structure) -> int:

@@ -196,6 +196,7 @@ def test_the_snippet_about_models(in_process_context, capsys):
   assert "('accuracy'," in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_the_snippets_about_hooks(in_process_context, capsys):
   del in_process_context
   texts = [b[2] for b in blocks('runs.md') if b[0] == 'python']

@@ -57,6 +57,7 @@ def test_tff_first():
   run(code + _TOUCH + _END)
 
 
+@pytest.mark.exhaustive
 def test_tff_without_its_worker():
   """It is imported, computes here, and says what its own runtime lacks."""
   hidden = """

@@ -32,6 +32,7 @@ def step_counts(process, clients):
   return int(output.metrics['client_work']['clients']['steps'])
 
 
+@pytest.mark.exhaustive
 def test_a_mix_of_one_is_that_optimizer():
   blended = build(
     client_mix='adagrad=1', client_learning_rates='adagrad=0.3', delay_mix='2=1'

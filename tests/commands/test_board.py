@@ -51,6 +51,7 @@ def rows_of(folder):
   return {path: path.stat().st_mtime_ns for path in folder.rglob('metrics.csv')}
 
 
+@pytest.mark.exhaustive
 def test_the_guide_from_idea_to_latex(folder, capsys):
   lines = [
     line

@@ -98,6 +98,7 @@ def _table_run(folder):
   return settings.folder, path
 
 
+@pytest.mark.exhaustive
 def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   settings = (
     flags.Flags()

@@ -257,6 +257,7 @@ def test_kernels_of_any_equation():
       )
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_have_adapters():
   with pytest.raises(adapters.AdapterError, match='at least 1, got 0'):
     adapters.adapt(model_fn, 0)

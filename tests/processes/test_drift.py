@@ -212,6 +212,7 @@ def test_what_hides_updates_has_no_drift(given):
     algorithms.check('fedavg', record_drift=True, **given)
 
 
+@pytest.mark.exhaustive
 def test_a_run_writes_and_draws_it(tmp_path):
   settings = training.settings(
     algorithm='fedavg',

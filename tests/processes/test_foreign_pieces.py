@@ -104,6 +104,7 @@ class _Careful(tff.learning.optimizers.Optimizer):
     )
 
 
+@pytest.mark.exhaustive
 def test_optimizers_may_branch_in_python():
   process = processes.compose(
     linear.model_fn, _Careful(), optimizers.server('sgd')

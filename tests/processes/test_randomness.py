@@ -70,6 +70,7 @@ def test_a_round_repeats_whatever_the_order_of_clients(process):
   )
 
 
+@pytest.mark.exhaustive
 def test_another_seed_draws_other_masks(process):
   other = algorithms.build('fedavg', model_fn, seed=4)
   assert not np.allclose(weights_after(other), weights_after(process), 1e-3)

@@ -528,6 +528,7 @@ def test_a_state_that_no_row_holds_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures('in_process_context')
+@pytest.mark.exhaustive
 def test_scaffold_goes_on_exactly_from_disk(tmp_path):
   task = helpers.task()
   data = task.datasets.train_data

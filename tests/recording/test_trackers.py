@@ -164,6 +164,7 @@ def test_a_program_that_fails_says_so(tmp_path):
   )
 
 
+@pytest.mark.exhaustive
 def test_a_recorder_that_fails_harms_no_run(tmp_path, capsys):
   class Failing:
     name = 'tracker'

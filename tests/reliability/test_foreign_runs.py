@@ -82,6 +82,7 @@ def test_reports_call_nothing_that_a_run_names(trap, capsys, words, settings):
   assert not marks(trap)
 
 
+@pytest.mark.exhaustive
 def test_agreed_code_is_called(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])

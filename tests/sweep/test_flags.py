@@ -154,6 +154,7 @@ def test_published_rates_of_fedada2_are_on_its_grids(name):
     assert {**preset.flags, **block.fixed} == preset.flags
 
 
+@pytest.mark.exhaustive
 def test_first_and_last_point_of_every_paper_grid_are_experiments():
   """Of every block once: the grid of one method is a part of its task's."""
   parser, seen = grids.Parser({}), []

@@ -404,6 +404,7 @@ def test_threads_and_preparation_change_nothing(whole, tmp_path, monkeypatch):
   assert table(other) == table(whole)
 
 
+@pytest.mark.exhaustive
 def test_its_end_tells_how_stale_answers_were(whole, capsys):
   result = run(whole)
   rows = table(whole)[1:]
@@ -443,6 +444,7 @@ def test_its_model_is_exported_and_gone_on_from(whole, tmp_path, capsys):
   assert not np.array_equal(loaded.trainable[0], fresh.trainable[0])
 
 
+@pytest.mark.exhaustive
 def test_bytes_are_those_of_synchronous_training():
   made = []
   for takes_messages in (False, True):

@@ -351,6 +351,7 @@ def test_a_round_in_which_nobody_answers(tmp_path, capsys):
   assert told in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_the_first_of_many_are_quicker(trained):
   slow, fast = table(sure(trained))[1:], table(quick(trained))[1:]
   assert {row['virtual/selected'] for row in fast} == {'12'}
@@ -488,6 +489,7 @@ def _width(rows, folder):
 
 
 @pytest.mark.usefixtures('pictures')
+@pytest.mark.exhaustive
 def test_the_end_of_a_run_tells_its_virtual_time(trained, capsys, tmp_path):
   settings = absent_ones(trained)
   flags = ['--algorithm=scaffold', '--ema_decay=0.5', *_ALL]

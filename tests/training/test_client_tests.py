@@ -128,6 +128,7 @@ def table_of(settings):
     return list(csv.DictReader(file))
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_tests_and_tunes_clients(tmp_path):
   arguments = ['--task=table', '--evaluate_clients=4', '--finetune_epochs=3']
   settings = settings_of(tmp_path, *arguments)

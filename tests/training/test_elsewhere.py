@@ -99,20 +99,18 @@ def _assert_same_rows(ours, theirs):
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'more',
   [
     ['--client_optimizer=sgd', '--client_learning_rate=0.1'],
-    pytest.param(
-      [
-        '--algorithm=moon',
-        '--asynchronous',
-        '--client_seconds_per_example=1',
-        '--concurrency=8',
-      ],
-      marks=pytest.mark.exhaustive,
-    ),
-    pytest.param(['--algorithm=centralized'], marks=pytest.mark.exhaustive),
+    [
+      '--algorithm=moon',
+      '--asynchronous',
+      '--client_seconds_per_example=1',
+      '--concurrency=8',
+    ],
+    ['--algorithm=centralized'],
   ],
 )
 def test_a_run_on_a_cluster_has_the_rows_of_one_here(address, tmp_path, more):

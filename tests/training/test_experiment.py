@@ -174,6 +174,7 @@ def test_whatever_is_kept_is_resumed(tmp_path, stop_in_round, arguments):
   assert table(parts) == table(whole)
 
 
+@pytest.mark.exhaustive
 def test_same_seed_same_run_on_any_threads_and_another_seed_another(tmp_path):
   arguments = [*_SMALL, '--total_rounds=2', '--runtime=in_process']
   one, two = (
@@ -269,6 +270,7 @@ def test_data_file_that_is_not_there(tmp_path):
   assert not (tmp_path / 'runs').exists()
 
 
+@pytest.mark.exhaustive
 def test_steps_at_their_bound_are_told(tmp_path, capsys):
   settings = training.settings(
     task='quadratic',
@@ -377,6 +379,7 @@ def test_presets_from_python():
   assert settings.hyperparameters['server_adaptivity'] == 1e-4
 
 
+@pytest.mark.exhaustive
 def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
   """From the flag to the step a value is checked, and a rule built, once."""
   rate = 0.0123457

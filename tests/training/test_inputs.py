@@ -36,6 +36,7 @@ def table(path, shift=0.0):
   return dict(task='table', table_path=str(path))
 
 
+@pytest.mark.exhaustive
 def test_a_table_of_the_same_shape(tmp_path):
   path = tmp_path / 'points.csv'
   settings, _ = start(tmp_path, **table(path))

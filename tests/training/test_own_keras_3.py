@@ -103,6 +103,7 @@ def run(settings):
   return training.run(settings, say=lambda _: None).rows
 
 
+@pytest.mark.exhaustive
 def test_a_run_and_what_follows(settings, tmp_path):
   keras = pytest.importorskip('keras')
   first = settings(

@@ -91,6 +91,7 @@ def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
     run(settings_of(tmp_path, *more, '--total_rounds=2', name='parts'))
 
 
+@pytest.mark.exhaustive
 def test_what_depends_on_the_number_of_rounds_does_not_go_on(tmp_path):
   decaying = [*_SMALL, '--client_lr_schedule=step_decay']
   run(settings_of(tmp_path, *decaying, '--total_rounds=1'))
@@ -192,6 +193,7 @@ def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
   assert values[best - 1] == max(values)
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_an_average_exports_none(tmp_path):
   settings = settings_of(tmp_path, *_SMALL, '--total_rounds=1')
   run(settings)

@@ -93,6 +93,7 @@ def test_what_the_server_knows_already_is_not_sent():
   )
 
 
+@pytest.mark.exhaustive
 def test_server_optimizer_is_not_sent():
   model_fn = helpers.task().model_fn
   plain = algorithms.build('fedavg', model_fn)

@@ -22,7 +22,6 @@ from tff_adaptive import runtime
 _SEQUENCE = tff.SequenceType(np.int64)
 _MACHINE = socket.gethostname()
 
-# Every check trains on a cluster in tests/training/test_elsewhere.py.
 pytestmark = pytest.mark.exhaustive
 
 

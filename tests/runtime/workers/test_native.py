@@ -153,6 +153,7 @@ def test_arguments_out_of_range_are_refused(arguments):
     runtime.create_native_context(**arguments)
 
 
+@pytest.mark.exhaustive
 def test_killed_program_leaves_no_worker_and_no_open_pipe():
   program = """
 import os, signal

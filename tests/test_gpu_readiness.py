@@ -97,8 +97,9 @@ def _check_client(placed, keras, algorithm):
   assert not waits or algorithm == 'fedsps_global', waits
   rest = copies_to_host(placed, a_step=False)
   outside = {op: n for op, n in rest.items() if op not in _ONCE_A_CLIENT}
-  # Whether the update is finite, and counts.
-  assert sum(outside.values()) <= 7, outside
+  # Whether the update is finite, and counts: a condition, in place of a copy of
+  # the whole update.
+  assert sum(outside.values()) <= 8, outside
   # An LSTM is one op there and one back, not a loop over time.
   assert all(len(frame) < 2 for frame in placed.frames.values())
 

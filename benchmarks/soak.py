@@ -80,10 +80,7 @@ class Samples:
   def grown(self) -> list[str]:
     """Names what grew from the second measurement to the last."""
     # The first is before some caches are full.
-    second, last = (
-      list(self.by_round.values())[1],
-      list(self.by_round.values())[-1],
-    )
+    _, second, *_, last = self.by_round.values()
     return [
       name
       for name, value in last.items()

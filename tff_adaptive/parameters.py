@@ -412,7 +412,7 @@ def _helps_in(module: str) -> Mapping[str, dict[str, str]]:
   except (OSError, TypeError):
     return {}
   helps: dict[str, dict[str, str]] = {}
-  for node in _classes(tree.body):
+  for node in _classes(tree):
     own = helps.setdefault(node.name, {})
     for field, text in itertools.pairwise(node.body):
       if (
@@ -426,12 +426,13 @@ def _helps_in(module: str) -> Mapping[str, dict[str, str]]:
   return helps
 
 
-def _classes(statements: Iterable[ast.stmt]) -> Iterator[ast.ClassDef]:
-  """Finds classes, also in functions; expressions can hold none."""
-  for statement in statements:
-    if isinstance(statement, ast.ClassDef):
-      yield statement
-    yield from _classes(getattr(statement, 'body', ()))
+def _classes(node: ast.AST) -> Iterator[ast.ClassDef]:
+  """Finds classes wherever they are; expressions can hold none."""
+  for child in ast.iter_child_nodes(node):
+    if isinstance(child, ast.ClassDef):
+      yield child
+    if not isinstance(child, ast.expr):
+      yield from _classes(child)
 
 
 def argument_help(docstring: str) -> dict[str, str]:

@@ -147,11 +147,6 @@ def test_the_same_rounds_as_keras_2(in_process_context, name, network):
     np.testing.assert_array_equal(ours, theirs.numpy())
 
 
-def assert_same_weights(ours, theirs):
-  for a, b in zip(ours.trainable, theirs.trainable):
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize('kind', ['in_process', 'native', 'ray'])
 def test_masks_depend_on_no_order_of_clients_and_on_no_runtime(
@@ -172,7 +167,8 @@ def test_masks_depend_on_no_order_of_clients_and_on_no_runtime(
     there, _ = rounds(process, start, cohort)
   if context is not in_process_context:
     context.close()
-  assert_same_weights(first, there)
+  for a, b in zip(first.trainable, there.trainable):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 def linear(keras, **options):

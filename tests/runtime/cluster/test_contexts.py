@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.runtime import cases
 from tests.runtime import computations
 from tests.runtime import test_algorithms_agree as methods
@@ -63,10 +64,7 @@ _AVERAGING = (
 
 @pytest.mark.parametrize(
   'case',
-  [
-    pytest.param(case, marks=pytest.mark.slow) if case in _AVERAGING else case
-    for case in cases.ALL
-  ],
+  tiers.exhaustive_but([], cases.ALL, slow=_AVERAGING),
   ids=lambda case: case.__name__,
 )
 def test_ray_equals_in_process(case, context, in_process):
@@ -87,10 +85,11 @@ _OF_A_KIND = (
 
 @pytest.mark.parametrize(
   'name',
-  [
-    name if name in _OF_A_KIND else pytest.param(name, marks=pytest.mark.slow)
-    for name in algorithms.names()
-  ],
+  tiers.exhaustive_but(
+    [],
+    algorithms.names(),
+    slow=[name for name in algorithms.names() if name not in _OF_A_KIND],
+  ),
 )
 def test_every_method_agrees(name, context, in_process):
   methods.assert_same(

@@ -136,10 +136,15 @@ class _Parts:
     # Whether metrics are plain sums, which start at 0; known once evaluated.
     self._plain: Optional[bool] = None
     self._parts: list[_Part] = []
-    # Functions of all parts, by their number: a call costs less than an
-    # operation per variable.
-    self._zeroing: dict[int, Callable[[], None]] = {}
-    self._merging: dict[int, Callable[[], None]] = {}
+    self._trace()
+
+  def _trace(self) -> None:
+    """Builds the functions of all parts, traced at their next call.
+
+    A call costs less than an operation per variable.
+    """
+    self._zero_parts = tf.function(self._zero)
+    self._add_parts = tf.function(self._add)
 
   def start(self) -> bool:
     """Sets all sums to zero.
@@ -150,32 +155,27 @@ class _Parts:
     """
     if self._plain is None:
       self._plain = not any(map(tf.math.count_nonzero, self._sums))
-    if self._plain and self._parts:
-      self._of_all(self._zeroing, self._zero)()
+    if self._plain:
+      self._zero_parts()
     return self._plain
 
   def __getitem__(self, place: int) -> '_Part':
     """Returns a part, created if it is the next one."""
     if place == len(self._parts):
       self._parts.append(_Part(self._sums))
+      self._trace()
     return self._parts[place]
 
   def merge(self) -> None:
     """Adds the parts' sums, in order, to the model's variables."""
-    if self._parts:
-      self._of_all(self._merging, self._merge)()
-
-  def _of_all(
-    self, functions: dict[int, Callable[[], None]], body: Callable[[], None]
-  ) -> Callable[[], None]:
-    return functions.setdefault(len(self._parts), tf.function(body))
+    self._add_parts()
 
   def _zero(self) -> None:
     for part in self._parts:
       for variable in part.sums:
         variable.assign(tf.zeros_like(variable))
 
-  def _merge(self) -> None:
+  def _add(self) -> None:
     for place, variable in enumerate(self._sums):
       for part in self._parts:
         variable.assign_add(part.sums[place])

@@ -4,6 +4,7 @@ The implementation of `main.py` and of the installed command `tff-adaptive`.
 TensorFlow is imported only by commands that compute.
 """
 
+import gc
 import importlib.metadata
 import os
 import signal
@@ -131,6 +132,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
   """Runs the installed command."""
+  # Importing TensorFlow and tracing make a million objects that stay.
+  gc.set_threshold(20_000, 20, 20)
   try:
     code = main(sys.argv[1:])
     sys.stdout.flush()

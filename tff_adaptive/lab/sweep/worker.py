@@ -6,6 +6,7 @@ imports it once and then claims one run after the other from the sweep's study.
 
 import contextlib
 import dataclasses
+import gc
 import logging
 import math
 import multiprocessing
@@ -200,12 +201,13 @@ def _wait_for_others(folder: pathlib.Path) -> None:
 
 def _clean_up() -> None:
   """Frees the memory that Keras holds for a run's models."""
-  import gc  # pylint: disable=g-import-not-at-top
-
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
 
   tf.keras.backend.clear_session()
   gc.collect()
+  if not gc.get_freeze_count():
+    # What is imported stays, and looking through it takes a tenth of a run.
+    gc.freeze()
 
 
 def job_of(
@@ -304,6 +306,8 @@ def serve(connection: Any, sweep: flags.Sweep) -> None:
       '', (whether there may be more to run, the number of traced rounds)).
     sweep: The sweep.
   """
+  # As the command line does.
+  gc.set_threshold(20_000, 20, 20)
   _end_with_parent()
 
   def report(kind: str, name: str, value: Any) -> None:

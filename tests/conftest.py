@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import functools
 import gc
 import importlib.util
 import os
@@ -31,6 +32,29 @@ def pytest_collection_finish():
   gc.collect()
   gc.freeze()
   gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_setup(item):
+  """Skips tests of TFF's worker in an installation without that program."""
+  parameters = getattr(item, 'callspec', None)
+  values = parameters.params.values() if parameters else ()
+  if (
+    item.get_closest_marker('native')
+    or 'native' in item.fixturenames
+    or any(value in ('native', ['--runtime=native']) for value in values)
+  ) and not _has_worker():
+    pytest.skip("needs TFF's worker program, which `make native` installs")
+
+
+@functools.cache
+def _has_worker():
+  from tff_adaptive.runtime import tff_names  # pylint: disable=g-import-not-at-top
+
+  try:
+    tff_names.worker_binary_path()
+  except FileNotFoundError:
+    return False
+  return True
 
 
 # That of `in_process_context`, once a test has asked for it.

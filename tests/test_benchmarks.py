@@ -45,6 +45,7 @@ def test_the_whole_program_beside_its_runtime(tmp_path):
   assert re.search(r'^logistic +10 +100 in_process', text, re.MULTILINE)
 
 
+@pytest.mark.native
 @pytest.mark.slow
 def test_what_rounds_wait_for_their_data(tmp_path):
   text = _run(tmp_path, '-m', 'benchmarks.data', 'digits', '--rounds=4')

@@ -373,6 +373,7 @@ class TestAggregators:
     assert min(plain, linear.START) - 1e-3 <= moved
     assert moved <= max(plain, linear.START) + 1e-3
 
+  @pytest.mark.native
   @pytest.mark.exhaustive
   def test_private_rounds_are_the_same_in_tffs_own_runtime(self):
     process = algorithms.build(

@@ -11,6 +11,8 @@ import pytest
 from tests.reliability import drills
 from tff_adaptive.runtime.workers import process as process_lib
 
+pytestmark = pytest.mark.native
+
 _NATIVE = (*drills.SMALL, '--runtime=native', '--rounds_per_checkpoint=2')
 _DIVERGING = (
   '--client_optimizer=sgd',

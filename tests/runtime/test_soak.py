@@ -75,6 +75,7 @@ def test_memory_of_the_in_process_runtime_is_flat():
   assert sizes[2000] < 1.05 * sizes[100], sizes
 
 
+@pytest.mark.native
 @pytest.mark.slow
 def test_growth_of_the_native_worker_is_bounded_by_restarts():
   free = runtime.create_native_context()

@@ -457,6 +457,7 @@ def test_bytes_are_those_of_synchronous_training():
   assert made[0].down > 0
 
 
+@pytest.mark.native
 @pytest.mark.exhaustive
 def test_on_the_native_runtime(tmp_path):
   tables = []

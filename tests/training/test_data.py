@@ -233,6 +233,7 @@ def test_client_that_cannot_be_read():
     clients.for_client('bad', 1)
 
 
+@pytest.mark.native
 def test_datasets_work_in_tffs_own_runtime():
   # Its worker is another process: the datasets have to be serialised.
   task = helpers.task()

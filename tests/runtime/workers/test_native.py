@@ -20,6 +20,8 @@ from tff_adaptive.runtime.workers import process as process_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
+pytestmark = pytest.mark.native
+
 
 @tff.tensorflow.computation(np.int32)
 def _square(x):

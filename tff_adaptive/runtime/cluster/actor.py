@@ -88,9 +88,9 @@ class Actor:
       _MAX_COMPUTATIONS
     )
     self._lock = threading.Lock()
-    self._computing = threading.Lock()
-    # An actor with one core loads data while it would wait.
-    self._has_time = contextlib.nullcontext() if cores > 1 else self._computing
+    self._has_spare_core = cores > 1
+    self._last_call = -1
+    self._call_ended = threading.Condition()
     self._data = _Data()
     self._running: dict[int, tff_functions.Cancellation] = {}
     self._cancelled: MutableMapping[int, bool] = cachetools.LRUCache(
@@ -132,7 +132,7 @@ class Actor:
       share: The clients, with the parts that are.
     """
     try:
-      with self._computing, self._cancellable(call) as cancellation:
+      with self._cancellable(call) as cancellation:
         computation = self._computation(digest, comp)
         columns = [self._data.of(column) for column in share.columns]
         type_spec = computation.type_signature
@@ -154,14 +154,22 @@ class Actor:
       return Answer(error=type(e)(_in_cohort(e, share)))
 
   @ray.method(concurrency_group='data')
-  def load(self, columns: Sequence[Sequence[references.Reference]]) -> None:
+  def load(
+    self, call: int, columns: Sequence[Sequence[references.Reference]]
+  ) -> None:
     """Loads the data of clients that the next call trains.
 
+    With one core this waits until the current call has ended, as otherwise both
+    would take longer, and the cluster waits for the slowest actor.
+
     Args:
-      columns: References, as they will be in the call's share.
+      call: Id of the current call.
+      columns: References, as they will be in the next call's share.
     """
-    with self._has_time:
-      self._data.load(columns)
+    if not self._has_spare_core:
+      with self._call_ended:
+        self._call_ended.wait_for(lambda: self._last_call >= call)
+    self._data.load(columns)
 
   @ray.method(concurrency_group='control')
   def cancel(self, call: int) -> None:
@@ -185,6 +193,9 @@ class Actor:
     finally:
       with self._lock:
         del self._running[call]
+      with self._call_ended:
+        self._last_call = call
+        self._call_ended.notify_all()
 
   def _computation(self, digest: bytes, comp: Sequence[ray.ObjectRef]) -> Any:
     if digest not in self._computations:

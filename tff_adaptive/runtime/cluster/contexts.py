@@ -304,7 +304,7 @@ class Cluster:
       else:
         with self._lock:
           assigned = self.fleet.assign(call.names_without(found), slots)
-        load = functools.partial(self._load_announced, call, slots)
+        load = functools.partial(self._load_announced, call)
         lost = call.on_slots(sent, argument, assigned, found, load)
         losers = [assigned[number] for number in lost]
       if not lost:
@@ -325,9 +325,14 @@ class Cluster:
       self._announced = list(coming)
 
   def _load_announced(
-    self, call: '_Call', slots: Sequence[fleet_lib.Slot]
+    self, call: '_Call', running: Mapping[fleet_lib.Slot, int]
   ) -> None:
-    """Lets actors load what was announced, after their shares of a call."""
+    """Lets actors load what was announced, after their shares of a call.
+
+    Args:
+      call: The invocation.
+      running: The id of the last call of each actor that takes part.
+    """
     with self._lock:
       announced, self._announced = self._announced, []
       known = {None, *(reference.key for reference in call.references())}
@@ -337,12 +342,12 @@ class Cluster:
         for clients in sharing.shares([r.work for r in coming], call.count)
       ]
       names = [[r.name for r in share] for share in shares]
-      assigned = self.fleet.assign(list(enumerate(names)), slots)
+      assigned = self.fleet.assign(list(enumerate(names)), list(running))
     columns: dict[fleet_lib.Slot, list[Any]] = {}
     for number, slot in assigned.items():
       columns.setdefault(slot, []).append(shares[number])
     for slot, own in columns.items():
-      slot.actor.load.remote(own)
+      slot.actor.load.remote(running[slot], own)
 
   @staticmethod
   def _read_part(
@@ -430,7 +435,7 @@ class _Call:
     argument: ray.ObjectRef,
     assigned: Mapping[int, fleet_lib.Slot],
     found: dict[int, actor_lib.Answer],
-    meanwhile: Callable[[], None],
+    meanwhile: Callable[[Mapping[fleet_lib.Slot, int]], None],
   ) -> dict[int, Exception]:
     """Runs shares on their assigned actors.
 
@@ -439,7 +444,8 @@ class _Call:
       argument: Reference to the parts of its argument not at clients.
       assigned: The actor of each share, by the share's index.
       found: Receives the answers, by the share's index.
-      meanwhile: Called while the shares run.
+      meanwhile: Called while the shares run, with the id of the last call of
+        each actor.
 
     Returns:
       Ray's error for each share without an answer, by the share's index.
@@ -456,7 +462,7 @@ class _Call:
       running[number] = _Running(slot, identifier, reference.future())
     lost: dict[int, Exception] = {}
     try:
-      meanwhile()
+      meanwhile({one.slot: one.identifier for one in running.values()})
       for number, one in running.items():
         try:
           answer = self._wait(one.future)

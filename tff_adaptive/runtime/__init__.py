@@ -10,6 +10,7 @@ do so when called.
 """
 
 import os
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ __all__ = [
   'create_in_process_context',
   'create_native_context',
   'create_ray_context',
+  'data_announcer',
   'set_default_context',
   'set_in_process_context',
   'set_native_context',
@@ -167,6 +169,25 @@ def aggregation_seconds() -> float | None:
   context = getattr(context, 'asynchronous', context)
   engine = getattr(context, 'engine', None)
   return None if engine is None else engine.resources.aggregation_seconds
+
+
+def data_announcer() -> Callable[[Sequence[Reference]], None] | None:
+  """Returns a function that announces clients' data to TFF's current context.
+
+  It takes the references of the clients of a later computation and returns at
+  once. Machines load these data when they have computed their share of the
+  current computation, or while they compute it if they have more cores than
+  one. Data that are announced and not used are dropped. May be called from any
+  thread.
+
+  Returns:
+    The function, or `None` if the context loads no data in advance.
+  """
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  context = tff.framework.get_context_stack().current
+  context = getattr(context, 'asynchronous', context)
+  return getattr(context, 'announce', None)
 
 
 def create_native_context(

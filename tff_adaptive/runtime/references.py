@@ -1,6 +1,7 @@
 """References to clients' data, which are loaded where clients train."""
 
 import abc
+from collections.abc import Hashable
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,14 @@ class Reference(abc.ABC):
   @abc.abstractmethod
   def source(self) -> Any:
     """Hashable key of the data source."""
+
+  @property
+  def key(self) -> Hashable | None:
+    """Hashable key of the data, with which they can be loaded in advance.
+
+    `None`, the default, for data that are loaded when they are used.
+    """
+    return None
 
   @classmethod
   @abc.abstractmethod

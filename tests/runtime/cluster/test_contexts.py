@@ -124,6 +124,91 @@ def computations_of_two(left, right):
   return tff.federated_sum(left), tff.federated_sum(right)
 
 
+class _Numbers(runtime.Reference):
+  """Data that note in a file when they are loaded."""
+
+  work = 1.0
+
+  def __init__(self, notes, name, broken=False):
+    self._notes = notes
+    self.name = name
+    self._broken = broken
+
+  @property
+  def source(self):
+    return self._notes
+
+  @property
+  def key(self):
+    return self.name
+
+  @classmethod
+  def load(cls, references):
+    with open(references[0].source, 'a', encoding='utf-8') as notes:
+      for reference in references:
+        notes.write(f'{reference.name}\n')
+    for place, reference in enumerate(references):
+      if reference._broken:
+        raise runtime.ClientFailure(f'{reference.name} is broken', place)
+    return [[np.int64(len(r.name))] for r in references]
+
+
+def _notes(path, count):
+  """Waits for so many notes; returns all there are, sorted."""
+  end = time.monotonic() + 30
+  while time.monotonic() < end:
+    notes = path.read_text(encoding='utf-8').split()
+    if len(notes) >= count:
+      break
+    time.sleep(0.05)
+  return sorted(notes)
+
+
+def test_announced_data_are_loaded_once_and_before_their_call(
+  context, tmp_path
+):
+  path = tmp_path / 'notes'
+  first, second, third = (
+    [_Numbers(path, f'{letter * size}') for size in (1, 2, 3)]
+    for letter in 'abc'
+  )
+  with _installed(context):
+    announce = runtime.data_announcer()
+    # Those of the call itself are not loaded twice.
+    announce(first)
+    assert _sums(first)[0] == 6
+    announce(second)
+    assert _sums(third)[0] == 6
+    announced = ['a', 'aa', 'aaa', 'b', 'bb', 'bbb', 'c', 'cc', 'ccc']
+    assert _notes(path, 9) == announced
+    total, each = _sums(second)
+    assert (total, list(each)) == (6, [1, 2, 3])
+    time.sleep(0.2)
+    assert _notes(path, 9) == announced
+
+
+def test_a_failure_to_load_announced_data_is_reported_by_their_call(
+  context, tmp_path
+):
+  path = tmp_path / 'notes'
+  whole = [_Numbers(path, name) for name in ('a', 'b')]
+  broken = [_Numbers(path, 'c'), _Numbers(path, 'd', broken=True)]
+  with _installed(context):
+    runtime.data_announcer()(broken)
+    assert _sums(whole)[0] == 2
+    assert _notes(path, 4) == ['a', 'b', 'c', 'd']
+    with pytest.raises(runtime.ClientFailure, match='d is broken') as failure:
+      _sums(broken)
+    assert failure.value.client_index == 1
+    # The whole client was in memory, unless it shared an actor with the other.
+    assert _notes(path, 5).count('d') == 2
+
+
+def test_a_context_in_this_process_loads_nothing_in_advance(in_process):
+  with _installed(in_process):
+    assert runtime.data_announcer() is None
+
+
 @pytest.mark.slow  # TensorFlow tries for ten seconds.
 def test_out_of_memory_is_said_with_machine_client_and_flag(context):
   @tff.tensorflow.computation(np.int32)

@@ -16,6 +16,7 @@ from tff_adaptive import adapters
 from tff_adaptive import errors
 from tff_adaptive import models
 from tff_adaptive import processes
+from tff_adaptive import runtime
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.lab.flags import settings as settings_lib
@@ -177,7 +178,9 @@ def make(
     most = settings.task_options.get('max_elements')
     if most is not None:
       counts = {name: min(count, most) for name, count in counts.items()}
-    made = elsewhere.ReferredClients(clients, counts, source)
+    made = elsewhere.ReferredClients(
+      clients, counts, source, runtime.data_announcer()
+    )
   trained: protocols.Clients = made
   if isinstance(participation, schedule_lib.Schedule):
     trained = asynchronous.StaggeredClients(made, participation)

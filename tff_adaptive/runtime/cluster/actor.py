@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import threading
+from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import MutableMapping
 from collections.abc import Sequence
@@ -87,6 +88,10 @@ class Actor:
       _MAX_COMPUTATIONS
     )
     self._lock = threading.Lock()
+    self._has_spare_core = cores > 1
+    self._last_call = -1
+    self._call_ended = threading.Condition()
+    self._data = _Data()
     self._running: dict[int, tff_functions.Cancellation] = {}
     self._cancelled: MutableMapping[int, bool] = cachetools.LRUCache(
       _MAX_CANCELLED
@@ -129,7 +134,7 @@ class Actor:
     try:
       with self._cancellable(call) as cancellation:
         computation = self._computation(digest, comp)
-        columns = [_load(column) for column in share.columns]
+        columns = [self._data.of(column) for column in share.columns]
         type_spec = computation.type_signature
         value = wire.decode(argument, type_spec.parameter, iter(columns))
         result = self._engine.run(computation, value, cancellation=cancellation)
@@ -147,6 +152,24 @@ class Actor:
     ) as e:
       # Without `__cause__`, which other processes may fail to unpickle.
       return Answer(error=type(e)(_in_cohort(e, share)))
+
+  @ray.method(concurrency_group='data')
+  def load(
+    self, call: int, columns: Sequence[Sequence[references.Reference]]
+  ) -> None:
+    """Loads the data of clients that the next call trains.
+
+    With one core this waits until the current call has ended, as otherwise both
+    would take longer, and the cluster waits for the slowest actor.
+
+    Args:
+      call: Id of the current call.
+      columns: References, as they will be in the next call's share.
+    """
+    if not self._has_spare_core:
+      with self._call_ended:
+        self._call_ended.wait_for(lambda: self._last_call >= call)
+    self._data.load(columns)
 
   @ray.method(concurrency_group='control')
   def cancel(self, call: int) -> None:
@@ -170,6 +193,9 @@ class Actor:
     finally:
       with self._lock:
         del self._running[call]
+      with self._call_ended:
+        self._last_call = call
+        self._call_ended.notify_all()
 
   def _computation(self, digest: bytes, comp: Sequence[ray.ObjectRef]) -> Any:
     if digest not in self._computations:
@@ -180,6 +206,41 @@ class Actor:
       self._engine.compile(computation, once)
       self._computations[digest] = computation
     return self._computations[digest]
+
+
+class _Data:
+  """The clients' data, which may be loaded in advance by another thread."""
+
+  def __init__(self) -> None:
+    # Sources are not thread-safe.
+    self._lock = threading.Lock()
+    self._loaded: dict[Hashable, Any] = {}
+
+  def load(self, columns: Sequence[Sequence[references.Reference]]) -> None:
+    """Loads data in advance, in place of those of an earlier call."""
+    with self._lock:
+      self._loaded = {}
+      for column in columns:
+        # The call itself reports what cannot be loaded.
+        with contextlib.suppress(failures.RuntimeFailure):
+          keys = [reference.key for reference in column]
+          self._loaded |= zip(keys, _load(column), strict=True)
+
+  def of(self, column: Sequence[Any]) -> list[Any]:
+    """Returns clients' values, with data in place of all `Reference`s.
+
+    Raises:
+      ClientFailure: If a client's data cannot be loaded.
+    """
+    with self._lock:
+      return _load(
+        [
+          self._loaded.pop(value.key, value)
+          if isinstance(value, references.Reference)
+          else value
+          for value in column
+        ]
+      )
 
 
 def _load(column: Sequence[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import itertools
 import threading
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import MutableMapping
@@ -125,6 +126,7 @@ class Cluster:
         ray.shutdown()
       raise
     self._num_shares = 0
+    self._announced: list[references.Reference] = []
     self._lock = threading.RLock()
     self._cuts: MutableMapping[bytes, _Cut] = cachetools.LRUCache(_MAX_COMPILED)
 
@@ -163,6 +165,7 @@ class Cluster:
         )
         for clients in shares
       ],
+      count,
       cancellation or tff_functions.Cancellation(),
     )
     answers = self._on_actors(cut.first, server, call)
@@ -301,7 +304,8 @@ class Cluster:
       else:
         with self._lock:
           assigned = self.fleet.assign(call.names_without(found), slots)
-        lost = call.on_slots(sent, argument, assigned, found)
+        load = functools.partial(self._load_announced, call)
+        lost = call.on_slots(sent, argument, assigned, found, load)
         losers = [assigned[number] for number in lost]
       if not lost:
         return [found[number] for number in range(len(call.shares))]
@@ -314,6 +318,36 @@ class Cluster:
       machines = ', '.join(dict.fromkeys(slot.machine for slot in left))
       logging.warning('%s Continuing with %s.', told, machines)
     raise AssertionError('unreachable')
+
+  def announce(self, coming: Sequence[references.Reference]) -> None:
+    """See `runtime.data_announcer`; replaces what was announced before."""
+    with self._lock:
+      self._announced = list(coming)
+
+  def _load_announced(
+    self, call: '_Call', running: Mapping[fleet_lib.Slot, int]
+  ) -> None:
+    """Lets actors load what was announced, after their shares of a call.
+
+    Args:
+      call: The invocation.
+      running: The id of the last call of each actor that takes part.
+    """
+    with self._lock:
+      announced, self._announced = self._announced, []
+      known = {None, *(reference.key for reference in call.references())}
+      coming = [r for r in announced if r.key not in known]
+      shares = [
+        [coming[i] for i in clients]
+        for clients in sharing.shares([r.work for r in coming], call.count)
+      ]
+      names = [[r.name for r in share] for share in shares]
+      assigned = self.fleet.assign(list(enumerate(names)), list(running))
+    columns: dict[fleet_lib.Slot, list[Any]] = {}
+    for number, slot in assigned.items():
+      columns.setdefault(slot, []).append(shares[number])
+    for slot, own in columns.items():
+      slot.actor.load.remote(running[slot], own)
 
   @staticmethod
   def _read_part(
@@ -345,16 +379,29 @@ class _Call:
 
   Attributes:
     shares: The shares of the cohort, in its order.
+    count: Number of shares of a cohort that is large enough.
     cancellation: Cancels the invocation from another thread.
   """
 
   def __init__(
     self,
     shares: Sequence[actor_lib.Share],
+    count: int,
     cancellation: tff_functions.Cancellation,
   ):
     self.shares = shares
+    self.count = count
     self.cancellation = cancellation
+
+  def references(self, number: int | None = None) -> list[references.Reference]:
+    """Returns the references of a share, or of all."""
+    return [
+      value
+      for share in (self.shares if number is None else [self.shares[number]])
+      for column in share.columns
+      for value in column
+      if isinstance(value, references.Reference)
+    ]
 
   def columns(self, answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:
     """Collects the clients' results of all shares, in the cohort's order."""
@@ -377,16 +424,8 @@ class _Call:
   ) -> list[tuple[int, list[str]]]:
     """Returns the index and the known client names of each unfinished share."""
     return [
-      (
-        number,
-        [
-          value.name
-          for column in share.columns
-          for value in column
-          if isinstance(value, references.Reference)
-        ],
-      )
-      for number, share in enumerate(self.shares)
+      (number, [reference.name for reference in self.references(number)])
+      for number in range(len(self.shares))
       if number not in done
     ]
 
@@ -396,6 +435,7 @@ class _Call:
     argument: ray.ObjectRef,
     assigned: Mapping[int, fleet_lib.Slot],
     found: dict[int, actor_lib.Answer],
+    meanwhile: Callable[[Mapping[fleet_lib.Slot, int]], None],
   ) -> dict[int, Exception]:
     """Runs shares on their assigned actors.
 
@@ -404,6 +444,8 @@ class _Call:
       argument: Reference to the parts of its argument not at clients.
       assigned: The actor of each share, by the share's index.
       found: Receives the answers, by the share's index.
+      meanwhile: Called while the shares run, with the id of the last call of
+        each actor.
 
     Returns:
       Ray's error for each share without an answer, by the share's index.
@@ -420,6 +462,7 @@ class _Call:
       running[number] = _Running(slot, identifier, reference.future())
     lost: dict[int, Exception] = {}
     try:
+      meanwhile({one.slot: one.identifier for one in running.values()})
       for number, one in running.items():
         try:
           answer = self._wait(one.future)
@@ -507,11 +550,13 @@ class RayContext(tff.framework.SyncContext):
   """Synchronous context; see `tff_adaptive.runtime.set_ray_context`.
 
   Attributes:
+    announce: Announces data, see `runtime.data_announcer`.
     is_closed: Whether the context was closed.
   """
 
   def __init__(self, cluster: Cluster):
     self._cluster = cluster
+    self.announce = cluster.announce
     self.is_closed = False
 
   @property
@@ -536,10 +581,15 @@ class RayContext(tff.framework.SyncContext):
 
 
 class RayAsyncContext(tff.framework.AsyncContext):
-  """Asynchronous context: the event loop stays free during a computation."""
+  """Asynchronous context: the event loop stays free during a computation.
+
+  Attributes:
+    announce: Announces data, see `runtime.data_announcer`.
+  """
 
   def __init__(self, cluster: Cluster):
     self._cluster = cluster
+    self.announce = cluster.announce
     self._invocations = concurrent.futures.ThreadPoolExecutor(
       _MAX_INVOCATIONS, thread_name_prefix='tff_invocation'
     )

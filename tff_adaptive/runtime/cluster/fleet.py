@@ -83,8 +83,8 @@ class Fleet:
     # Ids of machines that have slots, or no room for one.
     self._known: set[str] = set()
     self._homes: dict[str, Slot] = {}
-    # A thread of its own for `cancel`, while the actor computes.
-    options: dict[str, Any] = dict(concurrency_groups={'control': 1})
+    # Threads of their own for `cancel` and `load`, while the actor computes.
+    options: dict[str, Any] = dict(concurrency_groups={'control': 1, 'data': 1})
     self._class = ray.remote(**options)(actor_lib.Actor)
     self.look()
     self._wait(self._slots, start_timeout)

@@ -12,6 +12,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import MutableMapping
@@ -168,6 +169,10 @@ class BatchReference(runtime.Reference):
   def source(self) -> Source:
     return self._source
 
+  @property
+  def key(self) -> Hashable:
+    return self._source, self.name, self.round_number
+
   @classmethod
   def load(cls, references: Sequence[Any]) -> list[data_lib.Batches]:
     clients = references[0].source.clients()
@@ -194,16 +199,15 @@ class ReferredClients:
 
   Attributes:
     client_ids: All training clients, in the task's order.
-    prepared_ahead: False, as there is nothing to prepare in this process.
+    prepared_ahead: Whether machines may load a round's data in another thread.
   """
-
-  prepared_ahead = False
 
   def __init__(
     self,
     clients: data_lib.ClientDatasets,
     counts: Mapping[str, int],
     source: Source,
+    announce: Optional[Callable[[Sequence[BatchReference]], None]] = None,
   ):
     """Initializes the clients.
 
@@ -211,8 +215,12 @@ class ReferredClients:
       clients: The clients in this process.
       counts: Numbers of examples by client id, as far as known.
       source: Builds the clients on other machines.
+      announce: Called with the references of each round, which may be a later
+        one; see `runtime.data_announcer`.
     """
     self.client_ids = clients.client_ids
+    self.prepared_ahead = clients.prepared_ahead and announce is not None
+    self._announce = announce
     self._clients = clients
     self._source = source
     self._counts = counts
@@ -227,5 +235,8 @@ class ReferredClients:
     self, round_number: int, cohort: Sequence[str]
   ) -> data_lib.CohortData:
     """Returns references to the cohort's batches."""
-    batches: list[Any] = [self.for_client(c, round_number) for c in cohort]
+    found = [self.for_client(c, round_number) for c in cohort]
+    if self._announce is not None and self.prepared_ahead:
+      self._announce(found)
+    batches: list[Any] = list(found)
     return data_lib.CohortData(batches, {})

@@ -6,7 +6,8 @@
 # make ray     set up with Ray, for --runtime=ray
 # make native  add TFF's worker, for --runtime=native, after PORTABLE=1
 #
-# make test-all           set up, then run the tests, and more cases of each
+# make test-all           set up, then run the tests, and more cases of each;
+#                         SHARE=2/4 runs the second quarter of the latter
 # make lint, test-slow, coverage    parts of it, and more
 # make matrix  run two rounds of every method on every task
 # make docs    build the documentation's site into build/site
@@ -46,7 +47,7 @@ test: $(VENV)/.installed-ray $(VENV)/.installed-data
 
 # Beside the tests of every check, what repeats one of them for more cases.
 test-all: test
-	$(PY) -m pytest $(FAST) -m 'exhaustive and not slow'
+	$(PY) -m pytest $(FAST) -m 'exhaustive and not slow' $(addprefix --share=,$(SHARE))
 
 test-slow: $(VENV)/.installed-ray $(VENV)/.installed-data
 	$(PY) -m pytest -m slow

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
+
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -17,9 +19,21 @@ _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 _BRIEF = ('board', 'flags', 'optimizers', 'report', 'results', 'tasks')
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+  """Adds the option of `make test-all SHARE=1/4`."""
+  parser.addoption('--share', help='run a share of the test files, as in 1/4')
+
+
+def pytest_collection_modifyitems(config, items):
   """Puts brief files last, so that workers end at nearly the same time."""
   tests = pathlib.Path(__file__).parent
+  share = config.getoption('share')
+  if share:
+    items[:] = [
+      item
+      for item in items
+      if tiers.in_share(item.path.relative_to(tests).as_posix(), share)
+    ]
   items.sort(key=lambda i: i.path.relative_to(tests).parts[0] in _BRIEF)
 
 

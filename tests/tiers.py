@@ -1,5 +1,7 @@
 """Which cases of a test run in every check, and which with all tests."""
 
+import re
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,3 +31,20 @@ def exhaustive_but(
     )
     for case in cases
   ]
+
+
+def in_share(path: str, share: str) -> bool:
+  """Returns whether a test file belongs to a share of all, such as '2/4'.
+
+  Args:
+    path: The file, from the tests' folder.
+    share: The share's number, and how many there are.
+
+  Raises:
+    ValueError: If it is no share.
+  """
+  found = re.fullmatch(r'(\d+)/(\d+)', share)
+  if not found or not 1 <= int(found[1]) <= int(found[2]):
+    raise ValueError(f'A share is like 1/4 or 4/4, got {share!r}.')
+  number, count = int(found[1]), int(found[2])
+  return zlib.crc32(path.encode('utf-8')) % count == number - 1

@@ -162,6 +162,7 @@ def test_a_client_that_is_left_out_keeps_its_moments():
   assert [int(m['step']) for m in output.client_states] == [3, 0]
 
 
+@pytest.mark.exhaustive
 def test_the_rate_is_not_kept():
   """A schedule's rate reaches a client that kept its moments."""
   process = algorithms.build(

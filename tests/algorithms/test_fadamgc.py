@@ -75,6 +75,7 @@ def test_rounds():
   assert dense.differ(expected, plain)
 
 
+@pytest.mark.exhaustive
 def test_the_same_data_on_all_clients_is_no_correction():
   clients = [dense.CLIENTS[0]] * 2
   path, _, _ = dense.run(build(population=2), [(0, 1)] * 3, clients)

@@ -73,6 +73,7 @@ def test_with_alpha_1_it_is_fedavg():
   np.testing.assert_array_equal(path, dense.run(fedavg, ROUNDS)[0])
 
 
+@pytest.mark.exhaustive
 def test_the_direction_is_per_unit_of_the_rates_that_made_it():
   path, _, _ = dense.run(
     build(

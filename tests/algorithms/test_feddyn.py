@@ -78,6 +78,7 @@ def test_the_first_round_of_all_goes_twice_as_far(process):
   dense.close(path[0], dense.START + 2 * (one - dense.START))
 
 
+@pytest.mark.exhaustive
 def test_its_fixed_point_is_stationary(process):
   """Where federated averaging stops elsewhere, having clients that drift."""
   # Every client's steps are on all of its data.

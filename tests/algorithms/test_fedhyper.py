@@ -62,6 +62,7 @@ def test_with_equal_bounds_it_is_fedavg():
   dense.close(path, dense.fedavg(ROUNDS, RATE))
 
 
+@pytest.mark.exhaustive
 def test_a_round_without_answers_leaves_the_rate():
   process = build()
   state = process.initialize()
@@ -78,6 +79,7 @@ def test_a_round_without_answers_leaves_the_rate():
   assert after.client_work.statistics['rate'] == FIRST
 
 
+@pytest.mark.exhaustive
 def test_set_weights_forget_the_last_update():
   process = build()
   state = process.initialize()

@@ -65,6 +65,7 @@ def test_rounds():
   assert dense.differ(expected, fedlion(beta_1=BETA_2, beta_2=BETA_1))
 
 
+@pytest.mark.exhaustive
 def test_one_client_is_lion_through_all_rounds():
   path, _, _ = dense.run(
     algorithms.build(

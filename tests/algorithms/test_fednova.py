@@ -93,6 +93,7 @@ def test_with_equal_steps_it_is_fedavg():
   np.testing.assert_allclose(*paths, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_warm_up_and_a_schedule_count_as_less_of_a_step():
   process = algorithms.build(
     'fednova',

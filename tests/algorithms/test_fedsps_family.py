@@ -74,6 +74,7 @@ def test_feddecsps(count, lower_bound):
   assert not np.allclose(expected, other, rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_feddecsps_forgets_a_step_of_zero():
   """A batch below the bound takes no step, and later batches still do."""
   process = algorithms.build(

@@ -138,6 +138,7 @@ def test_direct_joint_under_a_server_schedule():
   np.testing.assert_allclose(weights, path, rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_warm_up_over_local_steps():
   process = algorithms.build(
     'joint_zero_init',

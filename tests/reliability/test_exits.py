@@ -55,6 +55,7 @@ def test_a_sweep(place, capsys):
   assert captured.out.count('SystemExit') >= 2
 
 
+@pytest.mark.exhaustive
 def test_a_recorder_is_left_out(tmp_path, capsys):
   class Recorder(hooks.Hook):
     def round(self, event):

@@ -322,6 +322,7 @@ def test_names_that_are_no_text_are_shown_escaped(tmp_path):
   assert 'Results in r\\udcff' in path.read_text(encoding='utf-8')
 
 
+@pytest.mark.exhaustive
 def test_single_clients_have_a_table_and_figures(tmp_path):
   column = f'per_client/{made_up.METRIC}'
   for seed in range(2):

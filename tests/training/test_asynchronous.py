@@ -433,6 +433,7 @@ def test_its_end_tells_how_stale_answers_were(whole, capsys):
   ) in text
 
 
+@pytest.mark.exhaustive
 def test_its_model_is_exported_and_gone_on_from(whole, tmp_path, capsys):
   code = main.main(['export', str(whole.folder), str(tmp_path / 'model')])
   assert code == 0, capsys.readouterr().err

@@ -200,6 +200,7 @@ def _peak_bytes() -> int:
   raise AssertionError('no VmHWM')
 
 
+@pytest.mark.exhaustive
 def test_memory_is_flat_over_invocations(context):
   del context
   values = [float(i) for i in range(10)]

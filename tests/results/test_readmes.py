@@ -321,6 +321,13 @@ def check_reddi_words(page, table):
     'loss_of_fedadagrad',
     *(losses[3], 3, losses[5], 5),
   )
+  name = f'{REDDI}/fedadagrad_by_tokens.csv'
+  by_tokens = reading.curves(name, 'method', 'seed')['fedadagrad', '0']
+  page.claim(
+    'losses_by_tokens', *(by_tokens[n]['train/loss'] for n in range(1, 6))
+  )
+  page.claim('validation_by_tokens', by_tokens[10]['validation/loss'])
+  page.claim('test_by_tokens', 100 * by_tokens[10][f'test/{study.metric}'])
   column = f'validation/{study.metric}'
   (again,) = {
     row[column]

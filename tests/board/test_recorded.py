@@ -1,0 +1,45 @@
+"""The recorded targets, their runs and what the page on the board says."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import references
+from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import workloads
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_FOLDER = _ROOT / 'results' / 'board'
+
+
+def _baselines():
+  return [
+    entries.read(_FOLDER / 'baselines' / f'{name}.json')
+    for name in spaces.BASELINES
+  ]
+
+
+def test_targets_are_those_of_the_runs_beside_them(tmp_path):
+  recorded = references.read(_FOLDER / references.FILE)
+  assert {*workloads.QUICK} <= {*recorded.quality}
+  references.make(_baselines(), tmp_path / 'again.json')
+  again = references.read(tmp_path / 'again.json')
+  assert again.quality == recorded.quality
+
+
+def test_the_page_has_the_recorded_losses():
+  found = json.loads((_FOLDER / references.FILE).read_text(encoding='utf-8'))
+  page = (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
+  rows = re.findall(r'^\| `(\w+)` \|((?: [\d.]+ \|){4})$', page, re.MULTILINE)
+  assert {name for name, _ in rows} == found['workloads'].keys()
+  for name, cells in rows:
+    medians = found['workloads'][name]['medians']
+    for method, cell in zip(
+      spaces.BASELINES, cells.split('|')[:4], strict=True
+    ):
+      assert float(cell) == pytest.approx(medians[method], rel=2e-3)
+  runs = sum(len(r) for e in _baselines() for r in e.records.values())
+  assert re.search(r'(\d+) runs of\s+four baselines', page)[1] == f'{runs}'

@@ -57,6 +57,7 @@ def copies_to_host(placed, a_step, loop=None):
   )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'algorithm, task_name',
   tiers.exhaustive_but(_FAST, test_matrix._COVERING, slow=_OTHERS),

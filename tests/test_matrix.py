@@ -102,7 +102,7 @@ _COVERING = (
   ('fedavgm', 'table'),
 )
 # A model of several layers, and one weight.
-_FAST = (('moon', 'digits'), ('fedada2', 'quadratic'))
+_FAST = (('fedada2', 'quadratic'),)
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 
 

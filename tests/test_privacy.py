@@ -305,6 +305,7 @@ class TestAggregators:
       ours.sum_noise_multiplier**-2 + (0.5 / ours.count_stddev) ** 2
     ) ** -0.5 == pytest.approx(1.5)
 
+  @pytest.mark.exhaustive
   def test_robust_compression_and_secure_compose(self):
     values = updates([1.0, 1.0, 1.0, 1e9])
     plain = np.mean([flat(v) for v in values[:3]], axis=0) * 3 / 4

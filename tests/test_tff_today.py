@@ -52,6 +52,7 @@ def run(code, **environment):
   assert (done.returncode, done.stdout, done.stderr) == (0, 'done\n', '')
 
 
+@pytest.mark.exhaustive
 def test_tff_first():
   code = 'import tensorflow_federated as tff, tensorflow_privacy\n'
   run(code + _TOUCH + _END)

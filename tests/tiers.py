@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 
+import tasks
+
+# Tasks that share code and model with another: the first three with
+# cifar10_image, ag_news and mnist_character, then networks for images, and
+# words for tags.
+_LIKE_OTHERS = ('cifar100_image', 'dbpedia', 'fmnist', 'gld23k', 'zipf_tags')
+
 
 def exhaustive_but(
   fast: Iterable[Any],
@@ -31,6 +38,12 @@ def exhaustive_but(
     )
     for case in cases
   ]
+
+
+def every_task() -> list[Any]:
+  """Returns tasks' names; every check leaves out those like another."""
+  names = tasks.names()
+  return exhaustive_but([n for n in names if n not in _LIKE_OTHERS], names)
 
 
 def in_share(path: str, share: str) -> bool:

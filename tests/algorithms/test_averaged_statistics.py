@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests import tiers
 from tests.processes import linear
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
@@ -38,7 +39,7 @@ def adaalter(rounds, start, departure=None):
   return path
 
 
-@pytest.mark.parametrize('start', [None, 2.0])
+@pytest.mark.parametrize('start', tiers.exhaustive_but([2.0], [None, 2.0]))
 def test_local_adaalter(start):
   more = {} if start is None else {'initial_accumulator': start}
   process = algorithms.build(

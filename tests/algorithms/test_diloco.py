@@ -104,6 +104,7 @@ def test_muloco():
   assert differ(expected, path(local, (0.0,), (0,), 0.9))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name, local, first, mu',
   tiers.exhaustive_but(
@@ -151,6 +152,7 @@ def test_one_client_without_momentum_is_adamw_through_all_rounds():
   assert int(memory['step']) == 9
 
 
+@pytest.mark.exhaustive
 def test_a_client_that_is_left_out_keeps_its_moments():
   process = algorithms.build('diloco', linear.model_fn)
   memory = process.initialize_client_state()

@@ -86,6 +86,7 @@ def test_the_same_data_on_all_clients_is_no_correction():
   dense.close(path, expected)
 
 
+@pytest.mark.exhaustive
 def test_bad_clients_keep_their_control_variate():
   process = build()
   fresh = process.initialize_client_state()

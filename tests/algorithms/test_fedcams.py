@@ -86,7 +86,11 @@ def by_top_fixture(in_process_context):
 
 
 @pytest.mark.parametrize(
-  'compressor, compress', [('by_sign', sign), ('by_top', top(0.4))]
+  'compressor, compress',
+  [
+    pytest.param('by_sign', sign, marks=pytest.mark.exhaustive),
+    ('by_top', top(0.4)),
+  ],
 )
 def test_rounds(compressor, compress, request):
   process = request.getfixturevalue(compressor)
@@ -123,6 +127,7 @@ def test_with_everything_kept_it_is_fedams(variant):
   np.testing.assert_allclose(*paths, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_bytes(by_sign, by_top):
   dense_form = algorithms.build('fedams', dense.model(), **SETTINGS)
   whole = traffic.of_round(dense_form.next)

@@ -77,6 +77,7 @@ def averaging_fixture(in_process_context):
   return build(average_last_two=True)
 
 
+@pytest.mark.exhaustive
 def test_the_last_two_models_are_averaged(averaging):
   process = averaging
   path, state, _ = dense.run(process, ROUNDS)

@@ -55,6 +55,7 @@ def test_rounds():
   assert dense.differ(expected, fedhyper(goes_on=False)[0])
 
 
+@pytest.mark.exhaustive
 def test_with_equal_bounds_it_is_fedavg():
   path, _, _ = dense.run(
     build(server_learning_rate=1.0, hyper_lower=1.0, hyper_upper=1.0), ROUNDS

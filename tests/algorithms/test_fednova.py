@@ -50,9 +50,10 @@ def fednova(rho=0.0, mu=0.0, eta=1.0, tau=None):
     pytest.param(
       {'client_momentum': 0.6}, {'rho': 0.6}, marks=pytest.mark.slow
     ),
-    (
+    pytest.param(
       {'proximal_strength': 1.5, 'server_learning_rate': 0.5},
       {'mu': 1.5, 'eta': 0.5},
+      marks=pytest.mark.exhaustive,
     ),
   ],
   ids=['plain', 'momentum', 'proximal'],

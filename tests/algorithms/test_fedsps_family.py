@@ -91,6 +91,7 @@ def test_feddecsps_forgets_a_step_of_zero():
 COHORTS = [(0, 1), (2,), (0, 2), (1, 0), (2, 1)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'count', tiers.exhaustive_but(['round'], ['training', 'round'])
 )
@@ -249,6 +250,7 @@ def test_fedsps_global(aggregation):
 FIRST = [ratio(linear.START, batches[0]) / C for batches in OPPOSED]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('gamma_b', tiers.exhaustive_but([0.07], [0.5, 0.07]))
 def test_fedsps_global_starts_with_its_first_client_s_step(gamma_b):
   """D.2.3: the local SPS step of client 0 at x_0 on its first batch."""
@@ -289,6 +291,7 @@ def test_fedsps_global_keeps_its_step_through_a_round_without_clients():
   assert figures['mean'] == pytest.approx(0.05)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name,settings',
   tiers.exhaustive_but(

@@ -184,6 +184,7 @@ def test_pairs_without_a_preconditioner_are_refused():
     )
 
 
+@pytest.mark.exhaustive
 def test_the_direct_form_sends_the_preconditioner():
   """The state that is broadcast holds one more model's worth of numbers."""
   direct = build('direct_joint', 'adagrad', 'adagrad').initialize()

@@ -110,7 +110,7 @@ _OF_A_KIND = (
 @pytest.mark.parametrize(
   'name, network',
   tiers.exhaustive_but(
-    [('delta_sgd', network)],
+    [('fedadam', network)],
     [
       *((name, network) for name in algorithms.names()),
       ('moon', dense),
@@ -333,6 +333,7 @@ def test_other_mistakes_are_told_as_they_are():
     algorithms.build('fedavg', lambda: model_fn('model'))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'code',
   tiers.exhaustive_but(

@@ -111,6 +111,7 @@ def test_a_client_without_finite_gradient_spoils_nothing(name):
   assert metrics['client_work']['clients']['rejected'] == 1
 
 
+@pytest.mark.exhaustive
 def test_adam_counts_the_received_steps_and_one():
   """Three local steps of a round all correct as the first step does."""
   process = algorithms.build(

@@ -171,6 +171,7 @@ def test_rounds(name, strength):
     assert differs(path[-1][0].trainable, server) > 1e-2
 
 
+@pytest.mark.exhaustive
 def test_two_layers_stay():
   process, path = run('fedper', personal_layers=2)
   server, own = rounds(['gamma', 'beta', 'last'])[-1]

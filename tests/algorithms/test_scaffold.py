@@ -89,6 +89,7 @@ def test_inputs_tell_scaffold_from_its_neighbours():
   assert not np.allclose(path, fedavg, rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_clients_seen_at_most_once_make_it_fedavg():
   rounds = [(0,), (1,), (2,)]
   process = algorithms.build(
@@ -102,6 +103,7 @@ def test_clients_seen_at_most_once_make_it_fedavg():
   np.testing.assert_allclose(path, expected, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_without_a_population_the_cohort_is_all_there_is():
   rounds = [(0, 1, 2)] * 3
   process = algorithms.build(
@@ -111,6 +113,7 @@ def test_without_a_population_the_cohort_is_all_there_is():
   np.testing.assert_allclose(path, scaffold(rounds, 3)[0], rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'settings,share',
   [

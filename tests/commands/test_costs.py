@@ -80,7 +80,7 @@ EXPECTED = {
 
 
 # A method of each kind of exchange.
-_FAST = ('scaffold', 'mime', 'fedada2', 'fedcams')
+_FAST = ('scaffold', 'fedada2')
 
 
 def model_fn():

@@ -194,6 +194,7 @@ def test_an_entry_point_names_a_task(tmp_path):
 _SMALL = ('--total_rounds=2', '--rounds_per_eval=1', '--clients_per_round=2')
 
 
+@pytest.mark.exhaustive
 def test_a_run_and_its_description(place, capsys):
   computed = own_tasks.write(
     pathlib.Path.cwd(), 'own_computed', computed_default=True

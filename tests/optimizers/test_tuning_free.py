@@ -172,6 +172,7 @@ def test_schedule_free_says_what_it_lacks():
     optimizer.next(state, tf.constant(1.0), tf.constant(1.0))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name, settings',
   [
@@ -224,6 +225,7 @@ def test_rounds_under_an_adaptive_server(name, settings, in_process_context):
   )
 
 
+@pytest.mark.exhaustive
 def test_schedule_free_weighs_by_the_rates_of_a_warm_up(in_process_context):
   del in_process_context
   process = algorithms.build(

@@ -138,6 +138,7 @@ def test_rounds(measured):
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_fedexps_step_is_half_of_one_and_the_disagreement(measured):
   cohort = [dense.dataset(client) for client in dense.CLIENTS]
   output = measured.next(measured.initialize(), cohort)
@@ -157,6 +158,7 @@ def test_traffic_does_not_count_it(measured, plain):
   assert traffic.of_process(measured) == traffic.of_process(plain)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name',
   [

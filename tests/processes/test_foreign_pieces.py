@@ -53,6 +53,7 @@ def test_tff_optimizers_give_what_tff_learning_gives(client, server):
   )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'settings',
   tiers.exhaustive_but(

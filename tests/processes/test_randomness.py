@@ -76,6 +76,7 @@ def test_another_seed_draws_other_masks(process):
   assert not np.allclose(weights_after(other), weights_after(process), 1e-3)
 
 
+@pytest.mark.exhaustive
 def test_dropout_is_on_and_rounds_differ():
   """Clients without learning rate keep the weights: only the masks change."""
   process = algorithms.build(
@@ -90,7 +91,9 @@ def test_dropout_is_on_and_rounds_differ():
 
 
 @pytest.mark.parametrize(
-  'masks, share', [('shared', 2 / 3), ('own', 0)], ids=['shared', 'own']
+  'masks, share',
+  [pytest.param('shared', 2 / 3, marks=pytest.mark.exhaustive), ('own', 0)],
+  ids=['shared', 'own'],
 )
 def test_masks_of_both_gradients_of_a_delta_sgd_step(masks, share):
   """A model that is linear in its weights, so the mask is all that could

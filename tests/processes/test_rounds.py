@@ -39,6 +39,7 @@ def test_fedavg_follows_the_arithmetic():
   )
 
 
+@pytest.mark.exhaustive
 def test_uniform_weighting():
   process = algorithms.build(
     'fedavg',
@@ -54,6 +55,7 @@ def test_uniform_weighting():
   )
 
 
+@pytest.mark.exhaustive
 def test_client_momentum():
   process = algorithms.build(
     'fedavg',
@@ -110,6 +112,7 @@ def test_fedprox_pulls_towards_the_received_model():
     )
 
 
+@pytest.mark.exhaustive
 def test_fedprox_without_strength_is_fedavg():
   weights, _ = linear.run(proximal_process(0.0), 2)
   np.testing.assert_allclose(

@@ -17,13 +17,14 @@ RATE = 0.05
 @pytest.mark.parametrize(
   'schedule,rates',
   [
-    (
+    pytest.param(
       dict(
         client_lr_schedule='exp_decay',
         client_lr_decay_steps=2,
         client_lr_decay_rate=0.25,
       ),
       [1.0, 0.5, 0.25],
+      marks=pytest.mark.exhaustive,
     ),
     (
       dict(

@@ -13,6 +13,7 @@ from . import linear
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
 
+@pytest.mark.exhaustive
 def test_step_size_figures():
   process = algorithms.build(
     'fedsps', linear.model_fn, gamma_b=0.15, record_step_sizes=True

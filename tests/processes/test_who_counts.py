@@ -52,6 +52,7 @@ def test_bad_and_empty_clients_are_left_out_and_counted(weighting, client):
       np.testing.assert_allclose(list(ours.values()), list(theirs.values()))
 
 
+@pytest.mark.exhaustive
 def test_a_cohort_without_a_usable_client_changes_nothing():
   process = algorithms.build('fedadam', linear.model_fn)
   before = process.next(process.initialize(), linear.datasets()).state
@@ -65,6 +66,7 @@ def test_a_cohort_without_a_usable_client_changes_nothing():
     )
 
 
+@pytest.mark.exhaustive
 def test_the_norm_of_the_update_is_measured():
   process = algorithms.build(
     'fedavg', linear.model_fn, client_learning_rate=RATE

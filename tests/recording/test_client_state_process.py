@@ -54,6 +54,7 @@ def run(process, rounds, state=None):
 
 @pytest.mark.usefixtures('in_process_context')
 class TestInThisProcess:
+  @pytest.mark.exhaustive
   @pytest.mark.parametrize(
     'name', tiers.exhaustive_but(['scaffold'], sorted(_METHODS))
   )

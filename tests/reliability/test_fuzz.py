@@ -137,6 +137,7 @@ def _train(run):
   ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('seconds', _BOUNDS)
 def test_run_folders(run, tmp_path, capfd, seconds):
   """Whatever is in it, commands say a sentence or do their work."""

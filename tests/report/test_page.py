@@ -384,6 +384,7 @@ def test_single_clients_have_a_table_and_figures(tmp_path):
   assert 'clients.csv' in complaint
 
 
+@pytest.mark.exhaustive
 def test_rule_decides_which_configuration_is_shown(tmp_path):
   for rate in (0.1, 1.0):
     made_up.run(
@@ -490,6 +491,7 @@ def test_complaints(tmp_path, monkeypatch, capsys, arguments, part):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.exhaustive
 def test_one_damaged_run_does_not_spoil_the_report(tmp_path, capsys):
   made_up.run(tmp_path, 'good', '--total_rounds=2')
   bad = made_up.run(tmp_path, 'bad', '--total_rounds=2')
@@ -504,6 +506,7 @@ def test_one_damaged_run_does_not_spoil_the_report(tmp_path, capsys):
     report.write(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_runs_that_diverged_are_named(tmp_path):
   made_up.run(tmp_path, 'fine', '--algorithm=fedavg', '--total_rounds=4')
   made_up.run(

@@ -187,6 +187,7 @@ def test_train_model_in_the_default_context(name, tmp_path, default_context):
   ]
 
 
+@pytest.mark.exhaustive
 def test_program_of_ones_own(tmp_path, default_context):
   # With datasets as the source; `train_model` copies sources, which
   # TensorFlow's datasets do not allow.

@@ -97,6 +97,7 @@ def test_rungs(count, rounds, factor, expected):
   assert scheduler.rungs('1 1') == []  # Repeats what its first seed came to.
 
 
+@pytest.mark.exhaustive
 def test_halving_ends_with_the_best_and_spends_little(tmp_path, ran):
   rows = go(tmp_path, _RATES, '--search=halving')
   by_name = {row.name: row for row in rows}
@@ -191,6 +192,7 @@ def test_tpe_finds_the_best_of_many_in_few_trials(tmp_path, ran, flag):
   assert len(ran) == 2 and len(named(rows, 'finished')) == 18
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'kind', tiers.exhaustive_but(['random'], ['random', 'tpe'])
 )

@@ -50,6 +50,7 @@ def _take_all(parsed, connection):
   connection.send(names)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('storage', tiers.exhaustive_but([None], _STORAGES))
 def test_a_run_is_taken_once(tmp_path, storage):
   axis = '--axis=seed=' + ','.join(map(str, range(30)))

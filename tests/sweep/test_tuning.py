@@ -204,6 +204,7 @@ def _told(root, told):
   ]
 
 
+@pytest.mark.exhaustive
 def test_a_better_setting_that_comes_later_is_repeated(tmp_path, ran):
   done, _ = ran
   told = ['--algorithm=fedavg', '--repeat_best=5']

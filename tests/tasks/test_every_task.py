@@ -11,11 +11,7 @@ from tests.tasks import helpers
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.flags import presets
 
-# They share code and model with cifar10_image, ag_news and mnist_character.
-_TWINS = ('cifar100_image', 'dbpedia', 'fmnist')
-_NAMES = tiers.exhaustive_but(
-  [name for name in tasks.names() if name not in _TWINS], tasks.names()
-)
+_NAMES = tiers.every_task()
 
 
 @pytest.fixture(name='task', scope='module', params=_NAMES)
@@ -190,7 +186,9 @@ _POOLED = [
 ]
 
 
-@pytest.mark.parametrize('name', _POOLED)
+@pytest.mark.parametrize(
+  'name', tiers.exhaustive_but(['digits', 'libsvm_logistic'], _POOLED)
+)
 def test_every_pool_can_be_divided_in_every_way(name):
   kinds = tasks.parameters_of(name)['partition'].choices
   if name not in ('digits', 'libsvm_logistic', 'cifar100_image'):

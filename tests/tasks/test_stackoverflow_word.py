@@ -38,6 +38,7 @@ def test_sentences_become_tokens():
   ]
 
 
+@pytest.mark.exhaustive
 def test_tokens_are_those_of_tffs_baseline():
   datasets = tff.simulation.datasets.stackoverflow
   spec = tff.simulation.baselines.ClientSpec(
@@ -58,6 +59,7 @@ def test_tokens_are_those_of_tffs_baseline():
       np.testing.assert_array_equal(y, their_y)
 
 
+@pytest.mark.exhaustive
 def test_loss_and_metrics_against_tffs_baseline():
   # The same weights through TFF's model. Metrics agree. Its loss does not: by
   # the time it is computed Keras's mask is gone, and padding counts in it; ours

@@ -154,7 +154,7 @@ def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
   }
 
 
-@pytest.mark.parametrize('name', tasks.names())
+@pytest.mark.parametrize('name', tiers.every_task())
 def test_examples_are_counted_as_they_are_iterated(name):
   options = {
     **tasks.info(name).small_options,
@@ -320,6 +320,7 @@ def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
   assert table(halves) == table(absent_ones(trained))
 
 
+@pytest.mark.exhaustive
 def test_a_round_in_which_nobody_answers(tmp_path, capsys):
   settings = settings_of(
     tmp_path,
@@ -367,6 +368,7 @@ def test_the_first_of_many_are_quicker(trained):
   assert sent[1] == pytest.approx(3 * sent[0])
 
 
+@pytest.mark.exhaustive
 def test_a_file_says_how_clients_behave(tmp_path):
   ids = tasks.create('digits').datasets.train_data.client_ids
   held_out = '--validation_split=test'
@@ -436,6 +438,7 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
     behaviours.behaviour_of(settings, ids)
 
 
+@pytest.mark.exhaustive
 def test_dry_run_says_what_is_in_force(tmp_path):
   text = dry_run.describe(settings_of(tmp_path, *_ALL))
   for part in (
@@ -520,6 +523,7 @@ def test_the_end_of_a_run_tells_its_virtual_time(trained, capsys, tmp_path):
   assert width / 3 == pytest.approx(other / 2, rel=0.05)
 
 
+@pytest.mark.exhaustive
 def test_dropouts_without_time_are_told_without_it(tmp_path, capsys):
   arguments = [*_SMALL, '--client_dropout=0.4', '--total_rounds=2']
   settings = settings_of(tmp_path, *arguments)

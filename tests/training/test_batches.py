@@ -9,13 +9,14 @@ import tensorflow_federated as tff
 
 import tasks
 from tasks import preprocessing
+from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.data import prefetching
 
 # Digits and the quadratic have no files; the others' stand-ins are small.
-_TASKS = [name for name in tasks.names()]
+_TASKS = tiers.every_task()
 
 
 def clients_of(task, seed=3, **options):

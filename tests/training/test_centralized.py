@@ -154,6 +154,7 @@ def test_steps_are_the_optimizers_on_the_batches(name):
     assert row['update/norm'] > 0 and not row['update/non_finite']
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'task, optimizer',
   tiers.exhaustive_but(

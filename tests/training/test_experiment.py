@@ -211,6 +211,7 @@ def test_learning_rate_schedule_reaches_the_clients(tmp_path):
   assert moved[1] < 0.01 * moved[0]
 
 
+@pytest.mark.exhaustive
 def test_changed_settings_are_refused_before_anything_is_touched(tmp_path):
   settings = settings_of(tmp_path, *_SMALL, '--total_rounds=1')
   train.run(settings, say=quiet)

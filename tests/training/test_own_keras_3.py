@@ -184,6 +184,7 @@ def test_a_task_of_ones_own(settings, tmp_path):
   ]
 
 
+@pytest.mark.exhaustive
 def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),

@@ -216,6 +216,7 @@ def model_of(settings):
   ]
 
 
+@pytest.mark.exhaustive
 def test_training_that_starts_where_another_ended(tmp_path):
   first = settings_of(tmp_path, '--task=table', name='first')
   run(first)

@@ -84,7 +84,7 @@ def _check(method, folder):
 
 
 @pytest.mark.parametrize(
-  'method', tiers.exhaustive_but(['feddyn'], _FEW, slow=['moon'])
+  'method', tiers.exhaustive_but(['fedadam'], _FEW, slow=['moon'])
 )
 def test_a_shared_round_gives_the_same_bits(method, tmp_path):
   _check(method, tmp_path)

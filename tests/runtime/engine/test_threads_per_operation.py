@@ -29,6 +29,7 @@ def threads(*lines, env=None):
   )
 
 
+@pytest.mark.exhaustive
 def test_it_is_set_once():
   done = threads(
     'runtime.set_threads_per_operation()',

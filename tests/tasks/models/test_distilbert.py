@@ -123,6 +123,7 @@ def test_other_weights_are_refused(tmp_path):
     _build(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_the_published_size():
   with tf.Graph().as_default():
     model = distilbert.build(

@@ -67,6 +67,7 @@ def test_one_image_does_not_depend_on_the_others():
   assert model.layers[-1].activation is tf.keras.activations.linear
 
 
+@pytest.mark.exhaustive
 def test_weight_decay_is_of_squared_kernels():
   with tf.Graph().as_default():
     assert not _build(weight_decay=0.0).losses

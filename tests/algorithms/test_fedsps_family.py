@@ -153,7 +153,6 @@ def fedsps(w, batches):
   return w, steps
 
 
-@pytest.mark.exhaustive
 def test_fedsps_normalized_weighs_by_the_inverse_of_the_step_sum():
   """Prose of D.1.1: all steps; Algorithm 2 as printed: all but the last."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import re
@@ -47,7 +48,7 @@ def _made_up_wheel(folder):
 
 
 def test_a_wheel_of_tff_for_any_platform(tmp_path):
-  """What is made of it, pip accepts and installs without the worker."""
+  """What is made of it, pip or uv installs without the worker."""
   made = tmp_path / 'made'
   tool = _ROOT / 'tools' / 'portable_tff.py'
   wheel = _made_up_wheel(tmp_path)
@@ -55,8 +56,11 @@ def test_a_wheel_of_tff_for_any_platform(tmp_path):
   (portable,) = made.iterdir()
   assert portable.name == 'tensorflow_federated-9.9-py3-none-any.whl'
   installed = tmp_path / 'installed'
-  command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps']
-  command += ['--no-index', f'--target={installed}', portable]
+  # uv makes environments without pip.
+  has_pip = importlib.util.find_spec('pip') is not None
+  installer = [sys.executable, '-m', 'pip'] if has_pip else ['uv', 'pip']
+  command = [*installer, 'install', '--quiet', '--no-deps', '--no-index']
+  command += [f'--target={installed}', portable]
   subprocess.run(command, check=True)
   found = {str(p.relative_to(installed)) for p in installed.rglob('*.*')}
   assert 'tensorflow_federated/__init__.py' in found

@@ -49,7 +49,7 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_setup(item):
-  """Skips tests of TFF's worker in an installation without that program."""
+  """Skips tests of what this installation does without."""
   parameters = getattr(item, 'callspec', None)
   # Others than text, such as tensors, may not be comparable.
   values = [
@@ -63,6 +63,13 @@ def pytest_runtest_setup(item):
     or any(value in ('native', ['--runtime=native']) for value in values)
   ) and not _has_worker():
     pytest.skip("needs TFF's worker program, which `make native` installs")
+  flags = [f for value in values if isinstance(value, list) for f in value]
+  if (
+    item.get_closest_marker('ray')
+    or 'ray_nodes' in item.fixturenames
+    or any(str(f).startswith(('--runtime=ray', '--ray_')) for f in flags)
+  ) and importlib.util.find_spec('ray') is None:
+    pytest.skip('needs Ray, which `make ray` installs')
 
 
 @functools.cache

@@ -5,9 +5,12 @@ import os
 import shutil
 import tempfile
 
-import ray
-from ray import cluster_utils
-from ray._common import utils as ray_utils
+import pytest
+
+_REASON = 'needs Ray, which `make ray` installs'
+ray = pytest.importorskip('ray', reason=_REASON)
+cluster_utils = pytest.importorskip('ray.cluster_utils', reason=_REASON)
+ray_utils = pytest.importorskip('ray._common.utils', reason=_REASON)
 
 # Sockets lie in Ray's folder, and their paths must be short.
 _FOLDERS = '/tmp'

@@ -195,6 +195,7 @@ def test_complaints_are_one_sentence_and_exit_code_2(
   assert not captured.out
 
 
+@pytest.mark.ray
 def test_runtime_that_cannot_start_is_one_sentence_and_exit_code_1(
   main, capsys, monkeypatch, tmp_path
 ):

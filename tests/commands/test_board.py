@@ -170,6 +170,7 @@ json.dump(found, sys.stdout)
 """
 
 
+@pytest.mark.ray
 def test_bad_input_is_refused_at_once(tmp_path):
   (tmp_path / 'unbounded.json').write_text(_SPACE % '{"low": 1}')
   (tmp_path / 'space.json').write_text(_SPACE % '{"low": 0.1, "high": 1}')

@@ -214,6 +214,7 @@ def test_whole_numbers_keep_their_digits(parse):
   assert complaint(parse, '--total_rounds=2.5').endswith(', got 2.5.')
 
 
+@pytest.mark.ray
 def test_runtime_options(parse):
   cluster = parse('--runtime=ray', '--ray_address=[::1]:23')
   assert cluster.runtime_options == {'address': '[::1]:23'}

@@ -12,7 +12,6 @@ import time
 import numpy as np
 import psutil
 import pytest
-import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -27,6 +26,7 @@ from tff_adaptive.lab.training.data import elsewhere
 from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.cluster import shared_files
 
+ray = nodes.ray
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # As the task's file, 60 examples.

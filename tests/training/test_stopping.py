@@ -29,6 +29,24 @@ def test_raised_at_once_where_that_is_allowed(number):
   assert not reached and stopped.value.signal_number == number
 
 
+def test_it_is_a_stop_also_where_compiled_code_replaces_the_exception():
+  """TensorFlow does, in a constructor that looks up attributes."""
+  signals = stopping.Signals()
+  raises = pytest.raises(stopping.Stopped)
+  with signals.handled(), raises as stopped, signals.interruptible():
+    try:
+      signal.raise_signal(signal.SIGTERM)
+    except stopping.Stopped:
+      raise TypeError('Was eager Context initialized?') from None
+  assert stopped.value.signal_number == signal.SIGTERM
+
+
+def test_errors_stay_what_they_are():
+  signals = stopping.Signals()
+  with pytest.raises(TypeError), signals.handled(), signals.interruptible():
+    raise TypeError('before any signal')
+
+
 def test_waits_elsewhere():
   signals = stopping.Signals()
   with signals.handled():

@@ -13,6 +13,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
 
+@pytest.mark.ray
 def test_wrong_arguments_and_addresses_are_told():
   with pytest.raises(ValueError, match='`retries` must be at least 0'):
     runtime.create_ray_context(retries=-1)

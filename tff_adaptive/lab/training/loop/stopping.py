@@ -61,6 +61,11 @@ class Signals:
     self._raise = True
     try:
       yield
+    except Exception:
+      # TensorFlow's C++ code may replace what a handler raises inside it.
+      if not self._raise:
+        self.check()
+      raise
     finally:
       self._raise = False
 

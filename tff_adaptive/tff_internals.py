@@ -21,14 +21,20 @@ from tensorflow.python.autograph.core import config as autograph_config
 
 from tff_adaptive import errors
 
-# Modules of TFF whose functions AutoGraph would convert at every start without
-# need. Keras itself passes the losses and models that they call to AutoGraph.
+# Modules whose functions AutoGraph would convert at every start without need. Not
+# those that call an optimizer of the user's, which may need it. Keras itself passes the losses and models that they call to AutoGraph.
 _PLAIN = (
+  'tff_adaptive.optimizers.clients',
   'tff_adaptive.optimizers.servers',
   'tensorflow_federated.python.common_libs.py_typecheck',
   'tensorflow_federated.python.learning.metrics.counters',
   'tensorflow_federated.python.learning.metrics.keras_finalizer',
   'tensorflow_federated.python.learning.models.keras_utils',
+  'tensorflow_federated.python.learning.optimizers.adam',
+  'tensorflow_federated.python.learning.optimizers.adagrad',
+  'tensorflow_federated.python.learning.optimizers.optimizer',
+  'tensorflow_federated.python.learning.optimizers.sgdm',
+  'tensorflow_federated.python.learning.optimizers.yogi',
 )
 autograph_config.CONVERSION_RULES = (
   *map(autograph_config.DoNotConvert, _PLAIN),

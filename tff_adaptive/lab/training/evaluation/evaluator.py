@@ -45,7 +45,8 @@ class Evaluator:
     self._model = model_fn()
     self._metrics = tff_internals.eager_metrics(self._model)
     self._assign = tf.function(
-      lambda weights: weights.assign_weights_to(self._model)
+      lambda weights: weights.assign_weights_to(self._model),
+      autograph=False,
     )
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts = _Parts(list(self._model.local_variables))
@@ -143,8 +144,8 @@ class _Parts:
 
     A call costs less than an operation per variable.
     """
-    self._zero_parts = tf.function(self._zero)
-    self._add_parts = tf.function(self._add)
+    self._zero_parts = tf.function(self._zero, autograph=False)
+    self._add_parts = tf.function(self._add, autograph=False)
 
   def start(self) -> bool:
     """Sets all sums to zero.

@@ -149,6 +149,7 @@ class Chosen:
     self._share = share
     self._seed = int(seeds.seed_pair(seed, 'validation examples')[0])
 
+  @tf.autograph.experimental.do_not_convert
   def of(self, raw: tf.data.Dataset, inside: bool) -> tf.data.Dataset:
     """Returns the chosen examples if `inside`, else the others."""
     kept = raw.enumerate().filter(

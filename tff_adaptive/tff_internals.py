@@ -21,8 +21,9 @@ from tensorflow.python.autograph.core import config as autograph_config
 
 from tff_adaptive import errors
 
-# Modules whose functions AutoGraph would convert at every start without need. Not
-# those that call an optimizer of the user's, which may need it. Keras itself passes the losses and models that they call to AutoGraph.
+# Modules whose functions AutoGraph would convert at every start without need.
+# Not those that call an optimizer of the user's, which may need it. Keras
+# passes the losses and models that they call to AutoGraph.
 _PLAIN = (
   'tff_adaptive.optimizers.clients',
   'tff_adaptive.optimizers.servers',

@@ -34,14 +34,12 @@ _OWN = {
   # A count, in a branch of the choice between client optimizers.
   'fedada2_blended': 1,
 }
-_FAST = (('moon', 'digits'),)
 # Every task's model once, and the methods that differ from the others.
 _OF_A_KIND = {task: (name, task) for name, task in test_matrix._COVERING}
 _OTHERS = [
   (name, task)
   for name, task in test_matrix._COVERING
-  if (name, task) not in {*_FAST, *_OF_A_KIND.values()}
-  and name not in {*_TWICE, *_OWN}
+  if (name, task) not in _OF_A_KIND.values() and name not in {*_TWICE, *_OWN}
 ]
 
 
@@ -57,10 +55,9 @@ def copies_to_host(placed, a_step, loop=None):
   )
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'algorithm, task_name',
-  tiers.exhaustive_but(_FAST, test_matrix._COVERING, slow=_OTHERS),
+  tiers.exhaustive_but([], test_matrix._COVERING, slow=_OTHERS),
 )
 def test_all_but_the_input_runs_on_a_gpu(algorithm, task_name):
   with collecting.with_cudnn():

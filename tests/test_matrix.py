@@ -101,7 +101,7 @@ _COVERING = (
   ('scaffold', 'zipf_tags'),
   ('fedavgm', 'table'),
 )
-# A model of several layers, and one weight.
+# A model of one weight.
 _FAST = (('fedada2', 'quadratic'),)
 _ALL = [(a, t) for t in tasks.names() for a in algorithms.names()]
 

@@ -79,7 +79,7 @@ EXPECTED = {
 }
 
 
-# A method of each kind of exchange.
+# A server with control variates, and clients with preconditioners.
 _FAST = ('scaffold', 'fedada2')
 
 

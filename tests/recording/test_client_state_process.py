@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import tiers
 from tests.algorithms import test_scaffold as paper
 from tests.processes import linear
 from tff_adaptive import algorithms
@@ -55,9 +54,7 @@ def run(process, rounds, state=None):
 @pytest.mark.usefixtures('in_process_context')
 class TestInThisProcess:
   @pytest.mark.exhaustive
-  @pytest.mark.parametrize(
-    'name', tiers.exhaustive_but(['scaffold'], sorted(_METHODS))
-  )
+  @pytest.mark.parametrize('name', sorted(_METHODS))
   def test_it_does_what_memories_kept_by_hand_do(self, name):
     inner, process = build(name)
     assert isinstance(process, tff.learning.templates.LearningProcess)

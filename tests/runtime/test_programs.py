@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
@@ -140,9 +139,7 @@ def _losses_without_a_program(rounds):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-  'name', tiers.exhaustive_but(['in_process'], ['in_process', 'native'])
-)
+@pytest.mark.parametrize('name', ['in_process', 'native'])
 def test_train_model_in_the_default_context(name, tmp_path, default_context):
   context = getattr(runtime, f'set_{name}_context')(asynchronous=True)
   assert isinstance(context, tff.program.FederatedContext)

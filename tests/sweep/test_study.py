@@ -8,7 +8,6 @@ import optuna
 import pytest
 
 from tests import sweeps
-from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import outcomes
@@ -51,7 +50,7 @@ def _take_all(parsed, connection):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize('storage', tiers.exhaustive_but([None], _STORAGES))
+@pytest.mark.parametrize('storage', _STORAGES)
 def test_a_run_is_taken_once(tmp_path, storage):
   axis = '--axis=seed=' + ','.join(map(str, range(30)))
   parsed = parse(tmp_path, axis, storage=storage)

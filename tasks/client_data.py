@@ -6,7 +6,9 @@ TFF's own searches the list of ids at every access, which for Stack Overflow's
 342,477 users costs more than reading the user's data.
 """
 
+import collections
 import functools
+import pathlib
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,6 +20,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import partition as partition_lib
+from tasks.formats import data_errors
+from tasks.formats import sqlite_files
 
 
 class ArrayClientData(tff.simulation.datasets.ClientData):
@@ -184,6 +188,9 @@ class ListedClientData(tff.simulation.datasets.ClientData):
 
   Attributes:
     source: File or folder of the data, for messages.
+    stacked: Reads all examples of a client at once, given its id, and returns a
+      dictionary of tensors [examples, ...]; None if they can only be read one
+      by one.
   """
 
   def __init__(
@@ -208,6 +215,9 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     self._inner = inner
     self.counts = counts or functools.partial(example_counts, inner)
     self.source = source
+    self.stacked: Optional[Callable[[str], Mapping[str, tf.Tensor]]] = getattr(
+      inner, 'stacked', None
+    )
     self._num_classes = num_classes
     self._ids = list(client_ids) if client_ids else inner.client_ids
     self._known = frozenset(self._ids)
@@ -240,6 +250,87 @@ class ListedClientData(tff.simulation.datasets.ClientData):
     if client_id not in self._known:
       raise ValueError(_no_client(client_id, self._ids))
     return self.serializable_dataset_fn(client_id)
+
+
+class SqliteClientData(ListedClientData):
+  """One of TFF's SQLite data sets, with access to whole clients.
+
+  TFF reads and parses one example after another, which takes 0.1 ms an example
+  of EMNIST. `stacked` reads and parses a client's examples at once, in a tenth
+  of the time.
+  """
+
+  def __init__(
+    self,
+    inner: tff.simulation.datasets.ClientData,
+    path: pathlib.Path,
+    split: str,
+    *,
+    client_ids: Optional[Sequence[str]] = None,
+    num_classes: Optional[int] = None,
+  ):
+    """Wraps a split as TFF's loader returns it.
+
+    Args:
+      inner: The split.
+      path: Its file.
+      split: Its name in the file.
+      client_ids: Ids of the clients to use; None for all.
+      num_classes: If given, reading a label out of this range is an error.
+    """
+    super().__init__(
+      inner,
+      client_ids,
+      source=str(path),
+      num_classes=num_classes,
+      counts=functools.partial(sqlite_files.example_counts, path, split),
+    )
+    self._split = split
+    self._path = path
+    self._parse = _parser(self.element_type_structure)
+    self.stacked = self._read
+
+  def _read(self, client_id: str) -> Mapping[str, tf.Tensor]:
+    examples = sqlite_files.examples(self._path, self._split, client_id)
+    stacked = self._parse(tf.constant(examples, tf.string))
+    if self._num_classes is not None:
+      labels = stacked['label'].numpy()
+      wrong = np.flatnonzero((labels < 0) | (labels >= self._num_classes))
+      if wrong.size:
+        raise data_errors.DataError(
+          f'client {client_id} of {self.source}, example {wrong[0]}: a label '
+          f'from 0 to {self._num_classes - 1} was expected, got '
+          f'{labels[wrong[0]]}'
+        )
+    return stacked
+
+
+def _parser(
+  element: Mapping[str, tf.TensorSpec],
+) -> Callable[[tf.Tensor], Mapping[str, tf.Tensor]]:
+  """Builds a function from serialized `tf.train.Example`s to stacked tensors.
+
+  Args:
+    element: Names, shapes and dtypes of an example's features. In a
+      `tf.train.Example` all integers are int64.
+  """
+  features = {
+    name: tf.io.FixedLenFeature(
+      spec.shape, tf.int64 if spec.dtype.is_integer else spec.dtype
+    )
+    for name, spec in element.items()
+  }
+
+  def parse(examples: tf.Tensor) -> Mapping[str, tf.Tensor]:
+    parsed = tf.io.parse_example(examples, features)
+    return collections.OrderedDict(
+      (name, parsed[name])
+      if spec.dtype == parsed[name].dtype
+      else (name, tf.cast(parsed[name], spec.dtype))
+      for name, spec in element.items()
+    )
+
+  return parse
 
 
 class MappedClientData(tff.simulation.datasets.ClientData):

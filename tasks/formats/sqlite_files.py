@@ -98,21 +98,39 @@ def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
     return dict(connection.execute(query, (split,)))
 
 
+def examples(path: pathlib.Path, split: str, client_id: str) -> list[bytes]:
+  """Returns a client's serialized examples, in TFF's order.
+
+  Raises:
+    DataError: If the file is damaged.
+  """
+  with _opened(path) as connection:
+    return _examples(connection, path, split, client_id)
+
+
 def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
   """Yields the serialized examples of each client in turn."""
+  with _opened(path) as connection:
+    for client_id in client_ids(path, split):
+      yield _examples(connection, path, split, client_id)
+
+
+def _examples(
+  connection: sqlite3.Connection,
+  path: pathlib.Path,
+  split: str,
+  client_id: str,
+) -> list[bytes]:
   query = (
     'SELECT serialized_example_proto FROM examples '
     'WHERE client_id = ? AND split_name = ?'
   )
-  with _opened(path) as connection:
-    for client_id in client_ids(path, split):
-      found = connection.execute(query, (client_id, split))
-      examples = [row[0] for row in found]
-      if not all(isinstance(example, bytes) for example in examples):
-        raise data_errors.DataError(
-          f'{path} is damaged: an example of client {client_id!r} is not bytes.'
-        )
-      yield examples
+  found = [row[0] for row in connection.execute(query, (client_id, split))]
+  if not all(isinstance(example, bytes) for example in found):
+    raise data_errors.DataError(
+      f'{path} is damaged: an example of client {client_id!r} is not bytes.'
+    )
+  return found
 
 
 @contextlib.contextmanager

@@ -212,13 +212,12 @@ def _find(cache_dir: str | None) -> Any:
 
 def _load_native(cache_dir: str | None, seed: int) -> Any:
   path = _find(cache_dir)
+  splits = tff.simulation.datasets.cifar100.load_data(
+    cache_dir=str(path.parent)
+  )
   train, test = (
-    client_data.ListedClientData(
-      clients, source=str(path), num_classes=NUM_CLASSES
-    )
-    for clients in tff.simulation.datasets.cifar100.load_data(
-      cache_dir=str(path.parent)
-    )
+    client_data.SqliteClientData(clients, path, name, num_classes=NUM_CLASSES)
+    for clients, name in zip(splits, ('train', 'test'), strict=True)
   )
   return train, assembly.centralized(test, seed)
 

@@ -6,7 +6,6 @@ labels are 0-9 for digits, 10-35 for upper case, 36-61 for lower case.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -102,11 +101,8 @@ def load(
     only_digits=only_digits, cache_dir=str(path.parent)
   )
   train, test = (
-    client_data.ListedClientData(
-      clients,
-      source=str(path),
-      num_classes=num_classes(only_digits),
-      counts=functools.partial(sqlite_files.example_counts, path, split),
+    client_data.SqliteClientData(
+      clients, path, split, num_classes=num_classes(only_digits)
     )
     for clients, split in ((train, f'{prefix}_train'), (test, f'{prefix}_test'))
   )

@@ -123,11 +123,7 @@ def _load(cache_dir: str | None, data: Any, seed: int) -> Any:
     cache_dir=str(path.parent)
   )
   return (
-    client_data.ListedClientData(
-      train,
-      source=str(path),
-      counts=functools.partial(sqlite_files.example_counts, path, 'train'),
-    ),
+    client_data.SqliteClientData(train, path, 'train'),
     assembly.centralized(test, seed),
   )
 

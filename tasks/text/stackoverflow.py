@@ -5,7 +5,6 @@ A client is a user, an example a sentence of one of the user's posts.
 
 from __future__ import annotations
 
-import functools
 import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -78,12 +77,7 @@ def load(
     rng = np.random.default_rng([seed, 0x05E4])
     ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
-    client_data.ListedClientData(
-      train,
-      ids,
-      source=str(path),
-      counts=functools.partial(sqlite_files.example_counts, path, 'train'),
-    ),
+    client_data.SqliteClientData(train, path, 'train', client_ids=ids),
     assembly.centralized(test, seed),
   )
 

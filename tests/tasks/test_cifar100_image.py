@@ -49,6 +49,19 @@ def test_tffs_clients_and_images(sqlite_dir):
   assert helpers.weights(task) == 11_227_812
 
 
+def test_a_client_is_read_whole(sqlite_dir):
+  task = tasks.create('cifar100_image', cache_dir=str(sqlite_dir))
+  data = task.datasets.train_data
+  images, coarse, fine = _arrays(200, seed=4)
+  stacked = data.stacked('1')
+  assert {k: v.dtype for k, v in stacked.items()} == {
+    k: spec.dtype for k, spec in data.element_type_structure.items()
+  }
+  np.testing.assert_array_equal(stacked['image'], images[50:100])
+  np.testing.assert_array_equal(stacked['label'], fine[50:100])
+  np.testing.assert_array_equal(stacked['coarse_label'], coarse[50:100])
+
+
 @pytest.mark.parametrize('kind', ['pam', 'lda', 'iid', 'classes'])
 def test_other_partitions_of_tffs_file(sqlite_dir, kind):
   task = tasks.create(

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tasks
 from tasks import client_data
 from tasks import partition
 
@@ -98,3 +99,39 @@ def test_listed_client_data_does_not_search_the_list():
 
   listed = client_data.ListedClientData(Many())
   assert len(list(listed.create_tf_dataset_for_client('42'))) == 3
+
+
+@pytest.mark.parametrize(
+  'task, options',
+  [
+    ('emnist_character', {'only_digits': True}),
+    ('shakespeare_character', {}),
+    ('stackoverflow_tag', {'vocab_size': 1000, 'num_tags': 100}),
+  ],
+)
+def test_whole_clients_are_those_of_tff(real_data, task, options):
+  data = tasks.create(
+    task, cache_dir=str(real_data), **options
+  ).datasets.train_data
+  for client_id in data.client_ids[:3]:
+    one_by_one = list(
+      data.create_tf_dataset_for_client(client_id).as_numpy_iterator()
+    )
+    stacked = data.stacked(client_id)
+    assert list(stacked) == list(data.element_type_structure)
+    for name, spec in data.element_type_structure.items():
+      assert stacked[name].dtype == spec.dtype
+      np.testing.assert_array_equal(
+        stacked[name].numpy(), np.stack([e[name] for e in one_by_one])
+      )
+
+
+def test_a_part_of_the_clients_is_read_whole_too(real_data):
+  data = tasks.create('shakespeare_character', cache_dir=str(real_data))
+  data = data.datasets.train_data
+  name = data.client_ids[5]
+  part = client_data.subset(data, [name])
+  assert part.client_ids == [name]
+  np.testing.assert_array_equal(
+    part.stacked(name)['snippets'], data.stacked(name)['snippets']
+  )

@@ -309,6 +309,9 @@ class ClientDatasets:
 
   def _load(self, client_id: str) -> Any:
     """Loads a client's raw examples: stacked tensors, or a dataset."""
+    stacked = getattr(self._clients, 'stacked', None)
+    if self._tensors and stacked is not None:
+      return stacked(client_id)
     dataset = self._read(client_id)
     if not self._tensors:
       return dataset

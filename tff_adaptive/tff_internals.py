@@ -6,6 +6,7 @@ it does not import the rest of the package.)
 
 import collections
 import contextlib
+import random
 import sys
 import threading
 import traceback
@@ -15,9 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 from typing import Optional
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.autograph.core import config as autograph_config
+from tensorflow.python.eager import context as eager_context
+from tf_keras.src import backend as keras_backend
 
 from tff_adaptive import errors
 
@@ -209,6 +213,35 @@ def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
   except (AttributeError, NotImplementedError):
     return None
   return None if told is None else bool(told)
+
+
+# Seeds that this process has set.
+_seeds: set[int] = set()
+
+
+def set_random_seed(seed: int, *, drawn: bool = True) -> None:
+  """Does what `tf.keras.utils.set_random_seed` does, and forgets less.
+
+  TensorFlow clears all compiled functions when a seed is set, and the next
+  round takes some tenths of a second to compile them again: an operation that
+  was compiled with a seed would continue its random numbers rather than begin
+  anew. That cannot happen to a seed that this process has not set before.
+
+  Args:
+    seed: The seed of Python, NumPy, TensorFlow and Keras.
+    drawn: Whether random numbers are drawn by TensorFlow's operations
+      afterwards. If not, nothing is cleared.
+  """
+  if drawn and seed in _seeds:
+    tf.keras.utils.set_random_seed(seed)
+    return
+  if drawn:
+    _seeds.add(seed)
+  random.seed(seed)
+  np.random.seed(seed)
+  keras_backend._SEED_GENERATOR.generator = random.Random(seed)
+  context = eager_context.context()
+  context._seed, context._rng = seed, random.Random(seed)
 
 
 def skip_initial_values(variables: Iterable[tf.Variable]) -> None:

@@ -5,9 +5,11 @@
 #
 #   results/kim_mnist/run.sh DATA_FOLDER RUNS_FOLDER [ROUNDS [TABLES]]
 #
-# ROUNDS is the paper's 500 unless given, TABLES are "1 4 6". Rates are tuned on
-# MNIST at alpha = 0.1 under averaging, which is that column of Table 1, and
-# carried to all other columns; Tables 4 and 6 need the runs of Table 1.
+# ROUNDS is the paper's 500 unless given, TABLES are "1 4 6 published". Rates are
+# tuned on MNIST at alpha = 0.1 under averaging, which is that column of Table 1,
+# and carried to all other columns; Tables 4 and 6 need the runs of Table 1. In
+# the folder "published" are momentum and Adagrad at the rates of the paper's
+# released code, the presets' own, for each of the three tables.
 set -eu
 data=$1
 folder=$2
@@ -48,6 +50,18 @@ columns() { # endings of presets' names
   done
 }
 
+# Clients of a published rate, a sweep a table.
+published() { # table, endings of presets' names
+  runs=$folder/published/table_$1
+  shift
+  list=
+  for column in "$@"; do
+    list="$list sgdm_$column sgdm_decay_$column adagrad_$column"
+  done
+  # shellcheck disable=SC2086
+  mnist published --axis=preset="$(presets $paper $list)"
+}
+
 for table in $tables; do
   runs=$folder/table_$table
   case $table in
@@ -57,6 +71,11 @@ for table in $tables; do
     ;;
   4) columns fedadam_alpha_0.1 ;;
   6) columns fedprox_alpha_0.01 ;;
+  published)
+    published 1 alpha_1 alpha_0.1 alpha_0.01
+    published 4 fedadam_alpha_0.1
+    published 6 fedprox_alpha_0.01
+    ;;
   *)
     echo "$0: no table $table" >&2
     exit 2

@@ -5,22 +5,26 @@
 #
 #   results/stackoverflow_tag_dp/run.sh DATA_FOLDER RUNS_FOLDER [FLAG...]
 #
-# In the environment SEEDS=0,1 adds a seed, and ROUNDS=500 are the paper's rounds.
+# In the environment LABELS=multiple takes all tags of a sentence and batches of
+# 100 in place of the presets' one tag and batches of 32, SEEDS=0,1 adds a seed,
+# ROUNDS=500 are the paper's rounds, and WORKERS is how many runs go at once.
 # What was interrupted goes on when the script is started again.
 set -eu
 data=$1
 runs=$2
 shift 2
 cd "$(dirname "$0")/../.."
+labels=${LABELS:-single}
+[ "$labels" = single ] || set -- --client_batch_size=100 "$@"
 presets=
 for method in fedavg fedadagrad direct_joint joint_zero_init fedada2; do
   presets=$presets,fedada2/stackoverflow_tag/$method
 done
-${PYTHON:-python} main.py sweep --workers=0 --axis=seed="${SEEDS:-0}" \
-  --axis=preset="${presets#,}" --total_rounds="${ROUNDS:-40}" \
-  --stackoverflow_tag_labels=multiple \
+${PYTHON:-python} main.py sweep --workers="${WORKERS:-0}" \
+  --axis=seed="${SEEDS:-0}" --axis=preset="${presets#,}" \
+  --total_rounds="${ROUNDS:-40}" --stackoverflow_tag_labels="$labels" \
   --stackoverflow_tag_num_users=365 --stackoverflow_tag_vocab_size=1000 \
-  --stackoverflow_tag_num_tags=100 --client_batch_size=100 \
+  --stackoverflow_tag_num_tags=100 \
   --num_validation_examples=2000 --rounds_per_eval=5 \
   --rounds_per_checkpoint=20 --cache_dir="$data" \
-  --root_output_dir="$runs" --experiment_name=stackoverflow_tag_dp "$@"
+  --root_output_dir="$runs" --experiment_name="tags_$labels" "$@"

@@ -1,16 +1,19 @@
 """Where a run's model starts."""
 
 import collections
+import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 
 from tests import helpers
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training import seeds
 
 
 def kernel(seed):
@@ -23,6 +26,62 @@ def test_the_seed_decides_and_nothing_else():
   np.random.default_rng().normal()
   np.testing.assert_array_equal(kernel(3), first)
   assert not np.array_equal(kernel(4), first)
+
+
+def test_random_operations_begin_anew_with_a_seed():
+  model_fn = helpers.task().model_fn
+
+  def drawn_by_an_operation():
+    model = model_fn()
+    kernel = model.trainable_variables[0]
+    kernel.assign(tf.random.normal(kernel.shape))
+    return model
+
+  # Of a seed that no other test uses: when it is new, and when it is not.
+  drawn = [
+    initial_weights.draw(drawn_by_an_operation, 987).trainable[0]
+    for _ in range(3)
+  ]
+  np.testing.assert_array_equal(drawn[1], drawn[0])
+  np.testing.assert_array_equal(drawn[2], drawn[0])
+  tf.keras.utils.set_random_seed(seeds.seed_32(987, 'initial weights'))
+  as_in_keras = drawn_by_an_operation().trainable_variables[0]
+  np.testing.assert_array_equal(as_in_keras, drawn[0])
+
+
+def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled():
+  drawn = []
+
+  def model_fn():
+    drawn.append(1)
+    return helpers.task().model_fn()
+
+  def draw(seed, key='a model'):
+    weights = initial_weights.draw(model_fn, seed, key)
+    return weights.trainable[0], np.random.normal(), random.random()
+
+  first, *generators = draw(988)
+  kept = first.copy()
+  first += 1
+  again, *same = draw(988)
+  assert len(drawn) == 1
+  np.testing.assert_array_equal(again, kept)
+  assert same == generators
+  other, *unlike = draw(989)
+  assert unlike != generators and not np.array_equal(other, kept)
+  draw(988, 'another model')
+  assert len(drawn) == 3
+
+
+def test_a_new_seed_makes_tensorflow_forget_nothing(monkeypatch):
+  cleared = []
+  monkeypatch.setattr(
+    pywrap_tfe, 'TFE_ContextClearCaches', lambda handle: cleared.append(1)
+  )
+  kernel(990)
+  assert not cleared
+  kernel(990)
+  assert cleared
 
 
 def test_they_are_drawn_as_keras_draws_them():

@@ -3,6 +3,7 @@
 import pathlib
 import re
 from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import keras_files
+from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
 
 # File names of weights exported from Keras 2 and Keras 3.
@@ -27,21 +29,38 @@ _IN_A_STATE = re.compile(
 
 
 def draw(
-  model_fn: Callable[[], tff.learning.models.VariableModel], seed: int
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  seed: int,
+  key: Hashable = None,
 ) -> tff.learning.models.ModelWeights:
   """Draws the initial weights of a model.
 
   The same for all methods: runs of a task with equal seeds start alike.
+  Afterwards the generators of Python, NumPy and TensorFlow are in a state that
+  follows from the seed.
 
   Args:
     model_fn: Returns a `tff.learning.models.VariableModel`.
     seed: The run's seed.
+    key: The model's `reuse.model_key`, to draw its weights once per seed; None
+      to draw them in any case.
 
   Returns:
     The weights, as arrays.
   """
-  tf.keras.utils.set_random_seed(seeds.seed_32(seed, 'initial weights'))
-  return _arrays_of(model_fn())
+  found = seeds.seed_32(seed, 'initial weights')
+
+  def drawn() -> tff.learning.models.ModelWeights:
+    tff_internals.set_random_seed(found)
+    return _arrays_of(model_fn())
+
+  if key is None:
+    weights = drawn()
+  else:
+    weights = reuse.initial_weights((key, found), drawn)
+  # Alike whether weights were drawn now or before.
+  tff_internals.set_random_seed(found, drawn=False)
+  return tf.nest.map_structure(np.copy, weights)
 
 
 def load(

@@ -161,7 +161,9 @@ def make(
   kept = checkpoints.Checkpoints(files.RunFolder(settings.folder).checkpoints)
   # A resumed run has its own weights, and --initial_weights may be gone.
   if settings.initial_weights is None or kept.rounds:
-    weights = initial_weights.draw(task.model_fn, settings.seed)
+    weights = initial_weights.draw(
+      task.model_fn, settings.seed, reuse.model_key(settings, task)
+    )
   else:
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)

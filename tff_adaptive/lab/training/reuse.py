@@ -25,10 +25,15 @@ from tff_adaptive.lab.flags import settings as settings_lib
 
 # A process of a small model takes about 50 MB, including TensorFlow's caches.
 MOST_STRUCTURES = 8
+# Memory for initial weights, in bytes.
+_WEIGHTS_BYTES = 256 * 2**20
 
 _Value = TypeVar('_Value')
 _lock = threading.RLock()
 _kept: MutableMapping[Hashable, Any] = cachetools.LRUCache(4 * MOST_STRUCTURES)
+_weights: MutableMapping[Hashable, Any] = cachetools.LRUCache(
+  _WEIGHTS_BYTES, getsizeof=lambda weights: _nbytes(weights)
+)
 _contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
 _traces = 0
 
@@ -42,6 +47,7 @@ def clear() -> None:
   """Clears all caches."""
   with _lock:
     _kept.clear()
+    _weights.clear()
     _contexts.clear()
 
 
@@ -65,6 +71,20 @@ def process(key: Hashable, make: Callable[[], _Value]) -> _Value:
 def evaluator(key: Hashable, make: Callable[[], _Value]) -> _Value:
   """Returns the evaluator of a model, built on first use."""
   return _get(('evaluator', key), make)
+
+
+def initial_weights(key: Hashable, make: Callable[[], _Value]) -> _Value:
+  """Returns initial weights, drawn on first use; cached up to 256 MB.
+
+  Args:
+    key: Model and seed; not cached if unhashable.
+    make: Draws them, as arrays.
+  """
+  return _get(key, make, _weights, lambda made: _nbytes(made) <= _WEIGHTS_BYTES)
+
+
+def _nbytes(weights: Any) -> int:
+  return sum(w.nbytes for w in (*weights.trainable, *weights.non_trainable))
 
 
 def template(process: Any) -> Any:
@@ -111,15 +131,23 @@ def set_context(kind: str, options: Mapping[str, Any]) -> Any:
   return context
 
 
-def _get(key: Hashable, make: Callable[[], Any]) -> Any:
+def _get(
+  key: Hashable,
+  make: Callable[[], Any],
+  cache: MutableMapping[Hashable, Any] = _kept,
+  fits: Callable[[Any], bool] = lambda made: True,
+) -> Any:
   try:
     hash(key)
   except TypeError:  # A user's unhashable object, such as an aggregator.
     return make()
   with _lock:
-    if key not in _kept:
-      _kept[key] = make()
-    return _kept[key]
+    if key in cache:
+      return cache[key]
+    made = make()
+    if fits(made):
+      cache[key] = made
+    return made
 
 
 def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:

@@ -208,9 +208,11 @@ class ClientDatasets:
     self._sizes: dict[str, int] = {}
     self.client_ids = list(self._clients.client_ids)
     self.cached_bytes = 0
-    # Preprocessing may still use operations that read the global seed while
-    # they are traced; a resumed run must find the same value.
-    tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
+    if not self.prepared_ahead:
+      # Preprocessing may use operations that read the global seed while they
+      # are traced; a resumed run must find the same value. Setting it makes
+      # TensorFlow forget what it has compiled, so the next round is slow.
+      tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
     self._element_spec = self._clients.element_type_structure
     # Examples of varying shape can be neither stacked nor cached.
     self._tensors = all(

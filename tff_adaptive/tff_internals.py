@@ -244,6 +244,23 @@ def set_random_seed(seed: int, *, drawn: bool = True) -> None:
   context._seed, context._rng = seed, random.Random(seed)
 
 
+def clear_keras_session(*, compiled: bool) -> None:
+  """Frees what Keras holds for models.
+
+  Args:
+    compiled: Whether TensorFlow also forgets the functions that it has
+      compiled, as `tf.keras.backend.clear_session` has it do.
+  """
+  context = eager_context.context()
+  if not compiled:
+    context.clear_kernel_cache = lambda: None
+  try:
+    tf.keras.backend.clear_session()
+  finally:
+    if not compiled:
+      del context.clear_kernel_cache
+
+
 def skip_initial_values(variables: Iterable[tf.Variable]) -> None:
   """Leaves variables of the current graph without values until assigned.
 

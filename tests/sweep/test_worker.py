@@ -4,6 +4,7 @@ import io
 import logging
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 
 from tests import made_up
 from tests import sweeps
@@ -13,6 +14,7 @@ from tff_adaptive.lab.sweep import launch
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import search
 from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import stopping
 
 
@@ -117,3 +119,15 @@ def test_logger_that_tensorflow_makes_in_a_run_outlives_its_log(
 
   assert _sweep_with(monkeypatch, tmp_path, log) == ['finished', 'finished']
   assert 'of seed 1' in (tmp_path / 's' / 'logs' / 'seed=1.log').read_text()
+
+
+def test_compiled_functions_outlast_runs_of_a_few_structures(monkeypatch):
+  cleared = []
+  monkeypatch.setattr(
+    pywrap_tfe, 'TFE_ContextClearCaches', lambda handle: cleared.append(1)
+  )
+  monkeypatch.setattr(worker, '_traces_before', 0)
+  for traces, times in ((1, 0), (7, 0), (8, 1), (8, 1), (15, 1), (16, 2)):
+    monkeypatch.setattr(reuse, 'traces', lambda traces=traces: traces)
+    worker._clean_up()
+    assert len(cleared) == times, traces

@@ -199,11 +199,24 @@ def _wait_for_others(folder: pathlib.Path) -> None:
       time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
-def _clean_up() -> None:
-  """Frees the memory that Keras holds for a run's models."""
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+# The number of traced rounds when compiled functions were last dropped.
+_traces_before = 0
 
-  tf.keras.backend.clear_session()
+
+def _clean_up() -> None:
+  """Frees the memory that Keras holds for a run's models.
+
+  Compiled functions are kept, as the next run needs them, until so many rounds
+  were traced that the first of them are not cached any more.
+  """
+  global _traces_before
+  from tff_adaptive import tff_internals  # pylint: disable=g-import-not-at-top
+
+  traces = reuse.traces()
+  full = traces - _traces_before >= reuse.MOST_STRUCTURES
+  if full:
+    _traces_before = traces
+  tff_internals.clear_keras_session(compiled=full)
   gc.collect()
   if not gc.get_freeze_count():
     # What is imported stays, and looking through it takes a tenth of a run.

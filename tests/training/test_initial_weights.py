@@ -74,6 +74,7 @@ def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled():
 
 
 def test_a_new_seed_makes_tensorflow_forget_nothing(monkeypatch):
+  tf.zeros([])  # TensorFlow compiles nothing before its first operation.
   cleared = []
   monkeypatch.setattr(
     pywrap_tfe, 'TFE_ContextClearCaches', lambda handle: cleared.append(1)

@@ -12,7 +12,7 @@ also counts gradients and megabytes, and pictures have a panel for each. With
 picture, of their means. With --join=A,B, sweeps whose names are A or begin with
 A_ are one by the name of A, whose settings are named after their methods. The
 tables that are printed have the means over seeds, and half of their 95 %
-intervals.
+intervals. Of sweeps that RUNS does not have, FOLDER keeps what it has.
 """
 
 import argparse
@@ -163,6 +163,16 @@ def collect(folder, column=None, costs=False, join=()):
   return ends, curves, steps
 
 
+def with_others(rows, path):
+  """Adds the rows of other sweeps that a file has, in the order of sweeps."""
+  mine = {row['sweep'] for row in rows}
+  others = outputs.read_rows(path) if path.is_file() else []
+  return sorted(
+    [*rows, *(row for row in others if row['sweep'] not in mine)],
+    key=lambda row: row['sweep'],
+  )
+
+
 def by_setting(rows, sweep):
   """Groups the rows of a sweep by setting, in the order of the file."""
   grouped = collections.defaultdict(list)
@@ -229,8 +239,9 @@ def main():
   if not ends:
     parser.error(f'{arguments.runs} has no sweep')
   arguments.output.mkdir(parents=True, exist_ok=True)
-  outputs.write_rows(arguments.output / 'results.csv', ends)
-  outputs.write_rows(arguments.output / 'curves.csv', curves)
+  for name, rows in (('results.csv', ends), ('curves.csv', curves)):
+    path = arguments.output / name
+    outputs.write_rows(path, with_others(rows, path))
   pictures.draw_sweeps(ends, curves, arguments.output)
   pictures.draw_grids(ends, arguments.output)
   if arguments.steps:

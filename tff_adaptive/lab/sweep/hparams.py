@@ -1,7 +1,15 @@
-"""Entries of a sweep's runs in TensorBoard's HParams view."""
+"""Entries of a sweep's runs in TensorBoard's HParams view.
+
+Written as records, without TensorFlow, whose import takes longer than all else
+that a sweep does at its end.
+"""
 
 import pathlib
+import socket
+import time
+from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import Any
 from typing import Union
 
 from tff_adaptive.lab.recording import files
@@ -18,8 +26,8 @@ def write_values(point: grids.Point) -> None:
   Called after a run has ended, because the loop rewrites its events on every
   start.
   """
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
-  from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
+  from tensorboard.plugins.hparams import summary_v2  # pylint: disable=g-import-not-at-top
+  from tensorboard.plugins.scalar import summary_v2 as scalars  # pylint: disable=g-import-not-at-top
 
   measures = outcomes.measures_of(
     runs.load(point.folder), point.settings.target_metric
@@ -31,12 +39,11 @@ def write_values(point: grids.Point) -> None:
     k: _value(v)
     for k, v in (point.flags or {'task': point.identity['task']}).items()
   }
-  writer = tf.summary.create_file_writer(str(folder), filename_suffix=_SUFFIX)
-  with writer.as_default(step=0):
-    api.hparams(values, trial_id=point.name)
-    for name, value in measures.items():
-      tf.summary.scalar(f'result/{name}', value)
-  writer.close()
+  results = (
+    scalars.scalar_pb(f'result/{name}', value)
+    for name, value in measures.items()
+  )
+  _write(folder, [summary_v2.hparams_pb(values, point.name), *results])
 
 
 def write_axes(
@@ -51,12 +58,11 @@ def write_axes(
     points: The points of the sweep.
     measures: Names of results.
   """
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
-  from tensorboard.plugins.hparams import api  # pylint: disable=g-import-not-at-top
+  from tensorboard.plugins.hparams import summary_v2  # pylint: disable=g-import-not-at-top
 
-  if folder.is_dir():
-    for old in folder.glob(f'*{_SUFFIX}'):
-      old.unlink()
+  files.make_folder(folder)
+  for old in folder.glob(f'*{_SUFFIX}'):
+    old.unlink()
   flags = list(dict.fromkeys(f for p in points for f in p.flags))
   hparams = []
   for flag in flags:
@@ -65,16 +71,28 @@ def write_axes(
       for v in dict.fromkeys(p.flags[flag] for p in points if flag in p.flags)
     ]
     if len({type(v) for v in values}) == 1:
-      hparams.append(api.HParam(flag, api.Discrete(values)))
+      hparams.append(summary_v2.HParam(flag, summary_v2.Discrete(values)))
     else:
-      hparams.append(api.HParam(flag))
-  writer = tf.summary.create_file_writer(str(folder), filename_suffix=_SUFFIX)
-  with writer.as_default(step=0):
-    api.hparams_config(
-      hparams=hparams,
-      metrics=[api.Metric(f'result/{m}') for m in measures],
-    )
-  writer.close()
+      hparams.append(summary_v2.HParam(flag))
+  metrics = [summary_v2.Metric(f'result/{m}') for m in measures]
+  _write(folder, [summary_v2.hparams_config_pb(hparams, metrics)])
+
+
+def _write(folder: pathlib.Path, summaries: Iterable[Any]) -> None:
+  """Writes a file of events with summaries of step 0."""
+  from tensorboard.compat.proto import event_pb2  # pylint: disable=g-import-not-at-top
+  from tensorboard.summary.writer import record_writer  # pylint: disable=g-import-not-at-top
+
+  now = time.time()
+  name = f'events.out.tfevents.{int(now)}.{socket.gethostname()}{_SUFFIX}'
+  with open(folder / name, 'wb') as file:
+    writer = record_writer.RecordWriter(file)
+    for event in (
+      event_pb2.Event(file_version='brain.Event:2'),
+      *(event_pb2.Event(summary=summary) for summary in summaries),
+    ):
+      event.wall_time = now
+      writer.write(event.SerializeToString())
 
 
 def _value(text: str) -> Union[float, str]:

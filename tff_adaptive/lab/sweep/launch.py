@@ -113,7 +113,11 @@ def run(
       update()
     rows = _rows(sweep, scheduler, study)
     if any(row.status == outcomes.FINISHED for row in rows):
-      _write_axes(sweep, rows)
+      hparams.write_axes(
+        sweep.folder / 'tensorboard',
+        sweep.points,
+        outcomes.names_of_measures(rows),
+      )
     return _shown(sweep, rows)
 
 
@@ -218,23 +222,6 @@ def _is_there(point: Any) -> bool:
     return runs.load(point.folder).finished
   except errors.SettingsError:
     return False
-
-
-def _write_axes(sweep: flags.Sweep, rows: Sequence[outcomes.Row]) -> None:
-  """Writes the HParams axes in a process that has imported TensorFlow."""
-  arguments = (
-    sweep.folder / 'tensorboard',
-    list(sweep.points),
-    outcomes.names_of_measures(rows),
-  )
-  if not sweep.in_processes:
-    hparams.write_axes(*arguments)
-    return
-  process = multiprocessing.get_context('spawn').Process(
-    target=hparams.write_axes, args=arguments
-  )
-  process.start()
-  process.join()
 
 
 class _Here:

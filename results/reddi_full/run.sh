@@ -5,6 +5,7 @@
 #
 # STUDY is one of
 #   autoencoder   the five methods of Table 1, 3,000 rounds
+#   autoencoder_mean   the same with the loss and the bottleneck as printed
 #   characters    the five methods, 1,500 rounds, with and without EXPDECAY (E.6)
 #   grid          FedAdam's whole grid on tags (Figures 2, 3, 12), 15 rounds each
 #   scaffold      SCAFFOLD and FedAvg on five tasks (Figures 1 and 4), 60 rounds,
@@ -24,6 +25,11 @@ tags="--stackoverflow_tag_vocab_size=1000 --stackoverflow_tag_num_tags=100"
 case $which in
 autoencoder)
   study autoencoder --total_rounds="${4:-3000}" --rounds_per_eval=100 \
+    --axis=preset="$(presets reddi2021/emnist_autoencoder $methods)"
+  ;;
+autoencoder_mean)
+  study autoencoder_mean --total_rounds="${4:-3000}" --rounds_per_eval=100 \
+    --emnist_autoencoder_loss=mean --emnist_autoencoder_bottleneck=sigmoid \
     --axis=preset="$(presets reddi2021/emnist_autoencoder $methods)"
   ;;
 characters)

@@ -6,6 +6,7 @@ import statistics
 
 from benchmarks import studies
 from tests.results import kim_mnist
+from tests.results import private_tags
 from tests.results import reading
 from tests.results import reddi_full
 from tests.results import sweeps as sweeps_lib
@@ -456,6 +457,7 @@ def _check_joint(page, sweeps, of):
 
 PAGES = {
   'kim_mnist': kim_mnist.check_kim_mnist,
+  'private_tags': private_tags.check_private_tags,
   'noise': check_noise,
   'mukherjee_libsvm': check_mukherjee_libsvm,
   'local_steps': check_local_steps,

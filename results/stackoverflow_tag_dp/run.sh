@@ -16,15 +16,10 @@ shift 2
 cd "$(dirname "$0")/../.."
 labels=${LABELS:-single}
 [ "$labels" = single ] || set -- --client_batch_size=100 "$@"
-presets=
-for method in fedavg fedadagrad direct_joint joint_zero_init fedada2; do
-  presets=$presets,fedada2/stackoverflow_tag/$method
-done
-${PYTHON:-python} main.py sweep --workers="${WORKERS:-0}" \
-  --axis=seed="${SEEDS:-0}" --axis=preset="${presets#,}" \
+. results/studies.sh
+study "tags_$labels" --axis=preset="$(presets fedada2/stackoverflow_tag \
+  fedavg fedadagrad direct_joint joint_zero_init fedada2)" \
   --total_rounds="${ROUNDS:-40}" --stackoverflow_tag_labels="$labels" \
   --stackoverflow_tag_num_users=365 --stackoverflow_tag_vocab_size=1000 \
-  --stackoverflow_tag_num_tags=100 \
-  --num_validation_examples=2000 --rounds_per_eval=5 \
-  --rounds_per_checkpoint=20 --cache_dir="$data" \
-  --root_output_dir="$runs" --experiment_name="tags_$labels" "$@"
+  --stackoverflow_tag_num_tags=100 --num_validation_examples=2000 \
+  --rounds_per_eval=10 "$@"

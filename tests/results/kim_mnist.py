@@ -36,15 +36,14 @@ class _Column:
     paper: What the paper has at the end.
   """
 
-  def __init__(self, table, alpha, ending):
+  def __init__(self, table, alpha, ending, clients=tuple(_CLIENTS)):
     curves = reading.curves(
       f'kim_mnist/{table}/curves.csv', 'client', 'alpha', 'rate'
     )
     self._curves, self.final, self.last = {}, {}, {}
-    for name, client in _CLIENTS.items():
-      runs = {
-        r: by for (c, a, r), by in curves.items() if (c, a) == (client, alpha)
-      }
+    for name in clients:
+      at = (_CLIENTS[name], alpha)
+      runs = {r: by for (*place, r), by in curves.items() if tuple(place) == at}
       assert runs, (name, alpha)
       self._curves[name] = runs
       self.final[name] = {r: 100 * by[500]['test'] for r, by in runs.items()}
@@ -53,7 +52,7 @@ class _Column:
         for r, by in runs.items()
       }
     self.rates = {n: max(by, key=by.get) for n, by in self.last.items()}
-    self.paper = {n: _published(n, ending) for n in _CLIENTS}
+    self.paper = {n: _published(n, ending) for n in clients}
 
   def at(self, name, number):
     """Returns the accuracy after a round, in %."""
@@ -97,8 +96,51 @@ def check_kim_mnist(page):
       page.table(place),
       lambda name, n, rates=heading: [tenth.last[name][rates[n]]],
     )
+  _check_published(page, page.table(len(columns) + 2))
   _check_verdicts(page, one, tenth, hundredth)
   _check_other_servers_and_losses(page, hundredth, adam, prox)
+
+
+# Of the table at the rates of the released code, by client.
+_PUBLISHED = {
+  'SGD with momentum': '0.1',
+  'SGD with momentum, decay': '0.1',
+  'Adagrad': '0.01',
+}
+
+
+def _check_published(page, table):
+  columns = [
+    _Column(f'published/{table}', alpha, ending, tuple(_PUBLISHED))
+    for table, alpha, ending in _COLUMNS
+  ]
+  assert all(column.rates == _PUBLISHED for column in columns)
+  assert [row[0] for row in table[1]] == [*_PUBLISHED]
+
+  def expected(name, place):
+    column = columns[place - 1]
+    return [column.end(name), column.paper[name]]
+
+  reading.check_table(table, expected)
+  one, tenth, hundredth, *_ = columns
+  adagrad = 'Adagrad'
+  page.claim('adagrad_falls', one.end(adagrad), tenth.end(adagrad), 0.1)
+  page.claim('paper_adagrad_falls', one.paper[adagrad], tenth.paper[adagrad])
+  momentum = 'SGD with momentum', 'SGD with momentum, decay'
+  page.claim(
+    'momentum_off',
+    max(abs(c.end(n) - c.paper[n]) for c in (one, tenth) for n in momentum),
+  )
+  for name in momentum:
+    assert abs(hundredth.end(name) - 10) < 0.5
+  prox = columns[-1]
+  page.claim(
+    'fedprox_momentum',
+    *(prox.end(name) for name in momentum),
+    max(abs(prox.end(name) - prox.paper[name]) for name in momentum),
+  )
+  page.claim('paper_momentum', hundredth.paper[momentum[0]])
+  page.claim('paper_momentum_decay', hundredth.paper[momentum[1]])
 
 
 def _check_other_servers_and_losses(page, hundredth, adam, prox):
@@ -155,12 +197,7 @@ def _check_verdicts(page, *columns):
     'adaptive_behind',
     *(1, statistics.fmean(one.behind(n) for n in adaptive)),
   )
-  page.claim('paper_adagrad', one.paper['Adagrad'])
   momentum = 'SGD with momentum', 'SGD with momentum, decay'
-  page.claim(
-    'paper_momentum',
-    *(hundredth.paper[momentum[0]], 0.01, hundredth.paper[momentum[1]]),
-  )
   page.claim('momentum', hundredth.end(momentum[0]))
   assert hundredth.rates[momentum[1]] == '0.1'
   assert abs(hundredth.end(momentum[1]) - 10) < 0.5

@@ -72,6 +72,17 @@ def test_not_traced_for_every_evaluation(cache_bytes):
   assert len(traces) <= 3
 
 
+def test_models_in_graphs_do_not_spoil_an_evaluator_that_is_used_again():
+  task = helpers.task()
+  evaluator = evaluation.Evaluator(task.model_fn)
+  initial_weights.draw(task.model_fn, 0, 'a key')
+  with tf.Graph().as_default():
+    task.model_fn()
+  weights = initial_weights.draw(task.model_fn, 0, 'a key')
+  batches = data.test_split(task.datasets, num_examples=5, cache_bytes=2**20)
+  assert evaluator.evaluate(weights, batches)['num_examples'] == 5
+
+
 def test_initial_weights_are_decided_by_the_seed():
   task = helpers.task()
 

@@ -10,6 +10,7 @@ from tensorflow.python import pywrap_tfe
 
 from tests import helpers
 from tff_adaptive import errors
+from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import initial_weights
@@ -49,12 +50,17 @@ def test_random_operations_begin_anew_with_a_seed():
   np.testing.assert_array_equal(as_in_keras, drawn[0])
 
 
-def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled():
+def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled(monkeypatch):
   drawn = []
+  model_fn = helpers.task().model_fn
+  set_random_seed = tff_internals.set_random_seed
 
-  def model_fn():
-    drawn.append(1)
-    return helpers.task().model_fn()
+  def counted(seed, **options):
+    set_random_seed(seed, **options)
+    if not options:
+      drawn.append(seed)
+
+  monkeypatch.setattr(tff_internals, 'set_random_seed', counted)
 
   def draw(seed, key='a model'):
     weights = initial_weights.draw(model_fn, seed, key)

@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import signal
 import tempfile
 from typing import Any
 
@@ -13,6 +14,12 @@ import pytest
 from tests import tiers
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  # As in a background job of a shell. TFF ends its worker by SIGINT, and waits
+  # forever for one that has inherited that it is ignored.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Folders whose files take seconds; those of the others take minutes.

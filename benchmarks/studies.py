@@ -239,13 +239,15 @@ def main():
   if not ends:
     parser.error(f'{arguments.runs} has no sweep')
   arguments.output.mkdir(parents=True, exist_ok=True)
-  for name, rows in (('results.csv', ends), ('curves.csv', curves)):
+  tables = {'results.csv': ends, 'curves.csv': curves}
+  if arguments.steps:
+    tables['steps.csv'] = steps
+  for name, rows in tables.items():
     path = arguments.output / name
     outputs.write_rows(path, with_others(rows, path))
   pictures.draw_sweeps(ends, curves, arguments.output)
   pictures.draw_grids(ends, arguments.output)
   if arguments.steps:
-    outputs.write_rows(arguments.output / 'steps.csv', steps)
     pictures.draw_steps(steps, arguments.output)
   for sweep in dict.fromkeys(row['sweep'] for row in ends):
     print(f'\n{sweep}\n')

@@ -298,9 +298,8 @@ class SqliteClientData(ListedClientData):
       wrong = np.flatnonzero((labels < 0) | (labels >= self._num_classes))
       if wrong.size:
         raise data_errors.DataError(
-          f'client {client_id} of {self.source}, example {wrong[0]}: a label '
-          f'from 0 to {self._num_classes - 1} was expected, got '
-          f'{labels[wrong[0]]}'
+          f'client {client_id} of {self.source}, example {wrong[0]}'
+          f'{_expected(self._num_classes)}{labels[wrong[0]]}'
         )
     return stacked
 
@@ -324,9 +323,7 @@ def _parser(
   def parse(examples: tf.Tensor) -> Mapping[str, tf.Tensor]:
     parsed = tf.io.parse_example(examples, features)
     return collections.OrderedDict(
-      (name, parsed[name])
-      if spec.dtype == parsed[name].dtype
-      else (name, tf.cast(parsed[name], spec.dtype))
+      (name, tf.cast(parsed[name], spec.dtype))
       for name, spec in element.items()
     )
 
@@ -387,7 +384,7 @@ def check_labels(
         where,
         ', example ',
         tf.strings.as_string(index),
-        f': a label from 0 to {num_classes - 1} was expected, got ',
+        _expected(num_classes),
         tf.strings.as_string(label),
       ]
     )
@@ -398,6 +395,10 @@ def check_labels(
     return example
 
   return dataset.enumerate().map(check)
+
+
+def _expected(num_classes: int) -> str:
+  return f': a label from 0 to {num_classes - 1} was expected, got '
 
 
 def _no_client(client_id: str, client_ids: list[str]) -> str:

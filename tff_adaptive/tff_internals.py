@@ -21,7 +21,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.autograph.core import config as autograph_config
 from tensorflow.python.eager import context as eager_context
-from tf_keras.src import backend as keras_backend
 
 from tff_adaptive import errors
 
@@ -237,6 +236,9 @@ def set_random_seed(seed: int, *, drawn: bool = True) -> None:
     return
   if drawn:
     _seeds.add(seed)
+  # Not earlier, so that where it is not installed `Keras3Error` says so.
+  from tf_keras.src import backend as keras_backend  # pylint: disable=g-import-not-at-top
+
   random.seed(seed)
   np.random.seed(seed)
   keras_backend._SEED_GENERATOR.generator = random.Random(seed)

@@ -5,11 +5,11 @@
 #
 #   results/kim_mnist/run.sh DATA_FOLDER RUNS_FOLDER [ROUNDS [TABLES]]
 #
-# ROUNDS is the paper's 500 unless given, TABLES are "1 4 6 published". Rates are
-# tuned on MNIST at alpha = 0.1 under averaging, which is that column of Table 1,
-# and carried to all other columns; Tables 4 and 6 need the runs of Table 1. In
-# the folder "published" are momentum and Adagrad at the rates of the paper's
-# released code, the presets' own, for each of the three tables.
+# ROUNDS is the paper's 500 unless given, TABLES are "1 4 6". Rates are tuned on
+# MNIST at alpha = 0.1 under averaging, which is that column of Table 1, and
+# carried to all other columns; Tables 4 and 6 need the runs of Table 1. A fourth
+# table, "published", has momentum and Adagrad in the columns of all three at the
+# rates of the paper's released code, which are the presets' own.
 set -eu
 data=$1
 folder=$2

@@ -6,6 +6,7 @@ and further runs start from states of their own; `plan.Plan.structure` defines
 structures. A few are cached, and the least recently used is dropped first.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -32,7 +33,10 @@ _Value = TypeVar('_Value')
 _lock = threading.RLock()
 _kept: MutableMapping[Hashable, Any] = cachetools.LRUCache(4 * MOST_STRUCTURES)
 _weights: MutableMapping[Hashable, Any] = cachetools.LRUCache(
-  _WEIGHTS_BYTES, getsizeof=lambda weights: _nbytes(weights)
+  _WEIGHTS_BYTES,
+  getsizeof=lambda made: sum(
+    w.nbytes for w in (*made.trainable, *made.non_trainable)
+  ),
 )
 _contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
 _traces = 0
@@ -80,11 +84,7 @@ def initial_weights(key: Hashable, make: Callable[[], _Value]) -> _Value:
     key: Model and seed; not cached if unhashable.
     make: Draws them, as arrays.
   """
-  return _get(key, make, _weights, lambda made: _nbytes(made) <= _WEIGHTS_BYTES)
-
-
-def _nbytes(weights: Any) -> int:
-  return sum(w.nbytes for w in (*weights.trainable, *weights.non_trainable))
+  return _get(key, make, _weights)
 
 
 def template(process: Any) -> Any:
@@ -135,7 +135,6 @@ def _get(
   key: Hashable,
   make: Callable[[], Any],
   cache: MutableMapping[Hashable, Any] = _kept,
-  fits: Callable[[Any], bool] = lambda made: True,
 ) -> Any:
   try:
     hash(key)
@@ -145,7 +144,8 @@ def _get(
     if key in cache:
       return cache[key]
     made = make()
-    if fits(made):
+    # Raised by cachetools for what is larger than the whole cache.
+    with contextlib.suppress(ValueError):
       cache[key] = made
     return made
 

@@ -42,4 +42,4 @@ def test_the_page_has_the_recorded_losses():
     ):
       assert float(cell) == pytest.approx(medians[method], rel=2e-3)
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
-  assert re.search(r'(\d+) runs of\s+four baselines', page)[1] == f'{runs}'
+  assert re.search(r'([\d,]+) runs of\s+four baselines', page)[1] == f'{runs:,}'

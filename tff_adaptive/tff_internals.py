@@ -4,7 +4,6 @@ Upgrades change this file alone. (The runtime has such files of its own, because
 it does not import the rest of the package.)
 """
 
-import collections
 import contextlib
 import random
 import sys
@@ -168,25 +167,42 @@ def unwrapped(model: Any) -> Any:
 
 def eager_metrics(
   model: tff.learning.models.VariableModel,
-) -> collections.OrderedDict[str, Callable[[], Any]]:
-  """Returns functions that compute a model's metrics from its variables.
+) -> tuple[list[str], Callable[[], dict[str, Any]]]:
+  """Returns how a model's metrics are computed from its variables.
 
-  Metrics of a Keras 2 model are those that it updates. TFF's finalizers create
-  a metric at every call, which takes milliseconds, and which `tf.function`
-  forbids outside of TFF's own graphs.
+  Metrics of a Keras 2 model are those that it updates, in one call. TFF's
+  finalizers create a metric at every call, which takes milliseconds, and which
+  `tf.function` forbids outside of TFF's own graphs.
+
+  Returns:
+    The metrics' names in the model's order, and a function that returns their
+    values by name.
   """
   own = {
     m.name: m.result for m in getattr(unwrapped(model), 'get_metrics', list)()
   }
-
-  def finalized(name: str, finalizer: Any) -> Callable[[], Any]:
-    finalizer = getattr(finalizer, 'python_function', finalizer)
-    return lambda: finalizer(model.report_local_unfinalized_metrics()[name])
-
-  return collections.OrderedDict(
-    (name, own.get(name) or finalized(name, finalizer))
+  finalizers = {
+    name: getattr(finalizer, 'python_function', finalizer)
     for name, finalizer in model.metric_finalizers().items()
-  )
+  }
+  kept = {name: own[name] for name in finalizers if name in own}
+
+  @tf.function(autograph=False)
+  def results() -> dict[str, Any]:
+    return {name: result() for name, result in kept.items()}
+
+  def compute() -> dict[str, Any]:
+    found = results() if kept else {}
+    if len(kept) < len(finalizers):
+      sums = model.report_local_unfinalized_metrics()
+      found |= {
+        name: finalizer(sums[name])
+        for name, finalizer in finalizers.items()
+        if name not in kept
+      }
+    return found
+
+  return list(finalizers), compute
 
 
 def keras_model_of(

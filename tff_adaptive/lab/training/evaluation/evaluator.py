@@ -43,11 +43,9 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    self._metrics = tff_internals.eager_metrics(self._model)
-    self._assign = tf.function(
-      lambda weights: weights.assign_weights_to(self._model),
-      autograph=False,
-    )
+    names, self._metrics = tff_internals.eager_metrics(self._model)
+    self._names = [name for name in names if name != 'num_batches']
+    self._begin = tf.function(self._assign_and_reset, autograph=False)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts = _Parts(list(self._model.local_variables))
     self._threads = [
@@ -60,7 +58,13 @@ class Evaluator:
   @property
   def names(self) -> list[str]:
     """Names of the metrics that `evaluate` returns."""
-    return [name for name in self._metrics if name != 'num_batches']
+    return list(self._names)
+
+  def _assign_and_reset(
+    self, weights: tff.learning.models.ModelWeights
+  ) -> None:
+    weights.assign_weights_to(self._model)
+    self._model.reset_metrics()
 
   def _one_batch(self, batch: structures.Examples) -> None:
     self._model.forward_pass(batch, training=False)
@@ -88,18 +92,20 @@ class Evaluator:
     weights: tff.learning.models.ModelWeights,
     batches: Union[tf.data.Dataset, Sequence[structures.Examples]],
   ) -> collections.OrderedDict[str, Any]:
-    self._assign(weights)
-    self._model.reset_metrics()
+    self._begin(weights)
     self._add_up(batches)
+    values = self._metrics()
     return collections.OrderedDict(
-      (name, self._metrics[name]().numpy()) for name in self.names
+      (name, values[name].numpy()) for name in self._names
     )
 
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]
   ) -> None:
     """Adds all batches to the model's metric variables, which were reset."""
-    if not self._parts.start():
+    # A single batch is the sum, and needs no thread.
+    alone = isinstance(batches, Sequence) and len(batches) == 1
+    if alone or not self._parts.start():
       for batch in batches:
         self._step(batch)
       return

@@ -1,12 +1,13 @@
 """Sweeps: the table, going on after a stop, folders that are not theirs."""
 
+import contextlib
 import csv
 import io
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
@@ -410,36 +411,59 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
     assert row.outcome.measures['train/loss'] > 0
 
 
+@pytest.mark.parametrize(
+  ('count', 'expected'),
+  [
+    (1, [[0, 2, 4]]),
+    (2, [[0], [2, 4]]),
+    (3, [[0], [2], [4]]),
+    (5, [[0], [2], [4], [0], [2]]),
+  ],
+)
+def test_shares_of_cores(count, expected):
+  assert launch.shares([0, 2, 4], count) == expected
+
+
 @pytest.mark.exhaustive
-def test_worker_process_that_is_killed_and_one_that_goes_on(tmp_path):
+def test_worker_process_that_is_killed_and_those_that_go_on(tmp_path):
+  """The one that takes its place computes on its cores."""
   told = [
     *_TINY,
-    '--axis=seed=0,1',
+    '--axis=seed=0,1,2,3',
     '--experiment_name=s',
     f'--root_output_dir={tmp_path}',
-    '--workers=1',
+    '--workers=2',
   ]
   parsed = flags.parse(told)
   killed = []
+  cores = {}
+  ended = threading.Event()
+  logs = [tmp_path / 's' / 'logs' / f'seed={seed}.log' for seed in (0, 1)]
 
-  def kill_first_worker():
-    here = psutil.Process()
-    log = tmp_path / 's' / 'logs' / 'seed=0.log'
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not killed:
-      for child in here.children() if log.exists() else ():
-        if 'spawn_main' in ' '.join(child.cmdline()):
-          child.kill()
-          killed.append(child)
-      time.sleep(0.02)
+  def kill_one_of_two():
+    while not ended.wait(0.02):
+      for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+          if 'spawn_main' in ' '.join(child.cmdline()):
+            cores[child.pid] = child.cpu_affinity()
+      if not killed and all(log.exists() for log in logs):
+        killed.append(min(cores))
+        psutil.Process(killed[0]).kill()
 
-  thread = threading.Thread(target=kill_first_worker)
+  thread = threading.Thread(target=kill_one_of_two)
   thread.start()
-  rows = launch.run(parsed, stream=io.StringIO())
-  thread.join()
-  assert killed
-  assert [r.status for r in rows] == ['failed', 'finished']
-  assert 'SIGKILL' in rows[0].outcome.reason
+  try:
+    rows = launch.run(parsed, stream=io.StringIO())
+  finally:
+    ended.set()
+    thread.join()
+  assert sorted(r.status for r in rows) == ['failed', *['finished'] * 3]
+  [failed] = [r for r in rows if r.status == 'failed']
+  assert 'SIGKILL' in failed.outcome.reason
+  first, second, third = (cores[pid] for pid in sorted(cores))
+  divided = launch.shares(sorted(os.sched_getaffinity(0)), 2)
+  assert [first, second] == divided
+  assert third == cores[killed[0]]
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,9 @@ resumes it, and interrupted runs continue from their checkpoints.
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -224,12 +226,27 @@ def _is_there(point: Any) -> bool:
     return False
 
 
+def shares(cores: Sequence[int], count: int) -> list[list[int]]:
+  """Divides cores among processes, which share them if there are too few."""
+  if count >= len(cores):
+    return [[cores[k % len(cores)]] for k in range(count)]
+  bounds = [len(cores) * k // count for k in range(count + 1)]
+  return [list(cores[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
 class _Here:
-  """Worker processes on this machine."""
+  """Worker processes on this machine, each on its share of the cores.
+
+  Processes whose threads move between all cores spend about a quarter more
+  time on the same runs.
+  """
 
   def __init__(self, sweep: flags.Sweep):
     self._sweep = sweep
     self._context = multiprocessing.get_context('spawn')
+    self._shares = shares(sorted(os.sched_getaffinity(0)), self.room())
+    # Who runs, or ran last, on each share.
+    self._on: list[Any] = [None] * len(self._shares)
 
   def room(self) -> int:
     """Returns how many processes may run at once."""
@@ -237,9 +254,13 @@ class _Here:
 
   def start(self, connection: Any) -> Any:
     """Starts a worker process that sends its messages to a connection."""
-    process = self._context.Process(
-      target=worker.serve, args=(connection, self._sweep)
+    free = next(
+      k for k, other in enumerate(self._on) if not (other and other.is_alive())
     )
+    process = self._context.Process(
+      target=worker.serve, args=(connection, self._sweep, self._shares[free])
+    )
+    self._on[free] = process
     process.start()
     connection.close()
     return process

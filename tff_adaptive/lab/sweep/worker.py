@@ -311,14 +311,19 @@ def _run_taken(
   report('over', name, outcome)
 
 
-def serve(connection: Any, sweep: flags.Sweep) -> None:
+def serve(
+  connection: Any, sweep: flags.Sweep, cores: Optional[Sequence[int]] = None
+) -> None:
   """Runs a worker process; its main function.
 
   Args:
     connection: Receives the arguments of `Report` calls, and finally ('left',
       '', (whether there may be more to run, the number of traced rounds)).
     sweep: The sweep.
+    cores: The cores to compute on; all by default.
   """
+  if cores is not None:
+    os.sched_setaffinity(0, cores)
   # As the command line does.
   gc.set_threshold(20_000, 20, 20)
   _end_with_parent()

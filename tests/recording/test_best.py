@@ -39,6 +39,11 @@ class Run:
       )
     )
 
+  def save(self, number):
+    """What happens around a checkpoint."""
+    self.keeper.write()
+    self.keeper.prune(number)
+
 
 def names(folder):
   return sorted(p.name for p in folder.iterdir())
@@ -54,20 +59,34 @@ def test_the_best_is_kept(tmp_path):
   for number, value in enumerate([0.9, 0.2, 0.5, 0.5, 0.4, float('nan')]):
     run.evaluate(number, value)
   run.evaluate(6, 0.99, final=True)
+  assert not names(tmp_path)  # There is no checkpoint that would need it.
+  run.save(5)
   # The untrained model does not count, nor does the test.
   assert load(tmp_path) == (2, [2.0, 2.0])
+  run.evaluate(7, 0.6)
+  run.save(7)
+  assert names(tmp_path) == ['best_7.safetensors']
+
+
+def test_the_best_of_a_round_with_a_checkpoint_is_written_at_once(tmp_path):
+  """A round is evaluated before its checkpoint, and told of after it."""
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.save(2)
+  run.evaluate(2, 0.5)
+  assert load(tmp_path) == (2, [2.0, 2.0])
   assert len(names(tmp_path)) == 2
-  run.keeper.prune(1)  # A checkpoint that does not have the best round yet.
-  assert len(names(tmp_path)) == 2
-  run.keeper.prune(5)
+  run.save(3)
   assert names(tmp_path) == ['best_2.safetensors']
 
 
 def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
   run = Run(tmp_path)
   run.evaluate(1, 0.3)
-  run.keeper.prune(2)
+  run.save(2)
   run.evaluate(4, 0.6)
+  run.keeper.write()
+  assert len(names(tmp_path)) == 2  # Killed before the checkpoint.
   rows = [
     {'round': '0', 'validation/accuracy': '0.9'},
     {'round': '1', 'validation/accuracy': '0.3'},
@@ -76,8 +95,10 @@ def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
   again = Run(tmp_path, rows)
   assert load(tmp_path) == (1, [1.0, 1.0])
   again.evaluate(3, 0.2)
+  again.save(3)
   assert load(tmp_path) == (1, [1.0, 1.0])
   again.evaluate(4, 0.6)
+  again.save(4)
   assert load(tmp_path) == (4, [4.0, 4.0])
 
 
@@ -86,6 +107,7 @@ def test_what_cannot_be_loaded(tmp_path):
     load(tmp_path / 'none')
   run = Run(tmp_path)
   run.evaluate(1, 0.3)
+  run.save(1)
   with pytest.raises(errors.DamagedError, match='has the shape'):
     load(tmp_path, shape=(3,))
   with pytest.raises(errors.DamagedError, match='another run'):

@@ -33,9 +33,10 @@ def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
 class Best(hooks.Hook):
   """A hook that saves the model of the best round so far, except round 0.
 
-  A better model is written beside the previous one, which is removed once a
-  checkpoint includes the newer round. A run that is killed in between still has
-  the model that it needs.
+  A better model is written, beside the previous one, when a checkpoint is about
+  to include its round, and the previous one is removed after that. A run that
+  is killed in between repeats the rounds since its last checkpoint, and has the
+  model that it needs until then.
   """
 
   def __init__(
@@ -60,6 +61,9 @@ class Best(hooks.Hook):
     self._run = run
     self._best: Optional[float] = None
     self._round = 0
+    # The best round's model, and the round of the last checkpoint.
+    self._unwritten: Any = None
+    self._saved = 0
 
   def start(self, event: hooks.Start) -> None:
     """Restores the best of the earlier rounds of a resumed run."""
@@ -67,9 +71,9 @@ class Best(hooks.Hook):
       cell = row.get(self._goal.column)
       if cell:
         self._is_best(int(row['round']), hooks.number(cell))
-    last = event.resumed_from or 0
+    self._saved = event.resumed_from or 0
     for number, path in _paths(self._folder).items():
-      if number > last:
+      if number > self._saved:
         path.unlink()
 
   def _is_best(self, number: int, value: float) -> bool:
@@ -79,23 +83,37 @@ class Best(hooks.Hook):
     return False
 
   def evaluation(self, event: hooks.Evaluation) -> None:
-    """Writes the model if it is better than all before.
+    """Keeps the model if it is better than all before.
 
     Raises:
-      RunError: If it cannot be written.
+      RunError: If it has to be written, as its round has a checkpoint, and
+        cannot be.
     """
     value = event.values.get(self._goal.column)
     if event.final or value is None:
       return
     number = event.round_number
     if self._is_best(number, hooks.number(value)):
-      files.make_folder(self._folder)
-      checkpoint_files.write(
-        self._folder / _NAME.format(number),
-        named(self._weights()),
-        run=self._run,
-        round_number=number,
-      )
+      self._unwritten = self._weights()
+      if number <= self._saved:
+        self.write()
+
+  def write(self) -> None:
+    """Writes the model of the best round, unless it is written already.
+
+    Raises:
+      RunError: If it cannot be written.
+    """
+    if self._unwritten is None:
+      return
+    files.make_folder(self._folder)
+    checkpoint_files.write(
+      self._folder / _NAME.format(self._round),
+      named(self._unwritten),
+      run=self._run,
+      round_number=self._round,
+    )
+    self._unwritten = None
 
   def end(self, event: hooks.End) -> None:
     if event.status == hooks.FINISHED:
@@ -103,6 +121,7 @@ class Best(hooks.Hook):
 
   def prune(self, last_round: int) -> None:
     """Removes models that are not needed once a round has its checkpoint."""
+    self._saved = max(self._saved, last_round)
     found = _paths(self._folder)
     # If the best round's model is missing, the run used another measure then.
     # The best model by that measure is kept until this measure has a better.

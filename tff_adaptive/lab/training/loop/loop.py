@@ -288,7 +288,9 @@ class Training:
     clock.add_to(self._spent)
 
   def _save(self) -> None:
-    # Rows first: a checkpoint requires all rows up to its round.
+    # Both first: a checkpoint requires the rows and the best model so far.
+    if self._best is not None:
+      self._best.write()
     sums = self._records.sync(self._done)
     self._checkpoints.save(self._rounds.program_state, self._done, sums)
     self._saved = self._done

@@ -31,13 +31,11 @@ def test_targets_are_those_of_the_runs_beside_them(tmp_path):
 def test_the_page_has_the_recorded_losses():
   found = json.loads((_FOLDER / references.FILE).read_text(encoding='utf-8'))
   page = (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
-  rows = re.findall(r'^\| `(\w+)` \|((?: [\d.]+ \|){4})$', page, re.MULTILINE)
+  rows = re.findall(r'^\| `(\w+)` \|((?: [\d.]+ \|){5})$', page, re.MULTILINE)
   assert {name for name, _ in rows} == found['workloads'].keys()
   for name, cells in rows:
-    medians = found['workloads'][name]['medians']
-    for method, cell in zip(
-      spaces.BASELINES, cells.split('|')[:4], strict=True
-    ):
-      assert cell.strip() == f'{medians[method]:#.3g}'
+    of = found['workloads'][name]
+    losses = [of['untrained'], *(of['medians'][m] for m in spaces.BASELINES)]
+    assert cells.replace('|', '').split() == [f'{x:#.3g}' for x in losses]
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
   assert re.search(r'([\d,]+) runs of\s+four baselines', page)[1] == f'{runs:,}'

@@ -4,8 +4,9 @@
   python -m benchmarks.cluster --address=10.0.0.2:6379 --cache_dir=DATA
 
 Without `--address` the cluster is two machines with a core each, both played by
-this one, so that what is measured is what the cluster costs: compare on a
-machine of two cores. Each workload is trained by what `main.py` runs, in
+this one: each has a core that its processes do not leave, as if there were no
+other. So what is measured is what the cluster costs: compare on a machine of
+two cores. Each workload is trained by what `main.py` runs, in
 process and on the cluster in turn, twice, from the same weights and on the same
 examples.
 
@@ -120,7 +121,7 @@ def main(arguments=None) -> None:
   with contextlib.ExitStack() as stack:
     address = options.address
     if not address:
-      address = stack.enter_context(ray_nodes.started()).address
+      address = stack.enter_context(ray_nodes.started(own_cores=True)).address
     for name, flags in list(_WORKLOADS.items())[: options.workloads]:
       if '--task=digits' not in flags:
         flags = [*flags, *data]

@@ -1,6 +1,7 @@
 """A Ray cluster of two machines, both of which are this one."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -26,23 +27,39 @@ class Nodes:
     address: `host:port` of its head.
   """
 
-  def __init__(self, folder, cores_of_head, **environment):
+  def __init__(self, folder, cores_of_head, own_cores, **environment):
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
     # Ray notes the address there, on a machine where it never ran as well.
     os.makedirs(ray_utils.get_default_ray_temp_dir(), exist_ok=True)
-    self._cluster = cluster_utils.Cluster(
-      initialize_head=True,
-      head_node_args={**_NODE, 'temp_dir': folder, 'num_cpus': cores_of_head},
-    )
+    cores = sorted(os.sched_getaffinity(0))
+    # A machine a core, if they are to be machines of their own.
+    self._free = itertools.cycle(cores) if own_cores else None
+    with self._on_own_cores(cores_of_head):
+      self._cluster = cluster_utils.Cluster(
+        initialize_head=True,
+        head_node_args={**_NODE, 'temp_dir': folder, 'num_cpus': cores_of_head},
+      )
     self.address = self._cluster.address
     self._others = []
     self.add(**environment)
 
   def add(self, **environment):
     """Adds a machine, with variables of its own in its environment."""
-    self._others.append(
-      self._cluster.add_node(**_NODE, env_vars=environment or None)
-    )
+    with self._on_own_cores(1):
+      self._others.append(
+        self._cluster.add_node(**_NODE, env_vars=environment or None)
+      )
+
+  @contextlib.contextmanager
+  def _on_own_cores(self, count):
+    """Processes started in this block compute on the next cores only."""
+    before = os.sched_getaffinity(0)
+    if self._free is not None:
+      os.sched_setaffinity(0, set(itertools.islice(self._free, count)))
+    try:
+      yield
+    finally:
+      os.sched_setaffinity(0, before)
 
   def kill(self):
     """Ends the machine that was added last, as if its power failed."""
@@ -54,15 +71,17 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def started(cores_of_head=1, **environment):
+def started(cores_of_head=1, own_cores=False, **environment):
   """Starts a cluster until the block ends.
 
   Args:
     cores_of_head: Those of the first machine.
+    own_cores: Whether each machine computes on cores of its own, as machines
+      do; else on all of this one's.
     **environment: Variables of the second machine's environment.
   """
   folder = tempfile.mkdtemp(prefix='r', dir=_FOLDERS)
-  nodes = Nodes(folder, cores_of_head, **environment)
+  nodes = Nodes(folder, cores_of_head, own_cores, **environment)
   try:
     yield nodes
   finally:

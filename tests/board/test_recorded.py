@@ -39,3 +39,23 @@ def test_the_page_has_the_recorded_losses():
     assert cells.replace('|', '').split() == [f'{x:#.3g}' for x in losses]
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
   assert re.search(r'([\d,]+) runs of\s+four baselines', page)[1] == f'{runs:,}'
+
+
+def test_the_page_says_which_baseline_ends_lowest():
+  found = references.read(_FOLDER / references.FILE).quality
+  ranked = {
+    name: sorted(of['medians'], key=of['medians'].get)
+    for name, of in found.items()
+  }
+  assert {
+    best: {name for name, order in ranked.items() if order[0] == best}
+    for best in ('fedavgm', 'scaffold')
+  } == {
+    'fedavgm': {'digits_autoencoder'},
+    'scaffold': {'synthetic', 'hospitals', 'synthetic_once'},
+  }
+  assert [order[0] for order in ranked.values()].count('fedadam') == 6
+  assert all(
+    order[-1] == 'scaffold' or order[0] == 'scaffold'
+    for order in ranked.values()
+  )

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_adaptive import errors
+from tff_adaptive import machine
 from tff_adaptive.lab.board import curves
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
@@ -103,15 +104,10 @@ class Entry:
 
 def made_with() -> dict[str, str]:
   """Describes versions, and the kind of machine that bits depend on."""
-  try:
-    text = pathlib.Path('/proc/cpuinfo').read_text('utf-8')
-  except OSError:
-    text = ''
-  models = re.findall(r'^model name\s*: (.*)$', text, re.MULTILINE)
   return {
     'python': platform.python_version(),
     **{name: importlib.metadata.version(name) for name in _PACKAGES},
-    'machine': models[0] if models else platform.machine(),
+    'machine': machine.processor(),
   }
 
 

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import itertools
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import IO
 from typing import Optional
 
 from tff_adaptive import errors
+from tff_adaptive import machine
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import sweeps
@@ -244,7 +244,7 @@ class _Here:
   def __init__(self, sweep: flags.Sweep):
     self._sweep = sweep
     self._context = multiprocessing.get_context('spawn')
-    self._shares = shares(sorted(os.sched_getaffinity(0)), self.room())
+    self._shares = shares(machine.cores(), self.room())
     # Who runs, or ran last, on each share.
     self._on: list[Any] = [None] * len(self._shares)
 

@@ -24,6 +24,7 @@ from typing import TypeVar
 import optuna
 
 from tff_adaptive import errors
+from tff_adaptive import machine
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import grids
@@ -244,7 +245,7 @@ class Study:
     names = []
     for name, trial in self.trials().items():
       owner = trial.user_attrs.get('owner') or {}
-      here = owner.get('machine') == _machine()
+      here = owner.get('machine') == machine.boot()
       if outcomes.is_running(trial) and (
         name == run or (here and owner['process'] == process)
       ):
@@ -284,7 +285,7 @@ class Study:
 
   def _is_dead(self, trial: outcomes.Trial) -> bool:
     owner = trial.user_attrs.get('owner')
-    if owner is not None and owner['machine'] == _machine():
+    if owner is not None and owner['machine'] == machine.boot():
       return _owner(owner['process']) != owner
     # Measured by this machine's clock, because clocks of machines differ.
     sign = (owner, trial.user_attrs.get('alive'))
@@ -373,25 +374,9 @@ def _distributions(
   }
 
 
-@functools.cache
-def _machine() -> str:
-  """Returns an identifier of the machine, boot and process namespace."""
-  boot = pathlib.Path('/proc/sys/kernel/random/boot_id').read_text('utf-8')
-  return f'{boot.strip()}/{os.stat("/proc/self/ns/pid").st_ino}'
-
-
 def _owner(process: int) -> Optional[dict[str, Any]]:
-  """Describes a process of this machine; `None` if it has ended.
-
-  Process ids are reused, so the start time identifies the process too. It is in
-  ticks since boot and does not change when the clock is set.
-  """
-  try:
-    text = pathlib.Path(f'/proc/{process}/stat').read_text('utf-8')
-  except (FileNotFoundError, ProcessLookupError):
+  """Describes a process of this machine; `None` if it has ended."""
+  started = machine.start_of(process)
+  if started is None:
     return None
-  # The preceding program name may contain spaces and parentheses.
-  state, *fields = text.rpartition(')')[2].split()
-  if state in ('Z', 'X'):
-    return None
-  return {'machine': _machine(), 'process': process, 'started': int(fields[18])}
+  return {'machine': machine.boot(), 'process': process, 'started': started}

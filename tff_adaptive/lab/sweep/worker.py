@@ -27,6 +27,7 @@ from typing import Optional
 from typing import TextIO
 
 from tff_adaptive import errors
+from tff_adaptive import machine
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import tables
@@ -323,7 +324,7 @@ def serve(
     cores: The cores to compute on; all by default.
   """
   if cores is not None:
-    os.sched_setaffinity(0, cores)
+    machine.use_cores(cores)
   # As the command line does.
   gc.set_threshold(20_000, 20, 20)
   _end_with_parent()

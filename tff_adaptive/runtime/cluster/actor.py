@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import re
 import socket
 import threading
@@ -16,6 +15,7 @@ import cachetools
 import ray
 import tensorflow as tf
 
+from tff_adaptive import machine
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_functions
@@ -79,7 +79,7 @@ class Actor:
       tf.config.threading.set_inter_op_parallelism_threads(cores)
       tf.config.threading.set_intra_op_parallelism_threads(threads or cores)
     if not tf.config.list_physical_devices('GPU'):
-      if cores < len(os.sched_getaffinity(0)):
+      if cores < len(machine.cores()):
         max_concurrent_clients = max_concurrent_clients or cores
     self._engine = engine_lib.Engine(
       max_concurrent_clients=max_concurrent_clients

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from tff_adaptive import machine
 from tff_adaptive.runtime import allocation
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_functions
@@ -116,7 +117,7 @@ class Resources:
     if not self._automatic or not shared_bytes:
       return self.max_concurrent_clients
     # Weights, gradient, update, optimizer state and temporaries.
-    room = _available_memory() // (2 * 6 * shared_bytes)
+    room = machine.available_memory() // (2 * 6 * shared_bytes)
     return max(1, min(self.max_concurrent_clients, room))
 
   @staticmethod
@@ -163,7 +164,7 @@ def _default_concurrency(devices: Sequence[str]) -> int:
   with the largest models, which cost no more with several. Each client needs a
   core to launch from, so there are never more clients than cores.
   """
-  cores = len(os.sched_getaffinity(0))
+  cores = len(machine.cores())
   gpus = sum('GPU' in device for device in devices)
   if not gpus:
     return max(1, cores)
@@ -192,12 +193,3 @@ def threads_per_operation() -> int:
   """Returns the number of threads of an operation; 0 for one per core."""
   chosen = tf.config.threading.get_intra_op_parallelism_threads()
   return chosen or int(os.environ.get('TF_NUM_INTRAOP_THREADS', 0))
-
-
-def _available_memory() -> int:
-  """Returns this machine's available memory in bytes."""
-  with open('/proc/meminfo', encoding='ascii') as file:
-    for line in file:
-      if line.startswith('MemAvailable:'):
-        return int(line.split()[1]) * 1024
-  return 1 << 62

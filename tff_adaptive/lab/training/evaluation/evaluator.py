@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import machine
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.runtime import tff_functions
@@ -50,7 +50,7 @@ class Evaluator:
     self._parts = _Parts(list(self._model.local_variables))
     self._threads = [
       concurrent.futures.ThreadPoolExecutor(1)
-      for _ in range(min(_PARTS, len(os.sched_getaffinity(0))))
+      for _ in range(min(_PARTS, len(machine.cores())))
     ]
     # Runs in one Python process may share the evaluator, and its model.
     self._lock = threading.Lock()

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tff_adaptive import runtime
+from tff_adaptive.runtime import machine
 from tff_adaptive.runtime.engine import resources
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -111,5 +112,5 @@ def test_default_concurrency_shrinks_for_models_that_fill_the_memory():
 def test_four_clients_a_gpu_if_there_are_cores_to_launch_from(
   devices, cores, clients, monkeypatch
 ):
-  monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(cores))
+  monkeypatch.setattr(machine, 'cores', lambda: list(range(cores)))
   assert resources._default_concurrency(devices) == clients

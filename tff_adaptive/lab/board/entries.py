@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_adaptive import errors
-from tff_adaptive import machine
 from tff_adaptive.lab.board import curves
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
+from tff_adaptive.runtime import machine
 
 _PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
 

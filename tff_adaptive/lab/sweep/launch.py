@@ -21,7 +21,6 @@ from typing import IO
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive import machine
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import sweeps
@@ -35,6 +34,7 @@ from tff_adaptive.lab.sweep import ticker as ticker_lib
 from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 

@@ -24,12 +24,12 @@ from typing import TypeVar
 import optuna
 
 from tff_adaptive import errors
-from tff_adaptive import machine
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import storage as storages
+from tff_adaptive.runtime import machine
 
 _STATE_OF = {
   outcomes.FINISHED: optuna.trial.TrialState.COMPLETE,

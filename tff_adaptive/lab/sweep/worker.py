@@ -27,7 +27,6 @@ from typing import Optional
 from typing import TextIO
 
 from tff_adaptive import errors
-from tff_adaptive import machine
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import tables
@@ -43,6 +42,7 @@ from tff_adaptive.lab.sweep import watch as watching
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BETWEEN_TRIES = 1.0

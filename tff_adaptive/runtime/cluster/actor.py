@@ -15,8 +15,8 @@ import cachetools
 import ray
 import tensorflow as tf
 
-from tff_adaptive import machine
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import machine
 from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from tff_adaptive import machine
 from tff_adaptive.runtime import allocation
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import machine
 from tff_adaptive.runtime import tff_functions
 
 _Result = TypeVar('_Result')

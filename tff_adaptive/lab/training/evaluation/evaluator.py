@@ -12,9 +12,9 @@ from typing import Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive import machine
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
+from tff_adaptive.runtime import machine
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
 

@@ -9,15 +9,15 @@ import sys
 import psutil
 import pytest
 
-from tff_adaptive import machine
+from tff_adaptive.runtime import machine
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What macOS has not: the system calls, psutil's function and the folder.
 _AS_ON_MACOS = """
 import os, pathlib, sys
 import psutil
 del os.sched_getaffinity, os.sched_setaffinity, psutil.Process.cpu_affinity
-from tff_adaptive import machine
+from tff_adaptive.runtime import machine
 machine._PROC = pathlib.Path('/there/is/none')
 """
 
@@ -48,7 +48,7 @@ def test_a_thread_and_those_that_it_starts_keep_to_cores():
     [
       sys.executable,
       '-c',
-      'import os\nfrom tff_adaptive import machine\n'
+      'import os\nfrom tff_adaptive.runtime import machine\n'
       'first, *_ = machine.cores()\nmachine.use_cores([first])\n'
       'assert machine.cores() == [first]\n'
       'assert os.sched_getaffinity(0) == {first}',

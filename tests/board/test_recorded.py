@@ -5,8 +5,10 @@ import pathlib
 import re
 
 from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import page
 from tff_adaptive.lab.board import references
 from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import standings as standings_lib
 from tff_adaptive.lab.board import workloads
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,3 +61,31 @@ def test_the_page_says_which_baseline_ends_lowest():
     order[-1] == 'scaffold' or order[0] == 'scaffold'
     for order in ranked.values()
   )
+
+
+def test_places_are_those_of_the_recorded_entries():
+  known, complaints = entries.find(_FOLDER / 'entries')
+  assert not complaints
+  standings = standings_lib.of_entries(
+    known,
+    references.read(_FOLDER / references.FILE),
+    [workload.name for workload in workloads.CORE],
+  )
+  table = standings_lib.main_table(standings)
+  found = (_FOLDER / 'board.csv').read_text(encoding='utf-8')
+  assert page.as_csv(table) == found
+  told = (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
+  untuned = {
+    row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
+  }
+  for place, method, score, low, high, speed, misses, diverged in table.rows:
+    assert (
+      f'| {place} | {method} | {score} | {low} to {high} | {untuned[method]} '
+      f'| {speed} | {misses} | {diverged} |' in told
+    )
+  scores = standings.by_budget
+  for budget in (1, 16):
+    one, other = (
+      f'{scores[budget][m].total:.3f}' for m in ('fedavg', 'fedadam')
+    )
+    assert f'({one} against {other})' in told

@@ -26,6 +26,7 @@ STUDIES = (
   'mukherjee_libsvm',
   'mukherjee_mnist',
   'noise',
+  'private_tags',
   'reddi_full',
   'tuning_free',
 )
@@ -50,9 +51,10 @@ def redraw(output):
   pictures.draw_quadratic(
     rows('quadratic/rounds.csv'), to('quadratic/rounds.png')
   )
-  for path in sorted((RESULTS / KIM).glob('table_*/curves.csv')):
+  for path in sorted((RESULTS / KIM).rglob('table_*/curves.csv')):
     best = step_studies.best_rates(step_studies.read_curves(path))
-    pictures.draw_clients(best, to(f'{KIM}/{path.parent.name}/accuracy.png'))
+    table = path.parent.relative_to(RESULTS)
+    pictures.draw_clients(best, to(table / 'accuracy.png'))
   pictures.draw_forms(
     smoothness_batch.read(RESULTS / 'smoothness_batch' / 'curves.csv'),
     to('smoothness_batch/accuracy.png'),

@@ -6,9 +6,8 @@
 Without `--address` the cluster is two machines with a core each, both played by
 this one: each has a core that its processes do not leave, as if there were no
 other. So what is measured is what the cluster costs: compare on a machine of
-two cores. Each workload is trained by what `main.py` runs, in
-process and on the cluster in turn, twice, from the same weights and on the same
-examples.
+two cores. Each workload is trained by what `main.py` runs, in process and on
+the cluster in turn, twice, from the same weights and on the same examples.
 
 Reported are, of the rounds after the first three, the median seconds of a
 round, and their ratio; how far training losses are apart (rounding differs, and

@@ -8,6 +8,8 @@ import tempfile
 
 import pytest
 
+from tff_adaptive.runtime import machine
+
 _REASON = 'needs Ray, which `make ray` installs'
 ray = pytest.importorskip('ray', reason=_REASON)
 cluster_utils = pytest.importorskip('ray.cluster_utils', reason=_REASON)
@@ -31,9 +33,8 @@ class Nodes:
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
     # Ray notes the address there, on a machine where it never ran as well.
     os.makedirs(ray_utils.get_default_ray_temp_dir(), exist_ok=True)
-    cores = sorted(os.sched_getaffinity(0))
     # A machine a core, if they are to be machines of their own.
-    self._free = itertools.cycle(cores) if own_cores else None
+    self._free = itertools.cycle(machine.cores()) if own_cores else None
     with self._on_own_cores(cores_of_head):
       self._cluster = cluster_utils.Cluster(
         initialize_head=True,
@@ -53,13 +54,13 @@ class Nodes:
   @contextlib.contextmanager
   def _on_own_cores(self, count):
     """Processes started in this block compute on the next cores only."""
-    before = os.sched_getaffinity(0)
+    before = machine.cores()
     if self._free is not None:
-      os.sched_setaffinity(0, set(itertools.islice(self._free, count)))
+      machine.use_cores({*itertools.islice(self._free, count)})
     try:
       yield
     finally:
-      os.sched_setaffinity(0, before)
+      machine.use_cores(before)
 
   def kill(self):
     """Ends the machine that was added last, as if its power failed."""

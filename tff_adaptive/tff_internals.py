@@ -4,6 +4,7 @@ Upgrades change this file alone. (The runtime has such files of its own, because
 it does not import the rest of the package.)
 """
 
+import collections
 import contextlib
 import random
 import sys
@@ -167,16 +168,15 @@ def unwrapped(model: Any) -> Any:
 
 def eager_metrics(
   model: tff.learning.models.VariableModel,
-) -> tuple[list[str], Callable[[], dict[str, Any]]]:
-  """Returns how a model's metrics are computed from its variables.
+) -> Callable[[], collections.OrderedDict[str, Any]]:
+  """Returns a function that computes a model's metrics from its variables.
 
   Metrics of a Keras 2 model are those that it updates, in one call. TFF's
   finalizers create a metric at every call, which takes milliseconds, and which
   `tf.function` forbids outside of TFF's own graphs.
 
   Returns:
-    The metrics' names in the model's order, and a function that returns their
-    values by name.
+    A function that returns arrays by name, in the model's order.
   """
   own = {
     m.name: m.result for m in getattr(unwrapped(model), 'get_metrics', list)()
@@ -191,7 +191,7 @@ def eager_metrics(
   def results() -> dict[str, Any]:
     return {name: result() for name, result in kept.items()}
 
-  def compute() -> dict[str, Any]:
+  def compute() -> collections.OrderedDict[str, Any]:
     found = results() if kept else {}
     if len(kept) < len(finalizers):
       sums = model.report_local_unfinalized_metrics()
@@ -200,9 +200,11 @@ def eager_metrics(
         for name, finalizer in finalizers.items()
         if name not in kept
       }
-    return found
+    return collections.OrderedDict(
+      (name, found[name].numpy()) for name in finalizers
+    )
 
-  return list(finalizers), compute
+  return compute
 
 
 def keras_model_of(

@@ -22,6 +22,10 @@ def _baselines():
   ]
 
 
+def _page():
+  return (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
+
+
 def test_targets_are_those_of_the_runs_beside_them(tmp_path):
   recorded = references.read(_FOLDER / references.FILE)
   assert {*workloads.QUICK} <= {*recorded.quality}
@@ -32,15 +36,15 @@ def test_targets_are_those_of_the_runs_beside_them(tmp_path):
 
 def test_the_page_has_the_recorded_losses():
   found = json.loads((_FOLDER / references.FILE).read_text(encoding='utf-8'))
-  page = (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
-  rows = re.findall(r'^\| `(\w+)` \|((?: [\d.]+ \|){5})$', page, re.MULTILINE)
+  told = _page()
+  rows = re.findall(r'^\| `(\w+)` \|((?: [\d.]+ \|){5})$', told, re.MULTILINE)
   assert {name for name, _ in rows} == found['workloads'].keys()
   for name, cells in rows:
     of = found['workloads'][name]
     losses = [of['untrained'], *(of['medians'][m] for m in spaces.BASELINES)]
     assert cells.replace('|', '').split() == [f'{x:#.3g}' for x in losses]
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
-  assert re.search(r'([\d,]+) runs of\s+four baselines', page)[1] == f'{runs:,}'
+  assert re.search(r'([\d,]+) runs of\s+four baselines', told)[1] == f'{runs:,}'
 
 
 def test_the_page_says_which_baseline_ends_lowest():
@@ -74,7 +78,7 @@ def test_places_are_those_of_the_recorded_entries():
   table = standings_lib.main_table(standings)
   found = (_FOLDER / 'board.csv').read_text(encoding='utf-8')
   assert page.as_csv(table) == found
-  told = (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
+  told = _page()
   untuned = {
     row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
   }

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import os
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from tff_adaptive.lab.sweep import launch
 from tff_adaptive.lab.sweep import search
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.runtime import machine
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -461,7 +461,7 @@ def test_worker_process_that_is_killed_and_those_that_go_on(tmp_path):
   [failed] = [r for r in rows if r.status == 'failed']
   assert 'SIGKILL' in failed.outcome.reason
   first, second, third = (cores[pid] for pid in sorted(cores))
-  divided = launch.shares(sorted(os.sched_getaffinity(0)), 2)
+  divided = launch.shares(machine.cores(), 2)
   assert [first, second] == divided
   assert third == cores[killed[0]]
 

@@ -4,7 +4,7 @@ import functools
 import os
 import pathlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Optional
 
 import psutil
@@ -20,7 +20,7 @@ def cores() -> list[int]:
   return list(range(os.cpu_count() or 1))
 
 
-def use_cores(chosen: Sequence[int]) -> None:
+def use_cores(chosen: Iterable[int]) -> None:
   """Keeps the threads that this thread starts to some cores, if possible."""
   process = psutil.Process()
   if hasattr(process, 'cpu_affinity'):

@@ -121,7 +121,7 @@ class Best(hooks.Hook):
 
   def prune(self, last_round: int) -> None:
     """Removes models that are not needed once a round has its checkpoint."""
-    self._saved = max(self._saved, last_round)
+    self._saved = last_round
     found = _paths(self._folder)
     # If the best round's model is missing, the run used another measure then.
     # The best model by that measure is kept until this measure has a better.

@@ -43,8 +43,10 @@ class Evaluator:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
     self._model = model_fn()
-    names, self._metrics = tff_internals.eager_metrics(self._model)
-    self._names = [name for name in names if name != 'num_batches']
+    self._metrics = tff_internals.eager_metrics(self._model)
+    self._names = [
+      name for name in self._model.metric_finalizers() if name != 'num_batches'
+    ]
     self._begin = tf.function(self._assign_and_reset, autograph=False)
     self._step = tf.function(self._one_batch, reduce_retracing=True)
     self._parts = _Parts(list(self._model.local_variables))
@@ -95,9 +97,7 @@ class Evaluator:
     self._begin(weights)
     self._add_up(batches)
     values = self._metrics()
-    return collections.OrderedDict(
-      (name, values[name].numpy()) for name in self._names
-    )
+    return collections.OrderedDict((name, values[name]) for name in self._names)
 
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]

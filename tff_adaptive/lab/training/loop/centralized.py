@@ -142,7 +142,7 @@ class CentralizedRounds:
     self._optimizer = optimizer
     self._seed = seed
     self._step_seed = in_round.seed_variable(self._model)
-    self._metric_names, self._metrics = tff_internals.eager_metrics(self._model)
+    self._metrics = tff_internals.eager_metrics(self._model)
     # Tuples, as AutoGraph would stack a list carried by a loop to one tensor.
     specs = tuple(
       tf.TensorSpec(v.shape, v.dtype) for v in self._weights.trainable
@@ -195,9 +195,8 @@ class CentralizedRounds:
     )
     self._optimizer_state = state
     self._done += 1
-    values = self._metrics()
     columns = collections.OrderedDict(
-      (f'train/{name}', values[name].numpy()) for name in self._metric_names
+      (f'train/{name}', value) for name, value in self._metrics().items()
     )
     moved = [
       np.sum(np.square(a - b, dtype=np.float64))

@@ -229,29 +229,6 @@ def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
   return found
 
 
-def in_containers(value: Any, type_spec: tff.Type) -> Any:
-  """Converts a result's tuples to the Python containers of its type."""
-  return transform_result(
-    type_conversions.type_to_py_container(_named(value, type_spec), type_spec)
-  )
-
-
-def _named(value: Any, type_spec: tff.Type) -> Any:
-  if isinstance(type_spec, tff.StructType):
-    items = struct_items(type_spec)
-    return structure.Struct(
-      [
-        (name, _named(structure.from_container(value)[i], part))
-        for i, (name, part) in enumerate(items)
-      ]
-    )
-  if has_clients(type_spec):
-    return [_named(one, type_spec.member) for one in value]
-  if isinstance(type_spec, tff.FederatedType):
-    return _named(value, type_spec.member)
-  return value
-
-
 def has_clients(type_spec: tff.Type | None) -> bool:
   """Returns whether a type has a part at clients that is not all-equal."""
   if isinstance(type_spec, tff.FederatedType):

@@ -169,13 +169,15 @@ class Cluster:
       cancellation or tff_functions.Cancellation(),
     )
     answers = self._on_actors(cut.first, server, call)
+    # Serialized types have lost their Python containers, so that results are
+    # decoded with the type of `comp`.
+    result_type = comp.type_signature.result
     if cut.merge is None or cut.rest is None:
-      result = call.result(answers, comp.type_signature.result)
-    else:
-      merged = self._merge(cut, answers, call.cancellation)
-      result = self._finish(cut, cut.rest, server, merged, call, answers)
-    # Serialized types have lost their Python containers.
-    return tff_names.in_containers(result, comp.type_signature.result)
+      return call.result(answers, result_type)
+    merged = self._merge(cut, answers, call.cancellation)
+    return self._finish(
+      cut, cut.rest, result_type, server, merged, call, answers
+    )
 
   def _merge(
     self,
@@ -199,6 +201,7 @@ class Cluster:
     self,
     cut: _Cut,
     rest: _Sent,
+    result_type: tff.Type,
     server: Any,
     merged: values.PythonValue,
     call: '_Call',
@@ -209,7 +212,6 @@ class Cluster:
     original_type, merged_type = (
       spec for _, spec in tff_names.struct_items(comp.type_signature.parameter)
     )
-    result_type = comp.type_signature.result
     if tff_names.has_clients(result_type) and not cut.early:
       sent = (server, wire.encode(merged, merged_type, []))
       answers = self._on_actors(rest, sent, call)
@@ -220,10 +222,9 @@ class Cluster:
     result = self.local.run(
       comp, (original, merged), cancellation=call.cancellation
     )
-    if not cut.early:
-      return result
     encoded = wire.encode(result, result_type, [])
-    return wire.decode(encoded, result_type, iter(call.columns(answers)))
+    columns = call.columns(answers) if cut.early else []
+    return wire.decode(encoded, result_type, iter(columns))
 
   def _cut(self, comp: tff.framework.ConcreteComputation) -> _Cut:
     """Splits a computation at its aggregation if possible; cached by digest."""

@@ -22,6 +22,7 @@ from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import values
 
 _split = functools.lru_cache(maxsize=1024)(values.compile_split)
+_pack = functools.lru_cache(maxsize=1024)(values.compile_pack)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
 
 
 def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
-  """Decodes a value encoded by `encode`.
+  """Decodes a value encoded by `encode`, in the Python containers of its type.
 
   Args:
     encoded: The result of `encode`, or of `leave_out`.
@@ -155,11 +156,13 @@ def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
     columns: The clients' values, with references replaced by their data.
   """
   if isinstance(type_spec, tff.StructType):
-    return tuple(
-      decode(part, part_type, columns)
-      for part, (_, part_type) in zip(
-        encoded, tff_names.struct_items(type_spec), strict=True
-      )
+    return _pack(type_spec)(
+      [
+        decode(part, part_type, columns)
+        for part, (_, part_type) in zip(
+          encoded, tff_names.struct_items(type_spec), strict=True
+        )
+      ]
     )
   if _is_at_clients(type_spec):
     member = type_spec.member

@@ -10,10 +10,13 @@ import pytest
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.lab.sweep import flags
+from tff_adaptive.lab.sweep import launch
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import search
 from tff_adaptive.lab.sweep import storage as storage_lib
 from tff_adaptive.lab.sweep import study
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training.loop import stopping
 
 _STORAGES = ['sqlite:///{}/shared.sqlite', 'journal:{}/shared.log', None]
 
@@ -194,6 +197,55 @@ def test_runs_whose_process_is_gone_are_taken_up(
   trials.take_up_dead()
   assert statuses(trials) == ['running', 'running', 'waiting']
   trials.close()
+
+
+def test_a_grid_is_read_once_for_all_its_runs(tmp_path, monkeypatch):
+  axis = '--axis=seed=' + ','.join(map(str, range(12)))
+  parsed = parse(tmp_path, axis)
+  trials, elsewhere = open_study(parsed), open_study(parsed)
+  ended, reads, read = [], [], trials.trials
+
+  def run_taken(job, study_, taken, report):
+    del job, report
+    if len(ended) == 1:  # Meanwhile another process takes three runs.
+      for name in ('seed=2', 'seed=3', 'seed=5'):
+        other = elsewhere.take(elsewhere.trials()[name])
+        elsewhere.finish(other, outcomes.Outcome(outcomes.FINISHED))
+    ended.append(taken.name)
+    study_.finish(taken, outcomes.Outcome(outcomes.FINISHED))
+
+  monkeypatch.setattr(worker, '_run_taken', run_taken)
+  monkeypatch.setattr(trials, 'trials', lambda: reads.append(1) or read())
+  assert not worker.work(
+    parsed,
+    search.scheduler_of(parsed),
+    trials,
+    signals=stopping.Signals(),
+    report=lambda *_: None,
+  )
+  assert ended == [f'seed={i}' for i in (0, 1, 4, *range(6, 12))]
+  # At the beginning, and when nothing seemed to be left.
+  assert len(reads) == 2
+  for one in (trials, elsewhere):
+    one.close()
+
+
+def test_a_table_is_written_for_a_twentieth_of_the_time(monkeypatch):
+  now, written = [0.0], []
+  monkeypatch.setattr(launch.time, 'monotonic', lambda: now[0])
+
+  def write():
+    written.append(now[0])
+    now[0] += 1.0
+
+  table = launch._Table(write)
+  table.update()
+  assert not written
+  for _ in range(60):
+    table.changed = True
+    table.update()
+    now[0] += 1.0
+  assert written == [0.0, 21.0, 42.0]
 
 
 def test_runs_of_a_process_that_ended_fail(tmp_path):

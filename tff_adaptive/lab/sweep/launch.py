@@ -13,6 +13,8 @@ import itertools
 import multiprocessing
 import signal
 import sys
+import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from multiprocessing import connection as connections
@@ -37,6 +39,8 @@ from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+# Of this process's time, at most, for the table of results.
+_SHARE_OF_WRITING = 0.05
 
 
 def run(
@@ -77,10 +81,12 @@ def run(
     ticker.say(f'{ticker.left} of {scheduler.most_runs} runs left.')
     signals = stopping.Signals()
 
-    def update() -> None:
+    def write() -> None:
       rows = _rows(sweep, scheduler, study)
       ticker.update(rows)
       outcomes.write_table(sweep.folder, _shown(sweep, rows))
+
+    table = _Table(write)
 
     def report(kind: str, name: str, value: Any) -> None:
       if kind == 'started':
@@ -88,8 +94,9 @@ def run(
       elif kind == 'round':
         ticker.round(name, value)
       elif kind == 'over':
-        update()
+        table.changed = True
         ticker.over(name, value)
+      table.update()
       ticker.show()
       signals.check()
 
@@ -112,7 +119,7 @@ def run(
       )
       raise
     finally:
-      update()
+      write()
     rows = _rows(sweep, scheduler, study)
     if any(row.status == outcomes.FINISHED for row in rows):
       hparams.write_axes(
@@ -121,6 +128,31 @@ def run(
         outcomes.names_of_measures(rows),
       )
     return _shown(sweep, rows)
+
+
+class _Table:
+  """The sweep's table, which is written anew when a run is over.
+
+  Waits after it was written, for a time in proportion to what that took: else a
+  sweep of some thousand runs would do little else.
+
+  Attributes:
+    changed: Whether a run is over since the table was written.
+  """
+
+  def __init__(self, write: Callable[[], None]):
+    self._write = write
+    self._next = 0.0
+    self.changed = False
+
+  def update(self) -> None:
+    """Writes the table if a run is over and it is time."""
+    begin = time.monotonic()
+    if self.changed and begin >= self._next:
+      self._write()
+      self.changed = False
+      end = time.monotonic()
+      self._next = end + (end - begin) / _SHARE_OF_WRITING
 
 
 def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:

@@ -89,6 +89,12 @@ class TrialScheduler:
     best = min(len(set(self._methods.values())), len(sizes))
     return len(sizes) + best * (sizes[0] - 1)
 
+  @property
+  def learns(self) -> bool:
+    """Whether results of runs change which runs come next."""
+    every = self.sampler == 'grid' and self.halving_factor is None
+    return self.tuned or not every
+
   def next(self, trials: _Trials) -> list[str]:
     """Returns the runs that may be started now, the best choice first.
 
@@ -121,8 +127,7 @@ class TrialScheduler:
       for p in self.points
       if outcomes.status_of(trials[p.name]) == outcomes.WAITING
     ]
-    everything = self.sampler == 'grid' and self.halving_factor is None
-    if everything and not self.tuned:
+    if not self.learns:
       return waiting, []
     firsts = [first for first, *_ in self._configurations]
     fresh = [n for n in firsts if not outcomes.was_begun(trials[n])]

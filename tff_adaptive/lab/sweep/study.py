@@ -15,6 +15,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -155,7 +156,11 @@ class Study:
 
   @_complain
   def trials(self) -> dict[str, outcomes.Trial]:
-    """Reads the current trial of every run, by name."""
+    """Reads the current trial of every run, by name.
+
+    Takes a second for some thousand runs that are not over: Optuna reads them
+    anew each time.
+    """
     trials = outcomes.newest(self._study.get_trials(deepcopy=False))
     for trial in trials.values():
       outcomes.check(trial)
@@ -176,6 +181,10 @@ class Study:
     taken = Taken(self, optuna.trial.Trial(self._study, identifier))
     taken.trial.set_user_attr('owner', _owner(os.getpid()))
     return taken
+
+  def take_first(self, trials: Iterable[outcomes.Trial]) -> Optional['Taken']:
+    """Claims the first run of several that no other process has."""
+    return next(filter(None, map(self.take, trials)), None)
 
   def _identifier(self, number: int) -> int:
     return self._storage.get_trial_id_from_study_id_trial_number(
@@ -224,8 +233,9 @@ class Study:
   @_complain
   def finish(self, taken: 'Taken', outcome: outcomes.Outcome) -> None:
     """Records the outcome of a run that this process has claimed."""
-    trial = self.trials()[taken.name]
-    if trial.number == taken.trial.number:
+    trial = self._storage.get_trial(self._identifier(taken.trial.number))
+    # Another process may have declared this one dead.
+    if not trial.state.is_finished():
       self._finish(trial, outcome)
 
   @_complain

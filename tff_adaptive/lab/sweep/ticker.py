@@ -1,9 +1,11 @@
 """The progress display of a sweep."""
 
+import dataclasses
 import statistics
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 from typing import IO
 from typing import Optional
 
@@ -49,21 +51,25 @@ class Ticker:
 
   def update(self, rows: Sequence[outcomes.Row]) -> None:
     """Replaces the rows of the sweep's table."""
-    self._rows = rows
+    self._rows = {row.name: row for row in rows}
 
   @property
   def left(self) -> int:
     """Number of runs that are not over and may still be run."""
-    if any(row.status == outcomes.UNTRIED for row in self._rows):
+    if any(row.status == outcomes.UNTRIED for row in self._rows.values()):
       return 0
     return max(self._most_runs - self._over, 0)
 
   @property
   def _over(self) -> int:
-    return sum(row.status in outcomes.OVER for row in self._rows)
+    return sum(row.status in outcomes.OVER for row in self._rows.values())
+
+  def _set(self, name: str, **what: Any) -> None:
+    self._rows[name] = dataclasses.replace(self._rows[name], **what)
 
   def started(self, name: str) -> None:
     """Records the start of a run."""
+    self._set(name, status=outcomes.RUNNING)
     self._began[name] = time.monotonic()
     self._at_once = max(self._at_once, len(self._began))
 
@@ -77,6 +83,7 @@ class Ticker:
 
   def over(self, name: str, outcome: outcomes.Outcome) -> None:
     """Records and prints the outcome of a run."""
+    self._set(name, status=outcome.status, outcome=outcome)
     first = self._first.pop(name, None)
     self._rounds.pop(name, None)
     self._began.pop(name, None)
@@ -96,7 +103,7 @@ class Ticker:
   def line(self) -> str:
     """Renders the number of runs by status, and the estimated time left."""
     counts: dict[str, int] = {}
-    for row in self._rows:
+    for row in self._rows.values():
       counts[row.status] = counts.get(row.status, 0) + 1
     parts = [f'sweep {self._over}/{self._over + self.left} runs']
     for status in (
@@ -135,7 +142,9 @@ class Ticker:
 
   def _rounds_left(self) -> int:
     """Computes the number of rounds left if no run is pruned."""
-    open_rows = [row for row in self._rows if row.status not in outcomes.OVER]
+    open_rows = [
+      row for row in self._rows.values() if row.status not in outcomes.OVER
+    ]
     total = sum(row.settings['total_rounds'] for row in open_rows)
     total = total * self.left // max(len(open_rows), 1)
     return max(total - sum(self._rounds.values()), 0)

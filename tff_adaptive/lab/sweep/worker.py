@@ -7,6 +7,7 @@ imports it once and then claims one run after the other from the sweep's study.
 import contextlib
 import dataclasses
 import gc
+import itertools
 import logging
 import math
 import multiprocessing
@@ -46,6 +47,8 @@ from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BETWEEN_TRIES = 1.0
+# Runs that turn out to be taken before the study is read anew.
+_MOST_TAKEN = 8
 
 # Called with 'started', 'round' or 'over', a run's name, and its round or
 # outcome.
@@ -275,15 +278,23 @@ def work(
   """
   points = {p.name: p for p in sweep.points}
   count = 0
+  # Runs that waited when the study was last read, which takes a while.
+  waiting: Iterator[outcomes.Trial] = iter(())
   while count < most_runs:
     signals.check()
-    trials = study.trials()
-    names = scheduler.next(trials)
-    taken = next(filter(None, (study.take(trials[n]) for n in names)), None)
+    taken = study.take_first(itertools.islice(waiting, _MOST_TAKEN))
+    names: Sequence[str] = ()
+    if taken is None:
+      trials = study.trials()
+      names = scheduler.next(trials)
+      waiting = iter([trials[name] for name in names])
+      taken = study.take_first(waiting)
     if taken is not None:
       count += 1
       job = job_of(sweep, scheduler, points[taken.name], taken)
       _run_taken(job, study, taken, report)
+      if scheduler.learns:
+        waiting = iter(())
     elif not names:
       if not any(map(outcomes.is_running, trials.values())):
         return False

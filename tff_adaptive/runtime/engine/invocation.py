@@ -63,10 +63,26 @@ class Invocation:
   def execute(self) -> None:
     """Runs all phases; the arguments' slots must be filled.
 
+    Python handles signals such as Ctrl-C in the main thread, but not while that
+    is inside TensorFlow. So there another thread runs the phases, and an
+    exception raised by a signal handler cancels them.
+
     Raises:
       ClientFailure: If a client's TensorFlow code fails.
       RuntimeFailure: If the server's TensorFlow code fails.
     """
+    if threading.current_thread() is not threading.main_thread():
+      self._execute()
+      return
+    future = self.resources.submit_beside(self._execute)
+    try:
+      waiting.result_of(future)
+    finally:
+      if not future.done():
+        self._cancellation.cancel()
+        concurrent.futures.wait([future])
+
+  def _execute(self) -> None:
     try:
       for phase in self._phases:
         if phase.server.outputs:
@@ -84,23 +100,8 @@ class Invocation:
     arguments: list[tf.Tensor],
     device: str,
   ) -> list[tf.Tensor]:
-    """Calls a function such that signals interrupt it.
-
-    Python handles signals such as Ctrl-C in the main thread, but not while that
-    is inside TensorFlow. So another thread calls the function, and an exception
-    raised by a signal handler cancels it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-      return function(arguments, device, self._cancellation)
-    future = self.resources.submit_beside(
-      function, arguments, device, self._cancellation
-    )
-    try:
-      return waiting.result_of(future)
-    finally:
-      if not future.done():
-        self._cancellation.cancel()
-        concurrent.futures.wait([future])
+    """Calls a function such that the run's cancellation ends it."""
+    return function(arguments, device, self._cancellation)
 
   def _run_server(self, fused: fused_lib.Fused) -> None:
     server = self.server

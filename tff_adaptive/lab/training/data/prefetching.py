@@ -1,14 +1,24 @@
 """Prefetching of the next cohort's data while the current one trains."""
 
 import concurrent.futures
+import queue
 import threading
+import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Optional
+from typing import TypeAlias
 
 from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.runtime import waiting
+
+
+# A cohort, drawn in the thread as well, because which clients answer in time may
+# depend on their numbers of examples; and its batches.
+_Prepared: TypeAlias = concurrent.futures.Future[
+  tuple[list[str], data.CohortData]
+]
 
 
 class Prefetcher:
@@ -37,9 +47,8 @@ class Prefetcher:
     self._cohort_fn = cohort_fn
     self._last_round = last_round if clients.prepared_ahead else 0
     self._expected: Optional[int] = None
-    # Includes the cohort, drawn in the thread as well: which clients answer in
-    # time may depend on their numbers of examples.
-    self._found: concurrent.futures.Future[tuple[list[str], data.CohortData]]
+    self._found: _Prepared
+    self._rounds: Optional[queue.SimpleQueue] = None
 
   def for_round(
     self, round_number: int, cohort: Sequence[str]
@@ -65,20 +74,31 @@ class Prefetcher:
 
   def _begin(self, round_number: int) -> None:
     self._expected = round_number
-    found: concurrent.futures.Future[tuple[list[str], data.CohortData]] = (
-      concurrent.futures.Future()
-    )
-    self._found = found
+    self._found = concurrent.futures.Future()
+    if self._rounds is None:
+      self._rounds = queue.SimpleQueue()
+      # A daemon, so that data that hang do not keep a stopped program alive.
+      threading.Thread(
+        target=_prepare,
+        args=(self._rounds, self._clients, self._cohort_fn),
+        name='data of the next round',
+        daemon=True,
+      ).start()
+      weakref.finalize(self, self._rounds.put, None)
+    self._rounds.put((round_number, self._found))
 
-    def prepare() -> None:
-      try:
-        cohort = list(self._cohort_fn(round_number))
-        batches = self._clients.for_round(round_number, cohort)
-        found.set_result((cohort, batches))
-      except BaseException as e:  # pylint: disable=broad-exception-caught
-        found.set_exception(e)
 
-    # A daemon, so that data that hang do not keep a stopped program alive.
-    threading.Thread(
-      target=prepare, name=f'data of round {round_number}', daemon=True
-    ).start()
+def _prepare(
+  rounds: queue.SimpleQueue,
+  clients: protocols.Clients,
+  cohort_fn: Callable[[int], Sequence[str]],
+) -> None:
+  """Prepares the rounds of a queue, until it gives `None`."""
+  while (asked := rounds.get()) is not None:
+    round_number, found = asked
+    try:
+      cohort = list(cohort_fn(round_number))
+      found.set_result((cohort, clients.for_round(round_number, cohort)))
+    except BaseException as e:  # pylint: disable=broad-exception-caught
+      found.set_exception(e)
+    del asked, found  # Holds no cohort's data while it waits.

@@ -13,9 +13,8 @@ from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.runtime import waiting
 
-
-# A cohort, drawn in the thread as well, because which clients answer in time may
-# depend on their numbers of examples; and its batches.
+# A cohort and its batches. It is drawn in the thread as well, because which
+# clients answer in time may depend on their numbers of examples.
 _Prepared: TypeAlias = concurrent.futures.Future[
   tuple[list[str], data.CohortData]
 ]

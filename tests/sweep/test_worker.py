@@ -2,6 +2,7 @@
 
 import io
 import logging
+import weakref
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
@@ -132,3 +133,32 @@ def test_compiled_functions_outlast_runs_of_a_few_structures(monkeypatch):
     monkeypatch.setattr(reuse, 'traces', lambda traces=traces: traces)
     worker._clean_up()
     assert len(cleared) == times, traces
+
+
+class _Circle:
+  """An object that only the garbage collector can free."""
+
+  def __init__(self):
+    self.itself = self
+
+
+def test_garbage_is_not_looked_for_in_what_runs_share(monkeypatch):
+  monkeypatch.setattr(worker, '_traces_before', 0)
+  monkeypatch.setattr(worker, '_traces_frozen', -1)
+
+  def clean_up(traces):
+    monkeypatch.setattr(reuse, 'traces', lambda: traces)
+    worker._clean_up()
+
+  shared = _Circle()
+  clean_up(1)
+  there = weakref.ref(shared)
+  del shared
+  own = _Circle()
+  freed = weakref.ref(own)
+  del own
+  clean_up(1)
+  assert freed() is None and there() is not None
+  # With the compiled functions goes what their runs shared.
+  clean_up(8)
+  assert there() is None

@@ -6,6 +6,7 @@ As explained in `tff_names.py`, private names are imported there, here and in
 
 import contextlib
 import threading
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -128,6 +129,42 @@ class FastFunction:
         )
     except eager_core._NotOkStatusException as e:
       raise eager_core._status_to_exception(e) from None
+
+
+class DirectFunction:
+  """A `tf.function` whose traces are found by shapes and types alone.
+
+  TensorFlow's search takes longer than a small function runs. All calls must
+  have arguments of one structure, of tensors and arrays.
+  """
+
+  def __init__(self, function: Callable[..., Any], **options: Any):
+    """Traces nothing yet.
+
+    Args:
+      function: The Python function.
+      **options: Arguments of `tf.function`.
+    """
+    self._function = tf.function(function, **options)
+    self._traced: dict[Any, tf.types.experimental.ConcreteFunction] = {}
+
+  def traced(
+    self, *arguments: Any
+  ) -> tuple[tf.types.experimental.ConcreteFunction, list[tf.Tensor]]:
+    """Returns the function for these arguments, and their tensors."""
+    flat = [
+      tf.convert_to_tensor(x)
+      for x in tf.nest.flatten(arguments, expand_composites=True)
+    ]
+    key = tuple((x.dtype, tuple(x.shape)) for x in flat)
+    if key not in self._traced:
+      self._traced[key] = self._function.get_concrete_function(*arguments)
+    return self._traced[key], flat
+
+  def __call__(self, *arguments: Any) -> Any:
+    """Calls the function."""
+    concrete, flat = self.traced(*arguments)
+    return concrete._call_flat(flat, concrete.captured_inputs)
 
 
 def call_with_captures(

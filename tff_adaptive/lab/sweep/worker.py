@@ -203,8 +203,10 @@ def _wait_for_others(folder: pathlib.Path) -> None:
       time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
-# The number of traced rounds when compiled functions were last dropped.
+# The number of traced rounds when compiled functions were last dropped, and
+# when objects were last frozen.
 _traces_before = 0
+_traces_frozen = -1
 
 
 def _clean_up() -> None:
@@ -213,17 +215,20 @@ def _clean_up() -> None:
   Compiled functions are kept, as the next run needs them, until so many rounds
   were traced that the first of them are not cached any more.
   """
-  global _traces_before
+  global _traces_before, _traces_frozen
   from tff_adaptive import tff_internals  # pylint: disable=g-import-not-at-top
 
   traces = reuse.traces()
   full = traces - _traces_before >= reuse.MOST_STRUCTURES
   if full:
     _traces_before = traces
+    gc.unfreeze()
   tff_internals.clear_keras_session(compiled=full)
   gc.collect()
-  if not gc.get_freeze_count():
-    # What is imported stays, and looking through it takes a tenth of a run.
+  if traces != _traces_frozen:
+    # What is imported and traced stays, and looking through it takes a tenth of
+    # a run.
+    _traces_frozen = traces
     gc.freeze()
 
 

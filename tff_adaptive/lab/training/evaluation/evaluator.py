@@ -47,8 +47,12 @@ class Evaluator:
     self._names = [
       name for name in self._model.metric_finalizers() if name != 'num_batches'
     ]
-    self._begin = tf.function(self._assign_and_reset, autograph=False)
-    self._step = tf.function(self._one_batch, reduce_retracing=True)
+    self._begin = tff_functions.DirectFunction(
+      self._assign_and_reset, autograph=False
+    )
+    self._step = tff_functions.DirectFunction(
+      self._one_batch, reduce_retracing=True
+    )
     self._parts = _Parts(list(self._model.local_variables))
     self._threads = [
       concurrent.futures.ThreadPoolExecutor(1)
@@ -116,10 +120,10 @@ class Evaluator:
       for index, batch in enumerate(batches):
         place = index % _PARTS
         part = self._parts[place]
-        step = self._step.get_concrete_function(batch)
+        step, tensors = self._step.traced(batch)
         # One thread per part, so that its batches are added in order.
         thread = self._threads[place % len(self._threads)]
-        under_way.append(thread.submit(part.add, step, batch))
+        under_way.append(thread.submit(part.add, step, tensors))
         if len(under_way) > _WAITING * _PARTS:
           waiting.result_of(under_way.popleft())
       while under_way:
@@ -150,8 +154,8 @@ class _Parts:
 
     A call costs less than an operation per variable.
     """
-    self._zero_parts = tf.function(self._zero, autograph=False)
-    self._add_parts = tf.function(self._add, autograph=False)
+    self._zero_parts = tff_functions.DirectFunction(self._zero, autograph=False)
+    self._add_parts = tff_functions.DirectFunction(self._add, autograph=False)
 
   def start(self) -> bool:
     """Sets all sums to zero.
@@ -206,13 +210,11 @@ class _Part:
   def add(
     self,
     step: tf.types.experimental.ConcreteFunction,
-    batch: structures.Examples,
+    batch: Sequence[tf.Tensor],
   ) -> None:
-    """Adds a batch to the sums."""
+    """Adds a batch, as the tensors that the step takes, to the sums."""
     captured = [
       self._in_place_of.get(id(tensor), tensor)
       for tensor in step.captured_inputs
     ]
-    tff_functions.call_with_captures(
-      step, tf.nest.flatten(batch, expand_composites=True), captured
-    )
+    tff_functions.call_with_captures(step, batch, captured)

@@ -1,5 +1,6 @@
 """Checks of whether a run has learned anything, from its metrics.csv."""
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -27,90 +28,130 @@ _UNTRAINED = 0.6
 _PATIENCE = 4
 
 
-def evaluated(
-  rows: Iterable[Mapping[str, Any]],
-) -> list[tuple[int, float, Optional[tuple[str, float]]]]:
-  """Returns a run's evaluations on validation data.
+@dataclasses.dataclass(frozen=True)
+class _Look:
+  """An evaluation on validation data.
 
-  Args:
-    rows: Rows of metrics.csv, as text or numbers; empty cells may be missing.
-
-  Returns:
-    Round, loss (1 if missing), and name and value of the main metric, if any.
+  Attributes:
+    round: Its round.
+    loss: The loss; 1 if missing.
+    metric: Name and value of the main metric, if any.
   """
-  found = []
-  for row in rows:
-    values = {
-      name.partition('/')[2]: value
-      for name, value in row.items()
-      if name.startswith('validation/') and value not in (None, '')
-    }
-    if values:
-      name = metric_names.main_metric(values)
-      metric = None if name is None else (name, float(values[name]))
-      loss = float(values.get('loss', 1.0))
-      found.append((int(row['round']), loss, metric))
-  return found
+
+  round: int
+  loss: float
+  metric: Optional[tuple[str, float]]
+
+
+def _look(row: Mapping[str, Any]) -> Optional[_Look]:
+  values = {
+    name.partition('/')[2]: value
+    for name, value in row.items()
+    if name.startswith('validation/') and value not in (None, '')
+  }
+  if not values:
+    return None
+  name = metric_names.main_metric(values)
+  return _Look(
+    int(row['round']),
+    float(values.get('loss', 1.0)),
+    None if name is None else (name, float(values[name])),
+  )
+
+
+class Progress:
+  """What a run's evaluations on validation data tell, row by row."""
+
+  def __init__(self) -> None:
+    self._count = 0
+    self._first: Optional[_Look] = None
+    self._last: Optional[_Look] = None
+    # The best value of a metric, and the negated round, as the first counts.
+    self._best = (-math.inf, 0)
+    self._noised = False
+
+  def add(self, row: Mapping[str, Any]) -> bool:
+    """Adds a row of metrics.csv.
+
+    Args:
+      row: The row, as text or numbers; empty cells may be missing.
+
+    Returns:
+      Whether it has an evaluation.
+    """
+    if row.get('privacy/epsilon') not in ('', None):
+      self._noised = True
+    look = _look(row)
+    if look is None:
+      return False
+    self._count += 1
+    self._first = self._first or look
+    self._last = look
+    if look.metric is not None:
+      self._best = max(self._best, (look.metric[1], -look.round))
+    return True
+
+  def concerns(self) -> dict[str, str]:
+    """Describes problems of the model at the last evaluation.
+
+    Returns:
+      Sentences by kind. 'loss': the loss has grown tenfold since the untrained
+      model or is not finite. 'noise': it has grown under the noise of
+      differential privacy. 'fallen': the metric is far below its best.
+      'chance': the metric is at chance level. The last two are checked for
+      metrics between 0 and 1 only.
+    """
+    first, last = self._first, self._last
+    if self._count < 2 or first is None or last is None:
+      return {}
+    found = {}
+    grown = last.loss > _GROWN * first.loss > 0
+    text = (
+      f'The validation loss is {formatting.number(last.loss)} after round '
+      f'{last.round}, and was {formatting.number(first.loss)} after round '
+      f'{first.round}: '
+    )
+    noise = (
+      'the noise of differential privacy outweighs the updates; more clients '
+      'per round, a smaller server learning rate or less noise (a larger '
+      'epsilon) may help.'
+    )
+    if grown or not math.isfinite(last.loss + first.loss):
+      usual = 'training diverges; smaller learning rates may help.'
+      found['loss'] = text + (noise if self._noised else usual)
+    elif self._noised and last.loss > _GROWN_UNDER_NOISE * first.loss > 0:
+      found['noise'] = text + noise
+    if last.metric is None or not metric_names.is_share(last.metric[0]):
+      return found
+    name, value = last.metric
+    words = metric_names.short(name).capitalize()
+    best, best_round = self._best
+    if best - value > max(_LOST, _LOST_SHARE * best):
+      found['fallen'] = (
+        f'{words} is {formatting.number(value)} after round {last.round}, far '
+        f'below the {formatting.number(best)} of round {-best_round}; smaller '
+        'learning rates may help, and the best round can be exported '
+        '(--which=best).'
+      )
+    elif first.round == 0 and first.metric is not None:
+      learned = last.loss < _LOSS_LEFT * first.loss
+      near = value - _CHANCE <= first.metric[1] <= _UNTRAINED
+      if self._count > _PATIENCE and near and not learned:
+        found['chance'] = (
+          f'{words} is {formatting.number(value)} after round {last.round}, no '
+          f'better than the {formatting.number(first.metric[1])} of the '
+          'untrained model: nothing was learned; check the learning rates.'
+        )
+    return found
 
 
 def concerns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-  """Describes problems of the model at the last evaluation.
+  """Describes problems of a run's last model; see `Progress.concerns`.
 
   Args:
     rows: Rows of metrics.csv.
-
-  Returns:
-    Sentences by kind. 'loss': the loss has grown tenfold since the untrained
-    model or is not finite. 'noise': it has grown under the noise of
-      differential
-    privacy. 'fallen': the metric is far below its best. 'chance': the metric is
-    at chance level. The last two are checked for metrics between 0 and 1 only.
   """
-  rows = list(rows)
-  looks = evaluated(rows)
-  if len(looks) < 2:
-    return {}
-  found = {}
-  (first_round, first_loss, first_metric), *_ = looks
-  last_round, last_loss, last_metric = looks[-1]
-  grown = last_loss > _GROWN * first_loss > 0
-  noised = any(row.get('privacy/epsilon') not in ('', None) for row in rows)
-  text = (
-    f'The validation loss is {formatting.number(last_loss)} after round '
-    f'{last_round}, and was {formatting.number(first_loss)} after round '
-    f'{first_round}: '
-  )
-  noise = (
-    'the noise of differential privacy outweighs the updates; more clients '
-    'per round, a smaller server learning rate or less noise (a larger '
-    'epsilon) may help.'
-  )
-  if grown or not math.isfinite(last_loss + first_loss):
-    usual = 'training diverges; smaller learning rates may help.'
-    found['loss'] = text + (noise if noised else usual)
-  elif noised and last_loss > _GROWN_UNDER_NOISE * first_loss > 0:
-    found['noise'] = text + noise
-  if last_metric is None or not metric_names.is_share(last_metric[0]):
-    return found
-  name, value = last_metric
-  words = metric_names.short(name).capitalize()
-  best, best_round = max(
-    (metric[1], -number) for number, _, metric in looks if metric is not None
-  )
-  if best - value > max(_LOST, _LOST_SHARE * best):
-    found['fallen'] = (
-      f'{words} is {formatting.number(value)} after round {last_round}, far '
-      f'below the {formatting.number(best)} of round {-best_round}; smaller '
-      'learning rates may help, and the best round can be exported '
-      '(--which=best).'
-    )
-  elif first_round == 0 and first_metric is not None:
-    learned = last_loss < _LOSS_LEFT * first_loss
-    near = value - _CHANCE <= first_metric[1] <= _UNTRAINED
-    if len(looks) > _PATIENCE and near and not learned:
-      found['chance'] = (
-        f'{words} is {formatting.number(value)} after round {last_round}, no '
-        f'better than the {formatting.number(first_metric[1])} of the '
-        'untrained model: nothing was learned; check the learning rates.'
-      )
-  return found
+  progress = Progress()
+  for row in rows:
+    progress.add(row)
+  return progress.concerns()

@@ -1,5 +1,6 @@
 """Warnings of runs that make no progress."""
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -42,9 +43,11 @@ class PlateauWarning(hooks.Hook):
     self._say = say
     self._bounds = bounds or {}
     self._bounded: list[int] = []
-    self._evaluated: list[tuple[int, float]] = []
+    self._evaluated: collections.deque[tuple[int, float]] = collections.deque(
+      maxlen=_EVALUATIONS
+    )
     self._told: set[str] = set()
-    self._looks: list[Mapping[str, Any]] = []
+    self._progress = health.Progress()
     self._concerns: dict[str, str] = {}
 
   def start(self, event: hooks.Start) -> None:
@@ -68,10 +71,8 @@ class PlateauWarning(hooks.Hook):
         self._tell(kind, sentence)
 
   def _look_at_health(self, rows: Iterable[Mapping[str, Any]]) -> None:
-    looks = [row for row in rows if health.evaluated([row])]
-    if looks:
-      self._looks += looks
-      self._concerns = health.concerns(self._looks)
+    if any([self._progress.add(row) for row in rows]):
+      self._concerns = self._progress.concerns()
 
   def _tell(self, kind: str, sentence: str) -> None:
     if kind not in self._told:
@@ -112,7 +113,7 @@ class PlateauWarning(hooks.Hook):
     if name is None:
       return
     self._evaluated.append((int(row['round']), float(values[name])))
-    recent = self._evaluated[-_EVALUATIONS:]
+    recent = self._evaluated
     low = min(value for _, value in recent)
     high = max(value for _, value in recent)
     if (

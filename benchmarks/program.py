@@ -19,6 +19,7 @@ Contenders:
   program     this project: what `main.py` runs, from its loop to its files
   in_process  its runtime alone, on one cohort's fixed batches
               (benchmarks/runtime.py), which the program is held against
+  hand        the same round as one writes it in TensorFlow, without a library
   fedjax      FedJAX's federated averaging
   pfl, pfl_2  pfl-research on PyTorch, in one process and in two
   flower      Flower's simulation on PyTorch and Ray
@@ -36,6 +37,7 @@ import side_by_side
 _CONTENDERS = {
   'program': 'program',
   'in_process': 'tensorflow',
+  'hand': 'hand_written',
   'fedjax': 'fedjax',
   'pfl': 'pfl',
   'pfl_2': 'pfl',

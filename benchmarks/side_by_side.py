@@ -16,7 +16,7 @@ _ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 )
 # Programs that run in this interpreter.
-_OURS = ('tensorflow', 'program')
+_OURS = ('tensorflow', 'program', 'hand_written')
 # What a contender's program is told of the options.
 _PASSED = (
   'clients',

@@ -38,7 +38,7 @@ def test_the_whole_program_beside_its_runtime(tmp_path):
     tmp_path,
     'benchmarks/program.py',
     '--models=logistic',
-    '--contenders=program,in_process',
+    '--contenders=program,in_process,hand',
     '--rounds=2',
   )
   assert re.search(r'^logistic +10 +100 program .*-> +\d', text, re.MULTILINE)

@@ -21,6 +21,8 @@ from tff_adaptive.runtime import tff_functions
 _Result = TypeVar('_Result')
 # See `_default_concurrency`.
 _CLIENTS_A_GPU = 4
+# Memory that is there: to look how much there is takes as long as a small client.
+_SMALL_BYTES = 64 << 20
 # The process whose TensorFlow runs clients, set by the first engine.
 _owner: failures.Owner | None = None
 
@@ -114,11 +116,12 @@ class Resources:
       shared_bytes: Size of the server's tensors that each client receives, and
         of which it holds a few copies.
     """
-    if not self._automatic or not shared_bytes:
-      return self.max_concurrent_clients
+    most = self.max_concurrent_clients
     # Weights, gradient, update, optimizer state and temporaries.
-    room = machine.available_memory() // (2 * 6 * shared_bytes)
-    return max(1, min(self.max_concurrent_clients, room))
+    each = 2 * 6 * shared_bytes
+    if not self._automatic or most == 1 or most * each < _SMALL_BYTES:
+      return most
+    return max(1, min(most, machine.available_memory() // each))
 
   @staticmethod
   def check_process() -> None:

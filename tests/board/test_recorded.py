@@ -26,6 +26,16 @@ def _page():
   return (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
 
 
+def _standings():
+  known, complaints = entries.find(_FOLDER / 'entries')
+  assert not complaints
+  return standings_lib.of_entries(
+    known,
+    references.read(_FOLDER / references.FILE),
+    [workload.name for workload in workloads.CORE],
+  )
+
+
 def test_targets_are_those_of_the_runs_beside_them(tmp_path):
   recorded = references.read(_FOLDER / references.FILE)
   assert {*workloads.QUICK} <= {*recorded.quality}
@@ -68,13 +78,7 @@ def test_the_page_says_which_baseline_ends_lowest():
 
 
 def test_places_are_those_of_the_recorded_entries():
-  known, complaints = entries.find(_FOLDER / 'entries')
-  assert not complaints
-  standings = standings_lib.of_entries(
-    known,
-    references.read(_FOLDER / references.FILE),
-    [workload.name for workload in workloads.CORE],
-  )
+  standings = _standings()
   table = standings_lib.main_table(standings)
   found = (_FOLDER / 'board.csv').read_text(encoding='utf-8')
   assert page.as_csv(table) == found
@@ -87,9 +91,34 @@ def test_places_are_those_of_the_recorded_entries():
       f'| {place} | {method} | {score} | {low} to {high} | {untuned[method]} '
       f'| {speed} | {misses} | {diverged} |' in told
     )
-  scores = standings.by_budget
-  for budget in (1, 16):
-    one, other = (
-      f'{scores[budget][m].total:.3f}' for m in ('fedavg', 'fedadam')
+
+
+def test_the_page_reads_the_scores_right():
+  standings = _standings()
+  told = ' '.join(_page().split())
+
+  def score(method, budget):
+    return f'{standings.by_budget[budget][method].total:.3f}'
+
+  def on(method, workload):
+    return f'{standings.by_budget[4][method].by_workload[workload]:.2f}'
+
+  untuned = {
+    row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
+  }
+  for words in (
+    f"one trial ({score('fedavg', 1)} against FedAdam's {score('fedadam', 1)}) "
+    f'to 16 ({score("fedavg", 16)} against {score("fedadam", 16)})',
+    f'FedAdagrad scores {on("fedadagrad", "zipf_tags")} on `zipf_tags` and '
+    f'{on("fedadagrad", "synthetic")} on `synthetic`, where FedAvg scores '
+    f'{on("fedavg", "zipf_tags")} and {on("fedavg", "synthetic")}; on `digits` '
+    f'it scores {on("fedadagrad", "digits")} against {on("fedavg", "digits")}',
+    f'{score("delta_sgd", 1)} with one trial, {score("delta_sgd", 16)} with 16',
+    f'Its defaults ({untuned["Δ-SGD"]})',
+    f'{untuned["SCAFFOLD"]} against {score("scaffold", 16)}',
+  ):
+    assert words in told
+  for budget in standings.by_budget:
+    assert score('fedavg', budget) == max(
+      score(method, budget) for method in standings.places
     )
-    assert f'({one} against {other})' in told

@@ -12,6 +12,10 @@ from tff_adaptive.lab.board import standings as standings_lib
 
 # Lines that can be told apart; the others are grey.
 _COLOURED = 10
+# Distance of two methods' points at a budget, and of the first and last budget
+# to the frame, in doublings of the budget.
+_APART = 0.06
+_MARGIN = 0.4
 _TAUS = np.geomspace(0.25, 4.0, 97)
 _SIZE: Mapping[str, Any] = {'width': 520, 'height': 340}
 
@@ -54,32 +58,45 @@ def _method(standings: standings_lib.Standings) -> alt.Color:
 
 def _budgets(standings: standings_lib.Standings) -> Any:
   """Score against tuning budget, with intervals of the first methods."""
+  coloured = list(standings.places)[:_COLOURED]
+  # Side by side, so that intervals do not hide each other.
+  beside = {
+    name: 2 ** (_APART * (place - (len(coloured) - 1) / 2))
+    for place, name in enumerate(coloured)
+  }
   rows = []
   for budget, scores in standings.by_budget.items():
     for name, found in scores.items():
       low, high = found.interval
       rows.append(
         {
-          'budget': budget,
+          'budget': budget * beside.get(name, 1.0),
           'method': standings.printed[name],
           'score': found.total,
           'low': low,
           'high': high,
         }
       )
-  first = [standings.printed[n] for n in standings.places][:_COLOURED]
+  first = [standings.printed[name] for name in coloured]
   base = alt.Chart(alt.Data(values=rows)).encode(
     x=alt.X(
       'budget:Q',
       title='trials of tuning',
-      scale=alt.Scale(type='log', base=2),
-      axis=alt.Axis(values=list(standings.by_budget)),
+      scale=alt.Scale(
+        type='log',
+        base=2,
+        domain=[
+          min(standings.by_budget) / 2**_MARGIN,
+          max(standings.by_budget) * 2**_MARGIN,
+        ],
+      ),
+      axis=alt.Axis(values=list(standings.by_budget), grid=False),
     ),
     color=_method(standings),
   )
   bars = base.transform_filter(
     alt.FieldOneOfPredicate(field='method', oneOf=first)
-  ).mark_rule(opacity=0.35)
+  ).mark_rule(opacity=0.5)
   return alt.layer(
     bars.encode(y=alt.Y('low:Q', title='score'), y2='high:Q'),
     base.mark_line(point=True).encode(y=alt.Y('score:Q', title='score')),

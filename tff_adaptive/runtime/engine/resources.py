@@ -21,7 +21,7 @@ from tff_adaptive.runtime import tff_functions
 _Result = TypeVar('_Result')
 # See `_default_concurrency`.
 _CLIENTS_A_GPU = 4
-# Memory that is there: looking how much there is takes as long as small clients.
+# Memory that is there; a look at how much is free takes as long as a client.
 _SMALL_BYTES = 64 << 20
 # The process whose TensorFlow runs clients, set by the first engine.
 _owner: failures.Owner | None = None

@@ -72,7 +72,7 @@ def of_evaluation(
 ) -> GraphDef:
   """Traces the evaluation of one batch."""
   evaluator = evaluation.Evaluator(task.model_fn)
-  step = evaluator._step.get_concrete_function(
+  step = tf.function(evaluator._one_batch).get_concrete_function(
     task.datasets.element_type_structure
   )
   return flat(step)

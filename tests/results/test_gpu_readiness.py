@@ -18,7 +18,7 @@ def test_the_tables_are_those_of_the_files():
     assert table in text
 
 
-def test_two_to_five_clients_fill_a_gpu_but_for_the_largest_models():
+def test_two_to_four_clients_fill_a_gpu_but_for_the_largest_models():
   """The reason of four clients a GPU, the default."""
   rows = outputs.read_rows(_FOLDER / 'costs.csv')
   fills = {
@@ -26,8 +26,13 @@ def test_two_to_five_clients_fill_a_gpu_but_for_the_largest_models():
     for row in rows
   }
   large = {task for task, counts in fills.items() if min(counts) < 2}
-  assert large == {'cifar100_image', 'stackoverflow_word', 'ag_news'}
-  assert max(map(max, fills.values())) == 5
+  assert large == {
+    'cifar100_image',
+    'stackoverflow_word',
+    'stackoverflow_tag',
+    'ag_news',
+  }
+  assert max(map(max, fills.values())) == 4
   for row in rows:
     busy = float(row['A100 80GB SXM busy_us'])
     assert busy >= 2 * int(row['kernels'])
@@ -48,6 +53,7 @@ def test_where_launches_decide_a_round():
   assert larger['T4'] == {
     'cifar100_image',
     'stackoverflow_word',
+    'stackoverflow_tag',
     'ag_news',
   }
   assert larger['A100 80GB SXM'] == {'ag_news'} and not larger['H100 SXM']

@@ -163,7 +163,7 @@ def _default_concurrency(devices: Sequence[str]) -> int:
   """Returns the default number of clients at once: cores, or four per GPU.
 
   Launching a step's kernels takes longer than running them on a GPU: by
-  results/gpu_readiness/costs.csv two to five clients keep a GPU busy, except
+  results/gpu_readiness/costs.csv two to four clients keep a GPU busy, except
   with the largest models, which cost no more with several. Each client needs a
   core to launch from, so there are never more clients than cores.
   """

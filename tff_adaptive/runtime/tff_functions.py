@@ -164,19 +164,19 @@ class DirectFunction:
   def __call__(self, *arguments: Any) -> Any:
     """Calls the function."""
     concrete, flat = self.traced(*arguments)
-    return concrete._call_flat(flat, concrete.captured_inputs)
+    return call_with_captures(concrete, flat, concrete.captured_inputs)
 
 
 def call_with_captures(
   concrete: tf.types.experimental.ConcreteFunction,
   arguments: Sequence[tf.Tensor],
   captured: Sequence[tf.Tensor],
-) -> None:
-  """Calls a function for its effect on other variables than its own.
+) -> Any:
+  """Calls a function with these tensors in place of those that it captured.
 
   Args:
     concrete: The function.
     arguments: Its flattened arguments.
     captured: Replacements of its `captured_inputs`.
   """
-  concrete._call_flat(list(arguments), list(captured))
+  return concrete._call_flat(list(arguments), list(captured))

@@ -2,18 +2,12 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import tensorflow as tf
 
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.graphs import forms
-
-# Calls a function, given its arguments and a device.
-Call: TypeAlias = Callable[
-  [tff_functions.FastFunction, list[tf.Tensor], str], list[tf.Tensor]
-]
 
 
 class Fused:
@@ -92,7 +86,7 @@ class Fused:
 
   def __call__(
     self,
-    call: Call,
+    cancellation: tff_functions.Cancellation,
     arguments: list[tf.Tensor],
     device: str,
     form: forms.Form = forms.Form.DATASET,
@@ -100,12 +94,12 @@ class Fused:
     """Computes the outputs.
 
     Args:
-      call: Calls the function.
+      cancellation: Cancels the call.
       arguments: Tensors of `inputs`, in order.
       device: Full name of a device; empty means TensorFlow's choice.
       form: Form of all `replaceable` inputs.
     """
-    return call(self._function(form), arguments, device)
+    return self._function(form)(arguments, device, cancellation)
 
   def prepare(self, form: forms.Form) -> None:
     """Traces the function, before several threads call it."""
@@ -163,7 +157,7 @@ class Fold:
 
   def __call__(
     self,
-    call: Call,
+    cancellation: tff_functions.Cancellation,
     totals: list[tf.Tensor],
     shared: list[tf.Tensor],
     clients: list[list[tf.Tensor]],
@@ -172,7 +166,7 @@ class Fold:
     """Adds clients' values to the accumulators, in order.
 
     Args:
-      call: Calls the function.
+      cancellation: Cancels the call.
       totals: The accumulators, in the order of `state`.
       shared: Tensors of the attribute `shared`.
       clients: Tensors of `inputs`, a list per client.
@@ -189,7 +183,7 @@ class Fold:
     arguments = totals + shared
     for client in clients:
       arguments += client
-    return call(self._functions[count], arguments, device)
+    return self._functions[count](arguments, device, cancellation)
 
   def _function(self, count: int) -> tff_functions.FastFunction:
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:

@@ -35,6 +35,7 @@ class Invocation:
     server: The server's tensors by slot.
     clients: Each client's tensors by slot, in the cohort's order.
     resources: Threads, devices and memory.
+    cancellation: Cancels the run.
   """
 
   def __init__(
@@ -58,7 +59,7 @@ class Invocation:
     self.clients: list[nodes_lib.ClientTensors] = [
       {} for _ in range(num_clients)
     ]
-    self._cancellation = cancellation or tff_functions.Cancellation()
+    self.cancellation = cancellation or tff_functions.Cancellation()
 
   def execute(self) -> None:
     """Runs all phases; the arguments' slots must be filled.
@@ -79,7 +80,7 @@ class Invocation:
       waiting.result_of(future)
     finally:
       if not future.done():
-        self._cancellation.cancel()
+        self.cancellation.cancel()
         concurrent.futures.wait([future])
 
   def _execute(self) -> None:
@@ -91,23 +92,14 @@ class Invocation:
         if phase.total or phase.client.outputs or phase.keep:
           self._run_clients(phase)
     except BaseException:
-      self._cancellation.cancel()  # Stops the other clients.
+      self.cancellation.cancel()  # Stops the other clients.
       raise
-
-  def call(
-    self,
-    function: tff_functions.FastFunction,
-    arguments: list[tf.Tensor],
-    device: str,
-  ) -> list[tf.Tensor]:
-    """Calls a function such that the run's cancellation ends it."""
-    return function(arguments, device, self._cancellation)
 
   def _run_server(self, fused: fused_lib.Fused) -> None:
     server = self.server
     try:
       outputs = fused(
-        self.call,
+        self.cancellation,
         [server[leaf.slot] for leaf in fused.inputs],
         self.resources.server_device,
       )
@@ -184,7 +176,7 @@ class Invocation:
         del futures[index]
         yield outcome
     except BaseException:
-      self._cancellation.cancel()
+      self.cancellation.cancel()
       raise
     finally:
       for future in futures.values():
@@ -267,7 +259,7 @@ class _ClientCalls:
         arguments[position] = dataset_cache.dataset_of(local[slot])
     try:
       outputs = self._fused(
-        self._run.call, arguments, self._devices[place], form
+        self._run.cancellation, arguments, self._devices[place], form
       )
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[place]) from e
@@ -321,7 +313,7 @@ class _Accumulation:
   def _add(self, clients: list[tuple[int, list[tf.Tensor]]]) -> None:
     try:
       self.totals = self._fold(
-        self._run.call,
+        self._run.cancellation,
         self.totals,
         self._shared,
         [v for _, v in clients],

@@ -107,6 +107,18 @@ def test_the_page_reads_the_scores_right():
     row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
   }
   for words in (
+    f'With one trial FedSPS scores {score("fedsps", 1)} and FedAvg '
+    f'{score("fedavg", 1)}; with 16 FedAvg scores {score("fedavg", 16)} and '
+    f'FedSPS {score("fedsps", 16)}',
+    f'With four trials it scores {on("fedsps", "quadratics_heavy")} on '
+    f'`quadratics_heavy`, {on("fedsps", "hospitals")} on `hospitals` and '
+    f'{on("fedsps", "markov_text")} on `markov_text`, where FedAvg scores '
+    f'{on("fedavg", "quadratics_heavy")}, {on("fedavg", "hospitals")} and '
+    f'{on("fedavg", "markov_text")}, but {on("fedsps", "digits_rotated")} on '
+    f'`digits_rotated` and `synthetic_once`, where FedAvg scores '
+    f'{on("fedavg", "digits_rotated")} and {on("fedavg", "synthetic_once")}',
+    f'FedSPS-Global scores {on("fedsps_global", "digits_rotated")} on '
+    '`digits_rotated`',
     f"one trial ({score('fedavg', 1)} against FedAdam's {score('fedadam', 1)}) "
     f'to 16 ({score("fedavg", 16)} against {score("fedadam", 16)})',
     f'FedAdagrad scores {on("fedadagrad", "zipf_tags")} on `zipf_tags` and '
@@ -115,10 +127,25 @@ def test_the_page_reads_the_scores_right():
     f'it scores {on("fedadagrad", "digits")} against {on("fedavg", "digits")}',
     f'{score("delta_sgd", 1)} with one trial, {score("delta_sgd", 16)} with 16',
     f'Its defaults ({untuned["Δ-SGD"]})',
+    f'best defaults:** they score {max(untuned.values())}',
     f'{untuned["SCAFFOLD"]} against {score("scaffold", 16)}',
   ):
     assert words in told
-  for budget in standings.by_budget:
-    assert score('fedavg', budget) == max(
-      score(method, budget) for method in standings.places
-    )
+  assert on('fedsps', 'synthetic_once') == on('fedsps', 'digits_rotated')
+  for budget, scores in standings.by_budget.items():
+    best = max(scores, key=lambda method: scores[method].total)
+    assert best == ('fedsps' if budget < 8 else 'fedavg')
+  assert {*standings.places.values()} == {1}
+  assert max(untuned, key=untuned.__getitem__) == 'FedSPS-Global'
+
+
+def test_the_page_says_which_diverge_least_and_miss_least():
+  rows = standings_lib.main_table(_standings()).rows
+  misses = {row[1]: float(row[6].split()[0]) for row in rows}
+  assert min(misses, key=misses.__getitem__) == 'Δ-SGD'
+  diverged = {row[1]: int(row[7].split()[0]) for row in rows}
+  assert min(diverged, key=diverged.__getitem__) == 'FedDecSPS'
+  assert (
+    f'in {diverged["FedDecSPS"]} of 1,010 runs, FedAvg in {diverged["FedAvg"]}'
+    in _page()
+  )

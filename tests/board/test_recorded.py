@@ -1,5 +1,6 @@
 """The recorded targets, their runs and what the page on the board says."""
 
+import functools
 import json
 import pathlib
 import re
@@ -26,6 +27,7 @@ def _page():
   return (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
 
 
+@functools.cache
 def _standings():
   known, complaints = entries.find(_FOLDER / 'entries')
   assert not complaints
@@ -34,6 +36,11 @@ def _standings():
     references.read(_FOLDER / references.FILE),
     [workload.name for workload in workloads.CORE],
   )
+
+
+def _untuned():
+  rows = standings_lib.untuned_table(_standings()).rows
+  return {row[0]: row[1] for row in rows}
 
 
 def test_targets_are_those_of_the_runs_beside_them(tmp_path):
@@ -83,9 +90,7 @@ def test_places_are_those_of_the_recorded_entries():
   found = (_FOLDER / 'board.csv').read_text(encoding='utf-8')
   assert page.as_csv(table) == found
   told = _page()
-  untuned = {
-    row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
-  }
+  untuned = _untuned()
   for place, method, score, low, high, speed, misses, diverged in table.rows:
     assert (
       f'| {place} | {method} | {score} | {low} to {high} | {untuned[method]} '
@@ -103,9 +108,7 @@ def test_the_page_reads_the_scores_right():
   def on(method, workload):
     return f'{standings.by_budget[4][method].by_workload[workload]:.2f}'
 
-  untuned = {
-    row[0]: row[1] for row in standings_lib.untuned_table(standings).rows
-  }
+  untuned = _untuned()
   for words in (
     f'With one trial FedSPS scores {score("fedsps", 1)} and FedAvg '
     f'{score("fedavg", 1)}; with 16 FedAvg scores {score("fedavg", 16)} and '

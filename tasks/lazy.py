@@ -18,6 +18,7 @@ if TYPE_CHECKING:
   from tasks.formats import jpeg as jpeg
   from tasks.formats import sqlite_files as sqlite_files
   from tasks.formats import vocabulary as vocabulary
+  from tasks.models import bag_of_words as bag_of_words
   from tasks.models import distilbert as distilbert
   from tasks.models import lstm as lstm
   from tasks.models import multi_label as multi_label
@@ -37,6 +38,7 @@ else:
   jpeg = lazy.Module('tasks.formats.jpeg')
   sqlite_files = lazy.Module('tasks.formats.sqlite_files')
   vocabulary = lazy.Module('tasks.formats.vocabulary')
+  bag_of_words = lazy.Module('tasks.models.bag_of_words')
   distilbert = lazy.Module('tasks.models.distilbert')
   lstm = lazy.Module('tasks.models.lstm')
   multi_label = lazy.Module('tasks.models.multi_label')

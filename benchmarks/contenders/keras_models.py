@@ -3,6 +3,7 @@
 import tensorflow as tf
 import workload
 
+from tasks.models import bag_of_words
 from tasks.models import lstm
 
 
@@ -57,9 +58,13 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
       layers.Dense(w, 'linear' if w == min(widths) else 'sigmoid')
       for w in widths
     ]
+  elif options.model == 'tag':
+    parts = [
+      layers.InputLayer([options.width]),
+      bag_of_words.BagOfWordsDense(workload.TAGS),
+    ]
   else:
-    outputs = workload.TAGS if options.model == 'tag' else workload.CLASSES
-    parts = [layers.InputLayer([options.width]), layers.Dense(outputs)]
+    parts = [layers.InputLayer([options.width]), layers.Dense(workload.CLASSES)]
   return tf.keras.Sequential(parts)
 
 

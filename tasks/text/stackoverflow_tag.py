@@ -15,6 +15,7 @@ from typing import Optional
 from tasks import catalogue
 from tasks import shared
 from tasks.lazy import assembly
+from tasks.lazy import bag_of_words
 from tasks.lazy import multi_label
 from tasks.lazy import preprocessing
 from tasks.lazy import single_label
@@ -153,7 +154,7 @@ def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((num_words,)),
-      tf.keras.layers.Dense(num_tags),
+      bag_of_words.BagOfWordsDense(num_tags, name='dense'),
     ]
   )
 

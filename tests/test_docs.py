@@ -117,7 +117,7 @@ def test_flags_and_files_that_are_named_exist(parser):
     known |= module.build_options().names
   # Of pip, TensorBoard, tasks.figures, benchmarks and Ray.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
-  known |= {'address', 'disable', 'head', 'port'}
+  known |= {'address', 'contenders', 'disable', 'head', 'models', 'port'}
   # By the guides that add them.
   made = 'clusters|sign_momentum|adabelief|anchor|push|pull|sensors'
   for page in [*_PAGES, *_OTHERS]:

@@ -110,9 +110,19 @@ def test_the_page_reads_the_scores_right():
 
   untuned = _untuned()
   for words in (
-    f'With one trial FedSPS scores {score("fedsps", 1)} and FedAvg '
-    f'{score("fedavg", 1)}; with 16 FedAvg scores {score("fedavg", 16)} and '
-    f'FedSPS {score("fedsps", 16)}',
+    f'from four trials on, with {score("local_amsgrad", 4)}, and '
+    f'{score("local_amsgrad", 16)} with 16, where Local AdaAlter scores '
+    f'{score("local_adaalter", 16)} and FedAvg {score("fedavg", 16)}',
+    f'on `digits_rotated`, {on("local_amsgrad", "digits_rotated")} against '
+    f'{on("fedavg", "digits_rotated")}, and furthest behind on '
+    '`quadratics_heavy`, where noise has infinite variance, '
+    f'{on("local_amsgrad", "quadratics_heavy")} against '
+    f'{on("fedavg", "quadratics_heavy")}',
+    f'With one trial FedSPS scores {score("fedsps", 1)}, Local AMSGrad '
+    f'{score("local_amsgrad", 1)} and FedAvg {score("fedavg", 1)}; with 16 '
+    f'FedSPS scores {score("fedsps", 16)}',
+    f'direct joint adaptivity scores {score("direct_joint", 16)}, FedAdagrad '
+    f'{score("fedadagrad", 16)} and FedAdam {score("fedadam", 16)}',
     f'With four trials it scores {on("fedsps", "quadratics_heavy")} on '
     f'`quadratics_heavy`, {on("fedsps", "hospitals")} on `hospitals` and '
     f'{on("fedsps", "markov_text")} on `markov_text`, where FedAvg scores '
@@ -137,18 +147,39 @@ def test_the_page_reads_the_scores_right():
   assert on('fedsps', 'synthetic_once') == on('fedsps', 'digits_rotated')
   for budget, scores in standings.by_budget.items():
     best = max(scores, key=lambda method: scores[method].total)
-    assert best == ('fedsps' if budget < 8 else 'fedavg')
-  assert {*standings.places.values()} == {1}
+    assert best == ('fedsps' if budget < 4 else 'local_amsgrad')
+    joint = scores['direct_joint'].total
+    assert joint < scores['local_amsgrad'].total
+    for server in ('fedadagrad', 'fedadam', 'fedyogi', 'fedams'):
+      assert scores[server].total < min(joint, scores['fedavg'].total)
+  of = standings.by_budget[4]
+  ahead = {
+    name: score - of['fedavg'].by_workload[name]
+    for name, score in of['local_amsgrad'].by_workload.items()
+  }
+  assert max(ahead, key=ahead.__getitem__) == 'digits_rotated'
+  assert min(ahead, key=ahead.__getitem__) == 'quadratics_heavy'
   assert max(untuned, key=untuned.__getitem__) == 'FedSPS-Global'
 
 
 def test_the_page_says_which_diverge_least_and_miss_least():
   rows = standings_lib.main_table(_standings()).rows
   misses = {row[1]: float(row[6].split()[0]) for row in rows}
-  assert min(misses, key=misses.__getitem__) == 'Δ-SGD'
+  assert min(misses, key=misses.__getitem__) == 'Local AMSGrad'
+  assert sorted(misses, key=misses.__getitem__).index('Δ-SGD') == 1
   diverged = {row[1]: int(row[7].split()[0]) for row in rows}
   assert min(diverged, key=diverged.__getitem__) == 'FedDecSPS'
+  assert max(diverged, key=diverged.__getitem__) == 'Mime'
   assert (
     f'in {diverged["FedDecSPS"]} of 1,010 runs, FedAvg in {diverged["FedAvg"]}'
     in _page()
   )
+  speed = {row[1]: float(row[5]) for row in rows}
+  assert 1 / 6.5 < speed['Mime'] < 1 / 5.5
+  width = {row[1]: float(row[4]) - float(row[3]) for row in rows}
+  assert {*sorted(width, key=width.__getitem__)[-4:]} == {
+    'FedSPS',
+    'FedDecSPS',
+    'FedSPS-Normalized',
+    'FedSPS-Global',
+  }

@@ -123,6 +123,10 @@ def test_the_page_reads_the_scores_right():
     f'FedSPS scores {score("fedsps", 16)}',
     f'direct joint adaptivity scores {score("direct_joint", 16)}, FedAdagrad '
     f'{score("fedadagrad", 16)} and FedAdam {score("fedadam", 16)}',
+    f'with four trials {on("direct_joint", "quadratics_heavy")} on '
+    f'`quadratics_heavy`, where FedAdagrad scores '
+    f'{on("fedadagrad", "quadratics_heavy")} and FedAvg '
+    f'{on("fedavg", "quadratics_heavy")}',
     f'With four trials it scores {on("fedsps", "quadratics_heavy")} on '
     f'`quadratics_heavy`, {on("fedsps", "hospitals")} on `hospitals` and '
     f'{on("fedsps", "markov_text")} on `markov_text`, where FedAvg scores '

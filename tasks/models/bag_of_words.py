@@ -6,11 +6,11 @@ import tensorflow as tf
 class BagOfWordsDense(tf.keras.layers.Dense):
   """A dense layer that multiplies by the words that occur in the batch only.
 
-  A batch of 100 posts has some 700 of 10,000 words. The kernel's other rows
-  are multiplied by zeros, and their gradient is zero: outputs and gradients
-  are those of `tf.keras.layers.Dense` but for rounding, since the same
-  numbers are added in another order. With rows that are not finite they
-  differ: zero times infinity is not a number, and here the row is left out.
+  The kernel's other rows would be multiplied by zeros, and their gradient is
+  zero: outputs and gradients are those of `tf.keras.layers.Dense` but for
+  rounding, since the same numbers are added in another order. With rows that
+  are not finite they differ: zero times infinity is not a number, and here the
+  row is left out.
   """
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -21,4 +21,4 @@ class BagOfWordsDense(tf.keras.layers.Dense):
     outputs = tf.matmul(tf.gather(inputs, words, axis=1), rows)
     if self.use_bias:
       outputs = tf.nn.bias_add(outputs, self.bias)
-    return outputs if self.activation is None else self.activation(outputs)
+    return self.activation(outputs)

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 from tensorflow.python.grappler import item as grappler_item
@@ -159,7 +160,9 @@ class Round:
     return stacked
 
 
-def of_step(graph: GraphDef, batch_size: int) -> Work:
+def of_step(
+  graph: GraphDef, batch_size: int, found: Optional[int] = None
+) -> Work:
   """Adds up a client's loop over batches.
 
   Both branches of a condition are counted but those for an empty batch, which
@@ -168,12 +171,18 @@ def of_step(graph: GraphDef, batch_size: int) -> Work:
   Args:
     graph: A client's flat graph.
     batch_size: Examples in a batch.
+    found: Size of what only a step can tell, such as the number of words that
+      occur in a batch; by default that of the batch.
   """
-  return _of_nodes(graph, batch_size, called_on_gpu=True, in_loop=True)
+  return _of_nodes(graph, batch_size, found, called_on_gpu=True, in_loop=True)
 
 
 def of_round(
-  graphs: Mapping[str, GraphDef], batch_size: int, steps: int, cohort: int
+  graphs: Mapping[str, GraphDef],
+  batch_size: int,
+  steps: int,
+  cohort: int,
+  found: Optional[int] = None,
 ) -> Round:
   """Adds up a round.
 
@@ -182,29 +191,35 @@ def of_round(
     batch_size: Examples in a batch.
     steps: A client's batches.
     cohort: Clients.
+    found: As in `of_step`.
   """
   clients, servers = [], []
   for name, graph in graphs.items():
     if name.startswith('client'):
-      clients.append((steps, of_step(graph, batch_size)))
+      clients.append((steps, of_step(graph, batch_size, found)))
     to = servers if name.startswith('server') else clients
     work = _of_nodes(
-      graph, batch_size, name.startswith('client'), in_loop=False
+      graph, batch_size, found, name.startswith('client'), in_loop=False
     )
     to.append((1, work))
   return Round(cohort, total(*clients), total(*servers))
 
 
 def _of_nodes(
-  graph: GraphDef, batch_size: int, called_on_gpu: bool, in_loop: bool
+  graph: GraphDef,
+  batch_size: int,
+  found: Optional[int],
+  called_on_gpu: bool,
+  in_loop: bool,
 ) -> Work:
   """Adds up the nodes of a graph that are in loops, or those that are not."""
   sized = _with_batch(graph, batch_size)
   placed = placing.Placed(sized, called_on_gpu)
   shapes = _shapes(sized)
-  found = [n for n in placed.nodes if bool(placed.frames[n]) == in_loop]
+  unknown = batch_size if found is None else found
+  chosen = [n for n in placed.nodes if bool(placed.frames[n]) == in_loop]
   launched = []
-  for name in found:
+  for name in chosen:
     node = placed.nodes[name]
     if node.op in _FREE or not placed.launches(name):
       continue
@@ -212,13 +227,13 @@ def _of_nodes(
     outputs = list(shapes.get(name, {}).values())
     types = [*kernels.input_types(node), *kernels.output_types(node)]
     size = sum(
-      _elements(shape, batch_size) * dtype.size
+      _elements(shape, unknown) * dtype.size
       for shape, dtype in zip([*inputs, *outputs], types)
       if dtype not in (tf.resource, tf.variant, tf.string)
     )
-    flops = _flops(node, inputs, outputs, batch_size)
+    flops = _flops(node, inputs, outputs, unknown)
     launched.append((flops, size))
-  return Work(len(found), launched)
+  return Work(len(chosen), launched)
 
 
 def _with_batch(graph: GraphDef, batch_size: int) -> GraphDef:
@@ -256,15 +271,14 @@ def _shapes(graph: GraphDef) -> Mapping[str, Mapping[int, Any]]:
   }
 
 
-def _elements(shape: Any, batch_size: int) -> int:
-  # What is not known is a number of examples.
-  sizes = [batch_size if d < 0 else d for d in shape or []]
+def _elements(shape: Any, unknown: int) -> int:
+  sizes = [unknown if d < 0 else d for d in shape or []]
   return math.prod(sizes)
 
 
-def _flops(node: Any, inputs: Any, outputs: Any, batch_size: int) -> float:
+def _flops(node: Any, inputs: Any, outputs: Any, unknown: int) -> float:
   """Counts a node's operations: a product and a sum are two."""
-  count = lambda shape: _elements(shape, batch_size)
+  count = lambda shape: _elements(shape, unknown)
   out = count(outputs[0]) if outputs else 0
   op = node.op
   if op == 'MatMul':

@@ -92,7 +92,12 @@ def test_scores_against_the_formulas():
     }
     for n in names
   }
-  references = {n: scoring.reference_of(losses[n], baselines[n]) for n in names}
+  references = {
+    n: scoring.reference_of(
+      losses[n], scoring.reference_costs(losses[n], baselines[n])
+    )
+    for n in names
+  }
   entry = {
     n: [
       scoring.Setting(0.75, [made_up(rng, 3) for _ in range(5)]),
@@ -125,7 +130,10 @@ def test_scores_against_the_formulas():
 
 def test_a_target_that_all_baselines_miss_is_left_out():
   slow = [curve([1, 2, 3, 4], [1, 0.6, 0.6, 0.6])] * 3
-  reference = scoring.reference_of(np.array([0.8, 0.1]), {'a': slow})
+  targets = np.array([0.8, 0.1])
+  costs = scoring.reference_costs(targets, {'a': slow})
+  np.testing.assert_array_equal(costs, [3.0, math.inf])
+  reference = scoring.reference_of(targets, costs)
   np.testing.assert_array_equal(reference.targets, [0.8])
   np.testing.assert_array_equal(reference.costs, [3.0])
 

@@ -87,11 +87,8 @@ def _of_workload(
       entry.name: entry.tuned(name, _TUNED, measure)[0].curves
       for entry in baselines
     }
-    found = [
-      min(scoring.expected_cost(c, float(t)) for c in tuned.values())
-      for t in targets
-    ]
-    costs[measure] = [c if math.isfinite(c) else None for c in found]
+    found = scoring.reference_costs(targets, tuned)
+    costs[measure] = [c if math.isfinite(c) else None for c in found.tolist()]
   return {
     'hash': workloads_lib.choose(name)[0].hash,
     'made_with': dict(baselines[0].made_with[name]),
@@ -129,12 +126,10 @@ def read(path: pathlib.Path) -> References:
   for name, of in found['workloads'].items():
     entries.check_hash(path, name, of['hash'])
     targets = np.array(of['targets'])
-    for measure, costs in of['costs'].items():
-      known = np.array([c is not None for c in costs])
-      by_measure[measure][name] = scoring.Reference(
-        targets[known], np.array([c for c in costs if c is not None], float)
-      )
-      missed[name] = [float(t) for t in targets[~known]]
+    for measure, found_costs in of['costs'].items():
+      costs = np.array([np.inf if c is None else c for c in found_costs])
+      by_measure[measure][name] = scoring.reference_of(targets, costs)
+      missed[name] = targets[np.isinf(costs)].tolist()
   return References(by_measure, found['workloads'], missed)
 
 

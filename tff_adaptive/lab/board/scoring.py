@@ -123,20 +123,29 @@ def expected_cost(curves: Sequence[Curve], target: float) -> float:
   return float(_expected(*_hits(curves, np.array([target])))[0])
 
 
-def reference_of(
-  losses: np.ndarray, baselines: Mapping[str, Sequence[Curve]]
-) -> Reference:
+def reference_costs(
+  targets: np.ndarray, baselines: Mapping[str, Sequence[Curve]]
+) -> np.ndarray:
+  """Returns the least expected cost of each target; infinite without a hit.
+
+  Args:
+    targets: Losses to reach, [targets].
+    baselines: By baseline, the runs of its tuned setting.
+  """
+  return np.array(
+    [min(expected_cost(c, t) for c in baselines.values()) for t in targets]
+  )
+
+
+def reference_of(targets: np.ndarray, costs: np.ndarray) -> Reference:
   """Builds a workload's reference.
 
   Args:
-    losses: All targets.
-    baselines: By baseline, the runs of its tuned setting.
+    targets: All targets.
+    costs: What `reference_costs` returns for them.
   """
-  costs = np.array(
-    [min(expected_cost(c, t) for c in baselines.values()) for t in losses]
-  )
   reached = np.isfinite(costs)
-  return Reference(losses[reached], costs[reached])
+  return Reference(targets[reached], costs[reached])
 
 
 def score(cost: np.ndarray, reference: np.ndarray) -> np.ndarray:

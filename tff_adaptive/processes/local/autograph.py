@@ -7,6 +7,7 @@ seconds at every start, and this package's own code does not need it.
 import functools
 from collections.abc import Callable
 from typing import Any
+from typing import Optional
 from typing import TypeVar
 
 import tensorflow as tf
@@ -27,6 +28,7 @@ def fold(
   step: Callable[[structures.Tree, structures.Examples], structures.Tree],
   start: structures.Tree,
   data: tf.data.Dataset,
+  most: Optional[tf.Tensor] = None,
 ) -> structures.Tree:
   """Folds a function over a dataset's batches.
 
@@ -39,22 +41,38 @@ def fold(
       types. Not converted by AutoGraph, except for `call` inside of it.
     start: The initial structure.
     data: The batches.
+    most: How many of them at most, int64 scalar; by default all. Counted here
+      and not by `data.take`, because runtimes cannot keep the batches of a
+      dataset that is made inside of the graph.
 
   Returns:
     The final structure.
   """
   iterator = iter(data)
 
-  def body(
-    batch: tf.experimental.Optional, value: structures.Tree
-  ) -> tuple[tf.experimental.Optional, structures.Tree]:
-    value = step(value, batch.get_value())
-    return iterator.get_next_as_optional(), value
+  def goes_on(
+    batch: tf.experimental.Optional, left: tuple[tf.Tensor, ...], _: Any
+  ) -> tf.Tensor:
+    more = batch.has_value()
+    return tf.logical_and(more, left[0] > 0) if left else more
 
-  _, final = tf.while_loop(
-    lambda batch, _: batch.has_value(),
+  def body(
+    batch: tf.experimental.Optional,
+    left: tuple[tf.Tensor, ...],
+    value: structures.Tree,
+  ) -> tuple[Any, ...]:
+    value = step(value, batch.get_value())
+    fewer = tuple(count - 1 for count in left)
+    return iterator.get_next_as_optional(), fewer, value
+
+  *_, final = tf.while_loop(
+    goes_on,
     tf.autograph.experimental.do_not_convert(body),
-    (iterator.get_next_as_optional(), start),
+    (
+      iterator.get_next_as_optional(),
+      () if most is None else (most,),
+      start,
+    ),
   )
   return final
 

@@ -154,7 +154,7 @@ class Trainer:
     client = client._replace(start=self.exchange.start(client))
     client = client._replace(optimizer_state=self.exchange.begin(client))
     context = self.exchange.context(client)
-    optimizer_state, data, client_size = self._before_steps(
+    optimizer_state, num_batches, client_size = self._before_steps(
       state, client.optimizer_state, data
     )
 
@@ -175,7 +175,7 @@ class Trainer:
       num_steps=tf.constant(0, tf.int32),
       num_examples=tf.constant(0, tf.int64),
     )
-    trained = autograph.fold(step, untrained, data)
+    trained = autograph.fold(step, untrained, data, num_batches)
     client = client._replace(
       optimizer_state=trained.optimizer_state,
       end=local.trainable(trained.carry),
@@ -193,26 +193,28 @@ class Trainer:
     state: messages.State,
     optimizer_state: structures.OptimizerState,
     data: tf.data.Dataset,
-  ) -> tuple[structures.OptimizerState, tf.data.Dataset, Optional[tf.Tensor]]:
+  ) -> tuple[
+    structures.OptimizerState, Optional[tf.Tensor], Optional[tf.Tensor]
+  ]:
     """Counts a client's examples and makes its optimizer's random draws.
 
     Does either only if the optimizer needs it.
 
     Returns:
-      The optimizer's state, the batches to iterate and the number of examples
-      or `None`.
+      The optimizer's state, the number of batches to use and the number of
+      examples; `None` for all batches and if no number is needed.
     """
     if not self._needs_client_size:
-      return optimizer_state, data, None
+      return optimizer_state, None, None
     client_size, num_batches, mark = self._look_at(data)
-    if self._draws:
-      optimizer_state, num_batches = self.optimizer.draw(
-        optimizer_state,
-        randomness.draw_seed(self.seed, state.round, mark),
-        num_batches,
-      )
-      data = data.take(num_batches)
-    return optimizer_state, data, client_size
+    if not self._draws:
+      return optimizer_state, None, client_size
+    optimizer_state, num_batches = self.optimizer.draw(
+      optimizer_state,
+      randomness.draw_seed(self.seed, state.round, mark),
+      num_batches,
+    )
+    return optimizer_state, num_batches, client_size
 
   def _look_at(
     self, data: tf.data.Dataset

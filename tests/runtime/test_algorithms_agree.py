@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests import tiers
 from tests.runtime import computations
 from tff_adaptive import algorithms
 from tff_adaptive import runtime
@@ -84,6 +85,26 @@ def assert_same(ours, theirs):
   tree.assert_same_structure(ours, theirs)
   for a, b in zip(tree.flatten(ours), tree.flatten(theirs), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'name', tiers.exhaustive_but(['fedada2_blended'], algorithms.names())
+)
+def test_a_clients_batches_are_kept(name, in_process):
+  """No method's graph needs a tf.data iterator, which takes longer to make
+  than a small client's steps.
+  """
+  executable, _ = in_process.engine.compile(process_of(name).next)
+  functions = [phase.client for phase in executable.phases]
+  datasets = {
+    leaf
+    for function in functions
+    for leaf in function.inputs
+    if leaf.spec.dtype == tf.variant
+  }
+  assert datasets
+  for function in functions:
+    assert datasets.intersection(function.inputs) == function.replaceable
 
 
 @pytest.mark.slow

@@ -183,6 +183,27 @@ def test_too_large_a_cohort_is_streamed(monkeypatch):
   )
 
 
+@pytest.mark.parametrize('cohort', ['abc', 'ca', 'ad'])
+def test_augmented_batches_depend_on_client_round_and_place_alone(cohort):
+  def augment(batch, seed):
+    noise = tf.random.stateless_uniform(tf.shape(batch['x']), seed)
+    return {'x': batch['x'] + tf.cast(noise, batch['x'].dtype)}
+
+  recipe = preprocessing.Recipe(batch_size=3, epochs=2, augment_fn=augment)
+  sizes = {'a': 4, 'b': 2, 'c': 5, 'd': 0}
+  task = _task({name: _examples(n) for name, n in sizes.items()}, recipe)
+  found = clients_of(task).for_round(1, list(cohort)).batches
+  streamed = clients_of(task, as_lists=False)
+  for name, own in zip(cohort, found, strict=True):
+    alone = leaves(streamed.for_client(name, 1))
+    assert [len(x) for (x,) in alone] == [
+      min(3, 2 * sizes[name] - begin) for begin in range(0, 2 * sizes[name], 3)
+    ]
+    for (a,), (b,) in zip(leaves(own), alone, strict=True):
+      np.testing.assert_array_equal(a, b)
+  assert isinstance(found[0], tf.data.Dataset) == ('d' in cohort)
+
+
 def test_rows_are_kept_within_the_budget():
   task = _task({'a': _examples(4), 'b': _examples(4)})
   clients = clients_of(task, cache_bytes=4 * 8 + 7)

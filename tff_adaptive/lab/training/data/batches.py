@@ -195,23 +195,22 @@ class ClientBatches(data.ClientDatasets):
     if self._row_bytes is None:
       self._row_bytes = self._trace(next(iter(drawn.values()))[0])
     sizes = [len(order) for _, order in drawn.values()]
-    if not self._as_lists or sum(sizes) * self._row_bytes > _COHORT_BYTES:
+    at_once = self._as_lists and sum(sizes) * self._row_bytes <= _COHORT_BYTES
+    if self._recipe.augment_fn is not None and not all(sizes):
+      at_once = False  # A client without rows has no batch to augment.
+    if not at_once:
       return [
         self._stream(_take(*own), self._seed_of(client, round_number))
         for client, own in drawn.items()
       ]
-    if self._recipe.augment_fn is not None:
-      return [
-        self._augmented(_take(*own), self._seed_of(client, round_number))
-        for client, own in drawn.items()
-      ]
+    seeds_of = [self._seed_of(client, round_number) for client in drawn]
     if self._recipe.ragged:
       return [
-        self._divide(self._map(_take(*own)), [size])[0]
-        for own, size in zip(drawn.values(), sizes, strict=True)
+        self._divide(self._mapped(_take(*own), [size], [seed]), [size])[0]
+        for own, size, seed in zip(drawn.values(), sizes, seeds_of, strict=True)
       ]
     together = _take_together(list(drawn.values()))
-    return self._divide(self._map(together), sizes)
+    return self._divide(self._mapped(together, sizes, seeds_of), sizes)
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
     return seeds.seed_pair(
@@ -228,14 +227,29 @@ class ClientBatches(data.ClientDatasets):
       for size, end in zip(sizes, ends, strict=True)
     ]
 
-  def _augmented(
-    self, rows: structures.Structure, seed: np.ndarray
-  ) -> data.Batches:
-    size = self._recipe.batch_size
-    return [
-      self._augment(_take(rows, slice(begin, begin + size)), seed, index)
-      for index, begin in enumerate(range(0, _count(rows), size))
+  def _mapped(
+    self,
+    rows: structures.Structure,
+    sizes: Sequence[int],
+    client_seeds: Sequence[np.ndarray],
+  ) -> structures.Structure:
+    """Maps the rows of some clients, one client's after another's."""
+    if self._recipe.augment_fn is None:
+      return self._map(rows)
+    begins = [
+      np.arange(0, size, self._recipe.batch_size, np.int64) for size in sizes
     ]
+    counts = [len(own) for own in begins]
+    ends = np.cumsum(sizes)
+    first = np.repeat(ends - sizes, counts) + np.concatenate(begins)
+    last = np.minimum(first + self._recipe.batch_size, np.repeat(ends, counts))
+    return self._augment(
+      rows,
+      first,
+      last,
+      np.repeat(np.stack(client_seeds), counts, axis=0),
+      np.concatenate([np.arange(count) for count in counts]),
+    )
 
   def _trace(self, rows: structures.Structure) -> int:
     """Traces the functions from rows to the model's input.
@@ -268,11 +282,19 @@ class ClientBatches(data.ClientDatasets):
         return rows
       return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
 
-    def augment_one(
-      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+    def augment_at_once(
+      rows: structures.Structure, *batches: tf.Tensor
     ) -> structures.Examples:
-      dataset = tf.data.Dataset.from_tensors(batch)
-      return dataset.map(lambda b: augment(b, seed, index)).get_single_element()
+      def augment_one(
+        begin: tf.Tensor, end: tf.Tensor, seed: tf.Tensor, index: tf.Tensor
+      ) -> structures.Examples:
+        own = tf.nest.map_structure(lambda array: array[begin:end], rows)
+        return augment(own, seed, index)
+
+      dataset = tf.data.Dataset.from_tensor_slices(batches).map(augment_one)
+      dataset = dataset.unbatch().batch(batches[1][-1])
+      dataset = dataset.with_options(preprocessing.quick_options())
+      return dataset.get_single_element()
 
     def stream(rows: structures.Structure, seed: tf.Tensor) -> tf.data.Dataset:
       dataset = tf.data.Dataset.from_tensor_slices(rows)
@@ -289,8 +311,14 @@ class ClientBatches(data.ClientDatasets):
     self._map = trace(map_at_once, rows_spec)
     self._stream = trace(stream, rows_spec, seed_spec)
     if augment_fn is not None:
+      numbers = tf.TensorSpec([None], tf.int64)
       self._augment = trace(
-        augment_one, rows_spec, seed_spec, tf.TensorSpec([], tf.int64)
+        augment_at_once,
+        rows_spec,
+        numbers,
+        numbers,
+        tf.TensorSpec([None, 2], tf.int64),
+        numbers,
       )
     return sum(
       spec.dtype.size * (spec.shape[1:].num_elements() or 0)

@@ -236,9 +236,7 @@ class ClientBatches(data.ClientDatasets):
     """Maps the rows of some clients, one client's after another's."""
     if self._recipe.augment_fn is None:
       return self._map(rows)
-    begins = [
-      np.arange(0, size, self._recipe.batch_size, np.int64) for size in sizes
-    ]
+    begins = [np.arange(0, size, self._recipe.batch_size) for size in sizes]
     counts = [len(own) for own in begins]
     ends = np.cumsum(sizes)
     first = np.repeat(ends - sizes, counts) + np.concatenate(begins)

@@ -129,6 +129,8 @@ def test_the_page_reads_the_scores_right():
     f'{on("direct_joint", "quadratics_heavy")} on `quadratics_heavy`, where '
     f'FedAdagrad scores {on("fedadagrad", "quadratics_heavy")} and FedAvg '
     f'{on("fedavg", "quadratics_heavy")}',
+    f'with one trial they score {score("fedada2_blended", 1)}, FedAda² '
+    f'{score("fedada2", 1)}, but with 16 {score("fedada2_blended", 16)}',
     f'With four trials it scores {on("fedsps", "quadratics_heavy")} on '
     f'`quadratics_heavy`, {on("fedsps", "hospitals")} on `hospitals` and '
     f'{on("fedsps", "markov_text")} on `markov_text`, where FedAvg scores '
@@ -182,6 +184,10 @@ def test_the_page_says_which_diverge_least_and_miss_least():
   assert (
     f'in {diverged["FedDecSPS"]} of 1,010 runs, FedAvg in {diverged["FedAvg"]}'
     in _page()
+  )
+  assert (
+    f'in {diverged["FedAda² blended"]} runs, where FedAda² does in '
+    f'{diverged["FedAda²"]}' in _page()
   )
   speed = {row[1]: float(row[5]) for row in rows}
   assert 1 / 6.5 < speed['Mime'] < 1 / 5.5

@@ -120,6 +120,25 @@ def test_a_method_that_fails_everywhere_is_last(entries, targets):
   assert standings_lib.main_table(found).rows[-1][5] == ''
 
 
+def test_runs_that_cannot_begin_do_not_diverge(entries, targets):
+  broken = made_up.entry('fedbn', 1.0)
+  records = broken.records['quadratics']
+  for name in records:
+    records[name] = made_up.curves.Record(
+      'failed', None, [], {m: [] for m in made_up.curves.MEASURES}
+    )
+  found = standings_lib.of_entries(
+    [*entries, broken], targets, made_up.WORKLOADS
+  )
+  others = [
+    record.status
+    for workload in ('synthetic', 'hospitals')
+    for record in broken.records[workload].values()
+  ]
+  assert found.diverged('fedbn') == (others.count('diverged'), len(others))
+  assert others.count('diverged') > 0
+
+
 def test_everything_is_written(tmp_path, entries, targets):
   quick = made_up.entry('fedavg', 0.9, protocol=runner.QUICK)
   text = page.write(tmp_path, [*entries, quick], targets, made_up.WORKLOADS)

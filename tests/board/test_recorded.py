@@ -173,6 +173,17 @@ def test_the_page_reads_the_scores_right():
     for name, score in of['fedprox'].by_workload.items()
     if score > plain[name]
   } == {'digits', 'hospitals', 'quadratics_heavy'}
+  moon = of['moon'].by_workload
+  one_layer = {
+    'quadratics',
+    'quadratics_heavy',
+    'synthetic',
+    'synthetic_once',
+    'zipf_tags',
+  }
+  assert {*standings.entries['moon'].reasons} == one_layer
+  assert all(moon[name] < plain[name] for name in moon)
+  assert f'MOON, {of["moon"].total:.3f}' in told
   ahead = {
     name: score - plain[name]
     for name, score in of['local_amsgrad'].by_workload.items()

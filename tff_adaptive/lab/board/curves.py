@@ -45,6 +45,12 @@ class Record:
   costs: Mapping[str, Sequence[float]]
 
   @property
+  def began(self) -> bool:
+    """Whether there is a loss; there is none if the method cannot train the
+    workload."""
+    return self.untrained is not None or bool(self.losses)
+
+  @property
   def final(self) -> float:
     """The last loss; infinite if the run diverged or failed."""
     last = self.losses[-1] if self.losses else None

@@ -134,11 +134,12 @@ class Standings:
 
   def diverged(self, name: str) -> tuple[int, int]:
     """Returns how many of an entry's runs diverged or failed, and how many
-    there are."""
+    there are, without those of workloads that the method cannot train."""
     ends = [
       record.status
       for workload in self.workloads
       for record in self.entries[name].records[workload].values()
+      if record.began
     ]
     return sum(end != 'finished' for end in ends), len(ends)
 

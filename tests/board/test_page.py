@@ -88,9 +88,30 @@ def test_the_agreement_of_core_and_federated_ranks(tmp_path, standings):
   both = ('hospitals', 'mnist')
   path = tmp_path / 'references.json'
   references.make(made_up.baselines(both), path)
-  entries = [made_up.entry(m, s, workloads=both) for m, s in _SPEEDS.items()]
-  found = standings_lib.of_entries(entries, references.read(path), both)
-  assert standings_lib.agreement(found) == pytest.approx(1)
+  core = {'fedprox': 0.4, 'moon': 0.7, 'fedada2': 1.1, 'delta_sgd': 1.8}
+  # The last two change places: a correlation of 1 - 6 * 2 / (4 * 15).
+  federated = {**core, 'fedprox': 0.7, 'moon': 0.4}
+  for second, expected in ((core, 1.0), (federated, 0.8)):
+    entries = []
+    for method, speed in core.items():
+      entry = made_up.entry(method, speed, workloads=both)
+      other = made_up.entry(method, second[method], workloads=both)
+      entry.records['mnist'] = other.records['mnist']
+      entries.append(entry)
+    found = standings_lib.of_entries(entries, references.read(path), both)
+    agreement = standings_lib.agreement(found)
+    assert agreement.methods == 4
+    assert agreement.correlation == pytest.approx(expected)
+    low, high = agreement.interval
+    assert low <= agreement.correlation <= high
+    told = page.write(tmp_path, entries, references.read(path), both)
+    assert 'board.html' in told
+    text = ' '.join((tmp_path / 'board.html').read_text('utf-8').split())
+    assert (
+      f'Ranks of 4 methods on core and on federated workloads have a '
+      f'correlation of {expected:.2f} (Spearman; 95 % interval {low:.2f} to '
+      f'{high:.2f}).' in text
+    )
 
 
 def test_entries_without_all_workloads_are_left_out(entries, targets):

@@ -247,13 +247,28 @@ def _printed(entries: Mapping[str, entries_lib.Entry]) -> dict[str, str]:
   }
 
 
-def agreement(standings: Standings) -> Optional[float]:
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+  """How far ranks on core and federated workloads agree.
+
+  Attributes:
+    correlation: Spearman's, of scores at the headline's budget.
+    interval: A 95 % interval of it, by a bootstrap over workloads and seeds.
+    methods: How many are ranked.
+  """
+
+  correlation: float
+  interval: tuple[float, float]
+  methods: int
+
+
+def agreement(standings: Standings) -> Optional[Agreement]:
   """Computes how far ranks on core and federated workloads agree.
 
   Returns:
-    Spearman's rank correlation; `None` without entries on both groups.
+    The agreement; `None` with fewer than three entries, or without workloads of
+    both groups.
   """
-  scores = standings.by_budget[HEADLINE].values()
   parts = [
     [
       w.name
@@ -262,13 +277,40 @@ def agreement(standings: Standings) -> Optional[float]:
     ]
     for group in ('core', 'federated')
   ]
-  if not all(parts) or len(scores) < 3:
+  names = list(standings.by_budget[HEADLINE])
+  if not all(parts) or len(names) < 3:
     return None
-  totals = [
-    [np.mean([s.by_workload[w] for w in part]) for s in scores]
+  scores = [
+    [
+      scoring.scores_of(
+        {
+          w: standings.entries[name].tuned(w, HEADLINE, workloads_lib.HEADLINE)
+          for w in part
+        },
+        {w: standings.references[w] for w in part},
+        draws=_FEW_DRAWS,
+      )
+      for name in names
+    ]
     for part in parts
   ]
-  return float(stats.spearmanr(*totals).statistic)
+  draws = [
+    _correlation(*each)
+    for each in zip(
+      *(np.stack([s.draws for s in group], axis=1) for group in scores),
+      strict=True,
+    )
+  ]
+  low, high = np.nanpercentile(draws, [2.5, 97.5])
+  return Agreement(
+    _correlation(*([s.total for s in group] for group in scores)),
+    (float(low), float(high)),
+    len(names),
+  )
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+  return float(stats.spearmanr(first, second).statistic)
 
 
 def main_table(standings: Standings) -> Table:

@@ -148,7 +148,8 @@ CORE: Sequence[Workload] = (
     cohort=20, rounds=100,
   ),
 )  # fmt: skip
-_FEW = {'num_validation_examples': 1000}
+# Evaluations after every round would else take as long as training.
+_FEW = {'num_validation_examples': 500}
 FEDERATED: Sequence[Workload] = (
   Workload(
     name='mnist', task='mnist_logistic',
@@ -165,7 +166,7 @@ FEDERATED: Sequence[Workload] = (
   Workload(
     name='shakespeare', task='shakespeare_character', options={}, cohort=5,
     rounds=50, files=True,
-    limits={'num_validation_examples': 100, 'max_elements_per_client': 8},
+    limits={'num_validation_examples': 50, 'max_elements_per_client': 8},
   ),
   Workload(
     name='tags', task='stackoverflow_tag',

@@ -107,6 +107,9 @@ def test_the_page_reads_the_scores_right():
   def on(method, workload):
     return f'{standings.by_budget[4][method].by_workload[workload]:.2f}'
 
+  def by_bytes(method):
+    return f'{standings.by_measure["bytes"][method].total:.3f}'
+
   untuned = _untuned()
   for words in (
     f'from four trials on, with {score("local_amsgrad", 4)}, and '
@@ -150,8 +153,23 @@ def test_the_page_reads_the_scores_right():
     f'it scores {on("fedadagrad", "digits")} against {on("fedavg", "digits")}',
     f'{score("delta_sgd", 1)} with one trial, {score("delta_sgd", 16)} with 16',
     f'Its defaults ({untuned["Δ-SGD"]})',
-    f'best defaults:** they score {untuned["FedExP"]} and '
+    f'best defaults:** they score {untuned["FedDyn"]}, {untuned["FedExP"]} and '
     f'{untuned["FedSPS-Global"]}, with nothing tuned',
+    f'FedDyn is ahead of FedAvg at every budget, {score("feddyn", 4)} against '
+    f'{score("fedavg", 4)} with four trials and {score("feddyn", 16)} against '
+    f'{score("fedavg", 16)} with 16',
+    f'with {on("feddyn", "synthetic")} on `synthetic` and '
+    f'{on("feddyn", "synthetic_once")} on `synthetic_once`, and behind FedAvg '
+    f'under heavy tails ({on("feddyn", "quadratics_heavy")} against '
+    f'{on("fedavg", "quadratics_heavy")}) and on sparse words '
+    f'({on("feddyn", "zipf_tags")} against {on("fedavg", "zipf_tags")})',
+    f'best on `digits`, {on("fedcm", "digits")}, whose',
+    f'and scores {score("fednova", 16)} with 16',
+    f'FedEF21 and FedCAMS score {score("fedef21", 4)} and '
+    f'{score("fedcams", 4)}, FedAvg and FedAMS, which they compress, '
+    f'{score("fedavg", 4)} and {score("fedams", 4)}; and when bytes alone are '
+    f'counted {by_bytes("fedef21")} and {by_bytes("fedcams")} against '
+    f'{by_bytes("fedavg")} and {by_bytes("fedams")}',
     f'at every budget, {score("fedexp", 4)} against {score("fedavg", 4)} with '
     f'four trials and {score("fedexp", 16)} against {score("fedavg", 16)} with '
     '16',
@@ -167,6 +185,9 @@ def test_the_page_reads_the_scores_right():
     assert best == ('fedsps' if budget < 4 else 'local_amsgrad')
     assert scores['fedprox'].total < scores['fedavg'].total
     assert scores['fedavg'].total < scores['fedexp'].total
+    assert scores['fedavg'].total < scores['feddyn'].total
+    if budget <= 8:
+      assert abs(scores['fednova'].total - scores['fedavg'].total) < 0.01
     assert scores['fedhyper'].total < scores['fedavg'].total
     joint = scores['direct_joint'].total
     zero = scores['joint_zero_init'].total
@@ -199,17 +220,24 @@ def test_the_page_reads_the_scores_right():
   }
   assert max(ahead, key=ahead.__getitem__) == 'digits_rotated'
   assert min(ahead, key=ahead.__getitem__) == 'quadratics_heavy'
-  assert sorted(untuned, key=untuned.__getitem__)[-2:] == [
+  assert sorted(untuned, key=untuned.__getitem__)[-3:] == [
     'FedSPS-Global',
     'FedExP',
+    'FedDyn',
   ]
+  for workload, best in (
+    ('synthetic', 'feddyn'),
+    ('synthetic_once', 'feddyn'),
+    ('digits', 'fedcm'),
+  ):
+    assert max(of, key=lambda name: of[name].by_workload[workload]) == best
 
 
 def test_the_page_says_which_diverge_least_and_miss_least():
   rows = standings_lib.main_table(_standings()).rows
   misses = {row[1]: float(row[6].split()[0]) for row in rows}
-  assert min(misses, key=misses.__getitem__) == 'Local AMSGrad'
-  assert sorted(misses, key=misses.__getitem__).index('Δ-SGD') == 1
+  assert min(misses, key=misses.__getitem__) == 'FedDyn'
+  assert misses['Δ-SGD'] < misses['FedAvg']
   diverged = {row[1]: int(row[7].split()[0]) for row in rows}
   assert min(diverged, key=diverged.__getitem__) == 'FedDecSPS'
   assert max(diverged, key=diverged.__getitem__) == 'Mime'

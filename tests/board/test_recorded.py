@@ -60,7 +60,7 @@ def test_the_page_has_the_recorded_losses():
     losses = [of['untrained'], *(of['medians'][m] for m in spaces.BASELINES)]
     assert cells.replace('|', '').split() == [f'{x:#.3g}' for x in losses]
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
-  assert re.search(r'([\d,]+) runs of\s+four baselines', told)[1] == f'{runs:,}'
+  assert re.search(r'([\d,]+) runs of\s+four\s+baselines', told)[1] == f'{runs:,}'
 
 
 def test_the_page_says_which_baseline_ends_lowest():
@@ -124,7 +124,8 @@ def test_the_page_reads_the_scores_right():
     f'FedSAM scores {score("fedsam", 4)}:',
     f'with {score("fedlesam", 4)} as good as FedAvg',
     f'FedMuon, {score("fedmuon", 4)}, DiLoCo, {score("diloco", 4)}, and '
-    f'MuLoCo, {score("muloco", 4)}, score {on("fedmuon", "digits_autoencoder")}, '
+    f'MuLoCo, {score("muloco", 4)}, score '
+    f'{on("fedmuon", "digits_autoencoder")}, '
     f'{on("diloco", "digits_autoencoder")} and '
     f'{on("muloco", "digits_autoencoder")} on the autoencoder, where FedAvg '
     f'scores {on("fedavg", "digits_autoencoder")}, but '

@@ -60,7 +60,9 @@ def test_the_page_has_the_recorded_losses():
     losses = [of['untrained'], *(of['medians'][m] for m in spaces.BASELINES)]
     assert cells.replace('|', '').split() == [f'{x:#.3g}' for x in losses]
   runs = sum(len(r) for e in _baselines() for r in e.records.values())
-  assert re.search(r'([\d,]+) runs of\s+four\s+baselines', told)[1] == f'{runs:,}'
+  assert (
+    re.search(r'([\d,]+) runs of\s+four\s+baselines', told)[1] == f'{runs:,}'
+  )
 
 
 def test_the_page_says_which_baseline_ends_lowest():

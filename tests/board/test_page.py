@@ -92,12 +92,12 @@ def test_the_agreement_of_core_and_federated_ranks(tmp_path, standings):
   # The last two change places: a correlation of 1 - 6 * 2 / (4 * 15).
   federated = {**core, 'fedprox': 0.7, 'moon': 0.4}
   for second, expected in ((core, 1.0), (federated, 0.8)):
-    entries = []
-    for method, speed in core.items():
-      entry = made_up.entry(method, speed, workloads=both)
-      other = made_up.entry(method, second[method], workloads=both)
-      entry.records['mnist'] = other.records['mnist']
-      entries.append(entry)
+    entries = [
+      made_up.entry(method, core[method], workloads=('hospitals',)).merged(
+        made_up.entry(method, second[method], workloads=('mnist',))
+      )
+      for method in core
+    ]
     found = standings_lib.of_entries(entries, references.read(path), both)
     agreement = standings_lib.agreement(found)
     assert agreement.methods == 4
@@ -108,7 +108,7 @@ def test_the_agreement_of_core_and_federated_ranks(tmp_path, standings):
     assert 'board.html' in told
     text = ' '.join((tmp_path / 'board.html').read_text('utf-8').split())
     assert (
-      f'Ranks of 4 methods on core and on federated workloads have a '
+      'Ranks of 4 methods on core and on federated workloads have a '
       f'correlation of {expected:.2f} (Spearman; 95 % interval {low:.2f} to '
       f'{high:.2f}).' in text
     )

@@ -277,40 +277,27 @@ def agreement(standings: Standings) -> Optional[Agreement]:
     ]
     for group in ('core', 'federated')
   ]
-  names = list(standings.by_budget[HEADLINE])
-  if not all(parts) or len(names) < 3:
+  entries = [standings.entries[name] for name in standings.by_budget[HEADLINE]]
+  if not all(parts) or len(entries) < 3:
     return None
-  scores = [
-    [
+  # Of each group, scores and their bootstrap draws: [methods, 1 + draws].
+  groups = []
+  for part in parts:
+    scores = [
       scoring.scores_of(
-        {
-          w: standings.entries[name].tuned(w, HEADLINE, workloads_lib.HEADLINE)
-          for w in part
-        },
+        {w: entry.tuned(w, HEADLINE, workloads_lib.HEADLINE) for w in part},
         {w: standings.references[w] for w in part},
         draws=_FEW_DRAWS,
       )
-      for name in names
+      for entry in entries
     ]
-    for part in parts
-  ]
-  draws = [
-    _correlation(*each)
-    for each in zip(
-      *(np.stack([s.draws for s in group], axis=1) for group in scores),
-      strict=True,
-    )
-  ]
-  low, high = np.nanpercentile(draws, [2.5, 97.5])
-  return Agreement(
-    _correlation(*([s.total for s in group] for group in scores)),
-    (float(low), float(high)),
-    len(names),
+    groups.append(np.array([[s.total, *s.draws] for s in scores]))
+  correlation, *draws = (
+    float(stats.spearmanr(*pair).statistic)
+    for pair in zip(*(scores.T for scores in groups), strict=True)
   )
-
-
-def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-  return float(stats.spearmanr(first, second).statistic)
+  low, high = np.nanpercentile(draws, [2.5, 97.5])
+  return Agreement(correlation, (float(low), float(high)), len(entries))
 
 
 def main_table(standings: Standings) -> Table:

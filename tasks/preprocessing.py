@@ -15,6 +15,7 @@ iterating a `tf.data` pipeline for every client and round.
 import dataclasses
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
@@ -201,6 +202,35 @@ def quick_options() -> tf.data.Options:
   return options
 
 
+def traced_on_host(
+  function: Callable[..., Any],
+  input_signature: Optional[Sequence[Any]] = None,
+  *,
+  autograph: bool = False,
+) -> Callable[..., Any]:
+  """Compiles a function of the input pipeline, which runs on the host.
+
+  Where there is a GPU, TensorFlow takes what a function returns to be there,
+  data sets too. Their iterators would follow, and crash: batches are in the
+  host's memory.
+
+  Args:
+    function: The function.
+    input_signature: That of `tf.function`.
+    autograph: That of `tf.function`. Off for this project's own functions: it
+      would convert loops over epochs.
+  """
+  traced = tf.function(
+    function, input_signature=input_signature, autograph=autograph
+  )
+
+  def on_host(*arguments: Any) -> Any:
+    with tf.device('/device:CPU:0'):
+      return traced(*arguments)
+
+  return on_host
+
+
 def seedable(
   build: Callable[[tf.data.Dataset, Optional[tf.Tensor]], tf.data.Dataset],
   recipe: Recipe,
@@ -219,8 +249,7 @@ def seedable(
   def whole(dataset: tf.data.Dataset, seed: Any) -> Any:
     return build(dataset, seed).with_options(quick_options())
 
-  # AutoGraph would convert loops over epochs.
-  traced = tf.function(whole, autograph=False)
+  traced = traced_on_host(whole)
 
   def preprocess(
     dataset: tf.data.Dataset, seed: Optional[tf.Tensor] = None

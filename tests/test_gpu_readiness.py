@@ -2,6 +2,8 @@
 
 import collections
 import shutil
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -135,6 +137,51 @@ def test_tensorflow_places_as_the_rules_say(algorithm, task_name):
     assert {pair for pair in copies if pair[0] in left} == {
       pair for pair in found.copies if pair[0] in placed.nodes
     }, name
+
+
+# A process cannot unload the device. Every kernel on it would fail.
+_READING = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import load_library
+load_library.load_pluggable_device_library(sys.argv[1])
+import tasks
+from tff_adaptive.lab.training.data import batches
+from tff_adaptive.lab.training.data import datasets
+assert tf.config.list_physical_devices('GPU')
+
+def device(dataset):
+  return iter(dataset)._iterator_resource.device.rpartition('device:')[2]
+
+task = tasks.create('digits', data='synthetic')
+for clients in (
+  datasets.ClientDatasets(task.datasets, seed=1),
+  batches.ClientBatches(task.datasets, seed=1, as_lists=False),
+  batches.ClientBatches(task.datasets, seed=1),
+):
+  client = clients.client_ids[0]
+  found = clients.for_client(client, 1)
+  if not isinstance(found, tf.data.Dataset):
+    assert all('CPU' in tensor.device for tensor in found[0])
+    found = found.dataset()
+  print(device(found), clients.num_examples(client, 1) > 0)
+made = tf.function(lambda: tf.data.Dataset.range(1))()
+print(device(made))
+"""
+
+
+@pytest.mark.skipif(shutil.which('cc') is None, reason='needs a C compiler')
+def test_clients_are_read_on_the_host(tmp_path):
+  library = pretending.build(tmp_path)
+  done = subprocess.run(
+    [sys.executable, '-c', _READING, library],
+    stdout=subprocess.PIPE,
+    text=True,
+    check=True,
+  )
+  # The last shows that the pretended device would have had them.
+  assert done.stdout.split() == [*['CPU:0', 'True'] * 3, 'GPU:0']
 
 
 def test_the_lists_can_tell():

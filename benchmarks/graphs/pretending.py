@@ -54,6 +54,21 @@ class Placement(NamedTuple):
   copies: set[tuple[str, bool]]
 
 
+def build(folder: pathlib.Path) -> pathlib.Path:
+  """Compiles the device into a folder, and returns its library.
+
+  Raises:
+    FileNotFoundError: If there is no C compiler, `cc`.
+  """
+  library = folder / 'pretend_gpu.so'
+  include = tf.sysconfig.get_include()
+  subprocess.run(
+    ['cc', '-shared', '-fPIC', f'-I{include}', '-o', library, _SOURCE],
+    check=True,
+  )
+  return library
+
+
 def place(
   graphs: Mapping[str, GraphDef], called_on_gpu: Mapping[str, bool]
 ) -> dict[str, Placement]:
@@ -73,12 +88,7 @@ def place(
       where = 'gpu' if called_on_gpu[key] else 'any'
       path = folder / f'{number}.{where}.pb'
       path.write_bytes(graph.SerializeToString())
-    library = folder / 'pretend_gpu.so'
-    include = tf.sysconfig.get_include()
-    subprocess.run(
-      ['cc', '-shared', '-fPIC', f'-I{include}', '-o', library, _SOURCE],
-      check=True,
-    )
+    build(folder)
     done = subprocess.run(
       [sys.executable, '-m', 'benchmarks.graphs.pretending', folder],
       cwd=_ROOT,

@@ -6,6 +6,9 @@ from typing import Optional
 
 import tensorflow as tf
 
+# Where the rows are, and their batches are taken from them.
+_HOST = '/device:CPU:0'
+
 
 class RowBatches(Sequence[Any]):
   """A sequence of a client's batches, sliced from its rows on access.
@@ -47,7 +50,10 @@ class RowBatches(Sequence[Any]):
     return self._slice(self.begin, self.end)
 
   def _slice(self, begin: int, end: int) -> Any:
-    return tf.nest.map_structure(lambda tensor: tensor[begin:end], self.rows)
+    # Where there is a GPU, slices would be taken there, from a copy of the rows
+    # of all clients; in several threads at once, some were of other tensors.
+    with tf.device(_HOST):
+      return tf.nest.map_structure(lambda tensor: tensor[begin:end], self.rows)
 
   def __len__(self) -> int:
     return -(-(self.end - self.begin) // self.batch_size)
@@ -61,6 +67,7 @@ class RowBatches(Sequence[Any]):
 
   def dataset(self) -> tf.data.Dataset:
     """Returns a dataset of the batches."""
-    return tf.data.Dataset.from_tensor_slices(self.own_rows()).batch(
-      self.batch_size
-    )
+    with tf.device(_HOST):
+      return tf.data.Dataset.from_tensor_slices(self.own_rows()).batch(
+        self.batch_size
+      )

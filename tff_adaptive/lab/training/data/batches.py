@@ -303,9 +303,7 @@ class ClientBatches(data.ClientDatasets):
         dataset = dataset.map(map_fn)
       return dataset.with_options(preprocessing.quick_options())
 
-    trace = lambda fn, *specs: tf.function(
-      fn, input_signature=specs, autograph=False
-    )
+    trace = lambda fn, *specs: preprocessing.traced_on_host(fn, specs)
     self._map = trace(map_at_once, rows_spec)
     self._stream = trace(stream, rows_spec, seed_spec)
     if augment_fn is not None:

@@ -234,11 +234,12 @@ class ClientDatasets:
       # `serializable_dataset_fn` would copy all clients into its graph.
       read = self._clients.create_tf_dataset_for_client
       return lambda client_id: self._in_chunks(read(client_id))
-    return tf.function(
+    return preprocessing.traced_on_host(
       lambda client_id: self._in_chunks(
         self._clients.serializable_dataset_fn(client_id)
       ),
-      input_signature=[tf.TensorSpec([], tf.string)],
+      [tf.TensorSpec([], tf.string)],
+      autograph=True,
     )
 
   def _in_chunks(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -277,10 +278,8 @@ class ClientDatasets:
           return dataset
         return preprocess_fn(dataset, seed=seed)
 
-      return tf.function(
-        prepare,
-        input_signature=[raw_spec, tf.TensorSpec([2], tf.int64)],
-        autograph=False,
+      return preprocessing.traced_on_host(
+        prepare, [raw_spec, tf.TensorSpec([2], tf.int64)]
       )
 
     def prepare_foreign(

@@ -6,6 +6,8 @@ import pytest
 from tests.processes import linear
 from tff_adaptive import algorithms
 
+pytestmark = pytest.mark.usefixtures('in_process_context')
+
 # A client that is new, one that comes back after a round and one at once.
 COHORTS = [(0, 1), (1, 2), (0, 1, 2)]
 RATE, DECAY, EPSILON = 0.05, 0.1, 1e-8

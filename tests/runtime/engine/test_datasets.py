@@ -14,6 +14,9 @@ from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.graphs import forms
 
+# Lists and rows stand for datasets there; on a GPU, batches are copied anyway.
+_HOST = ['CPU:0']
+
 
 def test_dataset_in_other_containers_keeps_its_fields_apart(context):
   # Named tuples keep their order where mappings are sorted.
@@ -150,7 +153,9 @@ def test_kept_batches_give_the_same_results(loop, listed):
     for n in (7, 1, 6)
   ]
   data.append(data[0].take(0))
-  kept = runtime.create_in_process_context(max_concurrent_clients=2)
+  kept = runtime.create_in_process_context(
+    max_concurrent_clients=2, devices=_HOST
+  )
   plain = runtime.create_in_process_context(dataset_cache_bytes=0)
   with tff.framework.get_context_stack().install(plain):
     expected = compute(data)
@@ -186,7 +191,9 @@ def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
     )
     for n in sizes
   ]
-  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  context = runtime.create_in_process_context(
+    max_concurrent_clients=2, devices=_HOST
+  )
   with tff.framework.get_context_stack().install(context):
     found = compute(clients)
     expected = compute([list(rows) for rows in clients])
@@ -213,7 +220,9 @@ def test_clients_may_share_their_rows(loop, listed):
     rows_lib.RowBatches(every, 3, begin, end)
     for begin, end in ((0, 7), (7, 8), (8, 8), (9, 15))
   ]
-  context = runtime.create_in_process_context(max_concurrent_clients=2)
+  context = runtime.create_in_process_context(
+    max_concurrent_clients=2, devices=_HOST
+  )
   with tff.framework.get_context_stack().install(context):
     found = compute(shared)
     np.testing.assert_array_equal(

@@ -101,7 +101,9 @@ def facts(gpus):
   if not gpus:
     yield 'device', 'CPU'
   else:
-    driver = re.search(r'Module\s+([\d.]+)', _DRIVER.read_text())
+    driver = re.search(
+      r'Module\s+(?:for\s+\S+\s+)?([\d.]+)', _DRIVER.read_text()
+    )
     yield 'driver', driver.group(1) if driver else 'unknown'
   yield 'cores', str(len(os.sched_getaffinity(0)))
   yield 'TensorFlow', f'{tf.__version__}, CUDA {build.get("cuda_version")}'

@@ -1,5 +1,6 @@
 """The tables of what a GPU would do, in docs/runtimes.md and in results/."""
 
+import collections
 import pathlib
 
 import pytest
@@ -16,6 +17,27 @@ def test_the_tables_are_those_of_the_files():
   shown = '\n'.join(placement.tables(_FOLDER))
   for table in shown.split('\n\n'):
     assert table in text
+
+
+def test_the_measurements_are_those_of_the_files():
+  text = (_ROOT / 'docs' / 'runtimes.md').read_text(encoding='utf-8')
+  told = ' '.join(text.split())
+  columns = (
+    'model',
+    'loss',
+    'loss on the CPU',
+    'plain loop, s',
+    '4 at once, s',
+    'MiB',
+  )
+  measured = outputs.read_rows(_ROOT / 'results' / 'gpu' / 'rounds.csv')
+  for row in measured:
+    assert f'| {" | ".join(row[c] for c in columns)} |' in text
+    assert row['equal'] == 'yes'
+  failed = outputs.read_rows(_ROOT / 'results' / 'gpu' / 'failed_tests.csv')
+  reasons = collections.Counter(row['reason'] for row in failed)
+  assert reasons == {'values': 45, 'form': 9, 'slices': 3, 'worker': 1}
+  assert f'and {len(failed)} failed' in told
 
 
 def test_two_to_four_clients_fill_a_gpu_but_for_the_largest_models():

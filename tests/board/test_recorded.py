@@ -194,6 +194,14 @@ def test_the_page_reads_the_scores_right():
     f'{score("fedhyper", 16)}',
     f'scores {score("mimelite", 4)} with four trials, Mime {score("mime", 4)}',
     f'{untuned["SCAFFOLD"]} against {score("scaffold", 16)}',
+    f'{untuned["Bi2Clip"]} against {score("bi2clip", 16)}',
+    f'FedLion scores {on("fedlion", "digits")} on `digits` and '
+    f'{on("fedlion", "digits_rotated")} on `digits_rotated`, where FedAvg '
+    f'scores {on("fedavg", "digits")} and {on("fedavg", "digits_rotated")}, '
+    f'but {score("fedlion", 4)} in all',
+    f'{on("fedlion", "hospitals")} on `hospitals` against '
+    f'{on("fedavg", "hospitals")}',
+    f'FedPer, {score("fedper", 4)}, cannot train',
   ):
     assert words in told
   assert on('fedsps', 'synthetic_once') == on('fedsps', 'digits_rotated')
@@ -230,6 +238,7 @@ def test_the_page_reads_the_scores_right():
     'zipf_tags',
   }
   assert {*standings.entries['moon'].reasons} == one_layer
+  assert {*standings.entries['fedper'].reasons} == one_layer
   assert all(moon[name] < plain[name] for name in moon)
   assert f'MOON, {of["moon"].total:.3f}' in told
   ahead = {

@@ -5,6 +5,8 @@ import json
 import pathlib
 import re
 
+import pytest
+
 from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import page
 from tff_adaptive.lab.board import references
@@ -28,18 +30,22 @@ def _page():
 
 
 @functools.cache
-def _standings():
+def _recorded():
   known, complaints = entries.find(_FOLDER / 'entries')
   assert not complaints
-  return standings_lib.of_entries(
-    known,
-    references.read(_FOLDER / references.FILE),
-    [workload.name for workload in workloads.CORE],
-  )
+  return known, references.read(_FOLDER / references.FILE)
 
 
-def _untuned():
-  rows = standings_lib.untuned_table(_standings()).rows
+@functools.cache
+def _standings(*groups):
+  known, targets = _recorded()
+  names = [w.name for group in groups for w in workloads.GROUPS[group]]
+  recorded = [name for name in names if name in targets.quality]
+  return standings_lib.of_entries(known, targets, recorded)
+
+
+def _untuned(standings):
+  rows = standings_lib.untuned_table(standings).rows
   return {row[0]: row[1] for row in rows}
 
 
@@ -68,8 +74,9 @@ def test_the_page_has_the_recorded_losses():
 def test_the_page_says_which_baseline_ends_lowest():
   found = references.read(_FOLDER / references.FILE).quality
   ranked = {
-    name: sorted(of['medians'], key=of['medians'].get)
-    for name, of in found.items()
+    workload.name: sorted(medians, key=medians.get)
+    for workload in workloads.CORE
+    for medians in [found[workload.name]['medians']]
   }
   assert {
     best: {name for name, order in ranked.items() if order[0] == best}
@@ -85,13 +92,16 @@ def test_the_page_says_which_baseline_ends_lowest():
   )
 
 
-def test_places_are_those_of_the_recorded_entries():
-  standings = _standings()
+@pytest.mark.parametrize(
+  'group, file', [('core', 'board.csv'), ('federated', 'federated.csv')]
+)
+def test_places_are_those_of_the_recorded_entries(group, file):
+  standings = _standings(group)
   table = standings_lib.main_table(standings)
-  found = (_FOLDER / 'board.csv').read_text(encoding='utf-8')
+  found = (_FOLDER / file).read_text(encoding='utf-8')
   assert page.as_csv(table) == found
   told = _page()
-  untuned = _untuned()
+  untuned = _untuned(standings)
   for place, method, score, low, high, speed, misses, diverged in table.rows:
     assert (
       f'| {place} | {method} | {score} | {low} to {high} | {untuned[method]} '
@@ -100,7 +110,7 @@ def test_places_are_those_of_the_recorded_entries():
 
 
 def test_the_page_reads_the_scores_right():
-  standings = _standings()
+  standings = _standings('core')
   told = ' '.join(_page().split())
 
   def score(method, budget):
@@ -112,7 +122,7 @@ def test_the_page_reads_the_scores_right():
   def by_bytes(method):
     return f'{standings.by_measure["bytes"][method].total:.3f}'
 
-  untuned = _untuned()
+  untuned = _untuned(standings)
   for words in (
     f'two to eight trials, with {score("fedadamw", 4)} at four, misses',
     f'Local AMSGrad, with {score("local_amsgrad", 4)} at four, is first with '
@@ -261,7 +271,7 @@ def test_the_page_reads_the_scores_right():
 
 
 def test_the_page_says_which_diverge_least_and_miss_least():
-  rows = standings_lib.main_table(_standings()).rows
+  rows = standings_lib.main_table(_standings('core')).rows
   misses = {row[1]: float(row[6].split()[0]) for row in rows}
   assert min(misses, key=misses.__getitem__) == 'FedAdamW'
   assert sorted(misses, key=misses.__getitem__).index('Δ-SGD') == 5

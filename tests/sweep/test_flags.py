@@ -453,3 +453,18 @@ def test_dry_run_lists_the_points(tmp_path, capsys):
   shown = capsys.readouterr().out
   assert '2 runs' in shown and 'seed=4' in shown and '8 rounds' in shown
   assert not list(tmp_path.iterdir())
+
+
+def test_flags_of_the_sweep_are_turned_off_as_those_of_a_run(tmp_path):
+  def keeps(*words):
+    return sweep_flags.parse(
+      sweeps.arguments_of(tmp_path, '--axis=seed=0', *words)
+    ).options['keep_checkpoints']
+
+  assert keeps() and keeps('--keep_checkpoints', '--nodry_run')
+  for word in ('--nokeep_checkpoints', '--keep_checkpoints=false'):
+    assert not keeps(word)
+  with pytest.raises(errors.SettingsError, match='given twice'):
+    keeps('--keep_checkpoints', '--nokeep_checkpoints')
+  with pytest.raises(errors.SettingsError, match='nokeep_checkpoints'):
+    keeps('--nokeep_checkpoints=1')

@@ -9,6 +9,7 @@ from tensorflow.python import pywrap_tfe
 
 from tests import made_up
 from tests import sweeps
+from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
@@ -162,3 +163,54 @@ def test_garbage_is_not_looked_for_in_what_runs_share(monkeypatch):
   # With the compiled functions goes what their runs shared.
   clean_up(8)
   assert there() is None
+
+
+def test_runs_that_are_over_may_leave_their_checkpoints(tmp_path, monkeypatch):
+  """What a failed one leaves is for the run that continues it."""
+  made = []
+
+  def run(settings, hooks=(), **_):
+    folder = files.RunFolder(settings.folder)
+    folder.checkpoints.mkdir(parents=True)
+    saved = [
+      folder.checkpoints / 'round_4.safetensors',
+      folder.client_states,
+      folder.client_states.with_name('client_states.sqlite-journal'),
+      folder.received,
+    ]
+    for path in saved:
+      path.write_text('x')
+    made.append((settings.seed, saved))
+    if settings.seed == 1:
+      raise errors.RunError('no more')
+    made_up.write(settings, hooks)
+
+  made_up.replace_training(monkeypatch, run)
+  arguments = sweeps.arguments_of(
+    tmp_path, '--axis=seed=0,1', '--nokeep_checkpoints'
+  )
+  for _ in range(2):  # Again, nothing is left to run.
+    rows = launch.run(flags.parse(arguments), stream=io.StringIO())
+    assert [row.status for row in rows] == ['finished', 'failed']
+    assert [seed for seed, _ in made] == [0, 1]
+  for seed, saved in made:
+    assert [path.exists() for path in saved] == [seed == 1] * len(saved)
+  kept = files.RunFolder(tmp_path / 's' / 'runs' / 'seed=0')
+  assert kept.metrics.exists() and kept.hparams.exists()
+
+
+def test_checkpoints_that_cannot_be_deleted_cost_no_result(
+  tmp_path, monkeypatch, capsys
+):
+  def run(settings, hooks=(), **_):
+    made_up.write(settings, hooks)
+    # What a run does not write: a folder in the place of a file.
+    files.RunFolder(settings.folder).client_states.mkdir()
+
+  made_up.replace_training(monkeypatch, run)
+  arguments = sweeps.arguments_of(
+    tmp_path, '--axis=seed=0', '--nokeep_checkpoints'
+  )
+  rows = launch.run(flags.parse(arguments), stream=io.StringIO())
+  assert [row.status for row in rows] == ['finished']
+  assert 'client_states.sqlite cannot be deleted' in capsys.readouterr().err

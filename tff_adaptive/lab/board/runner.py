@@ -140,6 +140,9 @@ class Runner:
     self._options = {
       **defaults,
       'runs_per_process': _RUNS_PER_PROCESS,
+      # What is scored is in tables, and client states of a thousand runs would
+      # fill a disk.
+      'keep_checkpoints': False,
       **options,
     }
     # By whether a workload reads files; others refuse a folder of them.

@@ -85,14 +85,17 @@ class Options:
     while waiting:
       word = waiting.pop(0)
       name, equals, text = word.lstrip('-').partition('=')
+      positive = self._declared.get(name.removeprefix('no'))
+      if not equals and positive and positive.kind is bool:
+        # --NAME and --noNAME, as absl's flags have them.
+        equals, text = '=', str(positive.name == name).lower()
+        name = positive.name
       parameter = self._declared.get(name) or self._repeated.get(name)
       if not word.startswith('-') or parameter is None:
         rest.append(word)
         continue
       if not equals:
-        if parameter.kind is bool:
-          text = 'true'
-        elif waiting:
+        if waiting:
           text = waiting.pop(0)
         else:
           raise errors.SettingsError(f'--{name} needs a value.')

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 import uuid
@@ -232,6 +233,24 @@ class RunFolder:
     except OSError:
       return False  # Entering the folder reports the error.
     return False
+
+  def discard_checkpoints(self) -> None:
+    """Deletes checkpoints and client states, of which tables need nothing.
+
+    Raises:
+      RunError: If they cannot be deleted.
+    """
+    try:
+      if self.checkpoints.exists():
+        shutil.rmtree(self.checkpoints)
+      for database in (self.client_states, self.received):
+        # With SQLite's journal of a transaction that was cut off.
+        for path in self.path.glob(f'{database.name}*'):
+          path.unlink()
+    except OSError as e:
+      raise errors.RunError(
+        f'{e.filename or self.path} cannot be deleted: {e.strerror or e}.'
+      ) from e
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
     """Writes hparams.json with a unique id."""

@@ -141,6 +141,14 @@ _FLAGS = (
     'it is not finite.',
   ),
   _flag(
+    'keep_checkpoints',
+    bool,
+    True,
+    'Keep checkpoints and client states of runs that are over. Models are '
+    'exported from them, and longer runs start from them; client states may '
+    'take a GB a run.',
+  ),
+  _flag(
     'retry_failed',
     bool,
     False,

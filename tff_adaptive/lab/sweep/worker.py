@@ -67,6 +67,8 @@ class Job:
     rungs: The rounds after which the run is compared with others.
     compare: Called with the run so far and the round; raises `Pruned` to end
       the run.
+    keep_checkpoints: Whether a run that is over keeps its checkpoints and
+      client states.
   """
 
   point: grids.Point
@@ -74,6 +76,7 @@ class Job:
   divergence_factor: float = 0.0
   rungs: Sequence[int] = ()
   compare: Callable[[runs.Run, int], None] = lambda run, number: None
+  keep_checkpoints: bool = True
 
 
 def run(
@@ -253,6 +256,7 @@ def job_of(
     divergence_factor=sweep.options['divergence_factor'],
     rungs=scheduler.rungs(point.name),
     compare=compare,
+    keep_checkpoints=sweep.options['keep_checkpoints'],
   )
 
 
@@ -324,8 +328,19 @@ def _run_taken(
     except (stopping.Stopped, KeyboardInterrupt):
       study.finish(taken, outcome_of(job.point, outcomes.WAITING, 'stopped'))
       raise
+    # A failed run may be continued.
+    if not job.keep_checkpoints and outcome.status != outcomes.FAILED:
+      _discard_checkpoints(job.point)
   study.finish(taken, outcome)
   report('over', name, outcome)
+
+
+def _discard_checkpoints(point: grids.Point) -> None:
+  """Deletes a run's checkpoints and client states, if the system lets it."""
+  try:
+    files.RunFolder(point.folder).discard_checkpoints()
+  except errors.RunError as e:
+    print(e, file=sys.stderr)
 
 
 def serve(

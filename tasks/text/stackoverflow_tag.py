@@ -124,6 +124,7 @@ class StackoverflowTag(shared.Options):
         epochs=self.epochs,
         max_elements=self.max_elements,
         to_model=to_model,
+        features=['tokens', 'title', 'tags'],
         prepare_fn=_build_to_ids(words, tags),
         map_fn=_build_to_shares(words, tags, self.labels),
         ragged=True,

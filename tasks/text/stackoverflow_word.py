@@ -95,6 +95,7 @@ class StackoverflowWord(shared.Options):
         epochs=self.epochs,
         max_elements=self.max_elements or stackoverflow.MOST_SENTENCES,
         to_model=to_model,
+        features=['tokens'],
         prepare_fn=to_model,
       ),
       eval_preprocess_fn=preprocessing.build_eval(

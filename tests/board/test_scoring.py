@@ -55,10 +55,13 @@ def test_targets():
 def test_a_target_is_reached_by_the_mean_of_three():
   c = curve([1, 2, 3, 4, 5, 6], [9, 0, 9, 3, 0, 3])
   # One value below is not enough: the means are 6, 4, 4, 2.
-  assert c.hit(4) == 4 and c.hit(2) == 6 and c.hit(1.9) is None
-  assert curve([1, 2], [0, 0]).hit(1) is None
+  assert [*c.hits(np.array([4, 2, 1.9, 7]))] == [4, 6, math.inf, 3]
+  assert [*curve([1, 2], [0, 0]).hits(np.array([1]))] == [math.inf]
   broken = curve([1, 2, 3, 4, 5], [1, np.nan, 1, 1, 1])
-  assert broken.hit(1) == 5
+  assert [*broken.hits(np.array([1]))] == [5]
+  # Reached once is reached, whatever follows.
+  worse = curve([1, 2, 3, 4], [1, 1, 1, 9])
+  assert [*worse.hits(np.array([1]))] == [3]
 
 
 def test_expected_running_time_as_coco_defines_it():

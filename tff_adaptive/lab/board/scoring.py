@@ -25,7 +25,6 @@ import math
 import zlib
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Optional
 
 import numpy as np
 
@@ -52,19 +51,29 @@ class Curve:
   cost: np.ndarray
   loss: np.ndarray
 
-  def hit(self, target: float) -> Optional[float]:
-    """Returns the cost at which a target is reached; `None` if it is not."""
-    reached = np.flatnonzero(self._means <= target)
-    return float(self.cost[reached[0] + _WINDOW - 1]) if len(reached) else None
+  def hits(self, targets: np.ndarray) -> np.ndarray:
+    """Returns the costs at which targets are reached; infinite if never.
+
+    Args:
+      targets: Losses, [targets].
+    """
+    first = np.searchsorted(-self._least, -targets)
+    return self._cost_of_window[first]
 
   @functools.cached_property
-  def _means(self) -> np.ndarray:
-    """Means of successive evaluations; none of a run with too few."""
+  def _least(self) -> np.ndarray:
+    """The least mean of successive evaluations so far, [windows]."""
     if len(self.loss) < _WINDOW:
       return np.empty(0)
     windows = np.lib.stride_tricks.sliding_window_view(self.loss, _WINDOW)
     with np.errstate(invalid='ignore', over='ignore'):
-      return windows.mean(axis=1)
+      means = windows.mean(axis=1)
+    return np.minimum.accumulate(np.where(np.isnan(means), np.inf, means))
+
+  @functools.cached_property
+  def _cost_of_window(self) -> np.ndarray:
+    """The cost at the end of each window, and of none; [windows + 1]."""
+    return np.append(self.cost[_WINDOW - 1 :], np.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +245,7 @@ def scores_of(
       costs = _expected(spent, hits)
       value += setting.share * float(score(costs, reference.costs).mean())
       of_draws += setting.share * _resampled(
-        spent, hits, reference.costs, draws, [seed, zlib.crc32(name.encode())]
+        spent, hits, reference.costs, draws, (seed, zlib.crc32(name.encode()))
       )
     by_workload[name] = value
     drawn.append(of_draws)
@@ -255,13 +264,10 @@ def _hits(
   curves: Sequence[Curve], losses: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns costs up to hit or end, and whether there was a hit."""
-  found = [[curve.hit(loss) for loss in losses] for curve in curves]
-  spent = [
-    [float(curve.cost[-1]) if hit is None else hit for hit in hits]
-    for curve, hits in zip(curves, found, strict=True)
-  ]
-  is_hit = [[hit is not None for hit in hits] for hits in found]
-  return np.array(spent), np.array(is_hit)
+  found = np.stack([curve.hits(losses) for curve in curves])
+  is_hit = np.isfinite(found)
+  ends = np.array([[curve.cost[-1]] for curve in curves])
+  return np.where(is_hit, found, ends), is_hit
 
 
 def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:
@@ -276,17 +282,24 @@ def _resampled(
   hits: np.ndarray,
   reference: np.ndarray,
   draws: int,
-  seed: Sequence[int],
+  seed: tuple[int, ...],
 ) -> np.ndarray:
   """Returns a workload's scores over resampled seeds, [draws]."""
-  rng = np.random.default_rng(seed)
-  chosen = rng.integers(len(spent), size=(len(spent), draws))
-  # How often each draw has each seed, [draws, seeds]: sums become products.
-  times = np.stack([(chosen == i).sum(axis=0) for i in range(len(spent))], 1)
+  times = _times(len(spent), draws, seed)
   number = times @ hits.astype(int)
   with np.errstate(divide='ignore', invalid='ignore'):
     costs = np.where(number > 0, times @ spent / number, np.inf)
   return score(costs, reference).mean(axis=-1)
+
+
+@functools.lru_cache
+def _times(number: int, draws: int, seed: tuple[int, ...]) -> np.ndarray:
+  """Returns how often each draw has each seed, [draws, seeds].
+
+  With it sums over a draw are products.
+  """
+  chosen = np.random.default_rng(seed).integers(number, size=(number, draws))
+  return np.stack([(chosen == i).sum(axis=0) for i in range(number)], axis=1)
 
 
 def places(entries: Mapping[str, Scores]) -> dict[str, int]:

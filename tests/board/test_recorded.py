@@ -10,6 +10,7 @@ import pytest
 from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import page
 from tff_adaptive.lab.board import references
+from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import standings as standings_lib
 from tff_adaptive.lab.board import workloads
@@ -302,3 +303,79 @@ def test_the_page_says_which_diverge_least_and_miss_least():
     'FedSPS-Normalized',
     'FedSPS-Global',
   }
+
+
+def test_the_page_reads_the_federated_workloads_right():
+  standings = _standings('federated')
+  told = ' '.join(_page().split())
+  adagrad = ('fedadagrad', 'fedada2', 'joint_zero_init', 'direct_joint')
+  moments = ('fedadam', 'fedyogi')
+
+  def score(method, budget):
+    return f'{standings.by_budget[budget][method].total:.3f}'
+
+  def on(workload, budget=4):
+    of = standings.by_budget[budget]
+    return {name: f'{of[name].by_workload[workload]:.2f}' for name in of}
+
+  def rate(workload):
+    """The client rate of FedAvg's best trial."""
+    entry = standings.entries['fedavg']
+    rounds = next(w.rounds for w in workloads.FEDERATED if w.name == workload)
+    trials = entry.contestant.space.trials(
+      workload, rounds, entry.protocol.trials
+    )
+    losses = [
+      entry.records[workload][
+        runner.name_of(workload, trial, entry.protocol.tuning_seed)
+      ].final
+      for trial in range(len(trials))
+    ]
+    return float(trials[losses.index(min(losses))]['client_learning_rate'])
+
+  tags, more_tags, mnist = on('tags'), on('tags', 16), on('mnist')
+  agreement = standings_lib.agreement(_standings('core', 'federated'))
+  low, high = (f'{bound:.2f}'.replace('-', '−') for bound in agreement.interval)
+  for words in (
+    f'with four trials of tuning; {len(standings.entries)} methods are entered',
+    'FedAdagrad scores {}, FedAda² {}, joint adaptivity from zero {} and '
+    'direct joint adaptivity {} with four trials, where FedAvg scores {}'.format(
+      *(tags[name] for name in (*adagrad, 'fedavg'))
+    ),
+    'with 16, {}, {}, {} and {} against {}'.format(
+      *(more_tags[name] for name in (*adagrad, 'fedavg'))
+    ),
+    'which forget, score {} and {}, and {} and {} with 16'.format(
+      *(scores[name] for scores in (tags, more_tags) for name in moments)
+    ),
+    f'to the first score of all, {score("fedadagrad", 4)}, from '
+    f'{_standings("core").by_budget[4]["fedadagrad"].total:.3f} on the core',
+    f'Local AMSGrad scores {mnist["local_amsgrad"]} on `mnist`, FedDyn, which '
+    f'corrects drift, {mnist["feddyn"]} and FedAvg {mnist["fedavg"]}',
+    'score {} at most'.format(max(mnist[name] for name in adagrad[1:])),
+    f"{score('fedsps', 1)} against FedAvg's {score('fedavg', 1)}; with four "
+    f'FedAdagrad is, and FedSPS-Global follows with {score("fedsps_global", 4)}',
+    f'behind here:** {score("fedadamw", 4)}, and {score("fedadamw", 16)} with',
+    f'is {agreement.correlation:.2f} (95 % interval {low} to {high}) over the '
+    f'{agreement.methods} methods',
+    f'a rate of {rate("tags"):.2g} on `tags` and one of {rate("mnist"):.2g} on',
+  ):
+    assert words in told
+  first = {
+    budget: sorted(of, key=lambda name: -of[name].total)[:2]
+    for budget, of in standings.by_budget.items()
+  }
+  assert first[1][0] == 'fedsps'
+  assert first[4] == ['fedadagrad', 'fedsps_global']
+  assert {*sorted(tags, key=tags.__getitem__)[-4:]} == {*adagrad}
+  assert max(mnist, key=mnist.__getitem__) == 'local_amsgrad'
+  core = standings_lib.main_table(_standings('core')).rows
+  assert core[0][1] == 'FedAdamW'
+  untuned = {
+    name: f'{scores.by_workload["tags"]:.2f}'
+    for name, scores in standings.untuned.items()
+  }
+  assert untuned.pop('fedsps') == '0.02' and {*untuned.values()} == {'0.00'}
+  rows = standings_lib.main_table(standings).rows
+  for row in rows:
+    assert not row[1].startswith('FedSPS') or row[7] == '0 of 202'

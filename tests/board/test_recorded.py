@@ -355,8 +355,8 @@ def test_the_page_reads_the_federated_workloads_right():
     f'score {max(mnist[name] for name in adagrad[1:])} at most',
     f'FedSPS-Normalized scores {score("fedsps_normalized", 1)}, FedSPS '
     f'{score("fedsps", 1)} and FedAvg {score("fedavg", 1)}. With two trials it '
-    f'is still first, {score("fedsps_normalized", 2)}; with four FedAdagrad is, '
-    f'and FedSPS-Normalized follows with {score("fedsps_normalized", 4)}',
+    f'is still first, {score("fedsps_normalized", 2)}; with four FedAdagrad '
+    f'is, and FedSPS-Normalized follows with {score("fedsps_normalized", 4)}',
     f'behind here:** {score("fedadamw", 4)}, and {score("fedadamw", 16)} with',
     f'is {agreement.correlation:.2f} (95 % interval {low} to {high}) over the '
     f'{agreement.methods} methods',

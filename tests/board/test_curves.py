@@ -57,7 +57,7 @@ def test_a_run_that_failed_before_its_first_round_hits_nothing():
   record = curves.of_rows([], 1, 'failed')
   curve = record.curve('rounds')
   assert record.final == math.inf
-  assert [*curve.hits(np.array([1e9]))] == [math.inf]
+  assert [*curve.hits(np.array([math.inf]))] == [math.inf]
   assert list(curve.cost) == [0.0]
 
 

@@ -395,3 +395,23 @@ def test_a_library_beside_a_module_called_tasks(tmp_path):
     'imported under that name already: rename that module, or '
     'import tff_adaptive.training before it.\n'
   )
+
+
+@pytest.mark.exhaustive
+def test_a_run_whose_operations_are_deterministic(tmp_path):
+  """TensorFlow then refuses random operations that have no seed."""
+  done = subprocess.run(
+    [
+      sys.executable,
+      str(_ROOT / 'main.py'),
+      '--total_rounds=1',
+      '--clients_per_round=2',
+      f'--root_output_dir={tmp_path}',
+    ],
+    env={**os.environ, 'TF_DETERMINISTIC_OPS': '1'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'round 1/1' in done.stdout

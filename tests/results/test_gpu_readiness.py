@@ -40,6 +40,33 @@ def test_the_measurements_are_those_of_the_files():
   assert f'and {len(failed)} failed' in told
 
 
+def test_the_second_measurements_are_those_of_the_files():
+  text = (_ROOT / 'docs' / 'runtimes.md').read_text(encoding='utf-8')
+  told = ' '.join(text.split())
+  columns = (
+    'model',
+    'loss',
+    'loss on the CPU',
+    'plain loop, s',
+    '1 at once, s',
+    '4 at once, s',
+  )
+  folder = _ROOT / 'results' / 'gpu'
+  gains = []
+  for row in outputs.read_rows(folder / 'rounds_again.csv'):
+    assert f'| {" | ".join(row[c] for c in columns)} |' in text
+    assert row['equal'] == 'yes'
+    gains.append(float(row['1 at once, s']) / float(row['4 at once, s']))
+  assert [f'{gain:.1f}' for gain in gains] == ['1.7', '1.8']
+  failed = outputs.read_rows(folder / 'failed_tests_again.csv')
+  reasons = collections.Counter(row['reason'] for row in failed)
+  assert reasons == {'bits': 16, 'pictures': 10, 'weights': 1}
+  assert f'and {len(failed)} failed' in told
+  before = outputs.read_rows(folder / 'failed_tests.csv')
+  both = {row['test'] for row in failed} & {row['test'] for row in before}
+  assert len(both) == 1
+
+
 def test_two_to_four_clients_fill_a_gpu_but_for_the_largest_models():
   """The reason of four clients a GPU, the default."""
   rows = outputs.read_rows(_FOLDER / 'costs.csv')

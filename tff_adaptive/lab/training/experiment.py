@@ -163,6 +163,13 @@ def create_task(
     # These apply to a client's data in a round; pooled data are read once.
     no_share = dict(epochs=1, max_elements=None)
     options |= {k: v for k, v in no_share.items() if k in options}
+  from tff_adaptive import tff_internals
+
+  # TFF has a batch prepared without a seed, to see its shape. Where operations
+  # are to be deterministic, TensorFlow refuses that unless there is a global
+  # seed.
+  seed = randomness.seed_32(settings.seed, 'creating the task')
+  tff_internals.set_random_seed(seed, drawn=False)
   try:
     task = tasks.create(settings.task, **options)
   except parameters.ParameterError as e:

@@ -70,7 +70,9 @@ def fold(
     tf.autograph.experimental.do_not_convert(body),
     (
       iterator.get_next_as_optional(),
-      () if most is None else (most,),
+      # TensorFlow keeps int32 on the host: an int64 would be copied there from
+      # a GPU at each batch, to be compared.
+      () if most is None else (tf.cast(most, tf.int32),),
       start,
     ),
   )

@@ -2,26 +2,19 @@
 
 import functools
 import json
-import pathlib
 import re
 
 import pytest
 
 from tff_adaptive.lab.board import entries
-from tff_adaptive.lab.board import page
 from tff_adaptive.lab.board import references
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import standings as standings_lib
 from tff_adaptive.lab.board import workloads
+from tools import board_tables
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_FOLDER = _ROOT / 'results' / 'board'
-# A method has a place among those that are entered on all workloads.
-_ENTERED = {
-  'core': [w.name for w in workloads.CORE],
-  'federated': ['mnist', 'tags'],
-}
+_FOLDER = board_tables.FOLDER
 
 
 def _baselines():
@@ -32,26 +25,12 @@ def _baselines():
 
 
 def _page():
-  return (_ROOT / 'docs' / 'board.md').read_text(encoding='utf-8')
-
-
-@functools.cache
-def _recorded():
-  known, complaints = entries.find(_FOLDER / 'entries')
-  assert not complaints
-  return known, references.read(_FOLDER / references.FILE)
+  return board_tables.PAGE.read_text(encoding='utf-8')
 
 
 @functools.cache
 def _standings(*groups):
-  known, targets = _recorded()
-  names = [name for group in groups for name in _ENTERED[group]]
-  return standings_lib.of_entries(known, targets, names)
-
-
-def _untuned(standings):
-  rows = standings_lib.untuned_table(standings).rows
-  return {row[0]: row[1] for row in rows}
+  return board_tables.standings_of(*groups)
 
 
 def test_targets_are_those_of_the_runs_beside_them(tmp_path):
@@ -97,21 +76,12 @@ def test_the_page_says_which_baseline_ends_lowest():
   )
 
 
-@pytest.mark.parametrize(
-  'group, file', [('core', 'board.csv'), ('federated', 'federated.csv')]
-)
-def test_places_are_those_of_the_recorded_entries(group, file):
-  standings = _standings(group)
-  table = standings_lib.main_table(standings)
-  found = (_FOLDER / file).read_text(encoding='utf-8')
-  assert page.as_csv(table) == found
-  told = _page()
-  untuned = _untuned(standings)
-  for place, method, score, low, high, speed, misses, diverged in table.rows:
-    assert (
-      f'| {place} | {method} | {score} | {low} to {high} | {untuned[method]} '
-      f'| {speed} | {misses} | {diverged} |' in told
-    )
+@pytest.mark.parametrize('group', board_tables.GROUPS)
+def test_places_are_those_of_the_recorded_entries(group):
+  csv, markdown = board_tables.tables_of(_standings(group))
+  file = _FOLDER / board_tables.FILES[group]
+  assert csv == file.read_text(encoding='utf-8')
+  assert f'<!-- board {group} -->\n\n{markdown}\n\n<!-- end -->' in _page()
 
 
 def test_the_page_reads_the_scores_right():
@@ -127,7 +97,7 @@ def test_the_page_reads_the_scores_right():
   def by_bytes(method):
     return f'{standings.by_measure["bytes"][method].total:.3f}'
 
-  untuned = _untuned(standings)
+  untuned = board_tables.untuned_of(standings)
   for words in (
     f'two to eight trials, with {score("fedadamw", 4)} at four, misses',
     f'Local AMSGrad, with {score("local_amsgrad", 4)} at four, is first with '

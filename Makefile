@@ -103,7 +103,8 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --i
 
 TFF = $(shell grep '^tensorflow-federated==' requirements.txt)
 
-$(VENV)/.installed: requirements.txt $(wildcard tools/tff_today/*) | $(VENV)/bin/python
+# Files alone: building makes folders beside them, which are always newer.
+$(VENV)/.installed: requirements.txt $(wildcard $(addprefix tools/tff_today/*.,py pth toml)) | $(VENV)/bin/python
 ifneq ($(PORTABLE),)
 	$(PY) tools/portable_tff.py build/portable > /dev/null
 	grep -v '^tensorflow-federated==' requirements.txt > build/portable/requirements.txt

@@ -85,10 +85,11 @@ def test_loss_and_metrics_against_tffs_baseline():
   models = their_model, our_model, counting_model = [
     task.model_fn() for task in (theirs, ours, counting)
   ]
-  # Those of Keras are drawn otherwise on other devices.
+  # Those of Keras are drawn otherwise on other devices. Three times as large,
+  # the LSTM would multiply differences of rounding by 500.
   random = np.random.default_rng(3)
   for same in zip(*(m.trainable_variables for m in models), strict=True):
-    value = random.normal(scale=0.3, size=same[0].shape)
+    value = random.normal(scale=0.1, size=same[0].shape)
     for variable in same:
       variable.assign(value)
   data = theirs.datasets.train_data

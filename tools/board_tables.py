@@ -9,13 +9,16 @@ docs/board.md, which lie between two comments:
   <!-- board GROUP -->
   <!-- end -->
 
-It takes a minute, for intervals. Sentences around the tables are written by
-hand, and tests/board/test_recorded.py says which of them have become wrong.
+It takes a minute, for intervals: too long to be a part of tools/make_docs.py.
+Sentences around the tables are written by hand, and
+tests/board/test_recorded.py says which of them have become wrong.
 """
 
+import functools
 import pathlib
 import re
 import sys
+from collections.abc import Sequence
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -42,8 +45,17 @@ FILES = {'core': 'board.csv', 'federated': 'federated.csv'}
 _PART = re.compile(r'(<!-- board (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
+@functools.cache
+def _recorded() -> tuple[Sequence[entries.Entry], references.References]:
+  known, complaints = entries.find(FOLDER / 'entries')
+  if complaints:
+    raise errors.SettingsError(' '.join(complaints))
+  return known, references.read(FOLDER / references.FILE)
+
+
+@functools.cache
 def standings_of(*groups: str) -> standings_lib.Standings:
-  """Returns the standings of the recorded entries.
+  """Returns the standings of the recorded entries, which are read once.
 
   Args:
     *groups: Keys of `GROUPS`, whose workloads are taken together.
@@ -51,12 +63,8 @@ def standings_of(*groups: str) -> standings_lib.Standings:
   Raises:
     SettingsError: If an entry, or the targets, cannot be read.
   """
-  known, complaints = entries.find(FOLDER / 'entries')
-  if complaints:
-    raise errors.SettingsError(' '.join(complaints))
   names = [name for group in groups for name in GROUPS[group]]
-  targets = references.read(FOLDER / references.FILE)
-  return standings_lib.of_entries(known, targets, names)
+  return standings_lib.of_entries(*_recorded(), names)
 
 
 def untuned_of(standings: standings_lib.Standings) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """The recorded targets, their runs and what the page on the board says."""
 
-import functools
 import json
 import re
 
@@ -26,11 +25,6 @@ def _baselines():
 
 def _page():
   return board_tables.PAGE.read_text(encoding='utf-8')
-
-
-@functools.cache
-def _standings(*groups):
-  return board_tables.standings_of(*groups)
 
 
 def test_targets_are_those_of_the_runs_beside_them(tmp_path):
@@ -78,14 +72,14 @@ def test_the_page_says_which_baseline_ends_lowest():
 
 @pytest.mark.parametrize('group', board_tables.GROUPS)
 def test_places_are_those_of_the_recorded_entries(group):
-  csv, markdown = board_tables.tables_of(_standings(group))
+  csv, markdown = board_tables.tables_of(board_tables.standings_of(group))
   file = _FOLDER / board_tables.FILES[group]
   assert csv == file.read_text(encoding='utf-8')
   assert f'<!-- board {group} -->\n\n{markdown}\n\n<!-- end -->' in _page()
 
 
 def test_the_page_reads_the_scores_right():
-  standings = _standings('core')
+  standings = board_tables.standings_of('core')
   told = ' '.join(_page().split())
 
   def score(method, budget):
@@ -246,7 +240,7 @@ def test_the_page_reads_the_scores_right():
 
 
 def test_the_page_says_which_diverge_least_and_miss_least():
-  rows = standings_lib.main_table(_standings('core')).rows
+  rows = standings_lib.main_table(board_tables.standings_of('core')).rows
   misses = {row[1]: float(row[6].split()[0]) for row in rows}
   assert min(misses, key=misses.__getitem__) == 'FedAdamW'
   assert sorted(misses, key=misses.__getitem__).index('Δ-SGD') == 5
@@ -280,7 +274,8 @@ def test_the_page_says_which_diverge_least_and_miss_least():
 
 
 def test_the_page_reads_the_federated_workloads_right():
-  standings = _standings('federated')
+  standings = board_tables.standings_of('federated')
+  core = board_tables.standings_of('core')
   told = ' '.join(_page().split())
   adagrad = ('fedadagrad', 'fedada2', 'joint_zero_init', 'direct_joint')
   moments = ('fedadam', 'fedyogi')
@@ -308,7 +303,9 @@ def test_the_page_reads_the_federated_workloads_right():
     return float(trials[losses.index(min(losses))]['client_learning_rate'])
 
   tags, more_tags, mnist = on('tags'), on('tags', 16), on('mnist')
-  agreement = standings_lib.agreement(_standings('core', 'federated'))
+  agreement = standings_lib.agreement(
+    board_tables.standings_of('core', 'federated')
+  )
   low, high = (f'{bound:.2f}' for bound in agreement.interval)
   for words in (
     f'with four trials of tuning; {len(standings.entries)} methods are entered',
@@ -323,7 +320,7 @@ def test_the_page_reads_the_federated_workloads_right():
       *(scores[name] for scores in (tags, more_tags) for name in moments)
     ),
     f'to the first score of all, {score("fedadagrad", 4)}, from '
-    f'{_standings("core").by_budget[4]["fedadagrad"].total:.3f} on the core',
+    f'{core.by_budget[4]["fedadagrad"].total:.3f} on the core',
     f'Local AMSGrad scores {mnist["local_amsgrad"]} on `mnist`, FedDyn, which '
     f'corrects drift, {mnist["feddyn"]} and FedAvg {mnist["fedavg"]}',
     f'score {max(mnist[name] for name in adagrad[1:])} at most',
@@ -348,10 +345,10 @@ def test_the_page_reads_the_federated_workloads_right():
   assert first[4] == ['fedadagrad', 'fedsps_normalized']
   assert {*sorted(tags, key=tags.__getitem__)[-4:]} == {*adagrad}
   assert max(mnist, key=mnist.__getitem__) == 'local_amsgrad'
-  core = standings_lib.main_table(_standings('core')).rows
-  assert core[0][1] == 'FedAdamW'
+  of_core = standings_lib.main_table(core).rows
+  assert of_core[0][1] == 'FedAdamW'
   assert (
-    core[-1][1] == standings_lib.main_table(standings).rows[-1][1] == 'Mime'
+    of_core[-1][1] == standings_lib.main_table(standings).rows[-1][1] == 'Mime'
   )
   untuned = {n: s.by_workload['tags'] for n, s in standings.untuned.items()}
   best = max(untuned, key=untuned.__getitem__)

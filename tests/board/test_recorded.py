@@ -302,13 +302,24 @@ def test_the_page_reads_the_federated_workloads_right():
     ]
     return float(trials[losses.index(min(losses))]['client_learning_rate'])
 
-  tags, more_tags, mnist = on('tags'), on('tags', 16), on('mnist')
+  tags, more_tags = on('tags'), on('tags', 16)
+  mnist, more_mnist = on('mnist'), on('mnist', 16)
+  emnist, more_emnist = on('emnist'), on('emnist', 16)
+  untuned = {
+    workload: {n: s.by_workload[workload] for n, s in standings.untuned.items()}
+    for workload in ('tags', 'emnist')
+  }
   agreement = standings_lib.agreement(
     board_tables.standings_of('core', 'federated')
   )
   low, high = (f'{bound:.2f}' for bound in agreement.interval)
+  both_sides = adagrad[1:]
+  of_defaults = ('fedmuon', 'fedavgm', 'fedavg')
   for words in (
     f'with four trials of tuning; {len(standings.entries)} methods are entered',
+    f'first score with one to four trials, {score("local_amsgrad", 1)} to '
+    f'{score("local_amsgrad", 4)}, and FedAdagrad has it with eight and 16, '
+    f'{score("fedadagrad", 8)} and {score("fedadagrad", 16)}',
     f'FedAdagrad scores {tags["fedadagrad"]}, FedAda² {tags["fedada2"]}, joint '
     f'adaptivity from zero {tags["joint_zero_init"]} and direct joint '
     f'adaptivity {tags["direct_joint"]} with four trials, where FedAvg scores '
@@ -319,43 +330,78 @@ def test_the_page_reads_the_federated_workloads_right():
     'which forget, score {} and {}, and {} and {} with 16'.format(
       *(scores[name] for scores in (tags, more_tags) for name in moments)
     ),
-    f'to the first score of all, {score("fedadagrad", 4)}, from '
-    f'{core.by_budget[4]["fedadagrad"].total:.3f} on the core',
-    f'Local AMSGrad scores {mnist["local_amsgrad"]} on `mnist`, FedDyn, which '
-    f'corrects drift, {mnist["feddyn"]} and FedAvg {mnist["fedavg"]}',
-    f'score {max(mnist[name] for name in adagrad[1:])} at most',
-    f'FedSPS-Normalized scores {score("fedsps_normalized", 1)}, FedSPS '
-    f'{score("fedsps", 1)} and FedAvg {score("fedavg", 1)}. With two trials it '
-    f'is still first, {score("fedsps_normalized", 2)}; with four FedAdagrad '
-    f'is, and FedSPS-Normalized follows with {score("fedsps_normalized", 4)}',
-    f'behind here:** {score("fedadamw", 4)}, and {score("fedadamw", 16)} with',
+    f'FedAdamW scores {emnist["fedadamw"]}, Local AMSGrad '
+    f'{emnist["local_amsgrad"]} and FedMuon {emnist["fedmuon"]} with four '
+    f'trials, the three methods that adapt on both sides '
+    f'{min(emnist[name] for name in both_sides)} to '
+    f'{max(emnist[name] for name in both_sides)}, FedYogi and FedAdam '
+    f'{emnist["fedyogi"]} and {emnist["fedadam"]}, and FedAvg '
+    f'{emnist["fedavg"]}',
+    'score {}, {} and {} on `emnist`, which no other method'.format(
+      *(more_emnist[name] for name in both_sides)
+    ),
+    f'the three score {max(more_mnist[name] for name in both_sides)} at most, '
+    f'with 16, where Local AMSGrad scores {more_mnist["local_amsgrad"]} and '
+    f'FedAvg {more_mnist["fedavg"]}',
+    f'FedSPS-Normalized scores {mnist["fedsps_normalized"]} and '
+    f'{tags["fedsps_normalized"]}, FedSPS {mnist["fedsps"]} and '
+    f'{tags["fedsps"]} and FedAvg {mnist["fedavg"]} and {tags["fedavg"]}, but '
+    f'on `emnist`, a convolutional network, {emnist["fedsps_normalized"]}, '
+    f'{emnist["fedsps"]} and {emnist["fedavg"]}',
+    f'second of all, with {score("fedsps_normalized", 1)}, and FedSPS-Global, '
+    f'which scores {emnist["fedsps_global"]} on `emnist`, third, with '
+    f'{score("fedsps_global", 1)}; FedAvg scores {score("fedavg", 1)}',
+    'those of FedMuon score {:.2f}, those of FedAvgM {:.2f} and those of '
+    'FedAvg {:.2f}: more'.format(
+      *(untuned['emnist'][name] for name in of_defaults)
+    ),
+    'than 16 trials do, {}, {} and {}, which'.format(
+      *(more_emnist[name] for name in of_defaults)
+    ),
+    f'a rate of {rate("tags"):.2g} on `tags`, one of {rate("mnist"):.2g} on '
+    f'`mnist` and one of {rate("emnist"):.2g} on `emnist`',
+    f'it scores {mnist["fedadamw"]} on `mnist` and {tags["fedadamw"]} on '
+    f'`tags`, and {score("fedadamw", 4)} in all',
     f'is last here too,** with {score("mime", 4)}, for its gradients as on the '
     f'core; MimeLite scores {score("mimelite", 4)}',
     f'is {agreement.correlation:.2f} (95 % interval {low} to {high}) over the '
     f'{agreement.methods} methods',
-    f'a rate of {rate("tags"):.2g} on `tags` and one of {rate("mnist"):.2g} on',
   ):
     assert words in told
   first = {
-    budget: sorted(of, key=lambda name: -of[name].total)[:2]
+    budget: sorted(of, key=lambda name: -of[name].total)[:3]
     for budget, of in standings.by_budget.items()
   }
-  assert first[1] == ['fedsps_normalized', 'fedsps']
-  assert first[2][0] == 'fedsps_normalized'
-  assert first[4] == ['fedadagrad', 'fedsps_normalized']
+  assert first[1] == ['local_amsgrad', 'fedsps_normalized', 'fedsps_global']
+  assert {budget: names[0] for budget, names in first.items()} == {
+    1: 'local_amsgrad',
+    2: 'local_amsgrad',
+    4: 'local_amsgrad',
+    8: 'fedadagrad',
+    16: 'fedadagrad',
+  }
   assert {*sorted(tags, key=tags.__getitem__)[-4:]} == {*adagrad}
-  assert max(mnist, key=mnist.__getitem__) == 'local_amsgrad'
+  assert {*sorted(emnist, key=emnist.__getitem__)[-3:]} == {
+    'fedadamw',
+    'local_amsgrad',
+    'fedmuon',
+  }
+  assert max(emnist, key=emnist.__getitem__) == 'fedadamw'
+  best_three = sorted(more_emnist, key=more_emnist.__getitem__)[-3:]
+  assert {*best_three} == {*both_sides}
+  assert max(untuned['emnist'], key=untuned['emnist'].__getitem__) == 'fedmuon'
   of_core = standings_lib.main_table(core).rows
-  assert of_core[0][1] == 'FedAdamW'
-  assert (
-    of_core[-1][1] == standings_lib.main_table(standings).rows[-1][1] == 'Mime'
-  )
-  untuned = {n: s.by_workload['tags'] for n, s in standings.untuned.items()}
-  best = max(untuned, key=untuned.__getitem__)
-  assert best.startswith('fedsps')
-  assert f'they score {untuned[best]:.2f} at most, those of FedSPS' in told
   rows = standings_lib.main_table(standings).rows
+  assert [row[0] for row in rows].count('1') == 24
+  assert of_core[0][1] == 'FedAdamW'
+  assert of_core[-1][1] == rows[-1][1] == 'Mime'
+  best = max(untuned['tags'], key=untuned['tags'].__getitem__)
+  assert best.startswith('fedsps')
+  assert (
+    f'no defaults score more than {untuned["tags"][best]:.2f}, which those of '
+    'FedSPS do' in told
+  )
   diverged = [row[7].split(' of ') for row in rows if 'SPS' in row[1]]
   of_forms, all_runs = (sum(map(int, of)) for of in zip(*diverged, strict=True))
-  assert (len(diverged), of_forms) == (4, 1)
-  assert f'diverge in one run of {all_runs}.' in told
+  assert len(diverged) == 4
+  assert f'diverge in {of_forms} runs of {all_runs:,}.' in told

@@ -194,6 +194,32 @@ def test_bad_input_is_refused_at_once(tmp_path):
     assert message in err and err.count('\n') == 1, arguments
 
 
+def test_without_files_nothing_is_run(folder, capfd):
+  """Runs that all fail for want of a file would count against the method."""
+  place = folder / 'recorded.json'
+  entry = made_up.entry('fedavg', 1.0, workloads=['hospitals', 'shakespeare'])
+  # So many runs of it that a random twentieth has some.
+  runs = entry.records['shakespeare']
+  run = runs['shakespeare-0-seed1000']
+  runs |= {f'shakespeare-0-seed{seed}': run for seed in range(2000, 4000)}
+  entries.write(place, entry)
+  before = sorted(folder.rglob('*'))
+  for arguments in (
+    ['board', '--workloads=hospitals,shakespeare', '--methods=fedavg'],
+    ['board', 'verify', str(place)],
+  ):
+    given = [*arguments, '--cache_dir=nowhere', '--workers=0']
+    assert command_line.main(given) == 2, arguments
+    said = capfd.readouterr()
+    assert 'no file nowhere/shakespeare.sqlite' in said.err, arguments
+    # Nor does the process that looked for it say anything else.
+    assert said.err.count('\n') == 1 and 'agree.' not in said.out
+    assert set(folder.rglob('*')) - set(before) <= {
+      folder / 'runs',
+      folder / 'runs' / 'board',
+    }
+
+
 def test_without_targets_entries_are_made_all_the_same(folder, capsys):
   recorded = folder / 'results' / 'board'
   (recorded / references.FILE).unlink()

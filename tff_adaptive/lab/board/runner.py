@@ -9,10 +9,13 @@ whatever order; what is there is not run again.
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent import futures
+from concurrent.futures import process as futures_process
 from typing import Any
 
 import numpy as np
@@ -109,6 +112,18 @@ def split(name: str) -> tuple[str, str, int]:
   return workload, setting, int(seed.removeprefix('seed'))
 
 
+def _create_tasks(points: Iterable[grids.Point]) -> None:
+  """Creates the tasks of runs, which checks the files that they read."""
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import runtime
+  from tff_adaptive.lab.training import experiment
+
+  # TFF's own, which it replaces, prints a traceback when this process ends.
+  runtime.set_in_process_context()
+  for point in points:
+    experiment.create_task(point.settings)
+
+
 class Runner:
   """Runs a contestant's runs, and reads them.
 
@@ -156,6 +171,40 @@ class Runner:
     workload = next(iter(self._workloads))
     for setting in (DEFAULT, 0, 1):
       self._point(name_of(workload, setting, 1))
+
+  def check_files(self, workloads: Sequence[str]) -> None:
+    """Raises `SettingsError` if files of workloads are missing or damaged.
+
+    Without them all runs would fail, and an entry would count that against the
+    method. On a Ray cluster its machines may have files that this one lacks;
+    there, runs say what is missing.
+
+    Args:
+      workloads: Their names.
+
+    Raises:
+      RunError: If the process that reads them is killed.
+    """
+    if self._options['ray_address'] is not None:
+      return
+    points = [
+      self._point(name_of(workload, DEFAULT, 1))
+      for workload in workloads
+      if workloads_lib.choose(workload)[0].files
+    ]
+    if not points:
+      return
+    # Not here: between workers' starts TensorFlow would only take memory.
+    with futures.ProcessPoolExecutor(
+      1, mp_context=multiprocessing.get_context('spawn')
+    ) as process:
+      try:
+        process.submit(_create_tasks, points).result()
+      except futures_process.BrokenProcessPool as e:
+        raise errors.RunError(
+          f'The process that was to read the files of {", ".join(workloads)} '
+          'was killed.'
+        ) from e
 
   def failures(self) -> dict[str, str]:
     """Returns the first reason why runs failed, by workload."""

@@ -38,6 +38,9 @@ def verify(
 
   Returns:
     The exit code: 1 if a run gives something else.
+
+  Raises:
+    SettingsError: If files that the runs read are missing or damaged.
   """
   known = {n: r for of in entry.records.values() for n, r in of.items()}
   count = max(1, round(share * len(known)))
@@ -62,11 +65,14 @@ def verify(
     made = runner.Runner(
       entry.contestant, chosen, pathlib.Path(folder), options, shared
     )
+    made.check_files(sorted({runner.split(name)[0] for name in names}))
     again = made.run(names)
   wrong = 0
   for name in sorted(names):
     tolerance = allowed[runner.split(name)[0]]
     found = difference(known[name], again[name], tolerance)
+    if found is not None and again[name].status == 'failed':
+      found += f': {made.failures()[runner.split(name)[0]]}'
     print(f'{"equal" if found is None else "differs"}  {name}  {found or ""}')
     wrong += found is not None
   print(f'{count - wrong} of {count} runs agree.')

@@ -355,6 +355,9 @@ def _enter(
     folders: Where entries are; the first is written to.
     root: The folder of runs.
     values: The flags.
+
+  Raises:
+    SettingsError: If files that the runs read are missing or damaged.
   """
   quick = '-quick' if protocol == runner.QUICK else ''
   file = f'{contestant.method}{quick}.json'
@@ -366,6 +369,7 @@ def _enter(
     return older
   print(f'{contestant.method}: {", ".join(w.name for w in left)}', flush=True)
   made = _runner(contestant, left, root, values)
+  made.check_files([w.name for w in left])
   records = made.enter(protocol)
   entry = entries.Entry(
     contestant,

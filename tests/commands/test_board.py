@@ -203,7 +203,7 @@ def test_without_files_nothing_is_run(folder, capfd):
   run = runs['shakespeare-0-seed1000']
   runs |= {f'shakespeare-0-seed{seed}': run for seed in range(2000, 4000)}
   entries.write(place, entry)
-  before = sorted(folder.rglob('*'))
+  before = set(folder.rglob('*'))
   for arguments in (
     ['board', '--workloads=hospitals,shakespeare', '--methods=fedavg'],
     ['board', 'verify', str(place)],
@@ -214,10 +214,25 @@ def test_without_files_nothing_is_run(folder, capfd):
     assert 'no file nowhere/shakespeare.sqlite' in said.err, arguments
     # Nor does the process that looked for it say anything else.
     assert said.err.count('\n') == 1 and 'agree.' not in said.out
-    assert set(folder.rglob('*')) - set(before) <= {
+    assert set(folder.rglob('*')) - before <= {
       folder / 'runs',
       folder / 'runs' / 'board',
     }
+
+
+def test_verify_says_why_a_run_failed(folder, monkeypatch, capsys):
+  """As when a file goes away while it runs."""
+  monkeypatch.setattr(runner.Runner, 'check_files', lambda self: None)
+  place = folder / 'recorded.json'
+  entries.write(place, made_up.entry('fedavg', 1.0, workloads=['shakespeare']))
+  arguments = ['board', 'verify', f'{place}', '--cache_dir=nowhere']
+  assert command_line.main([*arguments, '--workers=0']) == 1
+  (line,) = (
+    line
+    for line in capsys.readouterr().out.splitlines()
+    if line.startswith('differs')
+  )
+  assert 'again failed: There is no file nowhere/shakespeare.sqlite' in line
 
 
 def test_without_targets_entries_are_made_all_the_same(folder, capsys):

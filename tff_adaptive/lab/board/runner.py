@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from concurrent import futures
-from concurrent.futures import process as futures_process
 from typing import Any
 
 import numpy as np
@@ -112,14 +111,11 @@ def split(name: str) -> tuple[str, str, int]:
   return workload, setting, int(seed.removeprefix('seed'))
 
 
-def _create_tasks(points: Iterable[grids.Point]) -> None:
+def _create_tasks(points: Sequence[grids.Point]) -> None:
   """Creates the tasks of runs, which checks the files that they read."""
-  # pylint: disable=g-import-not-at-top
-  from tff_adaptive import runtime
-  from tff_adaptive.lab.training import experiment
+  from tff_adaptive.lab.training import experiment  # pylint: disable=g-import-not-at-top
 
-  # TFF's own, which it replaces, prints a traceback when this process ends.
-  runtime.set_in_process_context()
+  experiment.set_runtime(points[0].settings)
   for point in points:
     experiment.create_task(point.settings)
 
@@ -129,6 +125,7 @@ class Runner:
 
   Attributes:
     contestant: The contestant.
+    reasons: Why runs failed, by name.
   """
 
   def __init__(
@@ -164,7 +161,7 @@ class Runner:
     self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
     self._points: dict[str, grids.Point] = {}
     self._trials: dict[str, list[dict[str, str]]] = {}
-    self._failed: dict[str, str] = {}
+    self.reasons: dict[str, str] = {}
 
   def check(self) -> None:
     """Raises `SettingsError` if the first trials are not accepted."""
@@ -172,44 +169,34 @@ class Runner:
     for setting in (DEFAULT, 0, 1):
       self._point(name_of(workload, setting, 1))
 
-  def check_files(self, workloads: Sequence[str]) -> None:
+  def check_files(self) -> None:
     """Raises `SettingsError` if files of workloads are missing or damaged.
 
     Without them all runs would fail, and an entry would count that against the
     method. On a Ray cluster its machines may have files that this one lacks;
     there, runs say what is missing.
 
-    Args:
-      workloads: Their names.
-
     Raises:
       RunError: If the process that reads them is killed.
     """
-    if self._options['ray_address'] is not None:
+    names = [w.name for w in self._workloads.values() if w.files]
+    if not names or self._options['ray_address'] is not None:
       return
-    points = [
-      self._point(name_of(workload, DEFAULT, 1))
-      for workload in workloads
-      if workloads_lib.choose(workload)[0].files
-    ]
-    if not points:
-      return
-    # Not here: between workers' starts TensorFlow would only take memory.
-    with futures.ProcessPoolExecutor(
-      1, mp_context=multiprocessing.get_context('spawn')
-    ) as process:
+    points = [self._point(name_of(name, DEFAULT, 1)) for name in names]
+    # Not here: TensorFlow would hold memory, and a GPU, that workers need.
+    context = multiprocessing.get_context('spawn')
+    with futures.ProcessPoolExecutor(1, mp_context=context) as process:
       try:
         process.submit(_create_tasks, points).result()
-      except futures_process.BrokenProcessPool as e:
+      except futures.BrokenExecutor as e:
         raise errors.RunError(
-          f'The process that was to read the files of {", ".join(workloads)} '
-          'was killed.'
+          f'The process that read the files of {", ".join(names)} was killed.'
         ) from e
 
   def failures(self) -> dict[str, str]:
     """Returns the first reason why runs failed, by workload."""
     found: dict[str, str] = {}
-    for name, reason in self._failed.items():
+    for name, reason in self.reasons.items():
       found.setdefault(split(name)[0], reason)
     return found
 
@@ -266,7 +253,7 @@ class Runner:
       )
     )
     status = {row.name: row.status for row in rows}
-    self._failed = {
+    self.reasons = {
       row.name: row.outcome.reason or row.status
       for row in rows
       if row.status == 'failed'

@@ -59,20 +59,22 @@ def verify(
     ),
     flush=True,
   )
-  chosen = [workloads_lib.choose(name)[0] for name in entry.records]
+  chosen = workloads_lib.choose(
+    ','.join(sorted({runner.split(n)[0] for n in names}))
+  )
   files.make_folder(root)
   with tempfile.TemporaryDirectory(dir=root, prefix='verify-') as folder:
     made = runner.Runner(
       entry.contestant, chosen, pathlib.Path(folder), options, shared
     )
-    made.check_files(sorted({runner.split(name)[0] for name in names}))
+    made.check_files()
     again = made.run(names)
   wrong = 0
   for name in sorted(names):
     tolerance = allowed[runner.split(name)[0]]
     found = difference(known[name], again[name], tolerance)
-    if found is not None and again[name].status == 'failed':
-      found += f': {made.failures()[runner.split(name)[0]]}'
+    if found is not None and name in made.reasons:
+      found += f': {made.reasons[name]}'
     print(f'{"equal" if found is None else "differs"}  {name}  {found or ""}')
     wrong += found is not None
   print(f'{count - wrong} of {count} runs agree.')

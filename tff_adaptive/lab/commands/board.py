@@ -369,7 +369,7 @@ def _enter(
     return older
   print(f'{contestant.method}: {", ".join(w.name for w in left)}', flush=True)
   made = _runner(contestant, left, root, values)
-  made.check_files([w.name for w in left])
+  made.check_files()
   records = made.enter(protocol)
   entry = entries.Entry(
     contestant,

@@ -3,7 +3,7 @@
   python tools/board_tables.py
 
 `main.py board --output_dir=results/board` makes entries, of one method or more;
-this writes results/board/*.csv, results/board/budgets.svg and the tables of
+this writes the tables and pictures in results/board, and the tables of
 docs/board.md, which lie between two comments:
 
   <!-- board GROUP -->
@@ -35,13 +35,16 @@ from tff_adaptive.lab.recording import files  # noqa: E402
 
 FOLDER = _ROOT / 'results' / 'board'
 PAGE = _ROOT / 'docs' / 'board.md'
-# The workloads of each table. A method has a place in it once it is entered on
-# all of them.
-GROUPS = {
-  'core': [workload.name for workload in workloads.CORE],
-  'federated': ['mnist', 'tags', 'emnist'],
+# The table and the picture of each group. A method has a place in them once it
+# is entered on all workloads of the group.
+FILES = {
+  'core': ('board.csv', 'budgets.svg'),
+  'federated': ('federated.csv', 'federated.svg'),
 }
-FILES = {'core': 'board.csv', 'federated': 'federated.csv'}
+GROUPS = {
+  group: [workload.name for workload in workloads.GROUPS[group]]
+  for group in FILES
+}
 _PART = re.compile(r'(<!-- board (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
@@ -91,13 +94,12 @@ def tables_of(standings: standings_lib.Standings) -> tuple[str, str]:
 def main() -> None:
   """Writes all of it."""
   parts = {}
-  for group, file in FILES.items():
+  for group, (table, picture) in FILES.items():
     standings = standings_of(group)
     csv, parts[group] = tables_of(standings)
-    files.write_atomically(FOLDER / file, csv.encode('utf-8'))
-    if group == 'core':
-      drawn = pictures.as_svg(pictures.draw(standings)['budgets'])
-      files.write_atomically(FOLDER / 'budgets.svg', drawn.encode('utf-8'))
+    files.write_atomically(FOLDER / table, csv.encode('utf-8'))
+    drawn = pictures.as_svg(pictures.draw(standings)['budgets'])
+    files.write_atomically(FOLDER / picture, drawn.encode('utf-8'))
 
   def fill(match: re.Match[str]) -> str:
     return f'{match[1]}\n{parts[match[2]]}\n\n{match[3]}'

@@ -90,6 +90,7 @@ def partitioned_task(
   augment: Optional[preprocessing.MapFn] = None,
   notes: Sequence[str] = (),
   classes: Sequence[str] = (),
+  fitted: Sequence[str] = (),
   **model: Any,
 ) -> tff.simulation.baselines.BaselineTask:
   """Builds a task on examples in memory that are partitioned over clients.
@@ -106,10 +107,13 @@ def partitioned_task(
     augment: Used instead for training; maps a batch and a seed.
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    fitted: What was computed from training examples without noise.
     **model: `build_model`, `loss` and `metrics` of `task`.
   """
   return task(
-    train_data=divided(train, split, options, notes=notes, classes=classes),
+    train_data=divided(
+      train, split, options, notes=notes, classes=classes, fitted=fitted
+    ),
     test_data=tf.data.Dataset.from_tensor_slices(dict(test)),
     train_preprocess_fn=preprocessing.build_train(
       batch_size=options['batch_size'] or batch_size,
@@ -133,6 +137,7 @@ def divided(
   *,
   notes: Sequence[str] = (),
   classes: Sequence[str] = (),
+  fitted: Sequence[str] = (),
 ) -> client_data.ArrayClientData:
   """Builds client data from a partition, with feature skew if requested.
 
@@ -143,6 +148,7 @@ def divided(
       `feature_skew_strength` and `seed` are used if present.
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    fitted: What was computed from training examples without noise.
 
   Raises:
     PartitionError: If this skew does not apply to the features.
@@ -160,6 +166,7 @@ def divided(
     split,
     notes=notes,
     classes=classes,
+    fitted=fitted,
     skewed=feature_skew.features_of(arrays) or '' if skew else '',
   )
 

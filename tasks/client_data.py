@@ -32,6 +32,9 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   Attributes:
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    fitted: What was computed from training examples without noise, such as
+      means or a vocabulary, each with the flag that avoids it. Private runs are
+      refused unless it is empty.
     skewed: Name of the array with feature skew; empty if none.
   """
 
@@ -42,6 +45,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     *,
     notes: Sequence[str] = (),
     classes: Sequence[str] = (),
+    fitted: Sequence[str] = (),
     skewed: str = '',
   ):
     """Takes the examples and their partition.
@@ -51,11 +55,13 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       partition: Example indices per client.
       notes: Sentences about the data.
       classes: Names of classes by label.
+      fitted: What was computed from training examples without noise.
       skewed: Name of the array with feature skew.
     """
     self.skewed = skewed
     self.notes = tuple(notes)
     self.classes = tuple(classes)
+    self.fitted = tuple(fitted)
     self._arrays = dict(arrays)
     self._partition = partition
     self._position = {c: i for i, c in enumerate(partition.client_ids)}
@@ -148,6 +154,7 @@ def subset(
       part,
       notes=data.notes,
       classes=data.classes,
+      fitted=data.fitted,
       skewed=data.skewed,
     )
   source = getattr(data, 'source', '')

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tasks import text_encoding
 from tasks.formats import columns as columns_lib
+from tasks.formats import schemas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +120,22 @@ class Encoding:
     values = tf.where(tf.math.is_nan(values), fill, values)
     return tf.cast((values - shift) / scale, tf.float32)
 
+  def fitted(self, schema: schemas.Schema, *, standardize: bool) -> list[str]:
+    """Describes what `fit` computed from examples, and how to avoid it."""
+    missing = [c for c in self.columns if c.name not in schema]
+    words = [c.name for c in missing if c.words]
+    numbers = [
+      c.name for c in missing if not c.words and (standardize or c.missing)
+    ]
+    told = []
+    if numbers:
+      told.append(
+        f'means and deviations of {_listed(numbers)} (ranges by --table_schema)'
+      )
+    if words:
+      told.append(f'the words of {_listed(words)} (--table_schema)')
+    return told
+
   def describe(self) -> list[dict[str, Any]]:
     """Returns a JSON description of each column, in the order of a row."""
     described: list[dict[str, Any]] = []
@@ -140,11 +157,17 @@ class Encoding:
     return described
 
 
+def _listed(names: Sequence[str], most: int = 5) -> str:
+  more = f' and {len(names) - most} more' if len(names) > most else ''
+  return ', '.join(map(repr, names[:most])) + more
+
+
 def fit(
   columns: Sequence[columns_lib.Column],
   features: np.ndarray,
   *,
   standardize: bool,
+  schema: schemas.Schema,
 ) -> Encoding:
   """Fits the encoding of a table on its training examples.
 
@@ -153,6 +176,7 @@ def fit(
     features: Features of the training examples, as returned by `columns.read`.
     standardize: Whether numbers get mean 0 and standard deviation 1; constant
       columns become 0.
+    schema: Ranges of columns, used instead of mean and deviation.
   """
   known = features.astype(np.float64)
   if np.isnan(known).any():
@@ -172,7 +196,17 @@ def fit(
   shift, scale = np.zeros_like(mean), np.ones_like(mean)
   if standardize:
     shift, scale = mean, np.where(deviation > 0, deviation, 1.0)
-  return Encoding(tuple(columns), mean, shift, scale)
+  fill = mean.copy()
+  begin = 0
+  for column in columns:
+    place = np.s_[...] if column.image else np.s_[begin : begin + column.width]
+    begin += column.width
+    if column.name in schema and not column.words:
+      low, high = schemas.range_of(schema, column.name)
+      shift, scale = np.array(shift), np.array(scale)
+      fill[place] = shift[place] = (low + high) / 2
+      scale[place] = (high - low) / 2
+  return Encoding(tuple(columns), fill, shift, scale)
 
 
 def note(

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.formats import columns
+from tasks.formats import schemas
 
 _RESERVED = 2
 # Number of texts that are split at a time.
@@ -135,17 +136,20 @@ def fit(
   Args:
     column: The column.
     texts: Texts of the training examples, strings [rows].
-    vocabulary: 'fitted' or 'hashed'.
+    vocabulary: 'fitted', 'hashed', or a file with one word per line.
     size: Maximum number of tokens.
     max_length: Number of tokens of a text.
   """
   if vocabulary == 'hashed':
     return TextEncoding(column, size, max_length)
+  if vocabulary != 'fitted':
+    words = schemas.read_words(vocabulary, size - _RESERVED)
+    return TextEncoding(column, len(words) + _RESERVED, max_length, words)
   counts: dict[bytes, int] = {}
   for i in range(0, len(texts), _CHUNK):
     flat = _split(tf.constant(texts[i : i + _CHUNK].tolist())).flat_values
-    words, found = np.unique(flat.numpy().astype(object), return_counts=True)
-    for word, count in zip(words, found.tolist(), strict=True):
+    every, found = np.unique(flat.numpy().astype(object), return_counts=True)
+    for word, count in zip(every, found.tolist(), strict=True):
       counts[word] = counts.get(word, 0) + count
   ranked = sorted(counts, key=lambda word: (-counts[word], word))
   kept = tuple(word.decode('utf-8') for word in ranked[: size - _RESERVED])

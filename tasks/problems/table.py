@@ -28,6 +28,7 @@ from tasks.divisions import targets
 from tasks.formats import arrow
 from tasks.formats import columns
 from tasks.formats import data_errors
+from tasks.formats import schemas
 from tasks.formats import tables
 from tasks.lazy import assembly
 from tasks.lazy import class_names
@@ -70,6 +71,7 @@ class Table(shared.Divided):
     'partition_by',
     'group_size',
     'text',
+    'schema',
     'vocabulary',
     'vocab_size',
     'max_length',
@@ -105,9 +107,16 @@ class Table(shared.Divided):
   text: Optional[str] = None
   """Column of text to learn from, instead of features."""
 
-  vocabulary: Optional[Literal['fitted', 'hashed']] = None
-  """With text, whether the vocabulary is the most frequent words of training
-  texts, or words are hashed; by default 'fitted'.
+  schema: Optional[str] = None
+  """JSON file that describes columns instead of computing it from examples:
+  {"age": [0, 120], "city": ["Rome", "Oslo"], "label": ["no", "yes"]} gives the
+  range of numbers, which becomes -1 to 1, the words of a column, and the
+  classes of the label. Images are the column "image".
+  """
+
+  vocabulary: Optional[str] = None
+  """With text, 'fitted' for the most frequent words of training texts, the
+  default; 'hashed' for hashes of words; or a file with one word per line.
   """
 
   vocab_size: Optional[_VocabularySize] = None
@@ -231,13 +240,20 @@ class Table(shared.Divided):
         ),
         image_size=self.image_size,
       )
-    labels, classes = _labels(examples, self.target, self.path or 'The table')
+    schema = schemas.read(self.schema)
+    labels, classes = _labels(
+      examples, self.target, self.path or 'The table', schema.get(self.label)
+    )
     who = _clients(examples, labels, options)
     train, test, split = _hold_out(who, self.test_share, self.seed)
-    encoding = self._encoding(examples.columns, examples.features[train])
-    inputs = encoding.encode(examples.features)
+    described, features = schemas.with_words(
+      examples.columns, examples.features, schema
+    )
+    encoding = self._encoding(described, features[train], schema)
+    inputs = encoding.encode(features)
     return assembly.partitioned_task(
       notes=encoding.notes,
+      fitted=() if self.data == 'synthetic' else self._fitted(encoding, schema),
       classes=classes,
       train=dict(features=inputs[train], label=labels[train]),
       test=dict(features=inputs[test], label=labels[test]),
@@ -263,13 +279,34 @@ class Table(shared.Divided):
       ),
     )
 
+  def _fitted(
+    self,
+    encoding: table_encoding.Encoding | text_encoding.TextEncoding,
+    schema: schemas.Schema,
+  ) -> list[str]:
+    """Describes what was computed from examples without noise."""
+    fitted = []
+    if isinstance(encoding, table_encoding.Encoding):
+      fitted = encoding.fitted(schema, standardize=self.standardize)
+    elif self.vocabulary in (None, 'fitted'):
+      fitted.append(
+        f'the vocabulary of {self.text!r} (--table_vocabulary=hashed or a file '
+        'of words)'
+      )
+    if self.target == 'class' and self.label not in schema:
+      fitted.append(f'the classes of {self.label!r} (--table_schema)')
+    return fitted
+
   def _encoding(
-    self, described: tuple[columns.Column, ...], training: np.ndarray
+    self,
+    described: tuple[columns.Column, ...],
+    training: np.ndarray,
+    schema: schemas.Schema,
   ) -> table_encoding.Encoding | text_encoding.TextEncoding:
     """Fits the encoding of columns on training examples."""
     if self.text is None:
       return table_encoding.fit(
-        described, training, standardize=self.standardize
+        described, training, standardize=self.standardize, schema=schema
       )
     return text_encoding.fit(
       described[0],
@@ -312,7 +349,10 @@ def _made_up(seed: int) -> columns.Examples:
 
 
 def _labels(
-  examples: columns.Examples, target: str, where: str
+  examples: columns.Examples,
+  target: str,
+  where: str,
+  given: Optional[Sequence[Any]],
 ) -> tuple[np.ndarray, tuple[str, ...]]:
   """Returns targets, and names of classes (empty for numbers)."""
   if target == 'number':
@@ -326,6 +366,16 @@ def _labels(
     if not np.isfinite(numbers).all():
       raise data_errors.DataError(f'{where} has labels that are not finite.')
     return numbers[:, np.newaxis], ()
+  if given is not None:
+    known = {str(name): place for place, name in enumerate(given)}
+    words = list(map(str, examples.labels))
+    for word in words:
+      if word not in known:
+        raise data_errors.DataError(
+          f'{where} has the label {word[:40]!r}, which --table_schema does not '
+          f'list; it lists {", ".join(known)}.'
+        )
+    return np.array([known[word] for word in words], np.int32), tuple(known)
   classes, labels = np.unique(examples.labels, return_inverse=True)
   try:
     # Sorts numeric labels by value: 2 comes before 10.

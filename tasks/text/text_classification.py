@@ -146,6 +146,11 @@ def create(
       weights_dir=options['weights_dir'],
     ),
     may_fail=options['weights_dir'] is not None,
+    fitted=()
+    if options['weights_dir'] is not None or options['data'] == 'synthetic'
+    else (
+      f'the vocabulary of the texts (--{folder}_weights_dir gives a fixed one)',
+    ),
     loss=assembly.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )

@@ -179,6 +179,7 @@ def create_task(
     raise errors.SettingsError(str(e)) from e
   except tasks.OwnCodeError as e:
     raise errors.SettingsError(f'--task={settings.task}: {e}') from e
+  _check_fitted(settings, task)
   from tff_adaptive.lab.training import parts
   from tff_adaptive.lab.training.evaluation import client_tests
   from tff_adaptive.lab.training.evaluation import validation
@@ -187,6 +188,24 @@ def create_task(
   task = parts.adapt(task, settings)
   task = validation.hold_out_clients(task, settings)
   return client_tests.hold_out(task, settings)
+
+
+def _check_fitted(
+  settings: settings_lib.Settings, task: 'tff.simulation.baselines.BaselineTask'
+) -> None:
+  """Checks that a private run's task computed nothing without noise.
+
+  Raises:
+    SettingsError: If its training data name what was `fitted` on them.
+  """
+  fitted = getattr(task.datasets.train_data, 'fitted', ())
+  noise = settings.plan.values['dp_noise_multiplier']
+  if fitted and (noise or settings.target_epsilon is not None):
+    raise errors.SettingsError(
+      'Differential privacy does not cover what '
+      f'--task={settings.task} computes from training examples without noise: '
+      f'{"; ".join(fitted)}.'
+    )
 
 
 def build(
